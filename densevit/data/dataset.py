@@ -1,0 +1,54 @@
+"""The interface of every data set, and the names a config may use for them."""
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+
+from densevit.errors import DataError
+from densevit.registry import Registry
+from densevit.structures import Sample
+
+
+class Dataset(ABC):
+    """Samples by index. Opening checks that the files are there; reading one decodes it.
+
+    A data set holds paths, not handles: it is pickled to worker processes, and an HDF5 file is opened
+    lazily in each of them.
+    """
+
+    names: Sequence[str]
+    """One unique name per sample, without suffix; may contain `/` (exports keep the folders)."""
+
+    depth_range: tuple[float, float] = (1e-3, 80.0)
+    """Metres that the ground truth can mean; used by first-aid checks."""
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @abstractmethod
+    def read(self, index: int) -> Sample:
+        """Decodes one sample.
+
+        Raises:
+            DataError: naming the file, when it is unreadable or not what the data set promises.
+        """
+
+
+DATASETS = Registry[Dataset]("data set")
+
+
+def resolve_root(root: Path | None, default: str) -> Path:
+    """A data root as a path that exists: relative ones lie under `$DENSEVIT_DATASETS`, default `./datasets`.
+
+    Args:
+        default: the folder's name when the user names none, `nyu` say.
+    """
+    base = Path(os.environ.get("DENSEVIT_DATASETS", "datasets"))
+    path = (root or Path(default)).expanduser()
+    tried = [path] if path.is_absolute() else [base / path, path]
+    for candidate in tried:
+        if candidate.exists():
+            return candidate
+    where = " and ".join(str(p.resolve()) for p in dict.fromkeys(tried))
+    raise DataError(f"no data at {where}. Set `root`, or $DENSEVIT_DATASETS to the folder that holds '{path}'.")

@@ -1,0 +1,49 @@
+"""What can go wrong, by who can mend it. Each carries the exit code that `densevit` ends with."""
+
+
+class DensevitError(ValueError):
+    """A fault in what was given; the message says where, what came and what would fit."""
+
+    exit_code = 2
+
+
+class ConfigError(DensevitError):
+    """A config that cannot mean anything.
+
+    Attributes:
+        problems: one line per fault; the message is all of them.
+    """
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+class DataError(DensevitError):
+    """A file of a data set is missing, unreadable or not what its data set promises."""
+
+
+class CheckpointError(DensevitError):
+    """A checkpoint is missing, damaged, or does not fit the model."""
+
+
+class StorageError(DensevitError):
+    """A file could not be written; whatever stood at its path before still does."""
+
+
+class PartialError(DensevitError):
+    """Some items of a batch job failed; the others are done and kept."""
+
+    exit_code = 3
+
+
+class Diverged(DensevitError):
+    """Training met too many non-finite steps; the last good checkpoint stays."""
+
+    exit_code = 4
+
+
+class Preempted(Exception):
+    """A signal asked us to stop; what could be saved is saved."""
+
+    exit_code = 75

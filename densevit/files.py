@@ -1,0 +1,140 @@
+"""Every file we write goes through here: whole or not at all, and what stood there before survives a failure."""
+
+import errno
+import hashlib
+import io
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from densevit.errors import StorageError
+
+SUFFIX = ".densevit-tmp"
+
+
+class _Hashing(io.RawIOBase):
+    """A binary file that hashes what passes through."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+        self.digest = hashlib.sha256()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: object) -> int:
+        view = memoryview(data).cast("B")  # type: ignore[arg-type]
+        self.digest.update(view)
+        self.file.write(view)
+        return len(view)
+
+
+def atomic_write(path: str | Path, write: Callable[[BinaryIO], object]) -> str:
+    """Writes a file through `write(file)`; it appears under its name only when complete and on disk.
+
+    The file handed to `write` is append-only (no seeking), so that it can be hashed on the way.
+
+    Returns:
+        the sha256 of the content.
+
+    Raises:
+        StorageError: the disk is full, the folder is missing or read-only.
+    """
+    with atomic_path(path) as temporary, open(temporary, "wb") as file:
+        hashing = _Hashing(file)
+        write(cast(BinaryIO, hashing))
+    return hashing.digest.hexdigest()
+
+
+def write_text(path: str | Path, text: str) -> str:
+    return atomic_write(path, lambda file: file.write(text.encode()))
+
+
+@contextmanager
+def atomic_path(path: str | Path) -> Iterator[Path]:
+    """A temporary path beside `path`, for writers that insist on a name; moved into place if the block succeeds."""
+    path = Path(path)
+    temporary = None
+    try:
+        temporary = _temporary(path)
+        temporary.touch(exist_ok=False)
+        yield temporary
+        _fsync(temporary)
+        temporary.replace(path)
+        _fsync(path.parent)
+    except OSError as error:
+        raise StorageError(_explain(path, error)) from error
+    finally:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def atomic_folder(path: str | Path) -> Iterator[Path]:
+    """A temporary folder beside `path`, renamed into place if the block succeeds; `path` must not exist."""
+    path = Path(path)
+    temporary = None
+    try:
+        temporary = _temporary(path)
+        temporary.mkdir()
+        yield temporary
+        _fsync(temporary)
+        temporary.rename(path)
+        _fsync(path.parent)
+    except OSError as error:
+        raise StorageError(_explain(path, error)) from error
+    finally:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def sweep(folder: str | Path) -> list[Path]:
+    """Removes temporaries that dead processes of this machine left in `folder`; returns what it removed."""
+    removed = []
+    for left in Path(folder).glob(f".*{SUFFIX}"):
+        pid = left.name.removesuffix(SUFFIX).split(".")[-2]
+        if pid.isdigit() and not _alive(int(pid)):
+            shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
+            removed.append(left)
+    return removed
+
+
+def sha256(path: str | Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _temporary(path: Path) -> Path:
+    # The end of the name is random, so that two writers of one path do not meet.
+    return path.with_name(f".{path.name[:128]}.{os.getpid()}.{secrets.token_hex(4)}{SUFFIX}")
+
+
+def _fsync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _explain(path: Path, error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        free = shutil.disk_usage(path.parent).free
+        return f"{path}: no room ({error.strerror}; {free:,} bytes free); what stood there is untouched."
+    if not path.parent.is_dir():
+        return f"{path}: its folder does not exist."
+    return f"{path}: cannot be written ({error.strerror or error})."

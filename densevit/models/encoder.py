@@ -1,0 +1,53 @@
+"""What a decoder may ask of any encoder, and the names a config may use for them."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from densevit.registry import Registry
+from densevit.structures import Features, FeatureSpec
+
+
+class Encoder(nn.Module, ABC):
+    """Turns an image into one feature map per tap.
+
+    Attributes:
+        features: what each map will be, shallow to deep.
+        patch_size: image pixels per token; sides that are no multiple are padded.
+        prefix_tokens: class and register tokens in front of the patches (0 for encoders without).
+        taps: 0-based indices of the blocks whose outputs are handed on.
+        mean, std: buffers b 3 1 1; they travel with weights and exports.
+    """
+
+    features: list[FeatureSpec]
+    patch_size: int
+    prefix_tokens: int
+    taps: tuple[int, ...]
+    mean: Tensor
+    std: Tensor
+
+    def set_normalisation(self, mean: Sequence[float], std: Sequence[float]) -> None:
+        self.register_buffer("mean", torch.tensor(mean).view(1, 3, 1, 1))
+        self.register_buffer("std", torch.tensor(std).view(1, 3, 1, 1))
+
+    @abstractmethod
+    def forward(self, image: Float[Tensor, "b 3 h w"]) -> Features:
+        """`image` in [0, 1], of any size. It is normalised, then centre-padded to multiples of the patch."""
+
+    @abstractmethod
+    def layers(self) -> list[list[nn.Parameter]]:
+        """Every parameter once, grouped from the input (patch embedding) to the output, for layer-wise rates."""
+
+    @abstractmethod
+    def undecayed(self) -> list[nn.Parameter]:
+        """Embeddings and tokens, which weight decay would pull towards nothing meaningful."""
+
+    @abstractmethod
+    def set_grad_checkpointing(self, enable: bool = True) -> None:
+        """Trades time for memory: blocks are recomputed in the backward pass."""
+
+
+ENCODERS = Registry[Encoder]("encoder")

@@ -1,0 +1,26 @@
+"""Heads turn a decoder's map into a prediction at image size; activation and range make its unit."""
+
+from abc import ABC, abstractmethod
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from densevit.registry import Registry
+from densevit.structures import OutputSpec
+
+
+class Head(nn.Module, ABC):
+    """Parts are built as `Part(channels, **options)`, `channels` being those of the decoder's map.
+
+    Attributes:
+        output: kind, unit and range of the prediction; goes into the model card.
+    """
+
+    output: OutputSpec
+
+    @abstractmethod
+    def forward(self, x: Float[Tensor, "b c h w"], size: tuple[int, int]) -> Float[Tensor, "b k height width"]:
+        """`size`: (height, width) of the padded image that `x` covers."""
+
+
+HEADS = Registry[Head]("head")

@@ -1,0 +1,139 @@
+"""Names for the parts a config may choose: encoders, decoders, heads, losses, data sets, transforms."""
+
+import difflib
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, create_model
+
+from densevit.errors import ConfigError
+
+T = TypeVar("T")
+P = TypeVar("P", bound=Callable[..., Any])
+
+Part = dict[str, Any]
+"""A choice from a registry as a config writes it: `{type: dpt, channels: 256}`."""
+
+
+@dataclass(frozen=True)
+class Choice(Generic[T]):
+    """A part with its checked options, ready to be built."""
+
+    name: str
+    part: Callable[..., T]
+    options: Mapping[str, Any]
+
+    def build(self, *given: Any) -> T:
+        return self.part(*given, **self.options)
+
+    def spec(self) -> Part:
+        """The choice with every default spelled out, in plain YAML types; `check` accepts it back."""
+        plain = {name: TypeAdapter(Any).dump_python(value, mode="json") for name, value in self.options.items()}
+        return {"type": self.name, **plain}
+
+
+class Registry(Generic[T]):
+    """Maps a name to a part.
+
+    A part takes what the program knows by position and what the user chooses by keyword:
+    the keyword-only parameters of its signature are its config schema.
+
+    >>> decoders = Registry[object]("decoder")
+    >>> @decoders.register("dpt")
+    ... class DPT:
+    ...     def __init__(self, features: list[int], *, channels: int = 256): ...
+    >>> decoders.check({"type": "dpt", "channels": 64}, "model.decoder").options
+    {'channels': 64}
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.parts: dict[str, Callable[..., T]] = {}
+
+    def register(self, name: str) -> Callable[[P], P]:
+        def add(part: P) -> P:
+            if name in self.parts:
+                raise ConfigError(f"{self.kind} '{name}' is registered twice: {self.parts[name]} and {part}.")
+            self.parts[name] = part
+            return part
+
+        return add
+
+    def check(self, spec: Mapping[str, Any], where: str) -> Choice[T]:
+        """Checks name, options and types before anything is built.
+
+        Raises:
+            ConfigError: naming every fault of this part at once.
+        """
+        options = dict(spec)
+        name = options.pop("type", None)
+        if name is None:
+            raise ConfigError(f"{where}.type: missing. Known: {', '.join(sorted(self.parts))}.")
+        if name not in self.parts:
+            raise ConfigError(f"{where}.type: no {self.kind} '{name}'.{did_you_mean(str(name), self.parts)}")
+        part = self.parts[name]
+        return Choice(name, part, validate(schema(part), options, where))
+
+
+@cache
+def schema(part: Callable[..., Any]) -> type[BaseModel]:
+    """The keyword-only parameters of a part, as a pydantic model that forbids anything else."""
+    chosen: dict[str, Any] = {
+        p.name: (p.annotation, ... if p.default is p.empty else p.default)
+        for p in inspect.signature(part, eval_str=True).parameters.values()
+        if p.kind is p.KEYWORD_ONLY
+    }
+    rules = ConfigDict(extra="forbid", arbitrary_types_allowed=True, protected_namespaces=())
+    return create_model(getattr(part, "__name__", "Part"), __config__=rules, **chosen)
+
+
+def validate(model: type[BaseModel], options: Mapping[str, Any], where: str) -> dict[str, Any]:
+    try:
+        checked = model.model_validate(options)
+    except ValidationError as error:
+        known = list(model.model_fields)
+        raise ConfigError(*(explain(dict(e), where, lambda _: known) for e in error.errors())) from None
+    return {name: getattr(checked, name) for name in model.model_fields}
+
+
+def explain(error: Mapping[str, Any], where: str, known_at: Callable[[Sequence[Any]], Iterable[str]]) -> str:
+    """One pydantic error in words: where, what came, what would fit."""
+    loc = [part for part in error["loc"] if part != "[key]"]
+    key = ".".join(map(str, [*([where] if where else []), *loc]))
+    if error["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        return f"{key}: no such option.{did_you_mean(str(loc[-1]), known_at(loc[:-1]))}"
+    if error["type"] in ("missing", "missing_argument", "missing_keyword_only_argument"):
+        return f"{key}: missing."
+    message = str(error["msg"])
+    return f"{key}: {message[:1].lower()}{message[1:]}, got {error['input']!r}."
+
+
+# What people write from habit -> what it is called here.
+HABITS = {
+    "lr": "optim.lr", "learning_rate": "optim.lr", "wd": "optim.weight_decay", "bs": "batch_size",
+    "batch": "batch_size", "epoch": "epochs", "iterations": "steps", "iters": "steps", "max_steps": "steps",
+    "amp": "precision", "fp16": "precision", "bf16": "precision", "num_workers": "data.workers",
+    "backbone": "model.encoder", "encoder": "model.encoder", "decoder": "model.decoder", "head": "model.heads",
+    "out_dir": "output", "output_dir": "output", "grad_clip": "optim.clip_grad", "dataset": "data.train",
+    "grad_accum": "accumulate", "warmup": "schedule.warmup", "loss": "tasks.depth.losses", "pretrained": "model.init",
+}  # fmt: skip
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The hint that ends an error message: the nearest known name, or all of them.
+
+    >>> did_you_mean("chanels", ["channels", "norm"])
+    " Did you mean 'channels'?"
+    """
+    known = sorted(known)
+    leaves = {name.rpartition(".")[2]: name for name in known}
+    habit = HABITS.get(word.lower())
+    if habit in known:
+        return f" Did you mean '{habit}'?"
+    close = difflib.get_close_matches(word, known, n=1) or difflib.get_close_matches(word, leaves, n=1)
+    if close:
+        return f" Did you mean '{leaves.get(close[0], close[0])}'?"
+    return f" Known: {', '.join(known)}." if known else " It takes no options."

@@ -1,0 +1,121 @@
+"""The nouns that travel between the rooms. Field comments carry shape and unit."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Float32, Float64, Int64, UInt8
+from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """One image with what is known of it, as a data set reads it."""
+
+    name: str  # unique in its data set; the stem of every file written for it
+    image: UInt8[np.ndarray, "h w 3"]  # RGB
+    depth: Float32[np.ndarray, "h w"] | None = None  # metres along the optical axis; 0 where not valid
+    valid: Bool[np.ndarray, "h w"] | None = None  # True where depth was measured; None exactly where depth is
+    labels: Int64[np.ndarray, "h w"] | None = None  # class ids; 255 = ignore
+    intrinsics: Float64[np.ndarray, "3 3"] | None = None  # pixels, for this image's size
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """Samples of one size, stacked; what a sample lacks is zero and not valid."""
+
+    names: tuple[str, ...]
+    indices: tuple[int, ...]  # positions in the data set
+    image: Float[Tensor, "b 3 h w"]  # in [0, 1]; normalisation is the encoder's
+    depth: Float[Tensor, "b 1 h w"] | None = None  # metres
+    valid: Bool[Tensor, "b 1 h w"] | None = None
+    labels: Int64[Tensor, "b h w"] | None = None
+    intrinsics: Float[Tensor, "b 3 3"] | None = None  # NaN where unknown
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def to(self, device: torch.device) -> "Batch":
+        return self._each(lambda t: t.to(device, non_blocking=True))
+
+    def pin_memory(self) -> "Batch":  # called by DataLoader
+        return self._each(lambda t: t.pin_memory())
+
+    def _each(self, move: Any) -> "Batch":
+        return replace(self, **{k: move(v) for k, v in vars(self).items() if isinstance(v, Tensor)})
+
+
+@dataclass(frozen=True)
+class FeatureSpec:
+    """What a decoder can know of a feature map before it sees one."""
+
+    channels: int
+    stride: int  # image pixels per feature; may be 14
+
+
+@dataclass(frozen=True)
+class Features:
+    """What an encoder gives: one map per tap, shallow to deep."""
+
+    maps: tuple[Float[Tensor, "b _ _ _"], ...]  # b c_i h_i w_i, covering the padded image
+    prefix: tuple[Float[Tensor, "b _ _"], ...]  # b p c_i: class token first, then registers; p may be 0
+    image_size: tuple[int, int]  # (h, w) of the padded image: h_i * stride_i
+
+
+Kind = Literal["metric", "affine", "disparity"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputSpec:
+    """What the numbers of one head mean."""
+
+    kind: Kind
+    unit: str = "m"  # of metric depth; "" for affine and disparity, which have none
+    range: tuple[float, float] | None = None  # the values the head can give
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResizeRule:
+    """How an image of any size meets the network. `native` only pads; the others keep to multiples of the patch.
+
+    lower_bound: keep the aspect, no side under `size` (MiDaS); upper_bound: no side over it; fixed: stretch to it.
+    """
+
+    mode: Literal["native", "lower_bound", "upper_bound", "fixed"] = "native"
+    size: tuple[int, int] | None = None  # (h, w)
+    interpolation: Literal["bilinear", "bicubic", "area"] = "bicubic"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelCard:
+    """What a user of the weights must know; it stands inside every checkpoint."""
+
+    outputs: Mapping[str, OutputSpec]  # one per head
+    multiple: int  # the network's sides are multiples of this: the patch size
+    resize: ResizeRule = field(default_factory=ResizeRule)
+    mean: tuple[float, ...] = (0.485, 0.456, 0.406)
+    std: tuple[float, ...] = (0.229, 0.224, 0.225)
+    taps: tuple[int, ...] = ()
+    source: str = "densevit"
+    licence: str = "unknown"
+    model: Mapping[str, Any] = field(default_factory=dict)  # the resolved `model` section of the config
+    trained_on: str = ""
+    scores: Mapping[str, float] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, tree: Mapping[str, Any]) -> "ModelCard":
+        tree = dict(tree)
+        tree["outputs"] = {k: OutputSpec(**{**v, "range": _pair(v.get("range"))}) for k, v in tree["outputs"].items()}
+        tree["resize"] = ResizeRule(**{**tree["resize"], "size": _pair(tree["resize"].get("size"))})
+        for key in ("mean", "std", "taps"):
+            tree[key] = tuple(tree[key])
+        return cls(**tree)
+
+
+def _pair(values: Sequence[Any] | None) -> Any:
+    return None if values is None else tuple(values)
