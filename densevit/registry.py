@@ -95,20 +95,41 @@ def validate(model: type[BaseModel], options: Mapping[str, Any], where: str) -> 
         checked = model.model_validate(options)
     except ValidationError as error:
         known = list(model.model_fields)
-        raise ConfigError(*(explain(dict(e), where, lambda _: known) for e in error.errors())) from None
+        raise ConfigError(*explain(error, options, where, lambda _: known)) from None
     return {name: getattr(checked, name) for name in model.model_fields}
 
 
-def explain(error: Mapping[str, Any], where: str, known_at: Callable[[Sequence[Any]], Iterable[str]]) -> str:
-    """One pydantic error in words: where, what came, what would fit."""
-    loc = [part for part in error["loc"] if part != "[key]"]
-    key = ".".join(map(str, [*([where] if where else []), *loc]))
-    if error["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        return f"{key}: no such option.{did_you_mean(str(loc[-1]), known_at(loc[:-1]))}"
-    if error["type"] in ("missing", "missing_argument", "missing_keyword_only_argument"):
-        return f"{key}: missing."
-    message = str(error["msg"])
-    return f"{key}: {message[:1].lower()}{message[1:]}, got {error['input']!r}."
+def explain(
+    error: ValidationError, tree: Mapping[str, Any], where: str, known_at: Callable[[Sequence[Any]], Iterable[str]]
+) -> list[str]:
+    """Pydantic's errors in words, one line per key: where, what came, what would fit."""
+    wanted: dict[str, list[str]] = {}
+    got: dict[str, str] = {}
+    for fault in error.errors():
+        loc = _real(fault["loc"], tree)
+        key = ".".join(map(str, [where, *loc] if where else loc))
+        if fault["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+            message = f"no such option.{did_you_mean(str(loc[-1]), known_at(loc[:-1]))}"
+        elif fault["type"] in ("missing", "missing_argument", "missing_keyword_only_argument"):
+            message = "missing."
+        else:
+            message = fault["msg"][:1].lower() + fault["msg"][1:]
+            got[key] = f", got {fault['input']!r}."
+        wanted.setdefault(key, []).append(message.removeprefix("value error, "))
+    return [f"{key}: {', or '.join(dict.fromkeys(messages))}{got.get(key, '')}" for key, messages in wanted.items()]
+
+
+def _real(loc: Sequence[Any], tree: Any) -> list[Any]:
+    """The part of an error's location that the user wrote; pydantic adds the branches of unions it tried."""
+    real = []
+    for i, name in enumerate(loc):
+        items = range(len(tree)) if isinstance(tree, list | tuple) else ()
+        known = name in (tree if isinstance(tree, Mapping) else items)
+        missing = isinstance(tree, Mapping) and i == len(loc) - 1
+        if known or missing:
+            real.append(name)
+            tree = tree[name] if known else None
+    return real
 
 
 # What people write from habit -> what it is called here.

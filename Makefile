@@ -1,0 +1,37 @@
+# The two commands: `make demo` and `make test`. Everything they need goes into an environment of their own.
+PYTHON ?= python3
+SHELL := /bin/bash -o pipefail
+
+# An environment is made anew when what it was made from has changed, by hash.
+HASH = $(shell cat setup.cfg pyproject.toml requirements-test.lock Makefile | sha256sum | cut -c1-16)
+
+.PHONY: demo test lint types clean
+
+demo: .venv/.made-$(HASH)
+	.venv/bin/python examples/demo.py --output demo
+
+test: .venv-test/.made-$(HASH)
+	$(MAKE) --no-print-directory lint types
+	OMP_NUM_THREADS=1 .venv-test/bin/python -m pytest -n 2 --dist worksteal --durations 15
+
+lint: .venv-test/.made-$(HASH)
+	.venv-test/bin/ruff check .
+	.venv-test/bin/ruff format --check .
+
+types: .venv-test/.made-$(HASH)
+	.venv-test/bin/mypy
+
+.venv/.made-$(HASH):
+	rm -rf .venv
+	$(PYTHON) -m venv .venv
+	.venv/bin/python -m pip install --quiet --editable '.[rooms]'
+	touch $@
+
+.venv-test/.made-$(HASH):
+	rm -rf .venv-test
+	$(PYTHON) -m venv .venv-test
+	.venv-test/bin/python -m pip install --quiet --editable '.[test]' --constraint requirements-test.lock
+	touch $@
+
+clean:
+	rm -rf .venv .venv-test demo build *.egg-info

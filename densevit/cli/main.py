@@ -1,0 +1,57 @@
+"""`densevit COMMAND ...`, and the doors in `tools/`. Heavy imports wait until a command runs."""
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from densevit import __version__
+from densevit.errors import DensevitError, Preempted
+
+COMMANDS = {
+    "train": "train a model from a config",
+    "eval-depth": "score a checkpoint, or saved depth maps, by a protocol",
+    "export-depth": "write depth maps for images",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command; user errors become one message and an exit code, never a traceback."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    if not argv or argv[0] not in COMMANDS:
+        parser = argparse.ArgumentParser(
+            "densevit", description="Dense-prediction Vision Transformers.", epilog=_epilog()
+        )
+        parser.add_argument("--version", action="version", version=__version__)
+        parser.add_argument("command", choices=COMMANDS, help="what to do; COMMAND --help says more", metavar="COMMAND")
+        parser.format_usage = lambda: "usage: densevit COMMAND ...\n"  # type: ignore[method-assign]
+        parser.parse_args(argv[:1])
+    name, rest = argv[0], argv[1:]
+    module = importlib.import_module(f"densevit.cli.{name.replace('-', '_')}")
+    parser = argparse.ArgumentParser(f"densevit {name}", description=module.__doc__, allow_abbrev=False)
+    module.add_arguments(parser)
+    args = parser.parse_args(rest)
+    try:
+        return int(module.run(args))
+    except (DensevitError, Preempted) as error:
+        print(f"{_rank()}{error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("interrupted.", file=sys.stderr)
+        return 130
+
+
+def tool(name: str) -> NoReturn:
+    """What a script in `tools/` calls."""
+    sys.exit(main([name, *sys.argv[1:]]))
+
+
+def _epilog() -> str:
+    return "commands: " + "; ".join(f"{name}: {what}" for name, what in COMMANDS.items())
+
+
+def _rank() -> str:
+    rank = os.environ.get("RANK", "0")
+    return "error: " if rank == "0" else f"error (rank {rank}): "

@@ -1,0 +1,168 @@
+"""The run: one frozen tree, read from YAML, overridden by key=value, checked whole before anything is built."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_type_hints
+
+import yaml
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+
+from densevit.document import Document
+from densevit.errors import ConfigError
+from densevit.registry import Part, explain
+from densevit.structures import ResizeRule
+
+Positive = Annotated[float, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0)]
+Count = Annotated[int, Field(ge=1)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """Parts of the network; each is `{type: name, option: value}`."""
+
+    encoder: Part
+    decoder: Part
+    heads: dict[str, Part]  # one per task
+    resize: ResizeRule = field(default_factory=ResizeRule)  # how images meet the network outside training
+    init: Path | None = None  # start from the weights of this checkpoint
+    freeze_encoder: bool = False  # a probe: only decoder and heads learn
+    grad_checkpointing: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What one head learns from and is scored by; each loss is `{type: name, weight: 1.0, option: value}`."""
+
+    type: str = "depth"
+    losses: list[Part] = field(default_factory=lambda: [{"type": "silog"}])
+    protocol: str = "plain"  # of the validation during training
+    weight: Positive = 1.0  # of its losses among those of other tasks
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    train: Part
+    val: Part | None = None
+    transforms: list[Part] = field(default_factory=list)
+    workers: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"  # loader processes of each rank
+    on_error: Literal["raise", "skip"] = "raise"  # a file that turns bad: stop, or take its successor and count
+
+
+@dataclass(frozen=True, kw_only=True)
+class Optim:
+    """AdamW (Loshchilov and Hutter 2019). Layer i of L below the decoder learns at lr * scale * decay^(L-i)."""
+
+    lr: Positive = 1e-4
+    encoder_lr_scale: NonNegative = 1.0
+    layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
+    weight_decay: NonNegative = 0.05
+    betas: tuple[Fraction, Fraction] = (0.9, 0.999)
+    eps: Positive = 1e-8
+    clip_grad: Positive | None = 1.0  # largest norm of the whole gradient
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """Learning rate over steps, as a factor of `optim.lr`: a linear warm-up, then the named curve down to `final`."""
+
+    type: Literal["cosine", "poly", "one_cycle", "constant"] = "cosine"
+    warmup: NonNegative = 0.05  # steps; below 1 a share of all steps
+    final: Fraction = 0.0
+    power: Positive = 0.9  # of poly
+    start: Fraction = 0.0  # factor before the first step of the warm-up
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """Everything a training run depends on, apart from the code and the files it reads."""
+
+    model: Model
+    data: Data
+    tasks: dict[str, Task] = field(default_factory=lambda: {"depth": Task()})
+    optim: Optim = field(default_factory=Optim)
+    schedule: Schedule = field(default_factory=Schedule)
+    steps: Count | None = None  # optimiser steps; either this or epochs
+    epochs: Positive | None = None
+    batch_size: Count = 8  # images per optimiser step, over all processes and accumulation
+    accumulate: Count = 1  # micro-batches per step
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    ema: Annotated[float, Field(gt=0, lt=1)] | None = None  # decay of the weights' moving average
+    compile: bool = False
+    device: str = "auto"
+    seed: Annotated[int, Field(ge=0)] = 0
+    output: Path = Path("runs/default")
+    log_every: Count = 20  # steps
+    validate_every: Count | None = None  # steps; default: ten times a run
+    save_every: Count | None = None  # steps between checkpoints; default: at each validation
+    keep_last: Count = 2  # checkpoints kept besides the best
+    max_skipped: Count | None = None  # non-finite steps in a row before giving up: 3, under fp16 12
+    plugins: list[Path] = field(default_factory=list)  # Python files that register parts of your own
+
+    def problems(self) -> list[str]:
+        """What the types cannot say."""
+        found = []
+        if (self.steps is None) == (self.epochs is None):
+            found.append(f"steps: give either steps or epochs, got {'neither' if self.steps is None else 'both'}.")
+        if self.batch_size % self.accumulate:
+            found.append(f"accumulate: {self.accumulate} micro-batches cannot share {self.batch_size} images evenly.")
+        if self.steps and self.schedule.warmup >= self.steps:
+            found.append(f"schedule.warmup: {self.schedule.warmup:g} steps leave nothing of {self.steps}.")
+        for name in self.tasks.keys() ^ self.model.heads.keys():
+            have, lack = ("tasks", "model.heads") if name in self.tasks else ("model.heads", "tasks")
+            found.append(f"{have}.{name}: there is no {lack}.{name} to go with it.")
+        return found
+
+
+for _node in (Run, Model, Task, Data, Optim, Schedule, ResizeRule):
+    setattr(_node, "__pydantic_config__", ConfigDict(extra="forbid"))  # noqa: B010 (pydantic reads it, mypy does not know it)
+
+
+def read(path: str | Path, overrides: Sequence[str] = ()) -> tuple[Run, Document]:
+    """Reads a config and checks its own tree; the options of parts are `build.configure`'s to check.
+
+    Raises:
+        ConfigError: every fault at once.
+    """
+    document = Document.read(path)
+    for item in overrides:
+        document.override(item)
+    return parse(document.tree, document), document
+
+
+def parse(tree: dict[str, Any], document: Document | None = None) -> Run:
+    try:
+        return TypeAdapter(Run).validate_python(tree)
+    except ValidationError as error:
+        problems = explain(error, tree, "", known_at)
+        raise ConfigError(*map(document.locate, problems) if document else problems) from None
+
+
+def dump(run: Run) -> str:
+    """The run as YAML that `read` accepts."""
+    return yaml.safe_dump(to_dict(run), sort_keys=False)
+
+
+def to_dict(run: Run) -> dict[str, Any]:
+    return dict(TypeAdapter(Run).dump_python(run, mode="json"))
+
+
+def known_at(loc: Sequence[Any]) -> list[str]:
+    """The keys that may stand at a place of the tree, then the full paths of all keys."""
+    schema: Any = Run
+    for name in loc:
+        schema = get_type_hints(schema).get(str(name)) if dataclasses.is_dataclass(schema) else None
+    here = [f.name for f in dataclasses.fields(schema)] if dataclasses.is_dataclass(schema) else []
+    return here + _paths(Run, "")
+
+
+def _paths(schema: type, prefix: str) -> list[str]:
+    found = []
+    for name, hint in get_type_hints(schema).items():
+        found.append(prefix + name)
+        if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+            found += _paths(hint, f"{prefix}{name}.")
+    return found

@@ -1,0 +1,71 @@
+"""Optimiser and schedule. Parameter groups come from the encoder's own list of layers, never from names."""
+
+import math
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from densevit.config import Optim, Schedule
+
+
+class LayeredEncoder(Protocol):
+    """What the optimiser asks of an encoder."""
+
+    def layers(self) -> list[list[nn.Parameter]]: ...
+    def undecayed(self) -> list[nn.Parameter]: ...
+    def eval(self) -> object: ...
+
+
+def parameter_groups(model: nn.Module, encoder: LayeredEncoder, optim: Optim) -> list[dict[str, Any]]:
+    """One group per learning rate and weight decay; `scale` is a group's share of the scheduled rate.
+
+    Biases, norms and gains (one dimension or less), tokens and embeddings are not decayed.
+    """
+    layers = encoder.layers()
+    scale_of = {
+        parameter: optim.encoder_lr_scale * optim.layer_decay ** (len(layers) - 1 - depth)
+        for depth, layer in enumerate(layers)
+        for parameter in layer
+    }
+    undecayed = set(encoder.undecayed())
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            decay = 0.0 if parameter.ndim <= 1 or parameter in undecayed else optim.weight_decay
+            groups.setdefault((scale_of.get(parameter, 1.0), decay), []).append(parameter)
+    return [
+        {"params": parameters, "scale": scale, "weight_decay": decay} for (scale, decay), parameters in groups.items()
+    ]
+
+
+def build_optimizer(groups: list[dict[str, Any]], optim: Optim) -> torch.optim.AdamW:
+    return torch.optim.AdamW(groups, lr=optim.lr, betas=optim.betas, eps=optim.eps, fused=True)
+
+
+def learning_rate(optim: Optim, schedule: Schedule, steps: int) -> Callable[[int], float]:
+    """The rate of step n (from 0): warm-up, then the curve. A pure function, so there is nothing to save."""
+    warmup = round(schedule.warmup * steps if schedule.warmup < 1 else schedule.warmup)
+
+    def rate(n: int) -> float:
+        if n < warmup:
+            rise = (n + 1) / (warmup + 1)
+            if schedule.type == "one_cycle":  # cosine up, as torch's OneCycleLR
+                rise = (1 - math.cos(math.pi * rise)) / 2
+            return optim.lr * (schedule.start + (1 - schedule.start) * rise)
+        done = min(1.0, (n - warmup) / max(1, steps - warmup))
+        fall: dict[str, float] = {
+            "cosine": (1 + math.cos(math.pi * done)) / 2,
+            "one_cycle": (1 + math.cos(math.pi * done)) / 2,
+            "poly": (1 - done) ** schedule.power,
+            "constant": 1.0,
+        }
+        return optim.lr * (schedule.final + (1 - schedule.final) * fall[schedule.type])
+
+    return rate
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = rate * group["scale"]

@@ -1,0 +1,22 @@
+"""Number formats: which one a device is fast in, and the context that computes in it."""
+
+from typing import Literal
+
+import torch
+
+Precision = Literal["fp32", "bf16", "fp16"]
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def resolve(precision: Literal["auto", "fp32", "bf16", "fp16"], device: torch.device) -> Precision:
+    """`auto` is bf16 where the hardware multiplies in it (recent CUDA GPUs; CPUs with AMX or AVX512-BF16)."""
+    if precision != "auto":
+        return precision
+    if device.type == "cuda":
+        return "bf16" if torch.cuda.is_bf16_supported() else "fp16"
+    fast = device.type == "cpu" and (torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+    return "bf16" if fast else "fp32"
+
+
+def autocast(precision: Precision, device: torch.device) -> torch.autocast:
+    return torch.autocast(device.type, dtype=DTYPES[precision], enabled=precision != "fp32")

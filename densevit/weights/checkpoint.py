@@ -1,0 +1,203 @@
+"""Our checkpoint: a folder that can be verified, whole or absent.
+
+    step-00001200/
+        model.safetensors   the weights to use (their moving average, if there is one); the card in its header
+        state.pt            what resuming needs besides: optimiser, random states, raw weights ...
+        config.yaml         the resolved run
+        manifest.json       sha256 of each file, step, scores; written last
+
+A bare `model.safetensors` is complete for inference.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from densevit import files
+from densevit.errors import CheckpointError
+from densevit.structures import ModelCard
+from densevit.weights.files import read_pickled, read_safetensors
+
+SCHEMA = 1
+WEIGHTS, STATE, CONFIG, MANIFEST = "model.safetensors", "state.pt", "config.yaml", "manifest.json"
+STEP = re.compile(r"step-(\d{8,})$")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """What a checkpoint says of itself.
+
+    Attributes:
+        files: name -> sha256.
+        step: optimiser steps tried; `samples`: images seen.
+        scores: of the last validation before it was saved.
+        world_size: processes that wrote it; any number may resume from it.
+    """
+
+    step: int
+    samples: int
+    files: Mapping[str, str] = field(default_factory=dict)
+    scores: Mapping[str, float] = field(default_factory=dict)
+    world_size: int = 1
+    versions: Mapping[str, str] = field(default_factory=dict)
+    schema: int = SCHEMA
+
+
+def write(
+    folder: Path,
+    weights: Mapping[str, Tensor],
+    card: ModelCard,
+    config: str,
+    state: Mapping[str, Any],
+    manifest: Manifest,
+) -> None:
+    """Writes the whole folder or nothing.
+
+    Raises:
+        CheckpointError: a weight is NaN or infinite; such a checkpoint must never replace a good one.
+        StorageError: the disk is full or read-only.
+    """
+    bad = [name for name, value in weights.items() if value.is_floating_point() and not torch.isfinite(value).all()]
+    if bad:
+        raise CheckpointError(f"{folder}: not saved, {len(bad)} weights are not finite: {', '.join(bad[:5])}.")
+    with files.atomic_folder(folder) as temporary:
+        hashes = {
+            WEIGHTS: write_weights(temporary / WEIGHTS, weights, card),
+            STATE: files.atomic_write(temporary / STATE, lambda file: torch.save(dict(state), file)),
+            CONFIG: files.write_text(temporary / CONFIG, config),
+        }
+        content = {**asdict(manifest), "files": hashes}
+        files.write_text(temporary / MANIFEST, json.dumps(content, indent=1))
+
+
+def write_weights(path: Path, weights: Mapping[str, Tensor], card: ModelCard) -> str:
+    """A single file that is complete for inference; returns its sha256."""
+    dense = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
+    content = safetensors.torch.save(dense, {"densevit": json.dumps(card.to_dict())})
+    return files.atomic_write(path, lambda file: file.write(content))
+
+
+def verify(folder: Path) -> Manifest:
+    """Reads the manifest and checks every byte against it.
+
+    Raises:
+        CheckpointError: naming the file that is missing or differs.
+    """
+    path = folder / MANIFEST
+    try:
+        content = json.loads(path.read_text())
+        manifest = Manifest(**content)
+    except FileNotFoundError:
+        raise CheckpointError(f"{folder}: no checkpoint ({MANIFEST} is missing).") from None
+    except (OSError, ValueError, TypeError) as error:
+        raise CheckpointError(f"{path}: damaged ({error}).") from None
+    if manifest.schema > SCHEMA:
+        raise CheckpointError(
+            f"{folder}: written by a newer densevit (schema {manifest.schema}, this one reads {SCHEMA})."
+        )
+    for name, expected in manifest.files.items():
+        if not (folder / name).is_file():
+            raise CheckpointError(f"{folder / name}: missing.")
+        if files.sha256(folder / name) != expected:
+            raise CheckpointError(f"{folder / name}: damaged (its sha256 is not the manifest's).")
+    if WEIGHTS not in manifest.files:
+        raise CheckpointError(f"{path}: damaged ({WEIGHTS} is not listed).")
+    return manifest
+
+
+def steps(folder: Path) -> list[Path]:
+    """The checkpoints of a run, oldest first, verified or not."""
+    found = [path for path in folder.glob("step-*") if STEP.match(path.name)] if folder.is_dir() else []
+    return sorted(found, key=step_of)
+
+
+def step_of(folder: Path) -> int:
+    match = STEP.match(folder.name)
+    return int(match[1]) if match else -1
+
+
+def locate(path: str | Path) -> Path:
+    """What a user means by a checkpoint: a weights file, a step folder, or a run, whose best (else last) is taken.
+
+    Raises:
+        CheckpointError: nothing of the kind is there.
+    """
+    path = Path(path)
+    if path.is_file() or (path / WEIGHTS).is_file() or (path / MANIFEST).is_file():
+        return path
+    for folder in (path / "checkpoints", path):
+        for name in ("best", "last"):
+            if (folder / name).is_dir():
+                return (folder / name).resolve()
+        if found := steps(folder):
+            return found[-1]
+    if not path.exists():
+        raise CheckpointError(f"{path}: no such checkpoint.{_neighbours(path)}")
+    raise CheckpointError(f"{path}: no checkpoint here; it should hold {WEIGHTS}, or checkpoints/step-*.")
+
+
+def read(path: str | Path) -> tuple[dict[str, Tensor], ModelCard]:
+    """Weights and card; a folder is verified first.
+
+    Raises:
+        CheckpointError: missing, damaged, or a weights file without our card.
+    """
+    path = locate(path)
+    folder = path if path.is_dir() else path.parent
+    if path.is_dir():
+        path = path / WEIGHTS
+    if path == folder / WEIGHTS and ((folder / MANIFEST).exists() or not path.exists()):
+        verify(folder)
+    if path.suffix != ".safetensors":
+        raise CheckpointError(f"{path}: not a densevit checkpoint ({WEIGHTS} or a folder that holds it).")
+    tensors, metadata = read_safetensors(path)
+    if "densevit" not in metadata:
+        raise CheckpointError(f"{path}: no densevit card in its header; it is not a densevit checkpoint.")
+    try:
+        return tensors, ModelCard.from_dict(json.loads(metadata["densevit"]))
+    except (ValueError, TypeError, KeyError) as error:
+        raise CheckpointError(f"{path}: its card cannot be read ({error}).") from None
+
+
+def read_state(folder: Path) -> dict[str, Any]:
+    """The resume state of a verified folder."""
+    return dict(read_pickled(folder / STATE))
+
+
+def load_into(module: torch.nn.Module, tensors: Mapping[str, Tensor], source: str | Path) -> None:
+    """Strict loading with a report a person can act on.
+
+    Raises:
+        CheckpointError: counts and the first five of missing, unexpected and misshapen weights.
+    """
+    own = module.state_dict()
+    faults = [
+        ("missing", [name for name in own if name not in tensors]),
+        ("unexpected", [name for name in tensors if name not in own]),
+        (
+            "of another shape",
+            [
+                f"{name} (file {list(tensors[name].shape)}, model {list(own[name].shape)})"
+                for name in own
+                if name in tensors and tensors[name].shape != own[name].shape
+            ],
+        ),
+    ]
+    report = [
+        f"{len(names)} {what}: {', '.join(names[:5])}{' ...' * (len(names) > 5)}" for what, names in faults if names
+    ]
+    if report:
+        raise CheckpointError(f"{source}: does not fit the model; of {len(own)} weights, " + "; ".join(report) + ".")
+    module.load_state_dict(dict(tensors))
+
+
+def _neighbours(path: Path) -> str:
+    near = sorted(p.name for p in path.parent.iterdir() if p.is_dir())[:8] if path.parent.is_dir() else []
+    return f" In {path.parent} there are: {', '.join(near)}." if near else ""

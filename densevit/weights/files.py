@@ -1,0 +1,85 @@
+"""Tensors from files that strangers made. The only caller of `torch.load`, and never without `weights_only`."""
+
+import json
+import pickle
+import re
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from densevit.errors import CheckpointError
+
+SAFETENSORS = (".safetensors",)
+PICKLED = (".pt", ".pth", ".ckpt", ".bin")
+# Where training scripts put the weights inside what they save.
+WRAPPERS = ("state_dict", "model_state_dict", "model", "teacher", "student")
+PREFIXES = ("module.", "_orig_mod.")
+
+
+def read_tensors(path: str | Path) -> dict[str, Tensor]:
+    """The state dict of a `.safetensors` or pickled PyTorch file, without wrappers and launcher prefixes.
+
+    Raises:
+        CheckpointError: missing, damaged, of another format, or with anything but tensors and plain values inside.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise CheckpointError(f"{path}: {'is a folder, not a file' if path.is_dir() else 'no such file'}.")
+    if path.suffix in SAFETENSORS:
+        return _unprefixed(read_safetensors(path)[0])
+    if path.suffix in PICKLED:
+        return _unprefixed(_unwrapped(read_pickled(path), path))
+    raise CheckpointError(
+        f"{path}: weights are read from {', '.join(SAFETENSORS + PICKLED)} files, not '{path.suffix}'."
+    )
+
+
+def read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Tensors and the metadata of the header."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+    except (SafetensorError, OSError, json.JSONDecodeError, struct.error) as error:
+        raise CheckpointError(f"{path}: not a readable safetensors file ({error}).") from None
+
+
+def read_pickled(path: Path) -> Any:
+    """Whatever a PyTorch file holds, as long as that is tensors and plain Python values."""
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        # Torch's own text goes on to explain how to switch the check off. We do not.
+        refused = re.search(r"GLOBAL (\S+)", str(error))
+        reason = (
+            f"it wants to run {refused[1]}" if refused else "not a PyTorch file, or not tensors and plain values only"
+        )
+        raise CheckpointError(f"{path}: refused ({reason}).") from None
+    except (RuntimeError, EOFError, OSError, ValueError, KeyError, AttributeError, IndexError) as error:
+        raise CheckpointError(f"{path}: not a readable PyTorch file ({str(error).splitlines()[0]}).") from None
+
+
+def _unwrapped(content: Any, path: Path) -> dict[str, Tensor]:
+    for name in WRAPPERS:
+        if isinstance(content, Mapping) and isinstance(content.get(name), Mapping):
+            content = content[name]
+    if not isinstance(content, Mapping):
+        raise CheckpointError(f"{path}: holds a {type(content).__name__}, not a state dict.")
+    tensors = {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
+    if not tensors:
+        raise CheckpointError(
+            f"{path}: holds no tensors; its keys are {', '.join(map(str, list(content)[:5])) or 'none'}."
+        )
+    return tensors
+
+
+def _unprefixed(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Without what DistributedDataParallel and torch.compile put in front of every name."""
+    for prefix in (*PREFIXES, *PREFIXES):
+        if tensors and all(name.startswith(prefix) for name in tensors):
+            tensors = {name.removeprefix(prefix): value for name, value in tensors.items()}
+    return tensors

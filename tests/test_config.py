@@ -1,0 +1,99 @@
+from pathlib import Path
+
+import pytest
+
+from densevit import config
+from densevit.document import Document
+from densevit.errors import ConfigError
+
+MINIMAL = """
+model: {encoder: {type: vit}, decoder: {type: linear}, heads: {depth: {type: sigmoid}}}
+data: {train: {type: folder}}
+steps: 100
+"""
+
+
+@pytest.fixture
+def write(tmp_path: Path):
+    def write(text: str) -> Path:
+        path = tmp_path / "run.yaml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def problems_of(path: Path, *overrides: str) -> tuple[str, ...]:
+    with pytest.raises(ConfigError) as caught:
+        config.read(path, overrides)
+    return caught.value.problems
+
+
+def test_yaml_scalars_mean_what_people_mean(write) -> None:
+    # PyYAML alone reads these as '1e-4' (text), 8, 90, False and 685230.
+    tree = Document.read(write("a: 1e-4\nb: 010\nc: 1:30\nd: no\ne: 685_230\nf: .5\ng: 0\nh: ~\ni: -3\n")).tree
+    assert tree == {"a": 1e-4, "b": 10, "c": "1:30", "d": "no", "e": "685_230", "f": 0.5, "g": 0, "h": None, "i": -3}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: 1\na: 2\n", r"run.yaml:2: a: written twice"),
+        ("a: {b: 1, b: 2}\n", r"run.yaml:1: a.b: written twice"),
+        ("a: [1, 2\n", r"run.yaml:2: not YAML"),
+        ("- 1\n", r"a config is a mapping"),
+        ("a: &x [1]\nb: *x\n", r"run.yaml:1: anchors and aliases"),
+        ("a: !!python/object/apply:os.system [ls]\n", r"os.system' is not used in configs"),
+    ],
+)
+def test_documents_that_mean_nothing_are_refused_with_their_line(write, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Document.read(write(text))
+
+
+def test_a_missing_config_names_its_neighbours(write) -> None:
+    with pytest.raises(ConfigError, match=r"no such config file. There are: run.yaml"):
+        Document.read(write(MINIMAL).with_name("rum.yaml"))
+
+
+def test_overrides_reach_into_mappings_and_lists(write) -> None:
+    path = write(MINIMAL + "data2: 0\n")
+    document = Document.read(path)
+    for item in ("optim.lr=1e-3", "data.transforms=[{type: hflip}]", "data.transforms.0.p=0.5", "output="):
+        document.override(item)
+    assert document.tree["optim"] == {"lr": 1e-3}
+    assert document.tree["data"]["transforms"] == [{"type": "hflip", "p": 0.5}]
+    assert document.tree["output"] is None
+
+
+@pytest.mark.parametrize("item", ["lr", "steps.more=1", "data.transforms.7=1", ".a=1", "a=[1"])
+def test_overrides_that_fit_nothing_are_named(write, item: str) -> None:
+    document = Document.read(write(MINIMAL + "optim: {lr: 1}\n"))
+    document.tree["data"]["transforms"] = []
+    with pytest.raises(ConfigError, match=r"'"):
+        document.override(item)
+
+
+def test_every_fault_is_named_at_once_with_line_and_hint(write) -> None:
+    text = MINIMAL + "optm: {}\nlr: 1e-3\noptim: {weight_decay: -1, betas: [0.9]}\nbatch_size: two\n"
+    found = problems_of(write(text), "data.workers=many", "model.resize.mode=big")
+    assert len(found) == 7
+    joined = "\n".join(found)
+    assert "run.yaml:5: optm: no such option. Did you mean 'optim'?" in joined
+    assert "run.yaml:6: lr: no such option. Did you mean 'optim.lr'?" in joined
+    assert "run.yaml:7: optim.weight_decay: input should be greater than or equal to 0, got -1." in joined
+    assert "'data.workers=many': data.workers:" in joined
+    assert "'model.resize.mode=big': model.resize.mode:" in joined
+
+
+def test_the_dumped_run_reads_back_equal(write, tmp_path: Path) -> None:
+    run, _ = config.read(write(MINIMAL), ["optim.lr=3e-5", "model.init=weights/a.safetensors"])
+    again = tmp_path / "again.yaml"
+    again.write_text(config.dump(run))
+    assert config.read(again)[0] == run
+
+
+def test_what_types_cannot_say_is_checked(write) -> None:
+    run, _ = config.read(write(MINIMAL), ["epochs=3", "accumulate=3", "schedule.warmup=100", "tasks.seg.type=depth"])
+    keys = {problem.partition(":")[0] for problem in run.problems()}
+    assert keys == {"steps", "accumulate", "schedule.warmup", "tasks.seg", "model.heads.depth"}

@@ -1,0 +1,80 @@
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from densevit import files
+from densevit.errors import StorageError
+
+
+def test_a_file_appears_whole_with_its_hash(tmp_path: Path) -> None:
+    digest = files.atomic_write(tmp_path / "a.bin", lambda file: (file.write(b"one"), file.write(b"two")))
+    assert (tmp_path / "a.bin").read_bytes() == b"onetwo"
+    assert digest == hashlib.sha256(b"onetwo").hexdigest() == files.sha256(tmp_path / "a.bin")
+    assert [p.name for p in tmp_path.iterdir()] == ["a.bin"]
+
+
+def test_a_failure_leaves_what_stood_there_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+
+    def fail(file) -> None:
+        file.write(b"half")
+        raise RuntimeError("power cut")
+
+    with pytest.raises(RuntimeError, match="power cut"):
+        files.atomic_write(path, fail)
+    assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_a_full_disk_is_named_with_path_and_bytes_and_costs_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "a.bin"
+    path.write_bytes(b"old")
+    code = (
+        "import resource, signal, sys; from densevit import files\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+        f"files.atomic_write({str(path)!r}, lambda f: f.write(b'x' * 100_000))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "StorageError" in done.stderr
+    assert f"{path}: no room" in done.stderr
+    assert "bytes free" in done.stderr
+    assert path.read_bytes() == b"old"
+    assert [p.name for p in tmp_path.iterdir()] == ["a.bin"]
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="its folder does not exist"):
+        files.write_text(tmp_path / "no" / "a.txt", "x")
+
+
+def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError), files.atomic_folder(tmp_path / "step") as folder:
+        (folder / "a").write_text("x")
+        raise RuntimeError
+    assert [p.name for p in tmp_path.iterdir()] == []
+    with files.atomic_folder(tmp_path / "step") as folder:
+        (folder / "a").write_text("x")
+    assert (tmp_path / "step" / "a").read_text() == "x"
+
+
+def test_sweep_removes_what_dead_processes_left_and_only_that(tmp_path: Path) -> None:
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    gone = tmp_path / f".a.bin.{dead.pid}.0123abcd{files.SUFFIX}"
+    gone.write_text("x")
+    ours = tmp_path / f".b.bin.{os.getpid()}.0123abcd{files.SUFFIX}"
+    ours.write_text("x")
+    assert files.sweep(tmp_path) == [gone]
+    assert [p.name for p in tmp_path.iterdir()] == [ours.name]
+
+
+def test_new_files_have_the_permissions_of_ordinary_ones(tmp_path: Path) -> None:
+    files.write_text(tmp_path / "ours", "x")
+    (tmp_path / "plain").write_text("x")
+    assert (tmp_path / "ours").stat().st_mode == (tmp_path / "plain").stat().st_mode
