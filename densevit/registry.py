@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, create_model
 
@@ -88,6 +88,12 @@ def schema(part: Callable[..., Any]) -> type[BaseModel]:
     }
     rules = ConfigDict(extra="forbid", arbitrary_types_allowed=True, protected_namespaces=())
     return create_model(getattr(part, "__name__", "Part"), __config__=rules, **chosen)
+
+
+def choices(part: Callable[..., Any], option: str) -> tuple[Any, ...]:
+    """The values that a part's `Literal` option can take; none if it has no such option."""
+    field = schema(part).model_fields.get(option)
+    return get_args(field.annotation) if field is not None and get_origin(field.annotation) is Literal else ()
 
 
 def validate(model: type[BaseModel], options: Mapping[str, Any], where: str) -> dict[str, Any]:

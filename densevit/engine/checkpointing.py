@@ -3,7 +3,7 @@
 import math
 import os
 import shutil
-import warnings
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -50,15 +50,6 @@ class Checkpoints:
         link = self.folder / "best"
         return link.resolve() if link.is_dir() else None
 
-    def newest_good(self) -> tuple[Path, Manifest] | None:
-        """The newest checkpoint that verifies; each one passed over is named in a warning."""
-        for path in reversed(checkpoint.steps(self.folder)):
-            try:
-                return path, checkpoint.verify(path)
-            except CheckpointError as error:
-                warnings.warn(f"{error} Looking for an older checkpoint.", stacklevel=2)
-        return None
-
     def _is_best(self, manifest: Manifest) -> bool:
         new = manifest.scores.get(self.score, math.nan)
         if math.isnan(new):
@@ -91,4 +82,14 @@ class Checkpoints:
                 try:
                     shutil.rmtree(path)
                 except OSError as error:
-                    warnings.warn(f"{path}: old checkpoint could not be removed ({error.strerror}).", stacklevel=2)
+                    print(f"warning: {path}: old checkpoint could not be removed ({error.strerror}).", file=sys.stderr)
+
+
+def newest_good(folder: Path) -> tuple[Path, Manifest] | None:
+    """The newest checkpoint that verifies; each one passed over is named in a warning."""
+    for path in reversed(checkpoint.steps(folder)):
+        try:
+            return path, checkpoint.verify(path)
+        except CheckpointError as error:
+            print(f"warning: {error} Looking for an older checkpoint.", file=sys.stderr)
+    return None

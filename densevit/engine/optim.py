@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import nn
@@ -10,6 +10,7 @@ from torch import nn
 from densevit.config import Optim, Schedule
 
 
+@runtime_checkable
 class LayeredEncoder(Protocol):
     """What the optimiser asks of an encoder."""
 

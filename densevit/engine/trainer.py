@@ -2,10 +2,10 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +30,7 @@ from densevit.weights.checkpoint import Manifest
 Scores = dict[str, float]
 
 
+@runtime_checkable
 class Objective(Protocol):
     """What the loop asks of a task."""
 
@@ -37,10 +38,11 @@ class Objective(Protocol):
 
     def losses(self, prediction: Tensor, batch: Batch, step: int) -> dict[str, Tensor]: ...
     def rows(self, prediction: Tensor, batch: Batch) -> list[Scores]: ...
-    def summary(self, rows: Iterable[Scores]) -> Scores: ...
+    def summary(self, rows: Sequence[Scores]) -> Scores: ...
     def panel(self, prediction: Tensor, batch: Batch) -> Any: ...
 
 
+@runtime_checkable
 class Validation(Protocol):
     """The validation images of this process, each once, and their number over all processes."""
 

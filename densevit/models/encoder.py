@@ -1,7 +1,7 @@
 """What a decoder may ask of any encoder, and the names a config may use for them."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from jaxtyping import Float
@@ -36,6 +36,17 @@ class Encoder(nn.Module, ABC):
     @abstractmethod
     def forward(self, image: Float[Tensor, "b 3 h w"]) -> Features:
         """`image` in [0, 1], of any size. It is normalised, then centre-padded to multiples of the patch."""
+
+    @abstractmethod
+    def load_weights(self, state: Mapping[str, Tensor], source: str) -> None:
+        """Takes a state dict in any layout it knows.
+
+        Args:
+            source: what errors call the file.
+
+        Raises:
+            CheckpointError: it does not fit; with counts and the first five names.
+        """
 
     @abstractmethod
     def layers(self) -> list[list[nn.Parameter]]:

@@ -1,0 +1,5 @@
+"""Tasks: what a head's prediction is taught and scored by."""
+
+from densevit.tasks import depth as depth
+from densevit.tasks.task import TASKS as TASKS
+from densevit.tasks.task import Task as Task

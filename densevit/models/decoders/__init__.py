@@ -1,0 +1,7 @@
+"""The decoders, imported so that they register."""
+
+from densevit.models.decoders.conv_transpose import ConvTranspose
+from densevit.models.decoders.dpt import DPT
+from densevit.models.decoders.linear import Linear
+
+__all__ = ["DPT", "ConvTranspose", "Linear"]

@@ -1,0 +1,61 @@
+"""Makes the synthetic `rooms` data set; needs `pip install 'densevit[rooms]'`. Run it with --help."""
+
+import argparse
+import sys
+from pathlib import Path
+
+
+def main() -> int:
+    args = parse()
+    from densevit.data.rendering.foreign import write_as  # not at the top: --help answers at once
+    from densevit.data.rendering.generate import generate
+    from densevit.errors import DensevitError
+
+    scenes = {"train": args.train_scenes, "val": args.val_scenes, "test": args.test_scenes}
+    try:
+        if args.layout == "rooms":
+            generate(args.root, scenes, args.frames, args.size or (192, 256), args.seed, args.workers, args.overwrite)
+        else:
+            write_as(args.layout, args.root, scenes, args.frames, args.size, args.seed)
+    except DensevitError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    print(f"{sum(scenes.values()) * args.frames} frames in {args.root}")
+    return 0
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description="Makes the synthetic `rooms` data set. The same arguments make the same data set, whatever the "
+        "number of workers, and finish one that was interrupted; more scenes add to it."
+    )
+    add = parser.add_argument
+    add("--root", type=Path, default=Path("datasets/rooms"), help="where to (default: %(default)s)")
+    add("--train-scenes", type=int, default=150, metavar="N", help="default: %(default)s")
+    add("--val-scenes", type=int, default=20, metavar="N", help="default: %(default)s")
+    add("--test-scenes", type=int, default=20, metavar="N", help="default: %(default)s")
+    add("--frames", type=int, default=4, metavar="N", help="per scene (default: %(default)s)")
+    add(
+        "--size", type=size, metavar="HxW", help="of the images (default: 192x256, or what the layout's originals have)"
+    )
+    add("--seed", type=int, default=0, metavar="N", help="another seed, other rooms (default: %(default)s)")
+    add("--workers", type=int, default=1, metavar="N", help="processes, layout rooms only (default: %(default)s)")
+    add("--overwrite", action="store_true", help="replace another `rooms` data set at --root")
+    add(
+        "--layout",
+        choices=("rooms", "nyu", "nyu_labeled", "kitti"),
+        default="rooms",
+        help="on disk: ours, or that of a real data set, whose test takes the val scenes (default: %(default)s)",
+    )
+    return parser.parse_args()
+
+
+def size(text: str) -> tuple[int, int]:
+    height, cross, width = text.lower().partition("x")
+    if not (cross and height.isdigit() and width.isdigit()):
+        raise argparse.ArgumentTypeError(f"'{text}' is no size; write height x width, 192x256 say.")
+    return int(height), int(width)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,359 @@
+"""The one room that knows all parts: a config becomes a checked plan, and a plan becomes model, tasks and loaders."""
+
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+from pathlib import Path
+from typing import Any, TypeVar
+
+from torch import Tensor, nn
+
+import densevit.data
+import densevit.losses
+import densevit.models
+import densevit.tasks  # noqa: F401 (the four imports register the parts)
+from densevit import config
+from densevit.config import Run
+from densevit.data.dataset import DATASETS, Dataset
+from densevit.data.loader import eval_loader, train_loader
+from densevit.data.transform import TRANSFORMS, Transform
+from densevit.data.transforms import compose
+from densevit.data.workers import auto_workers
+from densevit.engine.distributed import World, pick_device
+from densevit.engine.trainer import Trainer, Validation
+from densevit.errors import CheckpointError, ConfigError
+from densevit.evaluation.evaluate import mean_row
+from densevit.evaluation.protocols import PROTOCOLS, Protocol
+from densevit.inference.forward import forward
+from densevit.inference.predictor import Predictor
+from densevit.losses.loss import DEPTH_LOSSES, DepthLoss
+from densevit.models.decoder import DECODERS, Decoder
+from densevit.models.dense import DenseModel
+from densevit.models.encoder import ENCODERS, Encoder
+from densevit.models.heads import HEADS, Head
+from densevit.registry import Choice, Part, Registry, did_you_mean
+from densevit.structures import Batch, ModelCard, OutputSpec, ResizeRule
+from densevit.tasks.task import TASKS, Task
+from densevit.weights import checkpoint
+from densevit.weights.files import read_tensors
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class ModelPlan:
+    encoder: Choice[Encoder]
+    decoder: Choice[Decoder]
+    heads: Mapping[str, Choice[Head]]
+
+    def spec(self) -> dict[str, Any]:
+        heads = {name: head.spec() for name, head in self.heads.items()}
+        return {"encoder": self.encoder.spec(), "decoder": self.decoder.spec(), "heads": heads}
+
+
+@dataclass(frozen=True)
+class TaskPlan:
+    task: Choice[Task]
+    losses: Sequence[tuple[float, Choice[DepthLoss]]]
+    protocol: Protocol
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run whose every part is chosen and checked, with its data sets open; nothing heavy is built yet.
+
+    Attributes:
+        run: resolved: every default spelled out, `steps` known. Its dump repeats the run.
+    """
+
+    run: Run
+    model: ModelPlan
+    tasks: Mapping[str, TaskPlan]
+    transforms: Sequence[Choice[Transform]]
+    train: Dataset
+    val: Dataset | None
+
+
+class _Faults:
+    """Collects what is wrong, so that a user sees all of it at once."""
+
+    def __init__(self, problems: Sequence[str] = ()) -> None:
+        self.problems = list(problems)
+
+    def check(self, registry: Registry[T], spec: Part, where: str) -> Choice[T]:
+        try:
+            return registry.check(spec, where)
+        except ConfigError as error:
+            self.problems += error.problems
+            return Choice("", _unbuilt, {})
+
+    def check_file(self, path: Path | None, where: str) -> None:
+        if path is not None and not path.exists():
+            self.problems.append(f"{where}: no such file, got '{path}'.")
+
+
+def _unbuilt() -> Any:
+    raise AssertionError("a faulty plan is raised, not built")
+
+
+def configure(path: str | Path, overrides: Sequence[str] = ()) -> Plan:
+    """Reads a config and checks every name, option, type and file of it, then opens the data sets.
+
+    Raises:
+        ConfigError: every fault at once, with file and line.
+        DataError: a data set is not where or what it should be.
+    """
+    run, document = config.read(path, overrides)
+    load_plugins(run.plugins, Path(path).parent)
+    faults = _Faults(run.problems())
+    model = _plan_model(run, faults)
+    tasks = {name: _plan_task(task, f"tasks.{name}", faults) for name, task in run.tasks.items()}
+    transforms = [faults.check(TRANSFORMS, spec, f"data.transforms.{i}") for i, spec in enumerate(run.data.transforms)]
+    train = faults.check(DATASETS, run.data.train, "data.train")
+    val = faults.check(DATASETS, run.data.val, "data.val") if run.data.val else None
+    if faults.problems:
+        raise ConfigError(*map(document.locate, faults.problems))
+    opened = train.build(), val.build() if val else None
+    return Plan(_resolve(run, model, tasks, transforms, train, val, len(opened[0])), model, tasks, transforms, *opened)
+
+
+def _plan_model(run: Run, faults: _Faults) -> ModelPlan:
+    encoder = faults.check(ENCODERS, run.model.encoder, "model.encoder")
+    decoder = faults.check(DECODERS, run.model.decoder, "model.decoder")
+    heads = {name: faults.check(HEADS, spec, f"model.heads.{name}") for name, spec in run.model.heads.items()}
+    faults.check_file(encoder.options.get("weights"), "model.encoder.weights")
+    faults.check_file(run.model.init, "model.init")
+    return ModelPlan(encoder, decoder, heads)
+
+
+def _plan_task(task: config.Task, where: str, faults: _Faults) -> TaskPlan:
+    losses = []
+    for i, spec in enumerate(task.losses):
+        options = dict(spec)
+        weight = options.pop("weight", 1.0)
+        if not isinstance(weight, int | float) or weight <= 0:
+            faults.problems.append(f"{where}.losses.{i}.weight: a number over 0, got {weight!r}.")
+            weight = 1.0
+        losses.append((task.weight * float(weight), faults.check(DEPTH_LOSSES, options, f"{where}.losses.{i}")))
+    if task.protocol not in PROTOCOLS:
+        hint = did_you_mean(task.protocol, PROTOCOLS)
+        faults.problems.append(f"{where}.protocol: no protocol '{task.protocol}'.{hint}")
+    chosen = faults.check(TASKS, {"type": task.type}, where)
+    return TaskPlan(chosen, losses, PROTOCOLS.get(task.protocol, PROTOCOLS["plain"]))
+
+
+def find_protocol(name: str, data: Dataset, output: OutputSpec | None = None) -> Protocol:
+    """A protocol with the data set's range, where it leaves that open, fitted to predictions without unit.
+
+    Args:
+        output: what the predictions mean; None takes them for metres.
+
+    Raises:
+        ConfigError: no such protocol.
+    """
+    if name not in PROTOCOLS:
+        raise ConfigError(f"no protocol '{name}'.{did_you_mean(name, PROTOCOLS)}")
+    protocol = PROTOCOLS[name].for_range(*data.depth_range)
+    if protocol.align is None and output is not None and output.kind != "metric":
+        return protocol.aligned("lstsq" if output.kind == "affine" else "lstsq_disparity")
+    return protocol
+
+
+def _resolve(
+    run: Run,
+    model: ModelPlan,
+    tasks: Mapping[str, TaskPlan],
+    transforms: Sequence[Choice[Transform]],
+    train: Choice[Dataset],
+    val: Choice[Dataset] | None,
+    length: int,
+) -> Run:
+    steps = run.steps or ceil((run.epochs or 1) * length / run.batch_size)
+    validate_every = run.validate_every or max(1, ceil(steps / 10))
+    specs = {
+        name: [{**loss.spec(), "weight": weight / run.tasks[name].weight} for weight, loss in plan.losses]
+        for name, plan in tasks.items()
+    }
+    return replace(
+        run,
+        model=replace(run.model, **model.spec()),
+        tasks={name: replace(task, losses=specs[name]) for name, task in run.tasks.items()},
+        data=replace(
+            run.data,
+            train=train.spec(),
+            val=val.spec() if val else None,
+            transforms=[transform.spec() for transform in transforms],
+        ),
+        steps=steps,
+        epochs=None,
+        validate_every=validate_every,
+        save_every=run.save_every or validate_every,
+    )
+
+
+def load_plugins(paths: Sequence[Path], folder: Path = Path()) -> None:
+    """Runs Python files that register parts; each once. Relative ones lie beside the config, or in the working folder.
+
+    Raises:
+        ConfigError: no such file.
+    """
+    for path in paths:
+        found = next((p.resolve() for p in (folder / path, path) if p.is_file()), None)
+        if found is None:
+            raise ConfigError(f"plugins: no such file, got '{path}'.")
+        name = f"densevit_plugin_{found.stem}"
+        if getattr(sys.modules.get(name), "__file__", None) == str(found):
+            continue
+        spec = importlib.util.spec_from_file_location(name, found)
+        assert spec is not None and spec.loader is not None
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+
+
+def build_model(plan: ModelPlan) -> DenseModel:
+    """The network, with the encoder's weights where the config names a file of them."""
+    encoder = plan.encoder.build()
+    weights: Path | None = plan.encoder.options.get("weights")
+    if weights is not None:
+        encoder.load_weights(read_tensors(weights), str(weights))
+    decoder = plan.decoder.build(encoder.features, encoder.prefix_tokens)
+    heads = {name: head.build(decoder.output.channels) for name, head in plan.heads.items()}
+    return DenseModel(encoder, decoder, heads)
+
+
+def build_card(model: DenseModel, plan: ModelPlan, resize: ResizeRule, trained_on: str = "") -> ModelCard:
+    heads: Mapping[str, Any] = dict(model.heads.items())
+    return ModelCard(
+        outputs={name: head.output for name, head in heads.items()},
+        multiple=model.encoder.patch_size,
+        resize=resize,
+        mean=tuple(model.encoder.mean.flatten().tolist()),
+        std=tuple(model.encoder.std.flatten().tolist()),
+        taps=model.encoder.taps,
+        model=plan.spec(),
+        trained_on=trained_on,
+    )
+
+
+def build_trainer(plan: Plan, world: World) -> Trainer:
+    """Model, tasks and trainer, with weights loaded from `model.init`.
+
+    Raises:
+        ConfigError, CheckpointError: weights that are missing or do not fit.
+    """
+    run = plan.run
+    model = build_model(plan.model)
+    if run.model.init is not None:
+        tensors, _ = checkpoint.read(run.model.init)
+        checkpoint.load_into(model, tensors, run.model.init)
+    if run.model.freeze_encoder:
+        model.encoder.requires_grad_(False)
+    model.encoder.set_grad_checkpointing(run.model.grad_checkpointing)
+    card = build_card(model, plan.model, run.model.resize, trained_on=str(run.data.train))
+    tasks = {name: build_task(name, plan, card.outputs[name]) for name in plan.tasks}
+    protocol = next(iter(plan.tasks.values())).protocol
+    return Trainer(run, model, tasks, world, predict=predict_by(protocol, card), card=card)
+
+
+def build_task(name: str, plan: Plan, output: OutputSpec) -> Task:
+    task = plan.tasks[name]
+    losses = [(loss.name, weight, loss.build()) for weight, loss in task.losses]
+    protocol = find_protocol(task.protocol.name, plan.val or plan.train, output)
+    return task.task.build(name, output, losses, protocol.score, mean_row)
+
+
+def predict_by(protocol: Protocol, card: ModelCard) -> Callable[[nn.Module, Tensor], dict[str, Tensor]]:
+    """How a protocol shows images to the model: through its window, at the card's size."""
+
+    def predict(model: nn.Module, image: Tensor) -> dict[str, Tensor]:
+        h, w = image.shape[-2:]
+        return forward(model, image, card.resize, card.multiple, box=protocol.input_box(h, w))
+
+    return predict
+
+
+def train_batches(plan: Plan, world: World) -> Callable[[int], Iterator[Batch]]:
+    """Images already seen -> the endless micro-batches from there on."""
+    run = plan.run
+    transform = compose([choice.build() for choice in plan.transforms])
+
+    def batches(start: int) -> Iterator[Batch]:
+        return train_loader(
+            plan.train,
+            transform,
+            seed=run.seed,
+            batch_size=run.batch_size,
+            accumulate=run.accumulate,
+            rank=world.rank,
+            world_size=world.size,
+            start=start,
+            workers=workers(run, world),
+            pin=world.device.type == "cuda",
+            on_error=run.data.on_error,
+        )
+
+    return batches
+
+
+def val_batches(plan: Plan, world: World) -> Validation | None:
+    if plan.val is None:
+        return None
+    size = max(1, min(8, plan.run.batch_size // (plan.run.accumulate * world.size)))
+    return eval_loader(
+        plan.val, batch_size=size, rank=world.rank, world_size=world.size, workers=workers(plan.run, world)
+    )
+
+
+def workers(run: Run, world: World) -> int:
+    return auto_workers(world.size) if run.data.workers == "auto" else run.data.workers
+
+
+def open_data(spec: Part) -> Dataset:
+    """A data set by its spec, `{type: nyu, split: test}`.
+
+    Raises:
+        ConfigError, DataError
+    """
+    return DATASETS.check(spec, "data").build()
+
+
+def restore(path: str | Path) -> tuple[DenseModel, ModelCard]:
+    """Model and card of a checkpoint: a run's folder (its best), a step folder, or a `model.safetensors`.
+
+    Raises:
+        CheckpointError: missing, damaged, or of parts that are not registered here.
+    """
+    tensors, card = checkpoint.read(path)
+    spec = dict(card.model)
+    # The weights are all in the file; where the encoder's first came from no longer matters.
+    spec["encoder"] = {k: v for k, v in spec["encoder"].items() if k not in ("pretrained", "weights")}
+    try:
+        plan = ModelPlan(
+            ENCODERS.check(spec["encoder"], "model.encoder"),
+            DECODERS.check(spec["decoder"], "model.decoder"),
+            {name: HEADS.check(head, f"model.heads.{name}") for name, head in spec["heads"].items()},
+        )
+    except ConfigError as error:
+        raise CheckpointError(f"{path}: its card names parts unknown here (a plugin's?): {error}") from None
+    model = build_model(plan)
+    checkpoint.load_into(model, tensors, path)
+    return model, card
+
+
+def load(path: str | Path, *, device: str = "auto", precision: Any = "auto", **options: Any) -> Predictor:
+    """A trained model, ready to predict: `depth = load("runs/nyu")("photo.jpg")`.
+
+    Args:
+        path: a run's folder (its best checkpoint), a step folder, or a `model.safetensors`.
+        device: auto, cpu, cuda or cuda:N.
+        precision: auto, fp32, bf16 or fp16.
+        options: of `Predictor`.
+
+    Raises:
+        CheckpointError: missing, damaged, or of unknown parts.
+    """
+    chosen = pick_device(device)
+    model, card = restore(path)
+    return Predictor(model, card, device=str(chosen), precision=precision, **options)

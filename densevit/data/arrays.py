@@ -1,0 +1,128 @@
+"""Files that hold one array of numbers rather than a picture: NPY, NPZ, PFM, HDF5, EXR. No pickle, ever.
+
+Every reader takes a path and the most elements it may hold, and returns the array as stored.
+"""
+
+import os
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import cv2
+import numpy as np
+from jaxtyping import Float, Shaped
+
+from densevit.errors import DataError
+
+KEY = "depth"  # what the array is called in an NPZ or HDF5 file that holds several
+
+Array = Shaped[np.ndarray, "..."]
+
+
+def read_array(path: Path, kind: str, max_size: int) -> Array:
+    """Reads a file of one of the `READERS` formats.
+
+    Raises:
+        DataError: naming the file, when it is damaged, too large, or does not say which array is meant.
+    """
+    try:
+        return READERS[kind](path, max_size)
+    except DataError:
+        raise
+    except Exception as error:  # parsers over damaged bytes raise anything; the reason travels in the message
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise DataError(f"{path}: the {kind} file is damaged ({reason}).") from error
+
+
+def _npy(path: Path, max_size: int) -> Array:
+    mapped = np.load(path, mmap_mode="r", allow_pickle=False)
+    _check_size(path, mapped.size, max_size)
+    return np.array(mapped)
+
+
+def _npz(path: Path, max_size: int) -> Array:
+    with zipfile.ZipFile(path) as archive:
+        members = {name.removesuffix(".npy"): archive.getinfo(name).file_size for name in archive.namelist()}
+    key = _choose(path, list(members))
+    _check_size(path, members[key] // 8, max_size)  # at most 8 bytes an element
+    with np.load(path, allow_pickle=False) as arrays:
+        return np.asarray(arrays[key])
+
+
+def _pfm(path: Path, max_size: int) -> Float[np.ndarray, "h w"]:
+    """Portable float map: rows bottom-up; a negative scale says little-endian (Debevec's description)."""
+    with open(path, "rb") as file:
+        kind, width, height, scale = (_token(file.read) for _ in range(4))
+        if kind != b"Pf":
+            raise DataError(f"{path}: a colour PFM (three channels); depth is one channel, 'Pf'.")
+        w, h = int(width), int(height)
+        _check_size(path, w * h, max_size)
+        data = file.read(4 * w * h)
+    if len(data) < 4 * w * h or w < 1 or h < 1:
+        raise DataError(f"{path}: the PFM is truncated ({len(data):,} of {4 * w * h:,} bytes).")
+    order = "<f4" if float(scale) < 0 else ">f4"
+    return np.frombuffer(data, order).reshape(h, w)[::-1].astype(np.float32)
+
+
+def _hdf5(path: Path, max_size: int) -> Array:
+    import h5py  # type: ignore[import-untyped]
+
+    with h5py.File(path, "r") as file:
+        key = _choose(
+            path, [name for name in file if name == KEY or isinstance(file.get(name, getlink=True), h5py.HardLink)]
+        )
+        link = file.get(key, getlink=True)
+        dataset = None if isinstance(link, h5py.ExternalLink) else file[key]
+        if not isinstance(dataset, h5py.Dataset) or dataset.is_virtual or dataset.external:
+            raise DataError(
+                f"{path}: '{key}' is no data set of this file itself; links to other files are not followed."
+            )
+        _check_size(path, dataset.size, max_size)
+        return np.asarray(dataset[()])
+
+
+def _exr(path: Path, max_size: int) -> Array:
+    try:
+        pixels = cv2.imdecode(np.fromfile(path, np.uint8), cv2.IMREAD_UNCHANGED)
+    except cv2.error:
+        pixels = None
+    if pixels is None:
+        switch = "" if os.environ.get("OPENCV_IO_ENABLE_OPENEXR") else "set OPENCV_IO_ENABLE_OPENEXR=1 or "
+        raise DataError(
+            f"{path}: this OpenCV does not read EXR (or the file is damaged); {switch}convert it to PFM or NPY."
+        )
+    _check_size(path, pixels.size, max_size)
+    return pixels
+
+
+READERS: dict[str, Callable[[Path, int], Array]] = {
+    "NPY": _npy,
+    "ZIP": _npz,
+    "PFM": _pfm,
+    "HDF5": _hdf5,
+    "EXR": _exr,
+}
+
+
+def _choose(path: Path, keys: list[str]) -> str:
+    if KEY in keys:
+        return KEY
+    if len(keys) == 1:
+        return keys[0]
+    raise DataError(f"{path}: holds {', '.join(keys[:8]) or 'nothing'}; expected one array, or one called '{KEY}'.")
+
+
+def _check_size(path: Path, size: int, max_size: int) -> None:
+    if size > max_size:
+        raise DataError(f"{path}: {size:,} values; the limit is {max_size:,} (max_pixels).")
+
+
+def _token(read: Callable[[int], bytes]) -> bytes:
+    """The next word of a PFM header, with the one blank that ends it."""
+    word = b""
+    while len(word) < 32:
+        byte = read(1)
+        if not byte or (byte.isspace() and word):
+            break
+        word += byte.strip()
+    return word

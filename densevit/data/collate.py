@@ -1,0 +1,71 @@
+"""Samples of one size -> Batch. Pictures become float32 in [0, 1]; what a sample lacks is filled and not valid."""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from densevit.errors import DataError
+from densevit.structures import Batch, Sample
+
+IGNORE = 255
+"""The label of a pixel without one."""
+
+
+def collate(samples: Sequence[Sample], indices: Sequence[int]) -> Batch:
+    """Stacks samples. A field that none of them has is None; where only some have it, the others get 0 for depth
+    (not valid), 255 for labels, NaN for intrinsics.
+
+    Args:
+        indices: the samples' positions in the data set.
+
+    Raises:
+        DataError: the samples differ in size.
+    """
+    h, w = _common_size(samples)
+    pixels = torch.from_numpy(np.stack([s.image for s in samples]))
+    return Batch(
+        names=tuple(s.name for s in samples),
+        indices=tuple(indices),
+        # NHWC bytes seen as NCHW and widened: the result keeps channels_last strides, which saves a transposed copy.
+        image=pixels.permute(0, 3, 1, 2).to(torch.float32).div_(255),
+        depth=_stack([s.depth for s in samples], lambda: np.zeros((h, w), np.float32), (1, h, w)),
+        valid=_stack([s.valid for s in samples], lambda: np.zeros((h, w), np.bool_), (1, h, w)),
+        labels=_stack([s.labels for s in samples], lambda: np.full((h, w), IGNORE, np.int64), (h, w)),
+        intrinsics=_intrinsics([s.intrinsics for s in samples]),
+    )
+
+
+def collate_by_size(samples: Sequence[Sample], indices: Sequence[int]) -> Iterator[Batch]:
+    """One Batch for each run of samples of the same size, in order."""
+    for _, run in groupby(zip(samples, indices, strict=True), key=lambda pair: pair[0].image.shape):
+        same, positions = zip(*run, strict=True)
+        yield collate(same, positions)
+
+
+def _common_size(samples: Sequence[Sample]) -> tuple[int, int]:
+    sizes = {s.image.shape[:2]: s.name for s in samples}
+    if len(sizes) > 1:
+        (size, name), (other_size, other_name) = list(sizes.items())[:2]
+        raise DataError(
+            f"a batch needs one size, but '{name}' is {size[0]}x{size[1]} and '{other_name}' is "
+            f"{other_size[0]}x{other_size[1]}. Add random_crop, center_crop or resize to the transforms."
+        )
+    return next(iter(sizes))
+
+
+def _stack(
+    arrays: Sequence[np.ndarray | None], missing: Callable[[], np.ndarray], shape: tuple[int, ...]
+) -> Tensor | None:
+    if all(a is None for a in arrays):
+        return None
+    stacked = np.stack([missing() if a is None else a for a in arrays])
+    return torch.from_numpy(stacked).reshape(len(arrays), *shape)
+
+
+def _intrinsics(matrices: Sequence[Any]) -> Tensor | None:
+    stacked = _stack(matrices, lambda: np.full((3, 3), np.nan), (3, 3))
+    return None if stacked is None else stacked.to(torch.float32)

@@ -1,0 +1,199 @@
+"""Writes samples as the public data sets lie on disk: same folders, names, encodings and axes.
+
+For data of one's own that shall be read as NYU or KITTI, and for tests of the readers on real-shaped files. An image
+becomes 8-bit JPEG or PNG, a depth map 16-bit PNG with 0 where it is not valid.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Literal
+
+import cv2
+import numpy as np
+from jaxtyping import Float32
+
+from densevit.data import matfile
+from densevit.data.encode import DEPTH_WRITERS, DepthFormat, ImageFormat, encode, encode_depth
+from densevit.data.kitti_camera import CAMERAS
+from densevit.data.pairs import pinhole
+from densevit.files import atomic_write, write_text
+from densevit.structures import Sample
+
+
+def write_nyu_labeled(
+    path: Path,
+    samples: Sequence[Sample],
+    *,
+    classes: Sequence[str] = (),
+    chunks: Literal["frame", "across"] = "frame",
+) -> None:
+    """Writes samples as `nyu_depth_v2_labeled.mat` has them; holes of `rawDepths` are filled in `depths`.
+
+    Args:
+        classes: the class of each label id; label 255 becomes 0, unlabelled.
+        chunks: frame stores each frame by itself; across cuts through frames, which reads slowly.
+    """
+    height, width = samples[0].image.shape[:2]
+    shapes = {
+        "images": (3, width, height),
+        "rawDepths": (width, height),
+        "depths": (width, height),
+        "labels": (width, height),
+    }
+    types = {"images": np.uint8, "rawDepths": np.float32, "depths": np.float32, "labels": np.uint16}
+    with matfile.create(path) as file:
+        for key, shape in shapes.items():
+            across = (min(8, len(samples)), *(1 for _ in shape[:-2]), width // 4, height // 4)
+            file.create_dataset(
+                key,
+                (len(samples), *shape),
+                types[key],
+                chunks=(1, *shape) if chunks == "frame" else across,
+                compression="gzip",
+                compression_opts=3,
+            )
+        for i, sample in enumerate(samples):
+            for key, frame in _frame(sample).items():
+                file[key][i] = frame
+        matfile.write_texts(file, "names", classes or ("unknown",))
+        matfile.write_texts(file, "sceneTypes", [Path(s.name).parent.name or "room" for s in samples])
+
+
+def write_nyu_sync(root: Path, samples: Iterable[Sample], split: Literal["train", "test"] = "train") -> Path:
+    """The published NYU folders: `sync/SCENE/rgb_00045.jpg` to train, `official_splits/test/...` to test.
+
+    Returns:
+        the list of what was written, for the data set's `list_file`.
+    """
+    home = Path("sync" if split == "train" else "official_splits/test")
+    slash = "/" if split == "train" else ""  # as in the two published lists
+    lines = []
+    for i, sample in enumerate(samples):
+        folder, stem = _scene(sample.name, i)
+        image, depth = f"{folder}/rgb_{stem}.jpg", f"{folder}/sync_depth_{stem}.png"
+        _write(root / home / image, encode(".jpg", sample.image))
+        _write(root / home / depth, encode_depth(_depth(sample), 1000.0))
+        lines.append(f"{slash}{image} {slash}{depth} 518.8579\n")
+    write_text(root / f"nyu_sync_{split}.txt", "".join(lines))
+    return root / f"nyu_sync_{split}.txt"
+
+
+def write_kitti(
+    root: Path,
+    samples: Iterable[Sample],
+    *,
+    date: str = "2011_09_26",
+    drive: int = 1,
+    camera: Literal["image_02", "image_03"] = "image_02",
+    part: Literal["train", "val"] = "train",
+) -> Path:
+    """One KITTI drive: raw images, annotated depth, and the day's calibration from the first sample's intrinsics.
+
+    Returns:
+        the list of what was written, for the data set's `list_file`.
+    """
+    name = f"{date}_drive_{drive:04d}_sync"
+    truth = root / "data_depth_annotated" / part / name / "proj_depth/groundtruth" / camera
+    lines = []
+    for i, sample in enumerate(samples):
+        if i == 0:
+            _write(root / "raw" / date / "calib_cam_to_cam.txt", _calibration(sample, date).encode())
+        frame = f"{_number(sample.name, i):010d}.png"
+        image = f"{date}/{name}/{camera}/data/{frame}"
+        _write(root / "raw" / image, encode(".png", sample.image))
+        _write(truth / frame, encode_depth(_depth(sample), 256.0))
+        lines.append(f"{image} {name}/proj_depth/groundtruth/{camera}/{frame} 721.5377\n")
+    write_text(root / f"kitti_{name}_{camera}.txt", "".join(lines))
+    return root / f"kitti_{name}_{camera}.txt"
+
+
+def write_kitti_selection(root: Path, samples: Iterable[Sample], *, truth: bool = True) -> None:
+    """The depth benchmark's cropped images: `val_selection_cropped`, or without truth the anonymous test images."""
+    home = root / "depth_selection" / ("val_selection_cropped" if truth else "test_depth_prediction_anonymous")
+    for i, sample in enumerate(samples):
+        name = f"2011_09_26_drive_0002_sync_image_{i:010d}_image_02" if truth else f"{i:010d}"
+        _write(home / "image" / f"{name}.png", encode(".png", sample.image))
+        if sample.intrinsics is not None:
+            row = " ".join(f"{x:.6f}" for x in sample.intrinsics.ravel())
+            _write(home / "intrinsics" / f"{name}.txt", row.encode())
+        if truth:
+            depth = home / "groundtruth_depth" / f"{name.replace('_image_', '_groundtruth_depth_', 1)}.png"
+            _write(depth, encode_depth(_depth(sample), 256.0))
+
+
+def write_folder(
+    root: Path,
+    samples: Iterable[Sample],
+    *,
+    image: ImageFormat = ".jpg",
+    depth: DepthFormat = ".png",
+    scale: float = 1000.0,
+) -> None:
+    """`images/`, `depths/`, `labels/` and `intrinsics.json`; of what a sample lacks there is no file.
+
+    Args:
+        scale: units per metre of 16-bit PNG depth; all other formats are float32 metres.
+    """
+    intrinsics = {}
+    for sample in samples:
+        _write(root / "images" / f"{sample.name}{image}", encode(image, sample.image))
+        if sample.depth is not None:
+            _write(root / "depths" / f"{sample.name}{depth}", DEPTH_WRITERS[depth](sample.depth, scale))
+        if sample.labels is not None:
+            _write(root / "labels" / f"{sample.name}.png", encode(".png", sample.labels.astype(np.uint8)))
+        if sample.intrinsics is not None:
+            intrinsics[sample.name] = sample.intrinsics.tolist()
+    if intrinsics:
+        _write(root / "intrinsics.json", json.dumps(intrinsics).encode())
+
+
+def _frame(sample: Sample) -> dict[str, np.ndarray]:
+    """One sample as the file's arrays, axes reversed."""
+    if sample.depth is None or sample.valid is None:
+        raise ValueError(f"'{sample.name}' has no depth to write.")
+    raw = np.where(sample.valid, sample.depth, np.float32(0))
+    labels = (
+        np.zeros(raw.shape, np.int64) if sample.labels is None else np.where(sample.labels == 255, 0, sample.labels + 1)
+    )
+    return {"images": sample.image.transpose(2, 1, 0), "rawDepths": raw.T, "depths": fill(raw).T, "labels": labels.T}
+
+
+def fill(depth: Float32[np.ndarray, "h w"]) -> Float32[np.ndarray, "h w"]:
+    """Every hole (0) takes the value of the nearest pixel that has one; stands for the official file's inpainting."""
+    holes = (depth == 0).astype(np.uint8)
+    if holes.all():
+        return depth
+    _, nearest = cv2.distanceTransformWithLabels(holes, cv2.DIST_L2, 5, labelType=cv2.DIST_LABEL_PIXEL)
+    values = np.zeros(int(nearest.max()) + 1, np.float32)
+    values[nearest[holes == 0]] = depth[holes == 0]
+    return values[nearest]
+
+
+def _depth(sample: Sample) -> Float32[np.ndarray, "h w"]:
+    if sample.depth is None or sample.valid is None:
+        raise ValueError(f"'{sample.name}' has no depth to write.")
+    return np.where(sample.valid, sample.depth, np.float32(0))
+
+
+def _scene(name: str, position: int) -> tuple[str, str]:
+    """Folder and five-digit number of a sample: its own where its name has them."""
+    folder = Path(name).parent.as_posix().replace("/", "_")
+    return ("scene_0001" if folder == "." else folder), f"{_number(name, position):05d}"
+
+
+def _number(name: str, position: int) -> int:
+    digits = Path(name).name.rpartition("_")[2]
+    return int(digits) if digits.isdigit() else position
+
+
+def _calibration(sample: Sample, date: str) -> str:
+    focal, cx, cy = CAMERAS.get(date, CAMERAS["2011_09_26"])
+    matrix = pinhole(focal, focal, cx, cy) if sample.intrinsics is None else sample.intrinsics
+    row = " ".join(f"{x:.6e}" for x in np.hstack([matrix, np.zeros((3, 1))]).ravel())
+    return "calib_time: 09-Jan-2012 13:57:47\n" + "".join(f"P_rect_0{i}: {row}\n" for i in (2, 3))
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    atomic_write(path, lambda file: file.write(data))

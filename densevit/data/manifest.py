@@ -1,0 +1,108 @@
+"""A list of samples as a table: CSV with a header, or JSONL with one object a line.
+
+Columns: image (required), depth, labels, name, split, fx, fy, cx, cy. Paths are relative to the table's root and may
+not lead out of it; intrinsics are in pixels of that image.
+"""
+
+import csv
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float64
+
+from densevit.data.pairs import pinhole
+from densevit.data.paths import confine
+from densevit.errors import DataError
+from densevit.registry import did_you_mean
+
+CAMERA = ("fx", "fy", "cx", "cy")
+COLUMNS = ("image", "depth", "labels", "name", "split", *CAMERA)
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """The files of one sample."""
+
+    name: str
+    image: Path
+    depth: Path | None = None
+    labels: Path | None = None
+    intrinsics: Float64[np.ndarray, "3 3"] | None = None
+    split: str | None = None
+
+    def files(self) -> list[Path]:
+        return [path for path in (self.image, self.depth, self.labels) if path is not None]
+
+
+def read_manifest(path: Path, root: Path, *, allow_outside: bool) -> list[Row]:
+    """Reads the table; the files it names are not looked at.
+
+    Raises:
+        DataError: naming the line: an unknown column, no image, a path that leads out, a number that is none.
+    """
+    rows = []
+    try:
+        for number, cells in _records(path):
+            try:
+                rows.append(_row(cells, root, allow_outside))
+            except DataError as error:
+                raise DataError(f"{path}:{number}: {error}") from None
+    except (OSError, ValueError, csv.Error) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"{path}: cannot be read ({error}).") from error
+    if not rows:
+        raise DataError(f"{path}: no samples in it.")
+    return rows
+
+
+def _records(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """(line number, cells) of every line that is not blank."""
+    with open(path, encoding="utf-8-sig", newline="") as file:
+        if path.suffix.lower() in (".jsonl", ".ndjson"):
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    yield number, _object(line, f"{path}:{number}")
+        else:
+            reader = csv.DictReader(file, restkey="more cells than columns")
+            for record in reader:
+                yield reader.line_num, record
+
+
+def _object(line: str, where: str) -> Mapping[str, Any]:
+    cells = json.loads(line)
+    if not isinstance(cells, dict):
+        raise DataError(f'{where}: expected an object such as {{"image": ...}}, got {line.strip()[:60]}.')
+    return cells
+
+
+def _row(cells: Mapping[str, Any], root: Path, allow_outside: bool) -> Row:
+    for column in cells:
+        if column not in COLUMNS:
+            raise DataError(f"no such column '{column}'.{did_you_mean(str(column), COLUMNS)}")
+    filled = {k: str(v).strip() for k, v in cells.items() if v is not None and str(v).strip()}
+    if "image" not in filled:
+        raise DataError("no image; the column 'image' is required.")
+    paths = {
+        k: confine(root, filled[k], allow_outside=allow_outside) for k in ("image", "depth", "labels") if k in filled
+    }
+    name = filled.get("name") or PurePosixPath(filled["image"]).with_suffix("").as_posix()
+    confine(root, name, allow_outside=False)  # exports write files of this name
+    return Row(name=name, intrinsics=_camera(filled), split=filled.get("split"), **paths)
+
+
+def _camera(cells: Mapping[str, str]) -> Float64[np.ndarray, "3 3"] | None:
+    given = [key for key in CAMERA if key in cells]
+    if not given:
+        return None
+    try:
+        values = [float(cells[key]) for key in CAMERA]
+    except (KeyError, ValueError):
+        raise DataError(
+            f"intrinsics need four numbers fx, fy, cx, cy; got { ({k: cells[k] for k in given}) }."
+        ) from None
+    return pinhole(*values)

@@ -1,0 +1,57 @@
+"""An image file with the map files that belong to it, read as one Sample; and cutting a Sample to a window."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float64
+
+from densevit.data.io import read_depth, read_image, read_labels
+from densevit.errors import DataError
+from densevit.structures import Sample
+
+
+def read_pair(
+    name: str,
+    image_path: Path,
+    depth_path: Path | None,
+    scale: float | None,
+    *,
+    labels_path: Path | None = None,
+    intrinsics: Float64[np.ndarray, "3 3"] | None = None,
+) -> Sample:
+    """Reads what there is; every depth that is positive and finite is valid.
+
+    Raises:
+        DataError: a file is bad (naming it), or its size is not the image's (naming both).
+    """
+    image = read_image(image_path)
+    depth = None if depth_path is None else read_depth(depth_path, scale)
+    labels = None if labels_path is None else read_labels(labels_path)
+    for path, pixels in ((depth_path, depth), (labels_path, labels)):
+        if pixels is not None and pixels.shape != image.shape[:2]:
+            raise DataError(f"sizes differ: {image_path} is {_size(image)}, {path} is {_size(pixels)}.")
+    valid = None if depth is None else depth > 0
+    return Sample(name=name, image=image, depth=depth, valid=valid, labels=labels, intrinsics=intrinsics)
+
+
+def cut(sample: Sample, top: int, bottom: int, left: int, right: int) -> Sample:
+    """The window rows top:bottom, columns left:right, of everything that the sample holds."""
+    window = np.s_[top:bottom, left:right]
+    shift = np.array([[0.0, 0.0, left], [0.0, 0.0, top], [0.0, 0.0, 0.0]])
+    return replace(
+        sample,
+        image=np.ascontiguousarray(sample.image[window]),
+        depth=None if sample.depth is None else np.ascontiguousarray(sample.depth[window]),
+        valid=None if sample.valid is None else np.ascontiguousarray(sample.valid[window]),
+        labels=None if sample.labels is None else np.ascontiguousarray(sample.labels[window]),
+        intrinsics=None if sample.intrinsics is None else sample.intrinsics - shift,
+    )
+
+
+def pinhole(fx: float, fy: float, cx: float, cy: float) -> Float64[np.ndarray, "3 3"]:
+    return np.array([[fx, 0.0, cx], [0.0, fy, cy], [0.0, 0.0, 1.0]])
+
+
+def _size(pixels: np.ndarray) -> str:
+    return f"{pixels.shape[0]} x {pixels.shape[1]} (h x w)"

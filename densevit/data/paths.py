@@ -1,0 +1,82 @@
+"""Paths of a data set: inside their root, and there. Whole lists are checked at opening, before any training."""
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Literal, TypeVar
+
+from densevit.errors import DataError
+
+log = logging.getLogger(__name__)
+
+Subset = Literal["full", "available"]
+"""What to do when listed files are missing: refuse, or go on with the others and say how many."""
+
+T = TypeVar("T")
+
+
+class Listing:
+    """Answers `path in listing` by listing each folder once: 50,000 single look-ups take minutes on a network disk."""
+
+    def __init__(self) -> None:
+        self._folders: dict[str, frozenset[str]] = {}
+
+    def __contains__(self, path: Path) -> bool:
+        folder, name = os.path.split(path)
+        if folder not in self._folders:
+            self._folders[folder] = self._names(folder)
+        return name in self._folders[folder]
+
+    @staticmethod
+    def _names(folder: str) -> frozenset[str]:
+        try:
+            with os.scandir(folder or ".") as entries:
+                return frozenset(entry.name for entry in entries)
+        except OSError:
+            return frozenset()
+
+
+def first_five(items: Iterable[object]) -> str:
+    """The beginning of a list for an error message, one a line."""
+    items = list(items)
+    more = [f"... and {len(items) - 5:,} more"] if len(items) > 5 else []
+    return "".join(f"\n  {item}" for item in [*items[:5], *more])
+
+
+def keep_present(rows: Sequence[T], files: Callable[[T], Iterable[Path]], subset: Subset, what: str) -> list[T]:
+    """The rows whose files are all there.
+
+    Args:
+        files: what one row needs.
+        what: the data set and split, for the message.
+
+    Raises:
+        DataError: some are missing and `subset` is full, or none is there; with the count and the first five.
+    """
+    listing = Listing()
+    missing = {i: [f for f in files(row) if f not in listing] for i, row in enumerate(rows)}
+    present = [row for i, row in enumerate(rows) if not missing[i]]
+    if len(present) == len(rows) and rows:
+        return present
+    lost = [f for absent in missing.values() for f in absent]
+    text = f"{what}: {len(rows) - len(present):,} of {len(rows):,} samples lack a file:{first_five(lost)}"
+    if subset == "full" or not present:
+        hint = "" if subset == "available" else "\nFor a part of the data set, set `subset: available`."
+        raise DataError(text + hint)
+    log.warning("%s\nGoing on with the %s that are there.", text, f"{len(present):,}")
+    return present
+
+
+def confine(root: Path, text: str, *, allow_outside: bool) -> Path:
+    """A path that a list of files names, relative to `root`; it must not lead out, by `..`, `/` or a link.
+
+    Raises:
+        DataError: it does, or is no path at all.
+    """
+    if "\0" in text or "://" in text or not text.strip():
+        raise DataError(f"{text!r} in {root}: expected a file path relative to the root.")
+    path = root / PurePosixPath(text.replace("\\", "/"))
+    if not allow_outside and not path.resolve().is_relative_to(root.resolve()):
+        raise DataError(f"{text!r} leads out of {root}. If that is meant, set `allow_outside_root: true`.")
+    return path

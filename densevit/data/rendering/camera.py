@@ -1,0 +1,39 @@
+"""A pinhole camera: x right, y down, z into the picture. The centre of the first pixel is (0, 0)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float32, Float64
+
+
+@dataclass(frozen=True)
+class Camera:
+    position: Float64[np.ndarray, "3"]  # metres
+    axes: Float64[np.ndarray, "3 3"]  # columns: the camera's x, y, z in world axes
+    size: tuple[int, int]  # (h, w) of the image
+    fov: float  # horizontal, in radians, from edge to edge
+
+    @property
+    def intrinsics(self) -> Float64[np.ndarray, "3 3"]:
+        h, w = self.size
+        f = w / 2 / np.tan(self.fov / 2)
+        return np.array([[f, 0, (w - 1) / 2], [0, f, (h - 1) / 2], [0, 0, 1]], dtype=np.float64)
+
+    def rays(self) -> Float32[np.ndarray, "n 3"]:
+        """World directions of all pixels, row by row, of length 1 along the optical axis.
+
+        So the distance that a ray tracer counts in ray lengths is the depth itself.
+        """
+        h, w = self.size
+        x, y = np.meshgrid(np.arange(w), np.arange(h))
+        pixels = np.stack([x, y, np.ones_like(x)], axis=-1).reshape(-1, 3)
+        return np.ascontiguousarray(pixels @ (self.axes @ np.linalg.inv(self.intrinsics)).T, dtype=np.float32)
+
+
+def aim(yaw: float, pitch: float, roll: float) -> Float64[np.ndarray, "3 3"]:
+    """Camera axes that look `yaw` from the world's x towards y and `pitch` up, turned by `roll` (all in radians)."""
+    forward = np.array([np.cos(pitch) * np.cos(yaw), np.cos(pitch) * np.sin(yaw), np.sin(pitch)])
+    right = np.array([np.sin(yaw), -np.cos(yaw), 0.0])
+    down = np.cross(forward, right)
+    cos, sin = np.cos(roll), np.sin(roll)
+    return np.stack([cos * right + sin * down, cos * down - sin * right, forward], axis=1)

@@ -1,0 +1,89 @@
+"""Triangles with normals and texture coordinates, and the few shapes that rooms are built of. Metres, z up."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from jaxtyping import Float32, Float64, Int64
+
+Vector = tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """A triangle mesh. A face's colour is its texture times its tint."""
+
+    vertices: Float64[np.ndarray, "v 3"]  # metres
+    normals: Float32[np.ndarray, "v 3"]  # unit length
+    uv: Float32[np.ndarray, "v 2"]  # 1 = one texture, which repeats
+    faces: Int64[np.ndarray, "f 3"]
+    texture: Int64[np.ndarray, " f"]  # position in the scene's textures
+    tint: Float32[np.ndarray, "f 3"]
+
+    def moved(self, angle: float, offset: Sequence[float]) -> "Mesh":
+        """Turned about the z axis by `angle` radians, then moved by `offset`."""
+        cos, sin = np.cos(angle), np.sin(angle)
+        turn = np.array([[cos, -sin, 0], [sin, cos, 0], [0, 0, 1]])
+        normals = (self.normals @ turn.T).astype(np.float32)
+        return replace(self, vertices=self.vertices @ turn.T + np.asarray(offset), normals=normals)
+
+
+def join(meshes: Sequence[Mesh]) -> Mesh:
+    starts = np.cumsum([0, *(len(mesh.vertices) for mesh in meshes)])
+    return Mesh(
+        vertices=np.concatenate([mesh.vertices for mesh in meshes]),
+        normals=np.concatenate([mesh.normals for mesh in meshes]),
+        uv=np.concatenate([mesh.uv for mesh in meshes]),
+        faces=np.concatenate([mesh.faces + start for mesh, start in zip(meshes, starts, strict=False)]),
+        texture=np.concatenate([mesh.texture for mesh in meshes]),
+        tint=np.concatenate([mesh.tint for mesh in meshes]),
+    )
+
+
+def quad(
+    corner: Sequence[float],
+    across: Sequence[float],
+    up: Sequence[float],
+    texture: int,
+    tint: Vector = (1.0, 1.0, 1.0),
+    tile: float | tuple[float, float] | None = None,
+) -> Mesh:
+    """A parallelogram, seen from where `across` points right and `up` points up.
+
+    Args:
+        tile: metres that one texture covers, along both sides or (across, up); None stretches it over the whole.
+    """
+    a, b, c = (np.asarray(x, dtype=np.float64) for x in (corner, across, up))
+    width, height = np.linalg.norm(b), np.linalg.norm(c)
+    size = (width, height) if tile is None else np.broadcast_to(np.asarray(tile), 2)
+    right, top = width / size[0], height / size[1]
+    normal = np.cross(b, c) / (width * height)
+    return Mesh(
+        vertices=np.stack([a, a + b, a + b + c, a + c]),
+        normals=np.tile(normal.astype(np.float32), (4, 1)),
+        uv=np.array([[0, top], [right, top], [right, 0], [0, 0]], dtype=np.float32),
+        faces=np.array([[0, 1, 2], [0, 2, 3]]),
+        texture=np.full(2, texture),
+        tint=np.tile(np.asarray(tint, dtype=np.float32), (2, 1)),
+    )
+
+
+def box(
+    low: Sequence[float],
+    high: Sequence[float],
+    texture: int,
+    tint: Vector = (1.0, 1.0, 1.0),
+    tile: float | None = 1.0,
+) -> Mesh:
+    """An axis-aligned box; `tile` as in `quad`."""
+    (x0, y0, z0), (x1, y1, z1) = low, high
+    w, d, h = x1 - x0, y1 - y0, z1 - z0
+    sides = [
+        ((x1, y1, z0), (-w, 0, 0), (0, 0, h)),  # front, +y
+        ((x0, y0, z0), (w, 0, 0), (0, 0, h)),  # back
+        ((x0, y1, z0), (0, -d, 0), (0, 0, h)),  # left
+        ((x1, y0, z0), (0, d, 0), (0, 0, h)),  # right
+        ((x0, y0, z1), (w, 0, 0), (0, d, 0)),  # top
+        ((x0, y1, z0), (w, 0, 0), (0, -d, 0)),  # bottom
+    ]
+    return join([quad(*side, texture, tint, tile) for side in sides])

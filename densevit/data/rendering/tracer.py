@@ -1,0 +1,53 @@
+"""The ray tracer (embree, through `embreex`) over the triangles of one scene."""
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float32, Float64, Int64
+
+from densevit.errors import DataError
+
+Rays = Float32[np.ndarray, "n 3"]
+
+
+class Tracer:
+    """Raises DataError on construction where embreex is not installed."""
+
+    def __init__(self, vertices: Float64[np.ndarray, "v 3"], faces: Int64[np.ndarray, "f 3"]) -> None:
+        scene, mesh = require_embree()
+        self.scene = scene()
+        mesh(self.scene, vertices.astype(np.float32), faces.astype(np.int32))
+
+    def first(
+        self, origin: Float64[np.ndarray, "3"], rays: Rays
+    ) -> tuple[Int64[np.ndarray, " n"], Float32[np.ndarray, " n"], Float32[np.ndarray, "n 2"]]:
+        """What each ray meets first.
+
+        Returns:
+            the triangle, -1 for none; the distance in lengths of the ray; the weights of the triangle's second and
+            third corner.
+        """
+        origins = np.broadcast_to(origin.astype(np.float32), rays.shape).copy()
+        hit = self.scene.run(origins, rays, output=1)
+        return hit["primID"].astype(np.int64), hit["tfar"], np.stack([hit["u"], hit["v"]], axis=1)
+
+    def blocked(self, origins: Rays, ways: Rays) -> Bool[np.ndarray, " n"]:
+        """Whether something stands on the way from an origin to `origin + way`."""
+        if not len(origins):  # embreex fails on no rays at all
+            return np.zeros(0, dtype=bool)
+        limit = np.full(len(origins), 0.999, dtype=np.float32)
+        return np.asarray(self.scene.run(origins, ways, limit, query="OCCLUDED") >= 0)
+
+
+def require_embree() -> tuple[Any, Any]:
+    """The scene and mesh classes of embreex.
+
+    Raises:
+        DataError: it is not installed.
+    """
+    try:
+        from embreex.mesh_construction import TriangleMesh  # type: ignore[import-untyped]
+        from embreex.rtcore_scene import EmbreeScene  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise DataError(f"rendering rooms needs embreex ({error}). Run: pip install 'densevit[rooms]'") from None
+    return EmbreeScene, TriangleMesh

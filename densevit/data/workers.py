@@ -1,0 +1,225 @@
+"""Worker processes that prepare jobs ahead of time and hand them over in order; torch's DataLoader does the work.
+
+What this adds to DataLoader: the workers leave Ctrl-C and SIGTERM to the parent, which decides whether to save; a
+worker that dies or hangs becomes an error that names what it was reading; and none of them outlives its work.
+"""
+
+import atexit
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Generic, TypeVar
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, get_worker_info
+
+from densevit.errors import DataError, DensevitError
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+
+POLL = 1.0  # seconds between two looks at whether the workers live
+OURS = {signal.SIGINT, signal.SIGTERM}  # signals that the parent answers for its workers
+IDLE = -1
+# Python 3.14 would start a fork server, which dies of a SIGTERM sent to our process group and takes the workers along.
+START = "fork" if sys.platform == "linux" else None
+
+
+class Progress:
+    """What each worker is reading, in memory that the parent shares: the index of a sample, or IDLE."""
+
+    def __init__(self, workers: int) -> None:
+        self.indices: Tensor = torch.full((max(workers, 1),), IDLE, dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
+        self.pids: Tensor = torch.zeros_like(self.indices).share_memory_()  # type: ignore[no-untyped-call]
+
+    @contextmanager
+    def reading(self, index: int) -> Iterator[None]:
+        """Wraps the reading of a sample, where it happens."""
+        worker = get_worker_info()
+        slot = worker.id if worker else 0
+        self.pids[slot] = os.getpid()
+        self.indices[slot] = index
+        try:
+            yield
+        finally:
+            self.indices[slot] = IDLE
+
+    def busy(self) -> dict[int, int]:
+        """Worker pid -> the index it is reading."""
+        pairs = zip(self.pids.tolist(), self.indices.tolist(), strict=True)
+        return {pid: index for pid, index in pairs if index != IDLE}
+
+
+def auto_workers(world_size: int = 1) -> int:
+    """A worker for every core of this rank but one, at most 12: past that, decoding outruns the model."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(0, min(cores // world_size - 1, 12))
+
+
+def run_jobs(
+    jobs: Iterable[Job],
+    work: Callable[[Job], Result],
+    progress: Progress,
+    *,
+    workers: int,
+    timeout: float,
+    describe: Callable[[int], str],
+    pin: bool = False,
+) -> Generator[Result, None, None]:
+    """Yields `work(job)` of each job in order; closing the generator ends the workers.
+
+    Args:
+        work: picklable; runs in the workers, or here when there are none.
+        timeout: seconds that one job may keep us waiting.
+        describe: names the sample of an index for an error.
+        pin: results land in page-locked memory, for faster copies to a GPU; they need a `pin_memory` method.
+
+    Raises:
+        DataError: a worker died, or nothing came within `timeout`.
+    """
+    if workers == 0:
+        for job in jobs:
+            yield work(job)
+        return
+    loader = DataLoader(
+        _Work(work),
+        batch_size=None,
+        sampler=jobs,
+        num_workers=workers,
+        collate_fn=_as_it_is,
+        pin_memory=pin,
+        timeout=min(POLL, timeout),
+        worker_init_fn=_enter,
+        multiprocessing_context=START,
+    )
+    children = _Children(loader, progress)
+    try:
+        yield from children.results(timeout, describe)
+    finally:
+        children.end()
+
+
+class _Children(Generic[Result]):
+    """The worker processes of one pass over the jobs."""
+
+    def __init__(self, loader: "DataLoader[Result | DensevitError]", progress: Progress) -> None:
+        self.progress = progress
+        before = set(multiprocessing.active_children())
+        with _signals_blocked(), _sigchld_kept():
+            self.results_left: Iterator[Result | DensevitError] | None = iter(loader)
+        self.processes = [p for p in multiprocessing.active_children() if p not in before]
+        # multiprocessing ends its children with SIGTERM, which these ignore, and then waits for them for ever.
+        self.last_resort = partial(_kill, self.processes)
+        atexit.register(self.last_resort)
+
+    def results(self, timeout: float, describe: Callable[[int], str]) -> Iterator[Result]:
+        while True:
+            fault = self._wait(timeout)
+            if isinstance(fault, str):
+                busy = self.progress.busy()
+                reading = "; ".join(f"worker {pid} was reading {describe(index)}" for pid, index in busy.items())
+                self.end(stuck=True)
+                raise DataError(f"{fault} {reading or 'No worker was reading a sample'}.")
+            if fault is None:
+                return
+            if isinstance(fault[0], DensevitError):
+                raise fault[0]
+            yield fault[0]
+
+    def _wait(self, timeout: float) -> tuple[Result | DensevitError] | str | None:
+        """The next result; or what went wrong, in words; or None after the last."""
+        assert self.results_left is not None
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                return (next(self.results_left),)
+            except StopIteration:
+                return None
+            except RuntimeError as error:
+                dead = [p for p in self.processes if not p.is_alive()]
+                if dead:
+                    return f"a loader worker died (pid {dead[0].pid}, {_ending(dead[0].exitcode)})."
+                if "timed out" not in str(error):
+                    raise
+                # DataLoader's own time limit ends its wait, not its work: asking again goes on waiting.
+                if time.monotonic() >= deadline:
+                    return f"no sample came from the loader workers within {timeout:g} s."
+
+    def end(self, stuck: bool = False) -> None:
+        if stuck:  # it would not hear DataLoader's polite request
+            busy = self.progress.busy()
+            _kill([p for p in self.processes if p.pid in busy])
+        self.results_left = None  # DataLoader's iterator ends its workers when it is dropped
+        _kill(self.processes)
+        atexit.unregister(self.last_resort)
+
+
+class _Work(Dataset[Result | DensevitError], Generic[Job, Result]):
+    """A function of a job, in the shape that DataLoader takes."""
+
+    def __init__(self, work: Callable[[Job], Result]) -> None:
+        self.work = work
+
+    def __getitem__(self, job: Job) -> Result | DensevitError:
+        try:
+            return self.work(job)
+        except DensevitError as error:
+            return error  # raised by the parent; DataLoader would put a traceback before the message
+
+
+def _as_it_is(result: Result) -> Result:
+    return result
+
+
+def _enter(_: int) -> None:
+    """Runs first in each worker."""
+    import cv2  # data sets and transforms use it; its thread pool would fight the other workers for the cores
+
+    cv2.setNumThreads(0)
+    torch.set_num_threads(1)
+    for number in OURS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _kill(processes: list[multiprocessing.process.BaseProcess]) -> None:
+    for process in processes:
+        if process.is_alive():
+            process.kill()
+            process.join()
+
+
+def _ending(exitcode: int | None) -> str:
+    if exitcode is not None and exitcode < 0:
+        return f"killed by {signal.Signals(-exitcode).name}"
+    return f"exit code {exitcode}"
+
+
+@contextmanager
+def _signals_blocked() -> Iterator[None]:
+    """Processes started inside are born deaf to the signals that are ours, so no worker dies before `_enter`."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, OURS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _sigchld_kept() -> Iterator[None]:
+    """DataLoader installs a handler that raises wherever the parent happens to be, in the middle of a training step
+    or a save, when a worker dies. We look when we wait for a batch, and say more."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGCHLD)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGCHLD, before or signal.SIG_DFL)

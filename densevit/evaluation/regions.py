@@ -1,0 +1,76 @@
+"""Parts of a frame that protocols speak of. Boxes are pixels (y0, y1, x0, x1), the ends excluded; sizes are (h, w)."""
+
+from dataclasses import dataclass
+
+from densevit.errors import DataError
+
+Box = tuple[int, int, int, int]
+Size = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Share:
+    """A box given by shares of the frame's sides, cut down to whole pixels; legal at every size."""
+
+    y0: float
+    y1: float
+    x0: float
+    x1: float
+
+    def box(self, size: Size) -> Box:
+        h, w = size
+        return int(self.y0 * h), int(self.y1 * h), int(self.x0 * w), int(self.x1 * w)
+
+    def words(self, of: str) -> str:
+        return f"in {self.y0:.1%} to {self.y1:.1%} of the {of}'s height and {self.x0:.1%} to {self.x1:.1%} of its width"
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """A box of given pixels in frames of one size; in another it would mean another region."""
+
+    pixels: Box
+    frame: Size
+
+    def box(self, size: Size) -> Box:
+        """
+        Raises:
+            DataError: the frame has another size.
+        """
+        if size != self.frame:
+            raise DataError(
+                f"the box {spell(self.pixels)} belongs to {self.frame[0]}x{self.frame[1]} frames, "
+                f"and this truth is {size[0]}x{size[1]}. Score it at that size, or under the protocol 'plain'."
+            )
+        return self.pixels
+
+    def words(self, of: str) -> str:
+        return f"in {spell(self.pixels)} of the {self.frame[0]}x{self.frame[1]} {of}"
+
+
+GARG = Share(0.40810811, 0.99189189, 0.03594771, 0.96405229)  # Garg et al. 2016
+EIGEN_KITTI = Share(0.3324324, 0.91351351, 0.0359477, 0.96405229)  # Eigen et al. 2014
+EIGEN_NYU = Fixed((45, 471, 41, 601), (480, 640))
+
+KB: Size = (352, 1216)
+"""The window of KITTI's depth benchmark, to which most programs cut every frame before the network sees it."""
+
+
+def kb_box(size: Size) -> Box:
+    """Where the benchmark's window lies in a frame: at the bottom, centred.
+
+    Raises:
+        DataError: the frame is smaller.
+    """
+    h, w = size
+    if h < KB[0] or w < KB[1]:
+        raise DataError(
+            f"a {h}x{w} frame does not hold KITTI's {KB[0]}x{KB[1]} benchmark window. "
+            "Score it at its native size, or under the protocol 'plain'."
+        )
+    top, left = h - KB[0], (w - KB[1]) // 2
+    return top, h, left, left + KB[1]
+
+
+def spell(box: Box) -> str:
+    return f"rows {box[0]}:{box[1]}, columns {box[2]}:{box[3]}"

@@ -1,0 +1,22 @@
+"""Which device to run on."""
+
+import torch
+
+from densevit.errors import ConfigError
+
+
+def choose_device(wanted: str | torch.device) -> torch.device:
+    """Resolves `auto` to CUDA, else MPS, else the CPU.
+
+    Raises:
+        ConfigError: no such device here.
+    """
+    if wanted == "auto":
+        wanted = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    try:
+        device = torch.device(wanted)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:  # torch asserts where it was built without CUDA
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise ConfigError(f"device: '{wanted}' cannot be used here ({reason}). `auto` takes what there is.") from None
+    return device

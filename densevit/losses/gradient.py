@@ -1,0 +1,77 @@
+"""Losses on how an error changes from pixel to pixel: they sharpen edges and flatten walls."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated
+
+import torch
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor
+
+from densevit.losses.function import FunctionLoss
+from densevit.losses.loss import DEPTH_LOSSES
+from densevit.losses.pooling import Depth, Pool, Scalar, Valid, log_ratio, rows
+
+Stride = Annotated[int, Field(ge=1)]
+
+
+def gradient(
+    pred: Depth,
+    target: Depth,
+    valid: Valid,
+    *,
+    strides: Sequence[int] = (1, 2, 4, 6),
+    reach: int = 2,
+    pool: Pool = "image",
+) -> Scalar:
+    """Multi-scale gradient of the log error (MegaDepth, Li & Snavely 2018).
+
+    The defaults are those of dinov2's GradientLoss: every 1st, 2nd, 4th and 6th pixel, differences to the next but one.
+    """
+    errors, mask = log_ratio(pred, target, valid)
+    return roughness(errors, mask, strides=strides, reach=reach, pool=pool)
+
+
+def roughness(errors: Depth, mask: Valid, *, strides: Sequence[int], reach: int, pool: Pool) -> Scalar:
+    """Sum over strides of the absolute differences of `errors` between pairs of measured pixels, per measured pixel.
+
+    Args:
+        strides: keep every so many-th row and column.
+        reach: kept pixels from one end of a difference to the other.
+    """
+    return torch.stack([_at_stride(errors[..., ::s, ::s], mask[..., ::s, ::s], reach, pool) for s in strides]).sum()
+
+
+def _at_stride(errors: Depth, mask: Valid, reach: int, pool: Pool) -> Scalar:
+    down = _differences(errors, mask, 2, reach)
+    across = _differences(errors, mask, 3, reach)
+    total = rows(down, pool).sum(1) + rows(across, pool).sum(1)
+    return (total / rows(mask, pool).sum(1).clamp_min(1)).mean()
+
+
+def _differences(errors: Depth, mask: Valid, dim: int, reach: int) -> Float[Tensor, "b 1 _ _"]:
+    """|difference| of each pair along a dimension; 0 where either end was not measured."""
+    n = max(errors.shape[dim] - reach, 0)
+    far, near = errors.narrow(dim, errors.shape[dim] - n, n), errors.narrow(dim, 0, n)
+    both = mask.narrow(dim, errors.shape[dim] - n, n) & mask.narrow(dim, 0, n)
+    return torch.where(both, far - near, 0.0).abs()
+
+
+@DEPTH_LOSSES.register("gradient")
+class Gradient(FunctionLoss):
+    """Multi-scale gradient of the log error; an addition to a loss of depth itself (dinov2: 0.5 beside SigLoss).
+
+    Args:
+        strides: the scales: every so many-th row and column is kept.
+        reach: kept pixels from one end of a difference to the other.
+    """
+
+    def __init__(
+        self,
+        *,
+        strides: Annotated[tuple[Stride, ...], Field(min_length=1)] = (1, 2, 4, 6),
+        reach: Annotated[int, Field(ge=1)] = 2,
+        pool: Pool = "image",
+    ) -> None:
+        super().__init__(partial(gradient, strides=strides, reach=reach, pool=pool))

@@ -1,0 +1,79 @@
+"""Losses that are a mean over pixels: L1, MSE, log-L1 and berHu."""
+
+from functools import partial
+from typing import Annotated
+
+import torch
+from pydantic import Field
+
+from densevit.losses.function import FunctionLoss
+from densevit.losses.loss import DEPTH_LOSSES
+from densevit.losses.pooling import Depth, Pool, Scalar, Valid, log_ratio, masked_mean, measured, rows
+
+
+def l1(pred: Depth, target: Depth, valid: Valid, *, pool: Pool = "image") -> Scalar:
+    """Mean absolute error, in metres."""
+    pred, target, mask = measured(pred, target, valid)
+    return masked_mean((pred - target).abs(), mask, pool)
+
+
+def mse(pred: Depth, target: Depth, valid: Valid, *, pool: Pool = "image") -> Scalar:
+    """Mean squared error, in square metres."""
+    pred, target, mask = measured(pred, target, valid)
+    return masked_mean((pred - target).square(), mask, pool)
+
+
+def log_l1(pred: Depth, target: Depth, valid: Valid, *, pool: Pool = "image") -> Scalar:
+    """Mean absolute error of the natural logarithm: a relative error, the same at every distance."""
+    errors, mask = log_ratio(pred, target, valid)
+    return masked_mean(errors.abs(), mask, pool)
+
+
+def berhu(pred: Depth, target: Depth, valid: Valid, *, threshold: float = 0.2, pool: Pool = "image") -> Scalar:
+    """Reverse Huber, in metres (Laina et al. 2016): |r| up to c, (r^2 + c^2) / 2c above it.
+
+    c is `threshold` times the largest |r| of the image, or of the batch where that is pooled. The gradient takes it
+    for a constant: through c, the worst pixel would be pushed further out to ease all others.
+    """
+    pred, target, mask = measured(pred, target, valid)
+    errors = (pred - target).abs()
+    c = threshold * rows(errors.detach(), pool).amax(1)
+    c = c.clamp_min(1e-6).view(-1, 1, 1, 1)  # a perfect image has no largest error to divide by
+    square = (errors.square() + c.square()) / (2 * c)
+    return masked_mean(torch.where(errors <= c, errors, square), mask, pool)
+
+
+@DEPTH_LOSSES.register("l1")
+class L1(FunctionLoss):
+    """Mean absolute error, in metres."""
+
+    def __init__(self, *, pool: Pool = "image") -> None:
+        super().__init__(partial(l1, pool=pool))
+
+
+@DEPTH_LOSSES.register("mse")
+class MSE(FunctionLoss):
+    """Mean squared error, in square metres."""
+
+    def __init__(self, *, pool: Pool = "image") -> None:
+        super().__init__(partial(mse, pool=pool))
+
+
+@DEPTH_LOSSES.register("log_l1")
+class LogL1(FunctionLoss):
+    """Mean absolute error of the natural logarithm."""
+
+    def __init__(self, *, pool: Pool = "image") -> None:
+        super().__init__(partial(log_l1, pool=pool))
+
+
+@DEPTH_LOSSES.register("berhu")
+class BerHu(FunctionLoss):
+    """Reverse Huber: L1 for small errors, L2 for the large ones.
+
+    Args:
+        threshold: where the one turns into the other, as a share of the largest error.
+    """
+
+    def __init__(self, *, threshold: Annotated[float, Field(gt=0, le=1)] = 0.2, pool: Pool = "image") -> None:
+        super().__init__(partial(berhu, threshold=threshold, pool=pool))

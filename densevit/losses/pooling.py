@@ -1,0 +1,51 @@
+"""What every loss over measured pixels shares: which pixels count, in what precision, and how images are averaged."""
+
+from typing import Literal, TypeAlias
+
+import torch
+from jaxtyping import Bool, Float, Shaped
+from torch import Tensor
+
+Depth: TypeAlias = Float[Tensor, "b 1 h w"]  # metres, unless a loss says otherwise
+Valid: TypeAlias = Bool[Tensor, "b 1 h w"]
+Scalar: TypeAlias = Float[Tensor, ""]
+
+Pool = Literal["image", "batch"]
+"""How the pixels of a batch become one number.
+
+image: a value per image, then their mean, an image without truth counting as 0. The gradient of one image does not
+depend on its neighbours, so it is the same however a batch is split over processes or accumulation steps.
+batch: the measured pixels of all images as if they were one image, as most published codes do.
+"""
+
+FLOOR = 1e-3
+"""The nearest depth, in metres, that a logarithm is taken of; `min_depth` of every published protocol."""
+
+
+def measured(pred: Depth, target: Depth, valid: Valid) -> tuple[Depth, Depth, Valid]:
+    """Prediction and truth in full precision, both 1 where nothing was measured, and the mask of what was.
+
+    A pixel counts where it is valid and its truth is finite and positive. The others are replaced, not multiplied
+    by 0: 0 * NaN is NaN, and so is its gradient. Half precision is left here, because depth squared or summed over
+    an image overflows it; a NaN prediction stays one, for the trainer's guard to see.
+    """
+    mask = valid & target.isfinite() & (target > 0)
+    full = torch.promote_types(pred.dtype, torch.float32)
+    return torch.where(mask, pred.to(full), 1.0), torch.where(mask, target.to(full), 1.0), mask
+
+
+def log_ratio(pred: Depth, target: Depth, valid: Valid) -> tuple[Depth, Valid]:
+    """ln(prediction / truth), 0 where nothing was measured, and the mask; predictions are floored at 1 mm."""
+    pred, target, mask = measured(pred, target, valid)
+    return pred.clamp_min(FLOOR).log() - target.log(), mask
+
+
+def rows(pixels: Shaped[Tensor, "b 1 h w"], pool: Pool) -> Shaped[Tensor, "n p"]:
+    """One row of pixels for each value that the loss is the mean of: an image, or the batch."""
+    return pixels.flatten(1) if pool == "image" else pixels.reshape(1, -1)
+
+
+def masked_mean(errors: Depth, mask: Valid, pool: Pool) -> Scalar:
+    """Mean of errors that are 0 outside the mask; 0, attached to the graph, where the mask is empty."""
+    counts = rows(mask, pool).sum(1).clamp_min(1)
+    return (rows(errors, pool).sum(1) / counts).mean()

@@ -1,0 +1,71 @@
+"""The scale-invariant log error, in every published form."""
+
+from functools import partial
+from typing import Annotated
+
+import torch
+from pydantic import Field
+
+from densevit.losses.function import FunctionLoss
+from densevit.losses.loss import DEPTH_LOSSES
+from densevit.losses.pooling import Depth, Pool, Scalar, Valid, log_ratio, rows
+
+EPS = 1e-12  # under the root: sqrt'(0) is infinite, and a perfect prediction meets it
+
+
+def silog(
+    pred: Depth,
+    target: Depth,
+    valid: Valid,
+    *,
+    variance_focus: float = 0.85,
+    unbiased: bool = False,
+    scale_only: bool = False,
+    pool: Pool = "image",
+) -> Scalar:
+    """sqrt(var(e) + (1 - variance_focus) mean(e)^2) of e = ln(pred / target) (Eigen et al. 2014).
+
+    Focus 1 ignores a global scale, 0 is the log RMSE. The published forms are this one formula, because
+    mean(e^2) - f mean(e)^2 = var(e) + (1 - f) mean(e)^2:
+
+    - bts, ZoeDepth: focus 0.85 (and a weight of 10);
+    - Depth Anything V2: focus 0.5;
+    - SigLoss of the Monocular-Depth-Estimation-Toolbox, dinov2 and dinov3: focus 0.85, unbiased.
+
+    Args:
+        unbiased: divide the variance by n - 1.
+        scale_only: leave the variance out, as SigLoss does in its first steps.
+    """
+    errors, mask = (rows(pixels, pool) for pixels in log_ratio(pred, target, valid))
+    n = mask.sum(1)
+    mean = errors.sum(1) / n.clamp_min(1)
+    square = (1 - variance_focus) * mean.square()
+    if not scale_only:
+        # Centred: mean(e^2) - mean(e)^2 comes out negative in fp32 where the errors are nearly constant.
+        deviations = torch.where(mask, errors - mean[:, None], 0.0)
+        square = square + deviations.square().sum(1) / (n - int(unbiased)).clamp_min(1)
+    return torch.where(n > 0, (square + EPS).sqrt(), 0.0).mean()
+
+
+@DEPTH_LOSSES.register("silog")
+class SILog(FunctionLoss):
+    """Scale-invariant log error; `silog` tells which options are which published form.
+
+    Args:
+        warmup: optimiser steps for which the error is sqrt((1 - variance_focus) mean(e)^2) alone: the variance is
+            unstable while predictions are far off (SigLoss: 100).
+    """
+
+    def __init__(
+        self,
+        *,
+        variance_focus: Annotated[float, Field(ge=0, le=1)] = 0.85,
+        unbiased: bool = False,
+        warmup: Annotated[int, Field(ge=0)] = 0,
+        pool: Pool = "image",
+    ) -> None:
+        super().__init__(partial(silog, variance_focus=variance_focus, unbiased=unbiased, pool=pool))
+        self.warmup = warmup
+
+    def forward(self, pred: Depth, target: Depth, valid: Valid) -> Scalar:
+        return self.function(pred, target, valid, scale_only=self.step < self.warmup)

@@ -1,0 +1,144 @@
+"""Scale-and-shift-invariant losses (MiDaS, Ranftl et al. 2020), for heads whose output has no unit.
+
+The prediction is compared after each image's own affine alignment, with depth or with disparity (1 / depth in metres).
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated, Literal
+
+import torch
+from jaxtyping import Bool, Float
+from pydantic import Field
+from torch import Tensor
+
+from densevit.losses.function import FunctionLoss
+from densevit.losses.gradient import Stride, roughness
+from densevit.losses.loss import DEPTH_LOSSES
+from densevit.losses.pooling import FLOOR, Depth, Pool, Scalar, Valid, measured, rows
+
+Space = Literal["disparity", "depth"]
+Alignment = Literal["median", "lstsq"]
+Error = Literal["mae", "mse"]
+
+Row = Float[Tensor, "b p"]
+Mask = Bool[Tensor, "b p"]
+
+
+def ssi(
+    pred: Depth,
+    target: Depth,
+    valid: Valid,
+    *,
+    space: Space = "disparity",
+    align: Alignment = "median",
+    error: Error = "mae",
+    trim: float = 0.2,
+    pool: Pool = "image",
+) -> Scalar:
+    """Half the mean error of aligned prediction against aligned truth, without its largest `trim` share.
+
+    The defaults are MiDaS's best, `ssitrim`: median and mean deviation on both sides, absolute error, the worst fifth
+    left out of the sum (and still counted in its divisor). `align="lstsq", error="mse", trim=0` is its `ssimse`.
+    """
+    errors, mask = aligned_error(pred, target, valid, space=space, align=align)
+    size = rows(errors.abs() if error == "mae" else errors.square(), pool)
+    inside = rows(mask, pool)
+    n = inside.sum(1, keepdim=True)
+    ordered = torch.where(inside, size, torch.inf).sort(1).values
+    kept = torch.arange(ordered.shape[1], device=n.device) < (n * (1 - trim)).floor()
+    return (torch.where(kept, ordered, 0.0).sum(1) / (2 * n[:, 0].clamp_min(1))).mean()
+
+
+def ssi_gradient(
+    pred: Depth,
+    target: Depth,
+    valid: Valid,
+    *,
+    space: Space = "disparity",
+    align: Alignment = "median",
+    strides: Sequence[int] = (1, 2, 4, 8),
+    pool: Pool = "image",
+) -> Scalar:
+    """Multi-scale gradient of the aligned error; MiDaS adds it with weight 0.5."""
+    errors, mask = aligned_error(pred, target, valid, space=space, align=align)
+    return roughness(errors, mask, strides=strides, reach=1, pool=pool)
+
+
+def aligned_error(pred: Depth, target: Depth, valid: Valid, *, space: Space, align: Alignment) -> tuple[Depth, Valid]:
+    """Aligned prediction minus truth, each image by itself, and the mask; 0 where nothing was measured.
+
+    median: both sides lose their median and are divided by their mean absolute deviation from it.
+    lstsq: the prediction is scaled and shifted onto the truth, which keeps its unit.
+    """
+    pred, target, mask = measured(pred, target, valid)
+    if space == "disparity":
+        target = target.clamp_min(FLOOR).reciprocal()
+    p, t, m = pred.flatten(1), target.flatten(1), mask.flatten(1)
+    errors = _normalised(p, m) - _normalised(t, m) if align == "median" else _fitted(p, t, m) - t
+    return torch.where(m, errors, 0.0).view_as(pred), mask
+
+
+def _normalised(values: Row, mask: Mask) -> Row:
+    median = torch.where(mask, values, torch.nan).nanmedian(1, keepdim=True).values.nan_to_num(0.0)
+    centred = torch.where(mask, values - median, 0.0)
+    return centred / _or_one(_mean(centred.abs(), mask), median.abs())
+
+
+def _fitted(pred: Row, target: Row, mask: Mask) -> Row:
+    """The prediction scaled and shifted onto the target; the target's mean where the prediction is constant."""
+    p_mean, t_mean = _mean(pred, mask), _mean(target, mask)
+    p, t = torch.where(mask, pred - p_mean, 0.0), torch.where(mask, target - t_mean, 0.0)
+    scale = _mean(p * t, mask) / _or_one(_mean(p.square(), mask), p_mean.square())
+    return scale * p + t_mean
+
+
+def _mean(values: Row, mask: Mask) -> Float[Tensor, "b 1"]:
+    return torch.where(mask, values, 0.0).sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp_min(1)
+
+
+def _or_one(spread: Float[Tensor, "b 1"], size: Float[Tensor, "b 1"]) -> Float[Tensor, "b 1"]:
+    """A spread to divide by; 1 where it is no more than rounding leaves of a constant of that size."""
+    eps = torch.finfo(spread.dtype).eps
+    return torch.where(spread > eps * size + eps**2, spread, 1.0)
+
+
+@DEPTH_LOSSES.register("ssi")
+class SSI(FunctionLoss):
+    """Scale-and-shift-invariant error of a head without unit; `ssi` tells which options are which published form.
+
+    Args:
+        space: what the head's output is affine to.
+        align: how an image's scale and shift are found.
+        trim: share of the pixels, those with the largest error, that the loss ignores.
+    """
+
+    def __init__(
+        self,
+        *,
+        space: Space = "disparity",
+        align: Alignment = "median",
+        error: Error = "mae",
+        trim: Annotated[float, Field(ge=0, lt=1)] = 0.2,
+        pool: Pool = "image",
+    ) -> None:
+        super().__init__(partial(ssi, space=space, align=align, error=error, trim=trim, pool=pool))
+
+
+@DEPTH_LOSSES.register("ssi_gradient")
+class SSIGradient(FunctionLoss):
+    """Multi-scale gradient of the aligned error, beside `ssi` and with the same `space` and `align`.
+
+    Args:
+        strides: the scales: every so many-th row and column is kept.
+    """
+
+    def __init__(
+        self,
+        *,
+        space: Space = "disparity",
+        align: Alignment = "median",
+        strides: Annotated[tuple[Stride, ...], Field(min_length=1)] = (1, 2, 4, 8),
+        pool: Pool = "image",
+    ) -> None:
+        super().__init__(partial(ssi_gradient, space=space, align=align, strides=strides, pool=pool))

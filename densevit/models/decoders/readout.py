@@ -1,0 +1,64 @@
+"""What becomes of the class token when tokens become a map. b images, d channels, gh x gw tokens, p prefix tokens."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from densevit.errors import ConfigError
+
+
+class Readout(nn.Module, ABC):
+    @abstractmethod
+    def forward(self, x: Float[Tensor, "b d gh gw"], prefix: Float[Tensor, "b p d"]) -> Float[Tensor, "b d gh gw"]: ...
+
+
+class Ignore(Readout):
+    """It is dropped (Depth Anything)."""
+
+    def __init__(self, channels: int, prefix_tokens: int) -> None:
+        super().__init__()
+
+    def forward(self, x: Float[Tensor, "b d gh gw"], prefix: Float[Tensor, "b p d"]) -> Float[Tensor, "b d gh gw"]:
+        return x
+
+
+class Add(Readout):
+    """It is added to every patch."""
+
+    def __init__(self, channels: int, prefix_tokens: int) -> None:
+        super().__init__()
+        need_class_token(prefix_tokens, "add")
+
+    def forward(self, x: Float[Tensor, "b d gh gw"], prefix: Float[Tensor, "b p d"]) -> Float[Tensor, "b d gh gw"]:
+        return x + prefix[:, 0, :, None, None]
+
+
+class Project(Readout):
+    """It stands beside every patch, and a linear map with GELU joins the two (DPT, MiDaS)."""
+
+    def __init__(self, channels: int, prefix_tokens: int) -> None:
+        super().__init__()
+        need_class_token(prefix_tokens, "project")
+        self.project = nn.Linear(2 * channels, channels)
+
+    def forward(self, x: Float[Tensor, "b d gh gw"], prefix: Float[Tensor, "b p d"]) -> Float[Tensor, "b d gh gw"]:
+        # W [patch, class] = W_patch patch + W_class class: the class token's half is worked out once per image.
+        for_patch, for_class = self.project.weight.chunk(2, dim=1)
+        patches = F.linear(x.permute(0, 2, 3, 1), for_patch)
+        token = F.linear(prefix[:, None, None, 0], for_class, self.project.bias)
+        return F.gelu(patches + token).permute(0, 3, 1, 2)
+
+
+def need_class_token(prefix_tokens: int, readout: str) -> None:
+    if not prefix_tokens:
+        raise ConfigError(f"decoder.readout: '{readout}' needs a class token, which this encoder lacks; use 'ignore'.")
+
+
+READOUTS: dict[str, Callable[[int, int], Readout]] = {  # built with (channels, prefix_tokens)
+    "ignore": Ignore,
+    "add": Add,
+    "project": Project,
+}

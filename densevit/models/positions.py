@@ -1,0 +1,40 @@
+"""Position embeddings: one vector per cell of a grid, and what they become on another grid. d channels, h x w cells."""
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+Resampling = Literal["antialias", "offset", "bilinear"]
+
+
+def resample(
+    grid: Float[Tensor, "1 cells d"], before: tuple[int, int], after: tuple[int, int], how: Resampling = "antialias"
+) -> Float[Tensor, "1 new_cells d"]:
+    """Embeddings learned on one grid, on another.
+
+    The field does it in three ways, which differ by some percent, so weights must come with theirs:
+    timm bicubic with antialias; DINOv2 and Depth Anything bicubic by scale factors with 0.1 added to the size;
+    DPT bilinear.
+    """
+    if before == after:
+        return grid
+    image = grid.float().reshape(1, *before, -1).permute(0, 3, 1, 2)
+    if how == "antialias":
+        image = F.interpolate(image, size=after, mode="bicubic", align_corners=False, antialias=True)
+    elif how == "offset":
+        factors = [(new + 0.1) / old for new, old in zip(after, before, strict=True)]
+        image = F.interpolate(image, scale_factor=factors, mode="bicubic", align_corners=False)
+    else:
+        image = F.interpolate(image, size=after, mode="bilinear", align_corners=False)
+    return image.permute(0, 2, 3, 1).flatten(1, 2).to(grid.dtype)
+
+
+def sincos(dim: int, grid: tuple[int, int]) -> Float[Tensor, "1 cells {dim}"]:
+    """Sines and cosines of both coordinates (Vaswani et al. 2017; in 2-D as in MoCo v3): near cells look alike."""
+    frequencies = 10_000 ** -(torch.arange(dim // 4, dtype=torch.float64) / (dim // 4))
+    rows, columns = torch.meshgrid(*(torch.arange(n, dtype=torch.float64) for n in grid), indexing="ij")
+    angles = [axis.flatten()[:, None] * frequencies for axis in (columns, rows)]
+    return torch.cat([wave(angle) for angle in angles for wave in (torch.sin, torch.cos)], dim=1).float()[None]

@@ -1,0 +1,45 @@
+"""From a decoder's map to k numbers per pixel at image size."""
+
+# mypy: disable-error-code="no-any-return"
+# (calling an nn.Module gives Any)
+
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+
+class Projection(nn.Module):
+    """DPT's: convolve, upsample, convolve, ReLU, 1x1. With `hidden` 0 a single 1x1, then upsampled.
+
+    A 1x1 convolution commutes with bilinear upsampling, so the cheap order of the latter loses nothing.
+    """
+
+    def __init__(self, channels: int, out: int, *, hidden: int, align_corners: bool) -> None:
+        super().__init__()
+        self.align_corners = align_corners
+        self.before: nn.Module = nn.Identity()
+        self.after: nn.Module = nn.Identity()
+        if hidden:
+            narrow = max(channels // 2, hidden)
+            self.before = nn.Conv2d(channels, narrow, 3, padding=1)
+            self.last = nn.Conv2d(hidden, out, 1)
+            self.after = nn.Sequential(nn.Conv2d(narrow, hidden, 3, padding=1), nn.ReLU(), self.last)
+        else:
+            self.before = self.last = nn.Conv2d(channels, out, 1)
+
+    def start_at(self, value: float) -> None:
+        """Makes the untrained output about `value` everywhere."""
+        nn.init.normal_(self.last.weight, std=0.1 / self.last.in_channels**0.5)
+        assert self.last.bias is not None
+        nn.init.constant_(self.last.bias, value)
+
+    def forward(self, x: Float[Tensor, "b c h w"], size: tuple[int, int]) -> Float[Tensor, "b k height width"]:
+        return self.after(upsample(self.before(x), size, self.align_corners))
+
+
+def upsample(
+    x: Float[Tensor, "b c h w"], size: tuple[int, int], align_corners: bool = False
+) -> Float[Tensor, "b c height width"]:
+    if tuple(x.shape[-2:]) == tuple(size):
+        return x
+    return F.interpolate(x, size=size, mode="bilinear", align_corners=align_corners)

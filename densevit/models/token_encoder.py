@@ -1,0 +1,107 @@
+"""What all plain Vision Transformers share as encoders: taps, padding, and the way from tokens to maps."""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from densevit.errors import ConfigError
+from densevit.models import loading
+from densevit.models.encoder import Encoder
+from densevit.models.vit import Tap
+from densevit.ops.resize import pad_to_multiple
+from densevit.structures import Features, FeatureSpec
+
+Taps = tuple[int, ...] | int | None
+
+# Four blocks at even distances, the last among them. DINOv2 and Depth Anything V2 tap 4, 11, 17, 23 of 24
+# where DPT has 5, 11, 17, 23; at 12 and 40 blocks all agree.
+PUBLISHED_TAPS = {24: (4, 11, 17, 23)}
+
+
+def choose_taps(taps: Taps, depth: int) -> tuple[int, ...]:
+    """0-based blocks to tap; an int means the last so many, None four at even distances.
+
+    Raises:
+        ConfigError: taps that are no rising choice of `depth` blocks.
+    """
+    if taps is None:
+        count = min(4, depth)
+        return PUBLISHED_TAPS.get(depth, tuple(depth * i // count - 1 for i in range(1, count + 1)))
+    chosen = tuple(range(depth - taps, depth)) if isinstance(taps, int) else taps
+    rising = all(a < b for a, b in pairwise(chosen))
+    if not chosen or not rising or not 0 <= chosen[0] <= chosen[-1] < depth:
+        fit = f"rising numbers from 0 to {depth - 1}, or how many of the last {depth} blocks"
+        raise ConfigError(f"encoder.taps: {taps!r} does not fit; would fit: {fit}.")
+    return chosen
+
+
+class TokenEncoder(Encoder):
+    """An encoder around a ViT whose patch tokens are a plain grid.
+
+    Blocks behind the last tap are dropped, and the final norm where `norm` is false, so that every parameter
+    gets a gradient. Subclasses build `vit`, then call `adopt`.
+
+    Attributes:
+        vit: the model, with `blocks` and `norm`.
+        norm: whether taps pass the model's final LayerNorm.
+    """
+
+    vit: Any
+    norm: bool
+
+    def adopt(self, vit: nn.Module, *, dim: int, patch_size: int, prefix_tokens: int, taps: Taps, norm: bool) -> None:
+        blocks: Any = vit.blocks
+        self.vit, self.patch_size, self.prefix_tokens, self.norm = vit, patch_size, prefix_tokens, norm
+        self.taps = choose_taps(taps, len(blocks))
+        self.features = [FeatureSpec(dim, patch_size) for _ in self.taps]
+        self.unused = set(vit.state_dict())
+        vit.blocks = blocks[: self.taps[-1] + 1]
+        if not norm:
+            vit.norm = nn.Identity()
+        self.unused -= set(vit.state_dict())
+
+    @abstractmethod
+    def tap(self, image: Float[Tensor, "b 3 h w"]) -> Sequence[Tap]:
+        """The tokens behind each tap; `image` is normalised and padded."""
+
+    def forward(self, image: Float[Tensor, "b 3 h w"]) -> Features:
+        x, _ = pad_to_multiple((image - self.mean) / self.std, self.patch_size)
+        h, w = x.shape[-2:]
+        taps = self.tap(x)
+        maps = tuple(as_map(tap.patches, h // self.patch_size) for tap in taps)
+        return Features(maps, tuple(tap.prefix for tap in taps), (h, w))
+
+    def load_weights(self, state: Mapping[str, Tensor], source: str) -> None:
+        """Loads the ViT found in `state`, strictly but for classifiers; positions are resampled to our grid.
+
+        Args:
+            source: what errors call the file.
+
+        Raises:
+            CheckpointError: it does not fit; with counts and the first five names.
+        """
+        loading.load(self.vit, self.convert(loading.unwrap(state, source)), source, self.unused)
+
+    @abstractmethod
+    def convert(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Other layouts to this ViT's names and grid."""
+
+    def layers(self) -> list[list[nn.Parameter]]:
+        blocks = [list(block.parameters()) for block in self.vit.blocks]
+        last = list(self.vit.norm.parameters())
+        known = {id(parameter) for group in [*blocks, last] for parameter in group}
+        stem = [parameter for parameter in self.parameters() if id(parameter) not in known]
+        return [stem, *blocks, *([last] if last else [])]
+
+    def undecayed(self) -> list[nn.Parameter]:
+        embeddings = ("pos_embed", "cls_token", "reg_token", "dist_token", "relative_position_bias_table")
+        return [parameter for name, parameter in self.named_parameters() if name.rpartition(".")[2] in embeddings]
+
+
+def as_map(tokens: Float[Tensor, "b cells d"], rows: int) -> Float[Tensor, "b d gh gw"]:
+    """Tokens are a map in channels-last order already, so this copies nothing."""
+    return tokens.reshape(len(tokens), rows, -1, tokens.shape[-1]).permute(0, 3, 1, 2)

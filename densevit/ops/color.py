@@ -1,0 +1,77 @@
+"""Numbers as colours, the same on every machine. h x w pixels."""
+
+from functools import cache
+from typing import Literal
+
+import cv2
+import numpy as np
+from jaxtyping import Float, UInt8
+
+from densevit.errors import ConfigError
+
+ColorMap = Literal["turbo", "magma", "inferno", "viridis", "spectral"]
+
+_OPENCV = {
+    "turbo": cv2.COLORMAP_TURBO,
+    "magma": cv2.COLORMAP_MAGMA,
+    "inferno": cv2.COLORMAP_INFERNO,
+    "viridis": cv2.COLORMAP_VIRIDIS,
+}
+
+# ColorBrewer's diverging scheme of 11, red to violet.
+_SPECTRAL = "9e0142 d53e4f f46d43 fdae61 fee08b ffffbf e6f598 abdda4 66c2a5 3288bd 5e4fa2"
+
+UNKNOWN = (128, 128, 128)
+"""The colour of NaN and infinity: no colour map here has this grey."""
+
+
+def colorize(
+    values: Float[np.ndarray, "h w"],
+    vmin: float | None = None,
+    vmax: float | None = None,
+    cmap: str = "turbo",
+) -> UInt8[np.ndarray, "h w 3"]:
+    """RGB of each value: the map's first colour at `vmin` and below, its last at `vmax` and above.
+
+    Args:
+        vmin, vmax: default to the 2nd and 98th percentile of the finite values.
+
+    Raises:
+        ConfigError: an unknown colour map.
+    """
+    known = np.isfinite(values)
+    low, high = spread(values) if vmin is None or vmax is None else (vmin, vmax)
+    low, high = low if vmin is None else vmin, high if vmax is None else vmax
+    span = high - low if high > low else 1.0
+    shares = np.where(known, (np.where(known, values, low) - low) / span, 0)
+    colors: UInt8[np.ndarray, "h w 3"] = table(cmap)[np.rint(shares.clip(0, 1) * 255).astype(np.intp)]
+    colors[~known] = UNKNOWN
+    return colors
+
+
+def spread(values: Float[np.ndarray, "..."], share: float = 0.02) -> tuple[float, float]:
+    """The range of the finite values without `share` of them at either end; 0 to 1 of none."""
+    finite = values[np.isfinite(values)]
+    if not finite.size:
+        return 0.0, 1.0
+    low, high = np.quantile(finite, (share, 1 - share))
+    return float(low), float(high)
+
+
+@cache
+def table(cmap: str) -> UInt8[np.ndarray, "256 3"]:
+    """The 256 colours of a map, first to last.
+
+    Raises:
+        ConfigError: an unknown colour map.
+    """
+    if cmap in _OPENCV:
+        colors = cv2.applyColorMap(np.arange(256, dtype=np.uint8)[:, None], _OPENCV[cmap])[:, 0, ::-1].copy()
+    elif cmap == "spectral":
+        anchors = np.array([list(bytes.fromhex(color)) for color in _SPECTRAL.split()], dtype=np.float64)
+        at, places = np.linspace(0, 1, 256), np.linspace(0, 1, len(anchors))
+        colors = np.stack([np.interp(at, places, channel) for channel in anchors.T], 1).round().astype(np.uint8)
+    else:
+        raise ConfigError(f"no colour map '{cmap}'. Known: {', '.join([*_OPENCV, 'spectral'])}.")
+    colors.setflags(write=False)  # shared by every caller
+    return colors

@@ -1,0 +1,83 @@
+"""Pinhole cameras and affine moves of pixels: pure functions on 3x3 matrices.
+
+The centre of the first pixel is (0, 0), as in OpenCV and in the calibration of NYU and KITTI; an image of width w
+spans [-0.5, w - 0.5]. A move maps (u, v, 1) of the old image to the new one. x right, y down, z forward, in metres.
+"""
+
+import math
+
+import numpy as np
+from jaxtyping import Float, Float64
+
+Matrix = Float64[np.ndarray, "3 3"]
+
+
+def shift(x: float, y: float) -> Matrix:
+    return np.array([[1.0, 0.0, x], [0.0, 1.0, y], [0.0, 0.0, 1.0]])
+
+
+def scale(x: float, y: float) -> Matrix:
+    """Zooms the image area, borders to borders: u' + 0.5 = x (u + 0.5)."""
+    return np.array([[x, 0.0, (x - 1) / 2], [0.0, y, (y - 1) / 2], [0.0, 0.0, 1.0]])
+
+
+def mirror(width: int) -> Matrix:
+    return np.array([[-1.0, 0.0, width - 1.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+
+
+def rotate(degrees: float, size: tuple[int, int]) -> Matrix:
+    """Turns the picture counter-clockwise about its middle; `size` is (h, w)."""
+    h, w = size
+    angle = math.radians(degrees)
+    cos, sin = math.cos(angle), math.sin(angle)
+    turn = np.array([[cos, sin, 0.0], [-sin, cos, 0.0], [0.0, 0.0, 1.0]])
+    about_middle: Matrix = shift((w - 1) / 2, (h - 1) / 2) @ turn @ shift((1 - w) / 2, (1 - h) / 2)
+    return about_middle
+
+
+def move_intrinsics(intrinsics: Matrix, move: Matrix) -> Matrix:
+    """The camera that takes the moved picture.
+
+    A turned or mirrored picture is that of a camera rolled about, or mirrored across, its optical axis: a scene in
+    that camera's frame, with the same depth. What remains is upper triangular with focal lengths above 0. Turning
+    non-square pixels (fx != fy) leaves a small skew, which is kept.
+
+    Returns:
+        K' with K' Q = move K, where Q is the roll or mirror about the z axis (an RQ decomposition).
+    """
+    moved = move @ intrinsics
+    (a, b), (c, d) = moved[:2, :2]
+    fy = math.hypot(c, d)
+    x_axis, y_axis = np.array([d, -c]) / fy, np.array([c, d]) / fy
+    fx = float(np.array([a, b]) @ x_axis)
+    skew = float(np.array([a, b]) @ y_axis)
+    return np.array([[abs(fx), skew, moved[0, 2]], [0.0, fy, moved[1, 2]], [0.0, 0.0, 1.0]])
+
+
+def backproject(depth: Float[np.ndarray, "h w"], intrinsics: Matrix) -> Float[np.ndarray, "h w 3"]:
+    """The point that each pixel shows, in the unit and type of `depth`, which runs along the optical axis."""
+    h, w = depth.shape
+    (fx, skew, cx), (_, fy, cy) = intrinsics[:2]
+    y = (np.arange(h)[:, None] - cy) / fy
+    x = (np.arange(w) - cx - skew * y) / fx
+    rays = np.stack([x, np.broadcast_to(y, (h, w)), np.ones((h, w))], axis=-1)
+    points: Float[np.ndarray, "h w 3"] = rays.astype(depth.dtype) * depth[..., None]
+    return points
+
+
+def pinhole(size: tuple[int, int], fov: float) -> Matrix:
+    """A camera that looks through the middle of an (h, w) image, with square pixels and a horizontal view of `fov`
+    degrees."""
+    h, w = size
+    focal = focal_length(w, fov)
+    return np.array([[focal, 0.0, (w - 1) / 2], [0.0, focal, (h - 1) / 2], [0.0, 0.0, 1.0]])
+
+
+def focal_length(width: int, fov: float) -> float:
+    """Pixels, of a view of `fov` degrees across `width` pixels."""
+    return width / 2 / math.tan(math.radians(fov) / 2)
+
+
+def field_of_view(width: int, focal: float) -> float:
+    """Degrees across `width` pixels at a focal length in pixels."""
+    return math.degrees(2 * math.atan(width / 2 / focal))

@@ -1,0 +1,95 @@
+"""How an image meets a network: its size there, resizing as the field's models were trained with, centred padding.
+
+b images, c channels, h x w pixels; sizes are (h, w), offsets (top, left).
+"""
+
+import math
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from densevit.errors import ConfigError
+from densevit.structures import ResizeRule
+
+Size = tuple[int, int]
+Interpolation = Literal["bilinear", "bicubic", "area"]
+
+
+def network_size(size: Size, rule: ResizeRule, multiple: int) -> Size:
+    """The size at which a network sees an image of `size`.
+
+    `lower_bound` and `upper_bound` round as MiDaS and Depth Anything do: to the nearest multiple, but never
+    across the bound. `native` changes nothing (the encoder pads).
+
+    Raises:
+        ConfigError: a rule that needs a size has none.
+    """
+    if rule.mode == "native":
+        return size
+    if rule.size is None:
+        raise ConfigError(f"resize: mode '{rule.mode}' needs a size (h, w).")
+    scales = [bound / side for bound, side in zip(rule.size, size, strict=True)]
+    if rule.mode == "lower_bound":
+        scales = [max(scales)] * 2
+    elif rule.mode == "upper_bound":
+        scales = [min(scales)] * 2
+    h, w = (
+        _round(scale * side, multiple, rule.mode, bound)
+        for scale, side, bound in zip(scales, size, rule.size, strict=True)
+    )
+    return h, w
+
+
+def _round(side: float, multiple: int, mode: str, bound: int) -> int:
+    nearest = round(side / multiple) * multiple
+    if mode == "upper_bound" and nearest > bound:
+        nearest = math.floor(side / multiple) * multiple
+    if mode == "lower_bound" and nearest < bound:
+        nearest = math.ceil(side / multiple) * multiple
+    return max(nearest, multiple)
+
+
+def resize(
+    x: Float[Tensor, "b c _ _"], size: Size, interpolation: Interpolation = "bicubic"
+) -> Float[Tensor, "b c h w"]:
+    """Resizes as OpenCV does on floats: its INTER_LINEAR, INTER_CUBIC (a = -0.75, no antialias) and INTER_AREA."""
+    if tuple(x.shape[-2:]) == tuple(size):
+        return x
+    if interpolation == "area" and size[0] <= x.shape[-2] and size[1] <= x.shape[-1]:
+        rows, columns = _areas(x.shape[-2], size[0], x), _areas(x.shape[-1], size[1], x)
+        return rows @ x @ columns.T
+    # INTER_AREA has no areas to average when a side grows; OpenCV interpolates linearly there, too.
+    mode = "bilinear" if interpolation == "area" else interpolation
+    return F.interpolate(x, size=size, mode=mode, align_corners=False)
+
+
+def _areas(before: int, after: int, like: Tensor) -> Float[Tensor, "after before"]:
+    """Row i says how much of each old pixel lies in new pixel i; rows sum to one."""
+    edges = torch.arange(after + 1, device=like.device, dtype=torch.float64) * (before / after)
+    pixels = torch.arange(before, device=like.device, dtype=torch.float64)
+    overlap = torch.minimum(edges[1:, None], pixels + 1) - torch.maximum(edges[:-1, None], pixels)
+    return (overlap.clamp(min=0) * (after / before)).to(like.dtype)
+
+
+def pad_to_multiple(x: Float[Tensor, "b c h w"], multiple: int) -> tuple[Float[Tensor, "b c height width"], Size]:
+    """Pads with zeros on all sides until both sides are multiples; returns where the image now begins."""
+    h, w = x.shape[-2:]
+    height, width = h + -h % multiple, w + -w % multiple
+    top, left = offset = centre((h, w), (height, width))
+    if (height, width) != (h, w):
+        x = F.pad(x, (left, width - w - left, top, height - h - top))
+    return x, offset
+
+
+def centre(size: Size, outer: Size) -> Size:
+    """Where an image of `size` begins in the middle of one of size `outer`; an odd pixel goes to the bottom right."""
+    return (outer[0] - size[0]) // 2, (outer[1] - size[1]) // 2
+
+
+def crop(x: Float[Tensor, "b c _ _"], offset: Size, size: Size) -> Float[Tensor, "b c h w"]:
+    """Undoes `pad_to_multiple`."""
+    (top, left), (h, w) = offset, size
+    return x[..., top : top + h, left : left + w]

@@ -1,0 +1,91 @@
+"""Monocular depth as a task. b images, h x w pixels; depth in metres."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, UInt8
+from torch import Tensor
+
+from densevit.losses.loss import DepthLoss
+from densevit.ops.color import colorize
+from densevit.structures import Batch, OutputSpec
+from densevit.tasks.task import TASKS, Row, Task
+
+
+@TASKS.register("depth")
+class DepthTask(Task):
+    """Depth from one image.
+
+    Args:
+        output: what the head's numbers mean; truth outside a metric head's range is not learned from.
+        losses: name, weight, loss.
+        score: prediction, depth, mask of one image (h w arrays) -> its row, empty without truth that counts.
+        mean: the rows of a data set -> one.
+    """
+
+    best = ("abs_rel", "min")
+
+    def __init__(
+        self,
+        name: str,
+        output: OutputSpec,
+        losses: Sequence[tuple[str, float, DepthLoss]],
+        score: Callable[[Any, Any, Any], Row],
+        mean: Callable[[Sequence[Row]], Row],
+    ) -> None:
+        super().__init__()
+        self.name, self.output, self.score, self.mean = name, output, score, mean
+        self.weights = [(key, weight) for key, weight, _ in losses]
+        self.criteria = [loss for _, _, loss in losses]
+
+    def losses(self, prediction: Float[Tensor, "b 1 h w"], batch: Batch, step: int) -> dict[str, Tensor]:
+        target, valid = self.truth(batch)
+        terms: dict[str, Tensor] = {}
+        for (name, weight), loss in zip(self.weights, self.criteria, strict=True):
+            loss.step = step
+            terms[name] = terms.get(name, 0) + weight * loss(prediction, target, valid)
+        return terms
+
+    def truth(self, batch: Batch) -> tuple[Float[Tensor, "b 1 h w"], Bool[Tensor, "b 1 h w"]]:
+        """Depth, and where to learn from it; images without truth have none."""
+        if batch.depth is None or batch.valid is None:
+            empty = torch.zeros_like(batch.image[:, :1])
+            return empty, empty.bool()
+        valid = batch.valid
+        if self.output.kind == "metric" and self.output.range is not None:
+            low, high = self.output.range
+            valid = valid & (batch.depth >= low) & (batch.depth <= high)
+        return batch.depth, valid
+
+    def rows(self, prediction: Float[Tensor, "b 1 h w"], batch: Batch) -> list[Row]:
+        if batch.depth is None or batch.valid is None:
+            return [{} for _ in batch.names]
+        maps = (t[:, 0].cpu().numpy() for t in (prediction, batch.depth, batch.valid))
+        return [self.score(p, d, v) for p, d, v in zip(*maps, strict=True)]
+
+    def summary(self, rows: Sequence[Row]) -> Row:
+        """The mean over images that have truth."""
+        scored = [row for row in rows if row]
+        return self.mean(scored) if scored else {}
+
+    def panel(self, prediction: Float[Tensor, "b 1 h w"], batch: Batch) -> UInt8[np.ndarray, "h w 3"]:
+        """Up to four images, one below the other: image, truth, prediction, relative error (0 to 30%)."""
+        return np.concatenate([self._row(prediction, batch, i) for i in range(min(4, len(batch)))])
+
+    def _row(self, prediction: Tensor, batch: Batch, i: int) -> UInt8[np.ndarray, "h w 3"]:
+        image = (batch.image[i].permute(1, 2, 0).cpu().numpy() * 255).round().astype(np.uint8)
+        pred = prediction[i, 0].cpu().numpy()
+        truth, valid = (t[i, 0].cpu().numpy() for t in self.truth(batch))
+        low, high = np.percentile(truth[valid], (2, 98)) if valid.any() else np.nanpercentile(pred, (2, 98))
+        error = np.where(valid, np.abs(pred - truth) / np.where(valid, truth, 1), np.nan)
+        return np.concatenate(
+            [
+                image,
+                colorize(np.where(valid, truth, np.nan), float(low), float(high)),
+                colorize(pred, float(low), float(high)),
+                colorize(error, 0.0, 0.3, cmap="magma"),
+            ],
+            axis=1,
+        )

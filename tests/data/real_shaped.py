@@ -1,0 +1,29 @@
+"""Samples of the public data sets' sizes, with a photograph's content, for tests of the readers."""
+
+from functools import cache
+
+import numpy as np
+
+from densevit.data.stereo import Motorcycle
+from densevit.structures import Sample
+
+
+@cache
+def photo() -> Sample:
+    return Motorcycle().read(0)
+
+
+def sample(name: str, height: int = 480, width: int = 640, shift: int = 0) -> Sample:
+    """The bundled photograph, repeated to a size and moved, so that samples differ; with labels 0 to 3."""
+    real = photo()
+    assert real.depth is not None
+    rows, columns = np.arange(height) % 500, (np.arange(width) + shift) % 741
+    depth = np.ascontiguousarray(real.depth[np.ix_(rows, columns)])
+    return Sample(
+        name=name,
+        image=np.ascontiguousarray(real.image[np.ix_(rows, columns)]),
+        depth=depth,
+        valid=depth > 0,
+        labels=np.floor(depth).astype(np.int64) % 4,
+        intrinsics=np.array([[500.0, 0, 320], [0, 510.0, 240], [0, 0, 1]]),
+    )

@@ -1,0 +1,432 @@
+"""Decoding: formats, orientation, units, and what is refused."""
+
+import io
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import cv2
+import h5py
+import numpy as np
+import pytest
+from PIL import Image, PngImagePlugin
+from real_shaped import photo, sample
+
+from densevit.data.encode import DEPTH_WRITERS, encode, encode_depth, encode_pfm
+from densevit.data.io import image_size, read_depth, read_image, read_labels
+from densevit.errors import DataError
+
+TURNS = {
+    1: None,
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_90,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_270,
+}  # what a camera that writes this orientation did to the upright picture
+
+
+def small() -> Image.Image:
+    return Image.fromarray(photo().image[100:160, 200:290])
+
+
+def small_depth() -> np.ndarray:
+    depth = photo().depth
+    assert depth is not None
+    return np.ascontiguousarray(depth[100:160, 200:290])
+
+
+@pytest.mark.parametrize("suffix", [".png", ".webp", ".tiff"])
+@pytest.mark.parametrize("orientation", TURNS)
+def test_all_eight_orientations_read_as_the_upright_picture(tmp_path: Path, suffix: str, orientation: int) -> None:
+    upright, turn = small(), TURNS[orientation]
+    stored = upright if turn is None else upright.transpose(turn)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    path = tmp_path / f"a{suffix}"
+    stored.save(path, exif=exif, **({"lossless": True} if suffix == ".webp" else {}))
+    np.testing.assert_array_equal(read_image(path), np.asarray(upright))
+    assert image_size(path) == (60, 90)
+
+
+@pytest.mark.parametrize("orientation", TURNS)
+def test_a_jpeg_is_turned_exactly_as_its_stored_pixels_say(tmp_path: Path, orientation: int) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    small().save(tmp_path / "plain.jpg", quality=95)
+    small().save(tmp_path / "tagged.jpg", quality=95, exif=exif)
+    stored = Image.fromarray(read_image(tmp_path / "plain.jpg"))
+    turn = TURNS[{6: 8, 8: 6}.get(orientation, orientation)]  # all but the quarter turns undo themselves
+    expected = stored if turn is None else stored.transpose(turn)
+    np.testing.assert_array_equal(read_image(tmp_path / "tagged.jpg"), np.asarray(expected))
+
+
+def test_depth_and_labels_follow_the_orientation_they_carry(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    ids = np.arange(60 * 90, dtype=np.uint8).reshape(60, 90)
+    Image.fromarray(np.rot90(ids)).save(tmp_path / "l.png", exif=exif)
+    Image.fromarray(np.rot90(ids.astype(np.uint16) + 300)).save(tmp_path / "d.png", exif=exif)
+    np.testing.assert_array_equal(read_labels(tmp_path / "l.png"), ids)
+    np.testing.assert_allclose(read_depth(tmp_path / "d.png", 1.0), ids + 300.0)
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "RGBA", "P", "CMYK"])
+@pytest.mark.parametrize("suffix", [".png", ".tiff"])
+def test_every_pixel_type_gives_what_pillow_converts_to_rgb(tmp_path: Path, mode: str, suffix: str) -> None:
+    if (mode, suffix) == ("CMYK", ".png"):
+        pytest.skip("PNG has no CMYK")
+    picture = small().convert(mode)
+    picture.save(tmp_path / f"a{suffix}")
+    np.testing.assert_array_equal(read_image(tmp_path / f"a{suffix}"), np.asarray(picture.convert("RGB")))
+
+
+def test_a_transparent_palette_keeps_its_colours(tmp_path: Path) -> None:
+    picture = small().convert("P")
+    picture.save(tmp_path / "a.png", transparency=bytes(range(256)))
+    np.testing.assert_array_equal(read_image(tmp_path / "a.png"), np.asarray(picture.convert("RGB")))
+
+
+def test_sixteen_bit_images_keep_their_upper_eight_bits(tmp_path: Path) -> None:
+    rgb = photo().image[:40, :50].astype(np.uint16) * 256 + 77
+    (tmp_path / "rgb.png").write_bytes(encode(".png", rgb))
+    (tmp_path / "gray.png").write_bytes(encode(".png", rgb[..., 0].copy()))
+    (tmp_path / "gray.tiff").write_bytes(encode(".tiff", rgb[..., 0].copy()))
+    np.testing.assert_array_equal(read_image(tmp_path / "rgb.png"), rgb >> 8)
+    for name in ("gray.png", "gray.tiff"):
+        np.testing.assert_array_equal(read_image(tmp_path / name)[..., 1], rgb[..., 0] >> 8)
+
+
+def test_a_cmyk_jpeg_is_near_its_rgb(tmp_path: Path) -> None:
+    small().convert("CMYK").save(tmp_path / "a.jpg", quality=95)
+    assert np.abs(read_image(tmp_path / "a.jpg").astype(int) - np.asarray(small())).mean() < 4
+
+
+@pytest.mark.parametrize("suffix", [".png", ".webp"])
+def test_of_an_animation_the_first_frame_is_read(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a{suffix}"
+    second = small().transpose(Image.Transpose.ROTATE_180)
+    small().save(path, save_all=True, append_images=[second], **({"lossless": True} if suffix == ".webp" else {}))
+    np.testing.assert_array_equal(read_image(path), np.asarray(small()))
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 3), (1, 5000, 3), (5000, 1, 3)])
+def test_slim_images_are_read(tmp_path: Path, shape: tuple[int, int, int]) -> None:
+    (tmp_path / "a.png").write_bytes(encode(".png", np.full(shape, 7, np.uint8)))
+    assert read_image(tmp_path / "a.png").shape == shape
+
+
+def test_the_format_is_told_by_content_not_by_suffix(tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").write_bytes(encode(".png", np.asarray(small())))
+    np.testing.assert_array_equal(read_image(tmp_path / "a.jpg"), np.asarray(small()))
+
+
+def gif() -> bytes:
+    file = io.BytesIO()
+    small().save(file, "GIF")
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "empty"),
+        (b"just words, no picture", "not a picture"),
+        (b"%PDF-1.7 ...", "is PDF"),
+        (gif(), "is GIF"),
+        (b"PK\x03\x04 an archive", "is ZIP"),
+        (b"\0\0\0\x20ftypheic", "HEIF"),
+        (b"\xff\xd8\xff\xe0", "header is damaged"),
+    ],
+)
+def test_what_is_no_picture_is_named_with_the_reason(tmp_path: Path, data: bytes, reason: str) -> None:
+    path = tmp_path / "a.jpg"
+    path.write_bytes(data)
+    with pytest.raises(DataError, match=reason) as error:
+        read_image(path)
+    assert str(path) in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["missing.png", ".", "a\0b.png"])
+def test_a_path_that_is_no_file_is_a_data_error(tmp_path: Path, name: str) -> None:
+    with pytest.raises(DataError):
+        read_image(tmp_path / name)
+
+
+def test_a_float_picture_is_refused_as_image(tmp_path: Path) -> None:
+    (tmp_path / "a.tiff").write_bytes(encode(".tiff", small_depth()))
+    with pytest.raises(DataError, match="float"):
+        read_image(tmp_path / "a.tiff")
+
+
+@pytest.mark.parametrize("missing", [1, 2, 10, 100])
+def test_a_jpeg_that_lacks_its_last_bytes_is_refused(tmp_path: Path, missing: int) -> None:
+    data = encode(".jpg", np.asarray(small()))
+    (tmp_path / "a.jpg").write_bytes(data[:-missing])
+    with pytest.raises(DataError, match="truncated"):
+        read_image(tmp_path / "a.jpg")
+
+
+def test_a_truncated_jpeg_with_a_whole_thumbnail_is_refused(tmp_path: Path) -> None:
+    thumbnail = encode(".jpg", np.asarray(small())[:16, :16].copy())
+    exif = b"\xff\xe1" + struct.pack(">H", len(thumbnail) + 8) + b"Exif\0\0" + thumbnail
+    data = encode(".jpg", np.asarray(small()))
+    (tmp_path / "a.jpg").write_bytes(data[:2] + exif + data[2:-10])
+    with pytest.raises(DataError, match="truncated"):
+        read_image(tmp_path / "a.jpg")
+
+
+def test_bytes_after_the_end_of_a_jpeg_do_no_harm(tmp_path: Path) -> None:
+    data = encode(".jpg", np.asarray(small()))
+    (tmp_path / "a.jpg").write_bytes(data)
+    (tmp_path / "b.jpg").write_bytes(data + b"\0" * 100)
+    np.testing.assert_array_equal(read_image(tmp_path / "a.jpg"), read_image(tmp_path / "b.jpg"))
+
+
+def test_too_many_pixels_are_refused_from_the_header_alone(tmp_path: Path) -> None:
+    # A header of 20000 x 20000 with no pixels behind it: whoever decoded would find it damaged.
+    header = struct.pack(">IIBBBBB", 20_000, 20_000, 8, 2, 0, 0, 0)
+    chunk = b"IHDR" + header
+    data = b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + chunk + struct.pack(">I", zlib.crc32(chunk))
+    (tmp_path / "bomb.png").write_bytes(data + struct.pack(">I", 4) + b"IDAT" + b"\0" * 8)
+    with pytest.raises(DataError, match="400,000,000 pixels; the limit is 178,000,000 \\(max_pixels\\)"):
+        read_image(tmp_path / "bomb.png")
+    with pytest.raises(DataError, match="limit is 100"):
+        (tmp_path / "a.png").write_bytes(encode(".png", np.asarray(small())))
+        read_image(tmp_path / "a.png", max_pixels=100)
+
+
+def test_sixteen_bit_depth_is_divided_by_its_scale(tmp_path: Path) -> None:
+    stored = np.array([[0, 1, 256], [1000, 2560, 65535]], np.uint16)
+    (tmp_path / "d.png").write_bytes(encode(".png", stored))
+    (tmp_path / "d.tiff").write_bytes(encode(".tiff", stored))
+    for name in ("d.png", "d.tiff"):
+        np.testing.assert_array_equal(read_depth(tmp_path / name, 256), (stored / 256).astype(np.float32))
+
+
+def test_integers_without_a_unit_are_refused_and_the_option_is_named(tmp_path: Path) -> None:
+    (tmp_path / "d.png").write_bytes(encode_depth(small_depth(), 1000))
+    with pytest.raises(DataError, match="depth_scale"):
+        read_depth(tmp_path / "d.png")
+    np.save(tmp_path / "d.npy", np.ones((4, 5), np.int32))
+    with pytest.raises(DataError, match="depth_scale"):
+        read_depth(tmp_path / "d.npy")
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_scale_that_is_no_positive_number_is_refused(tmp_path: Path, scale: float) -> None:
+    (tmp_path / "d.png").write_bytes(encode_depth(small_depth(), 1000))
+    with pytest.raises(DataError, match="positive"):
+        read_depth(tmp_path / "d.png", scale)
+
+
+def test_a_png_says_its_own_scale_and_the_users_word_goes_first(tmp_path: Path) -> None:
+    info = PngImagePlugin.PngInfo()
+    info.add_text("depth_scale", "500")
+    Image.fromarray(np.full((3, 4), 1000, np.uint16)).save(tmp_path / "d.png", pnginfo=info)
+    assert read_depth(tmp_path / "d.png").max() == 2.0
+    assert read_depth(tmp_path / "d.png", 1000).max() == 1.0
+
+
+def test_a_scale_chunk_of_words_is_refused(tmp_path: Path) -> None:
+    info = PngImagePlugin.PngInfo()
+    info.add_text("depth_scale", "millimetres")
+    Image.fromarray(np.full((3, 4), 1000, np.uint16)).save(tmp_path / "d.png", pnginfo=info)
+    with pytest.raises(DataError, match="millimetres"):
+        read_depth(tmp_path / "d.png")
+
+
+@pytest.mark.parametrize("suffix", [s for s in DEPTH_WRITERS if s != ".png"])
+def test_float_formats_give_back_the_metres_and_zero_what_is_none(tmp_path: Path, suffix: str) -> None:
+    depth = small_depth()
+    depth[0, :4] = [np.nan, np.inf, -1.0, 0.0]
+    (tmp_path / f"d{suffix}").write_bytes(DEPTH_WRITERS[suffix](depth, 1.0))  # type: ignore[index]
+    read = read_depth(tmp_path / f"d{suffix}")
+    assert not read[0, :4].any()
+    np.testing.assert_array_equal(read.ravel()[4:], depth.ravel()[4:])
+
+
+def test_float64_overflow_and_negative_integers_are_not_valid(tmp_path: Path) -> None:
+    np.save(tmp_path / "f.npy", np.array([[1e300, 1e-320, 2.5]]))
+    np.testing.assert_array_equal(read_depth(tmp_path / "f.npy"), [[0, 0, 2.5]])
+    np.save(tmp_path / "i.npy", np.array([[-5, 0, 2000]], np.int32))
+    np.testing.assert_array_equal(read_depth(tmp_path / "i.npy", 1000), [[0, 0, 2]])
+
+
+def test_a_big_endian_pfm_reads_bottom_up(tmp_path: Path) -> None:
+    rows = np.array([[1, 2, 3], [4, 5, 6]], np.float32)
+    (tmp_path / "d.pfm").write_bytes(b"Pf\n3 2\n1.0\n" + rows[::-1].astype(">f4").tobytes())
+    np.testing.assert_array_equal(read_depth(tmp_path / "d.pfm"), rows)
+
+
+def test_pfm_agrees_with_opencv(tmp_path: Path) -> None:
+    (tmp_path / "d.pfm").write_bytes(encode_pfm(small_depth()))
+    reference = cv2.imread(str(tmp_path / "d.pfm"), cv2.IMREAD_UNCHANGED)
+    np.testing.assert_array_equal(read_depth(tmp_path / "d.pfm"), reference)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "reason"),
+    [
+        ("gray.png", encode(".png", np.zeros((4, 5), np.uint8)), "16-bit"),
+        ("rgb.png", encode(".png", np.zeros((4, 5, 3), np.uint8)), "16-bit"),
+        ("rgb16.png", encode(".png", np.zeros((4, 5, 3), np.uint16)), "one"),
+        ("a.jpg", encode(".jpg", np.zeros((4, 5), np.uint8)), "16-bit"),
+        ("colour.pfm", b"PF\n2 2\n-1.0\n" + bytes(48), "colour"),
+        ("short.pfm", b"Pf\n2 2\n-1.0\n" + bytes(15), "truncated"),
+        ("words.pfm", b"Pf\ntwo by two\n", "damaged"),
+        ("a.exr", b"\x76\x2f\x31\x01" + bytes(20), "EXR"),
+    ],
+)
+def test_what_is_no_depth_is_refused_with_the_reason(tmp_path: Path, name: str, data: bytes, reason: str) -> None:
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(DataError, match=reason) as error:
+        read_depth(tmp_path / name, 1000)
+    assert name in str(error.value)
+
+
+@pytest.mark.parametrize("shape", [(4, 5, 1), (1, 4, 5)])
+def test_an_array_with_one_channel_is_a_plane(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    np.save(tmp_path / "d.npy", np.ones(shape, np.float32))
+    assert read_depth(tmp_path / "d.npy").shape == (4, 5)
+
+
+@pytest.mark.parametrize("array", [np.ones((4, 5, 3), np.float32), np.ones(7), np.ones((0, 3)), np.ones((4, 5), bool)])
+def test_arrays_that_are_no_plane_of_numbers_are_refused(tmp_path: Path, array: np.ndarray) -> None:
+    np.save(tmp_path / "d.npy", array)
+    with pytest.raises(DataError, match="d.npy"):
+        read_depth(tmp_path / "d.npy", 1.0)
+
+
+def test_pickled_arrays_are_never_loaded(tmp_path: Path) -> None:
+    np.save(tmp_path / "d.npy", np.array([[{"a": 1}]], object), allow_pickle=True)
+    np.savez(tmp_path / "d.npz", depth=np.array([[{"a": 1}]], object))
+    for name in ("d.npy", "d.npz"):
+        with pytest.raises(DataError, match=name):
+            read_depth(tmp_path / name)
+
+
+def test_an_archive_of_several_arrays_must_call_one_depth(tmp_path: Path) -> None:
+    np.savez(tmp_path / "good.npz", depth=np.full((2, 3), 2.0), other=np.zeros(1))
+    np.savez(tmp_path / "bad.npz", a=np.zeros((2, 3)), b=np.zeros((2, 3)))
+    assert read_depth(tmp_path / "good.npz").max() == 2
+    with pytest.raises(DataError, match="'depth'"):
+        read_depth(tmp_path / "bad.npz")
+
+
+def test_hdf5_links_to_other_files_are_not_followed(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "secret.h5", "w") as file:
+        file["depth"] = np.ones((2, 3))
+    with h5py.File(tmp_path / "link.h5", "w") as file:
+        file["depth"] = h5py.ExternalLink("secret.h5", "depth")
+    with h5py.File(tmp_path / "virtual.h5", "w") as file:
+        layout = h5py.VirtualLayout((2, 3), float)
+        layout[:] = h5py.VirtualSource(tmp_path / "secret.h5", "depth", (2, 3))
+        file.create_virtual_dataset("depth", layout)
+    for name in ("link.h5", "virtual.h5"):
+        with pytest.raises(DataError, match="other files"):
+            read_depth(tmp_path / name)
+
+
+def test_an_array_larger_than_the_limit_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "d.h5", "w") as file:
+        file.create_dataset("depth", (100_000, 100_000), np.float32, chunks=(1000, 1000))
+    np.save(tmp_path / "d.npy", np.ones((20, 20)))
+    np.savez_compressed(tmp_path / "d.npz", np.ones((20, 20)))
+    with pytest.raises(DataError, match="max_pixels"):
+        read_depth(tmp_path / "d.h5")
+    for name in ("d.npy", "d.npz"):
+        with pytest.raises(DataError, match="max_pixels"):
+            read_depth(tmp_path / name, max_pixels=300)
+
+
+def test_palette_indices_are_the_class_ids(tmp_path: Path) -> None:
+    ids = (np.arange(20, dtype=np.uint8) % 7).reshape(4, 5)
+    picture = Image.fromarray(ids).convert("P")
+    picture.putdata(ids.ravel().tolist())
+    picture.putpalette([200, 100, 50] * 7)  # all of one colour: only the index tells them apart
+    picture.save(tmp_path / "p.png")
+    Image.fromarray(ids).save(tmp_path / "l.png")
+    Image.fromarray(ids.astype(np.uint16) + 1000).save(tmp_path / "l16.png")
+    np.save(tmp_path / "l.npy", ids)
+    for name, add in (("p.png", 0), ("l.png", 0), ("l16.png", 1000), ("l.npy", 0)):
+        np.testing.assert_array_equal(read_labels(tmp_path / name), ids.astype(int) + add)
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4])
+def test_gray_of_few_bits_is_not_stretched(tmp_path: Path, bits: int) -> None:
+    ids = np.arange(16).reshape(2, 8) % 2**bits
+    digits = np.unpackbits(ids.astype(np.uint8)[..., None], axis=2)[..., 8 - bits :]
+    raw = b"".join(b"\0" + np.packbits(row).tobytes() for row in digits)  # each row after its filter type, none
+
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    header = struct.pack(">IIBBBBB", 8, 2, bits, 0, 0, 0, 0)
+    data = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(raw)) + chunk(b"IEND", b"")
+    (tmp_path / "l.png").write_bytes(data)
+    np.testing.assert_array_equal(read_labels(tmp_path / "l.png"), ids)
+
+
+@pytest.mark.parametrize("name", ["rgb.png", "a.jpg", "f.npy", "f.tiff"])
+def test_labels_that_are_colours_or_floats_are_refused(tmp_path: Path, name: str) -> None:
+    suffix = Path(name).suffix
+    if suffix == ".npy":
+        np.save(tmp_path / name, np.ones((3, 4)))
+    else:
+        pixels = small_depth() if suffix == ".tiff" else np.asarray(small())
+        (tmp_path / name).write_bytes(encode(suffix, pixels))
+    with pytest.raises(DataError, match=name):
+        read_labels(tmp_path / name)
+
+
+def depth_file(suffix: str) -> bytes:
+    return DEPTH_WRITERS[suffix](small_depth()[:24, :32].copy(), 1000.0)  # type: ignore[index]
+
+
+FUZZED: dict[str, tuple[bytes, Callable[[Path], object]]] = {
+    **{s: (encode(s, np.asarray(small())), read_image) for s in (".jpg", ".png", ".webp", ".tiff", ".bmp")},
+    **{f"depth{s}": (depth_file(s), lambda path: read_depth(path, 1000.0)) for s in DEPTH_WRITERS},
+    "labels.png": (encode(".png", np.asarray(small().convert("L"))), read_labels),
+}
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("kind", FUZZED)
+def test_damaged_bytes_give_an_array_or_a_data_error(tmp_path: Path, kind: str) -> None:
+    data, read = FUZZED[kind]
+    rng = np.random.default_rng(0)
+    path = tmp_path / kind
+    for trial in range(200):
+        damaged = bytearray(data)
+        if trial % 2:
+            del damaged[int(rng.integers(1, len(data))) :]
+        else:
+            damaged[int(rng.integers(len(data)))] ^= int(rng.integers(1, 256))
+        path.write_bytes(bytes(damaged))
+        try:
+            read(path)
+        except DataError as error:
+            assert str(path) in str(error)
+
+
+@pytest.mark.parametrize("kind", [k for k in FUZZED if k not in (".bmp", ".tiff", ".webp")])
+def test_no_truncated_file_is_read_as_whole(tmp_path: Path, kind: str) -> None:
+    data, read = FUZZED[kind]
+    for keep in np.linspace(1, len(data) - 1, 40).astype(int):
+        (tmp_path / kind).write_bytes(data[:keep])
+        with pytest.raises(DataError):
+            read(tmp_path / kind)
+
+
+def test_decoding_leaves_the_libraries_as_they_were(tmp_path: Path) -> None:
+    from PIL import Image as PillowImage
+    from PIL import ImageFile
+
+    before = (PillowImage.MAX_IMAGE_PIXELS, ImageFile.LOAD_TRUNCATED_IMAGES, cv2.getNumThreads())
+    (tmp_path / "a.png").write_bytes(encode(".png", sample("a").image))
+    read_image(tmp_path / "a.png")
+    assert (PillowImage.MAX_IMAGE_PIXELS, ImageFile.LOAD_TRUNCATED_IMAGES, cv2.getNumThreads()) == before

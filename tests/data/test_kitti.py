@@ -1,0 +1,193 @@
+"""KITTI from files of its real shape, and from two real frames where $DENSEVIT_SAMPLES has them."""
+
+import logging
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from real_shaped import sample
+
+from densevit.data import layouts
+from densevit.data.dataset import DATASETS, Dataset
+from densevit.data.kitti_camera import CAMERAS
+from densevit.data.lists import read_list
+from densevit.errors import DataError
+
+SAMPLES = os.environ.get("DENSEVIT_SAMPLES")
+real = pytest.mark.skipif(not SAMPLES, reason="$DENSEVIT_SAMPLES names no folder of real samples")
+DRIVE = "2011_09_26_drive_0001_sync"
+
+
+def open_kitti(root: Path, **options: Any) -> Dataset:
+    return DATASETS.check({"type": "kitti", "root": root, **options}, "data").build()
+
+
+def test_the_eigen_lists_have_the_published_counts() -> None:
+    test = read_list(Path(), None, "kitti_eigen_test.txt.gz")
+    assert len(test) == 697
+    assert sum(depth is not None for _, depth in test) == 652
+    assert len(read_list(Path(), None, "kitti_eigen_train.txt.gz")) == 23_158
+
+
+@pytest.mark.parametrize(
+    ("size", "corner"),
+    [
+        ((375, 1242), (23, 13)),
+        ((370, 1226), (18, 5)),
+        ((370, 1224), (18, 4)),
+        ((374, 1238), (22, 11)),
+        ((376, 1241), (24, 12)),
+    ],
+)
+def test_each_native_size_is_read_and_cropped_at_its_published_corner(
+    tmp_path: Path, size: tuple[int, int], corner: tuple[int, int]
+) -> None:
+    frame = sample("0000000005", *size)
+    listed = layouts.write_kitti(tmp_path, [frame])
+    whole = open_kitti(tmp_path, list_file=listed.name).read(0)
+    cropped = open_kitti(tmp_path, list_file=listed.name, crop="kb").read(0)
+    np.testing.assert_array_equal(whole.image, frame.image)
+    assert whole.depth is not None and frame.depth is not None and cropped.depth is not None
+    np.testing.assert_allclose(whole.depth, frame.depth, atol=0.5 / 256 + 1e-6)
+    (top, left), window = corner, np.s_[corner[0] : corner[0] + 352, corner[1] : corner[1] + 1216]
+    assert cropped.image.shape == (352, 1216, 3) and top + 352 == size[0]
+    np.testing.assert_array_equal(cropped.image, whole.image[window])
+    np.testing.assert_array_equal(cropped.depth, whole.depth[window])
+    assert cropped.valid is not None and whole.valid is not None
+    np.testing.assert_array_equal(cropped.valid, whole.valid[window])
+    assert cropped.intrinsics is not None
+    np.testing.assert_allclose(cropped.intrinsics[:2, 2], [320 - left, 240 - top])
+
+
+@pytest.mark.parametrize("date", CAMERAS)
+def test_without_a_calibration_file_the_day_tells_the_camera(tmp_path: Path, date: str) -> None:
+    listed = layouts.write_kitti(tmp_path, [sample("5", 375, 1242)], date=date)
+    (tmp_path / "raw" / date / "calib_cam_to_cam.txt").unlink()
+    matrix = open_kitti(tmp_path, list_file=listed.name).read(0).intrinsics
+    focal, cx, cy = CAMERAS[date]
+    np.testing.assert_array_equal(matrix, [[focal, 0, cx], [0, focal, cy], [0, 0, 1]])
+
+
+def test_the_calibration_file_goes_before_the_table_and_must_be_whole(tmp_path: Path) -> None:
+    listed = layouts.write_kitti(tmp_path, [sample("5", 375, 1242)])
+    matrix = open_kitti(tmp_path, list_file=listed.name).read(0).intrinsics
+    assert matrix is not None and matrix[0, 0] == 500
+    (tmp_path / "raw/2011_09_26/calib_cam_to_cam.txt").write_text("P_rect_02: 1 2 three\n")
+    with pytest.raises(DataError, match="calib_cam_to_cam.txt: expected 12 numbers"):
+        open_kitti(tmp_path, list_file=listed.name)
+
+
+@pytest.mark.parametrize("images", ["", "raw"])
+@pytest.mark.parametrize(
+    "truth", ["data_depth_annotated/train", "data_depth_annotated/val", "data_depth_annotated", "gts", ""]
+)
+def test_both_halves_are_found_where_people_keep_them(tmp_path: Path, images: str, truth: str) -> None:
+    layouts.write_kitti(tmp_path / "made", [sample("5", 375, 1242)])
+    root = tmp_path / "kitti"
+    (root / images).mkdir(parents=True)
+    shutil.move(tmp_path / "made/raw/2011_09_26", root / images / "2011_09_26")
+    (root / truth).mkdir(parents=True, exist_ok=True)
+    shutil.move(tmp_path / "made/data_depth_annotated/train" / DRIVE, root / truth / DRIVE)
+    shutil.move(tmp_path / f"made/kitti_{DRIVE}_image_02.txt", root / "list.txt")
+    assert open_kitti(root, list_file="list.txt").read(0).depth is not None
+
+
+def test_depth_may_lie_under_another_root(tmp_path: Path) -> None:
+    listed = layouts.write_kitti(tmp_path / "a", [sample("5", 375, 1242)])
+    shutil.move(tmp_path / "a/data_depth_annotated", tmp_path / "b")
+    assert open_kitti(tmp_path / "a", depth_root=tmp_path / "b", list_file=listed.name).read(0).valid is not None
+
+
+def test_images_converted_to_jpg_are_found(tmp_path: Path) -> None:
+    listed = layouts.write_kitti(tmp_path, [sample("5", 375, 1242)])
+    png = tmp_path / "raw/2011_09_26" / DRIVE / "image_02/data/0000000005.png"
+    png.with_suffix(".jpg").write_bytes(layouts.encode(".jpg", sample("5", 375, 1242).image))
+    png.unlink()
+    assert open_kitti(tmp_path, list_file=listed.name).read(0).image.shape == (375, 1242, 3)
+
+
+def test_the_right_camera_is_read_on_request(tmp_path: Path) -> None:
+    listed = layouts.write_kitti(tmp_path, [sample("5", 375, 1242)])
+    layouts.write_kitti(tmp_path, [sample("5", 375, 1242, shift=50)], camera="image_03")
+    both = open_kitti(tmp_path, list_file=listed.name, camera="both")
+    assert [name.split("/")[2] for name in both.names] == ["image_02", "image_03"]
+    np.testing.assert_array_equal(both.read(1).image, sample("5", 375, 1242, shift=50).image)
+    assert len(open_kitti(tmp_path, list_file=listed.name, camera="right")) == 1
+
+
+def test_test_697_adds_the_images_without_truth(tmp_path: Path) -> None:
+    listed = layouts.write_kitti(tmp_path, [sample("5", 375, 1242), sample("6", 375, 1242)])
+    lines = listed.read_text().splitlines()
+    listed.write_text(f"{lines[0]}\n{lines[1].split()[0]} None 721.5377\n")
+    assert len(open_kitti(tmp_path, split="test", list_file=listed.name)) == 1
+    more = open_kitti(tmp_path, split="test_697", list_file=listed.name)
+    assert len(more) == 2 and more.read(1).depth is None and more.read(1).valid is None
+
+
+def test_missing_files_are_counted_and_a_part_will_do_when_asked(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    layouts.write_kitti(tmp_path, [sample("69", 375, 1242)], drive=2, part="val")  # the test list's first line
+    with pytest.raises(DataError, match="651 of 652 samples lack a file") as error:
+        open_kitti(tmp_path, split="test")
+    assert str(error.value).count("\n  ") == 6
+    with caplog.at_level(logging.WARNING):
+        data = open_kitti(tmp_path, split="test", subset="available")
+    assert list(data.names) == ["2011_09_26/2011_09_26_drive_0002_sync/image_02/data/0000000069"]
+    assert "651 of 652" in caplog.text
+    with pytest.raises(DataError, match="23,158 of 23,158"):
+        open_kitti(tmp_path, subset="available")
+
+
+def test_the_benchmark_layout_is_read_with_its_cameras(tmp_path: Path) -> None:
+    frames = [sample(str(i), 352, 1216, shift=i) for i in range(2)]
+    layouts.write_kitti_selection(tmp_path, frames)
+    layouts.write_kitti_selection(tmp_path, frames, truth=False)
+    with pytest.raises(DataError, match="lacks 998 images"):
+        open_kitti(tmp_path, split="selection")
+    got = open_kitti(tmp_path, split="selection", crop="kb", subset="available").read(1)
+    np.testing.assert_array_equal(got.image, frames[1].image)
+    np.testing.assert_array_equal(got.intrinsics, frames[1].intrinsics)
+    assert got.depth is not None and got.depth.any()
+    hidden = open_kitti(tmp_path / "depth_selection", split="anonymous", subset="available")
+    assert list(hidden.names) == ["0000000000", "0000000001"] and hidden.read(0).depth is None
+    with pytest.raises(DataError, match="depth_selection"):
+        open_kitti(tmp_path / "depth_selection/val_selection_cropped/image", split="anonymous")
+
+
+def test_an_image_under_the_crop_size_and_a_size_mismatch_name_the_files(tmp_path: Path) -> None:
+    listed = layouts.write_kitti(tmp_path, [sample("5", 300, 1242)])
+    with pytest.raises(DataError, match=r"0000000005.png: 300 x 1242 is too small"):
+        open_kitti(tmp_path, list_file=listed.name, crop="kb").read(0)
+    truth = tmp_path / "data_depth_annotated/train" / DRIVE / "proj_depth/groundtruth/image_02/0000000005.png"
+    truth.write_bytes(layouts.encode_depth(np.ones((10, 20), np.float32), 256))
+    with pytest.raises(DataError, match="300 x 1242.*10 x 20"):
+        open_kitti(tmp_path, list_file=listed.name).read(0)
+
+
+@pytest.mark.parametrize("line", ["only_one_word\n", "a b c d\n", "../x.png y.png\n", "no/drive.png d.png\n", "\n"])
+def test_a_bad_list_is_refused(tmp_path: Path, line: str) -> None:
+    (tmp_path / "list.txt").write_text(line)
+    with pytest.raises(DataError):
+        open_kitti(tmp_path, list_file="list.txt")
+
+
+@real
+def test_the_real_frames_are_sparse_and_metric(tmp_path: Path) -> None:
+    assert SAMPLES
+    raw = tmp_path / "2011_09_26" / DRIVE / "image_02/data"
+    truth = tmp_path / "data_depth_annotated/train" / DRIVE / "proj_depth/groundtruth/image_02"
+    shutil.copytree(Path(SAMPLES) / "kitti/rgb", raw)
+    shutil.copytree(Path(SAMPLES) / "kitti/depth", truth)
+    frames = [f"2011_09_26/{DRIVE}/image_02/data/{n}.png" for n in ("0000000005", "0000000050")]
+    (tmp_path / "list.txt").write_text("".join(f"{f} {DRIVE}/x/{Path(f).name} 721.5377\n" for f in frames))
+    data = open_kitti(tmp_path, list_file="list.txt")
+    for i in range(2):
+        frame = data.read(i)
+        assert frame.image.shape == (375, 1242, 3)
+        assert frame.depth is not None and frame.valid is not None
+        assert 0.19 < frame.valid.mean() < 0.21  # counted with OpenCV: 19.5 and 20.6 %
+        assert frame.depth[frame.valid].min() > 1 and frame.depth.max() < 86  # stored maximum 21733 / 256 = 84.9

@@ -1,0 +1,302 @@
+"""Loaders over a data set made in memory: each pixel of sample i holds i, so that a batch shows what it is made of."""
+
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from densevit.data.collate import collate
+from densevit.data.dataset import Dataset
+from densevit.data.loader import TrainingSet, auto_workers, eval_loader, train_loader
+from densevit.data.transform import Transform
+from densevit.errors import ConfigError, DataError
+from densevit.structures import Batch, Sample
+
+
+class Numbered(Dataset):
+    """Sample i: an image of value i, depth i + 1; some misbehave."""
+
+    def __init__(self, length: int, sizes: tuple[tuple[int, int], ...] = ((4, 6),), bad: tuple[int, ...] = ()) -> None:
+        self.names = [f"scene/{i:03d}" for i in range(length)]
+        self.sizes = sizes
+        self.bad = bad
+
+    def read(self, index: int) -> Sample:
+        if index in self.bad:
+            raise DataError(f"/data/{index}.png: truncated.")
+        h, w = self.sizes[index % len(self.sizes)]
+        depth = np.full((h, w), index + 1, np.float32)
+        image = np.full((h, w, 3), index, np.uint8)
+        return Sample(name=self.names[index], image=image, depth=depth, valid=depth > 0)
+
+
+class Deadly(Numbered):
+    """Reading sample 3 ends, or holds up, the worker that does it."""
+
+    def __init__(self, length: int, fate: str) -> None:
+        super().__init__(length)
+        self.fate = fate
+
+    def read(self, index: int) -> Sample:
+        if index == 3 and self.fate == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if index == 3 and self.fate == "stuck":
+            time.sleep(600)
+        if index == 3 and self.fate == "terminated":
+            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGINT)
+        return super().read(index)
+
+
+class Noise(Transform):
+    """Draws from the generator, so that a batch shows its randomness."""
+
+    def __call__(self, sample: Sample, rng: np.random.Generator) -> Sample:
+        return replace(sample, image=rng.integers(0, 256, sample.image.shape, np.uint8))
+
+
+class Still(Transform):
+    def __call__(self, sample: Sample, rng: np.random.Generator) -> Sample:
+        return sample
+
+
+def take(count: int, dataset: Dataset | None = None, transform: Transform | None = None, **options: int) -> list[Batch]:
+    loader = train_loader(dataset or Numbered(10), transform or Noise(), **({"seed": 0, "batch_size": 4} | options))
+    batches = list(islice(loader, count))
+    loader.close()
+    return batches
+
+
+def assert_same(left: list[Batch], right: list[Batch]) -> None:
+    assert [b.indices for b in left] == [b.indices for b in right]
+    assert all(torch.equal(a.image, b.image) for a, b in zip(left, right, strict=True))
+
+
+def assert_no_children(pids: set[int]) -> None:
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create 4 worker processes")  # on a machine with fewer cores
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_the_stream_is_the_same_bit_for_bit_for_any_number_of_workers(workers: int) -> None:
+    assert_same(take(8), take(8, workers=workers))
+
+
+def test_randomness_repeats_neither_in_a_batch_nor_between_epochs_nor_seeds() -> None:
+    batches = take(10, workers=2)  # 40 places: four epochs of ten
+    pictures = [p for batch in batches for p in batch.image]
+    assert len({p.numpy().tobytes() for p in pictures}) == 40
+    assert not torch.equal(take(1)[0].image, take(1, seed=1)[0].image)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_start_resumes_the_stream_bit_for_bit(workers: int) -> None:
+    assert_same(take(8)[5:], take(3, start=20, workers=workers))
+
+
+def test_accumulation_splits_a_batch_without_changing_it() -> None:
+    whole, parts = take(3), take(6, accumulate=2)
+    joined = [torch.cat([parts[2 * s].image, parts[2 * s + 1].image]) for s in range(3)]
+    assert all(torch.equal(b.image, j) for b, j in zip(whole, joined, strict=True))
+
+
+def test_two_ranks_together_see_what_one_sees() -> None:
+    alone = take(5)
+    ranks = [take(5, rank=rank, world_size=2) for rank in range(2)]
+    for step in range(5):
+        assert sorted(ranks[0][step].indices + ranks[1][step].indices) == sorted(alone[step].indices)
+
+
+def test_an_uneven_batch_is_refused_before_anything_is_read() -> None:
+    with pytest.raises(ConfigError, match="evenly"):
+        train_loader(Numbered(10), Still(), seed=0, batch_size=3, world_size=2)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_unreadable_sample_is_named_in_the_first_line(workers: int) -> None:
+    with pytest.raises(DataError) as caught:
+        take(5, Numbered(10, bad=(6,)), workers=workers)
+    assert str(caught.value).splitlines()[0] == "sample 6 ('scene/006'): /data/6.png: truncated."
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_skipped_sample_is_replaced_by_the_next_in_order_and_counted(workers: int) -> None:
+    clean = take(5, transform=Still())
+    loader = train_loader(
+        Numbered(10, bad=(6,)), Still(), seed=0, batch_size=4, workers=workers, on_error="skip", max_bad=0.1
+    )
+    batches = list(islice(loader, 5))
+    loader.close()
+    wanted, got = (sum((b.indices for b in batch), ()) for batch in (clean, batches))
+    expected = list(wanted)
+    for begin in (0, 10):  # the two epochs; each is a ring of ten
+        place = wanted.index(6, begin)
+        expected[place] = wanted[begin + (place - begin + 1) % 10]
+    assert list(got) == expected
+    assert loader.skipped == {0: 1, 1: 1}
+    values = [round(float(p[0, 0, 0]) * 255) for b in batches for p in b.image]
+    assert values == expected  # the picture is the substitute's, and `indices` owns up to it
+
+
+def test_too_many_skipped_samples_end_the_run() -> None:
+    loader = train_loader(Numbered(10, bad=(6, 7)), Still(), seed=0, batch_size=5, on_error="skip", max_bad=0.1)
+    with pytest.raises(DataError, match=r"2 unreadable samples in epoch 0, where 1 of about 10 may be skipped"):
+        list(islice(loader, 2))
+
+
+def test_a_set_with_no_readable_sample_ends_instead_of_spinning() -> None:
+    loader = train_loader(Numbered(3, bad=(0, 1, 2)), Still(), seed=0, batch_size=1, on_error="skip", max_bad=1.0)
+    with pytest.raises(DataError, match="none of the 3"):
+        next(loader)
+
+
+def test_a_killed_worker_is_an_error_that_names_what_it_read() -> None:
+    loader = train_loader(Deadly(10, "killed"), Still(), seed=0, batch_size=2, workers=2)
+    with pytest.raises(DataError, match=r"died .*SIGKILL.* was reading sample 3 \('scene/003'\)"):
+        list(islice(loader, 5))
+
+
+def test_a_stuck_worker_is_an_error_within_the_timeout_and_leaves_no_orphan() -> None:
+    loader = train_loader(Deadly(10, "stuck"), Still(), seed=0, batch_size=2, workers=2, timeout=1.0)
+    began = time.monotonic()
+    with pytest.raises(DataError, match=r"within 1 s\. worker (\d+) was reading sample 3") as caught:
+        list(islice(loader, 5))
+    assert time.monotonic() - began < 10
+    assert_no_children({int(str(caught.value).split("worker ")[1].split()[0])})
+
+
+def test_workers_leave_signals_to_the_parent() -> None:
+    batches = take(5, Deadly(10, "terminated"), Still(), workers=2)
+    assert 3 in sum((b.indices for b in batches), ())
+
+
+def test_a_closed_loader_leaves_no_workers() -> None:
+    before = set(multiprocessing.active_children())
+    loader = train_loader(Numbered(10), Still(), seed=0, batch_size=2, workers=2)
+    next(loader)
+    started = {p.pid for p in set(multiprocessing.active_children()) - before}
+    assert len(started) == 2
+    loader.close()
+    assert_no_children({pid for pid in started if pid})
+
+
+def test_a_program_that_forgets_to_close_its_loader_still_ends() -> None:
+    # Deaf to SIGTERM, the workers would make multiprocessing's farewell wait for ever.
+    code = (
+        "from test_loader import Numbered, Still, train_loader\n"
+        "loader = train_loader(Numbered(10), Still(), seed=0, batch_size=2, workers=2)\n"
+        "next(loader)\n"
+        "raise SystemExit(7)\n"
+    )
+    where = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])}
+    assert subprocess.run([sys.executable, "-c", code], env=where, timeout=30, check=False).returncode == 7
+
+
+def test_the_parent_keeps_its_signal_handling() -> None:
+    def ask() -> list[object]:
+        return [signal.getsignal(s) for s in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)] + [
+            signal.pthread_sigmask(signal.SIG_BLOCK, [])
+        ]
+
+    before = ask()
+    loader = train_loader(Numbered(10), Still(), seed=0, batch_size=2, workers=1)
+    next(loader)
+    assert ask() == before
+    loader.close()
+
+
+def test_a_training_set_is_a_function_of_its_place_after_pickling() -> None:
+    samples = TrainingSet(Numbered(5), Noise(), seed=3)
+    copy = pickle.loads(pickle.dumps(samples))
+    assert np.array_equal(samples[(2, 4)].image, copy[(2, 4)].image)
+    assert not np.array_equal(samples[(2, 4)].image, samples[(3, 4)].image)
+
+
+@pytest.mark.parametrize(("world_size", "workers"), [(1, 0), (2, 0), (3, 0), (7, 0), (2, 2)])
+def test_evaluation_sees_every_sample_once_over_all_ranks(world_size: int, workers: int) -> None:
+    loaders = [
+        eval_loader(Numbered(10), batch_size=4, rank=r, world_size=world_size, workers=workers)
+        for r in range(world_size)
+    ]
+    indices = [[i for batch in loader for i in batch.indices] for loader in loaders]
+    assert [i for share in indices for i in share] == list(range(10))
+    assert [len(loader) for loader in loaders] == [len(share) for share in indices]
+
+
+def test_evaluation_keeps_native_sizes_and_stacks_neighbours_of_one_size() -> None:
+    class Pairs(Numbered):
+        def read(self, index: int) -> Sample:  # sizes a a b b b a
+            self.sizes = (((4, 6), (4, 6), (2, 3), (2, 3), (2, 3), (4, 6))[index],)
+            return super().read(index)
+
+    batches = list(eval_loader(Pairs(6), batch_size=4))
+    assert [b.indices for b in batches] == [(0, 1), (2, 3), (4,), (5,)]
+    assert [tuple(b.image.shape[2:]) for b in batches] == [(4, 6), (2, 3), (2, 3), (4, 6)]
+
+
+def test_evaluation_can_be_walked_again_and_left_early() -> None:
+    loader = eval_loader(Numbered(10), batch_size=2, workers=1)
+    for batch in loader:
+        assert batch.indices == (0, 1)
+        break
+    assert sum(len(b) for b in loader) == 10
+
+
+def test_an_empty_share_gives_no_batches() -> None:
+    assert list(eval_loader(Numbered(1), batch_size=2, rank=0, world_size=2, workers=1)) == []
+
+
+def test_evaluation_names_an_unreadable_sample() -> None:
+    with pytest.raises(DataError, match=r"^sample 2 \('scene/002'\): /data/2.png"):
+        list(eval_loader(Numbered(4, bad=(2,)), batch_size=2))
+
+
+def test_collate_scales_images_to_one_and_keeps_metres() -> None:
+    image = np.zeros((2, 3, 3), np.uint8)
+    image[0, 1] = (255, 51, 0)
+    depth = np.array([[0, 1, 2], [3, 4, 5]], np.float32)
+    batch = collate([Sample(name="a", image=image, depth=depth, valid=depth > 0)], [7])
+    assert batch.image.shape == (1, 3, 2, 3) and batch.image.dtype == torch.float32
+    assert batch.image[0, :, 0, 1].tolist() == pytest.approx([1.0, 0.2, 0.0])  # 51 / 255
+    assert batch.depth is not None and batch.depth[0, 0].tolist() == depth.tolist()
+    assert batch.valid is not None and batch.valid.sum() == 5
+    assert batch.labels is None and batch.intrinsics is None
+    assert batch.indices == (7,)
+
+
+def test_collate_fills_what_some_samples_lack() -> None:
+    image = np.zeros((2, 2, 3), np.uint8)
+    ones = np.ones((2, 2), np.float32)
+    full = Sample(
+        name="a", image=image, depth=ones, valid=ones > 0, labels=np.ones((2, 2), np.int64), intrinsics=np.eye(3)
+    )
+    batch = collate([Sample(name="b", image=image), full], [0, 1])
+    assert batch.depth is not None and batch.valid is not None
+    assert batch.labels is not None and batch.intrinsics is not None
+    assert batch.depth[0].sum() == 0 and not batch.valid[0].any() and batch.valid[1].all()
+    assert (batch.labels[0] == 255).all() and (batch.labels[1] == 1).all()
+    assert batch.intrinsics[0].isnan().all() and torch.equal(batch.intrinsics[1], torch.eye(3))
+
+
+def test_collate_names_samples_of_different_sizes_and_the_cure() -> None:
+    small, large = Numbered(2, sizes=((4, 6), (8, 6))).read(0), Numbered(2, sizes=((4, 6), (8, 6))).read(1)
+    with pytest.raises(DataError, match=r"'scene/000' is 4x6 and 'scene/001' is 8x6. Add random_crop"):
+        collate([small, large], [0, 1])
+
+
+def test_auto_workers_leaves_a_core_for_the_model() -> None:
+    cores = len(os.sched_getaffinity(0))
+    assert auto_workers(1) == min(cores - 1, 12)
+    assert auto_workers(10_000) == 0

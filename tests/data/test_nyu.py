@@ -1,0 +1,264 @@
+"""NYU Depth v2 from files of its real shape, and from two real frames where $DENSEVIT_SAMPLES has them."""
+
+import logging
+import os
+import pickle
+import shutil
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from real_shaped import sample
+
+from densevit.data import layouts, nyu_convert
+from densevit.data.dataset import DATASETS, Dataset
+from densevit.data.io import read_depth, read_image
+from densevit.data.lists import read_list
+from densevit.data.nyu import Nyu
+from densevit.data.nyu_mat import official_frames
+from densevit.errors import ConfigError, DataError
+
+CLASSES = ("wall", "floor", "bed", "chair")
+SAMPLES = os.environ.get("DENSEVIT_SAMPLES")
+real = pytest.mark.skipif(not SAMPLES, reason="$DENSEVIT_SAMPLES names no folder of real samples")
+
+
+@pytest.fixture(scope="module")
+def mat(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Six frames; by the official split 0 and 1 are test, 2 to 5 train."""
+    path = tmp_path_factory.mktemp("nyu") / "nyu_depth_v2_labeled.mat"
+    layouts.write_nyu_labeled(path, [sample(f"bathroom/{i}", shift=31 * i) for i in range(6)], classes=CLASSES)
+    return path
+
+
+def open_nyu(root: Path, **options: Any) -> Dataset:
+    return DATASETS.check({"type": "nyu", "root": root, **options}, "data").build()
+
+
+def test_the_official_split_has_795_and_654_frames_and_the_published_names() -> None:
+    train, test = official_frames("train"), official_frames("test")
+    assert (len(train), len(test)) == (795, 654)
+    assert sorted(train + test) == list(range(1449))
+    assert test[:4] == [0, 1, 8, 13]  # testNdxs begins 1, 2, 9, 14
+    numbers = [int(image[-9:-4]) for image, _ in read_list(Path(), None, "nyu_sync_test.txt.gz")]
+    assert sorted(numbers) == test
+
+
+def test_the_published_lists_have_24231_and_654_pairs_without_leading_slash() -> None:
+    train = read_list(Path(), None, "nyu_sync_train.txt.gz")
+    assert len(train) == 24_231
+    assert train[0] == ("kitchen_0028b/rgb_00045.jpg", "kitchen_0028b/sync_depth_00045.png")
+    assert len(read_list(Path(), None, "nyu_sync_test.txt.gz")) == 654
+
+
+def test_a_frame_of_the_mat_comes_upright_and_in_metres(mat: Path) -> None:
+    data = open_nyu(mat.parent, split="train", border="keep", subset="available")
+    assert list(data.names) == [f"bathroom/rgb_0000{i}" for i in (2, 3, 4, 5)]
+    got, expected = data.read(1), sample("x", shift=31 * 3)
+    np.testing.assert_array_equal(got.image, expected.image)
+    assert got.depth is not None and got.valid is not None and expected.depth is not None
+    # Whole millimetres, truncated, as the published test set was cut: never above, less than 1 mm below.
+    below = expected.depth - got.depth
+    assert below.min() > -1e-6 and below.max() < 1.001e-3
+    np.testing.assert_array_equal(got.valid, expected.valid)
+    assert got.intrinsics is not None and got.intrinsics[0, 2] == 325.5824
+    assert got.image.flags.c_contiguous and got.depth.flags.c_contiguous
+
+
+def test_filled_depth_has_no_holes_and_raw_has(mat: Path) -> None:
+    raw = open_nyu(mat.parent, split="test", subset="available").read(0)
+    filled = open_nyu(mat.parent, split="test", depth="filled", subset="available").read(0)
+    assert raw.valid is not None and filled.valid is not None
+    assert not raw.valid.all() and filled.valid.all()
+
+
+def test_the_image_is_black_outside_the_published_window(mat: Path) -> None:
+    image = open_nyu(mat.parent, split="test", subset="available").read(0).image
+    outside = np.ones((480, 640), bool)
+    outside[7:474, 7:632] = False
+    assert not image[outside].any()
+    np.testing.assert_array_equal(image[7:474, 7:632], sample("x").image[7:474, 7:632])
+
+
+def test_crop_moves_the_camera_and_mask_takes_depth_away(mat: Path) -> None:
+    cropped = open_nyu(mat.parent, split="test", border="crop", subset="available").read(0)
+    masked = open_nyu(mat.parent, split="test", border="mask", subset="available").read(0)
+    assert cropped.image.shape == (427, 565, 3)
+    assert cropped.intrinsics is not None
+    np.testing.assert_allclose(cropped.intrinsics[:2, 2], [325.5824 - 43, 253.7362 - 45])
+    assert masked.depth is not None and masked.valid is not None and cropped.depth is not None
+    np.testing.assert_array_equal(masked.depth[45:472, 43:608], cropped.depth)
+    assert np.count_nonzero(masked.depth) == np.count_nonzero(cropped.depth)
+    assert masked.valid.sum() == np.count_nonzero(masked.depth)
+
+
+def test_chosen_classes_are_numbered_as_chosen_and_the_rest_ignored(mat: Path) -> None:
+    data = open_nyu(mat.parent, split="test", classes=["chair", "wall"], subset="available")
+    got, stored = data.read(0).labels, sample("x").labels
+    assert got is not None and stored is not None
+    np.testing.assert_array_equal(got, np.select([stored == 3, stored == 0], [0, 1], 255))
+    with pytest.raises(DataError, match="Did you mean 'chair'"):
+        open_nyu(mat.parent, split="test", classes=["chiar"], subset="available")
+
+
+def test_a_mat_of_fewer_frames_is_refused_unless_a_part_will_do(mat: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(DataError, match=r"6 frames; the official file has 1449.*subset: available"):
+        open_nyu(mat.parent)
+    with caplog.at_level(logging.WARNING):
+        assert len(open_nyu(mat.parent, subset="available")) == 4
+    assert "4 of the 795" in caplog.text
+
+
+def test_the_mat_itself_will_do_as_root(mat: Path) -> None:
+    assert len(open_nyu(mat, split="test", subset="available")) == 2
+
+
+def test_a_pickled_reader_carries_no_handle_and_reads_the_same(mat: Path) -> None:
+    data = open_nyu(mat.parent, split="test", subset="available")
+    before = data.read(0)
+    again = pickle.loads(pickle.dumps(data)).read(0)
+    np.testing.assert_array_equal(before.image, again.image)
+
+
+def _sum(data: Dataset) -> int:
+    return int(data.read(1).image.sum())
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.filterwarnings("ignore:This process")
+def test_a_worker_opens_the_file_for_itself(mat: Path, method: str) -> None:
+    data = open_nyu(mat.parent, split="train", subset="available")
+    expected = _sum(data)
+    with get_context(method).Pool(1) as pool:
+        assert pool.apply(_sum, (data,)) == expected
+
+
+@pytest.mark.parametrize("damage", ["truncated", "no images", "other shapes", "not hdf5", "external"])
+def test_a_bad_mat_is_a_data_error_that_names_it(mat: Path, tmp_path: Path, damage: str) -> None:
+    path = tmp_path / mat.name
+    shutil.copy(mat, path)
+    if damage == "truncated":
+        os.truncate(path, path.stat().st_size // 2)
+    elif damage == "not hdf5":
+        path.write_bytes(b"MATLAB 5.0 MAT-file")
+    else:
+        with h5py.File(path, "r+") as file:
+            del file["images"]
+            if damage == "other shapes":
+                file["images"] = np.zeros((6, 480, 640, 3), np.uint8)
+            if damage == "external":
+                file["images"] = h5py.ExternalLink("other.mat", "images")
+    with pytest.raises(DataError, match="nyu_depth_v2_labeled.mat"):
+        open_nyu(path, split="test", subset="available")
+
+
+def test_chunks_across_frames_are_found_and_repacking_keeps_every_number(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    old, new = tmp_path / "old.mat", tmp_path / "nyu_depth_v2_labeled.mat"
+    layouts.write_nyu_labeled(old, [sample(f"study/{i}") for i in range(3)], classes=CLASSES, chunks="across")
+    assert "many times faster" in nyu_convert.advice(old)
+    with caplog.at_level(logging.WARNING):
+        before = open_nyu(old, split="test", subset="available", classes=CLASSES)
+    assert "--repack" in caplog.text
+    nyu_convert.repack(old, new)
+    assert "gains little" in nyu_convert.advice(new)
+    with h5py.File(new, "r") as file:
+        assert file["images"].chunks == (1, 3, 640, 480) and file["images"].fletcher32
+    after = open_nyu(new, split="test", subset="available", classes=CLASSES)
+    assert list(after.names) == list(before.names)
+    for i in range(2):
+        a, b = before.read(i), after.read(i)
+        for x, y in ((a.image, b.image), (a.depth, b.depth), (a.labels, b.labels)):
+            np.testing.assert_array_equal(x, y)
+    with pytest.raises(DataError, match="another name"):
+        nyu_convert.repack(new, new)
+
+
+def test_extracted_folders_read_as_the_mat_does(mat: Path, tmp_path: Path) -> None:
+    assert nyu_convert.extract(mat, tmp_path) == {"train": 4, "test": 2}
+    folders = open_nyu(tmp_path, split="test", list_file="nyu_labeled_test.txt")
+    direct = open_nyu(mat, split="test", subset="available")
+    assert list(folders.names) == list(direct.names)
+    for i in range(2):
+        a, b = folders.read(i), direct.read(i)
+        np.testing.assert_array_equal(a.depth, b.depth)
+        assert np.abs(a.image.astype(int) - b.image).mean() < 3  # JPEG
+    stamp = (tmp_path / "official_splits/test/bathroom/rgb_00000.jpg").stat().st_mtime_ns
+    nyu_convert.extract(mat, tmp_path)
+    assert (tmp_path / "official_splits/test/bathroom/rgb_00000.jpg").stat().st_mtime_ns == stamp
+    train = open_nyu(tmp_path, list_file="nyu_labeled_train.txt", border="keep")
+    assert list(train.names) == [f"bathroom/rgb_0000{i}" for i in (2, 3, 4, 5)]
+
+
+def test_sync_folders_are_cropped_to_train_and_kept_to_test(tmp_path: Path) -> None:
+    layouts.write_nyu_sync(tmp_path, [sample(f"kitchen_0001/rgb_{i:05d}", shift=i) for i in range(3)])
+    layouts.write_nyu_sync(tmp_path, [sample("bathroom/rgb_00045")], "test")
+    train = open_nyu(tmp_path, list_file="nyu_sync_train.txt")
+    test = open_nyu(tmp_path, split="test", list_file="nyu_sync_test.txt")
+    assert list(train.names) == [f"kitchen_0001/rgb_0000{i}" for i in range(3)]
+    assert train.read(0).image.shape == (427, 565, 3)
+    got, expected = test.read(0), sample("x")
+    assert got.image.shape == (480, 640, 3)
+    assert got.depth is not None and expected.depth is not None
+    np.testing.assert_allclose(got.depth, expected.depth, atol=0.5001e-3)
+
+
+def test_missing_files_are_counted_at_opening_and_five_are_named(tmp_path: Path) -> None:
+    (tmp_path / "sync/kitchen_0028b").mkdir(parents=True)
+    with pytest.raises(DataError, match="24,231 of 24,231 samples lack a file") as error:
+        open_nyu(tmp_path)
+    assert str(error.value).count("\n  ") == 6 and "and 48,457 more" in str(error.value)
+
+
+def test_a_part_of_the_published_list_will_do_when_asked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    layouts.write_nyu_sync(tmp_path, [sample("bathroom/rgb_00045")], "test")
+    with pytest.raises(DataError, match="653 of 654"):
+        open_nyu(tmp_path, split="test")
+    with caplog.at_level(logging.WARNING):
+        assert list(open_nyu(tmp_path, split="test", subset="available").names) == ["bathroom/rgb_00045"]
+    assert "653 of 654" in caplog.text
+
+
+def test_an_empty_root_says_what_would_fit(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="neither nyu_depth_v2_labeled.mat nor the 'train' folders"):
+        open_nyu(tmp_path)
+    with pytest.raises(DataError, match="DENSEVIT_DATASETS"):
+        open_nyu(tmp_path / "nowhere")
+
+
+def test_sizes_that_differ_are_an_error_that_names_both_files(tmp_path: Path) -> None:
+    layouts.write_nyu_sync(tmp_path, [sample("bathroom/rgb_00045")], "test")
+    depth = tmp_path / "official_splits/test/bathroom/sync_depth_00045.png"
+    depth.write_bytes(layouts.encode_depth(np.ones((240, 320), np.float32), 1000))
+    data = open_nyu(tmp_path, split="test", subset="available")
+    with pytest.raises(DataError, match=r"rgb_00045.jpg is 480 x 640.*sync_depth_00045.png is 240 x 320"):
+        data.read(0)
+
+
+def test_options_are_checked_by_the_registry(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="data.border"):
+        open_nyu(tmp_path, border="white")
+    with pytest.raises(DataError, match="source: mat"):
+        open_nyu(tmp_path, source="sync", depth="filled")
+
+
+@real
+def test_the_real_frames_lie_inside_their_white_border(tmp_path: Path) -> None:
+    assert SAMPLES
+    folder = tmp_path / "sync/scene_0001"
+    folder.mkdir(parents=True)
+    for file in (*Path(SAMPLES).glob("nyu_v2/rgb/*"), *Path(SAMPLES).glob("nyu_v2/depth/*")):
+        shutil.copy(file, folder / file.name)
+    pairs = [f"/scene_0001/rgb_{n}.jpg /scene_0001/sync_depth_{n}.png 518.8579\n" for n in ("00000", "00050")]
+    (tmp_path / "list.txt").write_text("".join(pairs))
+    data = Nyu(root=tmp_path, list_file=Path("list.txt"))
+    frame = data.read(0)
+    assert frame.image.shape == (427, 565, 3)
+    assert frame.image[:, :3].mean() < 240 < read_image(folder / "rgb_00000.jpg")[:, :3].mean()
+    assert frame.depth is not None and frame.valid is not None
+    assert frame.valid.mean() > 0.85 and 0.5 < np.median(frame.depth[frame.valid]) < 10
+    assert read_depth(folder / "sync_depth_00000.png", 1000).max() == np.float32(6.625)

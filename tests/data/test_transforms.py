@@ -1,0 +1,371 @@
+"""Transforms: pixel moves by hand on small arrays, and the property that a plane in space stays that plane."""
+
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+from densevit.data.transform import TRANSFORMS, Transform
+from densevit.data.transforms import compose, light_table
+from densevit.data.view import Step, View
+from densevit.errors import ConfigError, DataError
+from densevit.ops.geometry import backproject, rotate
+from densevit.structures import Sample
+
+K = np.array([[50.0, 0.0, 30.0], [0.0, 52.0, 22.0], [0.0, 0.0, 1.0]])
+NORMAL, OFFSET = np.array([0.1, -0.3, 1.0]), 4.0  # the plane n x = d, in metres
+
+
+def part(spec: Mapping[str, Any]) -> Transform:
+    return TRANSFORMS.check(spec, "transform").build()
+
+
+def apply(sample: Sample, *specs: Mapping[str, Any], seed: int = 0) -> Sample:
+    return compose([part(spec) for spec in specs])(sample, np.random.default_rng(seed))
+
+
+def small() -> Sample:
+    """2 x 3 pixels numbered 1 to 6, the last without depth."""
+    numbers = np.arange(1, 7).reshape(2, 3)
+    depth = np.where(numbers < 6, numbers, 0).astype(np.float32)
+    return Sample(
+        name="small",
+        image=np.repeat(numbers[..., None] * 10, 3, axis=2).astype(np.uint8),
+        depth=depth,
+        valid=depth > 0,
+        labels=numbers.astype(np.int64),
+        intrinsics=np.array([[5.0, 0.0, 1.0], [0.0, 5.0, 0.5], [0.0, 0.0, 1.0]]),
+    )
+
+
+def plane(size: tuple[int, int] = (48, 64), holes: bool = True) -> Sample:
+    """A slanted plane seen by K, with every seventh pixel not measured."""
+    rays = backproject(np.ones(size), K)
+    depth = (OFFSET / (rays @ NORMAL)).astype(np.float32)
+    valid = np.arange(depth.size).reshape(size) % 7 != 0 if holes else np.ones(size, np.bool_)
+    image = np.random.default_rng(1).integers(0, 256, (*size, 3), np.uint8)
+    labels = (depth * 10).astype(np.int64)
+    return Sample(
+        name="plane", image=image, depth=np.where(valid, depth, np.float32(0)), valid=valid, labels=labels, intrinsics=K
+    )
+
+
+def fields(sample: Sample) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    assert sample.depth is not None and sample.valid is not None
+    assert sample.labels is not None and sample.intrinsics is not None
+    return sample.depth, sample.valid, sample.labels, sample.intrinsics
+
+
+def every_move() -> list[dict[str, Any]]:
+    return [
+        {"type": "hflip", "p": 1.0},
+        {"type": "rotate", "degrees": 20},
+        {"type": "random_crop", "size": (30, 40)},
+        {"type": "random_crop", "size": (60, 80)},
+        {"type": "center_crop", "size": (31, 90)},
+        {"type": "crop_box", "rows": (5, 40), "columns": (3, 60)},
+        {"type": "resize", "size": (31, 77)},
+        {"type": "resize", "short_side": 20},
+        {"type": "random_scale", "range": (0.6, 1.7), "metric": "depth"},
+        {"type": "random_scale", "range": (0.6, 1.7), "metric": "intrinsics"},
+        {"type": "random_resized_crop", "size": (40, 40), "metric": "depth"},
+        {"type": "random_resized_crop", "size": (40, 40), "metric": "intrinsics"},
+    ]
+
+
+def every_other() -> list[dict[str, Any]]:
+    return [
+        {"type": "color", "p": 1.0, "contrast": (0.8, 1.2), "saturation": (0.5, 1.5), "hue": (-0.1, 0.1)},
+        {"type": "blur", "p": 1.0},
+        {"type": "noise", "p": 1.0},
+        {"type": "grayscale", "p": 1.0},
+        {"type": "albumentations", "name": "CLAHE", "p": 1.0},
+        {"type": "depth_range", "near": 3.5, "far": 4.5},
+    ]
+
+
+def name(spec: Mapping[str, Any]) -> str:
+    return "-".join(map(str, spec.values()))
+
+
+# By hand
+
+
+def test_a_flip_mirrors_everything() -> None:
+    flipped = apply(small(), {"type": "hflip", "p": 1.0})
+    depth, valid, labels, intrinsics = fields(flipped)
+    assert flipped.image[..., 0].tolist() == [[30, 20, 10], [60, 50, 40]]
+    assert depth.tolist() == [[3, 2, 1], [0, 5, 4]]
+    assert valid.tolist() == [[True, True, True], [False, True, True]]
+    assert labels.tolist() == [[3, 2, 1], [6, 5, 4]]
+    assert intrinsics[0].tolist() == [5, 0, 1]  # the middle of three columns stays
+
+
+def test_a_crop_cuts_rows_and_columns() -> None:
+    cut = apply(small(), {"type": "crop_box", "rows": (1, 2), "columns": (1, 3)})
+    depth, valid, labels, intrinsics = fields(cut)
+    assert cut.image[..., 0].tolist() == [[50, 60]]
+    assert depth.tolist() == [[5, 0]] and valid.tolist() == [[True, False]] and labels.tolist() == [[5, 6]]
+    assert intrinsics.tolist() == [[5, 0, 0], [0, 5, -0.5], [0, 0, 1]]
+
+
+def test_a_crop_larger_than_the_picture_pads_with_nothing() -> None:
+    padded = apply(small(), {"type": "center_crop", "size": (4, 5)})
+    depth, valid, labels, intrinsics = fields(padded)
+    assert depth.tolist() == [[0] * 5, [0, 1, 2, 3, 0], [0, 4, 5, 0, 0], [0] * 5]
+    assert valid.sum() == 5 and (padded.image[0] == 0).all()
+    assert labels.tolist() == [[255] * 5, [255, 1, 2, 3, 255], [255, 4, 5, 6, 255], [255] * 5]
+    assert intrinsics[:2, 2].tolist() == [2, 1.5]
+
+
+def test_a_random_crop_reaches_every_place_and_no_other() -> None:
+    pictures = {
+        tuple(apply(small(), {"type": "random_crop", "size": (1, 2)}, seed=s).image[0, :, 0]) for s in range(60)
+    }
+    assert pictures == {(10, 20), (20, 30), (40, 50), (50, 60)}
+
+
+def test_doubling_by_resize_repeats_depth_and_keeps_its_values() -> None:
+    depth, valid, labels, intrinsics = fields(apply(small(), {"type": "resize", "size": (4, 6)}))
+    rows = [[1, 1, 2, 2, 3, 3], [4, 4, 5, 5, 0, 0]]
+    assert depth.tolist() == [rows[0], rows[0], rows[1], rows[1]]
+    assert (valid == (depth > 0)).all() and labels[3].tolist() == [4, 4, 5, 5, 6, 6]
+    assert intrinsics.tolist() == [[10, 0, 2.5], [0, 10, 1.5], [0, 0, 1]]  # 2 (c + 0.5) - 0.5
+
+
+def test_resize_by_the_short_side_keeps_the_aspect() -> None:
+    assert apply(plane(), {"type": "resize", "short_side": 24}).image.shape == (24, 32, 3)
+
+
+def test_a_rotation_by_a_right_angle_of_a_square_is_exact() -> None:
+    square = apply(small(), {"type": "crop_box", "rows": (0, 2), "columns": (0, 2)})
+    depth, _, _, _ = fields(View.of(square).then(Step((2, 2), rotate(90, (2, 2)))).render())
+    assert depth.tolist() == [[2, 5], [1, 4]]  # counter-clockwise
+
+
+@pytest.mark.parametrize(
+    ("metric", "focal", "depth"), [("intrinsics", 10.0, 5.0), ("depth", 5.0, 2.5)], ids=["intrinsics", "depth"]
+)
+def test_a_zoom_by_two_changes_the_lens_or_the_distance(metric: str, focal: float, depth: float) -> None:
+    zoomed = apply(small(), {"type": "random_scale", "range": (2.0, 2.0), "metric": metric})
+    values, _, _, intrinsics = fields(zoomed)
+    assert zoomed.image.shape == (4, 6, 3)
+    assert values.max() == depth
+    assert intrinsics.tolist() == [[focal, 0, 2.5], [0, focal, 1.5], [0, 0, 1]]
+
+
+def test_the_kb_crop_is_the_benchmarks() -> None:
+    # FIELD table for 375 x 1242: top 23, left 13.
+    sample = Sample(name="k", image=np.zeros((375, 1242, 3), np.uint8), intrinsics=np.diag([700.0, 700.0, 1.0]))
+    cut = apply(sample, {"type": "kb_crop"})
+    assert cut.image.shape == (352, 1216, 3)
+    assert cut.intrinsics is not None and cut.intrinsics[:2, 2].tolist() == [-13, -23]
+
+
+def test_the_nyu_crop_is_that_of_bts_and_refuses_other_sizes() -> None:
+    image = np.zeros((480, 640, 3), np.uint8)
+    image[45:472, 43:608] = 255
+    cut = apply(Sample(name="n", image=image), {"type": "nyu_crop"})
+    assert cut.image.shape == (427, 565, 3) and (cut.image == 255).all()
+    with pytest.raises(DataError, match="48x64"):
+        apply(plane(), {"type": "nyu_crop"})
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [({"type": "kb_crop"}, "352x1216"), ({"type": "crop_box", "rows": (0, 49), "columns": (0, 9)}, "48x64")],
+)
+def test_a_crop_that_does_not_fit_says_so(spec: Mapping[str, Any], says: str) -> None:
+    with pytest.raises(DataError, match=says):
+        apply(plane(), spec)
+
+
+def test_depth_out_of_range_counts_as_not_measured() -> None:
+    depth, valid, _, _ = fields(apply(small(), {"type": "depth_range", "near": 2.0, "far": 4.0}))
+    assert depth.tolist() == [[0, 2, 3], [4, 0, 0]] and (valid == (depth > 0)).all()
+
+
+def test_the_light_table_is_gamma_then_brightness_per_channel() -> None:
+    table = light_table(0.0, 1.0, 2.0, np.array([1.0, 0.5, 3.0]))[0]
+    assert table[51].tolist() == [10, 5, 31]  # 0.2 ** 2 = 0.04; x 255 = 10.2, 5.1, 30.6
+    assert table[255].tolist() == [255, 128, 255]
+
+
+def test_contrast_keeps_the_mean_where_it_is() -> None:
+    table = light_table(0.4, 1.5, 1.0, np.ones(3))[0, :, 0]
+    assert table[102] == 102  # 0.4 x 255
+    assert table[112] == 117 and table[92] == 87  # ten away becomes fifteen away
+
+
+def test_neutral_colour_changes_nothing() -> None:
+    neutral = dict.fromkeys(("gamma", "brightness", "channels"), (1.0, 1.0))
+    assert np.array_equal(apply(plane(), {"type": "color", "p": 1.0} | neutral).image, plane().image)
+
+
+def test_grayscale_makes_the_channels_equal() -> None:
+    gray = apply(plane(), {"type": "grayscale", "p": 1.0}).image
+    assert (gray[..., 0] == gray[..., 1]).all() and (gray[..., 1] == gray[..., 2]).all()
+
+
+# Properties
+
+
+@pytest.mark.parametrize("spec", every_move(), ids=name)
+@pytest.mark.parametrize("seed", range(3))
+def test_a_plane_stays_the_plane_of_the_moved_camera(spec: Mapping[str, Any], seed: int) -> None:
+    """The moved points satisfy some n x = d to within the depth step of a nearest pixel, where depth is |n_z| d."""
+    moved = apply(plane(), spec, seed=seed)
+    depth, valid, _, intrinsics = fields(moved)
+    points = backproject(depth.astype(np.float64), intrinsics)[valid]
+    normal, *_ = np.linalg.lstsq(points, np.ones(len(points)), rcond=None)
+    residual = np.abs(points @ normal - 1)
+    assert residual.max() < 0.012  # a pixel of this plane is 1 % of its depth
+    if spec.get("metric") == "depth":
+        return  # which squeezes the scene along the axis: another plane
+    assert 1 / np.linalg.norm(normal) == pytest.approx(OFFSET / np.linalg.norm(NORMAL), rel=0.01)
+    assert normal[2] / np.linalg.norm(normal) == pytest.approx(NORMAL[2] / np.linalg.norm(NORMAL), abs=0.01)
+
+
+@pytest.mark.parametrize("spec", every_move() + every_other(), ids=name)
+def test_no_depth_or_label_appears_that_was_not_there(spec: Mapping[str, Any]) -> None:
+    before, after = plane(), apply(plane(), spec)
+    depth, valid, labels, _ = fields(after)
+    assert depth.dtype == np.float32 and labels.dtype == np.int64 and valid.dtype == np.bool_
+    assert (valid == (depth > 0)).all()
+    assert depth.shape == valid.shape == labels.shape == after.image.shape[:2]
+    assert set(np.unique(labels)) <= {*np.unique(fields(before)[2]), 255}
+    if spec.get("metric") != "depth":
+        assert set(np.unique(depth)) <= {0.0, *np.unique(fields(before)[0])}
+
+
+@pytest.mark.parametrize("spec", every_move() + every_other(), ids=name)
+def test_a_result_is_a_function_of_sample_and_generator(spec: Mapping[str, Any]) -> None:
+    transform = part(spec)
+    first, second = (transform(plane(), np.random.default_rng(5)) for _ in range(2))
+    again = pickle.loads(pickle.dumps(transform))(plane(), np.random.default_rng(5))
+    for other in (second, again):
+        assert np.array_equal(first.image, other.image)
+        assert np.array_equal(fields(first)[0], fields(other)[0])
+        assert np.array_equal(fields(first)[3], fields(other)[3])
+
+
+@pytest.mark.parametrize("spec", every_move() + every_other(), ids=name)
+def test_the_sample_given_is_left_alone(spec: Mapping[str, Any]) -> None:
+    sample = plane()
+    apply(sample, spec)
+    assert np.array_equal(sample.image, plane().image)
+    assert all(np.array_equal(a, b) for a, b in zip(fields(sample), fields(plane()), strict=True))
+
+
+@pytest.mark.parametrize("spec", every_move() + every_other(), ids=name)
+def test_an_image_alone_passes_through(spec: Mapping[str, Any]) -> None:
+    alone = apply(Sample(name="alone", image=plane().image), spec)
+    assert alone.depth is None and alone.valid is None and alone.labels is None and alone.intrinsics is None
+
+
+@pytest.mark.parametrize("spec", [s for s in every_other() if s["type"] in ("color", "blur", "noise")], ids=name)
+def test_randomness_differs_between_generators(spec: Mapping[str, Any]) -> None:
+    assert not np.array_equal(apply(plane(), spec, seed=1).image, apply(plane(), spec, seed=2).image)
+
+
+def test_joined_moves_equal_the_same_moves_one_by_one() -> None:
+    chain = [
+        {"type": "rotate", "degrees": 4},
+        {"type": "random_crop", "size": (20, 30)},
+        {"type": "hflip", "p": 0.5},
+    ]
+    for seed in range(6):
+        joined = apply(plane(), *chain, seed=seed)
+        rng, step_by_step = np.random.default_rng(seed), plane()
+        for spec in chain:
+            step_by_step = part(spec)(step_by_step, rng)
+        assert np.array_equal(joined.image, step_by_step.image)
+        assert np.array_equal(fields(joined)[0], fields(step_by_step)[0])
+        assert np.allclose(fields(joined)[3], fields(step_by_step)[3])
+
+
+def test_what_a_crop_cut_away_never_comes_back() -> None:
+    image = np.full((480, 640, 3), 255, np.uint8)  # NYU's white frame
+    image[45:472, 43:608] = 100
+    sample = Sample(name="framed", image=image)
+    for seed in range(5):
+        turned = apply(sample, {"type": "nyu_crop"}, {"type": "rotate", "degrees": 10}, seed=seed)
+        assert turned.image.max() == 100
+
+
+def test_rotation_leaves_corners_from_outside_invalid() -> None:
+    depth, valid, labels, _ = fields(apply(plane(holes=False), {"type": "rotate", "degrees": 30}, seed=3))
+    assert not valid[0, 0] and depth[0, 0] == 0 and labels[0, 0] == 255
+    assert valid[20:28, 28:36].all()
+
+
+def test_shrinking_averages_instead_of_skipping() -> None:
+    stripes = np.zeros((64, 64, 3), np.uint8)
+    stripes[:, ::2] = 200
+    shrunk = apply(Sample(name="s", image=stripes), {"type": "resize", "size": (16, 16)}).image
+    assert (shrunk == 100).all()
+
+
+def test_the_image_moves_with_its_depth() -> None:
+    v, u = np.mgrid[:480, :640]
+    gray = (20 + u / 8 + v / 4).astype(np.float32)  # 20 to 220: a step of 0.4 per pixel at most
+    painted = Sample(name="p", image=np.repeat(gray[..., None], 3, axis=2).astype(np.uint8), depth=gray, valid=gray > 0)
+    moved = apply(
+        painted,
+        {"type": "random_scale", "range": (0.7, 1.4), "metric": "intrinsics"},
+        {"type": "rotate", "degrees": 10},
+        {"type": "random_crop", "size": (300, 400)},
+        {"type": "hflip", "p": 1.0},
+    )
+    assert moved.depth is not None and moved.valid is not None
+    inside = cv2.erode(moved.valid.astype(np.uint8), np.ones((5, 5), np.uint8), borderValue=0) > 0
+    assert inside.sum() > 60_000
+    assert np.abs(moved.image[..., 0].astype(np.float32) - moved.depth)[inside].max() < 2
+
+
+# Faults
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ({"type": "resize"}, "one of size"),
+        ({"type": "resize", "size": (4, 4), "short_side": 4}, "one of size"),
+        ({"type": "resize", "size": (0, 4)}, "transform.size"),
+        ({"type": "random_scale", "range": (2.0, 1.0)}, "random_scale.range"),
+        ({"type": "random_scale", "metric": "length"}, "transform.metric"),
+        ({"type": "crop_box", "rows": (5, 5), "columns": (0, 3)}, "crop_box.rows"),
+        ({"type": "depth_range", "near": 5.0, "far": 1.0}, "near"),
+        ({"type": "hflip", "p": 1.5}, "transform.p"),
+        ({"type": "color", "gama": (1.0, 1.0)}, "Did you mean 'gamma'"),
+        ({"type": "albumentations", "name": "GausianBlur"}, "Did you mean 'GaussianBlur'"),
+        ({"type": "albumentations", "name": "Rotate"}, "no image-only transform 'Rotate'"),
+        ({"type": "albumentations", "name": "CLAHE", "options": {"clip": 3}}, "CLAHE refuses"),
+    ],
+)
+def test_options_that_cannot_mean_anything_are_refused(spec: Mapping[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        part(spec)
+
+
+def test_importing_transforms_does_not_import_albumentations() -> None:
+    code = "import sys, densevit.data.transforms; sys.exit('albumentations' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_albumentations_is_told_not_to_use_the_network() -> None:
+    code = (
+        "import socket\n"
+        "def refuse(*_): raise SystemExit('network')\n"
+        "socket.socket.connect = socket.create_connection = socket.getaddrinfo = refuse\n"
+        "from densevit.data.transforms import albumentations\n"
+        "albumentations()\n"
+    )
+    environment = {k: v for k, v in os.environ.items() if k != "NO_ALBUMENTATIONS_UPDATE"}
+    assert subprocess.run([sys.executable, "-c", code], env=environment, check=False).returncode == 0

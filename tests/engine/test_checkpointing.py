@@ -1,0 +1,54 @@
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from densevit.engine.checkpointing import Checkpoints
+from densevit.structures import ModelCard, OutputSpec
+from densevit.weights import checkpoint
+from densevit.weights.checkpoint import Manifest
+
+CARD = ModelCard(outputs={"depth": OutputSpec(kind="metric")}, multiple=1)
+
+
+def save(checkpoints: Checkpoints, step: int, score: float) -> None:
+    manifest = Manifest(step=step, samples=step, scores={"abs_rel": score})
+    checkpoints.save({"w": torch.full((2,), float(step))}, CARD, "", {}, manifest)
+
+
+def kept(folder: Path) -> list[int]:
+    return [checkpoint.step_of(path) for path in checkpoint.steps(folder)]
+
+
+@pytest.mark.parametrize(("keep", "left"), [(1, [2, 5]), (3, [2, 3, 4, 5])])
+def test_the_best_and_the_last_stay(tmp_path: Path, keep: int, left: list[int]) -> None:
+    checkpoints = Checkpoints(tmp_path, ("abs_rel", "min"), keep)
+    for step, score in enumerate([0.5, 0.1, 0.4, math.nan, 0.3], start=1):
+        save(checkpoints, step, score)
+    assert kept(tmp_path) == left
+    assert checkpoint.locate(tmp_path / "best").resolve().name == "step-00000002"
+    assert (tmp_path / "last").resolve().name == "step-00000005"
+
+
+def test_nan_never_is_the_best_and_a_tie_keeps_the_older(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, ("d1", "max"), 9)
+    save_scores = [math.nan, 0.5, 0.5, math.nan]
+    for step, score in enumerate(save_scores, start=1):
+        manifest = Manifest(step=step, samples=step, scores={"d1": score})
+        checkpoints.save({"w": torch.zeros(1)}, CARD, "", {}, manifest)
+    best = checkpoints.best()
+    assert best is not None and checkpoint.step_of(best) == 2
+
+
+def test_a_damaged_best_gives_way_to_the_next(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, ("abs_rel", "min"), 9)
+    save(checkpoints, 1, 0.1)
+    (tmp_path / "step-00000001" / checkpoint.WEIGHTS).write_bytes(b"")
+    save(checkpoints, 2, 0.2)
+    assert (tmp_path / "best").resolve().name == "step-00000002"
+
+
+def test_the_card_in_the_weights_carries_the_scores(tmp_path: Path) -> None:
+    save(Checkpoints(tmp_path, ("abs_rel", "min"), 1), 7, 0.25)
+    assert checkpoint.read(tmp_path)[1].scores == {"abs_rel": 0.25}

@@ -1,0 +1,80 @@
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from densevit.config import Optim, Schedule
+from densevit.engine.ema import EMA
+from densevit.engine.optim import learning_rate, parameter_groups
+
+
+class Layered(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.block, self.head = nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 1)
+        self.token = nn.Parameter(torch.zeros(1, 1, 2))
+
+    def layers(self) -> list[list[nn.Parameter]]:
+        return [[*self.stem.parameters(), self.token], list(self.block.parameters())]
+
+    def undecayed(self) -> list[nn.Parameter]:
+        return [self.token]
+
+
+def test_groups_follow_depth_and_spare_biases_and_tokens_from_decay() -> None:
+    model = Layered()
+    optim = Optim(encoder_lr_scale=0.1, layer_decay=0.5, weight_decay=0.3)
+    found = {
+        parameter: (group["scale"], group["weight_decay"])
+        for group in parameter_groups(model, model, optim)
+        for parameter in group["params"]
+    }
+    assert len(found) == len(list(model.parameters()))
+    assert found[model.stem.weight] == (0.05, 0.3)  # 0.1 * 0.5^(2 - 1 - 0)
+    assert found[model.stem.bias] == (0.05, 0.0)
+    assert found[model.token] == (0.05, 0.0)
+    assert found[model.block.weight] == (0.1, 0.3)
+    assert found[model.head.weight] == (1.0, 0.3)
+
+
+def test_frozen_parameters_are_in_no_group() -> None:
+    model = Layered()
+    model.stem.requires_grad_(False)
+    groups = parameter_groups(model, model, Optim())
+    assert all(parameter.requires_grad for group in groups for parameter in group["params"])
+
+
+@pytest.mark.parametrize("kind", ["cosine", "poly", "one_cycle", "constant"])
+def test_every_schedule_rises_to_the_rate_and_falls_to_its_end(kind: str) -> None:
+    final = 1.0 if kind == "constant" else 0.01
+    rate = learning_rate(Optim(lr=2.0), Schedule(type=kind, warmup=10.0, final=final), 110)
+    rises = [rate(n) for n in range(11)]
+    assert rises == sorted(rises) and rises[0] > 0
+    assert rate(10) == pytest.approx(2.0)
+    assert rate(110) == pytest.approx(2.0 * final)
+    falls = [rate(n) for n in range(10, 110)]
+    assert falls == sorted(falls, reverse=True)
+
+
+def test_schedules_pass_through_hand_calculated_points() -> None:
+    # Half-way: cosine 1/2, poly 0.5^0.9. A share of 0.1 of 100 steps is 10 steps of warm-up.
+    assert learning_rate(Optim(lr=1.0), Schedule(type="cosine", warmup=0.0), 100)(50) == pytest.approx(0.5)
+    assert learning_rate(Optim(lr=1.0), Schedule(type="poly", warmup=0.0), 100)(50) == pytest.approx(0.5**0.9)
+    assert learning_rate(Optim(lr=1.0), Schedule(warmup=0.1), 100)(4) == pytest.approx(5 / 11)
+    assert learning_rate(Optim(lr=1.0), Schedule(type="one_cycle", warmup=9.0, start=0.0), 100)(4) == pytest.approx(
+        (1 - math.cos(math.pi / 2)) / 2
+    )
+
+
+def test_the_average_is_the_weighted_sum_of_the_past() -> None:
+    model = nn.Linear(1, 1, bias=False)
+    nn.init.constant_(model.weight, 0.0)
+    ema = EMA(model, 0.5)
+    for value in (4.0, 8.0):
+        nn.init.constant_(model.weight, value)
+        ema.update(1000)
+    assert ema.average["weight"].item() == pytest.approx(0.25 * 0 + 0.25 * 4 + 0.5 * 8)
+    with ema.applied():
+        assert model.weight.item() == pytest.approx(5.0)
+    assert model.weight.item() == 8.0

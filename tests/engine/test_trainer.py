@@ -1,0 +1,313 @@
+"""The loop on a toy: a 1x1 convolution with dropout, on batches that are a function of their position."""
+
+import math
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from densevit.config import Data, Model, Optim, Run, Schedule
+from densevit.engine import resuming, seed
+from densevit.engine.distributed import World
+from densevit.engine.log import read_csv
+from densevit.engine.trainer import Trainer
+from densevit.errors import CheckpointError, ConfigError, Diverged, Preempted
+from densevit.structures import Batch, ModelCard, OutputSpec
+from densevit.weights import checkpoint
+
+CPU = World(torch.device("cpu"))
+CARD = ModelCard(outputs={"depth": OutputSpec(kind="metric")}, multiple=1)
+
+
+class ToyEncoder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 1)
+        self.norm = nn.BatchNorm2d(8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(self.conv(x))
+
+    def layers(self) -> list[list[nn.Parameter]]:
+        return [list(self.conv.parameters()), list(self.norm.parameters())]
+
+    def undecayed(self) -> list[nn.Parameter]:
+        return []
+
+
+class Toy(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = ToyEncoder()
+        self.drop = nn.Dropout(0.3)
+        self.head = nn.Conv2d(8, 1, 1)
+
+    def forward(self, image: Tensor) -> dict[str, Tensor]:
+        return {"depth": self.head(self.drop(self.encoder(image)))}
+
+
+class ToyTask:
+    """Mean square; `poison` maps steps to what multiplies the loss."""
+
+    best = ("mse", "min")
+
+    def __init__(self, poison: dict[int, float] | None = None) -> None:
+        self.poison = poison or {}
+        self.calls = 0
+
+    def losses(self, prediction: Tensor, batch: Batch, step: int) -> dict[str, Tensor]:
+        self.calls += 1
+        loss = (prediction.float() - batch.depth).square().mean()
+        return {"mse": loss * self.poison.get(self.calls, 1.0)}
+
+    def rows(self, prediction: Tensor, batch: Batch) -> list[dict[str, float]]:
+        return [{"mse": float((p - d).square().mean())} for p, d in zip(prediction, batch.depth, strict=True)]
+
+    def summary(self, rows):
+        return {"mse": float(np.mean([row["mse"] for row in rows]))}
+
+    def panel(self, prediction: Tensor, batch: Batch):
+        return np.zeros((4, 4, 3), np.uint8)
+
+
+def batch_at(position: int, size: int = 2) -> Batch:
+    generator = torch.Generator().manual_seed(position)
+    image = torch.rand(size, 3, 4, 4, generator=generator)
+    names = tuple(f"image{position + i}" for i in range(size))
+    return Batch(
+        names=names,
+        indices=tuple(range(position, position + size)),
+        image=image,
+        depth=image.sum(1, keepdim=True),
+        valid=torch.ones(size, 1, 4, 4, dtype=torch.bool),
+    )
+
+
+def train(start: int) -> Iterator[Batch]:
+    while True:
+        yield batch_at(start)
+        start += 2
+
+
+def some_run(output: Path, **changes) -> Run:
+    base = Run(
+        model=Model(encoder={}, decoder={}, heads={}),
+        data=Data(train={}),
+        optim=Optim(lr=1e-2),
+        schedule=Schedule(warmup=2.0),
+        steps=12,
+        batch_size=4,
+        accumulate=2,
+        precision="fp32",
+        ema=0.9,
+        validate_every=4,
+        save_every=4,
+        log_every=1,
+        output=output,
+    )
+    return replace(base, **changes)
+
+
+def some_trainer(run: Run, task: ToyTask | None = None) -> Trainer:
+    seed.seed_everything(run.seed)
+    trainer = Trainer(
+        run, Toy(), {"depth": task or ToyTask()}, CPU, predict=lambda model, image: model(image), card=CARD
+    )
+    seed.reseed(run.seed, 0)
+    return trainer
+
+
+VAL = [batch_at(1000), batch_at(1002)]
+
+
+def everything(trainer: Trainer) -> dict[str, Tensor]:
+    state = {f"model.{k}": v for k, v in trainer.model.state_dict().items()}
+    if trainer.ema:
+        state |= {f"ema.{k}": v for k, v in trainer.ema.state_dict().items()}
+    for i, values in trainer.optimizer.state_dict()["state"].items():
+        state |= {f"optim.{i}.{k}": v for k, v in values.items()}
+    state["counts"] = torch.tensor([trainer.step, trainer.updates])
+    state["rng"] = torch.get_rng_state()
+    return {name: value.detach().clone() for name, value in state.items()}
+
+
+def assert_equal(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
+    assert one.keys() == other.keys()
+    assert [name for name in one if not torch.equal(one[name], other[name])] == []
+
+
+def interrupted_at(step: int, output: Path, **changes) -> None:
+    """Stops as a signal would: after the given step, saved."""
+    trainer = some_trainer(some_run(output, **changes))
+
+    def until(start: int) -> Iterator[Batch]:
+        for count, batch in enumerate(train(start)):
+            if count == 2 * step - 1:
+                os.kill(os.getpid(), signal.SIGTERM)
+            yield batch
+
+    with pytest.raises(Preempted, match=f"saved at step {step} of 12"):
+        trainer.fit(until, VAL)
+
+
+def resumed(run: Run) -> Trainer:
+    found = resuming.prepare(run, "auto", CPU)
+    assert found is not None
+    trainer = some_trainer(run)
+    trainer.resume(*found)
+    return trainer
+
+
+@pytest.mark.parametrize("step", [1, 5, 11])
+def test_a_resumed_run_ends_bit_for_bit_where_an_uninterrupted_one_does(tmp_path: Path, step: int) -> None:
+    whole = some_trainer(some_run(tmp_path / "a"))
+    whole.fit(train, VAL)
+    expected = everything(whole)
+    interrupted_at(step, tmp_path / "b")
+    again = resumed(some_run(tmp_path / "b"))
+    assert again.step == step
+    again.fit(train, VAL)
+    assert_equal(everything(again), expected)
+    logs = [read_csv(tmp_path / run / "train.csv") for run in "ab"]
+    assert [r["step"] for r in logs[1]] == list(range(1, 13))
+    assert [r["loss"] for r in logs[0]] == [r["loss"] for r in logs[1]]
+
+
+@pytest.mark.parametrize("key", ["optimizer", "random", "updates", "raw_weights", "scores", "scaler"])
+def test_a_state_that_lacks_anything_is_refused_by_name(tmp_path: Path, key: str, monkeypatch) -> None:
+    interrupted_at(5, tmp_path)
+    read = checkpoint.read_state
+    monkeypatch.setattr(checkpoint, "read_state", lambda path: {k: v for k, v in read(path).items() if k != key})
+    with pytest.raises(CheckpointError, match=key):
+        resumed(some_run(tmp_path))
+
+
+def test_validation_and_weights_to_use_are_those_of_the_average(tmp_path: Path) -> None:
+    trainer = some_trainer(some_run(tmp_path))
+    scores = trainer.fit(train, VAL)
+    weights, card = checkpoint.read(tmp_path / "checkpoints" / "last")
+    model = Toy().eval()
+    checkpoint.load_into(model, weights, tmp_path)
+    with torch.inference_mode():
+        rows = [row for batch in VAL for row in ToyTask().rows(model(batch.image)["depth"], batch)]
+    assert ToyTask().summary(rows)["mse"] == pytest.approx(scores["mse"], abs=1e-7)
+    assert card.scores["mse"] == pytest.approx(scores["mse"])
+    assert not torch.equal(weights["head.weight"], trainer.model.state_dict()["head.weight"])
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_step_that_is_not_finite_changes_nothing_and_is_counted(tmp_path: Path, value: float, capsys) -> None:
+    trainer = some_trainer(some_run(tmp_path, steps=3, accumulate=1, batch_size=2), ToyTask({2: value}))
+    seen = []
+    step = trainer._step
+    states = []
+
+    def spy(batches, stop):
+        before = {n: p.detach().clone() for n, p in trainer.model.named_parameters()}
+        seen.append(step(batches, stop))
+        after = dict(trainer.model.named_parameters())
+        states.append((all(torch.equal(before[n], after[n]) for n in before), trainer.updates))
+        return seen[-1]
+
+    trainer._step = spy  # type: ignore[method-assign]
+    trainer.fit(train, None)
+    assert states == [(False, 1), (True, 1), (False, 2)]
+    assert seen[2][0]["lr"] == trainer.rate(1)
+    assert "step 2: loss or gradient is not finite" in capsys.readouterr().out
+    assert read_csv(tmp_path / "train.csv")[-1]["skipped"] == 1
+
+
+def test_too_many_bad_steps_in_a_row_end_the_run_and_keep_the_last_good_checkpoint(tmp_path: Path) -> None:
+    poison = dict.fromkeys(range(13, 25), math.nan)
+    trainer = some_trainer(some_run(tmp_path), ToyTask(poison))
+    with pytest.raises(Diverged, match="4 steps in a row were not finite, the last at step 10; try a lower optim.lr"):
+        trainer.fit(train, VAL)
+    found = resuming.prepare(some_run(tmp_path), "auto", CPU)
+    assert found is not None and found[1].step == 8
+
+
+def test_fp16_overflow_is_skipped_and_counted_and_moves_no_schedule(tmp_path: Path) -> None:
+    run = some_run(tmp_path, precision="fp16", steps=8, accumulate=1, batch_size=2)
+    trainer = some_trainer(run, ToyTask(dict.fromkeys(range(1, 7), math.inf)))
+    trainer.fit(train, None)
+    assert (trainer.step, trainer.updates) == (8, 2)
+    assert trainer.scaler.get_scale() < 2**16
+    trainer = some_trainer(
+        replace(run, output=tmp_path / "b", steps=40), ToyTask(dict.fromkeys(range(1, 40), math.inf))
+    )
+    with pytest.raises(Diverged, match="13 steps in a row .* try precision=bf16"):
+        trainer.fit(train, None)
+
+
+def test_accumulated_micro_batches_take_the_step_of_one_batch(tmp_path: Path) -> None:
+    """Without dropout and BatchNorm, whose numbers depend on the split."""
+
+    def run_with(accumulate: int, size: int) -> Tensor:
+        run = some_run(tmp_path / str(accumulate), accumulate=accumulate, steps=3, ema=None)
+        trainer = some_trainer(run)
+        trainer.model.drop.p = 0.0
+        trainer.model.encoder.norm = nn.Identity()
+
+        def batches(start: int) -> Iterator[Batch]:
+            while True:
+                parts = [batch_at(start), batch_at(start + 2)]
+                whole = replace(
+                    parts[0],
+                    names=("a",) * 4,
+                    indices=(0, 1, 2, 3),
+                    image=torch.cat([p.image for p in parts]),
+                    depth=torch.cat([p.depth for p in parts]),
+                    valid=torch.cat([p.valid for p in parts]),
+                )
+                yield from parts if size == 2 else [whole]
+                start += 4
+
+        trainer.fit(batches, None)
+        return trainer.model.head.weight.detach().clone()
+
+    assert torch.allclose(run_with(2, 2), run_with(1, 4), atol=1e-7)
+
+
+def test_a_frozen_encoder_learns_nothing_not_even_its_statistics(tmp_path: Path) -> None:
+    run = some_run(tmp_path, ema=None)
+    trainer = some_trainer(replace(run, model=replace(run.model, freeze_encoder=True)))
+    trainer.model.encoder.requires_grad_(False)
+    before = {name: value.clone() for name, value in trainer.model.encoder.state_dict().items()}
+    head = trainer.model.head.weight.detach().clone()
+    trainer.fit(train, None)
+    assert all(torch.equal(before[name], value) for name, value in trainer.model.encoder.state_dict().items())
+    assert not torch.equal(head, trainer.model.head.weight)
+
+
+def test_a_run_is_not_overwritten_unless_asked_to_go_on(tmp_path: Path) -> None:
+    interrupted_at(5, tmp_path)
+    with pytest.raises(ConfigError, match="already holds a run. Go on with --resume"):
+        resuming.prepare(some_run(tmp_path), None, CPU)
+
+
+def test_resume_passes_over_a_damaged_checkpoint_aloud_but_never_when_it_was_named(tmp_path: Path, capsys) -> None:
+    some_trainer(some_run(tmp_path, keep_last=3)).fit(train, VAL)
+    newest = checkpoint.steps(tmp_path / "checkpoints")[-1]
+    weights = newest / checkpoint.WEIGHTS
+    weights.write_bytes(weights.read_bytes()[:-1])
+    found = resuming.prepare(some_run(tmp_path), "auto", CPU)
+    assert found is not None and found[1].step == 8
+    assert f"{weights}: damaged" in capsys.readouterr().err
+    with pytest.raises(CheckpointError, match="damaged"):
+        resuming.prepare(some_run(tmp_path), str(newest), CPU)
+
+
+def test_tensorboard_gets_scalars_and_panels(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    some_trainer(some_run(tmp_path)).fit(train, VAL)
+    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert {"train/loss", "train/lr", "val/mse"} <= set(events.Tags()["scalars"])
+    assert events.Tags()["images"] == ["panel/depth"]
+    assert [event.step for event in events.Scalars("val/mse")] == [4, 8, 12]

@@ -1,0 +1,115 @@
+"""From a stream to a mean: nothing lost in silence, nothing weighed twice, the same in any order."""
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from densevit.errors import DataError
+from densevit.evaluation.baseline import median_depth_map
+from densevit.evaluation.depth_metrics import METRICS
+from densevit.evaluation.evaluate import Item, evaluate, summarise
+from densevit.evaluation.protocols import PROTOCOLS
+
+PLAIN = PROTOCOLS["plain"]
+
+
+def walls(*factors: float) -> Iterator[Item]:
+    """Truth of 2 m, predicted at so many times that."""
+    for i, factor in enumerate(factors):
+        truth = np.full((4, 5), 2, np.float32)
+        yield f"wall {i}", truth * np.float32(factor), truth, np.ones((4, 5), bool)
+
+
+def test_the_mean_is_over_images_not_over_pixels() -> None:
+    one, other = walls(1.5, 2.0)
+    other[3][:, 1:] = False  # 4 pixels against 20
+    found = evaluate([one, other], PLAIN)
+    assert found.mean["abs_rel"] == 0.75 and found.counts["pixels"] == 24
+    assert tuple(found.mean) == METRICS
+
+
+def test_images_without_truth_are_named_and_weigh_nothing() -> None:
+    items = list(walls(1.5, 3.0, 1.5))
+    items[1][3][:] = False
+    found = evaluate(items, PLAIN)
+    assert found.skipped == ["wall 1"] and found.mean["abs_rel"] == 0.5
+    assert [name for name, _ in found.rows] == ["wall 0", "wall 2"]
+    assert (found.counts["images"], found.counts["scored"], found.counts["skipped"]) == (3, 2, 1)
+
+
+def test_invalid_and_resized_predictions_are_counted() -> None:
+    items = list(walls(1.0, 1.0))
+    items[0][1][0, :3] = np.nan
+    items[1] = (items[1][0], np.full((8, 10), 2, np.float32), *items[1][2:])
+    counts = evaluate(items, PLAIN).counts
+    assert (counts["invalid_predictions"], counts["images_with_invalid_predictions"]) == (3, 1)
+    assert counts["resized_predictions"] == 1
+
+
+def test_rows_gathered_from_two_processes_in_any_order_give_the_same_bits() -> None:
+    rng = np.random.default_rng(0)
+    whole = evaluate(walls(*rng.uniform(0.5, 2, 50)), PLAIN)
+    halves = (itertools.islice(whole.rows, start, None, 2) for start in (1, 0))
+    assert summarise(itertools.chain(*halves), PLAIN).mean == whole.mean
+
+
+def test_a_padded_duplicate_is_refused() -> None:
+    item = next(walls(1.5))
+    with pytest.raises(DataError, match=r"wall 0.*twice"):
+        evaluate([item, item], PLAIN)
+
+
+def test_a_fault_is_told_with_the_name_of_its_image() -> None:
+    _, truth, _, valid = next(walls(1.0))
+    with pytest.raises(DataError, match=r"^kitchen/7: .*480x640"):
+        evaluate([("kitchen/7", truth, truth, valid)], PROTOCOLS["nyu_eigen"])
+
+
+def test_nothing_to_score_is_a_fault() -> None:
+    with pytest.raises(DataError, match="none of 0 images"):
+        evaluate([], PLAIN)
+
+
+def test_items_are_taken_one_at_a_time() -> None:
+    alive: list[int] = []
+
+    def stream() -> Iterator[Item]:
+        for item in walls(1.0, 1.1, 1.2):
+            alive.append(len(alive))
+            yield item
+
+    found = evaluate(stream(), PLAIN)
+    assert len(alive) == found.counts["images"] == 3
+    assert not any(isinstance(value, np.ndarray) for _, row in found.rows for value in row.values())
+
+
+def test_examples_are_best_median_and_worst() -> None:
+    assert evaluate(walls(1.5, 1.1, 1.9), PLAIN).examples() == {"best": "wall 1", "median": "wall 0", "worst": "wall 2"}
+
+
+def test_the_constant_map_is_the_median_of_what_was_measured() -> None:
+    depths = [np.full((3, 2), value, np.float32) for value in (1, 2, 4, 9)]
+    valids = [np.ones((3, 2), bool) for _ in depths]
+    for valid in valids:
+        valid[0, 0] = False  # never measured
+    valids[0][1, 1] = False  # of 2 4 9
+    found = median_depth_map(depths, valids)
+    # Even counts take the middle of two, (2 + 4) / 2; the unmeasured pixel takes the map's median, also 3.
+    np.testing.assert_array_equal(found, [[3, 3], [3, 4], [3, 3]])
+
+
+def test_the_constant_map_is_the_same_over_strips_of_any_height() -> None:
+    rng = np.random.default_rng(0)
+    depths = rng.uniform(1, 9, (5, 70, 3)).astype(np.float32)
+    np.testing.assert_allclose(median_depth_map(depths, depths > 0), np.median(depths, axis=0))
+
+
+@pytest.mark.parametrize(
+    ("depths", "match"),
+    [([], "none"), ([np.ones((2, 2)), np.ones((2, 3))], "one size"), ([np.zeros((2, 2))], "measured")],
+)
+def test_a_constant_map_needs_maps_of_one_size_with_truth(depths: list[np.ndarray], match: str) -> None:
+    with pytest.raises(DataError, match=match):
+        median_depth_map(depths, [depth > 0 for depth in depths])

@@ -1,0 +1,188 @@
+"""Which pixels each protocol counts, what it does with predictions that do not fit, and that it says so."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from densevit.errors import ConfigError, DataError
+from densevit.evaluation.depth_metrics import METRICS
+from densevit.evaluation.protocols import COUNTS, PROTOCOLS, Protocol
+from densevit.evaluation.regions import EIGEN_KITTI, GARG, kb_box
+
+# FIELD 3.3: frame -> Garg's box, Eigen's rows, top and left of the benchmark window.
+KITTI = {
+    (375, 1242): ((153, 371, 44, 1197), (124, 342), (23, 13)),
+    (370, 1226): ((151, 366, 44, 1181), (122, 337), (18, 5)),
+    (370, 1224): ((151, 366, 43, 1180), (122, 337), (18, 4)),
+    (374, 1238): ((152, 370, 44, 1193), (124, 341), (22, 11)),
+    (376, 1241): ((153, 372, 44, 1196), (124, 343), (24, 12)),
+    (352, 1216): ((143, 349, 43, 1172), (117, 321), (0, 0)),
+}
+NYU, GARG_FRAME, GARG_WINDOW, PLAIN = (
+    PROTOCOLS[name] for name in ("nyu_eigen", "kitti_eigen_garg", "kitti_eigen_garg_kb", "plain")
+)
+
+
+def flat(size: tuple[int, int], depth: float = 2.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Prediction, truth and mask of a wall."""
+    truth = np.full(size, depth, np.float32)
+    return truth.copy(), truth, np.ones(size, bool)
+
+
+@pytest.mark.parametrize("size", KITTI)
+def test_kitti_boxes_are_the_published_ones(size: tuple[int, int]) -> None:
+    garg, eigen, (top, left) = KITTI[size]
+    assert GARG_FRAME.score_box(*size) == GARG.box(size) == garg
+    assert EIGEN_KITTI.box(size)[:2] == eigen
+    assert kb_box(size) == GARG_FRAME.input_box(*size) == (top, top + 352, left, left + 1216)
+    assert GARG_WINDOW.score_box(*size) == (top + 143, top + 349, left + 43, left + 1172)
+
+
+def test_the_two_garg_regions_of_a_frame_differ() -> None:
+    assert GARG_WINDOW.score_box(375, 1242) == (166, 372, 56, 1185)
+    assert GARG_FRAME.score_box(375, 1242) == (153, 371, 44, 1197)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=PROTOCOLS)
+def test_exactly_the_pixels_of_the_box_count(protocol: Protocol) -> None:
+    size = (480, 640) if protocol is NYU else (375, 1242)
+    prediction, truth, valid = flat(size)
+    y0, y1, x0, x1 = protocol.score_box(*size)
+    assert protocol.score(prediction, truth, valid)["pixels"] == (y1 - y0) * (x1 - x0)
+    prediction[y0:y1, x0:x1] = 1.0  # wrong everywhere inside
+    assert protocol.score(prediction, truth, valid)["abs_rel"] == 0.5
+    prediction[:], prediction[y0:y1, x0:x1] = 1.0, 2.0  # right inside, wrong outside
+    assert protocol.score(prediction, truth, valid)["abs_rel"] == 0
+    for row, column in ((y0, x0), (y1 - 1, x1 - 1)):
+        prediction[row, column] = 1.0
+    assert protocol.score(prediction, truth, valid)["abs_rel"] == pytest.approx(1 / ((y1 - y0) * (x1 - x0)))
+
+
+def test_the_box_of_nyu_is_426_by_560_and_belongs_to_its_frame_size() -> None:
+    assert NYU.score(*flat((480, 640)))["pixels"] == 426 * 560
+    with pytest.raises(DataError, match=r"480x640 frames.*240x320.*plain"):
+        NYU.score(*flat((240, 320)))
+
+
+def test_frames_without_room_for_the_benchmark_window_are_refused() -> None:
+    with pytest.raises(DataError, match="192x640"):
+        GARG_FRAME.score(*flat((192, 640)))
+
+
+def test_the_ends_of_the_range_do_not_count() -> None:
+    prediction, truth, valid = flat((480, 640))
+    truth[100, 100:106] = [1e-3, 10.0, 0.0, np.nan, np.inf, -1]
+    assert NYU.score(prediction, truth, valid)["pixels"] == 426 * 560 - 6
+    valid[200, 100:110] = False
+    assert NYU.score(prediction, truth, valid)["pixels"] == 426 * 560 - 16
+
+
+def test_predictions_are_clamped_to_the_range() -> None:
+    truth, valid = np.full((480, 640), 5, np.float32), np.ones((480, 640), bool)
+    assert NYU.score(np.full((480, 640), 99, np.float32), truth, valid)["abs_rel"] == pytest.approx(1.0)
+    assert NYU.score(np.full((480, 640), 1e-9, np.float32), truth, valid)["abs_rel"] == pytest.approx(1 - 2e-4)
+
+
+@pytest.mark.parametrize(
+    ("bad", "scored_as"), [(np.nan, 1e-3), (np.inf, 80.0), (-np.inf, 1e-3), (0.0, 1e-3), (-3.0, 1e-3)]
+)
+def test_unusable_predictions_are_clamped_as_published_and_counted(bad: float, scored_as: float) -> None:
+    prediction, truth, valid = flat((10, 10))
+    prediction[0, :5] = bad
+    row = PLAIN.score(prediction, truth, valid)
+    assert row["invalid_predictions"] == 5
+    assert row["abs_rel"] == pytest.approx(5 / 100 * abs(scored_as - 2) / 2, rel=1e-9)
+
+
+def test_unusable_predictions_where_no_truth_counts_are_not_counted() -> None:
+    prediction, truth, valid = flat((10, 10))
+    prediction[0], valid[0] = np.nan, False
+    row = PLAIN.score(prediction, truth, valid)
+    assert (row["invalid_predictions"], row["abs_rel"], row["pixels"]) == (0, 0, 90)
+
+
+def test_the_maps_given_are_left_alone() -> None:
+    prediction, truth, valid = flat((10, 10))
+    prediction[0] = np.nan
+    before = [m.copy() for m in (prediction, truth, valid)]
+    PLAIN.score(prediction, truth, valid)
+    for now, then in zip((prediction, truth, valid), before, strict=True):
+        np.testing.assert_array_equal(now, then)
+
+
+def test_an_image_without_truth_gives_an_empty_row() -> None:
+    prediction, truth, valid = flat((480, 640))
+    valid[45:471, 41:601] = False
+    assert NYU.score(prediction, truth, valid) == {}
+
+
+def test_a_row_has_the_same_keys_for_every_image() -> None:
+    assert tuple(PLAIN.score(*flat((1, 1)))) == (*METRICS, *COUNTS)
+
+
+@pytest.mark.parametrize("protocol", [GARG_FRAME, GARG_WINDOW], ids=lambda p: p.name)
+def test_a_prediction_of_the_window_is_pasted_into_it(protocol: Protocol) -> None:
+    rng = np.random.default_rng(0)
+    truth = rng.uniform(1, 70, (375, 1242)).astype(np.float32)
+    valid = rng.random(truth.shape) > 0.5
+    whole = (truth * 1.1).astype(np.float32)
+    y0, y1, x0, x1 = kb_box(truth.shape)
+    assert protocol.score(whole[y0:y1, x0:x1], truth, valid) == protocol.score(whole, truth, valid)
+
+
+def test_a_prediction_of_another_size_is_resized_with_corners_aligned_and_counted() -> None:
+    """A ramp stays the same ramp only where corners meet corners."""
+    truth = np.tile(np.linspace(1, 9, 41, dtype=np.float32), (21, 1))
+    small = np.tile(np.linspace(1, 9, 11, dtype=np.float32), (5, 1))
+    row = PLAIN.score(small, truth, np.ones(truth.shape, bool))
+    assert row["resized"] == 1 and row["rmse"] == pytest.approx(0, abs=1e-5)
+
+
+def test_a_transposed_prediction_is_refused() -> None:
+    _, truth, valid = flat((480, 640))
+    with pytest.raises(DataError, match="transposed"):
+        NYU.score(np.ones((640, 480), np.float32), truth, valid)
+
+
+@pytest.mark.parametrize("wrong", [np.ones((4, 4), np.uint16), np.ones((1, 4, 4), np.float32), np.ones((0, 4))])
+def test_what_is_not_a_map_of_floats_is_refused(wrong: np.ndarray) -> None:
+    with pytest.raises((DataError, TypeError)):
+        PLAIN.score(wrong, np.ones((4, 4), np.float32), np.ones((4, 4), bool))
+
+
+def test_half_precision_predictions_are_scored_in_double() -> None:
+    truth, valid = np.full((100, 100), 300.0, np.float32), np.ones((100, 100), bool)
+    row = PLAIN.for_range(1e-3, 1000.0).score(np.full((100, 100), 900, np.float16), truth, valid)  # 600^2 is no fp16
+    assert row["rmse"] == 600
+
+
+def test_only_plain_takes_the_range_of_the_data() -> None:
+    assert PLAIN.for_range(0.1, 20.0).range == (0.1, 20.0)
+    assert NYU.for_range(0.1, 20.0) is NYU
+    with pytest.raises(ConfigError, match="near < far"):
+        PLAIN.for_range(5.0, 1.0)
+
+
+@pytest.mark.parametrize("how", ["median", "lstsq", "lstsq_disparity"])
+def test_alignment_makes_predictions_without_unit_comparable(how: str) -> None:
+    truth = np.random.default_rng(0).uniform(1, 9, (480, 640)).astype(np.float32)
+    unitless = {"median": 0.2 * truth, "lstsq": 0.2 * truth + 3, "lstsq_disparity": 5 / truth + 7}[how]
+    protocol = NYU.aligned(how)
+    row = protocol.score(unitless.astype(np.float32), truth, truth > 0)
+    assert row["abs_rel"] == pytest.approx(0, abs=1e-5) and row["invalid_predictions"] == 0
+    assert protocol.name == f"nyu_eigen+{how}" and "per image" in protocol.describe()
+
+
+def test_the_description_tells_region_range_and_window() -> None:
+    assert "rows 166:372, columns 56:1185 of a 375x1242 frame" in GARG_WINDOW.describe(375, 1242)
+    assert "rows 45:471, columns 41:601" in NYU.describe() and "10 m" in NYU.describe()
+    assert "352x1216" in GARG_FRAME.describe()
+    with pytest.raises(DataError):
+        NYU.describe(100, 100)
+
+
+def test_protocols_are_frozen_and_named_once() -> None:
+    assert all(name == protocol.name for name, protocol in PROTOCOLS.items())
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        NYU.name = "mine"  # type: ignore[misc]

@@ -1,0 +1,331 @@
+"""The export of many images: faults, resuming, signals. The model answers 1 + the mean colour, in metres."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from jaxtyping import Float
+from PIL import Image
+from torch import Tensor, nn
+
+from densevit.data.io import read_depth
+from densevit.errors import ConfigError, PartialError, Preempted, StorageError
+from densevit.files import SUFFIX
+from densevit.inference.export import Summary, export
+from densevit.inference.inputs import find_items
+from densevit.inference.outputs import OUTPUTS, Png16
+from densevit.inference.plan import Plan
+from densevit.inference.predictor import Predictor
+from densevit.structures import ModelCard, OutputSpec
+
+
+class Mean(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("nearest", torch.tensor(1.0))
+        self.seen: list[tuple[int, ...]] = []
+
+    def forward(self, image: Float[Tensor, "b 3 h w"]) -> dict[str, Tensor]:
+        self.seen.append(tuple(image.shape))
+        return {"depth": self.nearest + image.mean(1, keepdim=True)}
+
+
+def predictor(batch_size: int = 1, furthest: float = 10.0) -> Predictor:
+    card = ModelCard(outputs={"depth": OutputSpec(kind="metric", range=(1e-3, furthest))}, multiple=1)
+    return Predictor(Mean(), card, device="cpu", precision="fp32", batch_size=batch_size)
+
+
+def photos(root: Path, count: int = 10, size: tuple[int, int] = (12, 16)) -> Path:
+    root.mkdir(parents=True, exist_ok=True)
+    for i in range(count):
+        pixels = np.random.default_rng(i).integers(0, 256, (*size, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(root / f"{i}.png")
+    return root
+
+
+def plan(root: Path, output: Path, *formats: str) -> Plan:
+    outputs = {name: OUTPUTS.check({"type": name}, name).build() for name in formats or ("png16",)}
+    items = find_items([str(root)], [made.suffix for made in outputs.values()], output)
+    return Plan(items, outputs, output)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def test_every_image_gets_its_own_depth_at_its_own_size(tmp_path: Path) -> None:
+    root = photos(tmp_path / "in", 5)
+    photos(root / "sub", 3, size=(9, 7))
+    summary = export(predictor(), plan(root, tmp_path / "out"), workers=3)
+    assert (summary.images, summary.done, summary.failed, summary.clipped) == (8, 8, {}, 0)
+    for path in root.rglob("*.png"):
+        image = cv2.imread(str(path))
+        depth = read_depth(tmp_path / "out" / path.relative_to(root))
+        np.testing.assert_allclose(depth, 1 + image.mean(-1) / 255, atol=0.5 / 1000 + 1e-6)
+
+
+def test_batches_of_neighbours_of_one_size_give_the_same_files(tmp_path: Path) -> None:
+    root = photos(tmp_path / "in", 5)
+    photos(root / "sub", 3, size=(9, 7))
+    batching = predictor(batch_size=4)
+    export(batching, plan(root, tmp_path / "together", "png16", "npy"))
+    # Groups of four in the list's order: 0 1 2 3 | 4 and three of the other size.
+    assert batching.model.seen == [(4, 3, 12, 16), (1, 3, 12, 16), (3, 3, 9, 7)]
+    export(predictor(), plan(root, tmp_path / "alone", "png16", "npy"))
+    assert contents(tmp_path / "together") == contents(tmp_path / "alone")
+
+
+def test_one_bad_image_costs_one_line_and_the_others_are_done(tmp_path: Path) -> None:
+    root = photos(tmp_path / "in")
+    whole = (root / "4.png").read_bytes()
+    (root / "4.png").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(PartialError, match="1 of 10 images failed") as caught:
+        export(predictor(batch_size=3), plan(root, tmp_path / "out"))
+    assert caught.value.exit_code == 3
+    done = {path.name for path in (tmp_path / "out").glob("*.png")}
+    assert done == {f"{i}.png" for i in range(10) if i != 4}
+    failed = json.loads((tmp_path / "out" / "failed.json").read_text())["failed"]
+    assert [entry["image"] for entry in failed] == [str(root / "4.png")] and failed[0]["reason"]
+    lines = str(caught.value.summary).splitlines()  # type: ignore[attr-defined]
+    assert len(lines) == 2 and "1 failed" in lines[0] and "4.png" in lines[1]
+
+
+def test_a_mended_image_is_all_that_resuming_makes(tmp_path: Path) -> None:
+    root = photos(tmp_path / "in")
+    whole = (root / "4.png").read_bytes()
+    (root / "4.png").write_bytes(b"")
+    with pytest.raises(PartialError):
+        export(predictor(), plan(root, tmp_path / "out"))
+    (root / "4.png").write_bytes(whole)
+    resuming = predictor()
+    summary = export(resuming, plan(root, tmp_path / "out"), existing="resume")
+    assert (summary.done, summary.already, len(resuming.model.seen)) == (1, 9, 1)
+    export(predictor(), plan(root, tmp_path / "fresh"))
+    assert contents(tmp_path / "out") == contents(tmp_path / "fresh")  # failed.json is gone, too
+
+
+@pytest.mark.parametrize("batch_size", [1, 4])
+def test_resuming_computes_the_batches_of_an_uninterrupted_run_and_leaves_its_bytes(
+    tmp_path: Path, batch_size: int
+) -> None:
+    root = photos(tmp_path / "in")
+    first = predictor(batch_size)
+    export(first, plan(root, tmp_path / "out", "png16", "npy"))
+    before = contents(tmp_path / "out")
+    untouched = [tmp_path / "out" / name for name in ("0.png", "5.npy", "7.png")]
+    written = [path.stat().st_mtime_ns for path in untouched]
+    for name in ("5.png", "6.npy"):
+        (tmp_path / "out" / name).unlink()
+    second = predictor(batch_size)
+    summary = export(second, plan(root, tmp_path / "out", "png16", "npy"), existing="resume")
+    assert contents(tmp_path / "out") == before
+    assert [path.stat().st_mtime_ns for path in untouched] == written
+    assert (summary.done, summary.already) == (2, 8)
+    assert second.model.seen == [(batch_size, 3, 12, 16)] * (2 if batch_size == 1 else 1)  # 5 and 6 share a group of 4
+
+
+def test_what_is_there_is_refused_then_overwritten_on_request(tmp_path: Path) -> None:
+    root = photos(tmp_path / "in", 2)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "1.png").write_bytes(b"precious")
+    with pytest.raises(ConfigError, match=r"1 file \(.*1.png\) already there. --resume .* --overwrite"):
+        export(predictor(), plan(root, tmp_path / "out"))
+    assert contents(tmp_path / "out") == {"1.png": b"precious"}
+    export(predictor(), plan(root, tmp_path / "out"), existing="overwrite")
+    assert read_depth(tmp_path / "out" / "1.png").shape == (12, 16)
+
+
+def test_what_a_killed_run_left_half_written_is_swept_away(tmp_path: Path) -> None:
+    root = photos(tmp_path / "in" / "sub", 1).parent
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    left = tmp_path / "out" / "sub" / f".0.png.{dead.pid}.abcd1234{SUFFIX}"
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"half")
+    photos(root, 1)  # so that the structure below `sub` is kept
+    export(predictor(), plan(root, tmp_path / "out"), existing="resume")
+    assert set(contents(tmp_path / "out")) == {"0.png", "sub/0.png", "export.json"}
+
+
+def test_resuming_with_other_settings_is_refused(tmp_path: Path) -> None:
+    root = photos(tmp_path / "in", 2)
+    export(predictor(), plan(root, tmp_path / "out"))
+    other = predictor()
+    other.model.nearest += 1
+    with pytest.raises(ConfigError, match="cannot resume with other settings .weights was"):
+        export(other, plan(root, tmp_path / "out"), existing="resume")
+    flipped = predictor()
+    flipped.flip = True
+    with pytest.raises(ConfigError, match="flip was False, is True"):
+        export(flipped, plan(root, tmp_path / "out"), existing="resume")
+
+
+def test_an_output_never_replaces_an_input(tmp_path: Path) -> None:
+    root = photos(tmp_path / "in" / "sub", 1)
+    made = plan(root, tmp_path / "out")
+    onto = Plan(made.items, made.outputs, root)
+    with pytest.raises(ConfigError, match="would replace 1 input image"):
+        export(predictor(), onto, existing="overwrite")
+
+
+def test_a_file_or_a_read_only_folder_as_output_is_refused_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = photos(tmp_path / "in", 1)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="is a file, not a folder"):
+        plan(root, tmp_path / "file" / "out").check()
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(StorageError, match="is read-only"):
+        plan(root, tmp_path / "out").check()
+
+
+def test_clipped_values_and_pixels_without_a_value_are_counted(tmp_path: Path) -> None:
+    made = plan(photos(tmp_path / "in", 2), tmp_path / "out")
+    far = predictor()
+    far.model.nearest += 70  # all 2 x 12 x 16 pixels lie beyond 65.5 m
+    summary = export(far, made)
+    assert (summary.clipped, summary.invalid) == (2 * 12 * 16, 0)
+    assert "384 values clipped" in str(summary)
+    near = predictor()
+    near.model.nearest -= 10
+    assert export(near, made, existing="overwrite").invalid == 2 * 12 * 16
+
+
+def test_a_full_disk_ends_the_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = plan(photos(tmp_path / "in"), tmp_path / "out")
+
+    def full(*_: object) -> int:
+        raise StorageError("no room")
+
+    monkeypatch.setattr(Png16, "write", full)
+    with pytest.raises(StorageError, match="no room"):
+        export(predictor(), made)
+
+
+def test_an_image_that_does_not_fit_into_memory_fails_alone(tmp_path: Path) -> None:
+    made = plan(photos(tmp_path / "in", 4), tmp_path / "out")
+    small = predictor(batch_size=4)
+    forward = small.model.forward
+
+    def tight(image: Tensor) -> dict[str, Tensor]:
+        if len(image) > 1 or tight.left == 0:  # type: ignore[attr-defined]
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        tight.left -= 1  # type: ignore[attr-defined]
+        return forward(image)
+
+    tight.left = 3  # type: ignore[attr-defined]
+    small.model.forward = tight
+    with pytest.raises(PartialError) as caught:
+        export(small, made)
+    assert caught.value.summary.done == 3  # type: ignore[attr-defined]
+    assert "does not fit into memory" in str(caught.value.summary)  # type: ignore[attr-defined]
+
+
+def test_decoding_the_model_and_encoding_overlap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = plan(photos(tmp_path / "in"), tmp_path / "out")
+    slow = predictor()
+    forward = slow.model.forward
+
+    def model(image: Tensor) -> dict[str, Tensor]:
+        time.sleep(0.03)
+        return forward(image)
+
+    write = Png16.write
+
+    def encode(*given: object) -> int:
+        time.sleep(0.06)
+        return write(*given)  # type: ignore[arg-type]
+
+    slow.model.forward = model
+    monkeypatch.setattr(Png16, "write", encode)
+    # One after the other this takes 10 x (30 + 60) ms; overlapped over two threads, 10 x 30 ms and one image more.
+    assert export(slow, made, workers=2).seconds < 0.75
+
+
+def test_stopping_ends_after_the_images_under_way_and_resuming_completes(tmp_path: Path) -> None:
+    root = photos(tmp_path / "in")
+    stop = threading.Event()
+    stopping = predictor()
+    forward = stopping.model.forward
+
+    def model(image: Tensor) -> dict[str, Tensor]:
+        if len(stopping.model.seen) == 3:
+            stop.set()
+        return forward(image)
+
+    stopping.model.forward = model
+    with pytest.raises(Preempted, match="stopped after 4 of 10 images, all of them whole; --resume goes on"):
+        export(stopping, plan(root, tmp_path / "out"), stop=stop)
+    assert len(list((tmp_path / "out").glob("*.png"))) == 4
+    export(predictor(), plan(root, tmp_path / "out"), existing="resume")
+    export(predictor(), plan(root, tmp_path / "fresh"))
+    assert contents(tmp_path / "out") == contents(tmp_path / "fresh")
+
+
+SCRIPT = """
+    import sys, time
+    from pathlib import Path
+    from densevit.errors import Preempted
+    from densevit.files import SUFFIX
+from densevit.inference.export import export
+    from densevit.inference.interrupt import interruptible
+    sys.path.insert(0, sys.argv[1])
+    from test_export import plan, predictor
+
+    slow = predictor()
+    forward = slow.model.forward
+
+    def model(image):
+        time.sleep(0.02)
+        print("image", flush=True)
+        return forward(image)
+
+    slow.model.forward = model
+    with interruptible() as stop:
+        try:
+            export(slow, plan(Path(sys.argv[2]), Path(sys.argv[3]), "png16", "npy"), stop=stop)
+        except Preempted as error:
+            print(error, file=sys.stderr)
+            sys.exit(error.exit_code)
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 75), (signal.SIGINT, 75), (signal.SIGKILL, -9)])
+def test_a_signal_in_the_middle_leaves_whole_files_that_resuming_completes(
+    tmp_path: Path, number: int, code: int
+) -> None:
+    root = photos(tmp_path / "in", 30)
+    output = tmp_path / "out"
+    command = [sys.executable, "-c", textwrap.dedent(SCRIPT), str(Path(__file__).parent), str(root), str(output)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for _ in range(5):
+            process.stdout.readline()
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=30)
+    assert process.returncode == code, errors
+    made = list(output.glob("*.png")), list(output.glob("*.npy"))
+    assert 0 < len(made[0]) < 30
+    for path in made[0]:
+        assert read_depth(path).shape == (12, 16)
+    for path in made[1]:
+        assert np.load(path).shape == (12, 16)
+    export(predictor(), plan(root, output, "png16", "npy"), existing="resume")
+    export(predictor(), plan(root, tmp_path / "fresh", "png16", "npy"))
+    assert contents(output) == contents(tmp_path / "fresh")  # what the killed run left behind is swept away
+
+
+def test_a_summary_prints_names_that_are_no_utf8() -> None:
+    summary = Summary(1, failed={Path(os.fsdecode(b"caf\xe9.jpg")): "unreadable"})
+    assert "caf?.jpg" in str(summary) and str(summary).encode()

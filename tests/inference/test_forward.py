@@ -1,0 +1,82 @@
+"""forward: numbers by hand on a model whose answer is the red channel, or the column it sees."""
+
+import pytest
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from densevit.errors import DataError
+from densevit.inference.forward import forward
+from densevit.structures import ResizeRule
+
+NATIVE = ResizeRule()
+
+
+class Red(nn.Module):
+    def forward(self, image: Float[Tensor, "b 3 h w"]) -> dict[str, Tensor]:
+        return {"depth": image[:, :1]}
+
+
+class Column(nn.Module):
+    """Answers with the column number, whatever it sees: not mirrored when the image is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[tuple[int, ...]] = []
+
+    def forward(self, image: Float[Tensor, "b 3 h w"]) -> dict[str, Tensor]:
+        self.sizes.append(tuple(image.shape))
+        b, _, h, w = image.shape
+        return {"depth": torch.arange(w, dtype=image.dtype).expand(b, 1, h, w)}
+
+
+def test_the_native_rule_hands_the_image_through_untouched() -> None:
+    image = torch.rand(2, 3, 5, 7)
+    assert torch.equal(forward(Red(), image, NATIVE, 14)["depth"], image[:, :1])
+
+
+def test_flip_averages_with_the_answer_mirrored_back() -> None:
+    # Columns 0 1 2 3, mirrored back 3 2 1 0: their mean is 1.5 everywhere.
+    answer = forward(Column(), torch.rand(1, 3, 2, 4), NATIVE, 1, flip=True)["depth"]
+    assert torch.equal(answer, torch.full((1, 1, 2, 4), 1.5))
+
+
+def test_flip_changes_nothing_for_a_model_that_mirrors_with_its_image() -> None:
+    image = torch.rand(1, 3, 4, 6)
+    assert torch.allclose(forward(Red(), image, NATIVE, 1, flip=True)["depth"], image[:, :1])
+
+
+def test_outside_the_box_there_is_nan_and_inside_what_the_window_gives() -> None:
+    model = Column()
+    answer = forward(model, torch.rand(1, 3, 6, 8), NATIVE, 1, box=(1, 4, 2, 7))["depth"][0, 0]
+    assert model.sizes == [(1, 3, 3, 5)]
+    assert torch.equal(answer[1:4, 2:7], torch.arange(5.0).expand(3, 5))
+    assert int(answer.isnan().sum()) == 6 * 8 - 3 * 5
+
+
+def test_a_box_that_leaves_the_image_is_refused() -> None:
+    with pytest.raises(DataError, match=r"0:4, 2:9 does not lie inside an image of 6x8"):
+        forward(Red(), torch.rand(1, 3, 6, 8), NATIVE, 1, box=(0, 4, 2, 9))
+
+
+def test_the_model_sees_the_size_of_the_rule_and_the_answer_has_that_of_the_image() -> None:
+    model = Column()
+    rule = ResizeRule(mode="fixed", size=(28, 42))
+    answer = forward(model, torch.rand(1, 3, 10, 21), rule, 14)["depth"]
+    assert model.sizes == [(1, 3, 28, 42)]
+    # Bilinear from 42 to 21 columns averages pairs: 0.5, 2.5, 4.5 ...
+    assert torch.allclose(answer, (2 * torch.arange(21.0) + 0.5).expand(1, 1, 10, 21))
+
+
+def test_answers_are_fp32_whatever_the_model_computes_in() -> None:
+    class Half(Red):
+        def forward(self, image: Float[Tensor, "b 3 h w"]) -> dict[str, Tensor]:
+            return {"depth": image[:, :1].bfloat16()}
+
+    assert forward(Half(), torch.rand(1, 3, 4, 4), NATIVE, 1)["depth"].dtype == torch.float32
+
+
+def test_a_thin_image_is_refused_before_it_is_blown_up() -> None:
+    # lower_bound 518 makes 1 x 5000 into 518 x 2,590,000.
+    with pytest.raises(DataError, match="1x5000 image would meet the network at 518x2590000"):
+        forward(Red(), torch.rand(1, 3, 1, 5000), ResizeRule(mode="lower_bound", size=(518, 518)), 14)

@@ -1,0 +1,183 @@
+"""Every format, read back by somebody else's reader: Pillow, OpenCV, h5py, trimesh, or densevit.data.io."""
+
+from pathlib import Path
+
+import cv2
+import h5py
+import numpy as np
+import pytest
+import trimesh
+from PIL import Image
+
+from densevit.data.io import read_depth
+from densevit.errors import ConfigError, DataError, StorageError
+from densevit.inference.outputs import OUTPUTS, Frame, Output
+from densevit.structures import OutputSpec
+
+METRIC = OutputSpec(kind="metric", range=(1e-3, 10.0))
+DISPARITY = OutputSpec(kind="disparity", unit="")
+
+
+def output(name: str, **options: object) -> Output:
+    return OUTPUTS.check({"type": name, **options}, f"format {name}").build()
+
+
+def frame(values: np.ndarray | None = None, spec: OutputSpec = METRIC) -> Frame:
+    rng = np.random.default_rng(0)
+    values = rng.uniform(0.01, 10, (24, 31)).astype(np.float32) if values is None else values.astype(np.float32)
+    return Frame(values=values, image=rng.integers(0, 256, (*values.shape, 3), dtype=np.uint8), spec=spec)
+
+
+def test_png16_reads_back_in_metres_within_half_a_unit(tmp_path: Path) -> None:
+    given = frame()
+    assert output("png16").write(tmp_path / "a.png", given) == 0
+    assert np.abs(read_depth(tmp_path / "a.png") - given.values).max() <= 0.5 / 1000 + 1e-6  # float32 at 10 m
+
+
+def test_png16_holds_the_same_numbers_for_opencv_and_pillow(tmp_path: Path) -> None:
+    output("png16", scale=256).write(tmp_path / "a.png", frame(np.array([[1.0, 2.5], [0.25, 255.0]])))
+    stored = [[256, 640], [64, 65280]]  # by hand: x 256
+    np.testing.assert_array_equal(cv2.imread(str(tmp_path / "a.png"), cv2.IMREAD_UNCHANGED), stored)
+    with Image.open(tmp_path / "a.png") as image:
+        np.testing.assert_array_equal(np.asarray(image), stored)
+        assert image.text == {"depth_kind": "metric", "depth_scale": "256", "depth_unit": "m"}
+
+
+def test_png16_rounds_to_the_nearest_clips_and_counts_at_both_ends_and_keeps_zero_for_no_value(tmp_path: Path) -> None:
+    values = np.array([[0.0014, 0.0016, 65.6, 1e-5, np.nan, np.inf, 0.0, -1.0, 65.535]])
+    assert output("png16", scale=1000).write(tmp_path / "a.png", frame(values)) == 2  # 65.6 m and 0.01 mm
+    stored = cv2.imread(str(tmp_path / "a.png"), cv2.IMREAD_UNCHANGED)
+    np.testing.assert_array_equal(stored, [[1, 2, 65535, 1, 0, 0, 0, 0, 65535]])
+
+
+@pytest.mark.parametrize(
+    ("furthest", "scale"),
+    [(10.0, "1000"), (65.0, "1000"), (80.0, "256"), (255.0, "256"), (1000.0, "65.534999999999997"), (np.inf, "256")],
+)
+def test_the_scale_of_png16_follows_the_range_of_the_model(tmp_path: Path, furthest: float, scale: str) -> None:
+    given = frame(np.array([[1.0]]), OutputSpec(kind="metric", range=(1e-3, furthest)))
+    output("png16").write(tmp_path / "a.png", given)
+    with Image.open(tmp_path / "a.png") as image:
+        assert image.text["depth_scale"] == scale
+
+
+def test_png16_of_disparity_spreads_over_16_bits_and_nobody_reads_it_as_metres(tmp_path: Path) -> None:
+    values = np.array([[-3.0, 0.0, 5.0, np.nan]])
+    output("png16").write(tmp_path / "a.png", frame(values, DISPARITY))
+    with Image.open(tmp_path / "a.png") as image:
+        stored = np.asarray(image).astype(np.float64)
+        scale, offset = (float(image.text[f"value_{key}"]) for key in ("scale", "offset"))
+        assert image.text["depth_kind"] == "disparity" and "depth_scale" not in image.text
+    assert stored.tolist()[0][0] == 1 and stored.tolist()[0][2:] == [65535, 0]
+    np.testing.assert_allclose(stored[0, :3] / scale + offset, values[0, :3], atol=0.5 * 8 / 65534)
+    with pytest.raises(DataError, match="depth_scale"):
+        read_depth(tmp_path / "a.png")
+
+
+def test_png16_of_a_flat_or_empty_relative_map_is_no_division_by_zero(tmp_path: Path) -> None:
+    for values in (np.full((2, 2), 4.0), np.full((2, 2), np.nan)):
+        output("png16").write(tmp_path / "a.png", frame(values, DISPARITY))
+        stored = cv2.imread(str(tmp_path / "a.png"), cv2.IMREAD_UNCHANGED)
+        assert (stored == (1 if np.isfinite(values).all() else 0)).all()
+
+
+def test_npy_and_npz_hold_the_very_floats(tmp_path: Path) -> None:
+    given = frame(np.array([[1.5, np.nan], [0.0, 9.25]]))
+    output("npy").write(tmp_path / "a.npy", given)
+    output("npz").write(tmp_path / "a.npz", given)
+    np.testing.assert_array_equal(np.load(tmp_path / "a.npy"), given.values)
+    with np.load(tmp_path / "a.npz") as archive:
+        np.testing.assert_array_equal(archive["depth"], given.values)
+
+
+def test_pfm_reads_back_upright_in_opencv_and_here(tmp_path: Path) -> None:
+    given = frame()
+    output("pfm").write(tmp_path / "a.pfm", given)
+    np.testing.assert_array_equal(cv2.imread(str(tmp_path / "a.pfm"), cv2.IMREAD_UNCHANGED), given.values)
+    np.testing.assert_array_equal(read_depth(tmp_path / "a.pfm"), given.values)
+
+
+def test_h5_is_compressed_checked_and_says_what_it_holds(tmp_path: Path) -> None:
+    given = frame()
+    output("h5").write(tmp_path / "a.h5", given)
+    with h5py.File(tmp_path / "a.h5") as file:
+        depth = file["depth"]
+        np.testing.assert_array_equal(depth[()], given.values)
+        assert (depth.compression, depth.fletcher32) == ("gzip", True)
+        assert (depth.attrs["kind"], depth.attrs["unit"]) == ("metric", "m")
+        np.testing.assert_array_equal(depth.attrs["range"], [1e-3, 10])
+    np.testing.assert_array_equal(read_depth(tmp_path / "a.h5"), given.values)
+
+
+def test_color_gives_an_rgb_picture_and_near_differs_from_far(tmp_path: Path) -> None:
+    ramp = np.linspace(1, 9, 64).reshape(8, 8)
+    output("color", range=(0, 10)).write(tmp_path / "a.color.png", frame(ramp))
+    with Image.open(tmp_path / "a.color.png") as image:
+        assert (image.mode, image.size) == ("RGB", (8, 8))
+        assert image.getpixel((0, 0)) != image.getpixel((7, 7))
+
+
+def test_color_takes_flat_and_empty_maps(tmp_path: Path) -> None:
+    for values in (np.full((3, 3), 2.0), np.full((3, 3), np.nan)):
+        output("color").write(tmp_path / "a.color.png", frame(values))
+        assert cv2.imread(str(tmp_path / "a.color.png")).shape == (3, 3, 3)
+
+
+def test_ply_loads_in_trimesh_with_the_points_and_colours_of_the_pinhole_camera(tmp_path: Path) -> None:
+    values = np.array([[2.0, np.nan, 4.0], [0.0, 1.0, 3.0]])
+    given = frame(values)
+    output("ply", intrinsics=(2, 4, 1, 0.5)).write(tmp_path / "a.ply", given)
+    cloud = trimesh.load(tmp_path / "a.ply")
+    # By hand: x = (column - 1) / 2 z, y = (row - 0.5) / 4 z; row by row, invalid ones left out.
+    points = [[-1, -0.25, 2], [2, -0.5, 4], [0, 0.125, 1], [1.5, 0.375, 3]]
+    np.testing.assert_allclose(cloud.vertices, points, atol=1e-6)
+    np.testing.assert_array_equal(cloud.colors[:, :3], given.image[[0, 0, 1, 1], [0, 2, 1, 2]])
+
+
+def test_ply_of_a_field_of_view_of_90_degrees_is_as_wide_as_twice_its_distance(tmp_path: Path) -> None:
+    output("ply", fov=90).write(tmp_path / "a.ply", frame(np.full((3, 101), 5.0)))
+    x = trimesh.load(tmp_path / "a.ply").vertices[:, 0]
+    # Outer pixel edges lie at +-5 m; pixel centres half a pixel (0.5 / 101 of 10 m) inside.
+    np.testing.assert_allclose([x.min(), x.max()], [-5 + 5 / 101, 5 - 5 / 101], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"fov": 60, "intrinsics": (1, 1, 1, 1)},
+        {"intrinsics": (0, 1, 1, 1)},
+        {"intrinsics": (1, 1, 1, float("nan"))},
+    ],
+)
+def test_ply_wants_one_good_description_of_the_camera(options: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match="format ply"):
+        output("ply", **options)
+
+
+def test_ply_refuses_intrinsics_of_another_image_and_models_without_metres(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"principal point \(320, 240\) lies outside this image of 24x31"):
+        output("ply", intrinsics=(500, 500, 320, 240)).write(tmp_path / "a.ply", frame())
+    with pytest.raises(ConfigError, match="needs metric depth, but this model gives disparity"):
+        output("ply", fov=60).check(DISPARITY)
+
+
+def test_wrong_options_are_named() -> None:
+    with pytest.raises(ConfigError, match="scale: input should be greater than 0"):
+        output("png16", scale=-1)
+    with pytest.raises(ConfigError, match="range is low, high"):
+        output("color", range=(5, 1))
+    with pytest.raises(ConfigError, match="no format 'png'. Did you mean 'png16'"):
+        output("png")
+
+
+@pytest.mark.parametrize("name", sorted(OUTPUTS.parts))
+def test_every_format_is_whole_or_absent(tmp_path: Path, name: str) -> None:
+    made = output(name, **({"fov": 60} if name == "ply" else {}))
+    with pytest.raises(StorageError, match="its folder does not exist"):
+        made.write(tmp_path / "none" / "a", frame())
+    made.write(tmp_path / "a", frame())
+    first = (tmp_path / "a").read_bytes()
+    made.write(tmp_path / "a", frame())
+    assert (tmp_path / "a").read_bytes() == first
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]

@@ -1,0 +1,189 @@
+"""Predictor: what goes in, what comes out, and what is refused. The model answers with the mean colour in metres."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from jaxtyping import Float
+from PIL import Image
+from torch import Tensor, nn
+
+from densevit.errors import ConfigError, DataError
+from densevit.inference.predictor import Predictor
+from densevit.structures import ModelCard, OutputSpec, ResizeRule
+
+CARD = ModelCard(outputs={"depth": OutputSpec(kind="metric", range=(1e-3, 10.0))}, multiple=14)
+
+
+class Mean(nn.Module):
+    """Depth is 1 + the mean of red, green and blue; remembers the batches it saw."""
+
+    def __init__(self, *heads: str) -> None:
+        super().__init__()
+        self.heads = heads or ("depth",)
+        self.batches: list[int] = []
+
+    def forward(self, image: Float[Tensor, "b 3 h w"]) -> dict[str, Tensor]:
+        self.batches.append(len(image))
+        return {name: 1 + i + image.mean(1, keepdim=True) for i, name in enumerate(self.heads)}
+
+
+def predictor(model: nn.Module | None = None, card: ModelCard = CARD, **options: object) -> Predictor:
+    return Predictor(model or Mean(), card, device="cpu", precision="fp32", **options)  # type: ignore[arg-type]
+
+
+def picture(h: int = 6, w: int = 9, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (h, w, 3), dtype=np.uint8)
+
+
+def expected(image: np.ndarray) -> np.ndarray:
+    return (1 + image.astype(np.float64).mean(-1) / 255).astype(np.float32)
+
+
+def test_an_array_a_file_and_a_pil_image_give_the_same_map(tmp_path: Path) -> None:
+    image = picture()
+    Image.fromarray(image).save(tmp_path / "a.png")
+    predict = predictor()
+    for given in (image, Image.fromarray(image), tmp_path / "a.png", str(tmp_path / "a.png")):
+        depth = predict(given)
+        assert depth.dtype == np.float32
+        np.testing.assert_allclose(depth, expected(image), atol=1e-6)
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_exif_orientation_gives_the_map_of_the_upright_image(tmp_path: Path, orientation: int) -> None:
+    upright = picture(6, 9)
+    # How a camera stores the upright scene under each tag (EXIF 2.32, 4.6.4): the inverse of what a viewer does.
+    stored = {
+        1: lambda x: x,
+        2: lambda x: x[:, ::-1],
+        3: lambda x: x[::-1, ::-1],
+        4: lambda x: x[::-1],
+        5: lambda x: x.transpose(1, 0, 2),
+        6: lambda x: np.rot90(x, 1),
+        7: lambda x: x.transpose(1, 0, 2)[::-1, ::-1],
+        8: lambda x: np.rot90(x, -1),
+    }[orientation](upright)
+    tags = Image.Exif()
+    tags[0x0112] = orientation
+    path = tmp_path / "a.png"
+    Image.fromarray(np.ascontiguousarray(stored)).save(path, exif=tags)
+    predict = predictor()
+    np.testing.assert_array_equal(predict(path), predict(upright))
+    with Image.open(path) as opened:
+        np.testing.assert_array_equal(predict(opened), predict(upright))
+
+
+def test_several_pictures_give_a_list_in_their_order_and_neighbours_of_one_size_share_a_batch() -> None:
+    images = [picture(6, 9, seed) for seed in range(5)] + [picture(4, 4, 5), picture(6, 9, 6)]
+    model = Mean()
+    depths = predictor(model, batch_size=2)(images)
+    assert model.batches == [2, 2, 1, 1, 1]
+    for image, depth in zip(images, depths, strict=True):
+        np.testing.assert_allclose(depth, expected(image), atol=1e-6)
+
+
+def test_generators_and_stacked_arrays_are_several_pictures() -> None:
+    stack = np.stack([picture(seed=0), picture(seed=1)])
+    predict = predictor()
+    np.testing.assert_array_equal(predict(stack), predict(picture(seed=i) for i in range(2)))
+    assert predict([]) == []
+
+
+def test_a_batch_gives_what_single_pictures_give() -> None:
+    torch.manual_seed(0)
+
+    class Conv(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 1, 5, padding=2)
+
+        def forward(self, image: Float[Tensor, "b 3 h w"]) -> dict[str, Tensor]:
+            return {"depth": self.conv(image)}
+
+    model, images = Conv(), [picture(33, 47, seed) for seed in range(4)]
+    together = predictor(model, batch_size=4)(images)
+    alone = [predictor(model)(image) for image in images]
+    np.testing.assert_allclose(together, alone, atol=1e-6)
+
+
+def test_flip_halves_what_depends_on_the_side() -> None:
+    class Left(nn.Module):
+        def forward(self, image: Float[Tensor, "b 3 h w"]) -> dict[str, Tensor]:
+            depth = torch.zeros_like(image[:, :1])
+            depth[..., 0] = 2
+            return {"depth": depth}
+
+    depth = predictor(Left(), flip=True)(picture(2, 3))
+    np.testing.assert_array_equal(depth, [[1, 0, 1], [1, 0, 1]])
+
+
+def test_a_box_leaves_nan_around() -> None:
+    depth = predictor()(picture(6, 9), box=(1, 5, 0, 9))
+    assert np.isnan(depth[[0, 5]]).all() and np.isfinite(depth[1:5]).all()
+
+
+def test_heads_are_chosen_by_name_and_depth_is_the_default() -> None:
+    spec = OutputSpec(kind="metric")
+    card = ModelCard(outputs={"depth": spec, "other": spec}, multiple=1)
+    predict = predictor(Mean("depth", "other"), card)
+    np.testing.assert_allclose(predict(picture(), head="other"), 1 + expected(picture()), atol=1e-6)
+    assert set(predict.predict_all(picture())) == {"depth", "other"}
+    np.testing.assert_array_equal(predict.predict_all(picture())["depth"], predict(picture()))
+    with pytest.raises(DataError, match=r"no head 'sky'. It has: depth, other"):
+        predict(picture(), head="sky")
+
+
+def test_images_of_one_pixel_and_one_row_keep_their_size() -> None:
+    rule = ResizeRule(mode="upper_bound", size=(28, 28))
+    card = ModelCard(outputs=CARD.outputs, multiple=14, resize=rule)
+    for size in ((1, 1), (1, 5000)):
+        assert predictor(card=card)(picture(*size)).shape == size
+
+
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        (np.zeros((4, 4, 3), np.float32), r"images are uint8, 0 to 255; `\(image \* 255\)"),
+        (np.zeros((4, 4), np.uint8), r"`np.repeat\(image"),
+        (np.zeros((4, 4, 4), np.uint8), "drops the alpha channel"),
+        (np.zeros((3, 4, 5), np.uint8), "puts the channels last"),
+        (np.zeros((0, 4, 3), np.uint8), "is empty"),
+        (np.zeros((4,), np.uint8), "images are h w 3"),
+        (torch.zeros(1, 3, 4, 4), "Models take tensors"),
+        (7, "int is no image"),
+        (Image.new("I;16", (4, 4)), "has no 8-bit colours"),
+        ("missing.jpg", "missing.jpg"),
+    ],
+)
+def test_what_is_no_image_is_refused_with_what_would_fit(given: object, hint: str) -> None:
+    with pytest.raises(DataError, match=hint):
+        predictor()(given)  # type: ignore[call-overload]
+
+
+def test_the_model_is_left_in_evaluation_and_maps_need_no_gradient() -> None:
+    model = nn.Sequential(nn.Dropout(1.0))
+    model.forward = lambda image: {"depth": model[0](image)[:, :1]}  # type: ignore[method-assign]
+    assert predictor(model.train())(np.full((2, 2, 3), 255, np.uint8)).min() == 1.0
+
+
+def test_bf16_computes_in_bf16_and_answers_in_float32() -> None:
+    seen: list[torch.dtype] = []
+
+    class Spy(nn.Module):
+        def forward(self, image: Float[Tensor, "b 3 h w"]) -> dict[str, Tensor]:
+            depth = nn.functional.conv2d(image, torch.ones(1, 3, 1, 1))
+            seen.append(depth.dtype)
+            return {"depth": depth}
+
+    predict = Predictor(Spy(), CARD, device="cpu", precision="bf16")
+    assert predict(picture()).dtype == np.float32
+    assert seen == [torch.bfloat16] and predict.precision == "bf16"
+
+
+def test_an_unknown_device_and_an_empty_batch_are_refused() -> None:
+    with pytest.raises(ConfigError, match="device: 'tpu' cannot be used here"):
+        Predictor(Mean(), CARD, device="tpu")
+    with pytest.raises(DataError, match="batch_size is 0"):
+        predictor(batch_size=0)

@@ -1,0 +1,141 @@
+"""Heads keep their range, start where they are told, and never lose a gradient."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from densevit.errors import ConfigError
+from densevit.models.activations import ACTIVATIONS, within
+from densevit.models.heads import HEADS, AffineHead, BinsHead, DisparityHead, Head, MetricHead
+from densevit.models.projection import Projection
+
+METRIC = ["sigmoid", "log", "exp", "softplus"]
+
+
+@pytest.mark.parametrize("activation", METRIC)
+@pytest.mark.parametrize("depth", [0.02, 2.5, 9.9])
+def test_inverse_undoes_the_activation(activation: str, depth: float) -> None:
+    chosen = ACTIVATIONS[activation]
+    x = torch.tensor(chosen.inverse(depth, 0.01, 10.0))
+    assert chosen.depth(x, 0.01, 10.0).item() == pytest.approx(depth, rel=1e-4)
+
+
+def test_activations_equal_their_formulas() -> None:
+    # by hand, with x = ln 3 (sigmoid 3/4, exp 3, softplus ln 4), low 1, high 16
+    x = torch.tensor(math.log(3))
+    expected = {"sigmoid": 1 + 15 * 0.75, "log": 16**0.75, "exp": 3.0, "softplus": 1 + math.log(4)}
+    for name, depth in expected.items():
+        assert ACTIVATIONS[name].depth(x, 1.0, 16.0).item() == pytest.approx(depth, rel=1e-6)
+
+
+@pytest.mark.parametrize("activation", METRIC)
+@pytest.mark.parametrize("logit", [-1e4, -50.0, 0.0, 50.0, 1e4])
+def test_metric_depth_stays_in_range_whatever_comes(activation: Any, logit: float) -> None:
+    head = MetricHead(4, activation=activation, min_depth=1e-3, max_depth=80.0, hidden=0)
+    nn.init.constant_(head.projection.last.bias, logit)  # type: ignore[arg-type]
+    depth = head(torch.randn(1, 4, 5, 6), (10, 12))
+    assert depth.shape == (1, 1, 10, 12)
+    assert depth.min() >= 1e-3
+    assert depth.max() <= 80
+    assert head.output.range == (1e-3, 80.0)
+
+
+@pytest.mark.parametrize("activation", ["exp", "softplus"])
+def test_a_pixel_beyond_the_ceiling_still_has_a_gradient(activation: Any) -> None:
+    head = MetricHead(4, activation=activation, max_depth=10.0, hidden=0)
+    nn.init.constant_(head.projection.last.bias, 100.0)  # type: ignore[arg-type]
+    head(torch.randn(1, 4, 5, 6), (5, 6)).log().sum().backward()
+    gradient = head.projection.last.bias.grad
+    assert gradient is not None
+    assert 1 < gradient.item() < math.inf
+
+
+def test_within_clamps_the_value_and_passes_the_gradient() -> None:
+    x = torch.tensor([-3.0, 0.5, 1e9], requires_grad=True)
+    y = within(x, 0.0, 1.0)
+    assert y.tolist() == [0, 0.5, 1]
+    y.sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("activation", METRIC)
+def test_training_starts_at_the_depth_asked_for(activation: Any) -> None:
+    x = torch.randn(2, 64, 12, 16)
+    torch.manual_seed(0)
+    for given, start in ((None, 2.5), (4.0, 4.0)):  # a quarter of max_depth unless given
+        depth = MetricHead(64, activation=activation, init_depth=given)(x, (48, 64))
+        assert depth.median().item() == pytest.approx(start, rel=0.1)
+
+
+@pytest.mark.parametrize("name", ["metric", "disparity", "affine", "bins"])
+def test_predictions_are_float_under_bfloat16(name: str) -> None:
+    head = HEADS.parts[name](16)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert head(torch.randn(1, 16, 4, 4), (8, 8)).dtype == torch.float32
+
+
+def test_one_by_one_commutes_with_upsampling() -> None:
+    projection, x = Projection(6, 1, hidden=0, align_corners=False), torch.randn(1, 6, 4, 5)
+    grown = nn.functional.interpolate(x, size=(13, 17), mode="bilinear", align_corners=False)
+    torch.testing.assert_close(projection(x, (13, 17)), projection.last(grown))
+
+
+def test_projection_is_dpts() -> None:
+    # conv, upsample with corners aligned, conv, ReLU, 1x1 (DPT's head; Depth Anything's output_conv1 and 2)
+    projection, x = Projection(64, 1, hidden=32, align_corners=True), torch.randn(1, 64, 4, 5)
+    first, second, last = projection.before, projection.after[0], projection.last  # type: ignore[index]
+    assert (first.out_channels, second.out_channels) == (32, 32)
+    grown = nn.functional.interpolate(first(x), size=(9, 11), mode="bilinear", align_corners=True)
+    torch.testing.assert_close(projection(x, (9, 11)), last(second(grown).relu()))
+
+
+def expectation(logits: Tensor, centres: Tensor) -> Tensor:
+    shares = logits.relu() + 0.1
+    return ((shares / shares.sum()) * centres).sum()
+
+
+def test_linear_bins_are_dinov2s_expectation() -> None:
+    head, x = BinsHead(3, bins=4, min_depth=1.0, max_depth=10.0, upsample=1), torch.randn(1, 3, 1, 1)
+    logits = head.projection(x).flatten()
+    depth = head(x, (1, 1)).item()
+    assert depth == pytest.approx(expectation(logits, torch.tensor([1.0, 4.0, 7.0, 10.0])).item())
+
+
+def test_log_bins_are_even_in_ratios() -> None:
+    # DINOv2 and MDET pass min and max to logspace as exponents; the centres must run from min to max.
+    head = BinsHead(3, bins=4, spacing="log", weights="softmax", min_depth=0.01, max_depth=10.0)
+    assert head.centres.tolist() == pytest.approx([0.01, 0.1, 1, 10])
+
+
+def test_bins_do_not_travel_with_the_weights() -> None:
+    assert "centres" not in BinsHead(3).state_dict()
+
+
+@pytest.mark.parametrize("head", [DisparityHead(8), DisparityHead(8, activation="softplus"), AffineHead(8)])
+def test_relative_heads_claim_no_unit(head: Head) -> None:
+    assert head.output.kind in ("disparity", "affine")
+    assert head.output.unit == ""
+
+
+def test_disparity_is_never_negative_and_starts_alive() -> None:
+    head = DisparityHead(8)
+    assert (head(torch.randn(1, 8, 6, 6), (12, 12)) > 0).float().mean() > 0.95
+    nn.init.constant_(head.projection.last.bias, -5.0)  # type: ignore[arg-type]
+    assert head(torch.randn(1, 8, 6, 6), (12, 12)).min() == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"min_depth": 10.0, "max_depth": 10.0}, "not below max_depth"),
+        ({"init_depth": 11.0}, "not within"),
+        ({"min_depth": 0.0, "activation": "exp"}, "above 0"),
+    ],
+)
+def test_ranges_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        MetricHead(8, **options)

@@ -1,0 +1,89 @@
+"""Published weights: from the cache without a network, and a quick word where there is neither."""
+
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import timm
+import torch
+from huggingface_hub import constants
+from safetensors.torch import save_file
+
+from densevit.errors import CheckpointError, ConfigError
+from densevit.models import pretrained
+from densevit.models.timm_encoder import TimmEncoder
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty huggingface_hub cache, and a hub that does not answer."""
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "ENDPOINT", "https://hub.invalid")  # RFC 2606: never resolves
+    for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+def test_out_of_reach_is_said_within_a_second_with_the_way_out(cache: Path) -> None:
+    timm.list_models()  # importing timm takes a second of its own
+    start = time.monotonic()
+    with pytest.raises(CheckpointError, match=r"hub\.invalid is out of reach.*encoder\.weights=PATH"):
+        TimmEncoder(name="test_vit", pretrained=True)
+    assert time.monotonic() - start < 1
+
+
+def test_a_user_who_ruled_the_network_out_is_reminded(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(CheckpointError, match="HF_HUB_OFFLINE is set"):
+        TimmEncoder(name="test_vit", pretrained=True)
+
+
+def test_weights_in_the_cache_need_no_network(cache: Path) -> None:
+    source = timm.create_model("test_vit")
+    snapshot = cache / "models--timm--test_vit.r160_in1k" / "snapshots" / "abc"
+    snapshot.mkdir(parents=True)
+    (snapshot.parents[1] / "refs").mkdir()
+    (snapshot.parents[1] / "refs" / "main").write_text("abc")
+    save_file(source.state_dict(), snapshot / "model.safetensors")
+    encoder = TimmEncoder(name="test_vit", pretrained=True)
+    assert torch.equal(encoder.vit.blocks[3].mlp.fc2.weight, source.blocks[3].mlp.fc2.weight)
+
+
+def test_a_model_nobody_has_published_weights_for_says_so() -> None:
+    with pytest.raises(ConfigError, match="no weights are published for 'vit_small_patch32_224x'"):
+        pretrained.overlay("vit_small_patch32_224x", None)
+
+
+def test_a_listening_server_is_within_reach_and_a_silent_one_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert pretrained.within_reach(f"http://127.0.0.1:{port}")
+    assert not pretrained.within_reach(f"http://127.0.0.1:{port}")
+    assert not pretrained.within_reach("")
+
+
+def test_a_proxy_is_asked_instead_of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{proxy.getsockname()[1]}")
+        assert pretrained.within_reach("https://hub.invalid")
+
+
+def test_a_name_server_that_hangs_does_not_hold_us(monkeypatch: pytest.MonkeyPatch) -> None:
+    release = threading.Event()
+
+    def hang(*_: object, **__: object) -> None:
+        release.wait(5)
+        raise OSError
+
+    monkeypatch.setattr(socket, "create_connection", hang)
+    start = time.monotonic()
+    assert not pretrained.within_reach("http://127.0.0.1")
+    assert time.monotonic() - start < 0.95
+    release.set()

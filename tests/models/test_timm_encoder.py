@@ -1,0 +1,159 @@
+"""Every family of plain timm ViTs runs at any size, as timm itself runs it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import timm
+import torch
+from torch import Tensor
+
+from densevit.errors import CheckpointError, ConfigError
+from densevit.models import beit
+from densevit.models.timm_encoder import TimmEncoder
+
+# (name, patch, prefix tokens); two blocks each, for time.
+FAMILIES = [
+    ("vit_small_patch14_dinov2", 14, 1),
+    ("vit_small_patch14_reg4_dinov2", 14, 5),
+    ("vit_small_patch16_dinov3", 16, 5),  # RoPE
+    ("vit_tiny_patch16_224", 16, 1),  # AugReg
+    ("vit_small_patch8_224", 8, 1),
+    ("deit_tiny_distilled_patch16_224", 16, 2),
+    ("deit3_small_patch16_224", 16, 1),  # LayerScale, no position for the class
+    ("vit_base_patch32_clip_224", 32, 1),  # norm before the blocks
+    ("vit_base_patch16_siglip_224", 16, 0),  # attention pooling, no class token
+    ("vit_base_patch16_224.mae", 16, 1),
+    ("beit_base_patch16_224", 16, 1),  # relative positions
+    ("eva02_tiny_patch14_224", 14, 1),  # RoPE, SwiGLU
+]
+
+
+def build(name: str, **options: Any) -> TimmEncoder:
+    torch.manual_seed(0)
+    return TimmEncoder(name=name, arguments={"depth": 2}, **options).eval()
+
+
+@pytest.mark.parametrize(("name", "patch", "prefix"), FAMILIES)
+def test_a_family_runs_at_odd_and_oblong_sizes(name: str, patch: int, prefix: int) -> None:
+    encoder = build(name)
+    assert (encoder.patch_size, encoder.prefix_tokens, encoder.taps) == (patch, prefix, (0, 1))
+    for h, w in ((75, 101), (2 * patch, 3 * patch)):
+        features = encoder(torch.rand(1, 3, h, w))
+        grid = (-(-h // patch), -(-w // patch))
+        assert features.image_size == (grid[0] * patch, grid[1] * patch)
+        for tokens, first, spec in zip(features.maps, features.prefix, encoder.features, strict=True):
+            assert tokens.shape == (1, spec.channels, *grid)
+            assert first.shape == (1, prefix, spec.channels)
+    sum(tokens.square().mean() for tokens in features.maps).backward()  # type: ignore[union-attr]
+    assert [parameter for parameter in encoder.parameters() if parameter.grad is None] == []
+
+
+@pytest.mark.parametrize("norm", [True, False])
+def test_maps_are_timms_own_intermediates(norm: bool) -> None:
+    encoder = build("vit_tiny_patch16_224", norm=norm)
+    image = torch.rand(2, 3, 224, 224)
+    torch.manual_seed(0)
+    reference = timm.create_model("vit_tiny_patch16_224", depth=2, num_classes=0, dynamic_img_size=True).eval()
+    reference.load_state_dict(encoder.vit.state_dict(), strict=norm)
+    normalised = (image - 0.5) / 0.5  # AugReg's own, not ImageNet's
+    expected = reference.forward_intermediates(normalised, [0, 1], norm=norm, intermediates_only=True)
+    for ours, theirs in zip(encoder(image).maps, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+
+
+def noisy_beit(**options: Any) -> Any:
+    torch.manual_seed(0)
+    model = timm.create_model("beit_base_patch16_224", depth=2, num_classes=0, **options).eval()
+    for block in model.blocks:  # zero at birth
+        torch.nn.init.normal_(block.attn.relative_position_bias_table)
+    return model
+
+
+def at_window(table: Tensor, h: int, w: int) -> Tensor:
+    """MiDaS: the 27 x 27 offsets of a 14 x 14 window, bilinear; the class token's three as they are."""
+    image = table[:-3].T.reshape(1, 12, 27, 27)
+    image = torch.nn.functional.interpolate(image, size=(2 * h - 1, 2 * w - 1), mode="bilinear")
+    return torch.cat([image.reshape(12, -1).T, table[-3:]])
+
+
+@pytest.mark.parametrize("size", [(224, 224), (64, 160)])
+def test_beit_on_another_grid_is_timms_beit_with_its_tables_resampled(size: tuple[int, int]) -> None:
+    source, reference = noisy_beit(), noisy_beit(img_size=size)
+    encoder = build("beit_base_patch16_224")
+    encoder.load_weights(source.state_dict(), "beit.pth")
+    for block, other in zip(reference.blocks, source.blocks, strict=True):
+        table = at_window(other.attn.relative_position_bias_table.detach(), size[0] // 16, size[1] // 16)
+        block.attn.relative_position_bias_table.data = table
+    image = torch.rand(1, 3, *size)
+    expected = reference.forward_intermediates((image - 0.5) / 0.5, [0, 1], norm=True, intermediates_only=True)
+    for ours, theirs in zip(encoder(image).maps, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+
+
+def test_beits_index_is_the_published_one() -> None:
+    expected = timm.models.beit.gen_relative_position_index((3, 5))
+    assert torch.equal(beit.index((3, 5), torch.device("cpu")), expected)
+
+
+def test_beit_weights_of_another_window_are_resampled() -> None:
+    encoder, source = build("beit_base_patch16_224", image_size=96), noisy_beit()
+    encoder.load_weights(source.state_dict(), "beit.pth")
+    expected = at_window(source.blocks[1].attn.relative_position_bias_table, 6, 6)
+    torch.testing.assert_close(encoder.vit.blocks[1].relative_position_bias_table, expected)
+
+
+@pytest.mark.parametrize("name", ["vit_tiny_patch16_224", "beit_base_patch16_224", "eva02_tiny_patch14_224"])
+def test_checkpointing_changes_no_gradient(name: str) -> None:
+    def gradient(enable: bool) -> Tensor:
+        encoder = build(name)
+        encoder.set_grad_checkpointing(enable)
+        torch.manual_seed(1)
+        encoder(torch.rand(1, 3, 32, 48)).maps[-1].square().mean().backward()
+        return torch.stack([p.grad.norm() for p in encoder.parameters() if p.grad is not None])
+
+    torch.testing.assert_close(gradient(False), gradient(True))
+
+
+def test_dinov2s_original_file_loads() -> None:
+    encoder = build("vit_small_patch14_reg4_dinov2", image_size=70)
+    state = {name: torch.randn_like(tensor) for name, tensor in encoder.vit.state_dict().items()}
+    original = {("register_tokens" if name == "reg_token" else name): tensor for name, tensor in state.items()}
+    original["mask_token"] = torch.zeros(1, 384)
+    # In DINOv2's own layout the class token has a position, and the grid is 37 x 37.
+    original["pos_embed"] = torch.cat([torch.ones(1, 1, 384), torch.randn(1, 37 * 37, 384)], dim=1)
+    encoder.load_weights(original, "dinov2.pth")
+    torch.testing.assert_close(encoder.vit.reg_token, state["reg_token"])
+    torch.testing.assert_close(encoder.vit.cls_token, state["cls_token"] + 1)
+    assert encoder.vit.pos_embed.shape == (1, 25, 384)
+
+
+@pytest.mark.parametrize("name", ["swin_tiny_patch4_window7_224", "convnext_atto", "samvit_base_patch16"])
+def test_models_without_plain_tokens_are_refused_by_name(name: str) -> None:
+    with pytest.raises(ConfigError, match="no plain grid; use a ViT: DINOv2"):
+        TimmEncoder(name=name)
+
+
+def test_wrong_names_tags_and_arguments_are_explained() -> None:
+    with pytest.raises(ConfigError, match="Nearest: vit_small_patch14_dinov2"):
+        TimmEncoder(name="vit_smal_patch14_dinov2")
+    with pytest.raises(ConfigError, match=r"no weights 'nope'\. Known: .*augreg_in21k"):
+        TimmEncoder(name="vit_tiny_patch16_224.nope")
+    with pytest.raises(ConfigError, match="does not take these arguments: .*hedgehogs"):
+        TimmEncoder(name="vit_tiny_patch16_224", arguments={"hedgehogs": 3})
+    with pytest.raises(ConfigError, match="exclude each other"):
+        TimmEncoder(name="vit_tiny_patch16_224", pretrained=True, weights=Path("w.pth"))
+
+
+def test_a_file_that_does_not_fit_says_what_and_how_much() -> None:
+    encoder = build("vit_tiny_patch16_224")
+    state = encoder.vit.state_dict()
+    del state["norm.weight"]
+    state["blocks.0.mlp.fc1.bias"] = torch.zeros(7)
+    state["surprise"] = torch.zeros(1)
+    with pytest.raises(CheckpointError) as caught:
+        encoder.load_weights(state, "some.pth")
+    assert str(caught.value) == (
+        "some.pth: does not fit this encoder: 1 missing: norm.weight; 1 unexpected: surprise; "
+        "1 of another shape: blocks.0.mlp.fc1.bias (file (7,), model (768,))."
+    )

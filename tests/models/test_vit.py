@@ -1,0 +1,146 @@
+"""Our ViT is timm's, number by number, and its parts do what their papers say."""
+
+from typing import Any
+
+import pytest
+import timm
+import torch
+from torch import Tensor
+
+from densevit.errors import ConfigError
+from densevit.models.blocks import Attention, DropPath
+from densevit.models.positions import resample, sincos
+from densevit.models.vit import VisionTransformer
+from densevit.models.vit_encoder import ViTEncoder
+
+PLAIN = {"embed_dim": 48, "depth": 3, "num_heads": 3, "img_size": 64, "patch_size": 16}
+DINO = {"embed_dim": 48, "depth": 3, "num_heads": 3, "img_size": 518, "patch_size": 14, "init_values": 1e-1}
+
+
+def theirs(**options: Any) -> Any:
+    torch.manual_seed(0)
+    model = timm.models.VisionTransformer(num_classes=0, dynamic_img_size=True, **options).eval()
+    for parameter in model.parameters():  # biases and tokens that start at zero would hide mistakes
+        torch.nn.init.normal_(parameter, std=0.2)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("given", "options"),
+    [
+        (PLAIN, {"grid": (4, 4)}),
+        ({**PLAIN, "qk_norm": True, "qkv_bias": False}, {"grid": (4, 4), "qk_norm": True, "qkv_bias": False}),
+        (
+            {**PLAIN, "class_token": False, "global_pool": "avg", "fc_norm": False},
+            {"grid": (4, 4), "class_token": False},
+        ),
+        (DINO, {"grid": (37, 37), "layer_scale": 1e-1}),
+        (
+            {**DINO, "reg_tokens": 4, "no_embed_class": True},
+            {"grid": (37, 37), "layer_scale": 1e-1, "registers": 4, "no_embed_class": True},
+        ),
+    ],
+    ids=["plain", "qk-norm", "no-class-token", "dinov2", "dinov2-registers"],
+)
+@pytest.mark.parametrize("cells", [(4, 4), (3, 5)])
+def test_same_weights_give_the_same_tokens_and_gradients_as_timm(
+    given: dict[str, Any], options: dict[str, Any], cells: tuple[int, int]
+) -> None:
+    reference, patch = theirs(**given), given["patch_size"]
+    ours = VisionTransformer(48, 3, 3, patch, **options).eval()
+    ours.load_state_dict(reference.state_dict())
+    image = torch.randn(2, 3, cells[0] * patch, cells[1] * patch)
+    expected = reference.forward_intermediates(image, [0, 2], norm=True, return_prefix_tokens=True, output_fmt="NLC")[1]
+    found = ours.forward_intermediates(image, [0, 2], norm=True)
+    for tap, other in zip(found, expected, strict=True):
+        patches, prefix = other if isinstance(other, tuple) else (other, other[:, :0])
+        torch.testing.assert_close(tap.patches, patches, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(tap.prefix, prefix, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(ours(image), reference.forward_features(image), atol=1e-5, rtol=1e-5)
+    ours(image).square().mean().backward()
+    reference.forward_features(image).square().mean().backward()
+    for name, parameter in ours.named_parameters():
+        torch.testing.assert_close(parameter.grad, reference.get_parameter(name).grad, atol=1e-5, rtol=1e-3)
+
+
+def test_attention_equals_the_softmax_written_out() -> None:
+    attention, x = Attention(8, 2), torch.randn(1, 5, 8)
+    q, k, v = (t.reshape(5, 2, 4).transpose(0, 1) for t in attention.qkv(x)[0].chunk(3, dim=-1))
+    mixed = ((q @ k.transpose(1, 2)) / 2).softmax(-1) @ v  # sqrt of 4 channels per head
+    torch.testing.assert_close(attention(x)[0], attention.proj(mixed.transpose(0, 1).reshape(5, 8)))
+
+
+def test_drop_path_drops_whole_images_and_keeps_the_mean() -> None:
+    torch.manual_seed(0)
+    out = DropPath(0.25)(torch.ones(4000, 1, 1)).flatten()
+    assert out.unique().tolist() == pytest.approx([0, 4 / 3])
+    assert out.mean().item() == pytest.approx(1, abs=0.04)  # standard error 0.009
+    assert DropPath(0.25).eval()(torch.ones(8, 1, 1)).min() == 1
+
+
+def test_stochastic_depth_grows_linearly() -> None:
+    vit = VisionTransformer(16, 3, 2, 4, drop_path=0.2)
+    assert [getattr(block.drop_path, "rate", 0) for block in vit.blocks] == [0, 0.1, 0.2]
+
+
+def test_checkpointing_changes_no_gradient() -> None:
+    def gradients(checkpointing: bool) -> list[Tensor]:
+        torch.manual_seed(0)
+        encoder = ViTEncoder(dim=32, depth=2, heads=2, patch_size=8, image_size=32)
+        encoder.set_grad_checkpointing(checkpointing)
+        encoder(torch.linspace(0, 1, 3 * 32 * 32).view(1, 3, 32, 32)).maps[-1].square().mean().backward()
+        return [parameter.grad for parameter in encoder.parameters() if parameter.grad is not None]
+
+    for plain, recomputed in zip(gradients(False), gradients(True), strict=True):
+        torch.testing.assert_close(plain, recomputed)
+
+
+@pytest.mark.parametrize("how", ["antialias", "offset", "bilinear"])
+def test_positions_on_their_own_grid_stay_as_they_are(how: Any) -> None:
+    cells = torch.randn(1, 12, 5)
+    assert resample(cells, (3, 4), (3, 4), how) is cells
+    assert resample(cells, (3, 4), (7, 5), how).shape == (1, 35, 5)
+
+
+def test_offset_resampling_is_the_one_of_dinov2() -> None:
+    # By scale factor (new + 0.1) / old a bicubic sample lies at (i + 0.5) * old / (new + 0.1) - 0.5, not at ... / new.
+    ramp = torch.arange(37.0).view(1, 37, 1).repeat_interleave(37, dim=1)  # the value is the row
+    rows = resample(ramp, (37, 37), (20, 20), "offset").view(20, 20)[:, 10]
+    expected = (torch.arange(20) + 0.5) * 37 / 20.1 - 0.5
+    # With a = -0.75 bicubic bends a ramp by up to 0.05; without the offset row 17 would lie 0.16 further on.
+    torch.testing.assert_close(rows[2:-2], expected[2:-2], atol=0.06, rtol=0)
+
+
+def test_sines_and_cosines_tell_cells_apart_and_neighbours_alike() -> None:
+    positions = sincos(32, (5, 7))[0]
+    likeness = positions @ positions.T
+    assert positions.shape == (35, 32)
+    assert (likeness.argmax(1) == torch.arange(35)).all()
+    assert likeness[0, 1] > likeness[0, 3] > likeness[0, 34]
+    # the first half speaks of columns: it is the same in every row
+    torch.testing.assert_close(positions[0, :16], positions[7, :16])
+
+
+def test_a_convolutional_stem_gives_the_same_grid() -> None:
+    encoder = ViTEncoder(dim=32, depth=1, heads=2, patch_size=16, stem="conv")
+    assert encoder(torch.rand(1, 3, 50, 70)).maps[0].shape == (1, 32, 4, 5)
+    with pytest.raises(ConfigError, match="power of two"):
+        ViTEncoder(dim=32, depth=1, heads=2, patch_size=14, stem="conv")
+
+
+def test_numbers_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ConfigError, match="not a multiple of heads"):
+        ViTEncoder(dim=32, heads=3, depth=1)
+    with pytest.raises(ConfigError, match="holds no patch"):
+        ViTEncoder(dim=32, heads=2, depth=1, image_size=(224, 8))
+    with pytest.raises(ConfigError, match="multiple of 4"):
+        ViTEncoder(dim=30, heads=2, depth=1, positions="sincos")
+
+
+def test_timm_weights_of_another_size_load_by_name() -> None:
+    source = timm.models.VisionTransformer(**{**PLAIN, "img_size": 96}, num_classes=10)
+    encoder = ViTEncoder(dim=48, depth=3, heads=3, image_size=(64, 128), taps=(1,))
+    encoder.load_weights(source.state_dict(), "w.pth")
+    torch.testing.assert_close(encoder.vit.blocks[1].mlp.fc1.weight, source.blocks[1].mlp.fc1.weight)
+    expected = timm.layers.resample_abs_pos_embed(source.pos_embed, [4, 8], [6, 6], num_prefix_tokens=1)
+    torch.testing.assert_close(encoder.vit.pos_embed, expected)

@@ -1,0 +1,48 @@
+"""Colours: the ends of the map at the ends of the range, grey for what is unknown."""
+
+import numpy as np
+import pytest
+
+from densevit.errors import ConfigError
+from densevit.ops.color import UNKNOWN, colorize, table
+
+MAPS = ("turbo", "magma", "inferno", "viridis", "spectral")
+
+
+@pytest.mark.parametrize("cmap", MAPS)
+def test_the_range_spans_the_map_and_the_rest_is_clamped(cmap: str) -> None:
+    values = np.array([[1.0, 3.0, 0.0, 99.0, 2.0]], np.float32)
+    first, last, below, above, middle = colorize(values, 1.0, 3.0, cmap)[0]
+    np.testing.assert_array_equal(first, table(cmap)[0])
+    np.testing.assert_array_equal(last, table(cmap)[255])
+    np.testing.assert_array_equal(below, first)
+    np.testing.assert_array_equal(above, last)
+    np.testing.assert_array_equal(middle, table(cmap)[128])
+
+
+@pytest.mark.parametrize("cmap", MAPS)
+def test_what_is_unknown_is_grey_and_nothing_else_is(cmap: str) -> None:
+    values = np.array([[np.nan, np.inf, -np.inf, 1.0]])
+    np.testing.assert_array_equal(colorize(values, 0.0, 2.0, cmap)[0, :3], [UNKNOWN] * 3)
+    assert UNKNOWN not in {tuple(color) for color in table(cmap).tolist()}
+
+
+def test_known_colours_are_the_published_ones() -> None:
+    """Ends of magma and viridis as their authors give them: #000004, #440154; Spectral's #9e0142 and #5e4fa2."""
+    assert table("magma")[0].tolist() == [0x00, 0x00, 0x04] and table("viridis")[0].tolist() == [0x44, 0x01, 0x54]
+    assert table("spectral")[[0, 255]].tolist() == [[0x9E, 0x01, 0x42], [0x5E, 0x4F, 0xA2]]
+
+
+def test_without_a_range_it_is_the_2nd_to_the_98th_percentile() -> None:
+    values = np.arange(101.0)[None]
+    np.testing.assert_array_equal(colorize(values), colorize(values, 2.0, 98.0))
+
+
+@pytest.mark.parametrize("value", [3.0, 0.0, np.nan])
+def test_a_map_of_one_value_has_one_colour(value: float) -> None:
+    assert len(np.unique(colorize(np.full((4, 4), value)).reshape(-1, 3), axis=0)) == 1
+
+
+def test_an_unknown_map_is_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match=r"jett.*turbo"):
+        colorize(np.ones((2, 2)), 0.0, 1.0, "jett")

@@ -1,0 +1,146 @@
+"""Encoders, decoders and heads of the registries work together; a new part is tested the day it registers."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from densevit.models import DECODERS, ENCODERS, HEADS, DenseModel
+from densevit.models.decoder import Decoder
+from densevit.registry import Part
+from densevit.structures import Features, FeatureSpec
+
+# What a part needs beyond its defaults to be small; parts that are not listed run as they are.
+SMALL: dict[str, Part] = {
+    "vit": {"dim": 32, "depth": 3, "heads": 2, "image_size": 48},
+    "timm": {"name": "test_vit", "arguments": {"img_size": 48}},
+    "dpt": {"channels": 16},
+    "bins": {"bins": 16},
+}
+# Other ways to build a part that deserve the same tests.
+VARIANTS: list[Part] = [
+    {"type": "dpt", "channels": 16, "readout": "add"},
+    {"type": "dpt", "channels": 16, "readout": "project", "norm": "group"},
+    {"type": "conv_transpose", "kernel": 4, "fuse": "sum", "norm": "group", "stride": 1},
+    {"type": "linear", "class_token": True, "channels": 8, "scale": 4},
+]
+
+
+def small(name: str) -> Part:
+    return {"type": name, **SMALL.get(name, {})}
+
+
+DECODER_SPECS = [small(name) for name in DECODERS.parts] + VARIANTS
+
+# Each decoder behind one encoder, each encoder before one decoder.
+PAIRS = [("vit", spec) for spec in DECODER_SPECS] + [
+    (name, small("linear")) for name in ENCODERS.parts if name != "vit"
+]
+
+
+def spec_name(spec: Part | str) -> str:
+    if isinstance(spec, str):
+        return spec
+    return "-".join(str(value) for key, value in spec.items() if key not in ("channels", "img_size"))
+
+
+def build(encoder: Part, decoder: Part, head: Part) -> DenseModel:
+    torch.manual_seed(0)
+    built = ENCODERS.check(encoder, "encoder").build()
+    decoding = DECODERS.check(decoder, "decoder").build(built.features, built.prefix_tokens)
+    return DenseModel(built, decoding, {"depth": HEADS.check(head, "head").build(decoding.output.channels)})
+
+
+def needs_class_token(spec: Part) -> bool:
+    return spec.get("readout", "ignore") != "ignore" or bool(spec.get("class_token"))
+
+
+def run(spec: Part, taps: int, patch: int, prefix: int, grid: tuple[int, int]) -> tuple[Decoder, torch.Tensor]:
+    torch.manual_seed(0)
+    decoder = DECODERS.check(spec, "decoder").build([FeatureSpec(32, patch)] * taps, prefix)
+    features = Features(
+        tuple(torch.randn(2, 32, *grid) for _ in range(taps)),
+        tuple(torch.randn(2, prefix, 32) for _ in range(taps)),
+        (grid[0] * patch, grid[1] * patch),
+    )
+    return decoder, decoder(features)
+
+
+@pytest.mark.parametrize("spec", DECODER_SPECS, ids=spec_name)
+@pytest.mark.parametrize("patch", [8, 14, 16])
+def test_a_decoder_takes_any_grid_taps_and_prefix(spec: Part, patch: int) -> None:
+    for taps in (1, 2, 3, 4):
+        for prefix in (0, 1, 5):
+            if prefix == 0 and needs_class_token(spec):
+                continue
+            for grid in ((1, 1), (3, 5), (4, 4)):
+                decoder, x = run(spec, taps, patch, prefix, grid)
+                assert x.shape[:2] == (2, decoder.output.channels)
+                assert torch.isfinite(x).all()
+                # The stride is what it says, up to rounding a patch that is no power of two.
+                for cells, side in zip(x.shape[-2:], grid, strict=True):
+                    assert abs(side * patch / cells - decoder.output.stride) <= 0.5
+
+
+@pytest.mark.parametrize(("encoder", "spec"), PAIRS, ids=spec_name)
+def test_the_gradient_reaches_every_parameter(encoder: str, spec: Part) -> None:
+    for head in HEADS.parts:
+        model = build(small(encoder), spec, small(head))
+        model(torch.rand(2, 3, 37, 50))["depth"].square().mean().backward()
+        assert [name for name, parameter in model.named_parameters() if parameter.grad is None] == []
+        still = [name for name, p in model.named_parameters() if p.grad is not None and not p.grad.any()]
+        assert still == []
+
+
+@pytest.mark.parametrize("taps", [(0,), (1, 2), 1])
+@pytest.mark.parametrize("norm", [True, False])
+@pytest.mark.parametrize("encoder", ENCODERS.parts)
+def test_whatever_the_taps_no_parameter_is_left_without_a_gradient(encoder: str, taps: Any, norm: bool) -> None:
+    # DDP then needs no find_unused_parameters.
+    model = build({**small(encoder), "taps": taps, "norm": norm}, small("conv_transpose"), small("metric"))
+    model(torch.rand(1, 3, 32, 32))["depth"].mean().backward()
+    assert [name for name, parameter in model.named_parameters() if parameter.grad is None] == []
+
+
+@pytest.mark.parametrize("head", HEADS.parts)
+def test_a_head_keeps_its_word_and_the_size_of_the_image(head: str) -> None:
+    model = build(small("vit"), small("conv_transpose"), small(head))
+    chosen = model.heads["depth"]
+    for scale in (1.0, 1e3):
+        for parameter in chosen.parameters():
+            parameter.data *= scale
+        y = model(torch.rand(2, 3, 29, 67))["depth"]
+        assert y.shape == (2, 1, 29, 67)
+        assert torch.isfinite(y).all()
+        if chosen.output.range is not None:  # type: ignore[union-attr]
+            low, high = chosen.output.range  # type: ignore[union-attr,misc]
+            assert low <= y.min() <= y.max() <= high
+
+
+@pytest.mark.parametrize(("encoder", "spec"), PAIRS, ids=spec_name)
+def test_bfloat16_stays_near_float(encoder: str, spec: Part) -> None:
+    model, image = build(small(encoder), spec, small("metric")), torch.rand(2, 3, 37, 50)
+    exact = model(image)["depth"]
+    with torch.autocast("cpu", torch.bfloat16):
+        rough = model(image)["depth"]
+    rough.log().mean().backward()
+    assert rough.dtype == torch.float32
+    assert (rough / exact).log().abs().max() < 0.05
+
+
+@pytest.mark.parametrize(("encoder", "spec"), PAIRS, ids=spec_name)
+def test_a_model_is_one_graph_for_export(encoder: str, spec: Part) -> None:
+    model, image = build(small(encoder), spec, small("metric")).eval(), torch.rand(2, 3, 37, 50)
+    program = torch.export.export(model, (image,))
+    torch.testing.assert_close(program.module()(image)["depth"], model(image)["depth"])
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # inductor's own
+@pytest.mark.parametrize("encoder", ENCODERS.parts)
+@pytest.mark.parametrize("decoder", DECODERS.parts)
+def test_a_model_compiles_without_breaks(encoder: str, decoder: str) -> None:
+    model, image = build(small(encoder), small(decoder), small("metric")), torch.rand(2, 3, 37, 50)
+    compiled = torch.compile(model, fullgraph=True)
+    torch.testing.assert_close(compiled(image)["depth"], model(image)["depth"], atol=1e-4, rtol=1e-4)
+    compiled(image)["depth"].mean().backward()

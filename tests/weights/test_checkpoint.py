@@ -1,0 +1,152 @@
+import json
+import os
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+from torch import nn
+
+from densevit.errors import CheckpointError
+from densevit.structures import ModelCard, OutputSpec
+from densevit.weights import checkpoint
+from densevit.weights.checkpoint import Manifest
+from densevit.weights.files import read_tensors
+
+CARD = ModelCard(outputs={"depth": OutputSpec(kind="metric", range=(0.001, 10.0))}, multiple=14, taps=(2, 5))
+
+
+@pytest.fixture
+def step(tmp_path: Path) -> Path:
+    folder = tmp_path / "step-00000010"
+    state = {"optimizer": {"lr": 0.1, "m": torch.arange(5.0)}, "random": [1, 2]}
+    manifest = Manifest(step=10, samples=80, scores={"abs_rel": 0.5})
+    checkpoint.write(folder, {"w": torch.arange(6.0).view(2, 3)}, CARD, "steps: 10\n", state, manifest)
+    return folder
+
+
+def test_what_was_written_reads_back(step: Path) -> None:
+    tensors, card = checkpoint.read(step)
+    assert torch.equal(tensors["w"], torch.arange(6.0).view(2, 3))
+    assert card == CARD
+    assert checkpoint.verify(step).scores == {"abs_rel": 0.5}
+    assert torch.equal(checkpoint.read_state(step)["optimizer"]["m"], torch.arange(5.0))
+
+
+def test_every_flipped_byte_is_noticed_and_its_file_named(step: Path) -> None:
+    draw = random.Random(0)
+    for name in (checkpoint.WEIGHTS, checkpoint.STATE, checkpoint.CONFIG):
+        path = step / name
+        good = path.read_bytes()
+        for _ in range(20):
+            place = draw.randrange(len(good))
+            path.write_bytes(good[:place] + bytes([good[place] ^ 1 << draw.randrange(8)]) + good[place + 1 :])
+            with pytest.raises(CheckpointError, match=name):
+                checkpoint.read(step)
+        path.write_bytes(good)
+
+
+@pytest.mark.parametrize("name", [checkpoint.WEIGHTS, checkpoint.STATE, checkpoint.MANIFEST])
+def test_a_missing_file_is_named(step: Path, name: str) -> None:
+    (step / name).unlink()
+    with pytest.raises(CheckpointError, match=name):
+        checkpoint.verify(step)
+
+
+def test_the_bare_weights_file_is_complete_for_inference(step: Path, tmp_path: Path) -> None:
+    shutil.copy(step / checkpoint.WEIGHTS, tmp_path / "mine.safetensors")
+    assert checkpoint.read(tmp_path / "mine.safetensors")[1] == CARD
+
+
+def test_foreign_and_broken_files_are_refused_in_words(tmp_path: Path) -> None:
+    safetensors.torch.save_file({"w": torch.zeros(1)}, tmp_path / "foreign.safetensors")
+    (tmp_path / "text.safetensors").write_text("hello")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "photo.jpg").write_bytes(b"\xff\xd8")
+    for name, message in {
+        "foreign.safetensors": "no densevit card",
+        "text.safetensors": "not a readable safetensors file",
+        "empty": "no checkpoint here",
+        "photo.jpg": "not a densevit checkpoint",
+        "gone": "no such checkpoint. In .* there are: empty",
+    }.items():
+        with pytest.raises(CheckpointError, match=message):
+            checkpoint.read(tmp_path / name)
+
+
+def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="1 weights are not finite: w"):
+        checkpoint.write(
+            tmp_path / "step-00000001", {"w": torch.tensor([float("nan")])}, CARD, "", {}, Manifest(step=1, samples=1)
+        )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_newer_schema_is_refused(step: Path) -> None:
+    content = json.loads((step / checkpoint.MANIFEST).read_text())
+    (step / checkpoint.MANIFEST).write_text(json.dumps({**content, "schema": checkpoint.SCHEMA + 1}))
+    with pytest.raises(CheckpointError, match="newer densevit"):
+        checkpoint.verify(step)
+
+
+class Payload:
+    def __reduce__(self):
+        return os.system, ("touch sentinel",)
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".pth", ".ckpt", ".bin"])
+def test_a_pickle_that_would_run_code_is_refused_and_does_not(tmp_path, monkeypatch, suffix: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.save({"model": Payload()}, f"evil{suffix}")
+    with pytest.raises(CheckpointError, match=r"refused \(it wants to run posix.system\)"):
+        read_tensors(f"evil{suffix}")
+    assert not Path("sentinel").exists()
+
+
+def test_foreign_state_dicts_lose_wrappers_and_launcher_prefixes(tmp_path: Path) -> None:
+    weights = {"module._orig_mod.a.w": torch.ones(2), "module._orig_mod.b": torch.zeros(1)}
+    torch.save({"model": weights, "epoch": 3}, tmp_path / "ours.pth")
+    assert set(read_tensors(tmp_path / "ours.pth")) == {"a.w", "b"}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [([1, 2], "holds a list"), ({"epoch": 3}, "holds no tensors; its keys are epoch")],
+)
+def test_files_without_weights_say_what_they_hold(tmp_path: Path, content: object, message: str) -> None:
+    torch.save(content, tmp_path / "a.pt")
+    with pytest.raises(CheckpointError, match=message):
+        read_tensors(tmp_path / "a.pt")
+
+
+def test_a_truncated_file_is_named(tmp_path: Path) -> None:
+    torch.save({"w": torch.zeros(1000)}, tmp_path / "a.pt")
+    data = (tmp_path / "a.pt").read_bytes()
+    (tmp_path / "a.pt").write_bytes(data[: len(data) // 2])
+    with pytest.raises(CheckpointError, match=r"a\.pt: "):
+        read_tensors(tmp_path / "a.pt")
+
+
+def test_a_misfit_is_reported_with_counts_names_and_shapes() -> None:
+    model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
+    state = {"0.weight": torch.zeros(3, 4), "0.bias": torch.zeros(3), "head.w": torch.zeros(1)}
+    with pytest.raises(CheckpointError) as caught:
+        checkpoint.load_into(model, state, "a.pt")
+    text = str(caught.value)
+    assert "of 4 weights, 2 missing: 1.weight, 1.bias; 1 unexpected: head.w" in text
+    assert "1 of another shape: 0.weight (file [3, 4], model [3, 2])" in text
+
+
+def test_a_run_folder_means_its_best_then_its_last_then_its_newest(step: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run" / "checkpoints"
+    run.mkdir(parents=True)
+    for n in (10, 20, 30):
+        shutil.copytree(step, run / f"step-{n:08d}")
+    assert checkpoint.locate(tmp_path / "run").name == "step-00000030"
+    (run / "last").symlink_to("step-00000020")
+    assert checkpoint.locate(tmp_path / "run").name == "step-00000020"
+    (run / "best").symlink_to("step-00000010")
+    assert checkpoint.locate(tmp_path / "run").name == "step-00000010"
+    assert checkpoint.locate(run / "last").resolve().name == "step-00000020"
