@@ -56,8 +56,12 @@ class ModelPlan:
 @dataclass(frozen=True)
 class TaskPlan:
     task: Choice[Task]
+    weight: float
     losses: Sequence[tuple[float, Choice[DepthLoss]]]
     protocol: Protocol
+
+    def spec(self) -> list[Part]:
+        return [{**loss.spec(), "weight": weight} for weight, loss in self.losses]
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,50 @@ class Plan:
     transforms: Sequence[Choice[Transform]]
     train: Dataset
     val: Dataset | None
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A run whose every part is chosen and checked; its data sets are not open yet."""
+
+    run: Run
+    model: ModelPlan
+    tasks: Mapping[str, TaskPlan]
+    transforms: Sequence[Choice[Transform]]
+    train: Choice[Dataset]
+    val: Choice[Dataset] | None
+
+    def open(self) -> Plan:
+        """Opens the data sets, which says how long an epoch is.
+
+        Raises:
+            DataError: a data set is not where or what it should be.
+        """
+        train = self.train.build()
+        val = self.val.build() if self.val else None
+        return Plan(self.resolved(len(train)), self.model, self.tasks, self.transforms, train, val)
+
+    def resolved(self, length: int) -> Run:
+        """The run with every default spelled out, for `length` training samples."""
+        run = self.run
+        steps = run.steps or ceil((run.epochs or 1) * length / run.batch_size)
+        validate_every = run.validate_every or max(1, ceil(steps / 10))
+        data = replace(
+            run.data,
+            train=self.train.spec(),
+            val=self.val.spec() if self.val else None,
+            transforms=[transform.spec() for transform in self.transforms],
+        )
+        return replace(
+            run,
+            model=replace(run.model, **self.model.spec()),
+            tasks={name: replace(task, losses=self.tasks[name].spec()) for name, task in run.tasks.items()},
+            data=data,
+            steps=steps,
+            epochs=None,
+            validate_every=validate_every,
+            save_every=run.save_every or validate_every,
+        )
 
 
 class _Faults:
@@ -105,18 +153,29 @@ def configure(path: str | Path, overrides: Sequence[str] = ()) -> Plan:
         ConfigError: every fault at once, with file and line.
         DataError: a data set is not where or what it should be.
     """
+    return check(path, overrides).open()
+
+
+def check(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+    """All of `configure` that needs no data.
+
+    Raises:
+        ConfigError: every fault at once, with file and line.
+    """
     run, document = config.read(path, overrides)
     load_plugins(run.plugins, Path(path).parent)
     faults = _Faults(run.problems())
-    model = _plan_model(run, faults)
-    tasks = {name: _plan_task(task, f"tasks.{name}", faults) for name, task in run.tasks.items()}
-    transforms = [faults.check(TRANSFORMS, spec, f"data.transforms.{i}") for i, spec in enumerate(run.data.transforms)]
-    train = faults.check(DATASETS, run.data.train, "data.train")
-    val = faults.check(DATASETS, run.data.val, "data.val") if run.data.val else None
+    recipe = Recipe(
+        run,
+        _plan_model(run, faults),
+        {name: _plan_task(task, f"tasks.{name}", faults) for name, task in run.tasks.items()},
+        [faults.check(TRANSFORMS, spec, f"data.transforms.{i}") for i, spec in enumerate(run.data.transforms)],
+        faults.check(DATASETS, run.data.train, "data.train"),
+        faults.check(DATASETS, run.data.val, "data.val") if run.data.val else None,
+    )
     if faults.problems:
         raise ConfigError(*map(document.locate, faults.problems))
-    opened = train.build(), val.build() if val else None
-    return Plan(_resolve(run, model, tasks, transforms, train, val, len(opened[0])), model, tasks, transforms, *opened)
+    return recipe
 
 
 def _plan_model(run: Run, faults: _Faults) -> ModelPlan:
@@ -136,12 +195,12 @@ def _plan_task(task: config.Task, where: str, faults: _Faults) -> TaskPlan:
         if not isinstance(weight, int | float) or weight <= 0:
             faults.problems.append(f"{where}.losses.{i}.weight: a number over 0, got {weight!r}.")
             weight = 1.0
-        losses.append((task.weight * float(weight), faults.check(DEPTH_LOSSES, options, f"{where}.losses.{i}")))
+        losses.append((float(weight), faults.check(DEPTH_LOSSES, options, f"{where}.losses.{i}")))
     if task.protocol not in PROTOCOLS:
         hint = did_you_mean(task.protocol, PROTOCOLS)
         faults.problems.append(f"{where}.protocol: no protocol '{task.protocol}'.{hint}")
     chosen = faults.check(TASKS, {"type": task.type}, where)
-    return TaskPlan(chosen, losses, PROTOCOLS.get(task.protocol, PROTOCOLS["plain"]))
+    return TaskPlan(chosen, task.weight, losses, PROTOCOLS.get(task.protocol, PROTOCOLS["plain"]))
 
 
 def find_protocol(name: str, data: Dataset, output: OutputSpec | None = None) -> Protocol:
@@ -159,38 +218,6 @@ def find_protocol(name: str, data: Dataset, output: OutputSpec | None = None) ->
     if protocol.align is None and output is not None and output.kind != "metric":
         return protocol.aligned("lstsq" if output.kind == "affine" else "lstsq_disparity")
     return protocol
-
-
-def _resolve(
-    run: Run,
-    model: ModelPlan,
-    tasks: Mapping[str, TaskPlan],
-    transforms: Sequence[Choice[Transform]],
-    train: Choice[Dataset],
-    val: Choice[Dataset] | None,
-    length: int,
-) -> Run:
-    steps = run.steps or ceil((run.epochs or 1) * length / run.batch_size)
-    validate_every = run.validate_every or max(1, ceil(steps / 10))
-    specs = {
-        name: [{**loss.spec(), "weight": weight / run.tasks[name].weight} for weight, loss in plan.losses]
-        for name, plan in tasks.items()
-    }
-    return replace(
-        run,
-        model=replace(run.model, **model.spec()),
-        tasks={name: replace(task, losses=specs[name]) for name, task in run.tasks.items()},
-        data=replace(
-            run.data,
-            train=train.spec(),
-            val=val.spec() if val else None,
-            transforms=[transform.spec() for transform in transforms],
-        ),
-        steps=steps,
-        epochs=None,
-        validate_every=validate_every,
-        save_every=run.save_every or validate_every,
-    )
 
 
 def load_plugins(paths: Sequence[Path], folder: Path = Path()) -> None:
@@ -259,7 +286,7 @@ def build_trainer(plan: Plan, world: World) -> Trainer:
 
 def build_task(name: str, plan: Plan, output: OutputSpec) -> Task:
     task = plan.tasks[name]
-    losses = [(loss.name, weight, loss.build()) for weight, loss in task.losses]
+    losses = [(loss.name, task.weight * weight, loss.build()) for weight, loss in task.losses]
     protocol = find_protocol(task.protocol.name, plan.val or plan.train, output)
     return task.task.build(name, output, losses, protocol.score, mean_row)
 

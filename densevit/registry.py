@@ -96,6 +96,12 @@ def choices(part: Callable[..., Any], option: str) -> tuple[Any, ...]:
     return get_args(field.annotation) if field is not None and get_origin(field.annotation) is Literal else ()
 
 
+def default(part: Callable[..., Any], option: str) -> Any:
+    """The value that a part's option has unless given; None if it has no such option."""
+    field = schema(part).model_fields.get(option)
+    return field.get_default() if field is not None else None
+
+
 def validate(model: type[BaseModel], options: Mapping[str, Any], where: str) -> dict[str, Any]:
     try:
         checked = model.model_validate(options)

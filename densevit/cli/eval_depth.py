@@ -62,8 +62,9 @@ def run(args: argparse.Namespace) -> int:
     evaluation = evaluate(items, protocol, progress=True, total=len(data))
     print(report.table(evaluation))
     if args.output is not None:
-        report.write(args.output, evaluation)
-        print(f"written: {args.output}")
+        source = {key: str(value) for key, value in vars(args).items() if value not in (None, False, [])}
+        written = report.write_report(args.output, evaluation, source=source)
+        print("written: " + ", ".join(map(str, written)))
     return 0
 
 
@@ -71,7 +72,7 @@ def data_spec(args: argparse.Namespace) -> dict[str, Any]:
     """The data set as a config would name it."""
     from densevit.data.dataset import DATASETS
     from densevit.document import Document
-    from densevit.registry import choices
+    from densevit.registry import choices, default
 
     document = Document({"type": args.data})
     for item in args.option:
@@ -81,7 +82,7 @@ def data_spec(args: argparse.Namespace) -> dict[str, Any]:
     part = DATASETS.parts.get(args.data)
     if args.split is not None:
         document.tree["split"] = args.split
-    elif part is not None and "test" in choices(part, "split"):
+    elif part is not None and default(part, "split") == "train" and "test" in choices(part, "split"):
         document.tree.setdefault("split", "test")
     return document.tree
 

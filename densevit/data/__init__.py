@@ -7,4 +7,4 @@ from densevit.data.nyu import Nyu
 from densevit.data.rooms import Rooms
 from densevit.data.stereo import Motorcycle
 
-__all__ = ["DATASETS", "Dataset", "Folder", "Kitti", "Motorcycle", "Nyu", "resolve_root"]
+__all__ = ["DATASETS", "Dataset", "Folder", "Kitti", "Motorcycle", "Nyu", "Rooms", "resolve_root"]

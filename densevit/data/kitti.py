@@ -13,7 +13,7 @@ Depth is a 16-bit PNG of 1/256 m, 0 where there is none.
 
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -182,11 +182,11 @@ def benchmark_frames(root: Path, split: str) -> list[Frame]:
 
 
 def _drive_and_frame(image: str) -> tuple[str, str]:
-    parts = PurePosixPath(image).parts
+    parts = image.split("/")
     drive = next((part for part in parts if part.endswith("_sync")), None)
     if drive is None:
         raise DataError(f"{image!r}: expected a KITTI path such as 2011_09_26/2011_09_26_drive_0001_sync/image_02/...")
-    return drive, PurePosixPath(image).stem
+    return drive, parts[-1].rpartition(".")[0]
 
 
 def _home(root: Path, homes: tuple[str, ...], tails: list[str]) -> Path:

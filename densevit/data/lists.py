@@ -42,7 +42,7 @@ def parse_list(text: str, where: str) -> list[tuple[str, str | None]]:
         if len(words) not in (2, 3):
             raise DataError(f"{where}:{number}: expected IMAGE DEPTH [FOCAL], got {line[:80]!r}.")
         image, depth = (word.lstrip("/") for word in words[:2])
-        if ".." in Path(image).parts or ".." in Path(depth).parts:
+        if ".." in f"{image}/{depth}".split("/"):
             raise DataError(f"{where}:{number}: '..' leads out of the data set.")
         pairs.append((image, None if depth == "None" else depth))
     if not pairs:

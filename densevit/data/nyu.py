@@ -27,6 +27,7 @@ Split = Literal["train", "test"]
 Border = Literal["auto", "keep", "black", "mask", "crop"]
 
 FILE = "nyu_depth_v2_labeled.mat"
+SIZE = (480, 640)
 SCALE = 1000.0  # stored units per metre
 
 # Where people keep the folders of a split, under the root.
@@ -97,8 +98,8 @@ class Nyu(Dataset):
             depth: of the .mat. raw is what every published score is measured against (in whole millimetres); filled
                 has the sensor's holes painted in. The folders hold raw depth only.
             border: black sets the image to 0 outside [7:474, 7:632], as in the published test images; crop cuts to
-                [45:472, 43:608] and mask takes the depth outside it away, as bts does to be rid of the white frame.
-                auto is what was published: black for the .mat, crop to train on the folders, keep to test on them.
+                [45:472, 43:608], as bts does to be rid of the white frame, and mask takes the depth outside it away.
+                auto is what was published: black for the .mat, the folders as they are (the transform `nyu_crop` cuts).
             classes: of the .mat, by name (`wall`, `floor`, ...): `labels` are positions herein, all others ignored.
             list_file: an own list of `IMAGE DEPTH [FOCAL]` lines under `root`, instead of the published one.
             subset: `available` goes on with the samples that are there, and says how many are not.
@@ -110,13 +111,17 @@ class Nyu(Dataset):
         if source == "auto":
             source = find_source(self.root, split, list_file)
         if border == "auto":
-            border = "black" if source == "mat" else "crop" if split == "train" else "keep"
+            border = "black" if source == "mat" else "keep"
         self.border = border
         self.source = self._open(source, split, depth, classes, list_file, subset)
         self.names = self.source.names
 
     def read(self, index: int) -> Sample:
-        return BORDERS[self.border](self.source.read(index))
+        sample = self.source.read(index)
+        if self.border != "keep" and sample.image.shape[:2] != SIZE:
+            size = "{} x {}".format(*sample.image.shape[:2])
+            raise DataError(f"{self.root}: '{sample.name}' is {size}, not NYU's 480 x 640; set `border: keep`.")
+        return BORDERS[self.border](sample)
 
     def _open(
         self,
@@ -142,14 +147,13 @@ def find_source(root: Path, split: Split, list_file: Path | None) -> Literal["ma
     Raises:
         DataError: neither is.
     """
-    mat = mat_path(root).is_file()
     if not root.is_dir():
         return "mat"
     pairs = read_list(root, list_file, f"nyu_sync_{split}.txt.gz")
     home = folders_home(root, split, pairs)
     if list_file or any((home / scene).is_dir() for scene in _scenes(pairs)):
         return "sync"
-    if mat:
+    if mat_path(root).is_file():
         return "mat"
     raise DataError(
         f"{root}: neither {FILE} nor the '{split}' folders of NYU Depth v2 (for example {home / pairs[0][0]}). "

@@ -77,9 +77,7 @@ class Color(Transform):
     def __call__(self, sample: Sample, rng: np.random.Generator) -> Sample:
         if rng.random() >= self.p:
             return sample
-        # Contiguous, because cv2 refuses the negative strides of a flipped view.
-        image = self._light(np.ascontiguousarray(sample.image), rng)
-        return replace(sample, image=self._tint(image, rng))
+        return replace(sample, image=self._tint(self._light(sample.image, rng), rng))
 
     def _light(self, image: Image, rng: np.random.Generator) -> Image:
         contrast, gamma, brightness = (rng.uniform(*r) for r in (self.contrast, self.gamma, self.brightness))
@@ -120,7 +118,7 @@ class Pixels(Transform):
         if rng.random() >= self.p:
             return sample
         self.transform.set_random_seed(int(rng.integers(2**32)))
-        return replace(sample, image=self.transform(image=np.ascontiguousarray(sample.image))["image"])
+        return replace(sample, image=self.transform(image=sample.image)["image"])
 
 
 @TRANSFORMS.register("blur")

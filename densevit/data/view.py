@@ -149,8 +149,7 @@ def _warp(array: np.ndarray, step: Step, outside: int) -> np.ndarray:
     array, move = _shrink(array, step.move) if image else (array, step.move)
     flags = cv2.INTER_LINEAR if image else cv2.INTER_NEAREST
     fill = (float(outside),) * 4
-    # cv2 reads slices and refuses flipped views, whose strides are negative.
-    return cv2.warpAffine(np.ascontiguousarray(array), move[:2], (w, h), flags=flags, borderValue=fill)
+    return cv2.warpAffine(array, move[:2], (w, h), flags=flags, borderValue=fill)
 
 
 def _shrink(image: np.ndarray, move: Matrix) -> tuple[np.ndarray, Matrix]:
@@ -160,7 +159,7 @@ def _shrink(image: np.ndarray, move: Matrix) -> tuple[np.ndarray, Matrix]:
         return image, move
     h, w = image.shape[:2]
     small_w, small_h = max(1, w // skips[0]), max(1, h // skips[1])
-    small = cv2.resize(np.ascontiguousarray(image), (small_w, small_h), interpolation=cv2.INTER_AREA)
+    small = cv2.resize(image, (small_w, small_h), interpolation=cv2.INTER_AREA)
     return small, move @ scale(w / small_w, h / small_h)
 
 

@@ -125,7 +125,7 @@ class _Children(Generic[Result]):
             if isinstance(fault, str):
                 busy = self.progress.busy()
                 reading = "; ".join(f"worker {pid} was reading {describe(index)}" for pid, index in busy.items())
-                self.end(stuck=True)
+                self.end()
                 raise DataError(f"{fault} {reading or 'No worker was reading a sample'}.")
             if fault is None:
                 return
@@ -152,11 +152,11 @@ class _Children(Generic[Result]):
                 if time.monotonic() >= deadline:
                     return f"no sample came from the loader workers within {timeout:g} s."
 
-    def end(self, stuck: bool = False) -> None:
-        if stuck:  # it would not hear DataLoader's polite request
-            busy = self.progress.busy()
-            _kill([p for p in self.processes if p.pid in busy])
-        self.results_left = None  # DataLoader's iterator ends its workers when it is dropped
+    def end(self) -> None:
+        # DataLoader asks its workers to end when its iterator is dropped, and waits for them: not for a slow disk.
+        busy = self.progress.busy()
+        _kill([p for p in self.processes if p.pid in busy])
+        self.results_left = None
         _kill(self.processes)
         atexit.unregister(self.last_resort)
 

@@ -1,0 +1,1 @@
+"""Protocols, metrics, and the report: predictions of any system become comparable numbers."""

@@ -37,7 +37,7 @@ def depth_metrics(prediction: Float64[np.ndarray, " n"], depth: Float64[np.ndarr
     absolute_relative = _mean_size(relative)
     ratio = np.divide(p, d, out=relative)
     off_by = np.maximum(ratio, np.divide(d, p, out=errors), out=errors)
-    d1, d2, d3 = (np.count_nonzero(off_by < 1.25**k) / n for k in (1, 2, 3))
+    d1, d2, d3 = (float(np.count_nonzero(off_by < 1.25**k) / n) for k in (1, 2, 3))
     logs = np.log(ratio, out=ratio)
     square_log = logs @ logs / n
     centred = np.subtract(logs, logs.mean(), out=errors)

@@ -129,8 +129,9 @@ class Protocol:
         """
         near, far = (f"{metres:g} m" for metres in self.range)
         where = "in the whole frame" if self.region is None else self.region.words(self.region_of)
-        if self.region is not None and h is not None and w is not None:
-            where += f" ({spell(self.score_box(h, w))} of a {h}x{w} frame)"
+        if h is not None and w is not None:
+            box = spell(self.score_box(h, w))
+            where += "" if box in where else f" ({box} of a {h}x{w} frame)"
         return " ".join(
             [
                 f"{self.name}: {self.words}",

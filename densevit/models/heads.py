@@ -78,15 +78,16 @@ class MetricHead(Head):
             raise ConfigError(f"head.init_depth: {start} is not within {min_depth} to {max_depth}.")
         if min_depth == 0 and activation in ("log", "exp"):
             raise ConfigError(f"head.min_depth: activation '{activation}' needs it above 0.")
-        self.activation = ACTIVATIONS[activation]
+        self.activation = activation
         self.projection = Projection(channels, 1, hidden=hidden, align_corners=align_corners)
-        self.projection.start_at(self.activation.inverse(start, min_depth, max_depth))
+        self.projection.start_at(ACTIVATIONS[activation].inverse(start, min_depth, max_depth))
         self.output = OutputSpec(kind="metric", unit="m", range=(min_depth, max_depth))
 
     def forward(self, x: Float[Tensor, "b c h w"], size: tuple[int, int]) -> Float[Tensor, "b 1 height width"]:
         # bfloat16 has three digits: the activation and all behind it want float.
         logits = self.projection(x, size).float()
-        return within(self.activation.depth(logits, self.low, self.high), self.low, self.high)
+        depth = ACTIVATIONS[self.activation].depth(logits, self.low, self.high)
+        return within(depth, self.low, self.high)
 
 
 @HEADS.register("disparity")

@@ -17,21 +17,27 @@ class Projection(nn.Module):
     def __init__(self, channels: int, out: int, *, hidden: int, align_corners: bool) -> None:
         super().__init__()
         self.align_corners = align_corners
-        self.before: nn.Module = nn.Identity()
-        self.after: nn.Module = nn.Identity()
+        last = nn.Conv2d(hidden or channels, out, 1)
         if hidden:
             narrow = max(channels // 2, hidden)
-            self.before = nn.Conv2d(channels, narrow, 3, padding=1)
-            self.last = nn.Conv2d(hidden, out, 1)
-            self.after = nn.Sequential(nn.Conv2d(narrow, hidden, 3, padding=1), nn.ReLU(), self.last)
+            self.before: nn.Module = nn.Conv2d(channels, narrow, 3, padding=1)
+            self.after: nn.Module = nn.Sequential(nn.Conv2d(narrow, hidden, 3, padding=1), nn.ReLU(), last)
         else:
-            self.before = self.last = nn.Conv2d(channels, out, 1)
+            self.before, self.after = last, nn.Identity()
+
+    @property
+    def last(self) -> nn.Conv2d:
+        """The 1x1 whose numbers the head reads."""
+        last = self.after[-1] if isinstance(self.after, nn.Sequential) else self.before
+        assert isinstance(last, nn.Conv2d)
+        return last
 
     def start_at(self, value: float) -> None:
         """Makes the untrained output about `value` everywhere."""
-        nn.init.normal_(self.last.weight, std=0.1 / self.last.in_channels**0.5)
-        assert self.last.bias is not None
-        nn.init.constant_(self.last.bias, value)
+        last = self.last
+        nn.init.normal_(last.weight, std=0.1 / last.in_channels**0.5)
+        assert last.bias is not None
+        nn.init.constant_(last.bias, value)
 
     def forward(self, x: Float[Tensor, "b c h w"], size: tuple[int, int]) -> Float[Tensor, "b k height width"]:
         return self.after(upsample(self.before(x), size, self.align_corners))

@@ -91,6 +91,10 @@ def family(vit: Any) -> Family:
     return BEIT if isinstance(vit, Beit) else USUAL
 
 
+def leave(vit: Any) -> None:
+    """Most need nothing."""
+
+
 def run(vit: Any, image: Float[Tensor, "b 3 h w"], taps: Sequence[int], norm: bool) -> list[Tap]:
     has_prefix = vit.num_prefix_tokens > 0
     found = vit.forward_intermediates(
@@ -110,5 +114,5 @@ def convert(vit: Any, state: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 PLAIN = (VisionTransformer, Eva, Beit)
-USUAL = Family(lambda vit: None, run, convert)
+USUAL = Family(leave, run, convert)
 BEIT = Family(beit.free_tables, beit.run, beit.convert)

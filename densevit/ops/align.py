@@ -73,7 +73,7 @@ ALIGNMENTS: dict[str, Callable[[Pixels, Pixels, float], Pixels]] = {
 """Aligned depth in metres from (prediction, true depth, the furthest depth there may be)."""
 
 
-def _finite(prediction: Pixels, target: Pixels) -> tuple[Pixels, Pixels]:
+def _finite(prediction: Pixels, target: Pixels) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
     both = np.isfinite(prediction) & np.isfinite(target)
     if not both.any():
         raise DataError("no pixel has both a finite prediction and a truth to align it to.")

@@ -70,11 +70,11 @@ class DepthTask(Task):
         scored = [row for row in rows if row]
         return self.mean(scored) if scored else {}
 
-    def panel(self, prediction: Float[Tensor, "b 1 h w"], batch: Batch) -> UInt8[np.ndarray, "h w 3"]:
+    def panel(self, prediction: Float[Tensor, "b 1 h w"], batch: Batch) -> UInt8[np.ndarray, "height width 3"]:
         """Up to four images, one below the other: image, truth, prediction, relative error (0 to 30%)."""
         return np.concatenate([self._row(prediction, batch, i) for i in range(min(4, len(batch)))])
 
-    def _row(self, prediction: Tensor, batch: Batch, i: int) -> UInt8[np.ndarray, "h w 3"]:
+    def _row(self, prediction: Tensor, batch: Batch, i: int) -> UInt8[np.ndarray, "height width 3"]:
         image = (batch.image[i].permute(1, 2, 0).cpu().numpy() * 255).round().astype(np.uint8)
         pred = prediction[i, 0].cpu().numpy()
         truth, valid = (t[i, 0].cpu().numpy() for t in self.truth(batch))

@@ -18,6 +18,7 @@ import torch
 from densevit.data.collate import collate
 from densevit.data.dataset import Dataset
 from densevit.data.loader import TrainingSet, auto_workers, eval_loader, train_loader
+from densevit.data.sampler import Stream
 from densevit.data.transform import Transform
 from densevit.errors import ConfigError, DataError
 from densevit.structures import Batch, Sample
@@ -56,6 +57,17 @@ class Deadly(Numbered):
             os.kill(os.getpid(), signal.SIGTERM)
             os.kill(os.getpid(), signal.SIGINT)
         return super().read(index)
+
+
+class Deaf(Numbered):
+    """The first row of a sample's image tells how the process that read it treats SIGINT and SIGTERM."""
+
+    def read(self, index: int) -> Sample:
+        sample = super().read(index)
+        ours = (signal.SIGINT, signal.SIGTERM)
+        sample.image[0, :2] = [[255 * (signal.getsignal(s) == signal.SIG_IGN)] * 3 for s in ours]
+        sample.image[0, 2:4] = [[255 * (s in signal.pthread_sigmask(signal.SIG_BLOCK, []))] * 3 for s in ours]
+        return sample
 
 
 class Noise(Transform):
@@ -150,10 +162,15 @@ def test_a_skipped_sample_is_replaced_by_the_next_in_order_and_counted(workers: 
     assert values == expected  # the picture is the substitute's, and `indices` owns up to it
 
 
-def test_too_many_skipped_samples_end_the_run() -> None:
-    loader = train_loader(Numbered(10, bad=(6, 7)), Still(), seed=0, batch_size=5, on_error="skip", max_bad=0.1)
+@pytest.mark.parametrize("workers", [0, 2])
+def test_too_many_skipped_samples_end_the_run_and_its_workers(workers: int) -> None:
+    before = set(multiprocessing.active_children())
+    loader = train_loader(
+        Numbered(10, bad=(6, 7)), Still(), seed=0, batch_size=5, workers=workers, on_error="skip", max_bad=0.1
+    )
     with pytest.raises(DataError, match=r"2 unreadable samples in epoch 0, where 1 of about 10 may be skipped"):
         list(islice(loader, 2))
+    assert set(multiprocessing.active_children()) <= before
 
 
 def test_a_set_with_no_readable_sample_ends_instead_of_spinning() -> None:
@@ -180,6 +197,20 @@ def test_a_stuck_worker_is_an_error_within_the_timeout_and_leaves_no_orphan() ->
 def test_workers_leave_signals_to_the_parent() -> None:
     batches = take(5, Deadly(10, "terminated"), Still(), workers=2)
     assert 3 in sum((b.indices for b in batches), ())
+
+
+def test_workers_ignore_signals_and_are_born_with_them_blocked() -> None:
+    (batch,) = take(1, Deaf(10), Still(), workers=1)
+    assert (batch.image[:, :, 0, :4] == 1).all()
+
+
+def test_closing_does_not_wait_for_a_stuck_worker() -> None:
+    loader = train_loader(Deadly(4, "stuck"), Still(), seed=0, batch_size=1, workers=1)
+    stuck_at = [index for _, index in next(iter(Stream(4, seed=0, batch_size=4)))].index(3)
+    list(islice(loader, stuck_at))
+    began = time.monotonic()
+    loader.close()
+    assert time.monotonic() - began < 3
 
 
 def test_a_closed_loader_leaves_no_workers() -> None:
@@ -213,7 +244,7 @@ def test_the_parent_keeps_its_signal_handling() -> None:
     before = ask()
     loader = train_loader(Numbered(10), Still(), seed=0, batch_size=2, workers=1)
     next(loader)
-    assert ask() == before
+    assert ask() == before and before[0] == signal.SIG_DFL
     loader.close()
 
 

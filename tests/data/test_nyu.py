@@ -18,7 +18,7 @@ from densevit.data.dataset import DATASETS, Dataset
 from densevit.data.io import read_depth, read_image
 from densevit.data.lists import read_list
 from densevit.data.nyu import Nyu
-from densevit.data.nyu_mat import official_frames
+from densevit.data.nyu_mat import LabelledMat, official_frames
 from densevit.errors import ConfigError, DataError
 
 CLASSES = ("wall", "floor", "bed", "chair")
@@ -127,13 +127,16 @@ def _sum(data: Dataset) -> int:
     return int(data.read(1).image.sum())
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-@pytest.mark.filterwarnings("ignore:This process")
-def test_a_worker_opens_the_file_for_itself(mat: Path, method: str) -> None:
+@pytest.mark.filterwarnings("ignore:This process")  # is multi-threaded, says Python 3.12
+def test_a_forked_worker_opens_the_file_for_itself(mat: Path) -> None:
     data = open_nyu(mat.parent, split="train", subset="available")
     expected = _sum(data)
-    with get_context(method).Pool(1) as pool:
+    with get_context("fork").Pool(1) as pool:
         assert pool.apply(_sum, (data,)) == expected
+    assert isinstance(data, Nyu) and isinstance(data.source, LabelledMat)
+    opened = data.source._file()
+    data.source._pid = -1  # as a fork finds it
+    assert data.source._file() is not opened
 
 
 @pytest.mark.parametrize("damage", ["truncated", "no images", "other shapes", "not hdf5", "external"])
@@ -194,13 +197,14 @@ def test_extracted_folders_read_as_the_mat_does(mat: Path, tmp_path: Path) -> No
     assert list(train.names) == [f"bathroom/rgb_0000{i}" for i in (2, 3, 4, 5)]
 
 
-def test_sync_folders_are_cropped_to_train_and_kept_to_test(tmp_path: Path) -> None:
+def test_sync_folders_are_read_as_they_are_and_cropped_on_request(tmp_path: Path) -> None:
     layouts.write_nyu_sync(tmp_path, [sample(f"kitchen_0001/rgb_{i:05d}", shift=i) for i in range(3)])
     layouts.write_nyu_sync(tmp_path, [sample("bathroom/rgb_00045")], "test")
     train = open_nyu(tmp_path, list_file="nyu_sync_train.txt")
     test = open_nyu(tmp_path, split="test", list_file="nyu_sync_test.txt")
     assert list(train.names) == [f"kitchen_0001/rgb_0000{i}" for i in range(3)]
-    assert train.read(0).image.shape == (427, 565, 3)
+    assert train.read(0).image.shape == (480, 640, 3)
+    assert open_nyu(tmp_path, list_file="nyu_sync_train.txt", border="crop").read(0).image.shape == (427, 565, 3)
     got, expected = test.read(0), sample("x")
     assert got.image.shape == (480, 640, 3)
     assert got.depth is not None and expected.depth is not None
@@ -255,10 +259,17 @@ def test_the_real_frames_lie_inside_their_white_border(tmp_path: Path) -> None:
         shutil.copy(file, folder / file.name)
     pairs = [f"/scene_0001/rgb_{n}.jpg /scene_0001/sync_depth_{n}.png 518.8579\n" for n in ("00000", "00050")]
     (tmp_path / "list.txt").write_text("".join(pairs))
-    data = Nyu(root=tmp_path, list_file=Path("list.txt"))
+    data = Nyu(root=tmp_path, list_file=Path("list.txt"), border="crop")
     frame = data.read(0)
     assert frame.image.shape == (427, 565, 3)
     assert frame.image[:, :3].mean() < 240 < read_image(folder / "rgb_00000.jpg")[:, :3].mean()
     assert frame.depth is not None and frame.valid is not None
     assert frame.valid.mean() > 0.85 and 0.5 < np.median(frame.depth[frame.valid]) < 10
     assert read_depth(folder / "sync_depth_00000.png", 1000).max() == np.float32(6.625)
+
+
+def test_windows_of_480_by_640_are_not_cut_from_other_sizes(tmp_path: Path) -> None:
+    layouts.write_nyu_sync(tmp_path, [sample("bathroom/rgb_00045", 240, 320)], "test")
+    assert open_nyu(tmp_path, split="test", subset="available").read(0).image.shape == (240, 320, 3)
+    with pytest.raises(DataError, match="'bathroom/rgb_00045' is 240 x 320"):
+        open_nyu(tmp_path, split="test", subset="available", border="mask").read(0)

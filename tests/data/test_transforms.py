@@ -5,6 +5,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import cv2
@@ -307,9 +308,30 @@ def test_rotation_leaves_corners_from_outside_invalid() -> None:
 
 def test_shrinking_averages_instead_of_skipping() -> None:
     stripes = np.zeros((64, 64, 3), np.uint8)
-    stripes[:, ::2] = 200
+    stripes[:, 1::4] = stripes[:, 2::4] = 200  # of each four columns, the two in the middle
     shrunk = apply(Sample(name="s", image=stripes), {"type": "resize", "size": (16, 16)}).image
     assert (shrunk == 100).all()
+
+
+def test_two_zooms_bring_the_scene_nearer_twice() -> None:
+    depth, _, _, intrinsics = fields(
+        apply(small(), {"type": "random_scale", "range": (2.0, 2.0)}, {"type": "random_scale", "range": (3.0, 3.0)})
+    )
+    assert depth.max() == pytest.approx(5 / 6) and intrinsics[0, 0] == 5
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_random_resized_crop_lies_inside_the_picture(seed: int) -> None:
+    spec = {"type": "random_resized_crop", "size": (20, 50), "range": (0.3, 1.0)}
+    assert fields(apply(plane(holes=False), spec, seed=seed))[1].all()
+
+
+@pytest.mark.parametrize("spec", every_move() + every_other(), ids=name)
+def test_a_transform_takes_a_flipped_view(spec: Mapping[str, Any]) -> None:
+    flipped = apply(plane(), {"type": "hflip", "p": 1.0})
+    copied = replace(flipped, image=flipped.image.copy())
+    assert flipped.image.strides[1] < 0
+    assert np.array_equal(apply(flipped, spec).image, apply(copied, spec).image)
 
 
 def test_the_image_moves_with_its_depth() -> None:

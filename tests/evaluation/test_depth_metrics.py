@@ -58,3 +58,7 @@ def test_metrics_of_an_image_are_equal_to_published_expressions() -> None:
     assert found["log10"] == pytest.approx(np.abs(np.log10(gt) - np.log10(pred)).mean(), rel=1e-12)
     assert found["sq_rel"] == pytest.approx((((gt - pred) ** 2) / gt).mean(), rel=1e-12)
     assert found["d1"] == (np.maximum(gt / pred, pred / gt) < 1.25).mean()
+
+
+def test_metrics_are_plain_floats() -> None:
+    assert {type(value) for value in depth_metrics(np.array([1.0, 2.0]), np.array([1.0, 3.0])).values()} == {float}

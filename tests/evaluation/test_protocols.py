@@ -10,7 +10,7 @@ from densevit.evaluation.depth_metrics import METRICS
 from densevit.evaluation.protocols import COUNTS, PROTOCOLS, Protocol
 from densevit.evaluation.regions import EIGEN_KITTI, GARG, kb_box
 
-# FIELD 3.3: frame -> Garg's box, Eigen's rows, top and left of the benchmark window.
+# Frame -> Garg's box, Eigen's rows, top and left of the benchmark window, as the published programs compute them.
 KITTI = {
     (375, 1242): ((153, 371, 44, 1197), (124, 342), (23, 13)),
     (370, 1226): ((151, 366, 44, 1181), (122, 337), (18, 5)),
@@ -186,3 +186,22 @@ def test_protocols_are_frozen_and_named_once() -> None:
     assert all(name == protocol.name for name, protocol in PROTOCOLS.items())
     with pytest.raises(dataclasses.FrozenInstanceError):
         NYU.name = "mine"  # type: ignore[misc]
+
+
+# abs_rel, rmse, silog, d1 and pixels of one made-up frame, from a script that shares nothing with densevit: boxes as
+# literal numbers, formulae as bts writes them, in float64.
+GOLDEN = {
+    "plain": (0.13570444294342476, 5.027127465484017, 16.166466905035016, 0.8149436392914654, 93150),
+    "kitti_eigen_garg": (0.13509259181842936, 2.3172728876246875, 16.00454653022176, 0.8073441944659943, 50271),
+    "kitti_eigen_garg_kb": (0.1326077888697404, 2.029266187937538, 15.857190836926499, 0.8193700956680641, 46515),
+}
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_protocols_give_one_prediction_their_golden_numbers(name: str) -> None:
+    h, w = 375, 1242
+    y, x = np.mgrid[0:h, 0:w]
+    truth = 5 + 60 * ((h - y) / h) ** 2 + (x % 37) / 10
+    prediction = truth * (1 + 0.2 * np.sin(y / 30.0) + 0.1 * np.cos(x / 50.0))
+    row = PROTOCOLS[name].score(prediction.astype(np.float32), truth.astype(np.float32), (x + 3 * y) % 5 == 0)
+    assert [row[key] for key in ("abs_rel", "rmse", "silog", "d1", "pixels")] == pytest.approx(GOLDEN[name], rel=1e-9)

@@ -277,8 +277,7 @@ SCRIPT = """
     import sys, time
     from pathlib import Path
     from densevit.errors import Preempted
-    from densevit.files import SUFFIX
-from densevit.inference.export import export
+    from densevit.inference.export import export
     from densevit.inference.interrupt import interruptible
     sys.path.insert(0, sys.argv[1])
     from test_export import plan, predictor

@@ -36,7 +36,7 @@ def _perfect(pred: Tensor, target: Tensor, valid: Tensor) -> None:
     pred.copy_(target)
 
 
-# The rows of RELIABILITY 3.1, with what is left of them said in code, and infinite truth.
+# Each of these makes at least one published log loss, or its gradient, NaN.
 EDGES: dict[str, Maps] = {
     "ordinary": ordinary(),
     "empty mask": _with(lambda p, t, v: v.fill_(False)),

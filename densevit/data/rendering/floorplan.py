@@ -129,7 +129,7 @@ def footprint(centre: Sequence[float], size: Sequence[float], angle: float) -> P
     w, d = size[0] / 2, size[1] / 2
     cos, sin = np.cos(angle), np.sin(angle)
     corners = np.array([(-w, -d), (w, -d), (w, d), (-w, d)])
-    return corners @ np.array([[cos, sin], [-sin, cos]]) + np.asarray(centre[:2])
+    return np.asarray(corners @ np.array([[cos, sin], [-sin, cos]]) + np.asarray(centre[:2]))
 
 
 def _cells(points: Points) -> "np.ndarray[tuple[int, ...], np.dtype[np.int32]]":

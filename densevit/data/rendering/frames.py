@@ -91,9 +91,10 @@ def photograph(rng: np.random.Generator, room: Scene, camera: Camera, name: str)
     rays = camera.rays()
     triangle, distance, weights = room.tracer.first(camera.position, rays)
     hit = triangle >= 0  # a ray can slip between two triangles that only touch; such a pixel is not valid
-    depth = np.where(hit & (distance < 65535 / DEPTH_SCALE), distance, 0).astype(np.float32).reshape(h, w)
+    triangle, distance = np.where(hit, triangle, 0), np.where(hit, distance, np.float32(0))
+    depth = np.where(distance < 65535 / DEPTH_SCALE, distance, 0).astype(np.float32).reshape(h, w)
     geometry = room.geometry
-    light = shade(rng, room, camera, rays, np.maximum(triangle, 0), distance, weights)
+    light = shade(rng, room, camera, rays, triangle, distance, weights)
     sample = Sample(
         name=name,
         image=develop(rng, np.where(hit[:, None], light, 0).reshape(h, w, 3).astype(np.float32)),
@@ -140,7 +141,7 @@ def shade(
     h, w = camera.size
     lit = even(lit.reshape(h, w, 3), smooth.reshape(h, w, 3), distance.reshape(h, w)).reshape(-1, 3)
     glow = geometry.label[triangle] == CLASSES.index("window")
-    return np.where(glow[:, None], albedo * 2.5 * mean, albedo * lit).astype(np.float32)
+    return np.asarray(np.where(glow[:, None], albedo * 2.5 * mean, albedo * lit), dtype=np.float32)
 
 
 def develop(rng: np.random.Generator, light: Float32[np.ndarray, "h w 3"]) -> UInt8[np.ndarray, "h w 3"]:

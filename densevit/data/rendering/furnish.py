@@ -127,7 +127,7 @@ def hung(rng: np.random.Generator, plan: FloorPlan, floor: FreeFloor, model: Mod
 PLACES = {"wall": by_wall, "middle": in_middle, "ceiling": hung}
 
 
-def put(floor: FreeFloor, model: Model, spot: Sequence[float], angle: float, margin: float = 0.02) -> Placed | None:
+def put(floor: FreeFloor, model: Model, spot: Sequence[float], angle: float, margin: float = 0.06) -> Placed | None:
     """The model at `spot`, if nothing stands within `margin` metres of it."""
     width, depth, _ = model.size
     if not floor.fits(footprint(spot, (width + 2 * margin, depth + 2 * margin), angle)):

@@ -1,12 +1,14 @@
 """Lights, and how much of each reaches a point. Directions and positions in world axes, metres."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from jaxtyping import Bool, Float32
 
 Points = Float32[np.ndarray, "n 3"]
+Occlusion = Callable[[Points, Points], Bool[np.ndarray, " n"]]
+"""Whether something stands between origins and the ends of the ways from them (Tracer.blocked)."""
 
 
 @dataclass(frozen=True)
@@ -19,12 +21,6 @@ class Light:
     facing: tuple[float, float, float] | None = None
 
 
-class Occlusion(Protocol):
-    """Whether something stands between points and the ends of the way from them."""
-
-    def __call__(self, origins: Points, ways: Points) -> Bool[np.ndarray, " n"]: ...
-
-
 def direct(light: Light, points: Points, normals: Points, blocked: Occlusion, rng: np.random.Generator) -> Points:
     """Light that reaches each point unhindered, on a surface with that normal.
 
@@ -32,7 +28,7 @@ def direct(light: Light, points: Points, normals: Points, blocked: Occlusion, rn
     """
     spread = (rng.random(points.shape, dtype=np.float32) - 0.5) * np.float32(1.4 * light.radius)
     ways = np.asarray(light.position, np.float32) + spread - points
-    squared = np.einsum("ij,ij->i", ways, ways)
+    squared = np.maximum(np.einsum("ij,ij->i", ways, ways), np.float32(1e-6))
     length = np.sqrt(squared)
     strength = np.einsum("ij,ij->i", ways, normals) / length
     if light.facing is not None:

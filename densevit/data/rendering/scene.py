@@ -57,11 +57,11 @@ def add_piece(rng: np.random.Generator, build: Builder, piece: Placed) -> None:
 
 
 def lamps(rng: np.random.Generator, plan: FloorPlan, pieces: list[Placed]) -> list[Light]:
-    """The hanging lamp if there is one, and one to three spots under the ceiling, in one tone between warm and cold."""
+    """The hanging lamp if there is one, and one or two spots under the ceiling, in one tone between warm and cold."""
     tone = rng.uniform((0.9, 0.75, 0.5), (1.0, 1.0, 1.05))
     power = float(rng.uniform(2.0, 6.0)) * plan.height
     spots = [p.centre for p in pieces if p.model.name == "lamp2"]
-    for _ in range(int(rng.integers(1, 4))):
+    for _ in range(int(rng.integers(1, 3))):
         spots.append((*plan.inside(rng, 0.4), plan.height - 0.25))
     radius = float(rng.uniform(0.05, 0.3))
     share = power / len(spots)

@@ -64,7 +64,7 @@ def build_openings(rng: np.random.Generator, build: Builder, plan: FloorPlan, fl
             _door(rng, build, *spot, frame)
             floor.take(footprint(spot[0].point(spot[1], 0.45), (DOOR[0], 0.9), spot[0].angle))
     daylight = rng.uniform(0.0, 6.0)
-    for _ in range(rng.integers(0, 4)):
+    for _ in range(rng.integers(0, 3)):
         width = rng.uniform(0.7, 2.2)
         if spot := _free_stretch(rng, taken, width + 0.2):
             _window(rng, build, *spot, width, plan.height, frame, daylight)

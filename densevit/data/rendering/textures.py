@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 from jaxtyping import Float32, Int64, UInt8
 
-Image = UInt8[np.ndarray, "h w 3"]
+Image = UInt8[np.ndarray, "_ _ 3"]  # textures differ in size
 Maker = Callable[[np.random.Generator, Sequence[float]], Image]
 SIDE = 256
 LEVELS = 9

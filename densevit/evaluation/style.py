@@ -1,0 +1,47 @@
+"""The report's style sheet; light or dark as the reader's system is."""
+
+STYLE = """
+:root { color-scheme: light dark; --ink: #1c2430; --soft: #5d6878; --line: #e1e5ea; --paper: #fff; --card: #f5f7f9;
+  --curve: #2563c4; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e4e8ee; --soft: #98a3b3; --line: #2d3642; --paper: #14181e; --card: #1d232b; --curve: #6ea8ff; }
+}
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--paper); color: var(--ink); font: 15px/1.5 system-ui, sans-serif; }
+main { max-width: 1080px; margin: 0 auto; padding: 40px 24px; }
+h1 { font-size: 28px; line-height: 1.2; margin: 0 0 6px; }
+h2 { font-size: 19px; margin: 44px 0 14px; padding-bottom: 6px; border-bottom: 1px solid var(--line); }
+h3 { font-size: 15px; font-weight: 400; margin: 0 0 8px; overflow-wrap: anywhere; }
+h3 span { color: var(--soft); margin-left: 8px; }
+p { margin: 0 0 10px; color: var(--soft); max-width: 78ch; }
+figure { margin: 0; }
+figcaption { color: var(--soft); font-size: 13px; margin-top: 4px; }
+.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 12px; margin-top: 22px; }
+.card { background: var(--card); border-radius: 10px; padding: 14px 16px; display: grid; }
+.card b { font-size: 27px; line-height: 1.3; font-variant-numeric: tabular-nums; }
+.card span { color: var(--soft); font-size: 13px; }
+.curves { display: grid; grid-template-columns: repeat(auto-fit, minmax(340px, 1fr)); gap: 22px; }
+.chart { max-width: 620px; }
+.chart figcaption b { color: var(--ink); }
+svg { width: 100%; height: auto; display: block; }
+.grid { stroke: var(--line); }
+.tick { fill: var(--soft); font-size: 11px; }
+polyline { fill: none; stroke: var(--curve); stroke-width: 2; stroke-linejoin: round; }
+polyline.raw { stroke-width: 1; opacity: .3; }
+circle { fill: var(--curve); }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { text-align: left; padding: 6px 22px 6px 0; border-bottom: 1px solid var(--line); }
+th { font-weight: 500; }
+thead th, td:nth-child(n + 4), td:last-child:not(:nth-child(2)) { color: var(--soft); }
+.metrics, .configuration { overflow-x: auto; }
+.sample { margin-bottom: 30px; break-inside: avoid; }
+.panels { display: grid; grid-template-columns: repeat(4, 1fr); gap: 8px; }
+.panels img { width: 100%; display: block; border-radius: 4px; }
+.scales { display: flex; flex-wrap: wrap; gap: 6px 28px; margin-top: 8px; color: var(--soft); font-size: 13px; }
+.scale { display: flex; align-items: center; gap: 8px; }
+.scale img { width: 160px; height: 8px; border-radius: 4px; }
+pre { background: var(--card); border-radius: 10px; padding: 14px 16px; font-size: 13px; overflow-x: auto; }
+summary, footer { color: var(--soft); }
+footer { margin-top: 44px; font-size: 13px; }
+@media (max-width: 700px) { .panels { grid-template-columns: repeat(2, 1fr); } }
+""".strip()

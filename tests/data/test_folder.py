@@ -1,0 +1,294 @@
+"""One's own folders and tables: matching, splits, and paths that must not lead out."""
+
+import json
+import logging
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+from real_shaped import sample
+
+from densevit.data import layouts
+from densevit.data.dataset import DATASETS, Dataset
+from densevit.data.encode import DepthFormat, encode, encode_depth
+from densevit.data.folder import draw
+from densevit.errors import ConfigError, DataError
+from densevit.structures import Sample
+
+
+def frames(*names: str) -> list[Sample]:
+    return [sample(name, 48, 64, shift=9 * i) for i, name in enumerate(names)]
+
+
+def open_folder(root: Path, **options: Any) -> Dataset:
+    return DATASETS.check({"type": "folder", "root": root, "depth_scale": 1000, **options}, "data").build()
+
+
+def put(root: Path, *names: str) -> None:
+    """Small files of the right kind: depth where the name says depth, else an image."""
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        depth = encode_depth(np.ones((4, 5), np.float32), 1000)
+        (root / name).write_bytes(depth if "depth" in name else encode(".png", np.zeros((4, 5, 3), np.uint8)))
+
+
+@pytest.mark.parametrize("suffix", get_args(DepthFormat))
+def test_every_depth_format_reads_the_same_metres(tmp_path: Path, suffix: DepthFormat) -> None:
+    made = frames("a", "room/b")
+    layouts.write_folder(tmp_path, made, image=".png", depth=suffix)
+    # Float files are in metres: they need no scale, and one would divide them.
+    data = open_folder(tmp_path, depth_scale=1000 if suffix == ".png" else None)
+    assert list(data.names) == ["a", "room/b"]
+    for i, expected in enumerate(made):
+        got = data.read(i)
+        np.testing.assert_array_equal(got.image, expected.image)
+        assert got.depth is not None and expected.depth is not None
+        np.testing.assert_allclose(got.depth, expected.depth, atol=0.5001e-3 if suffix == ".png" else 0)
+        np.testing.assert_array_equal(got.valid, expected.valid)
+        np.testing.assert_array_equal(got.labels, expected.labels)
+        np.testing.assert_array_equal(got.intrinsics, expected.intrinsics)
+
+
+@pytest.mark.parametrize(
+    ("image", "depth"),
+    [
+        ("images/rgb_00045.png", "depths/depth_00045.png"),
+        ("images/kitchen/rgb_00045.png", "depths/kitchen/sync_depth_00045.png"),
+        ("images/00045_rgb.png", "depths/00045_depth.png"),
+        ("images/00045.png", "depths/00045_gt_depth.png"),
+        ("images/Image-00045.png", "depths/Depth-00045.png"),
+    ],
+)
+def test_words_that_tell_what_a_file_is_do_not_hinder_a_match(tmp_path: Path, image: str, depth: str) -> None:
+    put(tmp_path, image, depth, image.replace("45", "46"), depth.replace("45", "46"))
+    data = open_folder(tmp_path)
+    assert len(data) == 2 and data.read(1).depth is not None
+
+
+def test_patterns_match_by_what_their_wildcards_stand_for(tmp_path: Path) -> None:
+    put(tmp_path, "a/rgb/1.png", "a/depth/1.png", "b/rgb/1.png", "b/depth/1.png", "b/other/1.png")
+    data = open_folder(tmp_path, images="*/rgb/*.png", depths="*/depth/*.png")
+    assert list(data.names) == ["a/1", "b/1"]
+
+
+def test_images_without_depth_are_counted_and_kept_or_dropped_as_asked(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(tmp_path, *(f"images/{i}.png" for i in range(9)), "depths/depth_0.png", "depths/depth_1.png")
+    with pytest.raises(DataError, match="7 of 9 images have no depth") as error:
+        open_folder(tmp_path)
+    assert str(error.value).count("\n  ") == 6 and "and 2 more" in str(error.value)
+    assert open_folder(tmp_path, require_depth=False).read(8).depth is None
+    with caplog.at_level(logging.WARNING):
+        assert list(open_folder(tmp_path, subset="available").names) == ["0", "1"]
+    assert "7 of 9" in caplog.text
+
+
+def test_images_alone_need_no_depths_folder_when_none_is_required(tmp_path: Path) -> None:
+    put(tmp_path, "images/0.png")
+    assert len(open_folder(tmp_path, require_depth=False)) == 1
+    with pytest.raises(DataError, match="depths: no such folder"):
+        open_folder(tmp_path)
+
+
+def test_depth_without_an_image_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    put(tmp_path, "images/0.png", "depths/depth_0.png", "depths/depth_9.png")
+    with pytest.raises(DataError, match=r"1 files of `depths` match no image.*\n.*depth_9.png"):
+        open_folder(tmp_path)
+    with caplog.at_level(logging.WARNING):
+        assert len(open_folder(tmp_path, subset="available")) == 1
+    assert "depth_9" in caplog.text
+
+
+@pytest.mark.parametrize("extra", ["images/0.jpg", "depths/0.npy", "depths/depth_0.tiff"])
+def test_two_files_for_one_name_are_ambiguous(tmp_path: Path, extra: str) -> None:
+    put(
+        tmp_path,
+        "images/0.png",
+        "images/1.png",
+        "depths/0_depth.png",
+        "depths/1_depth.png",
+        "depths/0_depths.png",
+        extra,
+    )
+    with pytest.raises(DataError, match="ambiguous|several files"):
+        open_folder(tmp_path)
+
+
+def test_an_empty_or_missing_images_folder_says_what_would_fit(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="images: no such folder"):
+        open_folder(tmp_path)
+    (tmp_path / "images").mkdir()
+    with pytest.raises(DataError, match=r"no images \(.bmp, .jpeg"):
+        open_folder(tmp_path)
+
+
+def test_split_folders_are_taken(tmp_path: Path) -> None:
+    put(tmp_path, "train/images/0.png", "train/depths/depth_0.png", "test/images/9.png", "test/depths/depth_9.png")
+    assert list(open_folder(tmp_path, split="train").names) == ["0"]
+    assert list(open_folder(tmp_path, split="test").names) == ["9"]
+    with pytest.raises(DataError, match="no such folder"):
+        open_folder(tmp_path)
+
+
+def test_a_drawn_split_is_disjoint_complete_and_stays_when_files_are_added(tmp_path: Path) -> None:
+    names = [f"{i:03d}" for i in range(200)]
+    put(tmp_path, *(f"images/{n}.png" for n in names), *(f"depths/{n}_depth.png" for n in names))
+    train = set(open_folder(tmp_path, split="train", val_fraction=0.2).names)
+    val = set(open_folder(tmp_path, split="val", val_fraction=0.2).names)
+    assert not train & val and train | val == set(names)
+    assert 25 <= len(val) <= 55  # 40 expected, standard deviation 5.7
+    put(tmp_path, "images/new.png", "depths/new_depth.png")
+    assert set(open_folder(tmp_path, split="val", val_fraction=0.2).names) - {"new"} == val
+    assert draw("000") == draw("000") and 0 <= draw("x") < 1
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_a_split_that_nothing_defines_is_refused(tmp_path: Path, split: str) -> None:
+    put(tmp_path, "images/0.png", "depths/depth_0.png")
+    with pytest.raises(DataError, match="val_fraction"):
+        open_folder(tmp_path, split=split)
+
+
+def test_one_camera_serves_all_and_a_bad_one_is_refused(tmp_path: Path) -> None:
+    put(tmp_path, "images/0.png", "depths/depth_0.png")
+    (tmp_path / "intrinsics.json").write_text(json.dumps({"fx": 5, "fy": 6, "cx": 2, "cy": 3}))
+    np.testing.assert_array_equal(open_folder(tmp_path).read(0).intrinsics, [[5, 0, 2], [0, 6, 3], [0, 0, 1]])
+    for bad in ('{"0": {"fx": 5}}', "[1, 2, 3]", '{"0": "wide"}', "not json", '[[1,0,0],[0,1,0],[0,0,"NaN"]]'):
+        (tmp_path / "intrinsics.json").write_text(bad)
+        with pytest.raises(DataError, match="intrinsics.json"):
+            open_folder(tmp_path)
+
+
+def test_a_csv_names_its_files_cameras_and_splits(tmp_path: Path) -> None:
+    put(tmp_path, "x/a.png", "y/depth_a.png", "x/b.png", "y/depth_b.png")
+    (tmp_path / "m.csv").write_text(
+        "image,depth,fx,fy,cx,cy,split\nx/a.png,y/depth_a.png,5,6,2,3,train\nx/b.png,y/depth_b.png,,,,,val\n"
+    )
+    train = open_folder(tmp_path, manifest="m.csv", split="train")
+    assert list(train.names) == ["x/a"]
+    np.testing.assert_array_equal(train.read(0).intrinsics, [[5, 0, 2], [0, 6, 3], [0, 0, 1]])
+    val = open_folder(tmp_path, manifest="m.csv", split="val")
+    assert list(val.names) == ["x/b"] and val.read(0).intrinsics is None
+    with pytest.raises(DataError, match="splits are train, val"):
+        open_folder(tmp_path, manifest="m.csv", split="test")
+
+
+def test_a_jsonl_reads_as_a_csv_does(tmp_path: Path) -> None:
+    put(tmp_path, "x/a.png", "y/depth_a.png")
+    (tmp_path / "m.jsonl").write_text('{"image": "x/a.png", "depth": "y/depth_a.png", "name": "first", "fx": null}\n\n')
+    data = open_folder(tmp_path, manifest="m.jsonl")
+    assert list(data.names) == ["first"] and data.read(0).valid is not None
+
+
+def test_missing_files_of_a_table_are_counted(tmp_path: Path) -> None:
+    put(tmp_path, "x/a.png", "y/depth_a.png")
+    (tmp_path / "m.csv").write_text("image,depth\nx/a.png,y/depth_a.png\nx/b.png,y/depth_a.png\n")
+    with pytest.raises(DataError, match="1 of 2 samples lack a file"):
+        open_folder(tmp_path, manifest="m.csv")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("image,detph\nx/a.png,b\n", r"m.csv:2: no such column 'detph'. Did you mean 'depth'"),
+        ("depth\nx/a.png\n", "'image' is required"),
+        ("image\nx/a.png,b,c\n", "no such column"),
+        ("image,fx\nx/a.png,5\n", "four numbers"),
+        ("image,fx,fy,cx,cy\nx/a.png,5,6,wide,3\n", "four numbers"),
+        ("image,name\nx/a.png,1\nx/a.png,1\n", "more than once"),
+        ("image\n", "no samples"),
+        ("", "no samples"),
+    ],
+)
+def test_a_bad_table_names_its_line(tmp_path: Path, text: str, reason: str) -> None:
+    put(tmp_path, "x/a.png")
+    (tmp_path / "m.csv").write_text(text)
+    with pytest.raises(DataError, match=reason):
+        open_folder(tmp_path, manifest="m.csv", require_depth=False)
+
+
+@pytest.mark.parametrize("text", ["[1]\n", "{not json\n", "\xff\xfe"])
+def test_a_bad_jsonl_is_a_data_error(tmp_path: Path, text: str) -> None:
+    (tmp_path / "m.jsonl").write_bytes(text.encode("latin-1"))
+    with pytest.raises(DataError, match="m.jsonl"):
+        open_folder(tmp_path, manifest="m.jsonl")
+    with pytest.raises(DataError, match="none.csv"):
+        open_folder(tmp_path, manifest="none.csv")
+
+
+@pytest.mark.parametrize("path", ["../secret.png", "x/../../secret.png", "ABSOLUTE", "link.png", "..\\secret.png"])
+def test_a_table_may_not_lead_out_of_its_root_unless_allowed(tmp_path: Path, path: str) -> None:
+    root = tmp_path / "root"
+    put(tmp_path, "secret.png", "root/x/a.png")
+    (root / "link.png").symlink_to(tmp_path / "secret.png")
+    text = str(tmp_path / "secret.png") if path == "ABSOLUTE" else path
+    (root / "m.jsonl").write_text(json.dumps({"image": text, "name": "n"}))
+    with pytest.raises(DataError, match="allow_outside_root"):
+        open_folder(root, manifest="m.jsonl", require_depth=False)
+    assert len(open_folder(root, manifest="m.jsonl", require_depth=False, allow_outside_root=True)) == 1
+
+
+@pytest.mark.parametrize(
+    "cells", [{"image": "file:///etc/passwd"}, {"image": "a\0b"}, {"image": "x/a.png", "name": "../n"}]
+)
+def test_an_address_a_nul_or_a_name_that_leads_out_is_refused(tmp_path: Path, cells: dict[str, str]) -> None:
+    put(tmp_path, "x/a.png")
+    (tmp_path / "m.jsonl").write_text(json.dumps(cells))
+    with pytest.raises(DataError, match="m.jsonl:1"):
+        open_folder(tmp_path, manifest="m.jsonl", require_depth=False)
+
+
+def test_links_are_followed_inside_the_root_only(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    put(root, "all/a.png", "depths/depth_a.png")
+    (root / "images").symlink_to(root / "all")
+    put(tmp_path, "other/b.png")
+    assert list(open_folder(root).names) == ["a"]
+    (root / "all" / "more").symlink_to(tmp_path / "other")
+    with pytest.raises(DataError, match="allow_outside_root"):
+        open_folder(root)
+    assert list(open_folder(root, allow_outside_root=True, require_depth=False).names) == ["a", "more/b"]
+    (root / "all" / "more").unlink()
+    (root / "all" / "circle").symlink_to(root / "all")
+    with pytest.raises(DataError, match="holds it"):
+        open_folder(root)
+
+
+def test_labels_of_another_size_name_both_files(tmp_path: Path) -> None:
+    made = frames("a")[0]
+    layouts.write_folder(tmp_path, [made])
+    (tmp_path / "labels/a.png").write_bytes(encode(".png", np.zeros((5, 6), np.uint8)))
+    with pytest.raises(DataError, match=r"images.a.jpg is 48 x 64.*labels.a.png is 5 x 6"):
+        open_folder(tmp_path).read(0)
+
+
+def test_a_missing_scale_is_told_at_the_first_read(tmp_path: Path) -> None:
+    layouts.write_folder(tmp_path, frames("a"))
+    with pytest.raises(DataError, match=r"depths.a.png.*depth_scale"):
+        open_folder(tmp_path, depth_scale=None).read(0)
+
+
+def test_options_are_checked_before_anything_is_opened() -> None:
+    for wrong in (
+        {},
+        {"root": "x", "val_fraction": 1.5},
+        {"root": "x", "depth_scale": 0},
+        {"root": "x", "spilt": "all"},
+    ):
+        with pytest.raises(ConfigError):
+            DATASETS.check({"type": "folder", **wrong}, "data")
+
+
+def test_a_pair_at_vga_size_is_read_in_a_few_milliseconds(tmp_path: Path) -> None:
+    layouts.write_folder(tmp_path, [replace(sample("a"), labels=None)])
+    data = open_folder(tmp_path)
+    times = []
+    for _ in range(15):
+        start = time.perf_counter()
+        data.read(0)
+        times.append(time.perf_counter() - start)
+    assert min(times) < 0.03  # 8 ms on a free core; this machine may be busy

@@ -1,0 +1,77 @@
+"""What is kept of an evaluation: complete, readable by machines, and whole or not there."""
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from densevit.errors import StorageError
+from densevit.evaluation.depth_metrics import METRICS
+from densevit.evaluation.evaluate import Evaluation, evaluate
+from densevit.evaluation.protocols import COUNTS, PROTOCOLS
+from densevit.evaluation.report import account, table, write_report
+
+
+@pytest.fixture
+def found() -> Evaluation:
+    rng = np.random.default_rng(0)
+    truth = rng.uniform(1, 9, (3, 6, 8)).astype(np.float32)
+    predictions = (truth * rng.uniform(0.8, 1.3, truth.shape)).astype(np.float32)
+    predictions[1, 0, :2] = np.nan
+    valid = np.ones(truth.shape, bool)
+    valid[2] = False
+    return evaluate(zip(["a", "b,c", "d"], predictions, truth, valid, strict=True), PROTOCOLS["plain"])
+
+
+def test_the_json_holds_protocol_counts_means_and_versions(tmp_path: Path, found: Evaluation) -> None:
+    metrics, _ = write_report(tmp_path / "new" / "folder", found, source={"checkpoint": "runs/nyu"})
+    kept = json.loads(metrics.read_text())
+    assert kept["metrics"] == found.mean
+    assert kept["counts"]["invalid_predictions"] == 2 and kept["skipped"] == ["d"]
+    assert kept["protocol"]["name"] == "plain" and "whole frame" in kept["protocol"]["words"]
+    assert kept["source"] == {"checkpoint": "runs/nyu"}
+    assert set(kept["versions"]) == {"densevit", "python", "torch", "numpy"}
+
+
+def test_the_csv_has_a_line_for_every_image_in_full_precision(tmp_path: Path, found: Evaluation) -> None:
+    _, images = write_report(tmp_path, found)
+    first, second, skipped = csv.DictReader(images.read_text().splitlines())
+    assert tuple(first) == ("name", *METRICS, *COUNTS)
+    assert second["name"] == "b,c"
+    for line, (_, row) in zip((first, second), found.rows, strict=True):
+        assert {column: float(line[column]) for column in row} == row
+    assert skipped["name"] == "d" and set(skipped.values()) == {"d", ""}
+
+
+def test_the_table_tells_protocol_means_and_what_was_left_out(found: Evaluation) -> None:
+    text = table(found)
+    assert found.protocol.describe() in text and f"{found.mean['abs_rel']:.4f}" in text
+    assert account(found) in text
+    assert account(found) == (
+        "2 of 3 images scored, 96 pixels; 1 without truth that counts; 2 invalid predictions in 1 images."
+    )
+
+
+def test_an_unwritable_folder_is_told_and_nothing_is_left(tmp_path: Path, found: Evaluation) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(StorageError, match="file"):
+        write_report(tmp_path / "file" / "report", found)
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_report_cut_short_leaves_the_old_one(
+    tmp_path: Path, found: Evaluation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metrics, _ = write_report(tmp_path, found)
+    before = metrics.read_bytes()
+
+    def full(*_: object) -> Callable[[], None]:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("densevit.files._fsync", full)
+    with pytest.raises(StorageError, match="no room"):
+        write_report(tmp_path, found, source={"checkpoint": "another"})
+    assert metrics.read_bytes() == before and {p.name for p in tmp_path.iterdir()} == {"metrics.json", "per_image.csv"}

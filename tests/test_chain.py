@@ -1,0 +1,86 @@
+"""Train, evaluate, export, and evaluate what was exported: the main job on real files, small."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from small import small_config, small_folder
+
+import densevit
+from densevit.cli.main import main
+from densevit.data.io import read_depth
+from densevit.engine.log import read_csv
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("chain")
+    assert main(["train", str(small_config(folder)), "steps=150", "optim.lr=3e-3", "validate_every=50"]) == 0
+    return folder
+
+
+def metrics(folder: Path) -> dict[str, float]:
+    return json.loads((folder / "metrics.json").read_text())["metrics"]
+
+
+def test_training_learns(run: Path) -> None:
+    scores = [row["abs_rel"] for row in read_csv(run / "run/val.csv")]
+    assert scores[-1] < 0.5 * scores[0] or scores[-1] < 0.1
+
+
+def test_evaluation_repeats_the_score_of_training(run: Path) -> None:
+    data = ["--data", "folder", "--root", str(run / "data"), "--option", "depth_scale=1000"]
+    assert main(["eval-depth", str(run / "run"), *data, "--output", str(run / "eval")]) == 0
+    best = min(row["abs_rel"] for row in read_csv(run / "run/val.csv"))
+    assert metrics(run / "eval")["abs_rel"] == pytest.approx(best, rel=1e-4)
+    rows = (run / "eval/per_image.csv").read_text().splitlines()
+    assert len(rows) == 7
+
+
+def test_exported_maps_score_as_the_model_does(run: Path) -> None:
+    out = str(run / "maps")
+    data = ["--data", "folder", "--root", str(run / "data"), "--option", "depth_scale=1000"]
+    assert (
+        main(["export-depth", str(run / "run"), str(run / "data/images"), "--output", out, "--precision", "fp32"]) == 0
+    )
+    assert main(["eval-depth", "--predictions", out, *data, "--output", str(run / "eval_maps")]) == 0
+    assert main(["eval-depth", str(run / "run"), *data, "--output", str(run / "eval_again")]) == 0
+    model, saved = metrics(run / "eval_again"), metrics(run / "eval_maps")
+    assert {k: saved[k] for k in model} == pytest.approx(model, abs=1e-3)
+
+
+def test_python_says_what_the_command_line_says(run: Path, tmp_path: Path) -> None:
+    image = run / "data/images/000.jpg"
+    predictor = densevit.load(run / "run", precision="fp32")
+    depth = predictor(str(image))
+    assert depth.shape == (60, 80) and depth.dtype == np.float32
+    words = ["--output", str(tmp_path / "out"), "--format", "png16,npy", "--precision", "fp32"]
+    assert main(["export-depth", str(run / "run"), str(image), *words]) == 0
+    assert np.array_equal(np.load(tmp_path / "out/000.npy"), depth)
+    assert np.abs(read_depth(tmp_path / "out/000.png") - depth).max() <= 0.0005 + 1e-6
+
+
+def test_the_motorcycle_is_read_evaluated_and_exported(run: Path, tmp_path: Path) -> None:
+    """scikit-image's stereo pair: a real photograph with real metric depth."""
+    assert main(["eval-depth", str(run / "run"), "--data", "motorcycle", "--output", str(tmp_path / "eval")]) == 0
+    scores = metrics(tmp_path / "eval")
+    assert 0 < scores["abs_rel"] < 2 and scores["silog"] > 0
+    from skimage.data import stereo_motorcycle
+
+    Image.fromarray(stereo_motorcycle()[0]).save(tmp_path / "motorcycle.png")
+    words = [str(tmp_path / "motorcycle.png"), "--output", str(tmp_path / "maps"), "--precision", "fp32"]
+    assert main(["export-depth", str(run / "run"), *words]) == 0
+    saved = ["--predictions", str(tmp_path / "maps"), "--data", "motorcycle", "--output", str(tmp_path / "saved")]
+    assert main(["eval-depth", *saved]) == 0
+    assert metrics(tmp_path / "saved")["abs_rel"] == pytest.approx(scores["abs_rel"], abs=1e-3)
+
+
+def test_missing_maps_are_named(run: Path, tmp_path: Path, capsys) -> None:
+    small_folder(tmp_path / "data")
+    (tmp_path / "maps").mkdir()
+    np.save(tmp_path / "maps/000.npy", np.ones((60, 80), np.float32))
+    data = ["--data", "folder", "--root", str(tmp_path / "data"), "--option", "depth_scale=1000"]
+    assert main(["eval-depth", "--predictions", str(tmp_path / "maps"), *data]) == 2
+    assert "no map for 5 of 6 images" in capsys.readouterr().err

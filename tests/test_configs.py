@@ -1,0 +1,38 @@
+"""Every recipe we ship means something: its options exist, and its model computes."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from densevit import build
+
+CONFIGS = sorted((Path(__file__).parents[1] / "configs").rglob("*.yaml"))
+SMALL = [path for path in CONFIGS if not any(big in path.stem for big in ("vitb", "vitl"))]
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_every_recipe_checks_and_opens_with_what_it_costs_and_earns(path: Path) -> None:
+    recipe = build.check(path)
+    assert recipe.resolved(1000).steps
+    header = [line for line in path.read_text().splitlines() if line.startswith("#")]
+    assert 2 <= len(header) <= 8
+    assert any("score" in line.lower() for line in header)
+    assert len(path.read_text().splitlines()) <= 48
+
+
+@pytest.mark.parametrize("path", SMALL, ids=lambda path: path.stem)
+def test_every_small_recipe_builds_a_model_that_predicts_in_its_range(path: Path) -> None:
+    recipe = build.check(path, ["model.encoder.pretrained=false"] if "pretrained" in path.read_text() else [])
+    model = build.build_model(recipe.model).eval()
+    card = build.build_card(model, recipe.model, recipe.run.model.resize)
+    with torch.inference_mode():
+        depth = model(torch.rand(1, 3, 70, 98))["depth"]
+    assert depth.shape == (1, 1, 70, 98)
+    low, high = card.outputs["depth"].range or (0, 0)
+    assert low <= depth.min() and depth.max() <= high
+
+
+def test_no_recipe_repeats_the_output_of_another() -> None:
+    outputs = [build.check(path).run.output for path in CONFIGS]
+    assert len(set(outputs)) == len(outputs)
