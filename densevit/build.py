@@ -2,7 +2,7 @@
 
 import importlib.util
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
@@ -17,7 +17,7 @@ import densevit.tasks  # noqa: F401 (the four imports register the parts)
 from densevit import config
 from densevit.config import Run
 from densevit.data.dataset import DATASETS, Dataset
-from densevit.data.loader import eval_loader, train_loader
+from densevit.data.loader import TrainLoader, eval_loader, train_loader
 from densevit.data.transform import TRANSFORMS, Transform
 from densevit.data.transforms import compose
 from densevit.data.workers import auto_workers
@@ -34,7 +34,7 @@ from densevit.models.dense import DenseModel
 from densevit.models.encoder import ENCODERS, Encoder
 from densevit.models.heads import HEADS, Head
 from densevit.registry import Choice, Part, Registry, did_you_mean
-from densevit.structures import Batch, ModelCard, OutputSpec, ResizeRule
+from densevit.structures import ModelCard, OutputSpec, ResizeRule
 from densevit.tasks.task import TASKS, Task
 from densevit.weights import checkpoint
 from densevit.weights.files import read_tensors
@@ -301,12 +301,12 @@ def predict_by(protocol: Protocol, card: ModelCard) -> Callable[[nn.Module, Tens
     return predict
 
 
-def train_batches(plan: Plan, world: World) -> Callable[[int], Iterator[Batch]]:
+def train_batches(plan: Plan, world: World) -> Callable[[int], TrainLoader]:
     """Images already seen -> the endless micro-batches from there on."""
     run = plan.run
     transform = compose([choice.build() for choice in plan.transforms])
 
-    def batches(start: int) -> Iterator[Batch]:
+    def batches(start: int) -> TrainLoader:
         return train_loader(
             plan.train,
             transform,
@@ -334,7 +334,7 @@ def val_batches(plan: Plan, world: World) -> Validation | None:
 
 
 def workers(run: Run, world: World) -> int:
-    return auto_workers(world.size) if run.data.workers == "auto" else run.data.workers
+    return auto_workers(world.local_size) if run.data.workers == "auto" else run.data.workers
 
 
 def open_data(spec: Part) -> Dataset:

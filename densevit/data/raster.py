@@ -167,6 +167,7 @@ class Raster:
 
     @property
     def _fast(self) -> bool:
+        # OpenCV 4 does not decode animations.
         still = not getattr(self.header, "is_animated", False)
         return self.format in ("JPEG", "PNG", "WEBP") and still
 
@@ -189,7 +190,7 @@ class Raster:
         return self.header
 
     def _check_end(self) -> None:
-        # OpenCV gives an image, and a line on stderr, for a JPEG that lacks its end. Compressed data never holds
+        # OpenCV 4 gives an image, and a line on stderr, for a JPEG that lacks its end. Compressed data never holds
         # FF D9 (T.81, B.1.1.5), so the end is there exactly when these bytes come after the start of the scan.
         if self.format == "JPEG" and self.data.find(b"\xff\xd9", self.scan) < 0:
             raise DataError(f"{self.path}: the JPEG is truncated (no end marker).")

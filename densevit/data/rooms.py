@@ -38,7 +38,7 @@ CLASSES = (
 class Rooms(Dataset):
     """The `rooms` data set as `datasets/prepare_rooms.py` writes it."""
 
-    depth_range = (0.05, 65535 / DEPTH_SCALE)
+    depth_range = (0.01, 65535 / DEPTH_SCALE)
 
     def __init__(self, *, root: Path | None = None, split: Split = "train", limit: int | None = None) -> None:
         """Reads the list of frames, not the frames.

@@ -22,6 +22,7 @@ class World:
     device: torch.device
     rank: int = 0
     size: int = 1
+    local_size: int = 1  # processes on this machine, which share its cores
 
     @property
     def is_main(self) -> bool:
@@ -105,6 +106,6 @@ def session(device: str = "auto") -> Iterator[World]:
     backend = "nccl" if chosen.type == "cuda" else "gloo"
     dist.init_process_group(backend, timeout=timedelta(minutes=10))
     try:
-        yield World(chosen, rank, size)
+        yield World(chosen, rank, size, int(os.environ.get("LOCAL_WORLD_SIZE", size)))
     finally:
         dist.destroy_process_group()

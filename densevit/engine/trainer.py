@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -40,6 +40,15 @@ class Objective(Protocol):
     def rows(self, prediction: Tensor, batch: Batch) -> list[Scores]: ...
     def summary(self, rows: Sequence[Scores]) -> Scores: ...
     def panel(self, prediction: Tensor, batch: Batch) -> Any: ...
+
+
+@runtime_checkable
+class Batches(Protocol):
+    """An endless iterator that may hold processes until it is closed; any generator is one."""
+
+    def __next__(self) -> Batch: ...
+    def __iter__(self) -> Iterator[Batch]: ...
+    def close(self) -> None: ...
 
 
 @runtime_checkable
@@ -101,7 +110,7 @@ class Trainer:
         self.scores: Scores = {}
         self.scored_at = -1  # the step of `scores`
 
-    def fit(self, train: Callable[[int], Iterator[Batch]], val: Validation | None) -> Scores:
+    def fit(self, train: Callable[[int], Batches], val: Validation | None) -> Scores:
         """Runs from wherever `resume` left it to the last step.
 
         Args:
@@ -118,7 +127,7 @@ class Trainer:
         bar = tqdm(total=self.steps, initial=self.step, desc="train", unit="step", disable=not self.world.is_main)
         batches = train(self.step * self.run.batch_size)
         begun, before = time.monotonic(), self.seconds
-        with stop_on_signal() as stop, bar:
+        with stop_on_signal() as stop, closing(batches), bar:
             while self.step < self.steps:
                 values, stopping = self._step(batches, stop)
                 self.seconds = before + time.monotonic() - begun
@@ -134,7 +143,7 @@ class Trainer:
         log.close()
         return self.scores
 
-    def _step(self, batches: Iterator[Batch], stop: Stop) -> tuple[Scores, bool]:
+    def _step(self, batches: Batches, stop: Stop) -> tuple[Scores, bool]:
         """Backward, unscale, clip, agree that all is finite; then step, schedule and average, or skip and count."""
         rate = self.rate(self.updates)
         set_learning_rate(self.optimizer, rate)

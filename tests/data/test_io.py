@@ -166,7 +166,7 @@ def test_a_float_picture_is_refused_as_image(tmp_path: Path) -> None:
 def test_a_jpeg_that_lacks_its_last_bytes_is_refused(tmp_path: Path, missing: int) -> None:
     data = encode(".jpg", np.asarray(small()))
     (tmp_path / "a.jpg").write_bytes(data[:-missing])
-    with pytest.raises(DataError, match="truncated"):
+    with pytest.raises(DataError, match="no end marker"):
         read_image(tmp_path / "a.jpg")
 
 
@@ -175,7 +175,7 @@ def test_a_truncated_jpeg_with_a_whole_thumbnail_is_refused(tmp_path: Path) -> N
     exif = b"\xff\xe1" + struct.pack(">H", len(thumbnail) + 8) + b"Exif\0\0" + thumbnail
     data = encode(".jpg", np.asarray(small()))
     (tmp_path / "a.jpg").write_bytes(data[:2] + exif + data[2:-10])
-    with pytest.raises(DataError, match="truncated"):
+    with pytest.raises(DataError, match="no end marker"):
         read_image(tmp_path / "a.jpg")
 
 

@@ -83,12 +83,15 @@ def test_stochastic_depth_grows_linearly() -> None:
     assert [getattr(block.drop_path, "rate", 0) for block in vit.blocks] == [0, 0.1, 0.2]
 
 
-def test_checkpointing_changes_no_gradient() -> None:
+def test_checkpointing_runs_blocks_twice_and_changes_no_gradient() -> None:
     def gradients(checkpointing: bool) -> list[Tensor]:
         torch.manual_seed(0)
+        calls = []
         encoder = ViTEncoder(dim=32, depth=2, heads=2, patch_size=8, image_size=32)
         encoder.set_grad_checkpointing(checkpointing)
+        encoder.vit.blocks[0].register_forward_pre_hook(lambda *_: calls.append(1))
         encoder(torch.linspace(0, 1, 3 * 32 * 32).view(1, 3, 32, 32)).maps[-1].square().mean().backward()
+        assert len(calls) == 1 + checkpointing
         return [parameter.grad for parameter in encoder.parameters() if parameter.grad is not None]
 
     for plain, recomputed in zip(gradients(False), gradients(True), strict=True):

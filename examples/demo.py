@@ -1,0 +1,139 @@
+"""The whole of densevit in a few minutes, offline: make rooms, train, evaluate, export, report.
+
+    make demo        or        python examples/demo.py --output demo
+
+Every step prints the command that does the same. The data are synthetic (rendered rooms), so the score says how well
+the chain works, and nothing about photographs.
+"""
+
+import argparse
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import densevit
+from densevit import build
+from densevit.cli.main import main as command
+from densevit.data.dataset import Dataset
+from densevit.data.readahead import readahead
+from densevit.engine.log import read_csv
+from densevit.evaluation.baseline import median_depth_map
+from densevit.evaluation.evaluate import Evaluation, evaluate
+from densevit.evaluation.html import Report, write_html
+from densevit.evaluation.pictures import Picture
+
+CONFIG = Path(__file__).parents[1] / "configs/depth/rooms.yaml"
+SCENES = {"train": 160, "val": 8, "test": 24}
+FRAMES = 8  # per scene
+
+
+@contextmanager
+def timed(times: dict[str, float], what: str) -> Iterator[None]:
+    print(f"\n== {what}", flush=True)
+    begun = time.monotonic()
+    yield
+    times[what] = time.monotonic() - begun
+
+
+def call(*words: str) -> None:
+    print("$ densevit " + " ".join(words), flush=True)
+    code = command(words)
+    if code:
+        sys.exit(code)
+
+
+def make_rooms(root: Path) -> None:
+    from densevit.data.rendering import generate
+
+    scenes = " ".join(f"--{split}-scenes {count}" for split, count in SCENES.items())
+    print(f"$ python datasets/prepare_rooms.py --root {root} {scenes} --frames {FRAMES}", flush=True)
+    generate(root, SCENES, frames=FRAMES, workers=build.auto_workers(1))
+
+
+def constant_map(train: Dataset, test: Dataset, protocol: Any) -> Evaluation:
+    """What a model must beat: the per-pixel median of the training depths, for every image."""
+    depths, valids = zip(*((sample.depth, sample.valid) for sample in readahead(train)), strict=True)
+    median = median_depth_map(depths, valids)
+    return evaluate(((s.name, median, s.depth, s.valid) for s in readahead(test)), protocol)
+
+
+def picture(predictor: Any, test: Dataset, evaluation: Evaluation, label: str, name: str) -> Picture:
+    sample = test.read(list(test.names).index(name))
+    assert sample.depth is not None and sample.valid is not None
+    score = dict(evaluation.rows)[name]["abs_rel"]
+    return Picture(name, label, sample.image, sample.depth, sample.valid, predictor(sample.image), score)
+
+
+def curves(run: Path) -> dict[str, list[tuple[float, float]]]:
+    train, val = read_csv(run / "train.csv"), read_csv(run / "val.csv")
+    return {
+        "training loss": [(row["step"], row["loss"]) for row in train],
+        "validation AbsRel": [(row["step"], row["abs_rel"]) for row in val],
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path, default=Path("demo"))
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="of the training, steps=200 say")
+    args = parser.parse_args()
+    output: Path = args.output.absolute()
+    rooms, run, times = output / "rooms", output / "run", {}
+    for old in (run, output / "eval", output / "maps"):
+        shutil.rmtree(old, ignore_errors=True)
+    output.mkdir(parents=True, exist_ok=True)
+
+    with timed(times, "make rooms"):
+        make_rooms(rooms)
+    with timed(times, "train"):
+        roots = [f"data.{part}.root={rooms}" for part in ("train", "val")]
+        call("train", str(CONFIG), f"output={run}", *roots, *args.overrides)
+    with timed(times, "evaluate"):
+        call("eval-depth", str(run), "--data", "rooms", "--root", str(rooms), "--output", str(output / "eval"))
+    with timed(times, "export"):
+        images = str(rooms / "test/scene_00000/rgb_*.jpg")
+        call(
+            "export-depth",
+            str(run),
+            images,
+            "--output",
+            str(output / "maps"),
+            "--format",
+            "png16,color,ply",
+            "--fov",
+            "60",
+        )
+    with timed(times, "report"):
+        test = build.open_data({"type": "rooms", "root": str(rooms), "split": "test"})
+        train = build.open_data({"type": "rooms", "root": str(rooms), "split": "train"})
+        predictor = densevit.load(run, precision="fp32")
+        protocol = build.find_protocol("plain", test)
+        ours = evaluate(((s.name, predictor(s.image), s.depth, s.valid) for s in readahead(test)), protocol)
+        constant = constant_map(train, test, protocol)
+        shown = [picture(predictor, test, ours, label, name) for label, name in ours.examples().items()]
+    page = write_html(
+        output / "report.html",
+        Report(
+            title="densevit demo",
+            subtitle="A small ViT trained from scratch on synthetic rooms, and scored on rooms it has not seen.",
+            evaluation=ours,
+            baseline=constant,
+            curves=curves(run),
+            pictures=shown,
+            times=times,
+            config=(run / "config.yaml").read_text(),
+        ),
+    )
+    mine, theirs = ours.mean["abs_rel"], constant.mean["abs_rel"]
+    print(f"\nAbsRel on unseen rooms: model {mine:.4f}, best constant map {theirs:.4f}, ratio {mine / theirs:.2f}")
+    print(f"time: {sum(times.values()):.0f} s (" + ", ".join(f"{k} {v:.0f}" for k, v in times.items()) + ")")
+    print(f"report: {page}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
