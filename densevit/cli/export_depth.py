@@ -57,7 +57,8 @@ def run(args: argparse.Namespace) -> int:
     with interruptible() as stop:
         plan, existing = planned(args)
         from densevit.build import load
-        from densevit.inference.export import Incomplete, export
+        from densevit.inference.export import export
+        from densevit.inference.summary import Incomplete
 
         predictor = load(
             args.checkpoint, device=args.device, precision=args.precision, flip=args.flip, batch_size=args.batch_size

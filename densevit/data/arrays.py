@@ -65,7 +65,7 @@ def _pfm(path: Path, max_size: int) -> Float[np.ndarray, "h w"]:
 
 
 def _hdf5(path: Path, max_size: int) -> Array:
-    import h5py  # type: ignore[import-untyped]
+    import h5py
 
     with h5py.File(path, "r") as file:
         key = _choose(

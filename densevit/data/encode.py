@@ -43,7 +43,7 @@ def _npz(metres: Float32[np.ndarray, "h w"]) -> bytes:
 
 
 def _h5(metres: Float32[np.ndarray, "h w"]) -> bytes:
-    import h5py  # type: ignore[import-untyped]
+    import h5py
 
     file = BytesIO()
     with h5py.File(file, "w") as handle:

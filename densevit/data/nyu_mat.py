@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import h5py  # type: ignore[import-untyped]
+import h5py
 import numpy as np
 from jaxtyping import Float32, Int64, Shaped
 

@@ -9,51 +9,25 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
 from itertools import groupby
-from pathlib import Path
 from threading import Event
 from typing import Any, TypeVar
 
 import numpy as np
-import torch
 from tqdm import tqdm
 
 from densevit.data.io import read_image
-from densevit.errors import DataError, PartialError, Preempted
+from densevit.errors import DataError, Preempted
 from densevit.files import write_text
 from densevit.inference.inputs import Item
 from densevit.inference.outputs import Frame
 from densevit.inference.picture import Rgb
 from densevit.inference.plan import FAILED, Existing, Plan, fingerprint
 from densevit.inference.predictor import Map, Predictor
+from densevit.inference.summary import Incomplete, Summary, out_of_memory, reason
 
 A = TypeVar("A")
 R = TypeVar("R")
-
-
-@dataclass
-class Summary:
-    """What became of the images of one run."""
-
-    images: int
-    done: int = 0
-    already: int = 0  # complete before this run
-    failed: dict[Path, str] = field(default_factory=dict)  # reasons
-    clipped: int = 0  # valid values beyond what a format holds
-    invalid: int = 0  # pixels without a value
-    seconds: float = 0.0
-
-    def __str__(self) -> str:
-        rate = f"{self.done} images in {self.seconds:.1f} s ({self.done / max(self.seconds, 1e-9):.1f} images/s)"
-        notes = [
-            f"{self.already} were already there" if self.already else "",
-            f"{self.clipped:,} values clipped to the 16-bit range: lower --scale" if self.clipped else "",
-            f"{self.invalid:,} pixels without a value" if self.invalid else "",
-            f"{len(self.failed)} failed" if self.failed else "",
-        ]
-        lines = [f"  {shown(source)}: {reason}" for source, reason in self.failed.items()]
-        return "\n".join([", ".join([rate, *filter(None, notes)]) + ".", *lines])
 
 
 def export(
@@ -104,14 +78,6 @@ def concluded(run: "Run", plan: Plan) -> Summary:
     if summary.failed:
         raise Incomplete(summary, plan.folder / FAILED)
     return summary
-
-
-class Incomplete(PartialError):
-    """The error that carries the summary of what was done nevertheless."""
-
-    def __init__(self, summary: Summary, record: Path) -> None:
-        super().__init__(f"{len(summary.failed)} of {summary.images} images failed; {record} says why.")
-        self.summary = summary
 
 
 class Run:
@@ -166,7 +132,7 @@ class Run:
         try:
             return read_image(item.source, **self.limit)
         except (DataError, OSError, MemoryError) as error:
-            return reason(error, item)
+            return reason(error, item.source)
 
     def predict(self, group: Sequence[tuple[Item, Rgb]]) -> Iterator[tuple[Item, Map, Rgb]]:
         for _, alike in groupby(group, lambda pair: pair[1].shape):
@@ -189,7 +155,7 @@ class Run:
         except (DataError, MemoryError, RuntimeError) as error:
             if isinstance(error, RuntimeError) and not out_of_memory(error):
                 raise  # a fault of the model or of ours, not of this image
-            return None, reason(error, first)
+            return None, reason(error, first.source)
 
     def write(self, item: Item, values: Map, image: Rgb) -> tuple[int, int]:
         """Writes the formats of one image; returns how many values were clipped, and how many pixels have none."""
@@ -202,7 +168,7 @@ class Run:
         try:
             clipped, invalid = written.result()
         except DataError as error:
-            self.summary.failed[item.source] = reason(error, item)
+            self.summary.failed[item.source] = reason(error, item.source)
         else:
             self.summary.done += 1
             self.summary.clipped += clipped
@@ -233,19 +199,3 @@ def settings(predictor: Predictor, plan: Plan, head: str) -> dict[str, Any]:
         "flip": predictor.flip,
         "formats": {name: vars(output) for name, output in plan.outputs.items()},
     }
-
-
-def out_of_memory(error: BaseException) -> bool:
-    # Torch names this error on GPUs only; on the CPU its allocator says it in words.
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
-
-
-def reason(error: BaseException, item: Item) -> str:
-    if isinstance(error, MemoryError) or out_of_memory(error):
-        return "does not fit into memory; --max-pixels refuses such images beforehand."
-    return shown(str(error).removeprefix(f"{item.source}: "))
-
-
-def shown(text: object) -> str:
-    """Text that any terminal takes: file names may hold bytes that are no UTF-8."""
-    return str(text).encode(errors="replace").decode()

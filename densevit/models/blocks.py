@@ -1,8 +1,5 @@
 """What a Vision Transformer is made of. b images, n tokens, d channels. Parameters bear timm's names."""
 
-# mypy: disable-error-code="no-any-return"
-# (calling an nn.Module gives Any)
-
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float

@@ -1,8 +1,5 @@
 """From a decoder's map to k numbers per pixel at image size."""
 
-# mypy: disable-error-code="no-any-return"
-# (calling an nn.Module gives Any)
-
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn

@@ -4,9 +4,6 @@ b images, n = p + gh * gw tokens (p of them class and registers, in front), d ch
 names, so that timm's weights load by name.
 """
 
-# mypy: disable-error-code="no-any-return"
-# (calling an nn.Module gives Any)
-
 import math
 from collections.abc import Sequence
 from itertools import pairwise

@@ -21,11 +21,12 @@ from torch import Tensor, nn
 from densevit.data.io import read_depth
 from densevit.errors import ConfigError, PartialError, Preempted, StorageError
 from densevit.files import SUFFIX
-from densevit.inference.export import Summary, export
+from densevit.inference.export import export
 from densevit.inference.inputs import find_items
 from densevit.inference.outputs import OUTPUTS, Png16
 from densevit.inference.plan import Plan
 from densevit.inference.predictor import Predictor
+from densevit.inference.summary import Summary
 from densevit.structures import ModelCard, OutputSpec
 
 

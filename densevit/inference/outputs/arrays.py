@@ -54,7 +54,7 @@ class Hdf5(Output):
     suffix = ".h5"
 
     def write(self, path: Path, frame: Frame) -> int:
-        import h5py  # type: ignore[import-untyped]
+        import h5py
 
         buffer = io.BytesIO()
         with h5py.File(buffer, "w") as file:

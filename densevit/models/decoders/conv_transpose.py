@@ -1,8 +1,5 @@
 """The progressive head: transposed convolutions double the map and halve its width, step by step."""
 
-# mypy: disable-error-code="no-any-return"
-# (calling an nn.Module gives Any)
-
 import math
 from itertools import pairwise
 from typing import Annotated, Literal

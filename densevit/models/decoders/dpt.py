@@ -3,9 +3,6 @@
 b images, c channels, h x w cells of a level, gh x gw tokens.
 """
 
-# mypy: disable-error-code="no-any-return"
-# (calling an nn.Module gives Any)
-
 from fractions import Fraction
 from typing import Annotated, Literal
 
