@@ -120,7 +120,9 @@ def _alive(pid: int) -> bool:
 
 def _temporary(path: Path) -> Path:
     # The end of the name is random, so that two writers of one path do not meet.
-    return path.with_name(f".{path.name[:128]}.{os.getpid()}.{secrets.token_hex(4)}{SUFFIX}")
+    # Names hold 255 bytes; cut at 128, which may split a character, to leave room for the rest.
+    name = path.name.encode()[:128].decode(errors="ignore")
+    return path.with_name(f".{name}.{os.getpid()}.{secrets.token_hex(4)}{SUFFIX}")
 
 
 def _fsync(path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 import densevit
 
 FLOORS = [
-    {"errors", "registry", "structures", "files", "document"},
+    {"errors", "registry", "structures", "files", "document", "signals"},
     {"losses", "ops", "config"},
     {"models", "data", "tasks", "evaluation", "weights"},
     {"engine", "inference", "export"},

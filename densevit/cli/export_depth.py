@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 from densevit.errors import ConfigError, Preempted
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from densevit.inference.forward import Box
     from densevit.inference.plan import Existing, Plan
 
 # Which options belong to which format.
@@ -34,6 +37,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     model.add_argument("--precision", default="auto", choices=("auto", "fp32", "bf16", "fp16"))
     model.add_argument("--flip", action="store_true", help="average with the mirrored image's prediction")
     model.add_argument("--batch-size", type=at_least_one, default=1, metavar="N", help="neighbours of one size (1)")
+    model.add_argument(
+        "--window",
+        choices=("kb",),
+        help="the model sees only this part; kb: KITTI's 352x1216, as its protocols have it",
+    )
     model.add_argument("--head", metavar="NAME", help="which head, where the model has several")
 
     work = parser.add_argument_group("work")
@@ -52,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from densevit.inference.interrupt import interruptible
+    from densevit.signals import interruptible
 
     with interruptible() as stop:
         plan, existing = planned(args)
@@ -60,9 +68,8 @@ def run(args: argparse.Namespace) -> int:
         from densevit.inference.export import export
         from densevit.inference.summary import Incomplete
 
-        predictor = load(
-            args.checkpoint, device=args.device, precision=args.precision, flip=args.flip, batch_size=args.batch_size
-        )
+        chosen = {"precision": args.precision, "flip": args.flip, "batch_size": args.batch_size}
+        predictor = load(args.checkpoint, device=args.device, window=find_window(args.window), **chosen)
         if stop.is_set():
             raise Preempted("stopped before the first image; nothing was written.")
         print(f"{len(plan.items)} images on {predictor.device} in {predictor.precision}", file=sys.stderr)
@@ -73,6 +80,15 @@ def run(args: argparse.Namespace) -> int:
             print(error.summary)
             raise
     return 0
+
+
+def find_window(name: str | None) -> "Callable[[int, int], Box] | None":
+    from densevit.evaluation.regions import kb_box
+
+    def kb(h: int, w: int) -> "Box":
+        return kb_box((h, w))
+
+    return {None: None, "kb": kb}[name]
 
 
 def planned(args: argparse.Namespace) -> "tuple[Plan, Existing]":

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from densevit.errors import ConfigError
+from densevit.ops.device import choose_device
 
 
 @dataclass(frozen=True)
@@ -73,32 +73,14 @@ class World:
         return DistributedDataParallel(model, device_ids=ids)
 
 
-def pick_device(name: str, local_rank: int = 0) -> torch.device:
-    """`auto`, `cpu`, `cuda` or `cuda:1`.
-
-    Raises:
-        ConfigError: no such device here.
-    """
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise ConfigError(f"device: no device '{name}'; use auto, cpu, cuda or cuda:N.") from None
-    if device.type == "cuda":
-        index = local_rank if device.index is None else device.index
-        if index >= torch.cuda.device_count():
-            raise ConfigError(f"device: cuda:{index} is not here; {torch.cuda.device_count()} CUDA devices are.")
-        return torch.device("cuda", index)
-    return device
-
-
 @contextmanager
 def session(device: str = "auto") -> Iterator[World]:
     """The process group that torchrun asks for, or a world of one."""
     rank, size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-    chosen = pick_device(device, int(os.environ.get("LOCAL_RANK", 0)))
+    chosen = choose_device(device)
     if chosen.type == "cuda":
+        local_rank = int(os.environ.get("LOCAL_RANK", 0))
+        chosen = choose_device(f"cuda:{local_rank if chosen.index is None else chosen.index}")
         torch.cuda.set_device(chosen)
     if size == 1:
         yield World(chosen)

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from pathlib import Path
+from threading import Event
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
@@ -20,9 +21,9 @@ from densevit.engine.distributed import World
 from densevit.engine.ema import EMA
 from densevit.engine.log import Log
 from densevit.engine.optim import LayeredEncoder, build_optimizer, learning_rate, parameter_groups, set_learning_rate
-from densevit.engine.signals import Stop, stop_on_signal
 from densevit.errors import CheckpointError, Diverged, Preempted
 from densevit.ops.precision import autocast, resolve
+from densevit.signals import interruptible
 from densevit.structures import Batch, ModelCard
 from densevit.weights import checkpoint
 from densevit.weights.checkpoint import Manifest
@@ -127,7 +128,7 @@ class Trainer:
         bar = tqdm(total=self.steps, initial=self.step, desc="train", unit="step", disable=not self.world.is_main)
         batches = train(self.step * self.run.batch_size)
         begun, before = time.monotonic(), self.seconds
-        with stop_on_signal() as stop, closing(batches), bar:
+        with interruptible() as stop, closing(batches), bar:
             while self.step < self.steps:
                 values, stopping = self._step(batches, stop)
                 self.seconds = before + time.monotonic() - begun
@@ -143,7 +144,7 @@ class Trainer:
         log.close()
         return self.scores
 
-    def _step(self, batches: Batches, stop: Stop) -> tuple[Scores, bool]:
+    def _step(self, batches: Batches, stop: Event) -> tuple[Scores, bool]:
         """Backward, unscale, clip, agree that all is finite; then step, schedule and average, or skip and count."""
         rate = self.rate(self.updates)
         set_learning_rate(self.optimizer, rate)
@@ -167,7 +168,7 @@ class Trainer:
         trained = [p for group in self.optimizer.param_groups for p in group["params"]]
         norm = nn.utils.clip_grad_norm_(trained, self.run.optim.clip_grad or math.inf)
         numbers = torch.stack([*values.values(), norm.float()]).tolist()
-        good, stopping = self.world.agree(all(map(math.isfinite, numbers)), bool(stop))
+        good, stopping = self.world.agree(all(map(math.isfinite, numbers)), stop.is_set())
         self.step += 1
         if good:
             self.scaler.step(self.optimizer)

@@ -58,12 +58,12 @@ def choose_view(rng: np.random.Generator, room: Scene, size: tuple[int, int], fo
     """A view from free floor: the first of some that `judge` has nothing against, or the best of them."""
     best: tuple[float, Camera] | None = None
     for _ in range(TRIES):
-        height = min(rng.uniform(0.7, 1.9), room.plan.height - 0.4)
+        height = min(float(np.clip(rng.normal(1.4, 0.15), 1.0, 1.8)), room.plan.height - 0.4)  # held in a hand
         position = np.array([*room.floor.spot(rng, 0.5), height])
         inward = np.array(room.plan.extent) / 2 - position[:2]
         yaw = np.arctan2(inward[1], inward[0]) + rng.normal(0, 0.9)
-        axes = aim(float(yaw), float(rng.normal(-0.15, 0.2)), float(rng.normal(0, 0.035)))
-        camera = Camera(position, axes, size, float(np.deg2rad(fov or rng.uniform(52, 88))))
+        axes = aim(float(yaw), float(rng.normal(-0.15, 0.14)), float(rng.normal(0, 0.035)))
+        camera = Camera(position, axes, size, float(np.deg2rad(fov or rng.uniform(60, 70))))
         worth = judge(room, camera)
         if best is None or worth > best[0]:
             best = worth, camera

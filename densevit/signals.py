@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,8 @@ def interruptible() -> Iterator[threading.Event]:
         if asked.is_set():
             os._exit(Preempted.exit_code)
         asked.set()
+        # os.write: a signal may come in the middle of a print.
+        os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, b"\nstopping soon, and saving (again: at once).\n")
 
     if threading.current_thread() is not threading.main_thread():
         yield asked
