@@ -14,7 +14,8 @@ def main() -> int:
     scenes = {"train": args.train_scenes, "val": args.val_scenes, "test": args.test_scenes}
     try:
         if args.layout == "rooms":
-            generate(args.root, scenes, args.frames, args.size or (192, 256), args.seed, args.workers, args.overwrite)
+            size = args.size or (192, 256)
+            generate(args.root, scenes, args.frames, size, args.seed, args.workers, args.overwrite, mount=args.mount)
         else:
             write_as(args.layout, args.root, scenes, args.frames, args.size, args.seed)
     except DensevitError as error:
@@ -39,6 +40,7 @@ def parse() -> argparse.Namespace:
         "--size", type=size, metavar="HxW", help="of the images (default: 192x256, or what the layout's originals have)"
     )
     add("--seed", type=int, default=0, metavar="N", help="another seed, other rooms (default: %(default)s)")
+    add("--mount", choices=("hand", "robot"), default="hand", help="how cameras are held (default: %(default)s)")
     add("--workers", type=int, default=1, metavar="N", help="processes, layout rooms only (default: %(default)s)")
     add("--overwrite", action="store_true", help="replace another `rooms` data set at --root")
     add(

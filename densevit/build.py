@@ -21,20 +21,21 @@ from densevit.data.loader import TrainLoader, eval_loader, train_loader
 from densevit.data.transform import TRANSFORMS, Transform
 from densevit.data.transforms import compose
 from densevit.data.workers import auto_workers
-from densevit.engine.distributed import World, pick_device
+from densevit.engine.distributed import World
 from densevit.engine.trainer import Trainer, Validation
 from densevit.errors import CheckpointError, ConfigError
+from densevit.evaluation import class_metrics
 from densevit.evaluation.evaluate import mean_row
 from densevit.evaluation.protocols import PROTOCOLS, Protocol
 from densevit.inference.forward import forward
 from densevit.inference.predictor import Predictor
-from densevit.losses.loss import DEPTH_LOSSES, DepthLoss
 from densevit.models.decoder import DECODERS, Decoder
 from densevit.models.dense import DenseModel
 from densevit.models.encoder import ENCODERS, Encoder
 from densevit.models.heads import HEADS, Head
 from densevit.registry import Choice, Part, Registry, did_you_mean
 from densevit.structures import ModelCard, OutputSpec, ResizeRule
+from densevit.tasks.depth import DepthTask
 from densevit.tasks.task import TASKS, Task
 from densevit.weights import checkpoint
 from densevit.weights.files import read_tensors
@@ -57,7 +58,7 @@ class ModelPlan:
 class TaskPlan:
     task: Choice[Task]
     weight: float
-    losses: Sequence[tuple[float, Choice[DepthLoss]]]
+    losses: Sequence[tuple[float, Choice[nn.Module]]]
     protocol: Protocol
 
     def spec(self) -> list[Part]:
@@ -188,18 +189,19 @@ def _plan_model(run: Run, faults: _Faults) -> ModelPlan:
 
 
 def _plan_task(task: config.Task, where: str, faults: _Faults) -> TaskPlan:
+    chosen = faults.check(TASKS, {"type": task.type}, where)
+    kind: Any = chosen.part if chosen.name else DepthTask
     losses = []
-    for i, spec in enumerate(task.losses):
+    for i, spec in enumerate(task.losses or kind.usual):
         options = dict(spec)
         weight = options.pop("weight", 1.0)
         if not isinstance(weight, int | float) or weight <= 0:
             faults.problems.append(f"{where}.losses.{i}.weight: a number over 0, got {weight!r}.")
             weight = 1.0
-        losses.append((float(weight), faults.check(DEPTH_LOSSES, options, f"{where}.losses.{i}")))
+        losses.append((float(weight), faults.check(kind.objectives, options, f"{where}.losses.{i}")))
     if task.protocol not in PROTOCOLS:
         hint = did_you_mean(task.protocol, PROTOCOLS)
         faults.problems.append(f"{where}.protocol: no protocol '{task.protocol}'.{hint}")
-    chosen = faults.check(TASKS, {"type": task.type}, where)
     return TaskPlan(chosen, task.weight, losses, PROTOCOLS.get(task.protocol, PROTOCOLS["plain"]))
 
 
@@ -210,14 +212,14 @@ def find_protocol(name: str, data: Dataset, output: OutputSpec | None = None) ->
         output: what the predictions mean; None takes them for metres.
 
     Raises:
-        ConfigError: no such protocol.
+        ConfigError: no such protocol, or predictions that are no depth.
     """
     if name not in PROTOCOLS:
         raise ConfigError(f"no protocol '{name}'.{did_you_mean(name, PROTOCOLS)}")
+    if output is not None and output.kind == "class":
+        raise ConfigError("this head gives classes of whole images, not depth; `densevit eval-class` scores those.")
     protocol = PROTOCOLS[name].for_range(*data.depth_range)
-    if protocol.align is None and output is not None and output.kind != "metric":
-        return protocol.aligned("lstsq" if output.kind == "affine" else "lstsq_disparity")
-    return protocol
+    return protocol if output is None else protocol.for_kind(output.kind)
 
 
 def load_plugins(paths: Sequence[Path], folder: Path = Path()) -> None:
@@ -287,8 +289,29 @@ def build_trainer(plan: Plan, world: World) -> Trainer:
 def build_task(name: str, plan: Plan, output: OutputSpec) -> Task:
     task = plan.tasks[name]
     losses = [(loss.name, task.weight * weight, loss.build()) for weight, loss in task.losses]
+    check_output(name, task, output, plan)
+    if output.kind == "class":
+        return task.task.build(name, output, losses, class_metrics.score, class_metrics.mean_row)
     protocol = find_protocol(task.protocol.name, plan.val or plan.train, output)
     return task.task.build(name, output, losses, protocol.score, mean_row)
+
+
+def check_output(name: str, task: TaskPlan, output: OutputSpec, plan: Plan) -> None:
+    """
+    Raises:
+        ConfigError: the head gives what the task cannot teach, or other classes than the data has.
+    """
+    kinds: tuple[str, ...] = task.task.part.kinds  # type: ignore[attr-defined]
+    if output.kind not in kinds:
+        raise ConfigError(
+            f"tasks.{name}: task '{task.task.name}' teaches heads that give {', '.join(kinds)}; "
+            f"model.heads.{name} gives {output.kind}."
+        )
+    for data in filter(None, (plan.train, plan.val)):
+        if output.kind == "class" and len(data.classes) != len(output.classes):
+            raise ConfigError(
+                f"model.heads.{name}: {len(output.classes)} classes, where the data has {len(data.classes) or 'none'}."
+            )
 
 
 def predict_by(protocol: Protocol, card: ModelCard) -> Callable[[nn.Module, Tensor], dict[str, Tensor]]:
@@ -381,6 +404,5 @@ def load(path: str | Path, *, device: str = "auto", precision: Any = "auto", **o
     Raises:
         CheckpointError: missing, damaged, or of unknown parts.
     """
-    chosen = pick_device(device)
     model, card = restore(path)
-    return Predictor(model, card, device=str(chosen), precision=precision, **options)
+    return Predictor(model, card, device=device, precision=precision, **options)

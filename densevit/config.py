@@ -38,8 +38,8 @@ class Task:
     """What one head learns from and is scored by; each loss is `{type: name, weight: 1.0, option: value}`."""
 
     type: str = "depth"
-    losses: list[Part] = field(default_factory=lambda: [{"type": "silog"}])
-    protocol: str = "plain"  # of the validation during training
+    losses: list[Part] = field(default_factory=list)  # none: the task's usual ones
+    protocol: str = "plain"  # of depth, in the validation during training
     weight: Positive = 1.0  # of its losses among those of other tasks
 
 

@@ -9,6 +9,9 @@ import torch
 from jaxtyping import Bool, Float, Float32, Float64, Int64, UInt8
 from torch import Tensor
 
+NO_LABEL = -1
+"""The class id of an image without one."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
@@ -19,6 +22,7 @@ class Sample:
     depth: Float32[np.ndarray, "h w"] | None = None  # metres along the optical axis; 0 where not valid
     valid: Bool[np.ndarray, "h w"] | None = None  # True where depth was measured; None exactly where depth is
     labels: Int64[np.ndarray, "h w"] | None = None  # class ids; 255 = ignore
+    label: int | None = None  # class id of the whole image
     intrinsics: Float64[np.ndarray, "3 3"] | None = None  # pixels, for this image's size
 
 
@@ -32,6 +36,7 @@ class Batch:
     depth: Float[Tensor, "b 1 h w"] | None = None  # metres
     valid: Bool[Tensor, "b 1 h w"] | None = None
     labels: Int64[Tensor, "b h w"] | None = None
+    label: Int64[Tensor, "b"] | None = None  # NO_LABEL where unknown
     intrinsics: Float[Tensor, "b 3 3"] | None = None  # NaN where unknown
 
     def __len__(self) -> int:
@@ -64,7 +69,8 @@ class Features:
     image_size: tuple[int, int]  # (h, w) of the padded image: h_i * stride_i
 
 
-Kind = Literal["metric", "affine", "disparity"]
+Kind = Literal["metric", "affine", "disparity", "class"]
+"""The first three are maps at image size; `class` is one row of logits for the whole image, a map of 1 x 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,8 +78,9 @@ class OutputSpec:
     """What the numbers of one head mean."""
 
     kind: Kind
-    unit: str = "m"  # of metric depth; "" for affine and disparity, which have none
+    unit: str = "m"  # of metric depth; "" for the others, which have none
     range: tuple[float, float] | None = None  # the values the head can give
+    classes: tuple[str, ...] = ()  # names, in the order of the logits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,11 +117,15 @@ class ModelCard:
     @classmethod
     def from_dict(cls, tree: Mapping[str, Any]) -> "ModelCard":
         tree = dict(tree)
-        tree["outputs"] = {k: OutputSpec(**{**v, "range": _pair(v.get("range"))}) for k, v in tree["outputs"].items()}
+        tree["outputs"] = {name: _output(spec) for name, spec in tree["outputs"].items()}
         tree["resize"] = ResizeRule(**{**tree["resize"], "size": _pair(tree["resize"].get("size"))})
         for key in ("mean", "std", "taps"):
             tree[key] = tuple(tree[key])
         return cls(**tree)
+
+
+def _output(spec: Mapping[str, Any]) -> OutputSpec:
+    return OutputSpec(**{**spec, "range": _pair(spec.get("range")), "classes": tuple(spec.get("classes", ()))})
 
 
 def _pair(values: Sequence[Any] | None) -> Any:

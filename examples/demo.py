@@ -7,6 +7,7 @@ the chain works, and nothing about photographs.
 """
 
 import argparse
+import os
 import shutil
 import sys
 import time
@@ -27,8 +28,10 @@ from densevit.evaluation.html import Report, write_html
 from densevit.evaluation.pictures import Picture
 
 CONFIG = Path(__file__).parents[1] / "configs/depth/rooms.yaml"
-SCENES = {"train": 160, "val": 8, "test": 24}
+SCENES = {"train": 240, "val": 8, "test": 24}
 FRAMES = 8  # per scene
+CORES = min(16, os.cpu_count() or 1)
+SIZE = (128, 160)  # h, w
 
 
 @contextmanager
@@ -50,8 +53,9 @@ def make_rooms(root: Path) -> None:
     from densevit.data.rendering import generate
 
     scenes = " ".join(f"--{split}-scenes {count}" for split, count in SCENES.items())
-    print(f"$ python datasets/prepare_rooms.py --root {root} {scenes} --frames {FRAMES}", flush=True)
-    generate(root, SCENES, frames=FRAMES, workers=build.auto_workers(1))
+    options = f"--frames {FRAMES} --size {SIZE[0]}x{SIZE[1]} --mount robot --workers {CORES}"
+    print(f"$ python datasets/prepare_rooms.py --root {root} {scenes} {options}", flush=True)
+    generate(root, SCENES, frames=FRAMES, size=SIZE, mount="robot", workers=CORES)
 
 
 def constant_map(train: Dataset, test: Dataset, protocol: Any) -> Evaluation:

@@ -20,6 +20,7 @@ from densevit.cli.main import main as densevit
 CONFIG = Path(__file__).with_name("two_pairs.yaml")
 BOUND = 0.05  # AbsRel on the two training pairs
 AGREE = 1e-3  # between the model's score and that of its exported maps
+EXTRA: list[str] = []  # further overrides of the training
 DATE, DRIVE = "2011_09_26", "2011_09_26_drive_0001_sync"
 
 
@@ -89,7 +90,7 @@ def run(name: str, source: Path, work: Path) -> bool:
     lay_out(source, root)
     begun = time.monotonic()
     where = [f"data.{part}.root={root}" for part in ("train", "val")]
-    call("train", str(CONFIG), f"output={output}", f"tasks.depth.protocol={protocol}", *overrides, *where)
+    call("train", str(CONFIG), f"output={output}", f"tasks.depth.protocol={protocol}", *overrides, *where, *EXTRA)
     seconds = time.monotonic() - begun
     data = ["--data", name, "--root", str(root), "--option", "list_file=two.txt", "--protocol", protocol]
     call("eval-depth", str(output), *data, "--output", str(output / "eval"))

@@ -12,7 +12,12 @@ from densevit.errors import DensevitError, Preempted
 
 COMMANDS = {
     "train": "train a model from a config",
+    "check-data": "examine data sets before anyone loses a night on them",
     "eval-depth": "score a checkpoint, or saved depth maps, by a protocol",
+    "compare": "say whether one of two evaluations is better",
+    "protocols": "list and explain the evaluation protocols",
+    "eval-class": "score a checkpoint that classifies images",
+    "show-attention": "show where a model looks in one picture",
     "export-depth": "write depth maps for images",
 }
 

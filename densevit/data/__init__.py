@@ -1,10 +1,47 @@
 """Data: reading files, data sets, transforms and loaders. Importing it registers the data sets."""
 
 from densevit.data.dataset import DATASETS, Dataset, resolve_root
+from densevit.data.ddad import Ddad
+from densevit.data.digits import Digits
+from densevit.data.diml import Diml
+from densevit.data.diode import Diode
+from densevit.data.eth3d import Eth3d
 from densevit.data.folder import Folder
+from densevit.data.hypersim import Hypersim
+from densevit.data.ibims import Ibims
 from densevit.data.kitti import Kitti
+from densevit.data.make3d import Make3d
+from densevit.data.mnist import Mnist
 from densevit.data.nyu import Nyu
 from densevit.data.rooms import Rooms
+from densevit.data.scannet import Scannet
+from densevit.data.sintel import Sintel
 from densevit.data.stereo import Motorcycle
+from densevit.data.sunrgbd import SunRgbd
+from densevit.data.tum import Tum
+from densevit.data.vkitti2 import VirtualKitti
 
-__all__ = ["DATASETS", "Dataset", "Folder", "Kitti", "Motorcycle", "Nyu", "Rooms", "resolve_root"]
+__all__ = [
+    "DATASETS",
+    "Dataset",
+    "Ddad",
+    "Digits",
+    "Diml",
+    "Diode",
+    "Eth3d",
+    "Folder",
+    "Hypersim",
+    "Ibims",
+    "Kitti",
+    "Make3d",
+    "Mnist",
+    "Motorcycle",
+    "Nyu",
+    "Rooms",
+    "Scannet",
+    "Sintel",
+    "SunRgbd",
+    "Tum",
+    "VirtualKitti",
+    "resolve_root",
+]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from densevit.errors import DataError
-from densevit.structures import Batch, Sample
+from densevit.structures import NO_LABEL, Batch, Sample
 
 IGNORE = 255
 """The label of a pixel without one."""
@@ -17,7 +17,7 @@ IGNORE = 255
 
 def collate(samples: Sequence[Sample], indices: Sequence[int]) -> Batch:
     """Stacks samples. A field that none of them has is None; where only some have it, the others get 0 for depth
-    (not valid), 255 for labels, NaN for intrinsics.
+    (not valid), 255 for labels, -1 for label, NaN for intrinsics.
 
     Args:
         indices: the samples' positions in the data set.
@@ -35,6 +35,7 @@ def collate(samples: Sequence[Sample], indices: Sequence[int]) -> Batch:
         depth=_stack([s.depth for s in samples], lambda: np.zeros((h, w), np.float32), (1, h, w)),
         valid=_stack([s.valid for s in samples], lambda: np.zeros((h, w), np.bool_), (1, h, w)),
         labels=_stack([s.labels for s in samples], lambda: np.full((h, w), IGNORE, np.int64), (h, w)),
+        label=_label([s.label for s in samples]),
         intrinsics=_intrinsics([s.intrinsics for s in samples]),
     )
 
@@ -64,6 +65,12 @@ def _stack(
         return None
     stacked = np.stack([missing() if a is None else a for a in arrays])
     return torch.from_numpy(stacked).reshape(len(arrays), *shape)
+
+
+def _label(ids: Sequence[int | None]) -> Tensor | None:
+    if all(i is None for i in ids):
+        return None
+    return torch.tensor([NO_LABEL if i is None else i for i in ids])
 
 
 def _intrinsics(matrices: Sequence[Any]) -> Tensor | None:

@@ -2,7 +2,7 @@
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 
 from densevit.errors import DataError
@@ -23,8 +23,31 @@ class Dataset(ABC):
     depth_range: tuple[float, float] = (1e-3, 80.0)
     """Metres that the ground truth can mean; used by first-aid checks."""
 
+    classes: Sequence[str] = ()
+    """Names of the ids in `Sample.label`, in order; empty where images have no class."""
+
+    sizes: Set[tuple[int, int]] = frozenset()
+    """(h, w) that images have as published; empty where any size may be. Others were resized or cut by somebody."""
+
+    typical_depth: tuple[float, float] | None = None
+    """Metres between which the median depth of a set of such images lies; None where that is not known."""
+
+    typical_density: tuple[float, float] | None = None
+    """Shares of pixels with depth between which that of a set of such images lies; None where that is not known."""
+
     def __len__(self) -> int:
         return len(self.names)
+
+    def files(self, index: int) -> Mapping[str, Path]:
+        """Where a sample comes from: `image`, `depth`, `labels` or another word -> its own file.
+
+        Empty where samples have no files of their own, but are frames of one large file, say.
+        """
+        return {}
+
+    def scene(self, index: int) -> str:
+        """The place or film that a sample was taken from: splits should share none. Empty where not known."""
+        return ""
 
     @abstractmethod
     def read(self, index: int) -> Sample:

@@ -25,7 +25,7 @@ from densevit.data import matching
 from densevit.data.dataset import DATASETS, Dataset, resolve_root
 from densevit.data.manifest import CAMERA, Row, read_manifest
 from densevit.data.pairs import pinhole, read_pair
-from densevit.data.paths import Subset, first_five, keep_present
+from densevit.data.paths import Lack, Subset, first_five, keep_present, note
 from densevit.errors import DataError
 from densevit.structures import Sample
 
@@ -88,6 +88,7 @@ class Folder(Dataset):
             where = {"images": images, "depths": depths, "labels": labels}
             rows = find_rows(base, where, subset, require_depth=require_depth, allow_outside=allow_outside_root)
         rows = with_intrinsics(rows, self.root / intrinsics)
+        self.drawn = bool(val_fraction)  # folders are then in both splits, on purpose
         rows = pick_split(rows, split, val_fraction, what)
         if require_depth:
             rows = _with_depth(rows, subset, what)
@@ -98,6 +99,14 @@ class Folder(Dataset):
     def read(self, index: int) -> Sample:
         row = self.rows[index]
         return read_pair(row.name, row.image, row.depth, self.scale, labels_path=row.labels, intrinsics=row.intrinsics)
+
+    def files(self, index: int) -> Mapping[str, Path]:
+        row = self.rows[index]
+        kinds = {"image": row.image, "depth": row.depth, "labels": row.labels}
+        return {kind: path for kind, path in kinds.items() if path is not None}
+
+    def scene(self, index: int) -> str:
+        return "" if self.drawn else self.names[index].rpartition("/")[0]
 
 
 def find_rows(
@@ -173,6 +182,8 @@ def draw(name: str) -> float:
 
 def _with_depth(rows: list[Row], subset: Subset, what: str) -> list[Row]:
     lost = [row.image for row in rows if row.depth is None]
+    if note([Lack("missing", str(path), "this image has no depth map") for path in lost], subset):
+        return [row for row in rows if row.depth is not None]
     if lost and (subset == "full" or len(lost) == len(rows)):
         raise DataError(
             f"{what}: {len(lost):,} of {len(rows):,} images have no depth:{first_five(lost)}\n"
@@ -185,7 +196,8 @@ def _with_depth(rows: list[Row], subset: Subset, what: str) -> list[Row]:
 
 def _report(base: Path, kind: str, alone: list[Path], subset: Subset) -> None:
     """Maps without an image: a sign that names match otherwise than was thought."""
-    if not alone:
+    lacks = [Lack("unpaired", str(path), f"a file of `{kind}` that matches no image") for path in alone]
+    if not alone or note(lacks, subset):
         return
     text = f"{base}: {len(alone):,} files of `{kind}` match no image:{first_five(sorted(alone))}"
     if subset == "full":
@@ -195,7 +207,7 @@ def _report(base: Path, kind: str, alone: list[Path], subset: Subset) -> None:
 
 def _check_names(rows: list[Row], what: str) -> None:
     twice = [name for name, count in Counter(row.name for row in rows).items() if count > 1]
-    if twice:
+    if twice and not note(Lack("duplicate_name", name, "this name occurs more than once") for name in twice):
         raise DataError(f"{what}: {len(twice):,} names occur more than once:{first_five(twice)}")
 
 

@@ -67,6 +67,27 @@ def read_depth(
     return _metres(stored, scale)
 
 
+def read_values(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS) -> Float32[np.ndarray, "h w"]:
+    """Reads a map of numbers without unit from the same formats, as they are stored; NaN where one is not finite.
+
+    Raises:
+        DataError: naming the file, when it is missing, damaged, or of 8 bits or colours.
+    """
+    path = Path(path)
+    kind = file_format(path)
+    if kind in READERS:
+        stored = _plane(path, read_array(path, kind, max_pixels))
+    else:
+        raster = Raster.open(path, max_pixels)
+        stored = _plane(path, raster.stored()) if _wide(raster) else _refuse(path, f"is {raster.format} {raster.mode}")
+    if stored.dtype.kind not in "iuf" or stored.dtype.itemsize < 2:
+        _refuse(path, f"holds {stored.dtype}")
+    with np.errstate(over="ignore"):
+        values = stored.astype(np.float32)
+    values[~np.isfinite(values)] = np.nan
+    return values
+
+
 def read_labels(path: str | os.PathLike[str]) -> Int64[np.ndarray, "h w"]:
     """Reads class ids from a gray or palette PNG, TIFF or BMP (a palette's indices are the ids), or an integer NPY.
 

@@ -11,6 +11,7 @@ On disk, under `root` (five native sizes, 370 x 1224 to 376 x 1241; PNG, or JPG 
 Depth is a 16-bit PNG of 1/256 m, 0 where there is none.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,7 +24,7 @@ from densevit.data.dataset import DATASETS, Dataset, resolve_root
 from densevit.data.kitti_camera import benchmark_camera, day_camera
 from densevit.data.lists import read_list
 from densevit.data.pairs import cut, read_pair
-from densevit.data.paths import Listing, Subset, keep_present
+from densevit.data.paths import Lack, Listing, Subset, keep_present, note
 from densevit.errors import DataError
 from densevit.structures import Sample
 
@@ -73,6 +74,9 @@ class Kitti(Dataset):
     """KITTI depth prediction."""
 
     depth_range = (1e-3, 80.0)
+    sizes = frozenset([(375, 1242), (370, 1226), (370, 1224), (374, 1238), (376, 1241), CROP])
+    typical_depth = (6.0, 35.0)
+    typical_density = (0.02, 0.6)
 
     def __init__(
         self,
@@ -105,11 +109,15 @@ class Kitti(Dataset):
         if split in BENCHMARK:
             frames = benchmark_frames(self.root, split)
             lacking = BENCHMARK[split][1] - len(frames)
-            if lacking > 0 and subset == "full":
+            absent = Lack("missing", str(self.root), f"'{split}' lacks {lacking} of its images")
+            if lacking > 0 and subset == "full" and not note([absent]):
                 raise DataError(f"{self.root}: '{split}' lacks {lacking} images; for a part set `subset: available`.")
         else:
             pairs = read_list(self.root, list_file, f"kitti_eigen_{split.partition('_')[0]}.txt.gz")
             wanted = [(image, depth) for image, depth in pairs if depth or split == "test_697"]
+            note(
+                Lack("no_truth", image, "the published list has no depth for it") for image, depth in pairs if not depth
+            )
             frames = eigen_frames(
                 self.root, resolve_root(depth_root, "kitti") if depth_root else self.root, wanted, camera
             )
@@ -121,6 +129,13 @@ class Kitti(Dataset):
         matrix = benchmark_camera(frame.intrinsics) if isinstance(frame.intrinsics, Path) else frame.intrinsics
         sample = read_pair(frame.name, frame.image, frame.depth, SCALE, intrinsics=matrix)
         return sample if self.crop == "none" else kb_crop(sample, frame.image)
+
+    def files(self, index: int) -> Mapping[str, Path]:
+        frame = self.frames[index]
+        return {"image": frame.image} if frame.depth is None else {"image": frame.image, "depth": frame.depth}
+
+    def scene(self, index: int) -> str:
+        return next((part for part in self.names[index].split("/") if part.endswith("_sync")), "")
 
 
 def kb_crop(sample: Sample, path: Path) -> Sample:

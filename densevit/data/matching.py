@@ -10,10 +10,10 @@
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
-from densevit.data.paths import first_five
+from densevit.data.paths import Lack, first_five, note
 from densevit.errors import DataError
 
 ROLES = frozenset(
@@ -48,7 +48,7 @@ def find(root: Path, where: str, suffixes: frozenset[str], *, allow_outside: boo
         elif hit:
             found["/".join(group.strip("/") for group in hit.groups() if group)].append(path)
     twice = [f"{key}: {', '.join(map(str, paths))}" for key, paths in found.items() if len(paths) > 1]
-    if twice:
+    if twice and not note(_duplicates(found)):
         raise DataError(f"{base}: {len(twice):,} names stand for several files each:{first_five(twice)}")
     return {key: paths[0] for key, paths in sorted(found.items())}
 
@@ -72,7 +72,7 @@ def plain(keys: Sequence[str]) -> dict[str, str]:
     for key in keys:
         bare[_without_roles(key)].append(key)
     twice = [f"{name}: {', '.join(owners)}" for name, owners in bare.items() if len(owners) > 1]
-    if twice:
+    if twice and not note(_duplicates(bare)):
         raise DataError(f"names that differ in words such as rgb or depth only are ambiguous:{first_five(twice)}")
     return {owners[0]: name for name, owners in bare.items()}
 
@@ -110,6 +110,15 @@ def walk(folder: Path, root: Path, *, allow_outside: bool) -> Iterator[Path]:
             yield from walk(path, root, allow_outside=allow_outside)
         elif entry.is_file():
             yield path
+
+
+def _duplicates(owners: Mapping[str, Sequence[object]]) -> list[Lack]:
+    """What stands for a name besides its first."""
+    return [
+        Lack("duplicate_name", str(other), f"stands for '{name}', as {first} does")
+        for name, (first, *others) in owners.items()
+        for other in others
+    ]
 
 
 def _pattern(glob: str) -> re.Pattern[str]:

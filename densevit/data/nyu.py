@@ -7,7 +7,8 @@ On disk, under `root` (all 480 x 640; depth is a 16-bit PNG in millimetres, 0 wh
     [official_splits/]test/bathroom/rgb_00045.jpg, sync_depth_...     654 pairs to test on
 """
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -29,6 +30,9 @@ Border = Literal["auto", "keep", "black", "mask", "crop"]
 FILE = "nyu_depth_v2_labeled.mat"
 SIZE = (480, 640)
 SCALE = 1000.0  # stored units per metre
+
+# A filmed scene, kitchen_0028b say; the test images are sorted by the kind of room only.
+SCENE = re.compile(r"_\d{4}[a-z]?$")
 
 # Where people keep the folders of a split, under the root.
 HOMES: dict[Split, tuple[str, ...]] = {
@@ -76,6 +80,9 @@ class Nyu(Dataset):
     """NYU Depth v2."""
 
     depth_range = (1e-3, 10.0)
+    sizes = frozenset([SIZE, (427, 565)])
+    typical_depth = (1.3, 5.0)
+    typical_density: tuple[float, float] | None = (0.4, 0.97)  # of raw depth
 
     def __init__(
         self,
@@ -113,6 +120,8 @@ class Nyu(Dataset):
         if border == "auto":
             border = "black" if source == "mat" else "keep"
         self.border = border
+        if depth == "filled":
+            self.typical_density = None
         self.source = self._open(source, split, depth, classes, list_file, subset)
         self.names = self.source.names
 
@@ -122,6 +131,16 @@ class Nyu(Dataset):
             size = "{} x {}".format(*sample.image.shape[:2])
             raise DataError(f"{self.root}: '{sample.name}' is {size}, not NYU's 480 x 640; set `border: keep`.")
         return BORDERS[self.border](sample)
+
+    def files(self, index: int) -> Mapping[str, Path]:
+        if not isinstance(self.source, Folders):
+            return {}
+        pair = self.source.files[index]
+        return {"image": pair.image, "depth": pair.depth}
+
+    def scene(self, index: int) -> str:
+        folder = self.names[index].rpartition("/")[0]
+        return folder if SCENE.search(folder) else ""
 
     def _open(
         self,

@@ -2,7 +2,10 @@
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Literal, TypeVar
 
@@ -14,6 +17,42 @@ Subset = Literal["full", "available"]
 """What to do when listed files are missing: refuse, or go on with the others and say how many."""
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Lack:
+    """Something that a data set should have and has not, or has twice."""
+
+    kind: Literal["missing", "unpaired", "left_out", "duplicate_name", "no_truth"]
+    where: str  # a path or a name
+    reason: str
+
+
+_notebook: ContextVar[list[Lack] | None] = ContextVar("notebook", default=None)
+
+
+@contextmanager
+def noting() -> Iterator[list[Lack]]:
+    """Data sets that open inside take what is there and note what is not, where else they would refuse."""
+    notes: list[Lack] = []
+    token = _notebook.set(notes)
+    try:
+        yield notes
+    finally:
+        _notebook.reset(token)
+
+
+def note(lacks: Iterable[Lack], subset: Subset = "full") -> bool:
+    """Notes what is lacking, if somebody is `noting`; if not, it is the caller's to refuse.
+
+    Args:
+        subset: under `available` the user knows, and things are left out rather than missing.
+    """
+    notes = _notebook.get()
+    if notes is None:
+        return False
+    notes += lacks if subset == "full" else [replace(lack, kind="left_out") for lack in lacks]
+    return True
 
 
 class Listing:
@@ -60,6 +99,9 @@ def keep_present(rows: Sequence[T], files: Callable[[T], Iterable[Path]], subset
     if len(present) == len(rows) and rows:
         return present
     lost = [f for absent in missing.values() for f in absent]
+    absent = [Lack("missing", str(path), "no such file, though the data set lists it") for path in dict.fromkeys(lost)]
+    if note(absent, subset):
+        return present
     text = f"{what}: {len(rows) - len(present):,} of {len(rows):,} samples lack a file:{first_five(lost)}"
     if subset == "full" or not present:
         hint = "" if subset == "available" else "\nFor a part of the data set, set `subset: available`."

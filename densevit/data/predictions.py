@@ -1,20 +1,24 @@
 """Depth maps that some system saved, found again for the images of a data set."""
 
+import csv
+import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float32
 
-from densevit.data.io import read_depth
+from densevit.data.io import read_depth, read_values
 from densevit.data.matching import DEPTH_SUFFIXES, partners, walk
-from densevit.data.paths import first_five
+from densevit.data.paths import confine, first_five
 from densevit.errors import DataError
+from densevit.structures import Kind
 
 
 class SavedMaps:
-    """One saved map per image of a data set, matched by name.
+    """One saved map per image of a data set, of any size, matched by name or by a list.
 
     A map belongs to the image of the same path up to the suffix; where that leaves some alone, words such as `rgb`
     or `depth` in the names do not count; where that does, too, the ends of the paths decide, as long as there is
@@ -22,45 +26,91 @@ class SavedMaps:
 
     Args:
         names: those of the data set.
+        kind: metric: metres; affine and disparity: numbers without unit, taken as stored.
         scale: stored units per metre of integer files that do not carry theirs.
         suffix: `.png` say, where the folder holds each map in several formats.
+        manifest: CSV with the columns `name` and `prediction` (a path below the folder), or JSONL with these keys,
+            where names do not match.
 
     Raises:
         DataError: maps are missing or ambiguous; with the count and the first five.
     """
 
-    def __init__(self, folder: Path, names: Sequence[str], *, scale: float | None = None, suffix: str | None = None):
-        self.scale = scale
+    def __init__(
+        self,
+        folder: Path,
+        names: Sequence[str],
+        *,
+        kind: Kind = "metric",
+        scale: float | None = None,
+        suffix: str | None = None,
+        manifest: Path | None = None,
+    ):
+        self.kind, self.scale = kind, scale
         if not folder.is_dir():
             raise DataError(f"{folder}: no such folder of predictions.")
-        suffixes = frozenset([suffix.lower()]) if suffix else DEPTH_SUFFIXES
-        found: dict[str, list[Path]] = defaultdict(list)
-        for path in walk(folder, folder, allow_outside=True):
-            if path.suffix.lower() in suffixes:
-                found[path.relative_to(folder).with_suffix("").as_posix()].append(path)
-        if not found:
-            raise DataError(f"{folder}: holds no depth maps ({', '.join(sorted(suffixes))}).")
-        matched = partners(list(names), list(found))
-        for name in names:
-            if name not in matched and (keys := _by_ending(name, list(found))):
-                matched[name] = keys
-        missing = [name for name in names if name not in matched]
-        if missing:
-            raise DataError(f"{folder}: no map for {len(missing):,} of {len(names):,} images:{first_five(missing)}")
-        several = [
-            f"{name}: {', '.join(p.name for p in found[matched[name]])}"
-            for name in names
-            if len(found[matched[name]]) > 1
-        ]
-        if several:
-            raise DataError(
-                f"{folder}: {len(several):,} maps come in several formats, choose by suffix:{first_five(several)}"
-            )
-        self.paths = {name: found[matched[name]][0] for name in names}
+        self.paths = _matched(folder, names, suffix) if manifest is None else _listed(folder, names, manifest)
 
     def read(self, name: str) -> Float32[np.ndarray, "h w"]:
-        """The map, 0 where it has no value."""
-        return read_depth(self.paths[name], self.scale)
+        """The map; 0 where a metric one, NaN where another has no value."""
+        path = self.paths[name]
+        return read_depth(path, self.scale) if self.kind == "metric" else read_values(path)
+
+
+def _matched(folder: Path, names: Sequence[str], suffix: str | None) -> dict[str, Path]:
+    suffixes = frozenset([suffix.lower()]) if suffix else DEPTH_SUFFIXES
+    found: dict[str, list[Path]] = defaultdict(list)
+    for path in walk(folder, folder, allow_outside=True):
+        if path.suffix.lower() in suffixes:
+            found[path.relative_to(folder).with_suffix("").as_posix()].append(path)
+    if not found:
+        raise DataError(f"{folder}: holds no depth maps ({', '.join(sorted(suffixes))}).")
+    matched = partners(list(names), list(found))
+    for name in names:
+        if name not in matched and (key := _by_ending(name, list(found))):
+            matched[name] = key
+    _check_complete(folder, names, matched)
+    several = [
+        f"{name}: {', '.join(p.name for p in found[matched[name]])}" for name in names if len(found[matched[name]]) > 1
+    ]
+    if several:
+        raise DataError(
+            f"{folder}: {len(several):,} maps come in several formats, choose by suffix:{first_five(several)}"
+        )
+    return {name: found[matched[name]][0] for name in names}
+
+
+def _listed(folder: Path, names: Sequence[str], manifest: Path) -> dict[str, Path]:
+    listed: dict[str, Path] = {}
+    for number, cells in enumerate(_records(manifest), 1):
+        try:
+            name, where = str(cells["name"]), str(cells["prediction"])
+        except (KeyError, TypeError):
+            raise DataError(f"{manifest}: entry {number} lacks `name` or `prediction`.") from None
+        if name in listed:
+            raise DataError(f"{manifest}: {name} stands in it twice.")
+        listed[name] = confine(folder, where, allow_outside=True)
+    _check_complete(manifest, names, listed)
+    gone = [str(listed[name]) for name in names if not listed[name].is_file()]
+    if gone:
+        raise DataError(f"{manifest}: {len(gone):,} of its files are not there:{first_five(gone)}")
+    return {name: listed[name] for name in names}
+
+
+def _records(manifest: Path) -> list[Mapping[str, Any]]:
+    try:
+        with open(manifest, encoding="utf-8-sig", newline="") as file:
+            if manifest.suffix.lower() in (".jsonl", ".ndjson"):
+                return [json.loads(line) for line in file if line.strip()]
+            return list(csv.DictReader(file))
+    except (OSError, ValueError, csv.Error) as error:
+        raise DataError(f"{manifest}: cannot be read ({error}).") from error
+
+
+def _check_complete(where: Path, names: Sequence[str], found: Mapping[str, object]) -> None:
+    missing = [name for name in names if name not in found]
+    if missing:
+        raise DataError(f"{where}: no map for {len(missing):,} of {len(names):,} images:{first_five(missing)}")
 
 
 def _by_ending(name: str, keys: list[str]) -> str | None:

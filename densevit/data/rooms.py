@@ -14,6 +14,7 @@ Splits share no scene. A frame depends on (seed, split, scene, frame, size) alon
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -76,6 +77,13 @@ class Rooms(Dataset):
             labels=read_labels(frame_path(self.root, name, "labels", "png")),
             intrinsics=read_intrinsics(self.root, name),
         )
+
+    def files(self, index: int) -> Mapping[str, Path]:
+        kinds = {"image": ("rgb", "jpg"), "depth": ("depth", "png"), "labels": ("labels", "png")}
+        return {kind: frame_path(self.root, self.names[index], *file) for kind, file in kinds.items()}
+
+    def scene(self, index: int) -> str:
+        return self.names[index].rpartition("/")[0]
 
 
 def scene_name(scene: int) -> str:

@@ -33,6 +33,35 @@ def line_chart(name: str, points: Points) -> str:
     )
 
 
+Bar = tuple[str, float, tuple[float, float] | None]
+
+
+def bar_chart(name: str, bars: Sequence[Bar], ends: str = "") -> str:
+    """A bar per label, with a whisker from low to high where that is known; `ends` says what the labels are."""
+    title = escape(name)
+    ys = axis([0.0, *(max(value, spread[1] if spread else value) for _, value, spread in bars)])
+    step = (WIDTH - LEFT - RIGHT) / max(len(bars), 1)
+    body = [_y_tick(y, ys) for y in ys]
+    for i, (label, value, spread) in enumerate(bars):
+        x, top = LEFT + i * step, _y(value, ys)
+        middle = x + step / 2
+        body.append(
+            f'<rect class="bar" x="{x + step * 0.12:.1f}" y="{top:.1f}" width="{step * 0.76:.1f}" '
+            f'height="{HEIGHT - BOTTOM - top:.1f}"/>'
+        )
+        if spread is not None:
+            low, high = (_y(end, ys) for end in spread)
+            body.append(f'<line class="whisker" x1="{middle:.1f}" x2="{middle:.1f}" y1="{low:.1f}" y2="{high:.1f}"/>')
+        told = escape(label)
+        body.append(
+            f'<text class="tick" x="{middle:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{told}</text>'
+        )
+    return (
+        f'<figure class="chart"><figcaption>{title}{f" ({escape(ends)})" if ends else ""}</figcaption>'
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{title}">{"".join(body)}</svg></figure>'
+    )
+
+
 def axis(values: Sequence[float], count: int = 5) -> list[float]:
     """Round numbers (1, 2 or 5 times a power of ten apart) from at or under the least value to at or over the largest.
 

@@ -1,19 +1,23 @@
 """A stream of predictions with their truth becomes rows, a mean, and an account of everything left out."""
 
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from math import fsum
+from typing import Any
 
-import numpy as np
-from jaxtyping import Bool, Float
 from tqdm import tqdm
 
 from densevit.errors import DataError
+from densevit.evaluation.bootstrap import Interval, intervals, scenes_of
 from densevit.evaluation.depth_metrics import METRICS
-from densevit.evaluation.protocols import Protocol, Row
+from densevit.evaluation.metric_sets import is_larger_better
+from densevit.evaluation.protocol import COUNTS, Protocol, Row
 
-Item = tuple[str, Float[np.ndarray, "_ _"], Float[np.ndarray, "_ _"], Bool[np.ndarray, "_ _"]]
-"""Name, prediction, depth in metres, and where depth was measured."""
+Item = tuple[Any, ...]
+"""Name, prediction, depth in metres, where depth was measured; and the camera's intrinsics where they are known."""
 
 
 @dataclass(frozen=True)
@@ -34,32 +38,131 @@ class Evaluation:
     skipped: Sequence[str]
     counts: dict[str, int]
 
+    @cached_property
+    def intervals(self) -> dict[str, Interval]:
+        """95% bootstrap interval of each mean, the images being the sample; none of a single image."""
+        return intervals(self.rows, self.mean)
+
+    @cached_property
+    def scene_intervals(self) -> dict[str, Interval]:
+        """The same with whole scenes as the sample, wider where images of a scene are alike; none of under two."""
+        scenes = scenes_of(name for name, _ in self.rows)
+        return intervals(self.rows, self.mean, scenes) if len(set(scenes.values())) > 1 else {}
+
+    @cached_property
+    def scenes(self) -> dict[str, Row]:
+        """The mean row of each scene; none where the names tell of none."""
+        found: dict[str, list[Row]] = {}
+        scene = scenes_of(name for name, _ in self.rows)
+        for name, row in self.rows:
+            found.setdefault(scene[name], []).append(row)
+        return {name: mean_row(rows) for name, rows in found.items()} if len(found) > 1 else {}
+
+    def ranked(self, metric: str = "abs_rel") -> list[str]:
+        """Names of the images, the best first."""
+        sign = -1 if is_larger_better(metric) else 1
+        return [name for name, _ in sorted(self.rows, key=lambda item: sign * item[1][metric])]
+
     def examples(self, metric: str = "abs_rel") -> dict[str, str]:
-        """Names of the best, the median and the worst image by a metric that is better when smaller."""
-        ranked = [name for name, _ in sorted(self.rows, key=lambda item: item[1][metric])]
+        """Names of the best, the median and the worst image."""
+        ranked = self.ranked(metric)
         return {"best": ranked[0], "median": ranked[len(ranked) // 2], "worst": ranked[-1]}
 
 
 def evaluate(
-    items: Iterable[Item], protocol: Protocol, *, progress: bool = False, total: int | None = None
+    items: Iterable[Item],
+    protocol: Protocol,
+    *,
+    metrics: Sequence[str] = (),
+    progress: bool = False,
+    total: int | None = None,
 ) -> Evaluation:
     """Scores a stream; one item is held at a time.
 
     Args:
+        metrics: sets of metrics beside the usual nine.
         progress: show a bar; `total` is its length.
 
     Raises:
         DataError: an image that does not fit the protocol, by name; a name that comes twice; nothing to score.
     """
-    bar = tqdm(items, desc=f"evaluate {protocol.name}", unit="image", total=total, delay=1, disable=not progress)
-    return summarise(((name, _score(protocol, name, *maps)) for name, *maps in bar), protocol)
+    return evaluate_all(items, [protocol], metrics=metrics, progress=progress, total=total)[0]
 
 
-def _score(protocol: Protocol, name: str, *maps: np.ndarray) -> Row:
+def evaluate_all(
+    items: Iterable[Item],
+    protocols: Sequence[Protocol],
+    *,
+    metrics: Sequence[str] = (),
+    progress: bool = False,
+    total: int | None = None,
+) -> list[Evaluation]:
+    """Scores a stream under several protocols at once, reading it once."""
+    named = f"evaluate {protocols[0].name}" if len(protocols) == 1 else f"evaluate {len(protocols)} protocols"
+    bar = tqdm(items, desc=named, unit="image", total=total, delay=1, disable=not progress)
+    return collect((score_item(item, protocols, metrics) for item in bar), protocols)
+
+
+def evaluate_indexed(
+    read: Callable[[int], Item],
+    count: int,
+    protocols: Sequence[Protocol],
+    *,
+    metrics: Sequence[str] = (),
+    workers: int = 2,
+    progress: bool = False,
+) -> list[Evaluation]:
+    """Scores `count` items that can be read in any order, in several threads; the same bits for any number of them.
+
+    Reading and scoring release the interpreter's lock for most of their time. As many items as there are threads, and
+    a few more, are held at a time.
+    """
+    bar = tqdm(total=count, desc="evaluate", unit="image", delay=1, disable=not progress)
+
+    def rows() -> Iterator[Scores]:
+        for scores in in_order(lambda index: score_item(read(index), protocols, metrics), count, workers):
+            bar.update()
+            yield scores
+
+    with bar:
+        return collect(rows(), protocols)
+
+
+def in_order(work: Callable[[int], Any], count: int, workers: int) -> Iterator[Any]:
+    """work(0), work(1), ... computed in threads, handed out in order; a few are waiting at most."""
+    if workers < 2:
+        yield from map(work, range(count))
+        return
+    with ThreadPoolExecutor(workers) as pool:
+        waiting = deque(pool.submit(work, index) for index in range(min(2 * workers, count)))
+        for index in range(count):
+            done = waiting.popleft().result()
+            if (ahead := index + 2 * workers) < count:
+                waiting.append(pool.submit(work, ahead))
+            yield done
+
+
+Scores = tuple[str, list[Row]]
+"""The rows of one image, one per protocol."""
+
+
+def score_item(item: Item, protocols: Sequence[Protocol], metrics: Sequence[str]) -> Scores:
+    """One image under each protocol.
+
+    Raises:
+        DataError: it does not fit, with its name.
+    """
+    name, *maps = item
     try:
-        return protocol.score(*maps)
+        return name, [protocol.score(*maps, metrics=metrics) for protocol in protocols]
     except DataError as error:
         raise DataError(f"{name}: {error}") from None
+
+
+def collect(scores: Iterable[Scores], protocols: Sequence[Protocol]) -> list[Evaluation]:
+    """One evaluation per protocol out of the rows of all images."""
+    kept = list(scores)
+    return [summarise([(name, rows[i]) for name, rows in kept], protocol) for i, protocol in enumerate(protocols)]
 
 
 def summarise(rows: Iterable[tuple[str, Row]], protocol: Protocol) -> Evaluation:
@@ -84,8 +187,13 @@ def summarise(rows: Iterable[tuple[str, Row]], protocol: Protocol) -> Evaluation
 
 
 def mean_row(rows: Sequence[Row]) -> Row:
-    """The mean of each metric over images; exact in any order."""
-    return {metric: fsum(row[metric] for row in rows) / len(rows) for metric in METRICS}
+    """The mean of each metric over the images that have it, the nine first; exact in any order."""
+    values: dict[str, list[float]] = {metric: [] for metric in METRICS}
+    for row in rows:
+        for metric, value in row.items():
+            if metric not in COUNTS:
+                values.setdefault(metric, []).append(value)
+    return {metric: fsum(column) / len(column) for metric, column in values.items() if column}
 
 
 def _counts(scored: Sequence[Row], skipped: int) -> dict[str, int]:

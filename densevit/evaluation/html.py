@@ -3,15 +3,20 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
+from itertools import pairwise
 from pathlib import Path
 
-from densevit.evaluation.charts import Points, line_chart
-from densevit.evaluation.depth_metrics import FORMULAE, METRICS
+from densevit.evaluation.bootstrap import Interval
+from densevit.evaluation.charts import Bar, Points, axis, bar_chart, line_chart
+from densevit.evaluation.depth_metrics import METRICS
 from densevit.evaluation.evaluate import Evaluation
+from densevit.evaluation.metric_sets import formula, is_larger_better
 from densevit.evaluation.pictures import Picture, row
-from densevit.evaluation.report import account, versions
+from densevit.evaluation.report import WORST, account, versions
 from densevit.evaluation.style import STYLE
 from densevit.files import write_text
+
+BINS = 8  # of the histogram of images; with fewer images there is none
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +30,7 @@ class Report:
         pictures: in the order of the page.
         times: what -> seconds.
         config: the resolved config as text.
+        card: what the checkpoint says of itself.
     """
 
     title: str
@@ -35,6 +41,7 @@ class Report:
     pictures: Sequence[Picture] = ()
     times: Mapping[str, float] = field(default_factory=dict)
     config: str = ""
+    card: Mapping[str, object] = field(default_factory=dict)
 
 
 def write_html(path: str | Path, report: Report) -> Path:
@@ -51,9 +58,12 @@ def page(report: Report) -> str:
     sections = {
         "Curves": "".join(line_chart(name, points) for name, points in report.curves.items() if points),
         "Metrics": _metrics(report),
+        "Distance": _distance(report.evaluation),
+        "Images": _images(report.evaluation),
         "Pictures": "".join(row(picture) for picture in report.pictures),
         "Time": _times(report.times),
         "Protocol": _paragraphs(report.evaluation.protocol.describe(), account(report.evaluation), _skipped(report)),
+        "Checkpoint": _card(report.card),
         "Configuration": f"<details open><summary>as resolved</summary><pre>{escape(report.config)}</pre></details>"
         if report.config
         else "",
@@ -79,24 +89,73 @@ def _key_numbers(report: Report) -> str:
         cards.append(("AbsRel", f"{constant:.4f}", "of the best constant map"))
         cards.append(("Ratio", f"{mean['abs_rel'] / constant:.3f}" if constant else "–", "model / constant map"))
     cards += [("δ < 1.25", f"{mean['d1']:.1%}", "of the pixels"), ("RMSE", f"{mean['rmse']:.3f} m", "of the model")]
-    return f'<div class="cards">{"".join(_card(*card) for card in cards)}</div>'
+    return f'<div class="cards">{"".join(_number_card(*card) for card in cards)}</div>'
 
 
-def _card(name: str, value: str, note: str) -> str:
+def _number_card(name: str, value: str, note: str) -> str:
     return f'<div class="card"><span>{escape(name)}</span><b>{escape(value)}</b><span>{escape(note)}</span></div>'
 
 
 def _metrics(report: Report) -> str:
-    columns = [("model", report.evaluation.mean)]
+    found = report.evaluation
+    columns = [("model", found.mean)]
     if report.baseline is not None:
         columns.append(("constant map", report.baseline.mean))
-    head = "".join(f"<th>{name}</th>" for name in ("", *(name for name, _ in columns), "formula"))
+    spreads = {"95% over images": found.intervals, "95% over scenes": found.scene_intervals}
+    spreads = {name: spread for name, spread in spreads.items() if spread}
+    head = "".join(f"<th>{name}</th>" for name in ("", *(name for name, _ in columns), *spreads, "formula"))
     lines = []
-    for metric in METRICS:
-        better = "↑" if metric in ("d1", "d2", "d3") else "↓"
-        values = "".join(f"<td>{scores[metric]:.4f}</td>" for _, scores in columns)
-        lines.append(f"<tr><th>{metric} {better}</th>{values}<td>{escape(FORMULAE[metric])}</td></tr>")
+    for metric in (*METRICS, *(name for name in found.mean if name not in METRICS and "@" not in name)):
+        better = "↑" if is_larger_better(metric) else "↓"
+        cells = [f"{scores[metric]:.4f}" if metric in scores else "–" for _, scores in columns]
+        cells += [_span(spread.get(metric)) for spread in spreads.values()]
+        values = "".join(f"<td>{cell}</td>" for cell in cells)
+        lines.append(f"<tr><th>{metric} {better}</th>{values}<td>{escape(formula(metric))}</td></tr>")
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
+
+
+def _span(spread: Interval | None) -> str:
+    return "–" if spread is None else f"{spread[0]:.4f} – {spread[1]:.4f}"
+
+
+def _distance(found: Evaluation) -> str:
+    """Charts of the error against the true distance, where the rows have it."""
+    charts = []
+    for base, told in (("abs_rel", "AbsRel"), ("rmse", "RMSE, metres"), ("d1", "share within 1.25")):
+        names = [name for name in found.mean if name.startswith(f"{base}@")]
+        names.sort(key=lambda name: float(name.partition("@")[2].partition("-")[0]))
+        bars = [
+            (name.partition("@")[2].removesuffix("m"), found.mean[name], found.intervals.get(name)) for name in names
+        ]
+        charts += [bar_chart(told, bars, "by true distance in metres")] if bars else []
+    return "".join(charts)
+
+
+def _images(found: Evaluation) -> str:
+    """How the error is spread over the images, and which are the worst."""
+    if len(found.rows) < BINS:
+        return ""
+    errors = sorted(row["abs_rel"] for _, row in found.rows)
+    ticks = axis([errors[0], errors[round(0.98 * (len(errors) - 1))]], BINS)
+    bars: list[Bar] = []
+    for low, high in pairwise(ticks):
+        bars.append((f"{low:.3g}", float(sum(low <= error < high for error in errors)), None))
+    beyond = sum(error >= ticks[-1] for error in errors)
+    bars.append((f"≥ {ticks[-1]:.3g}", float(beyond), None))
+    scores = dict(found.rows)
+    worst = "".join(
+        f"<tr><th>{escape(name)}</th><td>{scores[name]['abs_rel']:.4f}</td><td>{scores[name]['rmse']:.3f} m</td></tr>"
+        for name in found.ranked()[::-1][:WORST]
+    )
+    head = "<thead><tr><th>worst images</th><th>AbsRel</th><th>RMSE</th></tr></thead>"
+    return bar_chart("images by AbsRel", bars) + f"<table>{head}<tbody>{worst}</tbody></table>"
+
+
+def _card(card: Mapping[str, object]) -> str:
+    if not card:
+        return ""
+    text = "\n".join(f"{name}: {value}" for name, value in card.items() if value not in (None, "", (), {}))
+    return f"<details open><summary>as the checkpoint tells</summary><pre>{escape(text)}</pre></details>"
 
 
 def _times(times: Mapping[str, float]) -> str:

@@ -1,5 +1,8 @@
 """Predictions brought onto the frame of their truth. h x w pixels; sizes are (h, w)."""
 
+from typing import Literal
+
+import cv2
 import numpy as np
 import torch
 from jaxtyping import Float
@@ -8,8 +11,12 @@ from torch.nn import functional as F
 from densevit.errors import DataError
 from densevit.evaluation.regions import Box, Size
 
+Resize = Literal["corners", "borders", "opencv"]
 
-def place(prediction: Float[np.ndarray, "_ _"], size: Size, window: Box) -> tuple[Float[np.ndarray, "_ _"], bool]:
+
+def place(
+    prediction: Float[np.ndarray, "_ _"], size: Size, window: Box, how: Resize = "corners"
+) -> tuple[Float[np.ndarray, "_ _"], bool]:
     """A prediction on a frame of `size`, 0 where it says nothing, and whether it had to be resized.
 
     One of the frame's size is the frame and one of the window's size is the window, pasted into place. Any other is
@@ -23,13 +30,18 @@ def place(prediction: Float[np.ndarray, "_ _"], size: Size, window: Box) -> tupl
     y0, y1, x0, x1 = window
     inside = (y1 - y0, x1 - x0)
     resized = prediction.shape != inside
-    frame = np.zeros(size, np.float32)
-    frame[y0:y1, x0:x1] = stretch(prediction, inside) if resized else prediction
+    shown = stretch(prediction, inside, how) if resized else prediction
+    frame = np.zeros(size, shown.dtype)
+    frame[y0:y1, x0:x1] = shown
     return frame, resized
 
 
-def stretch(prediction: Float[np.ndarray, "_ _"], size: Size) -> Float[np.ndarray, "_ _"]:
-    """Bilinear, corners on corners, as AdaBins and ZoeDepth resize before they score.
+def stretch(prediction: Float[np.ndarray, "_ _"], size: Size, how: Resize = "corners") -> Float[np.ndarray, "_ _"]:
+    """Bilinear, in float64, to a map of `size`.
+
+    Args:
+        how: corners: corner pixels lie on corner pixels, as AdaBins and ZoeDepth resize before they score; borders:
+            the borders of the maps lie on each other, as in dinov3; opencv: the same as OpenCV computes it, in float32.
 
     Raises:
         DataError: one is upright and the other lies.
@@ -37,6 +49,8 @@ def stretch(prediction: Float[np.ndarray, "_ _"], size: Size) -> Float[np.ndarra
     h, w = prediction.shape
     if (h - w) * (size[0] - size[1]) < 0:
         raise DataError(f"the prediction is {h}x{w} where {size[0]}x{size[1]} fits: is it transposed?")
-    maps = torch.from_numpy(np.ascontiguousarray(prediction, np.float32))[None, None]
-    stretched: Float[np.ndarray, "_ _"] = F.interpolate(maps, size, mode="bilinear", align_corners=True)[0, 0].numpy()
-    return stretched
+    if how == "opencv":
+        return np.asarray(cv2.resize(prediction.astype(np.float32), size[::-1], interpolation=cv2.INTER_LINEAR))
+    maps = torch.from_numpy(np.ascontiguousarray(prediction, np.float64))[None, None]
+    stretched = F.interpolate(maps, size, mode="bilinear", align_corners=how == "corners")
+    return np.asarray(stretched[0, 0])

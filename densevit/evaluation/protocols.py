@@ -1,204 +1,307 @@
 """The field's evaluation protocols: one table of frozen rows, each a way to turn a depth map into numbers.
 
-Maps are h x w numpy arrays; depth in metres. docs/evaluation.md shows what each counts in a frame of each size.
+docs/protocols.md shows what each counts in a frame and how far they are apart on one set of predictions;
+benchmarks/protocol_parity.py runs the originals beside them.
 """
 
-from dataclasses import dataclass, replace
-from typing import Literal
+import math
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
 
-import numpy as np
-from jaxtyping import Bool, Float, Shaped
+from densevit.errors import DataError
+from densevit.evaluation.protocol import COUNTS, Protocol, Row
+from densevit.evaluation.regions import EIGEN_KITTI, EIGEN_NYU, GARG, Share
+from densevit.structures import Kind
 
-from densevit.errors import ConfigError, DataError
-from densevit.evaluation.depth_metrics import depth_metrics
-from densevit.evaluation.placing import place
-from densevit.evaluation.regions import EIGEN_NYU, GARG, Box, Fixed, Share, kb_box, spell
-from densevit.ops.align import ALIGNMENTS
+__all__ = ["COUNTS", "PROTOCOLS", "Protocol", "Row", "applicable"]
 
-Row = dict[str, float]
-"""The scores of one image: its metrics and its counts; empty where no truth counts."""
+Options = dict[str, Any]
+"""Attributes that the rows of one program share."""
 
-COUNTS = ("pixels", "invalid_predictions", "resized")
-"""Counts of a row: pixels scored; those predicted NaN, infinite or not over 0; 1 if the prediction was resized."""
+NYU = Protocol(
+    name="nyu_eigen",
+    words="NYU Depth v2 as bts, AdaBins and ZoeDepth score it (Eigen's crop).",
+    source="cogaplex-bts/bts: pytorch/bts_main.py",
+    data=("nyu",),
+    range=(1e-3, 10.0),
+    region=EIGEN_NYU,
+)
 
-Map = Shaped[np.ndarray, "..."]
-Alignment = Literal["median", "lstsq", "lstsq_disparity"]
+KITTI = Protocol(
+    name="kitti_eigen_garg_kb",
+    words="KITTI's Eigen split as AdaBins, ZoeDepth and bts in training score it: Garg's crop of the window.",
+    source="cogaplex-bts/bts: pytorch/bts_main.py, bts_dataloader.py",
+    data=("kitti",),
+    range=(1e-3, 80.0),
+    region=GARG,
+    region_of="window",
+    window="kb",
+)
 
+KITTI_FRAME = replace(
+    KITTI,
+    name="kitti_eigen_garg",
+    words="KITTI's Eigen split as bts scores saved maps: Garg's crop of the whole frame.",
+    source="cogaplex-bts/bts: utils/eval_with_pngs.py",
+    region_of="frame",
+)
 
-@dataclass(frozen=True, kw_only=True)
-class Protocol:
-    """What is compared, where, and how.
+ALL = Protocol(
+    name="plain",
+    words="every pixel with truth, in the data set's own range.",
+    range=(1e-3, 80.0),
+    range_of_data=True,
+)
 
-    Attributes:
-        words: whose it is.
-        range: metres between which truth counts, the ends excluded, and to which predictions are clamped.
-        range_of_data: the range is the data set's to say.
-        region: the part of the frame that counts; None is all of it.
-        region_of: what the region's shares are shares of.
-        window: the part of the frame that the network is shown; None is all of it.
-        align: how predictions without unit are fitted to each image's truth; None takes them for metres.
-    """
-
-    name: str
-    words: str
-    range: tuple[float, float]
-    range_of_data: bool = False
-    region: Share | Fixed | None = None
-    region_of: Literal["frame", "window"] = "frame"
-    window: Literal["kb"] | None = None
-    align: Alignment | None = None
-
-    def __post_init__(self) -> None:
-        low, high = self.range
-        if not 0 < low < high < np.inf:
-            raise ConfigError(
-                f"protocol '{self.name}': a range is 0 < near < far < inf in metres, got {low} to {high}."
-            )
-
-    def input_box(self, h: int, w: int) -> Box | None:
-        """The window of an h x w frame that the network is shown; None is the whole.
-
-        Raises:
-            DataError: the frame is smaller than the window.
-        """
-        return kb_box((h, w)) if self.window == "kb" else None
-
-    def score_box(self, h: int, w: int) -> Box:
-        """The pixels of an h x w frame that count, if they have truth.
-
-        Raises:
-            DataError: the protocol is not defined at this size.
-        """
-        if self.region is None:
-            return 0, h, 0, w
-        top, bottom, left, right = self._window(h, w) if self.region_of == "window" else (0, h, 0, w)
-        y0, y1, x0, x1 = self.region.box((bottom - top, right - left))
-        return top + y0, top + y1, left + x0, left + x1
-
-    def for_range(self, near: float, far: float) -> "Protocol":
-        """Itself with the range of a data set, in metres, if the protocol leaves that open; else unchanged."""
-        return replace(self, range=(near, far)) if self.range_of_data else self
-
-    def aligned(self, how: Alignment) -> "Protocol":
-        """The same for predictions without unit, under a name of its own.
-
-        Raises:
-            ConfigError: an unknown alignment.
-        """
-        if how not in ALIGNMENTS:
-            raise ConfigError(f"no alignment '{how}'. Known: {', '.join(ALIGNMENTS)}.")
-        return replace(self, name=f"{self.name}+{how}", align=how)
-
-    def score(
-        self, prediction: Float[np.ndarray, "_ _"], depth: Float[np.ndarray, "h w"], valid: Bool[np.ndarray, "h w"]
-    ) -> Row:
-        """Metrics and counts of one image; empty where no truth counts.
-
-        A prediction of NaN or not over the nearest depth is scored as that, an infinite one as the furthest: published
-        programs do so in silence, here they are counted.
-
-        Raises:
-            DataError: maps that do not fit each other or the protocol.
-        """
-        _check(prediction, depth, valid)
-        h, w = depth.shape
-        low, high = self.range
-        frame, resized = place(prediction, (h, w), self._window(h, w))
-        y0, y1, x0, x1 = self.score_box(h, w)
-        d = depth[y0:y1, x0:x1]
-        counted = valid[y0:y1, x0:x1] & (d > low) & (d < high)
-        if not counted.any():
-            return {}
-        p, d = frame[y0:y1, x0:x1][counted].astype(np.float64), d[counted].astype(np.float64)
-        if self.align is not None:
-            p = ALIGNMENTS[self.align](p, d, high)
-        usable = (p > 0) & (p < np.inf)
-        p[np.isnan(p)] = low
-        scores = depth_metrics(p.clip(low, high, out=p), d)
-        return scores | {
-            "pixels": float(p.size),
-            "invalid_predictions": float(p.size - np.count_nonzero(usable)),
-            "resized": float(resized),
-        }
-
-    def describe(self, h: int | None = None, w: int | None = None) -> str:
-        """The protocol in plain words, with the pixels it means in an h x w frame where one is given.
-
-        Raises:
-            DataError: it is not defined at this size.
-        """
-        near, far = (f"{metres:g} m" for metres in self.range)
-        where = "in the whole frame" if self.region is None else self.region.words(self.region_of)
-        if h is not None and w is not None:
-            box = spell(self.score_box(h, w))
-            where += "" if box in where else f" ({box} of a {h}x{w} frame)"
-        return " ".join(
-            [
-                f"{self.name}: {self.words}",
-                f"Truth counts {where}, where it is over {near} and under {far}.",
-                SHOWN[self.window],
-                FITTED[self.align],
-                f"It is clamped to {near} and {far}, NaN to {near}; NaN, infinity and what is not over 0 are counted.",
-                "Metrics are taken per image and averaged over images; images without truth that counts are named.",
-            ]
-        )
-
-    def _window(self, h: int, w: int) -> Box:
-        return self.input_box(h, w) or (0, h, 0, w)
-
-
-SHOWN = {
-    None: "A prediction of another size than its truth is resized (bilinear, corners aligned).",
-    "kb": (
-        "The network is shown the 352x1216 benchmark window, at the frame's bottom centre. A prediction of its size is "
-        "pasted there, one of the frame's size stands as it is, any other is the window resized (bilinear, corners "
-        "aligned)."
-    ),
+ADABINS: Options = {"source": "shariqfarooq123/AdaBins: evaluate.py", "clamp_first": True, "flip": True, "digits": 3}
+ZOEDEPTH: Options = {"source": "isl-org/ZoeDepth: zoedepth/utils/misc.py, evaluate.py", "flip": True, "digits": 3}
+TOOLBOX: Options = {
+    "source": "zhyever/Monocular-Depth-Estimation-Toolbox: depth/core/evaluation/metrics.py",
+    "clamp_first": True,
+    "flip": True,
 }
-FITTED = {
-    None: "The prediction is taken for metres.",
-    "median": "The prediction is scaled by median(truth) / median(prediction), per image.",
-    "lstsq": "The prediction is scaled and shifted onto the truth by least squares, per image.",
-    "lstsq_disparity": "The prediction is scaled and shifted onto 1 / truth by least squares, per image, and inverted.",
+DINOV2: Options = TOOLBOX | {
+    "source": "facebookresearch/dinov2: dinov2/eval/depth, scored by the Toolbox's metrics",
+    "resize": "borders",
+}
+DAV2 = replace(
+    ALL,
+    range_of_data=False,
+    source="DepthAnything/Depth-Anything-V2: metric_depth/train.py, util/metric.py",
+    ends="included",
+    least=10,
+    clamp=None,
+    silog="half",
+)
+DINOV3 = replace(
+    NYU,
+    name="nyu_dinov3",
+    words="NYU Depth v2 as dinov3 scores its metric heads: Eigen's crop in shares of the frame.",
+    source="facebookresearch/dinov3: dinov3/eval/depth/eval.py, metrics.py",
+    region=Share(45 / 480, 471 / 480, 41 / 640, 601 / 640, "Eigen"),
+    resize="borders",
+    flip=True,
+    metrics=("extra",),
+)
+UNIDEPTH: Options = {
+    "source": "lpiccinelli-eth/UniDepth: unidepth/utils/evaluation_depth.py, unidepth/datasets",
+    "resize": "borders",
+    "clamp": None,
+    "silog": "unbiased",
+    "metrics": ("curve",),
+}
+MARIGOLD: Options = {
+    "source": "prs-eth/Marigold: script/depth/eval.py, src/util",
+    "align": "lstsq",
+    "metrics": ("extra",),
+    "resize": "borders",
+}
+MOGE = replace(
+    ALL,
+    range=(0.0, math.inf),
+    range_of_data=False,
+    source="microsoft/MoGe: moge/test/metrics.py, moge/utils/alignment.py",
+    clamp=None,
+    resize="borders",
+    epsilon=1e-6,
+)
+MIDAS: Options = {
+    "source": "isl-org/DPT: EVALUATION.md and the two gists it names",
+    "align": "lstsq_disparity",
+    "resize": "borders",
+    "region": None,
 }
 
-PROTOCOLS = {
-    protocol.name: protocol
-    for protocol in (
-        Protocol(
-            name="plain",
-            words="every pixel with truth, in the data set's own range.",
-            range=(1e-3, 80.0),
-            range_of_data=True,
+
+def _rows() -> tuple[Protocol, ...]:
+    """Name, whose it is, and in what each differs from a relative."""
+    return (
+        ALL,
+        NYU,
+        KITTI_FRAME,
+        KITTI,
+        replace(
+            KITTI,
+            name="kitti_eigen",
+            words="KITTI's Eigen split in Eigen's own crop of the window, as bts and its heirs offer beside Garg's.",
+            region=EIGEN_KITTI,
         ),
-        Protocol(
-            name="nyu_eigen",
-            words="NYU Depth v2 as bts, AdaBins and ZoeDepth score it (Eigen's crop).",
-            range=(1e-3, 10.0),
-            region=EIGEN_NYU,
+        replace(
+            NYU,
+            name="nyu_bts_png",
+            words="NYU Depth v2 as bts scores its 16-bit files.",
+            units=1000,
+            source="cogaplex-bts/bts: utils/eval_with_pngs.py",
         ),
-        Protocol(
-            name="kitti_eigen_garg",
-            words="KITTI's Eigen split as bts scores saved maps: Garg's crop of the whole frame.",
+        replace(
+            KITTI_FRAME, name="kitti_bts_png", words="KITTI's Eigen split as bts scores its 16-bit files.", units=256
+        ),
+        replace(NYU, name="nyu_adabins", words="NYU Depth v2 as AdaBins scores it.", **ADABINS),
+        replace(KITTI, name="kitti_adabins", words="KITTI's Eigen split as AdaBins scores it.", **ADABINS),
+        replace(NYU, name="nyu_zoedepth", words="NYU Depth v2 as ZoeDepth scores it.", **ZOEDEPTH),
+        replace(KITTI, name="kitti_zoedepth", words="KITTI's Eigen split as ZoeDepth scores it.", **ZOEDEPTH),
+        replace(
+            NYU, name="nyu_mdet", words="NYU Depth v2 as the Monocular-Depth-Estimation-Toolbox scores it.", **TOOLBOX
+        ),
+        replace(
+            KITTI,
+            name="kitti_mdet",
+            words="KITTI's Eigen split as the Monocular-Depth-Estimation-Toolbox scores it.",
+            **TOOLBOX,
+        ),
+        replace(NYU, name="nyu_dinov2", words="NYU Depth v2 as dinov2's depth heads are scored.", **DINOV2),
+        replace(KITTI, name="kitti_dinov2", words="KITTI's Eigen split as dinov2's depth heads are scored.", **DINOV2),
+        DINOV3,
+        replace(
+            DINOV3,
+            name="nyu_dinov3_lstsq",
+            align="lstsq",
+            words="NYU Depth v2 as dinov3 scores the heads that it trained on synthetic images.",
+        ),
+        replace(
+            DAV2, name="dav2_indoor", words="Depth Anything V2's metric models indoors (Hypersim).", range=(1e-3, 20.0)
+        ),
+        replace(
+            DAV2,
+            name="dav2_outdoor",
+            words="Depth Anything V2's metric models outdoors (KITTI, Virtual KITTI 2).",
             range=(1e-3, 80.0),
-            region=GARG,
+        ),
+        replace(NYU, name="nyu_unidepth", words="NYU Depth v2 as UniDepth scores it.", range=(0.0, 10.0), **UNIDEPTH),
+        replace(
+            KITTI,
+            name="kitti_unidepth",
+            words="KITTI's Eigen split as UniDepth scores it.",
+            range=(0.0, 80.0),
+            **UNIDEPTH,
+        ),
+        replace(
+            ALL,
+            name="metric3d",
+            words="Metric3D's own scoring of any data set.",
+            range=(1e-8, math.inf),
+            range_of_data=False,
+            source="YvanYin/Metric3D: mono/utils/avg_meter.py, do_test.py",
+            clamp=None,
+            resize="borders",
+            silog="log10",
+        ),
+        replace(
+            ALL,
+            name="kitti_benchmark",
+            words="KITTI's depth prediction benchmark, 352x1216 files.",
+            data=("kitti",),
+            range=(0.0, math.inf),
+            range_of_data=False,
+            source="KITTI's development kit, evaluate_depth.cpp",
             window="kb",
+            clamp=None,
+            metrics=("kitti",),
         ),
-        Protocol(
-            name="kitti_eigen_garg_kb",
-            words="KITTI's Eigen split as AdaBins, ZoeDepth and bts in training score it: Garg's crop of the window.",
-            range=(1e-3, 80.0),
-            region=GARG,
-            region_of="window",
-            window="kb",
+        replace(
+            NYU,
+            name="nyu_midas",
+            words="NYU Depth v2 as MiDaS and DPT are scored, the whole frame.",
+            range=(0.0, 10.0),
+            clamp=(0.0, 10.0),
+            **MIDAS,
         ),
+        replace(
+            KITTI,
+            name="kitti_midas",
+            words="KITTI as MiDaS and DPT are scored, the whole frame.",
+            range=(0.0, math.inf),
+            clamp=(0.0, 80.0),
+            window=None,
+            region_of="frame",
+            **MIDAS,
+        ),
+        replace(NYU, name="nyu_marigold", words="NYU Depth v2 as Marigold is scored.", **MARIGOLD),
+        replace(
+            KITTI,
+            name="kitti_marigold",
+            words="KITTI's Eigen split as Marigold is scored: Eigen's crop of the window.",
+            **MARIGOLD | {"range": (1e-5, 80.0), "region": EIGEN_KITTI},
+        ),
+        replace(
+            ALL,
+            name="eth3d_marigold",
+            words="ETH3D as Marigold is scored.",
+            data=("eth3d",),
+            range_of_data=False,
+            **MARIGOLD | {"range": (1e-5, math.inf), "fit_on": "columns1024"},
+        ),
+        replace(
+            ALL,
+            name="scannet_marigold",
+            words="ScanNet as Marigold is scored.",
+            data=("scannet",),
+            range_of_data=False,
+            **MARIGOLD | {"range": (1e-3, 10.0)},
+        ),
+        replace(
+            ALL,
+            name="diode_marigold",
+            words="DIODE as Marigold is scored.",
+            data=("diode",),
+            range_of_data=False,
+            **MARIGOLD | {"range": (0.6, 350.0)},
+        ),
+        replace(
+            NYU,
+            name="nyu_marigold_disparity",
+            words="NYU Depth v2, disparity as Marigold's program scores it.",
+            **MARIGOLD | {"align": "lstsq_disparity_positive"},
+        ),
+        replace(
+            KITTI,
+            name="kitti_marigold_disparity",
+            words="KITTI's Eigen split, disparity as Marigold's program scores it.",
+            **MARIGOLD | {"range": (1e-5, 80.0), "region": EIGEN_KITTI, "align": "lstsq_disparity_positive"},
+        ),
+        replace(
+            KITTI_FRAME,
+            name="kitti_monodepth2",
+            words="KITTI's Eigen split as monodepth2 scores disparity.",
+            source="nianticlabs/monodepth2: evaluate_depth.py",
+            window=None,
+            resize="opencv",
+            align="median",
+            given="disparity",
+        ),
+        replace(MOGE, name="moge_metric", words="MoGe's metric depth.", align=None),
+        replace(MOGE, name="moge_scale", words="MoGe's scale-invariant depth.", align="l1_scale", fit_on="grid64"),
+        replace(MOGE, name="moge_affine", words="MoGe's affine-invariant depth.", align="l1", fit_on="grid64"),
+        replace(MOGE, name="moge_disparity", words="MoGe's affine-invariant disparity.", align="lstsq_disparity_truth"),
+        replace(
+            ALL,
+            name="log_scale",
+            words="depth up to a scale, the best in log depth (Eigen et al. 2014).",
+            align="log_scale",
+        ),
+        replace(ALL, name="log_lstsq", words="log depth up to scale and shift, by least squares.", align="lstsq_log"),
+        replace(ALL, name="median_scale", words="depth up to a scale, by medians.", align="median"),
     )
-}
+
+
+PROTOCOLS: dict[str, Protocol] = {protocol.name: protocol for protocol in _rows()}
 """Name -> protocol. One more is one more row."""
 
 
-def _check(prediction: Map, depth: Map, valid: Map) -> None:
-    if prediction.ndim != 2 or prediction.dtype.kind != "f" or not prediction.size:
-        raise DataError(f"a prediction is an h x w map of floats, got {prediction.dtype} of shape {prediction.shape}.")
-    if depth.ndim != 2 or depth.shape != valid.shape:
-        raise DataError(f"the truth is {depth.shape} and its mask {valid.shape}; both are h x w.")
+def applicable(data: str, size: tuple[int, int], kind: Kind, depth_range: tuple[float, float]) -> list[Protocol]:
+    """Every protocol that can score predictions of a kind on a data set with frames of a size (h, w).
+
+    Predictions without unit are scored by those that align them; depth in metres by all of its data sets'.
+    """
+    found = []
+    for row in PROTOCOLS.values():
+        fits = not row.data or data in row.data
+        unaligned = kind != "metric" and row.align is None
+        crossed = kind == "affine" and row.reads == "disparity"  # shifted depth has no inverse
+        if not fits or unaligned or crossed:
+            continue
+        with suppress(DataError):
+            row.score_box(*size)
+            found.append(row.for_range(*depth_range).for_kind(kind))
+    return found

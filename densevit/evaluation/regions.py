@@ -16,6 +16,7 @@ class Share:
     y1: float
     x0: float
     x1: float
+    name: str = "shares"
 
     def box(self, size: Size) -> Box:
         h, w = size
@@ -31,6 +32,7 @@ class Fixed:
 
     pixels: Box
     frame: Size
+    name: str = "box"
 
     def box(self, size: Size) -> Box:
         """
@@ -48,9 +50,9 @@ class Fixed:
         return f"in {spell(self.pixels)} of the {self.frame[0]}x{self.frame[1]} {of}"
 
 
-GARG = Share(0.40810811, 0.99189189, 0.03594771, 0.96405229)  # Garg et al. 2016
-EIGEN_KITTI = Share(0.3324324, 0.91351351, 0.0359477, 0.96405229)  # Eigen et al. 2014
-EIGEN_NYU = Fixed((45, 471, 41, 601), (480, 640))
+GARG = Share(0.40810811, 0.99189189, 0.03594771, 0.96405229, "Garg")  # Garg et al. 2016
+EIGEN_KITTI = Share(0.3324324, 0.91351351, 0.0359477, 0.96405229, "Eigen")  # Eigen et al. 2014
+EIGEN_NYU = Fixed((45, 471, 41, 601), (480, 640), "Eigen")
 
 KB: Size = (352, 1216)
 """The window of KITTI's depth benchmark, to which most programs cut every frame before the network sees it."""

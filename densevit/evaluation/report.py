@@ -3,27 +3,60 @@
 import csv
 import io
 import json
+import math
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from densevit import __version__
 from densevit.errors import StorageError
+from densevit.evaluation.bootstrap import Interval
 from densevit.evaluation.depth_metrics import METRICS
 from densevit.evaluation.evaluate import Evaluation
-from densevit.evaluation.protocols import COUNTS
+from densevit.evaluation.protocol import COUNTS
 from densevit.files import write_text
 
 SCHEMA = 1  # of metrics.json; a new number when a key changes its meaning
+WORST = 10  # images named as the worst
 
 
 def table(evaluation: Evaluation) -> str:
-    """The means, under the protocol in words and above what was left out; for a terminal."""
+    """The means with their intervals, under the protocol in words and above what was left out; for a terminal."""
     names = "".join(f"{name:>10}" for name in METRICS)
     values = "".join(f"{evaluation.mean[name]:10.4f}" for name in METRICS)
-    return "\n".join([evaluation.protocol.describe(), "", names, values, "", account(evaluation)])
+    lines = [evaluation.protocol.describe(), "", names, values]
+    lines += _spread(evaluation.intervals, "95% over images")
+    lines += _spread(evaluation.scene_intervals, "95% over scenes")
+    further = [metric for metric in evaluation.mean if metric not in METRICS]
+    if further:
+        lines += ["", *(_further(evaluation, metric) for metric in further)]
+    return "\n".join([*lines, "", account(evaluation)])
+
+
+def _spread(found: Mapping[str, Interval], what: str) -> list[str]:
+    if not found:
+        return []
+    ends = ("".join(f"{found[name][end]:10.4f}" for name in METRICS) for end in (0, 1))
+    return [f"{line}  {told}" for line, told in zip(ends, (f"{what}, from", "to"), strict=True)]
+
+
+def _further(evaluation: Evaluation, metric: str) -> str:
+    spread = evaluation.intervals.get(metric)
+    told = "" if spread is None else f"  [{spread[0]:.4f}, {spread[1]:.4f}]"
+    return f"{metric:>24}{evaluation.mean[metric]:12.4f}{told}"
+
+
+def tables(evaluations: Sequence[Evaluation]) -> str:
+    """One line per protocol; for a terminal."""
+    width = max(len(found.protocol.name) for found in evaluations)
+    lines = [" " * width + "".join(f"{name:>10}" for name in METRICS) + f"{'images':>10}"]
+    for found in evaluations:
+        values = "".join(f"{found.mean[name]:10.4f}" for name in METRICS)
+        lines.append(f"{found.protocol.name:{width}}{values}{found.counts['scored']:>10,}")
+    return "\n".join([*lines, "", "`densevit protocols NAME` explains each."])
 
 
 def account(evaluation: Evaluation) -> str:
@@ -64,17 +97,16 @@ def write_report(folder: str | Path, evaluation: Evaluation, *, source: Mapping[
 
 
 def as_tree(evaluation: Evaluation, source: Mapping[str, Any]) -> dict[str, Any]:
-    """All of it but the rows, in JSON's types."""
+    """All of it but the rows, in JSON's types; what has no end is null."""
     protocol = evaluation.protocol
     return {
         "schema": SCHEMA,
-        "protocol": {
-            "name": protocol.name,
-            "words": protocol.describe(),
-            "range": list(protocol.range),
-            "align": protocol.align,
-        },
+        "protocol": {**_plain(asdict(protocol)), "words": protocol.describe()},
         "metrics": evaluation.mean,
+        "intervals": {name: list(spread) for name, spread in evaluation.intervals.items()},
+        "scene_intervals": {name: list(spread) for name, spread in evaluation.scene_intervals.items()},
+        "scenes": evaluation.scenes,
+        "worst": evaluation.ranked()[::-1][:WORST],
         "counts": evaluation.counts,
         "skipped": list(evaluation.skipped),
         "source": dict(source),
@@ -82,13 +114,21 @@ def as_tree(evaluation: Evaluation, source: Mapping[str, Any]) -> dict[str, Any]
     }
 
 
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def as_csv(evaluation: Evaluation) -> str:
-    """One line per image in full precision; the columns of a skipped one are empty."""
+    """One line per image in full precision; what an image does not have is empty."""
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n")
-    columns = (*METRICS, *COUNTS)
+    columns = (*evaluation.mean, *COUNTS)
     lines.writerow(["name", *columns])
-    lines.writerows([name, *(_number(row[column]) for column in columns)] for name, row in evaluation.rows)
+    lines.writerows([name, *(_number(row.get(column)) for column in columns)] for name, row in evaluation.rows)
     lines.writerows([name, *([""] * len(columns))] for name in evaluation.skipped)
     return text.getvalue()
 
@@ -98,5 +138,7 @@ def versions() -> dict[str, str]:
     return {"densevit": __version__, "python": platform.python_version(), **others}
 
 
-def _number(value: float) -> str:
+def _number(value: float | None) -> str:
+    if value is None:
+        return ""
     return str(int(value)) if value.is_integer() else repr(value)

@@ -20,7 +20,7 @@ figcaption { color: var(--soft); font-size: 13px; margin-top: 4px; }
 .card { background: var(--card); border-radius: 10px; padding: 14px 16px; display: grid; }
 .card b { font-size: 27px; line-height: 1.3; font-variant-numeric: tabular-nums; }
 .card span { color: var(--soft); font-size: 13px; }
-.curves { display: grid; grid-template-columns: repeat(auto-fit, minmax(340px, 1fr)); gap: 22px; }
+.curves, .distance { display: grid; grid-template-columns: repeat(auto-fit, minmax(340px, 1fr)); gap: 22px; }
 .chart { max-width: 620px; }
 .chart figcaption b { color: var(--ink); }
 svg { width: 100%; height: auto; display: block; }
@@ -28,7 +28,9 @@ svg { width: 100%; height: auto; display: block; }
 .tick { fill: var(--soft); font-size: 11px; }
 polyline { fill: none; stroke: var(--curve); stroke-width: 2; stroke-linejoin: round; }
 polyline.raw { stroke-width: 1; opacity: .3; }
-circle { fill: var(--curve); }
+circle, .bar { fill: var(--curve); }
+.bar { opacity: .75; }
+.whisker { stroke: var(--ink); stroke-width: 1.5; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; padding: 6px 22px 6px 0; border-bottom: 1px solid var(--line); }
 th { font-weight: 500; }

@@ -17,7 +17,7 @@ import numpy as np
 from tqdm import tqdm
 
 from densevit.data.io import read_image
-from densevit.errors import DataError, Preempted
+from densevit.errors import ConfigError, DataError, Preempted
 from densevit.files import write_text
 from densevit.inference.inputs import Item
 from densevit.inference.outputs import Frame
@@ -55,6 +55,8 @@ def export(
         Preempted: `stop` was set; what is written is whole.
     """
     name = predictor.head(head)
+    if predictor.card.outputs[name].kind == "class":
+        raise ConfigError(f"head '{name}' gives classes of whole images; there is no map to write.")
     for output in plan.outputs.values():
         output.check(predictor.card.outputs[name])
     plan.check(existing)
@@ -197,5 +199,6 @@ def settings(predictor: Predictor, plan: Plan, head: str) -> dict[str, Any]:
         "unit": spec.unit,
         "precision": predictor.precision,
         "flip": predictor.flip,
+        "window": getattr(predictor.window, "__name__", None),
         "formats": {name: vars(output) for name, output in plan.outputs.items()},
     }

@@ -8,13 +8,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from densevit.errors import DataError
-from densevit.ops.resize import Size, network_size, resize
+from densevit.ops.resize import Size, network_size, of_whole_image, resize
 from densevit.structures import ResizeRule
 
 Box = tuple[int, int, int, int]
 """A window in pixels: y0, y1, x0, x1; y1 and x1 are the first rows and columns outside."""
 
-Outputs = dict[str, Float[Tensor, "b _ h w"]]
+Outputs = dict[str, Float[Tensor, "b _ _ _"]]
 
 # A 1 x 5000 image under `lower_bound 518` asks for 1.3 gigapixels; 33 megapixels are past every real use.
 MAX_ENLARGED = 2**25
@@ -37,7 +37,7 @@ def forward(
         flip: average with the mirrored answer to the mirrored image.
 
     Returns:
-        one b k h w tensor per head, at the size of `image`.
+        one b k h w tensor per head, at the size of `image`; b k 1 1 from a head that answers for the whole image.
 
     Raises:
         DataError: the box does not fit, or the rule would blow a thin image up beyond reason.
@@ -45,10 +45,11 @@ def forward(
     h, w = image.shape[-2:]
     if box is not None:
         inside = forward(model, window(image, box), rule, multiple, flip=flip)
-        return {name: paste(answer, box, (h, w)) for name, answer in inside.items()}
+        return {name: y if of_whole_image(y) else paste(y, box, (h, w)) for name, y in inside.items()}
     seen = resize(image, sensible_size((h, w), rule, multiple), rule.interpolation)
     answers = mirrored_mean(model, seen) if flip else model(seen)
-    return {name: resize(answer.float(), (h, w), "bilinear") for name, answer in answers.items()}
+    answers = {name: answer.float() for name, answer in answers.items()}
+    return {name: y if of_whole_image(y) else resize(y, (h, w), "bilinear") for name, y in answers.items()}
 
 
 def mirrored_mean(model: nn.Module, image: Float[Tensor, "b 3 h w"]) -> Outputs:

@@ -1,6 +1,6 @@
 """Predictor: pictures in, numpy maps out. Device, precision and gradient mode are chosen here and nowhere deeper."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby, islice
 from typing import Literal, overload
 
@@ -10,14 +10,15 @@ from jaxtyping import Float, Float32, UInt8
 from torch import Tensor, nn
 
 from densevit.errors import DataError
-from densevit.inference.device import choose_device
 from densevit.inference.forward import Box, forward
 from densevit.inference.picture import Picture, Rgb, are_several, as_rgb
+from densevit.ops.device import choose_device
 from densevit.ops.precision import Precision, autocast, resolve
 from densevit.structures import ModelCard
 
 Map = Float32[np.ndarray, "..."]
-"""h w, or k h w from a head with k > 1 channels: metres from a metric head, no unit from affine and disparity heads."""
+"""h w, or k h w from a head with k > 1 channels: metres from a metric head, no unit from affine and disparity heads.
+k logits from a head that classifies the image."""
 
 
 class Predictor:
@@ -41,6 +42,7 @@ class Predictor:
         precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto",
         flip: bool = False,
         batch_size: int = 1,
+        window: Callable[[int, int], Box | None] | None = None,
     ) -> None:
         """Moves the model to the device and switches it to evaluation.
 
@@ -49,6 +51,7 @@ class Predictor:
             precision: auto is bf16 where the device computes in it, else fp32; maps are float32 always.
             flip: average with the mirrored image's mirrored prediction; twice the time.
             batch_size: neighbours of one size go through the model together, so many at most.
+            window: height and width of a picture -> the part that the model sees, where no `box` is given.
         """
         if batch_size < 1:
             raise DataError(f"batch_size is {batch_size}; it is 1 or more.")
@@ -58,6 +61,7 @@ class Predictor:
         self.card = card
         self.flip = flip
         self.batch_size = batch_size
+        self.window = window
 
     @overload  # a path in a `str` is an Iterable[Picture], too, but no typo: it is one picture
     def __call__(self, image: Picture, *, head: str | None = None, box: Box | None = None) -> Map: ...  # type: ignore[overload-overlap]
@@ -97,6 +101,8 @@ class Predictor:
     @torch.inference_mode()
     def run(self, images: UInt8[np.ndarray, "b h w 3"], *, box: Box | None = None) -> dict[str, Map]:
         """One pass through the model: b k h w per head."""
+        if box is None and self.window is not None:
+            box = self.window(*images.shape[1:3])
         with autocast(self.precision, self.device):
             answers = forward(
                 self.model, self.to_unit(images), self.card.resize, self.card.multiple, box=box, flip=self.flip
@@ -117,5 +123,7 @@ class Predictor:
 
 
 def squeezed(values: Float32[np.ndarray, "k h w"]) -> Map:
-    # A copy: a view would keep its whole batch alive.
-    return values[0].copy() if len(values) == 1 else values.copy()
+    # np.array copies: a view would keep its whole batch alive.
+    if len(values) == 1:
+        return np.array(values[0])
+    return np.array(values[:, 0, 0] if values.shape[1:] == (1, 1) else values)

@@ -1,6 +1,7 @@
-"""Objectives. Importing this registers every depth loss."""
+"""Objectives. Importing this registers every loss."""
 
 from densevit.losses import gradient, pixelwise, silog, ssi
+from densevit.losses.classification import CLASS_LOSSES, ClassLoss
 from densevit.losses.loss import DEPTH_LOSSES, DepthLoss
 
-__all__ = ["DEPTH_LOSSES", "DepthLoss", "gradient", "pixelwise", "silog", "ssi"]
+__all__ = ["CLASS_LOSSES", "DEPTH_LOSSES", "ClassLoss", "DepthLoss", "gradient", "pixelwise", "silog", "ssi"]

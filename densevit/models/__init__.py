@@ -1,7 +1,8 @@
 """Encoders, decoders and heads, imported so that they register, and the model they make together."""
 
+from densevit.models.classifier import Classifier
 from densevit.models.decoder import DECODERS, Decoder
-from densevit.models.decoders import DPT, ConvTranspose, Linear
+from densevit.models.decoders import DPT, ConvTranspose, Linear, PoolTokens
 from densevit.models.dense import DenseModel
 from densevit.models.encoder import ENCODERS, Encoder
 from densevit.models.heads import HEADS, AffineHead, BinsHead, DisparityHead, Head, MetricHead
@@ -15,6 +16,7 @@ __all__ = [
     "HEADS",
     "AffineHead",
     "BinsHead",
+    "Classifier",
     "ConvTranspose",
     "Decoder",
     "DenseModel",
@@ -23,6 +25,7 @@ __all__ = [
     "Head",
     "Linear",
     "MetricHead",
+    "PoolTokens",
     "TimmEncoder",
     "ViTEncoder",
 ]

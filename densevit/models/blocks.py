@@ -1,41 +1,13 @@
-"""What a Vision Transformer is made of. b images, n tokens, d channels. Parameters bear timm's names."""
+"""What a Vision Transformer is made of. b images, n tokens, d channels, q of the tokens as askers; timm's names."""
+
+from typing import TypedDict
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-Tokens = Float[Tensor, "b n d"]
-EPS = 1e-6  # of every LayerNorm, as in timm, DINOv2 and MAE; torch's own default is 1e-5
-
-
-class Attention(nn.Module):
-    """Every token asks all others (Vaswani et al. 2017); `qk_norm` keeps logits small (Dehghani et al. 2023)."""
-
-    def __init__(self, dim: int, heads: int, *, qkv_bias: bool = True, qk_norm: bool = False) -> None:
-        super().__init__()
-        self.heads = heads
-        self.qkv = nn.Linear(dim, 3 * dim, bias=qkv_bias)
-        self.q_norm = nn.LayerNorm(dim // heads, eps=EPS) if qk_norm else nn.Identity()
-        self.k_norm = nn.LayerNorm(dim // heads, eps=EPS) if qk_norm else nn.Identity()
-        self.proj = nn.Linear(dim, dim)
-
-    def forward(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
-        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)  # each: b heads n d/heads
-        x = F.scaled_dot_product_attention(self.q_norm(q), self.k_norm(k), v)
-        return self.proj(x.transpose(1, 2).flatten(2))
-
-
-class Mlp(nn.Module):
-    """Every token thinks for itself."""
-
-    def __init__(self, dim: int, hidden: int) -> None:
-        super().__init__()
-        self.fc1 = nn.Linear(dim, hidden)
-        self.fc2 = nn.Linear(hidden, dim)
-
-    def forward(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
-        return self.fc2(F.gelu(self.fc1(x)))
+from densevit.models.attention import EPS, EVERY, Attention
+from densevit.models.mlp import MLPS, MlpKind
 
 
 class LayerScale(nn.Module):
@@ -63,6 +35,20 @@ class DropPath(nn.Module):
         return x * x.new_empty(x.shape[0], 1, 1).bernoulli_(keep).div_(keep)
 
 
+class BlockOptions(TypedDict, total=False):
+    """What all blocks of a ViT have in common; `Block` holds the defaults."""
+
+    mlp_ratio: float  # hidden channels of the Mlp per channel
+    mlp: MlpKind
+    qkv_bias: bool
+    qk_norm: bool
+    layer_scale: float | None  # its first value
+    attn_drop: float
+    proj_drop: float
+    fused: bool
+    eps: float
+
+
 class Block(nn.Module):
     """Attention, then Mlp, each on a normalised copy and added back."""
 
@@ -72,20 +58,49 @@ class Block(nn.Module):
         heads: int,
         *,
         mlp_ratio: float = 4.0,
+        mlp: MlpKind = "gelu",
         qkv_bias: bool = True,
         qk_norm: bool = False,
         layer_scale: float | None = None,
+        attn_drop: float = 0.0,
+        proj_drop: float = 0.0,
         drop_path: float = 0.0,
+        fused: bool = True,
+        eps: float = EPS,
     ) -> None:
         super().__init__()
-        self.norm1 = nn.LayerNorm(dim, eps=EPS)
-        self.attn = Attention(dim, heads, qkv_bias=qkv_bias, qk_norm=qk_norm)
+        self.norm1 = nn.LayerNorm(dim, eps=eps)
+        self.attn = Attention(
+            dim,
+            heads,
+            qkv_bias=qkv_bias,
+            qk_norm=qk_norm,
+            attn_drop=attn_drop,
+            proj_drop=proj_drop,
+            fused=fused,
+            eps=eps,
+        )
         self.ls1 = LayerScale(dim, layer_scale) if layer_scale else nn.Identity()
-        self.norm2 = nn.LayerNorm(dim, eps=EPS)
-        self.mlp = Mlp(dim, int(dim * mlp_ratio))
+        self.norm2 = nn.LayerNorm(dim, eps=eps)
+        self.mlp = MLPS[mlp](dim, int(dim * mlp_ratio), drop=proj_drop)
         self.ls2 = LayerScale(dim, layer_scale) if layer_scale else nn.Identity()
         self.drop_path = DropPath(drop_path) if drop_path else nn.Identity()
 
     def forward(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
         x = x + self.drop_path(self.ls1(self.attn(self.norm1(x))))
         return x + self.drop_path(self.ls2(self.mlp(self.norm2(x))))
+
+    def attention(self, x: Float[Tensor, "b n d"], queries: slice = EVERY) -> Float[Tensor, "b heads q n"]:
+        """The weights with which this block, given `x`, mixes tokens."""
+        return self.attn.weights(self.norm1(x), queries)
+
+
+class PostNormBlock(Block):
+    """The Transformer's first form, as in `nn.TransformerEncoderLayer`: normalised after adding, for comparison."""
+
+    def forward(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
+        x = self.norm1(x + self.drop_path(self.ls1(self.attn(x))))
+        return self.norm2(x + self.drop_path(self.ls2(self.mlp(x))))
+
+    def attention(self, x: Float[Tensor, "b n d"], queries: slice = EVERY) -> Float[Tensor, "b heads q n"]:
+        return self.attn.weights(x, queries)

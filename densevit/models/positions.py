@@ -7,7 +7,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-Resampling = Literal["antialias", "offset", "bilinear"]
+Resampling = Literal["antialias", "offset", "bicubic", "bilinear"]
+Positions = Literal["learned", "zeros", "random", "sincos"]
 
 
 def resample(
@@ -15,9 +16,9 @@ def resample(
 ) -> Float[Tensor, "1 new_cells d"]:
     """Embeddings learned on one grid, on another.
 
-    The field does it in three ways, which differ by some percent, so weights must come with theirs:
+    The field does it in four ways, which differ by some percent, so weights must come with theirs:
     timm bicubic with antialias; DINOv2 and Depth Anything bicubic by scale factors with 0.1 added to the size;
-    DPT bilinear.
+    Hugging Face plain bicubic; DPT bilinear.
     """
     if before == after:
         return grid
@@ -28,7 +29,7 @@ def resample(
         factors = [(new + 0.1) / old for new, old in zip(after, before, strict=True)]
         image = F.interpolate(image, scale_factor=factors, mode="bicubic", align_corners=False)
     else:
-        image = F.interpolate(image, size=after, mode="bilinear", align_corners=False)
+        image = F.interpolate(image, size=after, mode=how, align_corners=False)
     return image.permute(0, 2, 3, 1).flatten(1, 2).to(grid.dtype)
 
 

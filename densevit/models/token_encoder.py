@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from densevit.errors import ConfigError
 from densevit.models import loading
 from densevit.models.encoder import Encoder
-from densevit.models.vit import Tap
+from densevit.models.vit_outputs import Tap, as_map
 from densevit.ops.resize import pad_to_multiple
 from densevit.structures import Features, FeatureSpec
 
@@ -72,7 +72,8 @@ class TokenEncoder(Encoder):
         x, _ = pad_to_multiple((image - self.mean) / self.std, self.patch_size)
         h, w = x.shape[-2:]
         taps = self.tap(x)
-        maps = tuple(as_map(tap.patches, h // self.patch_size) for tap in taps)
+        grid = (h // self.patch_size, w // self.patch_size)
+        maps = tuple(as_map(tap.patches, grid) for tap in taps)
         return Features(maps, tuple(tap.prefix for tap in taps), (h, w))
 
     def load_weights(self, state: Mapping[str, Tensor], source: str) -> None:
@@ -100,8 +101,3 @@ class TokenEncoder(Encoder):
     def undecayed(self) -> list[nn.Parameter]:
         embeddings = ("pos_embed", "cls_token", "reg_token", "dist_token", "relative_position_bias_table")
         return [parameter for name, parameter in self.named_parameters() if name.rpartition(".")[2] in embeddings]
-
-
-def as_map(tokens: Float[Tensor, "b cells d"], rows: int) -> Float[Tensor, "b d gh gw"]:
-    """Tokens are a map in channels-last order already, so this copies nothing."""
-    return tokens.reshape(len(tokens), rows, -1, tokens.shape[-1]).permute(0, 3, 1, 2)

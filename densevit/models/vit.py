@@ -1,64 +1,34 @@
 """The Vision Transformer (Dosovitskiy et al. 2021): an image becomes a grid of tokens, and blocks let them talk.
 
-b images, n = p + gh * gw tokens (p of them class and registers, in front), d channels. Parameters bear timm's
-names, so that timm's weights load by name.
+b images, c channels, n = p + gh * gw tokens (p of them class and registers, in front), d channels. Parameters bear
+timm's names, so that timm's weights load by name.
 """
 
-import math
-from collections.abc import Sequence
-from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import Literal, Unpack
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
-from densevit.errors import ConfigError
-from densevit.models.blocks import EPS, Block
-from densevit.models.norms import LayerNorm2d
-from densevit.models.positions import Resampling, resample, sincos
+from densevit.models.attention import EPS
+from densevit.models.blocks import Block, BlockOptions, PostNormBlock
+from densevit.models.patches import STEMS, PatchDropout
+from densevit.models.positions import Positions, Resampling, resample, sincos
+from densevit.models.vit_init import Init, initialise, temper
+from densevit.models.vit_outputs import OpenTransformer, Tap
 
-
-class Tap(NamedTuple):
-    """The tokens behind one block."""
-
-    patches: Float[Tensor, "b cells d"]  # row by row
-    prefix: Float[Tensor, "b p d"]  # class token, then registers
+__all__ = ["Tap", "VisionTransformer"]
 
 
-class PatchEmbed(nn.Module):
-    """Cuts an image into patches and maps each to a token: a convolution whose stride is its kernel."""
+class VisionTransformer(OpenTransformer):
+    """Tokens from images of any size.
 
-    def __init__(self, dim: int, patch_size: int) -> None:
-        super().__init__()
-        self.proj = nn.Conv2d(3, dim, patch_size, stride=patch_size)
-
-    def forward(self, image: Float[Tensor, "b 3 h w"]) -> Float[Tensor, "b d gh gw"]:
-        return self.proj(image)
-
-
-class ConvStem(PatchEmbed):
-    """Halves the image until a pixel is a patch: trains faster from scratch (Xiao et al. 2021)."""
-
-    def __init__(self, dim: int, patch_size: int) -> None:
-        nn.Module.__init__(self)
-        steps = int(math.log2(patch_size))
-        if 2**steps != patch_size:
-            raise ConfigError(f"stem 'conv' halves the image, so patch_size must be a power of two, not {patch_size}.")
-        widths = [3, *(max(dim // 2 ** (steps - 1 - i), 16) for i in range(steps))]
-        halvings = [
-            nn.Sequential(nn.Conv2d(a, b, 3, stride=2, padding=1), LayerNorm2d(b), nn.GELU())
-            for a, b in pairwise(widths)
-        ]
-        self.proj = nn.Sequential(*halvings, nn.Conv2d(widths[-1], dim, 1))  # type: ignore[assignment]
-
-
-STEMS = {"patch": PatchEmbed, "conv": ConvStem}
-
-
-class VisionTransformer(nn.Module):
-    """Tokens from images of any size that is a multiple of the patch."""
+    Attributes:
+        grid: cells (h, w) on which the position embeddings live.
+        prefix_tokens: class token and registers.
+        placed_prefix: how many of these have positions.
+        checkpointing: whether the backward pass computes blocks anew instead of remembering them.
+    """
 
     def __init__(
         self,
@@ -68,17 +38,23 @@ class VisionTransformer(nn.Module):
         patch_size: int,
         *,
         grid: tuple[int, int] = (14, 14),
-        mlp_ratio: float = 4.0,
+        channels: int = 3,
         class_token: bool = True,
         registers: int = 0,
         no_embed_class: bool = False,
-        positions: Literal["learned", "sincos"] = "learned",
+        positions: Positions = "learned",
         resampling: Resampling = "antialias",
         stem: Literal["patch", "conv"] = "patch",
-        qkv_bias: bool = True,
-        qk_norm: bool = False,
-        layer_scale: float | None = None,
+        pad: bool = False,
+        norm_pre: bool = False,
+        final_norm: bool = True,
+        post_norm: bool = False,
+        pos_drop: float = 0.0,
+        patch_drop: float = 0.0,
         drop_path: float = 0.0,
+        init: Init = "",
+        fix_init: bool = False,
+        **block: Unpack[BlockOptions],
     ) -> None:
         """
         Args:
@@ -86,67 +62,65 @@ class VisionTransformer(nn.Module):
             registers: spare tokens that keep global thoughts out of the patches (Darcet et al. 2024).
             no_embed_class: only patches have positions (as in timm's DINOv2 with registers).
             positions: what they are at first; they learn either way.
+            pad: fill images up to a multiple of the patch; otherwise other sizes are refused.
+            norm_pre: a LayerNorm before the first block, as CLIP's ln_pre, in place of the patch embedding's bias.
+            final_norm: the LayerNorm behind the last block (CLIP's ln_post).
+            post_norm: normalise behind each branch, not before it.
+            pos_drop: rate of dropout on the embedded tokens.
+            patch_drop: share of the patches that training leaves out, others in each image.
             drop_path: rate at the last block; it grows linearly from 0 at the first.
         """
         super().__init__()
-        self.patch_size, self.grid, self.resampling = patch_size, grid, resampling
+        eps = block.get("eps", EPS)
+        self.dim, self.patch_size, self.grid, self.resampling = dim, patch_size, grid, resampling
+        self.has_class_token = class_token
         self.prefix_tokens = int(class_token) + registers
         self.placed_prefix = 0 if no_embed_class else self.prefix_tokens
+        self.mlp = block.get("mlp", "gelu")
         self.checkpointing = False
 
-        self.patch_embed = STEMS[stem](dim, patch_size)
+        self.patch_embed = STEMS[stem](dim, patch_size, channels=channels, bias=not norm_pre, pad=pad)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, dim)) if class_token else None
         self.reg_token = nn.Parameter(torch.zeros(1, registers, dim)) if registers else None
         self.pos_embed = nn.Parameter(torch.zeros(1, self.placed_prefix + grid[0] * grid[1], dim))
+        self.pos_drop = nn.Dropout(pos_drop)
+        self.patch_drop = PatchDropout(patch_drop, self.prefix_tokens) if patch_drop else nn.Identity()
+        self.norm_pre = nn.LayerNorm(dim, eps=eps) if norm_pre else nn.Identity()
+        kind = PostNormBlock if post_norm else Block
         self.blocks = nn.ModuleList(
-            Block(
-                dim,
-                heads,
-                mlp_ratio=mlp_ratio,
-                qkv_bias=qkv_bias,
-                qk_norm=qk_norm,
-                layer_scale=layer_scale,
-                drop_path=drop_path * i / max(depth - 1, 1),
-            )
-            for i in range(depth)
+            kind(dim, heads, drop_path=drop_path * i / max(depth - 1, 1), **block) for i in range(depth)
         )
-        self.norm = nn.LayerNorm(dim, eps=EPS)
-        self.initialise(positions)
+        self.norm = nn.LayerNorm(dim, eps=eps) if final_norm else nn.Identity()
+        self.initialise(init, positions, fix_init=fix_init)
 
-    def initialise(self, positions: Literal["learned", "sincos"] = "learned") -> None:
-        """Small weights, zero biases; the patch embedding keeps torch's own, which suits its fan-in."""
-        for module in self.blocks.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.trunc_normal_(module.weight, std=0.02)
-                if module.bias is not None:
-                    nn.init.zeros_(module.bias)
+    def initialise(self, init: Init = "", positions: Positions = "learned", *, fix_init: bool = False) -> None:
+        """Starts every layer anew, in one of timm's modes; see `vit_init`."""
+        self.start_tokens(positions)
+        initialise(self, init)
+        if fix_init:
+            temper(self.blocks)
+
+    @torch.no_grad()
+    def start_tokens(self, positions: Positions) -> None:
+        if positions == "zeros":
+            nn.init.zeros_(self.pos_embed)
+        elif positions == "random":
+            nn.init.normal_(self.pos_embed)
+        else:
+            nn.init.trunc_normal_(self.pos_embed, std=0.02)
+        if positions == "sincos":
+            self.pos_embed[:, self.placed_prefix :] = sincos(self.dim, self.grid)
         for token in (self.cls_token, self.reg_token):
             if token is not None:
                 nn.init.normal_(token, std=1e-6)
-        nn.init.trunc_normal_(self.pos_embed, std=0.02)
-        if positions == "sincos":
-            with torch.no_grad():
-                self.pos_embed[:, self.placed_prefix :] = sincos(self.pos_embed.shape[-1], self.grid)
 
-    def forward(self, image: Float[Tensor, "b 3 h w"]) -> Float[Tensor, "b n d"]:
+    def forward(self, image: Float[Tensor, "b c h w"]) -> Float[Tensor, "b n d"]:
         x = self.embed(image)
         for block in self.blocks:
             x = self.run(block, x)
         return self.norm(x)
 
-    def forward_intermediates(
-        self, image: Float[Tensor, "b 3 h w"], indices: Sequence[int], *, norm: bool = False
-    ) -> list[Tap]:
-        """The tokens behind the blocks `indices`; with `norm`, each under the final LayerNorm."""
-        x, taps = self.embed(image), []
-        for index, block in enumerate(self.blocks[: max(indices) + 1]):
-            x = self.run(block, x)
-            if index in indices:
-                tokens = self.norm(x) if norm else x
-                taps.append(Tap(tokens[:, self.prefix_tokens :], tokens[:, : self.prefix_tokens]))
-        return taps
-
-    def embed(self, image: Float[Tensor, "b 3 h w"]) -> Float[Tensor, "b n d"]:
+    def embed(self, image: Float[Tensor, "b c h w"]) -> Float[Tensor, "b n d"]:
         """Patches to tokens, each told where it is; class and registers in front."""
         x = self.patch_embed(image)
         grid = (x.shape[-2], x.shape[-1])
@@ -154,14 +128,35 @@ class VisionTransformer(nn.Module):
         prefix = [token.expand(len(x), -1, -1) for token in (self.cls_token, self.reg_token) if token is not None]
         positions = self.positions(grid)
         if self.placed_prefix:
-            return torch.cat([*prefix, x], dim=1) + positions
-        return torch.cat([*prefix, x + positions], dim=1)
+            x = torch.cat([*prefix, x], dim=1) + positions
+        else:
+            x = torch.cat([*prefix, x + positions], dim=1)
+        return self.norm_pre(self.patch_drop(self.pos_drop(x)))
 
     def positions(self, grid: tuple[int, int]) -> Float[Tensor, "1 placed d"]:
+        if grid == self.grid:
+            return self.pos_embed
         prefix, cells = self.pos_embed[:, : self.placed_prefix], self.pos_embed[:, self.placed_prefix :]
         return torch.cat([prefix, resample(cells, self.grid, grid, self.resampling)], dim=1)
 
-    def run(self, block: nn.Module, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
-        if self.checkpointing and torch.is_grad_enabled():
-            return checkpoint(block, x, use_reentrant=False)
-        return block(x)
+    def layers(self) -> list[list[nn.Parameter]]:
+        """Every parameter once, from the input (patches, tokens, positions) over the blocks to the output."""
+        blocks = [list(block.parameters()) for block in self.blocks]
+        blocks[-1] += self.norm.parameters()  # as timm groups them
+        stem_names = ("cls_token", "reg_token", "pos_embed", "patch_embed.", "norm_pre.")
+        stem = [parameter for name, parameter in self.named_parameters() if name.startswith(stem_names)]
+        known = {id(parameter) for group in [stem, *blocks] for parameter in group}
+        head = [parameter for parameter in self.parameters() if id(parameter) not in known]
+        return [stem, *blocks, *([head] if head else [])]
+
+    def undecayed(self) -> list[nn.Parameter]:
+        """Tokens and positions, which weight decay would pull towards nothing meaningful."""
+        return [self.get_parameter(name) for name in self.no_weight_decay()]
+
+    def no_weight_decay(self) -> set[str]:
+        """Names of what `undecayed` gives."""
+        return {name for name in ("cls_token", "reg_token", "pos_embed") if getattr(self, name) is not None}
+
+    def set_grad_checkpointing(self, enable: bool = True) -> None:
+        """Trades time for memory: blocks are recomputed in the backward pass."""
+        self.checkpointing = enable

@@ -4,53 +4,58 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-import torch
 from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
 from densevit.errors import ConfigError
+from densevit.models.attention import EPS
 from densevit.models.encoder import ENCODERS
-from densevit.models.positions import Resampling, resample
+from densevit.models.mlp import MlpKind
+from densevit.models.positions import Positions, Resampling
 from densevit.models.token_encoder import Taps, TokenEncoder
 from densevit.models.vit import Tap, VisionTransformer
+from densevit.models.vit_init import Init
+from densevit.models.vit_sizes import SIZES, choose_grid
+from densevit.models.vit_weights import convert
 
-# channels, blocks, heads
-SIZES = {
-    "tiny": (192, 12, 3),
-    "small": (384, 12, 6),
-    "base": (768, 12, 12),
-    "large": (1024, 24, 16),
-    "huge": (1280, 32, 16),
-    "giant": (1536, 40, 24),
-}
 Positive = Annotated[int, Field(gt=0)]
+Rate = Annotated[float, Field(ge=0, lt=1)]
 
 
 @ENCODERS.register("vit")
 class ViTEncoder(TokenEncoder):
-    """A readable ViT that trains from scratch, and takes timm's plain ViT weights by name."""
+    """A readable ViT that trains from scratch, and takes the weights of timm, DINOv2, CLIP, Hugging Face and Google."""
 
     def __init__(
         self,
         *,
-        size: Literal["tiny", "small", "base", "large", "huge", "giant"] = "small",
+        size: Literal["nano", "mini", "tiny", "small", "base", "large", "huge", "giant"] = "small",
         dim: Positive | None = None,
         depth: Positive | None = None,
         heads: Positive | None = None,
         patch_size: Positive = 16,
         image_size: Positive | tuple[Positive, Positive] = 224,
+        channels: Literal[1, 3] = 3,
         mlp_ratio: Annotated[float, Field(gt=0)] = 4.0,
+        mlp: MlpKind = "gelu",
         class_token: bool = True,
         registers: Annotated[int, Field(ge=0)] = 0,
         no_embed_class: bool = False,
-        positions: Literal["learned", "sincos"] = "learned",
+        positions: Positions = "learned",
         resampling: Resampling = "antialias",
         stem: Literal["patch", "conv"] = "patch",
         qkv_bias: bool = True,
         qk_norm: bool = False,
         layer_scale: Annotated[float, Field(gt=0)] | None = None,
-        drop_path: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+        norm_pre: bool = False,
+        eps: Annotated[float, Field(gt=0)] = EPS,
+        pos_drop: Rate = 0.0,
+        attn_drop: Rate = 0.0,
+        proj_drop: Rate = 0.0,
+        drop_path: Rate = 0.0,
+        init: Init = "",
+        fix_init: bool = False,
         taps: Taps = None,
         norm: bool = True,
         mean: tuple[float, float, float] = (0.485, 0.456, 0.406),
@@ -61,6 +66,7 @@ class ViTEncoder(TokenEncoder):
         Args:
             size: sets channels, blocks and heads; `dim`, `depth` and `heads` override it one by one.
             image_size: side, or (h, w), whose grid holds the position embeddings; any size can be fed.
+            channels: 1 to see the mean of red, green and blue alone.
             norm: taps pass the final LayerNorm, as in Depth Anything; residual streams grow with depth.
             weights: a local file; whoever builds the encoder reads it and calls `load_weights`.
 
@@ -92,34 +98,28 @@ class ViTEncoder(TokenEncoder):
             qkv_bias=qkv_bias,
             qk_norm=qk_norm,
             layer_scale=layer_scale,
+            channels=channels,
+            mlp=mlp,
+            norm_pre=norm_pre,
+            eps=eps,
+            pos_drop=pos_drop,
+            attn_drop=attn_drop,
+            proj_drop=proj_drop,
             drop_path=drop_path,
+            init=init,
+            fix_init=fix_init,
         )
+        self.grey = channels == 1
         prefix = vit.prefix_tokens
         self.adopt(vit, dim=dim, patch_size=patch_size, prefix_tokens=prefix, taps=taps, norm=norm)
 
     def tap(self, image: Float[Tensor, "b 3 h w"]) -> Sequence[Tap]:
         vit: VisionTransformer = self.vit
-        return vit.forward_intermediates(image, self.taps, norm=self.norm)
+        return vit.tap(image.mean(dim=1, keepdim=True) if self.grey else image, self.taps, norm=self.norm)
 
     def convert(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Resamples the position embeddings of a square grid to ours."""
-        vit: VisionTransformer = self.vit
-        positions = state.get("pos_embed")
-        if positions is None or positions.shape == vit.pos_embed.shape:
-            return state
-        prefix, cells = positions[:, : vit.placed_prefix], positions[:, vit.placed_prefix :]
-        side = round(cells.shape[1] ** 0.5)
-        if side**2 != cells.shape[1]:
-            return state  # not a square: `load` reports the shapes
-        moved = resample(cells, (side, side), vit.grid, vit.resampling)
-        return {**state, "pos_embed": torch.cat([prefix, moved], dim=1)}
+        """Other published layouts to our names, and their positions to our grid; see `vit_weights`."""
+        return convert(state, self.vit)
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
         self.vit.checkpointing = enable
-
-
-def choose_grid(image_size: int | tuple[int, int], patch_size: int) -> tuple[int, int]:
-    h, w = (image_size, image_size) if isinstance(image_size, int) else image_size
-    if min(h, w) < patch_size:
-        raise ConfigError(f"encoder.image_size: {h}x{w} holds no patch of {patch_size}x{patch_size}.")
-    return -(-h // patch_size), -(-w // patch_size)

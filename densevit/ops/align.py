@@ -1,9 +1,12 @@
-"""Scale and shift that bring a prediction without unit onto the truth, fitted over n measured pixels of one image.
+"""Fits that bring a prediction without unit onto the truth of one image, over n measured pixels.
 
-All in float64. A fit needs finite numbers; what is not finite is left out of it.
+All in float64. A fit needs finite numbers; what is not finite is left out of it. Each kind of fit is learnt from pixels
+and then applied to any array: `ALIGNMENTS["lstsq"](prediction, depth, furthest)` gives a function of predictions.
 """
 
+import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -11,6 +14,8 @@ from jaxtyping import Float
 from densevit.errors import DataError
 
 Pixels = Float[np.ndarray, " n"]
+Values = Float[np.ndarray, "..."]
+Aligned = Callable[[Values], Values]
 
 
 def least_squares(prediction: Pixels, target: Pixels) -> tuple[float, float]:
@@ -32,49 +37,163 @@ def least_squares(prediction: Pixels, target: Pixels) -> tuple[float, float]:
     return float(scale), float(y_mean - scale * x_mean)
 
 
-def median_scale(prediction: Pixels, target: Pixels) -> float:
+def least_absolute(prediction: Pixels, target: Pixels, weights: Pixels) -> tuple[float, float]:
+    """Scale and shift that minimise the weighted sum of absolute errors (MoGe aligns so, with weights 1 / depth).
+
+    For a given scale the best shift is a weighted median of the residuals, and what is left is convex in the scale:
+    its slope changes sign once, and bisection finds where.
+
+    Raises:
+        DataError: no pixel to fit.
+    """
+    x, y, w = _finite(prediction, target, weights)
+    centre = float(x.mean())
+    x = x - centre  # the same line, better conditioned
+    middle, _ = least_squares(x, y)
+    reach = max(abs(middle), 1e-6)
+    low, high = middle - reach, middle + reach
+    while _slope(low, x, y, w) > 0 and reach < 1e12:
+        low, reach = low - 2 * reach, 2 * reach
+    while _slope(high, x, y, w) < 0 and reach < 1e12:
+        high, reach = high + 2 * reach, 2 * reach
+    while (scale := (low + high) / 2) not in (low, high):
+        low, high = (low, scale) if _slope(scale, x, y, w) >= 0 else (scale, high)
+    return high, weighted_median(y - high * x, w) - high * centre
+
+
+def _slope(scale: float, x: Pixels, y: Pixels, w: Pixels) -> float:
+    """Derivative of the weighted absolute error by the scale, the shift being the best for each scale."""
+    rest = y - scale * x
+    at = _median_index(rest, w)
+    pull = w * np.sign(rest - rest[at])
+    return float(pull.sum() * x[at] - pull @ x)  # the median's own pixel balances the others
+
+
+def weighted_median(values: Pixels, weights: Pixels) -> float:
+    """The least value with at least half of the weight at or under it."""
+    return float(values[_median_index(values, weights)])
+
+
+def _median_index(values: Pixels, weights: Pixels) -> int:
+    order = np.argsort(values, kind="stable")
+    under = np.cumsum(weights[order])
+    at = np.searchsorted(under, under[-1] / 2)
+    return int(order[min(at, order.size - 1)])
+
+
+def median_scale(prediction: Pixels, target: Pixels, median: Callable[[Any], Any] = np.median) -> float:
     """median(target) / median(prediction), as the self-supervised line scales (Zhou et al. 2017).
+
+    Args:
+        median: of an even count; numpy takes the mean of the middle two.
 
     Raises:
         DataError: no pixel to fit, or a median that is not positive.
     """
     x, y = _finite(prediction, target)
-    middle = float(np.median(x))
+    middle = float(median(x))
     if middle <= 0:
         raise DataError(f"the prediction's median is {middle:g}; median scaling needs depths over 0.")
-    return float(np.median(y)) / middle
+    return float(median(y)) / middle
 
 
-def by_median(prediction: Pixels, depth: Pixels, furthest: float) -> Pixels:
+def lower_median(values: Values) -> float:
+    """The lower of the middle two, as torch.median has it."""
+    at = (values.size - 1) // 2
+    return float(np.partition(values.ravel(), at)[at])
+
+
+def by_median(prediction: Pixels, depth: Pixels, furthest: float) -> Aligned:
     """Depth from depth known up to a scale."""
-    return prediction * median_scale(prediction, depth)
+    return _line(median_scale(prediction, depth))
 
 
-def by_least_squares(prediction: Pixels, depth: Pixels, furthest: float) -> Pixels:
+def by_lower_median(prediction: Pixels, depth: Pixels, furthest: float) -> Aligned:
+    """The same with the medians of torch, as UniDepth is scored."""
+    return _line(median_scale(prediction, depth, lower_median))
+
+
+def by_log_scale(prediction: Pixels, depth: Pixels, furthest: float) -> Aligned:
+    """Depth from depth known up to a scale: the one that is best in log depth (Eigen et al. 2014)."""
+    x, y = _finite(_log(prediction), np.log(depth))
+    return _line(math.exp(float((y - x).mean())))
+
+
+def by_least_squares(prediction: Pixels, depth: Pixels, furthest: float) -> Aligned:
     """Depth from depth known up to scale and shift, as Marigold is scored."""
-    scale, shift = least_squares(prediction, depth)
-    return scale * prediction + shift
+    return _line(*least_squares(prediction, depth))
 
 
-def by_disparity(prediction: Pixels, depth: Pixels, furthest: float) -> Pixels:
+def by_log_least_squares(prediction: Pixels, depth: Pixels, furthest: float) -> Aligned:
+    """Depth from depth whose logarithm is known up to scale and shift."""
+    scale, shift = least_squares(_log(prediction), np.log(depth))
+    return lambda values: np.exp(scale * _log(values) + shift)
+
+
+def by_disparity(prediction: Pixels, depth: Pixels, furthest: float) -> Aligned:
     """Depth from disparity known up to scale and shift, as MiDaS, DPT and Depth Anything are scored.
 
     Fitted to 1 / depth, then floored at 1 / `furthest` before it is inverted.
     """
-    scale, shift = least_squares(prediction, 1 / depth)
-    return 1 / np.maximum(scale * prediction + shift, 1 / furthest)
+    return _inverse(*least_squares(prediction, 1 / depth), floor=1 / furthest)
 
 
-ALIGNMENTS: dict[str, Callable[[Pixels, Pixels, float], Pixels]] = {
+def by_positive_disparity(prediction: Pixels, depth: Pixels, furthest: float) -> Aligned:
+    """As Marigold's program aligns disparity: fitted where the prediction is over 0, then floored at 1e-3."""
+    over = prediction > 0
+    return _inverse(*least_squares(prediction[over], 1 / depth[over]), floor=1e-3)
+
+
+def by_disparity_to_furthest_truth(prediction: Pixels, depth: Pixels, furthest: float) -> Aligned:
+    """As MoGe's program aligns disparity: floored at 1 / the image's furthest truth."""
+    return _inverse(*least_squares(prediction, 1 / depth), floor=1 / float(depth.max()))
+
+
+def by_least_absolute_scale(prediction: Pixels, depth: Pixels, furthest: float) -> Aligned:
+    """Depth from depth known up to a scale, by weighted absolute errors: MoGe's scale-invariant depth."""
+    x, y = _finite(prediction, depth)
+    return _line(weighted_median(y / np.maximum(x, 1e-7), x / y))
+
+
+def by_least_absolute(prediction: Pixels, depth: Pixels, furthest: float) -> Aligned:
+    """Depth from depth known up to scale and shift, by weighted absolute errors: MoGe's affine-invariant depth."""
+    return _line(*least_absolute(prediction, depth, 1 / depth))
+
+
+ALIGNMENTS: dict[str, Callable[[Pixels, Pixels, float], Aligned]] = {
     "median": by_median,
+    "median_lower": by_lower_median,
+    "log_scale": by_log_scale,
     "lstsq": by_least_squares,
+    "lstsq_log": by_log_least_squares,
     "lstsq_disparity": by_disparity,
+    "lstsq_disparity_positive": by_positive_disparity,
+    "lstsq_disparity_truth": by_disparity_to_furthest_truth,
+    "l1_scale": by_least_absolute_scale,
+    "l1": by_least_absolute,
 }
 """Aligned depth in metres from (prediction, true depth, the furthest depth there may be)."""
 
+OF_DISPARITY = frozenset(name for name in ALIGNMENTS if "disparity" in name)
+"""Those that read disparity; the others read depth."""
 
-def _finite(prediction: Pixels, target: Pixels) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
-    both = np.isfinite(prediction) & np.isfinite(target)
-    if not both.any():
+
+def _line(scale: float, shift: float = 0.0) -> Aligned:
+    return lambda values: scale * values + shift
+
+
+def _inverse(scale: float, shift: float, *, floor: float) -> Aligned:
+    return lambda values: 1 / np.maximum(scale * values + shift, floor)
+
+
+def _log(values: Values) -> Values:
+    """The logarithm, NaN where there is none."""
+    return np.log(np.where(values > 0, values, np.nan))
+
+
+def _finite(*columns: Pixels) -> list[Float[np.ndarray, " m"]]:
+    """The pixels at which all are finite."""
+    known = np.isfinite(columns).all(axis=0)
+    if not known.any():
         raise DataError("no pixel has both a finite prediction and a truth to align it to.")
-    return prediction[both].astype(np.float64), target[both].astype(np.float64)
+    return [column[known].astype(np.float64) for column in columns]

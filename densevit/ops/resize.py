@@ -89,6 +89,11 @@ def centre(size: Size, outer: Size) -> Size:
     return (outer[0] - size[0]) // 2, (outer[1] - size[1]) // 2
 
 
+def of_whole_image(x: Float[Tensor, "b c _ _"]) -> bool:
+    """Whether an answer is one for the image and not one per pixel: a map of 1 x 1."""
+    return tuple(x.shape[-2:]) == (1, 1)
+
+
 def crop(x: Float[Tensor, "b c _ _"], offset: Size, size: Size) -> Float[Tensor, "b c h w"]:
     """Undoes `pad_to_multiple`."""
     (top, left), (h, w) = offset, size

@@ -1,5 +1,6 @@
 """Tasks: what a head's prediction is taught and scored by."""
 
+from densevit.tasks import classification as classification
 from densevit.tasks import depth as depth
 from densevit.tasks.task import TASKS as TASKS
 from densevit.tasks.task import Task as Task

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 
-from densevit.losses.loss import DepthLoss
+from densevit.losses.loss import DEPTH_LOSSES, DepthLoss
 from densevit.ops.color import colorize
 from densevit.structures import Batch, OutputSpec
 from densevit.tasks.task import TASKS, Row, Task
@@ -26,6 +26,9 @@ class DepthTask(Task):
     """
 
     best = ("abs_rel", "min")
+    kinds = ("metric", "affine", "disparity")
+    objectives = DEPTH_LOSSES
+    usual = ({"type": "silog"},)
 
     def __init__(
         self,

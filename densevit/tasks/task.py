@@ -2,14 +2,14 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import UInt8
 from torch import Tensor, nn
 
-from densevit.registry import Registry
-from densevit.structures import Batch
+from densevit.registry import Part, Registry
+from densevit.structures import Batch, Kind
 
 Row = dict[str, float]
 
@@ -20,10 +20,16 @@ class Task(nn.Module, ABC):
     Attributes:
         name: the head it belongs to.
         best: the score that picks the best checkpoint, and its direction.
+        kinds: the heads it can teach, by what their numbers mean.
+        objectives: the registry that its losses come from.
+        usual: the losses of a config that names none.
     """
 
     name: str
     best: tuple[str, Literal["min", "max"]]
+    kinds: ClassVar[tuple[Kind, ...]]
+    objectives: ClassVar[Registry[Any]]
+    usual: ClassVar[Sequence[Part]]
 
     @abstractmethod
     def losses(self, prediction: Tensor, batch: Batch, step: int) -> dict[str, Tensor]:

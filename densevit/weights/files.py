@@ -4,10 +4,13 @@ import json
 import pickle
 import re
 import struct
+import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
@@ -16,13 +19,14 @@ from densevit.errors import CheckpointError
 
 SAFETENSORS = (".safetensors",)
 PICKLED = (".pt", ".pth", ".ckpt", ".bin")
+NUMPY = (".npz",)
 # Where training scripts put the weights inside what they save.
 WRAPPERS = ("state_dict", "model_state_dict", "model", "teacher", "student")
 PREFIXES = ("module.", "_orig_mod.")
 
 
 def read_tensors(path: str | Path) -> dict[str, Tensor]:
-    """The state dict of a `.safetensors` or pickled PyTorch file, without wrappers and launcher prefixes.
+    """The state dict of a `.safetensors`, pickled PyTorch or NumPy `.npz` file, without wrappers and launcher prefixes.
 
     Raises:
         CheckpointError: missing, damaged, of another format, or with anything but tensors and plain values inside.
@@ -34,9 +38,10 @@ def read_tensors(path: str | Path) -> dict[str, Tensor]:
         return _unprefixed(read_safetensors(path)[0])
     if path.suffix in PICKLED:
         return _unprefixed(_unwrapped(read_pickled(path), path))
-    raise CheckpointError(
-        f"{path}: weights are read from {', '.join(SAFETENSORS + PICKLED)} files, not '{path.suffix}'."
-    )
+    if path.suffix in NUMPY:
+        return read_arrays(path)
+    known = ", ".join(SAFETENSORS + PICKLED + NUMPY)
+    raise CheckpointError(f"{path}: weights are read from {known} files, not '{path.suffix}'.")
 
 
 def read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -46,6 +51,19 @@ def read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
     except (SafetensorError, OSError, json.JSONDecodeError, struct.error) as error:
         raise CheckpointError(f"{path}: not a readable safetensors file ({error}).") from None
+
+
+def read_arrays(path: Path) -> dict[str, Tensor]:
+    """The arrays of an `.npz` file, such as Google's Vision Transformers; pickled ones are refused."""
+    if not zipfile.is_zipfile(path):
+        raise CheckpointError(f"{path}: not an .npz file, or cut short.")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: torch.from_numpy(file[name]) for name in file.files}
+    except TypeError as error:  # bfloat16, say, which NumPy does not know
+        raise CheckpointError(f"{path}: holds arrays of a type that torch cannot take ({error}).") from None
+    except (zipfile.BadZipFile, zlib.error, ValueError, OSError, EOFError, KeyError) as error:
+        raise CheckpointError(f"{path}: not a readable .npz file ({str(error).splitlines()[0]}).") from None
 
 
 def read_pickled(path: Path) -> Any:

@@ -7,8 +7,9 @@ import pytest
 
 from densevit.errors import ConfigError, DataError
 from densevit.evaluation.depth_metrics import METRICS
-from densevit.evaluation.protocols import COUNTS, PROTOCOLS, Protocol
+from densevit.evaluation.protocols import COUNTS, PROTOCOLS, Protocol, applicable
 from densevit.evaluation.regions import EIGEN_KITTI, GARG, kb_box
+from densevit.evaluation.wording import summary
 
 # Frame -> Garg's box, Eigen's rows, top and left of the benchmark window, as the published programs compute them.
 KITTI = {
@@ -44,9 +45,12 @@ def test_the_two_garg_regions_of_a_frame_differ() -> None:
     assert GARG_FRAME.score_box(375, 1242) == (153, 371, 44, 1197)
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=PROTOCOLS)
+UNALIGNED = {name: row for name, row in PROTOCOLS.items() if row.align is None and not row.epsilon}
+
+
+@pytest.mark.parametrize("protocol", UNALIGNED.values(), ids=UNALIGNED)
 def test_exactly_the_pixels_of_the_box_count(protocol: Protocol) -> None:
-    size = (480, 640) if protocol is NYU else (375, 1242)
+    size = (480, 640) if "nyu" in protocol.data else (375, 1242)
     prediction, truth, valid = flat(size)
     y0, y1, x0, x1 = protocol.score_box(*size)
     assert protocol.score(prediction, truth, valid)["pixels"] == (y1 - y0) * (x1 - x0)
@@ -205,3 +209,88 @@ def test_protocols_give_one_prediction_their_golden_numbers(name: str) -> None:
     prediction = truth * (1 + 0.2 * np.sin(y / 30.0) + 0.1 * np.cos(x / 50.0))
     row = PROTOCOLS[name].score(prediction.astype(np.float32), truth.astype(np.float32), (x + 3 * y) % 5 == 0)
     assert [row[key] for key in ("abs_rel", "rmse", "silog", "d1", "pixels")] == pytest.approx(GOLDEN[name], rel=1e-9)
+
+
+def test_ends_of_the_range_count_where_the_protocol_says_so() -> None:
+    prediction, truth, valid = flat((10, 10))
+    truth[0, :3] = [1e-3, 20.0, 20.001]
+    assert PROTOCOLS["dav2_indoor"].score(prediction, truth, valid)["pixels"] == 99
+
+
+def test_images_with_too_little_truth_are_left_out() -> None:
+    prediction, truth, valid = flat((10, 10))
+    valid[:] = False
+    valid.flat[:9] = True
+    assert PROTOCOLS["dav2_indoor"].score(prediction, truth, valid) == {}
+    valid.flat[9] = True
+    assert PROTOCOLS["dav2_indoor"].score(prediction, truth, valid)["pixels"] == 10
+
+
+def test_clamping_first_and_clamping_last_differ_at_an_edge_that_resizing_blurs() -> None:
+    """Of 2 and 90 m side by side, enlarged: blurred and clamped to 10 against clamped and blurred."""
+    prediction = np.full((240, 320), 2, np.float32)
+    prediction[:, 160:] = 90
+    truth, valid = np.full((480, 640), 2, np.float32), np.ones((480, 640), bool)
+    first = PROTOCOLS["nyu_mdet"].score(prediction, truth, valid)
+    last = PROTOCOLS["nyu_zoedepth"].score(prediction, truth, valid)
+    assert first["abs_rel"] < last["abs_rel"]
+    prediction[0, 0], prediction[1, 1] = -1, np.inf
+    assert PROTOCOLS["nyu_mdet"].score(prediction, truth, valid)["invalid_predictions"] == 2
+
+
+def test_what_a_16_bit_file_keeps_is_cut_once_and_not_again() -> None:
+    truth, valid = np.full((480, 640), 2, np.float32), np.ones((480, 640), bool)
+    png = PROTOCOLS["nyu_bts_png"]
+    cut = png.score(np.full_like(truth, 2.0019), truth, valid)["rmse"]
+    assert cut == pytest.approx(0.001, rel=1e-4)
+    stored = np.arange(1, 10000, dtype=np.uint16).astype(np.float32) / np.float32(1000)
+    truth = np.resize(stored, (480, 640))
+    assert png.score(truth.copy(), truth, valid)["abs_rel"] < 1e-6
+
+
+def test_metres_and_disparity_are_scored_by_what_reads_them() -> None:
+    truth = np.random.default_rng(0).uniform(1, 9, (480, 640)).astype(np.float32)
+    for name in ("nyu_marigold", "nyu_midas", "median_scale", "moge_scale"):
+        row = PROTOCOLS[name]
+        for kind, prediction in (("metric", 3 * truth), ("disparity", 1 / (3 * truth))):
+            found = row.for_kind(kind).score(prediction.astype(np.float32), truth, truth > 0)  # type: ignore[arg-type]
+            assert found["abs_rel"] < 1e-5 or ((kind, row.reads) == ("disparity", "depth") and found["abs_rel"] < 0.3)
+    assert PROTOCOLS["kitti_monodepth2"].for_kind("disparity").inverts
+    assert not PROTOCOLS["kitti_monodepth2"].for_kind("metric").inverts
+    assert NYU.for_kind("metric") is NYU and NYU.for_kind("affine").align == "lstsq"
+
+
+def test_only_what_fits_data_size_and_kind_applies() -> None:
+    def names(*given: object) -> set[str]:
+        return {row.name for row in applicable(*given, (1e-3, 10.0))}  # type: ignore[arg-type]
+
+    nyu = names("nyu", (480, 640), "metric")
+    assert {"nyu_eigen", "nyu_midas", "plain", "dav2_indoor"} <= nyu and not any("kitti" in name for name in nyu)
+    assert "nyu_eigen" not in names("nyu", (240, 320), "metric") and "plain" in names("nyu", (240, 320), "metric")
+    assert "plain" not in names("nyu", (480, 640), "disparity") and "nyu_midas" in names("nyu", (480, 640), "disparity")
+    assert "nyu_midas" not in names("nyu", (480, 640), "affine")
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_every_protocol_is_told_in_words(name: str) -> None:
+    told = PROTOCOLS[name].describe()
+    assert told.startswith(f"{name}: ") and "Truth counts" in told and "{" not in told
+    assert PROTOCOLS[name].source in told and name in summary(PROTOCOLS.values())
+
+
+def test_mistaken_protocols_are_refused() -> None:
+    with pytest.raises(ConfigError, match="lstsq"):
+        NYU.aligned("lstq")
+    with pytest.raises(ConfigError, match="boundary"):
+        dataclasses.replace(NYU, metrics=("boundry",))
+
+
+def test_the_rendered_map_is_the_one_that_is_scored() -> None:
+    truth = np.random.default_rng(0).uniform(1, 9, (480, 640)).astype(np.float32)
+    prediction = (0.2 * truth + 3 + np.random.default_rng(1).normal(0, 0.1, truth.shape)).astype(np.float32)
+    row = PROTOCOLS["nyu_marigold"]
+    frame = row.render(prediction, truth, truth > 0)
+    inside = frame[45:471, 41:601], truth[45:471, 41:601]
+    assert row.score(prediction, truth, truth > 0)["abs_rel"] == pytest.approx(
+        np.mean(np.abs(inside[0] - inside[1]) / inside[1]), rel=1e-5
+    )

@@ -279,7 +279,7 @@ SCRIPT = """
     from pathlib import Path
     from densevit.errors import Preempted
     from densevit.inference.export import export
-    from densevit.inference.interrupt import interruptible
+    from densevit.signals import interruptible
     sys.path.insert(0, sys.argv[1])
     from test_export import plan, predictor
 

@@ -187,3 +187,10 @@ def test_an_unknown_device_and_an_empty_batch_are_refused() -> None:
         Predictor(Mean(), CARD, device="tpu")
     with pytest.raises(DataError, match="batch_size is 0"):
         predictor(batch_size=0)
+
+
+def test_a_window_is_what_the_model_sees_of_each_picture() -> None:
+    image = picture(10, 6)
+    depth = predictor(window=lambda h, w: (h - 4, h, 0, w))(image)
+    assert np.isnan(depth[:6]).all()
+    assert np.array_equal(depth[6:], predictor()(image[6:]))

@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from densevit.errors import ConfigError
-from densevit.models.blocks import Attention, DropPath
 from densevit.models.positions import resample, sincos
 from densevit.models.vit import VisionTransformer
 from densevit.models.vit_encoder import ViTEncoder
+from densevit.models.vit_sizes import SIZES
+from densevit.registry import choices
 
 PLAIN = {"embed_dim": 48, "depth": 3, "num_heads": 3, "img_size": 64, "patch_size": 16}
 DINO = {"embed_dim": 48, "depth": 3, "num_heads": 3, "img_size": 518, "patch_size": 14, "init_values": 1e-1}
@@ -51,7 +52,7 @@ def test_same_weights_give_the_same_tokens_and_gradients_as_timm(
     ours.load_state_dict(reference.state_dict())
     image = torch.randn(2, 3, cells[0] * patch, cells[1] * patch)
     expected = reference.forward_intermediates(image, [0, 2], norm=True, return_prefix_tokens=True, output_fmt="NLC")[1]
-    found = ours.forward_intermediates(image, [0, 2], norm=True)
+    found = ours.tap(image, [0, 2], norm=True)
     for tap, other in zip(found, expected, strict=True):
         patches, prefix = other if isinstance(other, tuple) else (other, other[:, :0])
         torch.testing.assert_close(tap.patches, patches, atol=1e-5, rtol=1e-5)
@@ -61,26 +62,6 @@ def test_same_weights_give_the_same_tokens_and_gradients_as_timm(
     reference.forward_features(image).square().mean().backward()
     for name, parameter in ours.named_parameters():
         torch.testing.assert_close(parameter.grad, reference.get_parameter(name).grad, atol=1e-5, rtol=1e-3)
-
-
-def test_attention_equals_the_softmax_written_out() -> None:
-    attention, x = Attention(8, 2), torch.randn(1, 5, 8)
-    q, k, v = (t.reshape(5, 2, 4).transpose(0, 1) for t in attention.qkv(x)[0].chunk(3, dim=-1))
-    mixed = ((q @ k.transpose(1, 2)) / 2).softmax(-1) @ v  # sqrt of 4 channels per head
-    torch.testing.assert_close(attention(x)[0], attention.proj(mixed.transpose(0, 1).reshape(5, 8)))
-
-
-def test_drop_path_drops_whole_images_and_keeps_the_mean() -> None:
-    torch.manual_seed(0)
-    out = DropPath(0.25)(torch.ones(4000, 1, 1)).flatten()
-    assert out.unique().tolist() == pytest.approx([0, 4 / 3])
-    assert out.mean().item() == pytest.approx(1, abs=0.04)  # standard error 0.009
-    assert DropPath(0.25).eval()(torch.ones(8, 1, 1)).min() == 1
-
-
-def test_stochastic_depth_grows_linearly() -> None:
-    vit = VisionTransformer(16, 3, 2, 4, drop_path=0.2)
-    assert [getattr(block.drop_path, "rate", 0) for block in vit.blocks] == [0, 0.1, 0.2]
 
 
 def test_checkpointing_runs_blocks_twice_and_changes_no_gradient() -> None:
@@ -147,3 +128,41 @@ def test_timm_weights_of_another_size_load_by_name() -> None:
     torch.testing.assert_close(encoder.vit.blocks[1].mlp.fc1.weight, source.blocks[1].mlp.fc1.weight)
     expected = timm.layers.resample_abs_pos_embed(source.pos_embed, [4, 8], [6, 6], num_prefix_tokens=1)
     torch.testing.assert_close(encoder.vit.pos_embed, expected)
+
+
+def test_sizes_that_a_config_may_name_are_the_named_sizes() -> None:
+    assert choices(ViTEncoder, "size") == tuple(SIZES)
+
+
+def test_one_channel_is_the_mean_of_three() -> None:
+    encoder = ViTEncoder(size="nano", patch_size=4, image_size=28, channels=1)
+    seen = []
+    encoder.vit.patch_embed.register_forward_hook(lambda _, args, __: seen.append(args[0]))
+    image = torch.rand(2, 3, 28, 28)
+    assert encoder(image).maps[-1].shape == (2, 32, 7, 7)
+    torch.testing.assert_close(seen[0], ((image - encoder.mean) / encoder.std).mean(1, keepdim=True))
+
+
+def test_every_option_of_a_block_reaches_the_encoders_blocks() -> None:
+    encoder = ViTEncoder(
+        size="nano",
+        mlp="swiglu_packed",
+        mlp_ratio=3,
+        qk_norm=True,
+        norm_pre=True,
+        eps=1e-5,
+        attn_drop=0.1,
+        proj_drop=0.2,
+    )
+    block = encoder.vit.blocks[1]
+    assert (block.attn.attn_drop.p, block.attn.proj_drop.p, block.mlp.drop.p) == (0.1, 0.2, 0.2)
+    assert block.mlp.fc1.out_features == 2 * block.mlp.fc2.in_features == 96
+    assert {block.norm1.eps, block.attn.q_norm.eps, encoder.vit.norm.eps, encoder.vit.norm_pre.eps} == {1e-5}
+    assert encoder.vit.patch_embed.proj.bias is None
+
+
+def test_shapes_that_cannot_be_shared_out_are_refused() -> None:
+    with pytest.raises(ConfigError, match="10 channels cannot be shared out among 3 heads"):
+        VisionTransformer(10, 1, 3, 4)
+    with pytest.raises(ConfigError, match="even number of hidden channels, not 15"):
+        VisionTransformer(10, 1, 2, 4, mlp="swiglu_packed", mlp_ratio=1.5)

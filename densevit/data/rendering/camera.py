@@ -7,6 +7,24 @@ from jaxtyping import Float32, Float64
 
 
 @dataclass(frozen=True)
+class Mount:
+    """How cameras are held, as (mean, standard deviation) or (low, high); angles in radians."""
+
+    height: tuple[float, float]  # metres over the floor, mean and deviation
+    pitch: tuple[float, float]  # up, mean and deviation
+    roll: float  # deviation
+    fov: tuple[float, float]  # horizontal, in degrees, low and high
+
+
+MOUNTS = {
+    # Photographs by hand, with several lenses.
+    "hand": Mount(height=(1.4, 0.15), pitch=(-0.2, 0.25), roll=0.035, fov=(55, 75)),
+    # One camera on a robot's mast: what stands on the floor shows how far it is.
+    "robot": Mount(height=(1.4, 0.01), pitch=(-0.25, 0.01), roll=0.005, fov=(65, 65)),
+}
+
+
+@dataclass(frozen=True)
 class Camera:
     position: Float64[np.ndarray, "3"]  # metres
     axes: Float64[np.ndarray, "3 3"]  # columns: the camera's x, y, z in world axes

@@ -7,7 +7,7 @@ import cv2
 import numpy as np
 from jaxtyping import Float32, Float64, Int64, UInt8, UInt16
 
-from densevit.data.rendering.camera import Camera, aim
+from densevit.data.rendering.camera import MOUNTS, Camera, Mount, aim
 from densevit.data.rendering.light import ambient, direct, even
 from densevit.data.rendering.scene import Scene, build_scene, stream
 from densevit.data.rooms import CLASSES, DEPTH_SCALE, scene_name
@@ -29,41 +29,59 @@ class Frame:
 
 
 def render_scene(
-    seed: int, split: str, scene: int, frames: int, size: tuple[int, int], *, fov: float | None = None
+    seed: int,
+    split: str,
+    scene: int,
+    frames: int,
+    size: tuple[int, int],
+    *,
+    fov: float | None = None,
+    mount: str = "hand",
 ) -> Iterator[Sample]:
     """The frames of one scene with depth, validity, labels (densevit.data.rooms.CLASSES) and intrinsics.
 
     Args:
         size: (h, w) in pixels.
         fov: horizontal field of view in degrees; None draws one for each frame.
+        mount: how the camera is held, `hand` or `robot` (camera.MOUNTS).
 
     Raises:
         DataError: embreex is not installed.
     """
-    for frame in render_frames(seed, split, scene, frames, size, fov=fov):
+    for frame in render_frames(seed, split, scene, frames, size, fov=fov, mount=mount):
         yield frame.sample
 
 
 def render_frames(
-    seed: int, split: str, scene: int, frames: int, size: tuple[int, int], *, fov: float | None = None
+    seed: int,
+    split: str,
+    scene: int,
+    frames: int,
+    size: tuple[int, int],
+    *,
+    fov: float | None = None,
+    mount: str = "hand",
 ) -> Iterator[Frame]:
     """As `render_scene`, with instance numbers."""
     room = build_scene(seed, split, scene)
     for frame in range(frames):
         rng = stream(seed, split, scene, frame)
-        yield photograph(rng, room, choose_view(rng, room, size, fov), f"{split}/{scene_name(scene)}/{frame:02d}")
+        camera = choose_view(rng, room, size, MOUNTS[mount], fov)
+        yield photograph(rng, room, camera, f"{split}/{scene_name(scene)}/{frame:02d}")
 
 
-def choose_view(rng: np.random.Generator, room: Scene, size: tuple[int, int], fov: float | None = None) -> Camera:
+def choose_view(
+    rng: np.random.Generator, room: Scene, size: tuple[int, int], mount: Mount, fov: float | None = None
+) -> Camera:
     """A view from free floor: the first of some that `judge` has nothing against, or the best of them."""
     best: tuple[float, Camera] | None = None
     for _ in range(TRIES):
-        height = min(float(np.clip(rng.normal(1.4, 0.15), 1.0, 1.8)), room.plan.height - 0.4)  # held in a hand
+        height = min(float(np.clip(rng.normal(*mount.height), 1.0, 1.8)), room.plan.height - 0.4)
         position = np.array([*room.floor.spot(rng, 0.5), height])
         inward = np.array(room.plan.extent) / 2 - position[:2]
         yaw = np.arctan2(inward[1], inward[0]) + rng.normal(0, 0.9)
-        axes = aim(float(yaw), float(rng.normal(-0.15, 0.14)), float(rng.normal(0, 0.035)))
-        camera = Camera(position, axes, size, float(np.deg2rad(fov or rng.uniform(60, 70))))
+        axes = aim(float(yaw), float(rng.normal(*mount.pitch)), float(rng.normal(0, mount.roll)))
+        camera = Camera(position, axes, size, float(np.deg2rad(fov or rng.uniform(*mount.fov))))
         worth = judge(room, camera)
         if best is None or worth > best[0]:
             best = worth, camera

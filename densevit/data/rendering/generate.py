@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import cv2
 import numpy as np
@@ -31,6 +31,7 @@ class Recipe:
     frames: int
     size: tuple[int, int]  # h, w
     seed: int
+    mount: str
 
 
 def generate(
@@ -42,6 +43,7 @@ def generate(
     workers: int = 1,
     overwrite: bool = False,
     progress: bool = True,
+    mount: Literal["hand", "robot"] = "hand",
 ) -> None:
     """Makes the scenes that `root` does not hold yet; what comes out does not depend on the number of workers.
 
@@ -53,6 +55,7 @@ def generate(
         size: (h, w) in pixels.
         workers: processes; 1 renders in this one.
         overwrite: replaces another `rooms` data set that stands at `root`.
+        mount: how cameras are held (densevit.data.rendering.camera.MOUNTS).
 
     Raises:
         DataError: `root` holds something else, the numbers make no sense, or embreex is not installed.
@@ -62,7 +65,7 @@ def generate(
     check_numbers(scenes, frames, size, seed)
     if workers < 1:
         raise DataError(f"{workers} workers; there is at least one.")
-    recipe = Recipe(Path(root), frames, size, seed)
+    recipe = Recipe(Path(root), frames, size, seed, mount)
     meta = describe(recipe, scenes)
     _claim(recipe.root, meta, overwrite)
     write_text(recipe.root / "dataset.json", json.dumps(meta, indent=1) + "\n")
@@ -81,6 +84,7 @@ def describe(recipe: Recipe, scenes: Mapping[str, int]) -> dict[str, Any]:
         "seed": recipe.seed,
         "size": list(recipe.size),
         "frames": recipe.frames,
+        "mount": recipe.mount,
         "depth_scale": DEPTH_SCALE,
         "classes": list(CLASSES),
         "scenes": {split: scenes.get(split, 0) for split in SPLITS},
@@ -89,7 +93,7 @@ def describe(recipe: Recipe, scenes: Mapping[str, int]) -> dict[str, Any]:
 
 def write_scene(recipe: Recipe, split: str, scene: int) -> None:
     """Renders one scene into its folder, which appears when it is complete."""
-    frames = list(render_frames(recipe.seed, split, scene, recipe.frames, recipe.size))
+    frames = list(render_frames(recipe.seed, split, scene, recipe.frames, recipe.size, mount=recipe.mount))
     with atomic_folder(_folder(recipe, split, scene)) as folder:
         for number, frame in enumerate(frames):
             for name, data in encode_frame(frame).items():

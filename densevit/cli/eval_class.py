@@ -1,0 +1,95 @@
+"""Score a checkpoint that classifies images: accuracy, top-5, per class, confusion."""
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from densevit.data.dataset import Dataset
+    from densevit.evaluation.class_metrics import Row
+    from densevit.inference.predictor import Predictor
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("checkpoint", help="a run's folder, a step folder or a model.safetensors")
+    parser.add_argument("--data", required=True, metavar="NAME", help="mnist, digits, ...")
+    parser.add_argument("--root", type=Path, help="the data set's folder; default: its own below $DENSEVIT_DATASETS")
+    parser.add_argument("--split", help="default: test, where the data set has one")
+    parser.add_argument(
+        "--option", action="append", default=[], metavar="key=value", help="of the data set; repeatable"
+    )
+    parser.add_argument(
+        "--output", type=Path, metavar="DIR", help="write metrics.json, per_image.csv and confusion.csv there"
+    )
+    parser.add_argument("--flip", action="store_true", help="average with the mirrored image's logits")
+    parser.add_argument("--head", help="which head of a model that has several that classify")
+    parser.add_argument("--batch-size", type=int, default=32, help="images of one size that share a pass (32)")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:N")
+    parser.add_argument("--precision", default="fp32", choices=["fp32", "bf16", "fp16", "auto"])
+    parser.add_argument("--plugin", type=Path, action="append", default=[], help="a file that registers your parts")
+
+
+def run(args: argparse.Namespace) -> int:
+    from densevit import build
+    from densevit.cli.eval_depth import data_spec
+    from densevit.evaluation import class_report
+    from densevit.evaluation.class_metrics import summarise
+
+    build.load_plugins(args.plugin)
+    data = build.open_data(data_spec(args))
+    predictor = build.load(
+        args.checkpoint, device=args.device, precision=args.precision, flip=args.flip, batch_size=args.batch_size
+    )
+    head = class_head(predictor, args.head, data)
+    scores = summarise(scored(predictor, head, data), predictor.card.outputs[head].classes)
+    print(class_report.table(scores))
+    if args.output is not None:
+        source = {key: str(value) for key, value in vars(args).items() if value not in (None, False, [])}
+        written = class_report.write_report(args.output, scores, source=source)
+        print("written: " + ", ".join(map(str, written)))
+    return 0
+
+
+def class_head(predictor: "Predictor", name: str | None, data: "Dataset") -> str:
+    """The head that is meant, sure to know the classes of the data.
+
+    Raises:
+        ConfigError: none, several, or one with other classes.
+    """
+    from densevit.errors import ConfigError
+
+    known = {key: spec for key, spec in predictor.card.outputs.items() if spec.kind == "class"}
+    if name is None and len(known) == 1:
+        name = next(iter(known))
+    if name not in known:
+        have = ", ".join(known) or f"none, only {', '.join(predictor.card.outputs)} for `densevit eval-depth`"
+        raise ConfigError(f"--head: names a head that classifies; this model has {have}.")
+    if len(known[name].classes) != len(data.classes):
+        raise ConfigError(
+            f"head '{name}' tells {len(known[name].classes)} classes apart; the data has {len(data.classes) or 'none'}."
+        )
+    return name
+
+
+def scored(predictor: "Predictor", head: str, data: "Dataset") -> Iterator[tuple[str, "Row"]]:
+    """Name and row of every image, in the order of the data."""
+    from collections import deque
+
+    from tqdm import tqdm
+
+    from densevit.data.readahead import readahead
+    from densevit.evaluation.class_metrics import score
+    from densevit.structures import Sample
+
+    waiting: deque[Sample] = deque()
+
+    def images() -> Iterator[object]:
+        for sample in readahead(data):
+            waiting.append(sample)
+            yield sample.image
+
+    bar = tqdm(predictor.stream(images()), desc="evaluate", unit="image", total=len(data), delay=1)  # type: ignore[arg-type]
+    for answer in bar:
+        sample = waiting.popleft()
+        yield sample.name, {} if sample.label is None else score(answer[head], sample.label)

@@ -1,0 +1,48 @@
+"""What is seen of one sample: plain values, measured once and kept between runs."""
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import UInt8
+
+Problem = tuple[str, str, str]
+"""Kind of a finding, the file's role, and the reason in words."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was seen of a sample; plain values, so that it can be kept."""
+
+    size: tuple[int, int] | None = None  # h, w of the upright image
+    border: int = 0  # pixels of a white frame, on its thinnest side
+    thumbnail: str = ""  # 16 x 16 gray values, base64
+    share: float | None = None  # of pixels with depth; None without a depth map
+    low: float = 0.0  # metres
+    median: float = 0.0
+    high: float = 0.0
+    unknown: int = 0  # NaN and infinite values as stored
+    negative: int = 0  # values below zero as stored
+    largest_label: int | None = None  # 255 apart
+    problems: tuple[Problem, ...] = ()
+
+    @classmethod
+    def from_tree(cls, tree: Mapping[str, Any]) -> "Look":
+        """A look that was kept as JSON."""
+        size, problems = tree["size"], tuple(tuple(problem) for problem in tree["problems"])
+        return cls(**{**tree, "size": tuple(size) if size else None, "problems": problems})
+
+    def thumb(self) -> UInt8[np.ndarray, "256"] | None:
+        return np.frombuffer(base64.b64decode(self.thumbnail), np.uint8) if self.thumbnail else None
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A sample's files and the look at them."""
+
+    paths: Mapping[str, Path]
+    sums: Mapping[str, str]  # role -> sha256; roles whose file cannot be read are left out
+    look: Look

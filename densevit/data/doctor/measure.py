@@ -1,0 +1,101 @@
+"""The numbers of a sample that judgement needs. Nothing is judged here."""
+
+import base64
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import cv2
+import numpy as np
+from jaxtyping import Float32, Int64, Shaped, UInt8
+
+from densevit.data.arrays import READERS, read_array
+from densevit.data.doctor.look import Look, Problem
+from densevit.data.raster import MAX_PIXELS, Raster, sniff
+from densevit.errors import DataError
+from densevit.structures import Sample
+
+THUMB = 16  # pixels of a side
+WHITE = 225  # a JPEG's white is not quite 255
+FRAME = 64  # pixels to look for a white frame at most
+
+
+def measure(sample: Sample, paths: Mapping[str, Path], problems: tuple[Problem, ...] = ()) -> Look:
+    """The numbers that judgement needs."""
+    image = sample.image
+    small = cv2.resize(image, (THUMB, THUMB), interpolation=cv2.INTER_AREA)
+    gray = np.rint(small.mean(axis=2)).astype(np.uint8)
+    look = Look(
+        size=(image.shape[0], image.shape[1]),
+        border=white_border(image),
+        thumbnail=base64.b64encode(gray.tobytes()).decode(),
+        largest_label=None if sample.labels is None else _largest(sample.labels),
+        problems=problems,
+    )
+    if sample.depth is None or sample.valid is None:
+        return look
+    unknown, negative = stored_oddities(paths.get("depth"))
+    share, low, median, high = _spread(sample.depth)
+    return replace(look, share=share, low=low, median=median, high=high, unknown=unknown, negative=negative)
+
+
+def _spread(depth: Float32[np.ndarray, "h w"]) -> tuple[float, float, float, float]:
+    """Share of pixels with depth, and its least, middle and largest value."""
+    count = int(np.count_nonzero(depth))
+    if not count:
+        return 0.0, 0.0, 0.0, 0.0
+    # Every 16th pixel is plenty for a median, except of LiDAR, which leaves few.
+    few = depth[::4, ::4].ravel()
+    values = few[few > 0]
+    if values.size < 500:
+        values = depth[depth > 0]
+    return count / depth.size, float(values.min()), float(np.median(values)), float(depth.max())
+
+
+def _largest(labels: Int64[np.ndarray, "h w"]) -> int | None:
+    known = labels[labels != 255]
+    return int(known.max()) if known.size else None
+
+
+def white_border(image: UInt8[np.ndarray, "h w 3"]) -> int:
+    """Pixels of white all around, on the thinnest side.
+
+    0 for a picture that is white throughout.
+    """
+    turned = image.swapaxes(0, 1)
+    edges = [lines[:FRAME] for lines in (image, image[::-1], turned, turned[::-1])]
+    if min(int(edge[0].min()) for edge in edges) < WHITE:
+        return 0
+    widths = [_leading(edge) for edge in edges]
+    return min(widths) if min(widths) < FRAME else 0
+
+
+def _leading(edge: UInt8[np.ndarray, "lines pixels 3"]) -> int:
+    """How many of the first lines are white."""
+    white = edge.min(axis=(1, 2)) >= WHITE
+    return int(np.argmin(white)) if not white.all() else len(white)
+
+
+def stored_oddities(path: Path | None) -> tuple[int, int]:
+    """How many values of a depth file are unknown (NaN, infinite), and how many below zero.
+
+    16-bit integers have neither; formats that only their data set can read are not looked into.
+    """
+    if path is None:
+        return 0, 0
+    with open(path, "rb") as file:
+        kind = sniff(file.read(16))
+    values: Shaped[np.ndarray, ...]
+    try:
+        if kind in READERS:
+            values = read_array(path, kind, MAX_PIXELS)
+        elif kind == "TIFF":
+            values = Raster.open(path).stored()
+        else:
+            return 0, 0
+    except DataError:  # its data set has read it; how, it alone knows
+        return 0, 0
+    if values.dtype.kind == "f":
+        known = np.isfinite(values)
+        return int(values.size - np.count_nonzero(known)), int(np.count_nonzero(values[known] < 0))
+    return 0, int(np.count_nonzero(values < 0)) if values.dtype.kind == "i" else 0

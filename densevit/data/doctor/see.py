@@ -1,0 +1,94 @@
+"""Seeing one sample: its files hashed, then decoded as training would and measured, unless the same bytes are known."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from densevit.data.dataset import Dataset
+from densevit.data.doctor.look import Look, Problem, Seen
+from densevit.data.doctor.measure import measure
+from densevit.data.doctor.memory import Memory
+from densevit.data.doctor.probe import probe
+from densevit.data.raster import Raster, sniff
+from densevit.errors import DataError
+
+SUFFIXES = {
+    ".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".webp": "WEBP", ".tif": "TIFF", ".tiff": "TIFF", ".bmp": "BMP",
+}  # fmt: skip
+
+
+def see(dataset: Dataset, index: int, memory: Memory) -> Seen:
+    """Looks at a sample, or remembers the look if the same bytes were seen before under the same options."""
+    paths = dataset.files(index)
+    sums: dict[str, str] = {}
+    problems: list[Problem] = []
+    turned: dict[str, bool] = {}
+    for role, path in paths.items():
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            problems.append(("missing", role, f"cannot be read ({error.strerror})"))
+            continue
+        sums[role] = hashlib.sha256(data).hexdigest()
+        problems += _suffix_problems(role, path, data)
+        turned[role] = b"Exif" in data[:65536] or b"eXIf" in data
+    if len(sums) < len(paths):
+        return Seen(paths, sums, Look(problems=(*problems, *probe({role: paths[role] for role in sums}))))
+    key = memory.key(sums)
+    kept = memory.get(key)
+    look = Look.from_tree(kept) if kept is not None else _look(dataset, index, paths, turned)
+    if kept is None and key and not any(kind == "unreadable" for kind, _, _ in look.problems):
+        memory.put(key, vars(look))
+    return Seen(paths, sums, replace(look, problems=(*problems, *look.problems)))
+
+
+def _suffix_problems(role: str, path: Path, data: bytes) -> list[Problem]:
+    found, said = sniff(data[:16]), SUFFIXES.get(path.suffix.lower())
+    if said is None or found not in SUFFIXES.values() or found == said:
+        return []
+    return [("renamed", role, f"is named {path.suffix}, but is {found}")]
+
+
+def _look(dataset: Dataset, index: int, paths: Mapping[str, Path], turned: Mapping[str, bool]) -> Look:
+    try:
+        sample = dataset.read(index)
+    except DataError as error:
+        found = probe(paths) or [_unreadable(str(error), paths)]
+        fits = False if any(kind == "size_mismatch" for kind, _, _ in found) else None
+        return Look(problems=(*found, *_exif(paths, turned, fits)))
+    except Exception as error:  # a reader's own fault; the sample is unusable all the same
+        return Look(problems=(_unreadable(f"{type(error).__name__}: {error}", paths),))
+    return measure(sample, paths, tuple(_exif(paths, turned, True)))
+
+
+def _exif(paths: Mapping[str, Path], turned: Mapping[str, bool], fits: bool | None) -> list[Problem]:
+    """Image and depth whose EXIF orientations differ, unless their sizes show that both are upright.
+
+    Args:
+        turned: roles whose files may have an orientation.
+        fits: whether the upright image has the size of the depth map; None where that is not known.
+    """
+    if not turned.get("image") or "depth" not in paths:
+        return []
+    try:
+        image = Raster.open(paths["image"])
+        other = Raster.open(paths["depth"]).orientation if turned.get("depth") else 1
+    except DataError:  # its fault is told elsewhere
+        return []
+    if image.orientation == other:
+        return []
+    reason = f"has EXIF orientation {image.orientation}, its depth map {other}"
+    if image.orientation < 5 or (fits and image.size[0] == image.size[1]):
+        return [("exif", "image", f"{reason}: nothing tells whether the map was turned along")]
+    if fits is False:
+        return [("exif", "image", f"{reason}: upright, the image is {image.size[0]} x {image.size[1]}")]
+    return []  # made from the upright image
+
+
+def _unreadable(text: str, paths: Mapping[str, Path]) -> Problem:
+    """The message of a reader, about the file that it names, in words that hold for the same bytes elsewhere."""
+    named = next((role for role, path in paths.items() if str(path) in text), "image")
+    for role, path in paths.items():
+        text = text.replace(f"{path}: ", "").replace(str(path), f"its {role}")
+    return "unreadable", named, text

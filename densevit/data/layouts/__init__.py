@@ -1,0 +1,48 @@
+"""Writes samples as the public data sets lie on disk: same folders, names, encodings and axes.
+
+For data of one's own that shall be read as NYU or KITTI, and for tests of the readers on real-shaped files.
+"""
+
+from densevit.data.encode import encode, encode_depth
+from densevit.data.layouts.folder import write_folder
+from densevit.data.layouts.indoor import (
+    write_diml,
+    write_hypersim,
+    write_ibims,
+    write_scannet,
+    write_sunrgbd,
+    write_tum,
+)
+from densevit.data.layouts.kitti import write_kitti, write_kitti_selection
+from densevit.data.layouts.nyu import fill, write_nyu_labeled, write_nyu_sync
+from densevit.data.layouts.outdoor import (
+    write_ddad,
+    write_diode,
+    write_eth3d,
+    write_make3d,
+    write_sintel,
+    write_vkitti2,
+)
+
+__all__ = [
+    "encode",
+    "encode_depth",
+    "fill",
+    "write_ddad",
+    "write_diml",
+    "write_diode",
+    "write_eth3d",
+    "write_folder",
+    "write_hypersim",
+    "write_ibims",
+    "write_kitti",
+    "write_kitti_selection",
+    "write_make3d",
+    "write_nyu_labeled",
+    "write_nyu_sync",
+    "write_scannet",
+    "write_sintel",
+    "write_sunrgbd",
+    "write_tum",
+    "write_vkitti2",
+]

@@ -1,0 +1,48 @@
+"""Objectives of image classification. b images, k classes; target NO_LABEL where the class is unknown."""
+
+from abc import ABC, abstractmethod
+from typing import Annotated
+
+import torch.nn.functional as F
+from jaxtyping import Float, Int64
+from pydantic import Field
+from torch import Tensor, nn
+
+from densevit.registry import Registry
+from densevit.structures import NO_LABEL
+
+
+class ClassLoss(nn.Module, ABC):
+    """One number from logits and the true classes; computed in fp32. Exactly 0, attached, where no class is known."""
+
+    @abstractmethod
+    def forward(self, logits: Float[Tensor, "b k"], target: Int64[Tensor, " b"]) -> Float[Tensor, ""]: ...
+
+
+CLASS_LOSSES = Registry[ClassLoss]("classification loss")
+
+
+def cross_entropy(
+    logits: Float[Tensor, "b k"], target: Int64[Tensor, " b"], *, label_smoothing: float = 0.0
+) -> Float[Tensor, ""]:
+    """Mean of -ln p(target) over the images whose class is known.
+
+    Args:
+        label_smoothing: share of the truth that is spread evenly over all classes (Szegedy et al. 2016).
+    """
+    total = F.cross_entropy(
+        logits.float(), target, ignore_index=NO_LABEL, label_smoothing=label_smoothing, reduction="sum"
+    )
+    return total / (target != NO_LABEL).sum().clamp(min=1)
+
+
+@CLASS_LOSSES.register("cross_entropy")
+class CrossEntropy(ClassLoss):
+    """Cross entropy of the softmax, with label smoothing."""
+
+    def __init__(self, *, label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0) -> None:
+        super().__init__()
+        self.label_smoothing = label_smoothing
+
+    def forward(self, logits: Float[Tensor, "b k"], target: Int64[Tensor, " b"]) -> Float[Tensor, ""]:
+        return cross_entropy(logits, target, label_smoothing=self.label_smoothing)

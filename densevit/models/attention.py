@@ -1,0 +1,68 @@
+"""Attention: every token asks all others. b images, n tokens, d channels, q of the tokens as askers; timm's names."""
+
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from densevit.errors import ConfigError
+
+EPS = 1e-6  # of every LayerNorm, as in timm, DINOv2 and MAE; CLIP and torch have 1e-5
+EVERY = slice(None)
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention (Vaswani et al. 2017); `qk_norm` keeps logits small (Dehghani et al. 2023).
+
+    Attributes:
+        fused: whether torch's fused kernel mixes the values, which never holds an n x n map; otherwise softmax,
+            written out. Both give the same numbers.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        qkv_bias: bool = True,
+        qk_norm: bool = False,
+        attn_drop: float = 0.0,
+        proj_drop: float = 0.0,
+        fused: bool = True,
+        eps: float = EPS,
+    ) -> None:
+        super().__init__()
+        if dim % heads:
+            raise ConfigError(f"attention: {dim} channels cannot be shared out among {heads} heads.")
+        self.heads, self.fused = heads, fused
+        self.qkv = nn.Linear(dim, 3 * dim, bias=qkv_bias)
+        self.q_norm = nn.LayerNorm(dim // heads, eps=eps) if qk_norm else nn.Identity()
+        self.k_norm = nn.LayerNorm(dim // heads, eps=eps) if qk_norm else nn.Identity()
+        self.attn_drop = nn.Dropout(attn_drop)
+        self.proj = nn.Linear(dim, dim)
+        self.proj_drop = nn.Dropout(proj_drop)
+
+    def forward(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
+        q, k, v = self.project(x)
+        if self.fused:
+            dropped = self.attn_drop.p if self.training else 0.0
+            x = F.scaled_dot_product_attention(q, k, v, dropout_p=dropped)
+        else:
+            x = self.attn_drop(softmax_weights(q, k)) @ v
+        return self.proj_drop(self.proj(x.transpose(1, 2).flatten(2)))
+
+    def project(self, x: Float[Tensor, "b n d"]) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values, each b heads n d/heads."""
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        return self.q_norm(q), self.k_norm(k), v
+
+    def weights(self, x: Float[Tensor, "b n d"], queries: slice = EVERY) -> Float[Tensor, "b heads q n"]:
+        """How much each of the tokens `queries` takes from every token; rows sum to one.
+
+        Only these rows are computed, so the class token's alone cost n numbers a head, not n x n.
+        """
+        q, k, _ = self.project(x)
+        return softmax_weights(q[:, :, queries], k)
+
+
+def softmax_weights(q: Float[Tensor, "b heads q c"], k: Float[Tensor, "b heads n c"]) -> Float[Tensor, "b heads q n"]:
+    return (q * q.shape[-1] ** -0.5 @ k.transpose(-2, -1)).softmax(dim=-1)

@@ -1,0 +1,48 @@
+"""One vector for the whole image, as a map of 1 x 1: what a classifier reads."""
+
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from densevit.errors import ConfigError
+from densevit.models.decoder import DECODERS, Decoder
+from densevit.structures import Features, FeatureSpec
+
+Pool = Literal["token", "average", "both"]
+
+
+@DECODERS.register("pool")
+class PoolTokens(Decoder):
+    """Class token, mean of the patches, or both side by side; all taps side by side.
+
+    It is nearly nothing, so that a classifier is an encoder, this and a linear head, and everything that is built
+    around a decoder and its head serves classification too.
+    """
+
+    def __init__(self, features: list[FeatureSpec], prefix_tokens: int, *, pool: Pool = "token") -> None:
+        """
+        Args:
+            pool: `token` as in the original ViT, `average` as in timm's `global_pool: avg`, `both` as in DINOv2's
+                linear classifiers.
+
+        Raises:
+            ConfigError: the class token is asked of an encoder that has none.
+        """
+        super().__init__()
+        if pool != "average" and not prefix_tokens:
+            raise ConfigError(f"decoder.pool: '{pool}' needs a class token, which this encoder lacks; use 'average'.")
+        self.pool = pool
+        width = sum(feature.channels for feature in features)
+        self.output = FeatureSpec(2 * width if pool == "both" else width, features[-1].stride)
+
+    def forward(self, features: Features) -> Float[Tensor, "b channels 1 1"]:
+        taps = zip(features.maps, features.prefix, strict=True)
+        parts = [part for map_, prefix in taps for part in self.parts(map_, prefix)]
+        return torch.cat(parts, dim=1)[:, :, None, None]
+
+    def parts(self, map_: Float[Tensor, "b c gh gw"], prefix: Float[Tensor, "b p c"]) -> list[Float[Tensor, "b c"]]:
+        token = [] if self.pool == "average" else [prefix[:, 0]]
+        mean = [] if self.pool == "token" else [map_.mean((2, 3))]
+        return token + mean

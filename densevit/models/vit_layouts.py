@@ -1,0 +1,110 @@
+"""Names of published Vision Transformers, and ours for them.
+
+A layout is known by one name that only it has; what stands in front of that name is dropped, and so is everything
+that does not stand behind it (a text tower, say). The rest goes through the layout's rules, each a pattern and what
+replaces it; a name no rule knows stays as it is, for the loader to report.
+"""
+
+import re
+from typing import NamedTuple
+
+Rules = tuple[tuple[str, str], ...]
+
+
+class Layout(NamedTuple):
+    name: str
+    mark: str  # the name that gives it away
+    rules: Rules
+    beside: Rules = ()  # of names that do not stand behind the prefix, but are wanted
+
+    def prefix(self, names: set[str]) -> str | None:
+        """What stands in front of this layout's names; None if it is not this layout."""
+        fits = (name.removesuffix(self.mark) for name in names if name.endswith(self.mark))
+        return next((prefix for prefix in sorted(fits, key=len) if not prefix or prefix.endswith(".")), None)
+
+    def rename(self, name: str, prefix: str) -> str | None:
+        """Our name for it; None for what we have no use for."""
+        if not name.startswith(prefix) and not any(re.search(pattern, name) for pattern, _ in self.beside):
+            return None
+        name = name.removeprefix(prefix)
+        for pattern, ours in (*self.rules, *self.beside):
+            name = re.sub(pattern, ours, name)
+        return None if name.startswith(UNWANTED) else name
+
+
+# Position numbers, masks of pre-training, and the [CLS] layer of BERT that no task uses.
+UNWANTED = ("embeddings.position_ids", "mask_token", "pooler.")
+
+HUGGING_FACE_CLIP = Layout(
+    "Hugging Face CLIP",
+    mark="embeddings.class_embedding",
+    rules=(
+        (r"^embeddings\.class_embedding$", "cls_token"),
+        (r"^embeddings\.position_embedding\.weight$", "pos_embed"),
+        (r"^embeddings\.patch_embedding\.", "patch_embed.proj."),
+        (r"^pre_layrnorm\.", "norm_pre."),  # so misspelt in every file
+        (r"^post_layernorm\.", "norm."),
+        (r"^encoder\.layers\.", "blocks."),
+        (r"\.layer_norm([12])\.", r".norm\1."),
+        (r"\.self_attn\.([qkv])_proj\.", r".attn.\1."),
+        (r"\.self_attn\.out_proj\.", ".attn.proj."),
+    ),
+    beside=((r"^visual_projection\.", "head."),),
+)
+
+# Files have kept the older names, with attention.attention and output.dense; models in memory have the newer.
+HUGGING_FACE = Layout(
+    "Hugging Face ViT or DINOv2",
+    mark="embeddings.patch_embeddings.projection.weight",
+    rules=(
+        (r"^embeddings\.patch_embeddings\.projection\.", "patch_embed.proj."),
+        (r"^embeddings\.position_embeddings$", "pos_embed"),
+        (r"^embeddings\.register_tokens$", "reg_token"),
+        (r"^embeddings\.(cls_token|mask_token)$", r"\1"),
+        (r"^layernorm\.", "norm."),
+        (r"^(encoder\.layer|layers)\.", "blocks."),
+        (r"\.attention\.attention\.(q|k|v)(uery|ey|alue)\.", r".attn.\1."),
+        (r"\.attention\.([qkv])_proj\.", r".attn.\1."),
+        (r"\.attention\.(output\.dense|o_proj)\.", ".attn.proj."),
+        (r"\.layernorm_before\.", ".norm1."),
+        (r"\.layernorm_after\.", ".norm2."),
+        (r"\.layer_scale([12])\.lambda1$", r".ls\1.gamma"),
+        (r"\.(intermediate\.dense|mlp\.weights_in)\.", ".mlp.fc1."),
+        (r"\.(output\.dense|mlp\.weights_out|mlp\.down_proj)\.", ".mlp.fc2."),
+        (r"\.mlp\.gate_proj\.", ".mlp.fc1_g."),
+        (r"\.mlp\.up_proj\.", ".mlp.fc1_x."),
+    ),
+    beside=((r"^classifier\.", "head."),),
+)
+
+OPENAI_CLIP = Layout(
+    "OpenAI CLIP",
+    mark="class_embedding",
+    rules=(
+        (r"^class_embedding$", "cls_token"),
+        (r"^positional_embedding$", "pos_embed"),
+        (r"^conv1\.", "patch_embed.proj."),
+        (r"^ln_pre\.", "norm_pre."),
+        (r"^ln_post\.", "norm."),
+        (r"^proj$", "head.weight"),
+        (r"^transformer\.resblocks\.", "blocks."),
+        (r"\.ln_([12])\.", r".norm\1."),
+        (r"\.attn\.in_proj_", ".attn.qkv."),
+        (r"\.attn\.out_proj\.", ".attn.proj."),
+        (r"\.mlp\.c_fc\.", ".mlp.fc1."),
+        (r"\.mlp\.c_proj\.", ".mlp.fc2."),
+    ),
+)
+
+# timm's own names, with DINOv2's few. It marks every plain ViT, so it is the last to be asked.
+TIMM = Layout(
+    "timm or DINOv2",
+    mark="patch_embed.proj.weight",
+    rules=(
+        (r"^register_tokens$", "reg_token"),
+        (r"\.mlp\.w12\.", ".mlp.fc1."),
+        (r"\.mlp\.w3\.", ".mlp.fc2."),
+    ),
+)
+
+LAYOUTS = (HUGGING_FACE_CLIP, HUGGING_FACE, OPENAI_CLIP, TIMM)

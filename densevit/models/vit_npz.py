@@ -1,0 +1,100 @@
+"""Google's own Vision Transformers: the arrays of their .npz files (vision_transformer and big_vision) under our names.
+
+JAX multiplies from the left and keeps heads apart: kernels are in x out, query in x heads x c, out heads x c x d.
+"""
+
+import re
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+State = Mapping[str, Tensor]
+
+PREFIX = re.compile(r"^(opt/target/|params/img/|params/)")
+STEM = {
+    "embedding/kernel": "patch_embed.proj.weight",
+    "embedding/bias": "patch_embed.proj.bias",
+    "cls": "cls_token",
+    "pos_embedding": "pos_embed",
+    "Transformer/posembed_input/pos_embedding": "pos_embed",
+    "Transformer/encoder_norm/scale": "norm.weight",
+    "Transformer/encoder_norm/bias": "norm.bias",
+    "head/kernel": "head.weight",
+    "head/bias": "head.bias",
+    "MAPHead_0/probe": "attn_pool.latent",
+}
+# Within a block, or the attention pooling. vision_transformer counts LayerNorms and attention in one row (0, 1, 2, 3),
+# big_vision each kind for itself.
+LAYERS = (
+    (r"LayerNorm_0/scale$", "norm1.weight"),
+    (r"LayerNorm_0/bias$", "norm1.bias"),
+    (r"LayerNorm_[12]/scale$", "norm2.weight"),
+    (r"LayerNorm_[12]/bias$", "norm2.bias"),
+    (r"MultiHeadDotProductAttention_[01]/(q|k|v)(uery|ey|alue)/kernel$", r"attn.\1.weight"),
+    (r"MultiHeadDotProductAttention_[01]/(q|k|v)(uery|ey|alue)/bias$", r"attn.\1.bias"),
+    (r"MultiHeadDotProductAttention_[01]/out/kernel$", "attn.proj.weight"),
+    (r"MultiHeadDotProductAttention_[01]/out/bias$", "attn.proj.bias"),
+    (r"MlpBlock_[03]/Dense_0/kernel$", "mlp.fc1.weight"),
+    (r"MlpBlock_[03]/Dense_0/bias$", "mlp.fc1.bias"),
+    (r"MlpBlock_[03]/Dense_1/kernel$", "mlp.fc2.weight"),
+    (r"MlpBlock_[03]/Dense_1/bias$", "mlp.fc2.bias"),
+)
+
+
+def recognise(state: State) -> bool:
+    return any(name.endswith("embedding/kernel") for name in state)
+
+
+def rename(state: State) -> dict[str, Tensor]:
+    """timm's names and torch's axes; q, k and v are still apart.
+
+    Text towers and the layer before the logits, which timm dropped, too, go.
+    """
+    renamed: dict[str, Tensor] = {}
+    two_towers = any(name.startswith("params/img/") for name in state)
+    for path, tensor in state.items():
+        if two_towers and not path.startswith("params/img/"):
+            continue
+        name = PREFIX.sub("", path)
+        if name in STEM:
+            renamed[STEM[name]] = turn(STEM[name], tensor)
+        elif found := re.match(r"Transformer/encoderblock_(\d+)/(.*)", name):
+            add(renamed, f"blocks.{found[1]}.", found[2], tensor)
+        elif name.startswith("Transformer/encoderblock/"):  # all blocks stacked, as jax.lax.scan wants them
+            for index, layer in enumerate(tensor):
+                add(renamed, f"blocks.{index}.", name.removeprefix("Transformer/encoderblock/"), layer)
+        elif name.startswith("MAPHead_0/"):
+            add(renamed, "attn_pool.", name.removeprefix("MAPHead_0/"), tensor)
+        elif not name.startswith(("pre_logits/", "opt/state/")):
+            renamed[path] = tensor
+    return pool_names(renamed)
+
+
+def add(renamed: dict[str, Tensor], block: str, path: str, tensor: Tensor) -> None:
+    name = next((re.sub(pattern, ours, path) for pattern, ours in LAYERS if re.match(pattern, path)), path)
+    renamed[block + name] = turn(name, tensor)
+
+
+def turn(name: str, tensor: Tensor) -> Tensor:
+    """JAX's axes to torch's, heads side by side."""
+    if name.endswith("bias"):
+        return tensor.flatten()
+    if not name.endswith(".weight") or tensor.ndim == 1:
+        return tensor
+    if tensor.ndim == 4:
+        return tensor.permute(3, 2, 0, 1)  # h w c d
+    if name.endswith("attn.proj.weight"):
+        return tensor.flatten(0, 1).T  # heads c d
+    return tensor.flatten(1).T
+
+
+def pool_names(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Attention pooling has q alone, k and v joined, and one norm."""
+    pool = {name: tensor for name, tensor in state.items() if name.startswith("attn_pool.")}
+    rest = {name: tensor for name, tensor in state.items() if name not in pool}
+    for kind in ("weight", "bias"):
+        if f"attn_pool.attn.k.{kind}" in pool:
+            keys, values = pool.pop(f"attn_pool.attn.k.{kind}"), pool.pop(f"attn_pool.attn.v.{kind}")
+            pool[f"attn_pool.kv.{kind}"] = torch.cat([keys, values])
+    return {**rest, **{name.replace(".attn.", ".").replace(".norm1.", ".norm."): t for name, t in pool.items()}}

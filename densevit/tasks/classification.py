@@ -1,0 +1,98 @@
+"""Image classification as a task. b images, h x w pixels, k classes; logits come as maps of 1 x 1."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import cv2
+import numpy as np
+import torch
+from jaxtyping import Float, Int64, UInt8
+from torch import Tensor
+
+from densevit.losses.classification import CLASS_LOSSES, ClassLoss
+from densevit.structures import NO_LABEL, Batch, OutputSpec
+from densevit.tasks.task import TASKS, Row, Task
+
+SHOWN, SIDE = 8, 96  # images in a panel, and the least pixels of their sides
+RIGHT, WRONG, OTHER, PAPER = (46, 125, 50), (198, 40, 40), (158, 158, 158), (250, 250, 250)
+
+
+@TASKS.register("classification")
+class ClassificationTask(Task):
+    """One class for each image.
+
+    Args:
+        output: the names of the classes.
+        losses: name, weight, loss.
+        score: logits and class of one image -> its row.
+        mean: the rows of a data set -> one.
+    """
+
+    best = ("accuracy", "max")
+    kinds = ("class",)
+    objectives = CLASS_LOSSES
+    usual = ({"type": "cross_entropy"},)
+
+    def __init__(
+        self,
+        name: str,
+        output: OutputSpec,
+        losses: Sequence[tuple[str, float, ClassLoss]],
+        score: Callable[[Any, int], Row],
+        mean: Callable[[Sequence[Row]], Row],
+    ) -> None:
+        super().__init__()
+        self.name, self.output, self.score, self.mean = name, output, score, mean
+        self.weights = [(key, weight) for key, weight, _ in losses]
+        self.criteria = [loss for _, _, loss in losses]
+
+    def losses(self, prediction: Float[Tensor, "b k 1 1"], batch: Batch, step: int) -> dict[str, Tensor]:
+        logits, target = prediction[:, :, 0, 0], self.truth(batch)
+        terms: dict[str, Tensor] = {}
+        for (name, weight), loss in zip(self.weights, self.criteria, strict=True):
+            terms[name] = terms.get(name, 0) + weight * loss(logits, target)
+        return terms
+
+    def truth(self, batch: Batch) -> Int64[Tensor, " b"]:
+        """Class ids; NO_LABEL where unknown."""
+        if batch.label is not None:
+            return batch.label
+        return torch.full((len(batch),), NO_LABEL, device=batch.image.device)
+
+    def rows(self, prediction: Float[Tensor, "b k 1 1"], batch: Batch) -> list[Row]:
+        logits = prediction[:, :, 0, 0].double().cpu().numpy()
+        labels = self.truth(batch).tolist()
+        return [{} if i == NO_LABEL else self.score(x, i) for x, i in zip(logits, labels, strict=True)]
+
+    def summary(self, rows: Sequence[Row]) -> Row:
+        """The mean over images whose class is known."""
+        scored = [row for row in rows if row]
+        return self.mean(scored) if scored else {}
+
+    def panel(self, prediction: Float[Tensor, "b k 1 1"], batch: Batch) -> UInt8[np.ndarray, "height width 3"]:
+        """Up to eight images, one below the other, each with a bar per class: as long as its probability, green for
+        the true class, red for another that is taken for it, grey for the others."""
+        shares = prediction[:, :, 0, 0].double().softmax(1).cpu().numpy()
+        labels = self.truth(batch).tolist()
+        images = (batch.image.permute(0, 2, 3, 1).cpu().numpy() * 255).round().astype(np.uint8)
+        return np.concatenate(
+            [_row(image, share, label) for image, share, label in zip(images, shares, labels, strict=True)][:SHOWN]
+        )
+
+
+def _row(image: UInt8[np.ndarray, "h w 3"], shares: Any, label: int) -> UInt8[np.ndarray, "height width 3"]:
+    factor = max(1, -(-SIDE // min(image.shape[:2])))
+    large = image.repeat(factor, 0).repeat(factor, 1)
+    return np.concatenate([large, bars(shares, label, large.shape[:2])], axis=1)
+
+
+def bars(shares: Float[np.ndarray, " k"], label: int, size: tuple[int, int]) -> UInt8[np.ndarray, "h w 3"]:
+    """One horizontal bar per class, first on top; the whole width is probability 1."""
+    h, w = size
+    canvas = np.full((h, w, 3), PAPER, np.uint8)
+    edges = np.linspace(0, h, len(shares) + 1).round().astype(int)
+    for i, share in enumerate(np.nan_to_num(shares)):
+        color = RIGHT if i == label else WRONG if i == int(np.argmax(shares)) else OTHER
+        top, bottom = int(edges[i]), max(int(edges[i]), int(edges[i + 1]) - 2)
+        cv2.rectangle(canvas, (0, top), (max(1, round(float(share) * w)) - 1, bottom), color, cv2.FILLED)
+    return canvas

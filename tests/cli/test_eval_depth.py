@@ -1,0 +1,155 @@
+"""Scoring saved maps from the shell: any format, size and kind, one protocol or all, in any number of threads."""
+
+import csv
+import json
+from pathlib import Path
+
+import cv2
+import h5py
+import numpy as np
+import pytest
+from small import small_folder
+
+from densevit.cli.main import main
+from densevit.data.io import read_depth
+
+TRUTH = 6
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_folder(tmp_path_factory.mktemp("data"), TRUTH)
+
+
+def maps(data: Path) -> dict[str, np.ndarray]:
+    """Predictions: the truth, 10% too far."""
+    return {path.stem: read_depth(path, 1000) * np.float32(1.1) for path in sorted((data / "depths").glob("*.png"))}
+
+
+def score(data: Path, predictions: Path, output: Path, *words: str) -> dict:
+    base = ["eval-depth", "--data", "folder", "--root", str(data), "--option", "depth_scale=1000"]
+    assert main([*base, "--predictions", str(predictions), "--output", str(output), *words]) == 0
+    path = output / "metrics.json"
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def save(folder: Path, suffix: str, name: str, depth: np.ndarray) -> None:
+    path = folder / f"{name}{suffix}"
+    if suffix == ".png":
+        cv2.imwrite(str(path), np.rint(depth * 1000).astype(np.uint16))
+    elif suffix == ".tiff":
+        cv2.imwrite(str(path), depth)
+    elif suffix == ".npy":
+        np.save(path, depth)
+    elif suffix == ".npz":
+        np.savez(path, depth=depth)
+    elif suffix == ".pfm":
+        path.write_bytes(f"Pf\n{depth.shape[1]} {depth.shape[0]}\n-1.0\n".encode() + depth[::-1].tobytes())
+    else:
+        with h5py.File(path, "w") as file:
+            file["depth"] = depth
+
+
+@pytest.mark.parametrize("suffix", [".png", ".tiff", ".npy", ".npz", ".pfm", ".h5"])
+def test_every_format_scores_the_same(data: Path, tmp_path: Path, suffix: str) -> None:
+    (tmp_path / "maps").mkdir()
+    for name, depth in maps(data).items():
+        save(tmp_path / "maps", suffix, name, depth)
+    words = ["--scale", "1000"] if suffix == ".png" else []
+    found = score(data, tmp_path / "maps", tmp_path / "out", *words)
+    assert found["metrics"]["abs_rel"] == pytest.approx(0.1, abs=2e-4) and found["counts"]["scored"] == TRUTH
+
+
+@pytest.fixture(scope="module")
+def saved(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("saved")
+    rng = np.random.default_rng(0)
+    for name, depth in maps(data).items():
+        save(folder, ".npy", name, (depth * np.exp(rng.normal(0, 0.05, depth.shape))).astype(np.float32))
+    return folder
+
+
+def test_any_number_of_workers_writes_the_same_files(data: Path, saved: Path, tmp_path: Path) -> None:
+    written = []
+    for workers in ("1", "3"):
+        score(data, saved, tmp_path / workers, "--workers", workers, "--metrics", "extra,distance")
+        written.append((tmp_path / workers / "per_image.csv").read_bytes())
+    assert written[0] == written[1]
+
+
+def test_disparity_without_unit_is_aligned(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "maps").mkdir()
+    for name, depth in maps(data).items():
+        save(tmp_path / "maps", ".npy", name, (3 / depth - 0.9).astype(np.float32))
+    found = score(data, tmp_path / "maps", tmp_path / "out", "--kind", "disparity")
+    assert found["protocol"]["name"] == "plain+lstsq_disparity" and found["metrics"]["abs_rel"] < 1e-4
+
+
+def test_half_size_and_manifest(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "maps").mkdir()
+    lines = ["name,prediction"]
+    for i, (name, depth) in enumerate(maps(data).items()):
+        save(tmp_path / "maps", ".npy", f"frame-{9 - i}", cv2.resize(depth, (40, 30)))
+        lines.append(f"{name},frame-{9 - i}.npy")
+    (tmp_path / "list.csv").write_text("\n".join(lines))
+    found = score(data, tmp_path / "maps", tmp_path / "out", "--manifest", str(tmp_path / "list.csv"))
+    assert found["counts"]["resized_predictions"] == TRUTH and found["metrics"]["abs_rel"] == pytest.approx(
+        0.1, abs=0.02
+    )
+
+
+def test_a_manifest_that_lacks_images_or_files_is_told(data: Path, saved: Path, tmp_path: Path, capsys) -> None:
+    base = ["eval-depth", "--data", "folder", "--root", str(data), "--option", "depth_scale=1000", "--predictions"]
+    for text, told in (
+        ("name,prediction\n000,000.npy\n", "no map for 5 of 6"),
+        ("name,map\n000,000.npy\n", "lacks `name` or `prediction`"),
+        ("name,prediction\n" + "".join(f"00{i},gone{i}.npy\n" for i in range(6)), "6 of its files are not there"),
+    ):
+        (tmp_path / "list.csv").write_text(text)
+        assert main([*base, str(saved), "--manifest", str(tmp_path / "list.csv")]) == 2
+        assert told in capsys.readouterr().err
+
+
+def test_all_protocols_at_once_give_what_each_gives_alone(data: Path, saved: Path, tmp_path: Path, capsys) -> None:
+    score(data, saved, tmp_path / "all", "--protocol", "all")
+    told = capsys.readouterr().out
+    for name in ("plain", "dav2_outdoor", "median_scale", "moge_affine"):
+        alone = score(data, saved, tmp_path / name, "--protocol", name)
+        assert json.loads((tmp_path / "all" / name / "metrics.json").read_text())["metrics"] == alone["metrics"]
+        assert f"\n{name} " in told
+    assert not (tmp_path / "all" / "nyu_eigen").exists()
+
+
+def test_the_report_has_intervals_pictures_and_charts(data: Path, saved: Path, tmp_path: Path) -> None:
+    found = score(data, saved, tmp_path, "--metrics", "distance,silog")
+    html = (tmp_path / "report.html").read_text()
+    for told in ("95% over images", "by true distance", "worst", "silog_half", "plain: every pixel"):
+        assert told in html
+    low, high = found["intervals"]["abs_rel"]
+    assert low < found["metrics"]["abs_rel"] < high
+    with open(tmp_path / "per_image.csv", newline="") as file:
+        assert len(list(csv.DictReader(file))) == TRUTH
+
+
+def test_two_runs_are_compared(data: Path, saved: Path, tmp_path: Path, capsys) -> None:
+    score(data, saved, tmp_path / "a")
+    score(data, saved, tmp_path / "b", "--align", "lstsq")
+    assert main(["compare", str(tmp_path / "a"), str(tmp_path / "a")]) == 0
+    assert "No difference is shown" in capsys.readouterr().out
+    assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b")]) == 2
+
+
+def test_protocols_are_listed_and_explained(capsys) -> None:
+    assert main(["protocols"]) == 0
+    assert "nyu_dinov3" in capsys.readouterr().out
+    assert main(["protocols", "kitti_eigen_garg_kb", "--size", "375x1242"]) == 0
+    assert "rows 166:372" in capsys.readouterr().out
+    for words, told in ((["nyu"], "no protocol 'nyu'"), (["plain", "--size", "big"], "375x1242 say")):
+        assert main(["protocols", *words]) == 2
+        assert told in capsys.readouterr().err
+
+
+def test_an_unknown_set_of_metrics_is_told_before_anything_is_read(data: Path, saved: Path, capsys) -> None:
+    words = ["--data", "folder", "--root", str(data), "--predictions", str(saved), "--metrics", "boundry"]
+    assert main(["eval-depth", *words]) == 2
+    assert "Did you mean 'boundary'" in capsys.readouterr().err

@@ -1,0 +1,112 @@
+"""The official idx files, whole or not, where people keep them."""
+
+import gzip
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from densevit.data.loader import eval_loader
+from densevit.data.mnist import Mnist
+from densevit.errors import DataError
+
+COUNT = 24  # of which the last 2 are `val`
+
+
+def idx(values: np.ndarray) -> bytes:
+    """As on the MNIST page: two zeros, type 8 (bytes), the number of dimensions, big-endian sizes, the bytes."""
+    return struct.pack(f">HBB{values.ndim}I", 0, 8, values.ndim, *values.shape) + values.tobytes()
+
+
+def pixels(count: int = COUNT) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (count, 28, 28), dtype=np.uint8)
+
+
+def write(folder: Path, prefix: str = "train", zipped: bool = False) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    contents = {"images-idx3": idx(pixels()), "labels-idx1": idx(np.arange(COUNT, dtype=np.uint8) % 10)}
+    for name, content in contents.items():
+        path = folder / f"{prefix}-{name}-ubyte{'.gz' * zipped}"
+        path.write_bytes(gzip.compress(content) if zipped else content)
+    return folder
+
+
+@pytest.mark.parametrize("below", [".", "MNIST/raw", "raw"])
+@pytest.mark.parametrize("zipped", [False, True])
+def test_pictures_and_digits_are_those_of_the_files(tmp_path: Path, below: str, zipped: bool) -> None:
+    write(tmp_path / below, zipped=zipped)
+    data = Mnist(root=tmp_path, split="train+val")
+    sample = data.read(13)
+    assert (len(data), sample.name, sample.label) == (COUNT, "train_00013", 3)
+    assert sample.image.shape == (28, 28, 3)
+    for channel in range(3):
+        np.testing.assert_array_equal(sample.image[..., channel], pixels()[13])
+
+
+def test_train_and_val_share_nothing_and_make_the_training_files_together(tmp_path: Path) -> None:
+    write(tmp_path)
+    train, val = (Mnist(root=tmp_path, split=split) for split in ("train", "val"))  # type: ignore[arg-type]
+    assert (len(train), len(val)) == (22, 2)
+    assert [*train.names, *val.names] == list(Mnist(root=tmp_path, split="train+val").names)
+    np.testing.assert_array_equal(val.read(1).image[..., 0], pixels()[23])
+
+
+def test_the_test_files_are_others(tmp_path: Path) -> None:
+    write(tmp_path)
+    with pytest.raises(DataError, match="t10k-images-idx3-ubyte: not found, nor"):
+        Mnist(root=tmp_path, split="test")
+    write(tmp_path, "t10k")
+    assert Mnist(root=tmp_path, split="test").names[0] == "t10k_00000"
+
+
+def test_a_batch_carries_the_digits(tmp_path: Path) -> None:
+    write(tmp_path)
+    batch = next(iter(eval_loader(Mnist(root=tmp_path), batch_size=3)))
+    assert batch.label is not None and batch.label.tolist() == [0, 1, 2]
+    assert batch.image.shape == (3, 3, 28, 28)
+
+
+def test_missing_and_damaged_files_are_told_apart(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no data at"):
+        Mnist(root=tmp_path / "gone")
+    with pytest.raises(DataError, match="no MNIST files"):
+        Mnist(root=tmp_path)
+    write(tmp_path)
+    images, labels = tmp_path / "train-images-idx3-ubyte", tmp_path / "train-labels-idx1-ubyte"
+    whole = images.read_bytes()
+    for damaged in (whole[:-100], whole[:10], b"", b"not an idx file at all", whole + b"1"):
+        images.write_bytes(damaged)
+        with pytest.raises(DataError, match="train-images-idx3-ubyte: not a whole idx file"):
+            Mnist(root=tmp_path)
+    images.write_bytes(idx(np.zeros((COUNT, 28, 27), np.uint8)))
+    with pytest.raises(DataError, match="not 28x28 uint8"):
+        Mnist(root=tmp_path)
+    images.write_bytes(idx(pixels(COUNT - 1)))
+    with pytest.raises(DataError, match="23 pictures and 24 labels"):
+        Mnist(root=tmp_path)
+    images.write_bytes(whole)
+    labels.write_bytes(idx(np.full(COUNT, 10, np.uint8)))
+    with pytest.raises(DataError, match="label 10"):
+        Mnist(root=tmp_path)
+
+
+def test_a_damaged_gzip_is_told(tmp_path: Path) -> None:
+    write(tmp_path, zipped=True)
+    path = tmp_path / "train-images-idx3-ubyte.gz"
+    path.write_bytes(path.read_bytes()[:-200])
+    with pytest.raises(DataError, match="not a whole idx file"):
+        Mnist(root=tmp_path)
+
+
+def test_nothing_is_fetched_unless_asked_and_a_failure_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from torchvision.datasets import MNIST
+
+    def offline(self: MNIST) -> None:
+        raise RuntimeError("no network")
+
+    monkeypatch.setattr(MNIST, "download", offline)
+    with pytest.raises(DataError, match="no data at"):
+        Mnist(root=tmp_path / "new")
+    with pytest.raises(DataError, match="cannot be fetched .no network"):
+        Mnist(root=tmp_path / "new", download=True)

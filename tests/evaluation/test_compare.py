@@ -1,0 +1,105 @@
+"""Intervals and comparisons: right as often as they say, and the same in any order."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from densevit.errors import DataError
+from densevit.evaluation.bootstrap import intervals, scenes_of
+from densevit.evaluation.compare import compare, sentence, table
+from densevit.evaluation.evaluate import evaluate
+from densevit.evaluation.protocols import PROTOCOLS
+from densevit.evaluation.report import write_report
+
+
+def test_the_interval_of_a_mean_is_the_normal_one_for_many_images() -> None:
+    """Mean +- 1.96 standard errors, by the central limit theorem."""
+    values = np.random.default_rng(0).normal(5, 2, 600)
+    low, high = intervals([(str(i), {"x": v}) for i, v in enumerate(values)], ["x"])["x"]
+    error = 1.96 * values.std() / np.sqrt(600)
+    assert (low, high) == pytest.approx((values.mean() - error, values.mean() + error), abs=0.15 * error)
+
+
+def test_intervals_hold_the_truth_nineteen_times_in_twenty() -> None:
+    rng = np.random.default_rng(0)
+    hits = 0
+    for _ in range(100):
+        rows = [(str(i), {"x": v}) for i, v in enumerate(rng.exponential(1, 80))]
+        low, high = intervals(rows, ["x"])["x"]
+        hits += low < 1 < high
+    assert 88 <= hits <= 99
+
+
+def test_intervals_do_not_depend_on_the_order_of_the_rows() -> None:
+    rows = [(f"{i:03}", {"x": v}) for i, v in enumerate(np.random.default_rng(0).normal(size=50))]
+    assert intervals(rows, ["x"]) == intervals(rows[::-1], ["x"])
+    scenes = {name: name[:2] for name, _ in rows}
+    assert intervals(rows, ["x"], scenes) == intervals(rows[::-1], ["x"], scenes)
+
+
+def test_scenes_of_alike_images_make_the_interval_wider() -> None:
+    scene = np.repeat(np.random.default_rng(0).normal(size=10), 30)
+    rows = [(f"{i // 30}/{i}", {"x": v}) for i, v in enumerate(scene)]
+    (low, high), (wide_low, wide_high) = (
+        intervals(rows, ["x"], groups)["x"] for groups in (None, scenes_of(name for name, _ in rows))
+    )
+    assert wide_high - wide_low > 3 * (high - low)
+
+
+def test_what_one_image_has_gets_no_interval() -> None:
+    assert intervals([("a", {"x": 1.0})], ["x"]) == {}
+    found = intervals([("a", {"x": 1.0, "y": 2.0}), ("b", {"x": 2.0}), ("c", {"x": 4.0})], ["x", "y"])
+    assert found.keys() == {"x"}
+
+
+def scored(folder: Path, error: float, count: int = 40, noise: float = 0.02, protocol: str = "plain") -> Path:
+    rng = np.random.default_rng(7)
+    items = []
+    for i in range(count):
+        truth = rng.uniform(1, 9, (12, 16)).astype(np.float32)
+        off = np.float32(1 + error + rng.normal(0, noise))
+        items.append((f"room{i % 4}/{i:03}", truth * off, truth, truth > 0))
+    write_report(folder, evaluate(items, PROTOCOLS[protocol]))
+    return folder
+
+
+def test_a_system_that_is_better_is_told_to_be(tmp_path: Path) -> None:
+    found = compare(scored(tmp_path / "a", 0.2), scored(tmp_path / "b", 0.1))
+    rows = {row.metric: row for row in found.differences}
+    assert rows["abs_rel"].better == "B" and rows["abs_rel"].mean == pytest.approx(-0.1, abs=1e-6)
+    assert found.images == 40 and rows["abs_rel"].scenes is not None
+    assert sentence(found).startswith("B is better") and "B is better" in table(found)
+
+
+def test_pairing_sees_what_the_spread_of_the_images_hides(tmp_path: Path) -> None:
+    """Images differ by 0.3 among themselves, the systems by 0.005 on each: unpaired intervals overlap."""
+    a, b = scored(tmp_path / "a", 0.5, noise=0.1), scored(tmp_path / "b", 0.505, noise=0.1)
+    assert {row.metric: row.better for row in compare(a, b).differences}["abs_rel"] == "A"
+
+
+def test_equal_systems_show_no_difference(tmp_path: Path) -> None:
+    found = compare(scored(tmp_path / "a", 0.1), scored(tmp_path / "a2", 0.1))
+    assert sentence(found).startswith("No difference") and all(row.better is None for row in found.differences)
+
+
+def test_images_that_only_one_has_are_left_out_and_told(tmp_path: Path) -> None:
+    found = compare(scored(tmp_path / "a", 0.2, count=40), scored(tmp_path / "b", 0.1, count=30))
+    assert found.images == 30 and len(found.only_a) == 10 and "10 images" in table(found)
+
+
+def test_numbers_of_two_protocols_are_not_compared(tmp_path: Path) -> None:
+    a, b = scored(tmp_path / "a", 0.2), scored(tmp_path / "b", 0.2, protocol="dav2_outdoor")
+    with pytest.raises(DataError, match=r"plain.*dav2_outdoor"):
+        compare(a, b)
+
+
+def test_missing_and_damaged_folders_and_metrics_are_told(tmp_path: Path) -> None:
+    a = scored(tmp_path / "a", 0.2)
+    with pytest.raises(DataError, match=r"metrics.json: cannot be read"):
+        compare(a, tmp_path / "gone")
+    with pytest.raises(DataError, match="no metric absrel"):
+        compare(a, a, ("absrel",))
+    (a / "metrics.json").write_text("{}")
+    with pytest.raises(DataError, match="is not what"):
+        compare(a, a)

@@ -1,0 +1,140 @@
+"""Metrics beyond the nine, by hand and by brute force."""
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from densevit.errors import ConfigError, DataError
+from densevit.evaluation.boundary import boundary_depth_pro, boundary_moge
+from densevit.evaluation.depth_metrics import depth_metrics
+from densevit.evaluation.metric_sets import METRIC_SETS, Scored, find_sets, formula, is_larger_better
+from densevit.evaluation.points import point_metrics, thinned
+from densevit.evaluation.protocols import PROTOCOLS
+from densevit.evaluation.sampling import columns_to_1024, grid_of_64
+
+CAMERA = np.array([[50.0, 0, 15.5], [0, 50, 11.5], [0, 0, 1]])
+
+
+def seen(prediction: list[float], truth: list[float]) -> Scored:
+    p, d = np.array(prediction, float), np.array(truth, float)
+    return Scored(p, d, p[None], d[None], np.ones((1, d.size), bool), None, (1e-3, 80.0))
+
+
+def test_errors_in_metres_and_inverse_depth_by_hand() -> None:
+    """Truth 1 2 4, prediction 2 2 2: errors 1 0 -2; inverse -0.5 0 0.25 per metre."""
+    found = METRIC_SETS["extra"].compute(seen([2, 2, 2], [1, 2, 4]))
+    assert found == pytest.approx({"mae": 1.0, "imae": 250.0, "irmse": 1000 * math.sqrt((0.25 + 0.0625) / 3)})
+
+
+def test_the_kitti_benchmarks_errors_are_of_squared_ratios_in_percent() -> None:
+    found = METRIC_SETS["kitti"].compute(seen([2, 2, 2], [1, 2, 4]))
+    assert found["abs_error_rel"] == pytest.approx(50) and found["sq_error_rel"] == pytest.approx(125 / 3)
+
+
+@pytest.mark.parametrize("form", ["percent", "half", "unbiased", "log10"])
+def test_each_silog_is_its_published_expression(form: str) -> None:
+    rng = np.random.default_rng(0)
+    d = rng.uniform(1, 9, 500)
+    p = d * np.exp(rng.normal(0.2, 0.3, 500))
+    e = np.log(p) - np.log(d)
+    tens = np.log10(p) - np.log10(d)
+    published = {
+        "percent": 100 * np.sqrt(np.mean(e**2) - np.mean(e) ** 2),
+        "half": np.sqrt(np.mean(e**2) - 0.5 * np.mean(e) ** 2),
+        "unbiased": 100 * np.std(e, ddof=1),
+        "log10": np.sqrt(np.mean(tens**2) - np.mean(tens) ** 2),
+    }
+    assert METRIC_SETS["silog"].compute(seen(list(p), list(d)))[f"silog_{form}"] == pytest.approx(published[form])
+    assert depth_metrics(p, d, silog=form)["silog"] == pytest.approx(published[form])  # type: ignore[arg-type]
+
+
+def test_the_area_under_the_deltas_by_brute_force() -> None:
+    rng = np.random.default_rng(0)
+    d = rng.uniform(1, 9, 300)
+    p = d * np.exp(rng.normal(0, 0.3, 300))
+    exponents = np.linspace(0.01, 5, 100)
+    shares = [np.mean(np.maximum(p / d, d / p) < 1.25**k) for k in exponents]
+    area = sum((a + b) / 2 for a, b in pairwise(shares)) * (exponents[1] - exponents[0]) / 5
+    found = METRIC_SETS["curve"].compute(seen(list(p), list(d)))
+    assert found["d_auc"] == pytest.approx(area)
+    assert found["within_3"] == np.mean(np.maximum(p / d, d / p) < 1.03)
+
+
+def test_rows_by_distance_are_those_of_the_pixels_there() -> None:
+    found = METRIC_SETS["distance"].compute(seen([1.5, 1.0, 6.0], [1.2, 1.6, 5.0]))
+    assert found["abs_rel@1-2m"] == pytest.approx((0.25 + 0.375) / 2) and found["abs_rel@5-10m"] == pytest.approx(0.2)
+    assert found["d1@5-10m"] == 1 and found["d1@1-2m"] == 0 and not any("@0-1m" in name for name in found)
+
+
+def test_boundaries_of_a_step_are_found_where_they_are() -> None:
+    truth = np.ones((20, 20))
+    truth[:, 10:] = 2
+    valid = np.ones(truth.shape, bool)
+    assert boundary_moge(truth, truth, valid, 2) == pytest.approx(1)
+    # No horizontal boundary is there or predicted: two of Depth Pro's four directions find nothing and score 0 of 1.
+    assert boundary_depth_pro(truth, truth, valid) == pytest.approx(0.25)
+    shifted = np.roll(truth, 1, axis=1)
+    assert boundary_depth_pro(shifted, truth, valid) < 0.2 and boundary_depth_pro(np.ones((20, 20)), truth, valid) == 0
+
+
+def test_boundaries_are_only_sought_between_pixels_with_truth() -> None:
+    truth = np.ones((20, 20))
+    truth[5, 5], valid = 1e6, np.ones((20, 20), bool)
+    valid[5, 5] = False
+    assert boundary_depth_pro(truth, truth, valid) == 0 == boundary_moge(truth, truth, valid, 1)
+
+
+def test_a_cloud_shifted_by_ten_centimetres_is_within_25_and_not_within_5() -> None:
+    truth, valid = np.full((24, 32), 2.0), np.ones((24, 32), bool)
+    found = point_metrics(truth + 0.1, truth, valid, CAMERA, furthest=10.0)
+    assert found["f_score_25cm"] == 1 and found["f_score_5cm"] == 0
+    assert found["chamfer"] == pytest.approx(0.1, rel=0.05)
+
+
+def test_a_cloud_needs_a_camera_and_the_protocol_hands_on_the_one_of_its_region() -> None:
+    truth = np.full((480, 640), 2, np.float32)
+    with pytest.raises(DataError, match="intrinsics"):
+        PROTOCOLS["nyu_eigen"].score(truth, truth, truth > 0, metrics=("points",))
+    found = PROTOCOLS["nyu_eigen"].score(truth, truth, truth > 0, CAMERA, metrics=("points",))
+    assert found["f_score_5cm"] == 1 and found["chamfer"] == 0
+
+
+def test_large_clouds_are_thinned_evenly() -> None:
+    rows, columns = thinned(np.ones((480, 640), bool))
+    assert rows.size * columns.size == 240 * 320 and rows[0] == 1 and rows[-1] == 479
+
+
+def test_one_pixel_of_each_cell_is_the_nearest_to_its_middle() -> None:
+    """In 640 x 640 cells are 10 x 10; of two pixels of one cell the one at (4, 5) is nearer to (5, 5)."""
+    valid = np.zeros((640, 640), bool)
+    valid[4, 5] = valid[1, 1] = valid[630, 639] = True
+    assert grid_of_64(valid).tolist() == [4 * 640 + 5, 630 * 640 + 639]
+    assert grid_of_64(np.ones((128, 256), bool)).size == 64 * 64
+    assert grid_of_64(np.ones((20, 30), bool)).size == 600
+
+
+def test_columns_are_thinned_in_frames_over_1024_only() -> None:
+    assert columns_to_1024(np.ones((8, 1000), bool)).size == 8000
+    assert columns_to_1024(np.ones((8, 2048), bool)).tolist()[:3] == [0, 2, 4]
+
+
+@pytest.mark.parametrize("name", METRIC_SETS)
+def test_sets_give_what_they_say(name: str) -> None:
+    rng = np.random.default_rng(0)
+    truth = rng.uniform(1, 9, (24, 32)).astype(np.float32)
+    prediction = (truth * rng.uniform(0.8, 1.25, truth.shape)).astype(np.float32)
+    found = PROTOCOLS["plain"].score(prediction, truth, truth > 0, CAMERA, metrics=(name,))
+    assert METRIC_SETS[name].formulae.keys() <= found.keys()
+    assert all(formula(metric) for metric in found if metric not in ("pixels", "invalid_predictions", "resized"))
+
+
+def test_what_is_better_larger() -> None:
+    assert all(is_larger_better(name) for name in ("d1", "d1@1-2m", "boundary_moge_2", "f_auc"))
+    assert not any(is_larger_better(name) for name in ("rmse", "abs_rel@1-2m", "chamfer", "median_log", "silog_half"))
+
+
+def test_an_unknown_set_is_told() -> None:
+    with pytest.raises(ConfigError, match="Did you mean 'boundary'"):
+        find_sets(["boundry"])

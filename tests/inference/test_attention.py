@@ -1,0 +1,167 @@
+"""Attention is what the softmax says, for our ViT and timm's; and the sheet shows all of it."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+import torch
+
+from densevit.build import ModelPlan, build_card, build_model
+from densevit.cli.main import main
+from densevit.errors import ConfigError
+from densevit.inference.attention import Attention, look
+from densevit.inference.attention_sheet import fitted, maps, overlay, write_sheet
+from densevit.inference.predictor import Predictor
+from densevit.models import DECODERS, ENCODERS, HEADS
+from densevit.structures import ModelCard, ResizeRule
+from densevit.weights import checkpoint
+
+OURS = {"type": "vit", "dim": 32, "depth": 3, "heads": 2, "image_size": 48, "taps": 1}
+TIMM = {"type": "timm", "name": "test_vit", "arguments": {"img_size": 48}, "taps": 1}
+SLIM = {"embed_dim": 32, "num_heads": 2, "depth": 2}
+ENCODERS_SHOWN: list[dict[str, Any]] = [
+    OURS,
+    {**OURS, "class_token": False},
+    {**OURS, "registers": 2, "channels": 1},
+    TIMM,
+    {"type": "timm", "name": "vit_small_patch16_dinov3", "taps": 1, "arguments": SLIM},
+    {"type": "timm", "name": "beit_base_patch16_224", "taps": 1, "arguments": SLIM},
+    {"type": "timm", "name": "vit_base_patch16_siglip_224", "taps": 1, "arguments": SLIM},
+]
+
+
+def model_and_card(encoder: dict[str, Any]) -> tuple[Any, ModelCard]:
+    torch.manual_seed(0)
+    plan = ModelPlan(
+        ENCODERS.check(encoder, "encoder"),
+        DECODERS.check({"type": "linear"}, "decoder"),
+        {"depth": HEADS.check({"type": "metric", "hidden": 8}, "head")},
+    )
+    model = build_model(plan)
+    return model, build_card(model, plan, ResizeRule())
+
+
+def predictor(encoder: dict[str, Any]) -> Predictor:
+    return Predictor(*model_and_card(encoder), device="cpu", precision="fp32")
+
+
+def picture(h: int = 40, w: int = 70) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (h, w, 3), dtype=np.uint8)
+
+
+def name(encoder: dict[str, Any]) -> str:
+    return "-".join(str(v) for k, v in encoder.items() if k in ("type", "name", "class_token", "registers"))
+
+
+@pytest.mark.parametrize("encoder", ENCODERS_SHOWN, ids=name)
+def test_weights_of_every_layer_are_shares(encoder: dict[str, Any]) -> None:
+    seen = look(predictor(encoder), picture())
+    layers, heads, gh, gw = seen.weights.shape
+    assert (gh, gw) == (3, 5)  # 40 x 70 padded to 48 x 80, patches of 16
+    assert layers >= 1 and heads >= 2
+    assert seen.window == (4, 5, 40, 70) and seen.image.shape == (40, 70, 3)
+    assert (seen.weights >= 0).all() and (seen.rollout >= 0).all()
+    for total in (seen.weights.sum((2, 3)), seen.rollout.sum((1, 2))):
+        assert (total <= 1 + 1e-5).all() and (total > 0.3).all()
+    if seen.asker == "mean patch":  # without prefix tokens nothing is left out
+        np.testing.assert_allclose(seen.weights.sum((2, 3)), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [OURS, TIMM], ids=name)
+def test_the_first_layer_is_the_softmax_by_hand(kind: dict[str, Any]) -> None:
+    p = predictor(kind)
+    seen = look(p, picture(48, 48))
+    encoder: Any = p.model.encoder
+    vit = encoder.vit
+    x = (p.to_unit(picture(48, 48)[None]) - encoder.mean) / encoder.std
+    with torch.inference_mode():
+        tokens = vit.embed(x) if kind is OURS else vit.norm_pre(vit._pos_embed(vit.patch_embed(x)))
+        block = vit.blocks[0]
+        qkv = block.attn.qkv(block.norm1(tokens))[0]  # n 3d
+        heads = seen.weights.shape[1]
+        q, k, _ = qkv.unflatten(-1, (3, heads, -1)).unbind(1)  # each n heads d/heads
+        for head in range(heads):
+            logits = q[0, head] @ k[:, head].T / q.shape[-1] ** 0.5
+            row = torch.softmax(logits, 0)[encoder.prefix_tokens :]
+            np.testing.assert_allclose(seen.weights[0, head].ravel(), row.numpy(), atol=1e-5)
+
+
+def test_rollout_of_two_layers_is_the_product_by_hand() -> None:
+    p = predictor({**OURS, "depth": 2})
+    seen = look(p, picture(48, 48))
+    encoder: Any = p.model.encoder
+    x = (p.to_unit(picture(48, 48)[None]) - encoder.mean) / encoder.std
+    with torch.inference_mode():
+        first, second = (w[0].mean(0) for w in encoder.vit.attention(x))
+    eye = torch.eye(len(first))
+    flow = (0.5 * second + 0.5 * eye) @ (0.5 * first + 0.5 * eye)
+    np.testing.assert_allclose(seen.rollout[1].ravel(), flow[0, 1:].numpy(), atol=1e-6)
+
+
+def test_looking_leaves_a_timm_model_as_it_was() -> None:
+    p = predictor(TIMM)
+    before = p(picture())
+    fused = [block.attn.fused_attn for block in p.model.encoder.vit.blocks]  # type: ignore[union-attr]
+    look(p, picture())
+    assert [block.attn.fused_attn for block in p.model.encoder.vit.blocks] == fused  # type: ignore[union-attr]
+    assert not any(m._forward_pre_hooks for m in p.model.modules())
+    np.testing.assert_array_equal(p(picture()), before)
+
+
+def test_an_encoder_of_another_kind_is_refused() -> None:
+    p = predictor(OURS)
+    p.model.encoder.__class__ = type("Mine", (torch.nn.Module,), dict(p.model.encoder.__class__.__dict__))
+    with pytest.raises(ConfigError, match="not for a Mine"):
+        look(p, picture())
+
+
+def example() -> Attention:
+    weights = np.zeros((1, 2, 2, 2), np.float32)
+    weights[0, 0, 0, 1] = 0.5  # head 0 looks at the upper right cell alone
+    weights[0, 1] = 0.1
+    image = np.full((24, 28, 3), 100, np.uint8)
+    rollout = weights.mean(1)
+    return Attention(
+        image=image, asker="class token", weights=weights, rollout=rollout, patch=16, window=(4, 2, 24, 28)
+    )
+
+
+def test_an_overlay_is_bright_where_the_weight_is_and_as_large_as_the_picture() -> None:
+    seen = example()
+    shown = overlay(seen, seen.weights[0, 0], 28).astype(int).sum(-1)
+    assert shown.shape == (24, 28)
+    # Columns 16 to 31 of the padded picture are 14 to 27 of the picture itself; rows 0 to 15 are 0 to 11.
+    bright = shown > shown.min()
+    assert bright[:12, 14:].all() and bright.sum() == 12 * 14
+
+
+def test_small_pictures_grow_by_whole_factors_and_large_ones_shrink() -> None:
+    assert fitted(np.zeros((8, 8, 3), np.uint8), 100).shape == (96, 96, 3)
+    assert fitted(np.zeros((300, 200, 3), np.uint8), 100).shape == (100, 67, 3)
+
+
+def test_the_sheet_holds_every_map_and_fetches_nothing(tmp_path: Path) -> None:
+    seen = example()
+    page, *pictures = write_sheet(tmp_path / "out", seen, title="<a model>")
+    assert [path.name for path in pictures] == [
+        "image.png", "layer00_mean.png", "layer00_rollout.png", "layer00_head00.png", "layer00_head01.png",
+    ]  # fmt: skip
+    assert all(cv2.imread(str(path)) is not None for path in pictures)
+    text = page.read_text()
+    assert text.count("<img ") == 1 + len(list(maps(seen, 0)))
+    assert not re.search(r"(src|href)=\"(?!data:)", text)
+    assert "&lt;a model&gt;" in text and "to 0.5000" in text
+
+
+def test_the_command_shows_a_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, card = model_and_card(OURS)
+    checkpoint.write_weights(tmp_path / "model.safetensors", model.state_dict(), card)
+    cv2.imwrite(str(tmp_path / "a.png"), picture())
+    words = [str(tmp_path / "model.safetensors"), str(tmp_path / "a.png"), "--output", str(tmp_path / "out")]
+    assert main(["show-attention", *words, "--device", "cpu"]) == 0
+    assert "16 pictures" not in capsys.readouterr().out
+    assert len(list((tmp_path / "out").iterdir())) == 1 + 1 + 3 * (2 + 2)  # page, picture, layers x (two and the heads)
+    assert main(["show-attention", words[0], str(tmp_path / "gone.png"), "--output", str(tmp_path / "out")]) == 2

@@ -1,0 +1,123 @@
+"""Attention made visible, against softmax and matrix products by hand."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from densevit.errors import ConfigError
+from densevit.models.attention_maps import class_attention, class_rollout, class_to_patches, keep_strongest, rollout
+from densevit.models.vit import VisionTransformer
+
+
+def model(**options: object) -> VisionTransformer:
+    torch.manual_seed(0)
+    vit = VisionTransformer(16, 3, 2, 4, grid=(2, 3), **options).eval()  # type: ignore[arg-type]
+    for parameter in vit.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    return vit
+
+
+def by_hand(vit: VisionTransformer, image: Tensor) -> list[Tensor]:
+    """b heads n n of each block, from its weights alone."""
+    x, maps = vit.embed(image), []
+    for block in vit.blocks:
+        weight, bias = block.attn.qkv.weight, block.attn.qkv.bias
+        y = nn.functional.layer_norm(x, (16,), block.norm1.weight, block.norm1.bias, 1e-6) @ weight.T + bias
+        q, k = y[..., :16], y[..., 16:32]
+        heads = [q[..., i : i + 8] @ k[..., i : i + 8].transpose(1, 2) / 8**0.5 for i in (0, 8)]
+        maps.append(torch.stack([h.exp() / h.exp().sum(-1, keepdim=True) for h in heads], dim=1))
+        x = block(x)
+    return maps
+
+
+@pytest.mark.parametrize("registers", [0, 2])
+@torch.no_grad()
+def test_weights_are_the_softmax_by_hand_and_rows_sum_to_one(registers: int) -> None:
+    vit, image = model(registers=registers), torch.randn(2, 3, 8, 12)
+    maps = list(vit.attention(image))
+    for found, expected in zip(maps, by_hand(vit, image), strict=True):
+        torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-4)
+        torch.testing.assert_close(found.sum(-1), torch.ones(found.shape[:-1]))
+    (last,) = vit.attention(image, [-1])
+    assert torch.equal(last, maps[2])
+
+
+@torch.no_grad()
+def test_weights_are_those_that_the_block_mixes_with() -> None:
+    vit, image = model(), torch.randn(1, 3, 8, 12)
+    attn, x = vit.blocks[0].attn, vit.blocks[0].norm1(vit.embed(image))
+    (weights,) = vit.attention(image, [0])
+    v = attn.project(x)[2]
+    torch.testing.assert_close(attn.proj((weights @ v).transpose(1, 2).flatten(2)), attn(x), atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_class_attention_is_the_class_row_over_the_patches() -> None:
+    vit, image = model(registers=2), torch.randn(2, 3, 8, 12)
+    found = class_attention(vit, image, [0, 2])
+    assert found.shape == (2, 2, 2, 2, 3)  # layers b heads gh gw
+    whole = by_hand(vit, image)
+    expected = torch.stack([whole[i][:, :, 0, 3:].reshape(2, 2, 2, 3) for i in (0, 2)])
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-4)
+    torch.testing.assert_close(class_to_patches(whole, 3, (2, 3))[[0, 2]], expected)
+
+
+@torch.no_grad()
+def test_asking_for_attention_changes_nothing_else() -> None:
+    vit, image = model(), torch.randn(1, 3, 8, 12)
+    before = vit(image)
+    list(vit.attention(image))
+    assert torch.equal(vit(image), before)
+
+
+def test_rollout_is_the_product_of_mixed_layers() -> None:
+    torch.manual_seed(0)
+    layers = [torch.rand(2, 4, 5, 5).softmax(-1) for _ in range(3)]
+    a, b, c = ((layer.mean(1) + torch.eye(5)) / 2 for layer in layers)
+    found = rollout(iter(layers))
+    torch.testing.assert_close(found, c @ b @ a)
+    torch.testing.assert_close(found.sum(-1), torch.ones(2, 5))
+
+
+@pytest.mark.parametrize("heads", ["mean", "max", "min"])
+def test_rollout_rows_sum_to_one_however_heads_are_merged(heads: str) -> None:
+    layers = [torch.rand(1, 3, 6, 6).softmax(-1) for _ in range(4)]
+    found = rollout(layers, heads=heads, discard=0.5)  # type: ignore[arg-type]
+    torch.testing.assert_close(found.sum(-1), torch.ones(1, 6))
+
+
+def test_rollout_of_layers_that_only_look_at_themselves_moves_nothing() -> None:
+    assert torch.equal(rollout([torch.eye(4).view(1, 1, 4, 4)] * 5)[0], torch.eye(4))
+
+
+def test_discarding_keeps_the_strongest_of_each_row() -> None:
+    rows = torch.tensor([[0.1, 0.6, 0.3], [0.5, 0.3, 0.2], [0.2, 0.2, 0.6]])[None]
+    expected = torch.tensor([[0, 0.6, 0.3], [0.5, 0.3, 0], [0.2, 0.2, 0.6]])[None]  # a tie stays
+    torch.testing.assert_close(keep_strongest(rows, 2 / 3), expected)
+
+
+@torch.no_grad()
+def test_class_rollout_is_the_class_row_of_the_rollout() -> None:
+    vit, image = model(registers=1), torch.randn(2, 3, 8, 12)
+    found = class_rollout(vit, image)
+    assert found.shape == (2, 2, 3)
+    torch.testing.assert_close(found.flatten(1), rollout(by_hand(vit, image))[:, 0, 2:], atol=1e-6, rtol=1e-4)
+
+
+def test_without_a_class_token_nobody_looks() -> None:
+    vit, image = model(class_token=False, registers=1), torch.rand(1, 3, 8, 12)
+    for ask in (class_attention, class_rollout):
+        with pytest.raises(ConfigError, match="no class token"):
+            ask(vit, image)
+
+
+@torch.no_grad()
+def test_maps_of_the_class_token_hold_one_row_and_layers_come_one_by_one() -> None:
+    vit, image = model(), torch.rand(1, 3, 8, 12)
+    sizes = [weights.shape for weights in vit.attention(image, None, slice(1))]
+    assert sizes == [(1, 2, 1, 7)] * 3
+    walk = vit.attention(image)
+    ran: list[int] = []
+    vit.blocks[1].register_forward_pre_hook(lambda *_: ran.append(1))
+    next(walk)
+    assert not ran  # nothing beyond the layer taken

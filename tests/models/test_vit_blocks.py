@@ -1,0 +1,203 @@
+"""Parts of a ViT against hand calculation and torch's own."""
+
+from typing import Any
+
+import pytest
+import timm
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from densevit.errors import ConfigError, DensevitError
+from densevit.models.attention import Attention
+from densevit.models.blocks import Block, DropPath, LayerScale, PostNormBlock
+from densevit.models.mlp import MLPS, PackedSwiGLU, SwiGLU, quick_gelu
+from densevit.models.patches import ConvStem, PatchDropout, PatchEmbed
+from densevit.models.pooling import AttentionPool, AveragePool, TokenPool
+from densevit.models.vit import VisionTransformer
+
+
+@pytest.mark.parametrize("channels", [1, 3, 5])
+def test_a_patch_embedding_is_unfold_and_a_linear_map(channels: int) -> None:
+    embed, image = PatchEmbed(8, 4, channels=channels), torch.randn(2, channels, 12, 20)
+    patches = F.unfold(image, 4, stride=4).transpose(1, 2)  # b cells c*4*4
+    weight = embed.proj.weight.flatten(1)
+    expected = F.linear(patches, weight, embed.proj.bias)
+    torch.testing.assert_close(embed(image).flatten(2).transpose(1, 2), expected, atol=1e-6, rtol=1e-5)
+
+
+def test_patches_are_the_unfolded_image_in_reading_order() -> None:
+    # With identity weights each token is its patch: channel, row, column.
+    embed, image = PatchEmbed(8, 2, channels=2, bias=False), torch.arange(48.0).view(1, 2, 4, 6)
+    embed.proj.weight.data = torch.eye(8).view(8, 2, 2, 2)
+    assert embed(image)[0, :, 1, 2].tolist() == image[0, :, 2:4, 4:6].flatten().tolist()
+
+
+def test_sizes_that_are_no_multiple_are_padded_right_and_below_or_refused() -> None:
+    image = torch.rand(1, 3, 30, 28)
+    padded = PatchEmbed(4, 8, pad=True)
+    whole = F.pad(image, (0, 4, 0, 2))
+    torch.testing.assert_close(padded(image), padded(whole))
+    with pytest.raises(DensevitError, match="30x28; this ViT needs multiples of 8: resize or pad it to 32x32"):
+        PatchEmbed(4, 8)(image)
+
+
+def test_a_convolutional_stem_halves_what_channels_there_are() -> None:
+    assert ConvStem(32, 8, channels=1)(torch.rand(2, 1, 24, 40)).shape == (2, 32, 3, 5)
+
+
+def test_attention_equals_the_softmax_written_out() -> None:
+    attention, x = Attention(8, 2), torch.randn(1, 5, 8)
+    q, k, v = (t.reshape(5, 2, 4).transpose(0, 1) for t in attention.qkv(x)[0].chunk(3, dim=-1))
+    weights = ((q @ k.transpose(1, 2)) / 2).softmax(-1)  # sqrt of 4 channels per head
+    mixed = (weights @ v).transpose(0, 1).reshape(5, 8)
+    torch.testing.assert_close(attention(x)[0], attention.proj(mixed))
+    torch.testing.assert_close(attention.weights(x)[0], weights)
+
+
+@pytest.mark.parametrize("qk_norm", [False, True])
+def test_fused_and_explicit_attention_agree_with_their_gradients(qk_norm: bool) -> None:
+    torch.manual_seed(0)
+    attention, x = Attention(64, 4, qk_norm=qk_norm), torch.randn(2, 50, 64)
+    found = []
+    for fused in (True, False):
+        attention.fused = fused
+        attention.zero_grad()
+        y = attention(x)
+        y.square().sum().backward()
+        found.append((y.detach(), attention.qkv.weight.grad))
+    (fast, fast_grad), (plain, plain_grad) = found
+    torch.testing.assert_close(fast, plain, atol=1e-5, rtol=0)
+    torch.testing.assert_close(fast_grad, plain_grad, atol=1e-5 * float(plain_grad.abs().max()), rtol=0)
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_attention_dropout_drops_in_training_alone_and_keeps_the_mean(fused: bool) -> None:
+    torch.manual_seed(0)
+    attention, x = Attention(8, 2, attn_drop=0.5, fused=fused), torch.randn(1, 6, 8)
+    whole = attention.eval()(x)
+    torch.testing.assert_close(attention(x), whole)
+    drops = torch.stack([attention.train()(x) for _ in range(1000)])
+    assert drops.std(0).min() > 0.01
+    # the mean's standard error is drops.std / sqrt(1000); five of them
+    assert ((drops.mean(0) - whole).abs() < 5 * drops.std(0) / 1000**0.5).all()
+
+
+def test_projection_dropout_reaches_attention_and_mlp() -> None:
+    block, x = Block(8, 2, proj_drop=0.9), torch.randn(1, 3, 8)
+    assert not torch.equal(block.attn(x), block.attn(x))
+    assert not torch.equal(block.mlp(x), block.mlp(x))
+    block.eval()
+    assert torch.equal(block(x), block(x))
+
+
+def test_drop_path_drops_whole_images_and_keeps_the_mean() -> None:
+    torch.manual_seed(0)
+    out = DropPath(0.25)(torch.ones(4000, 1, 1)).flatten()
+    assert out.unique().tolist() == pytest.approx([0, 4 / 3])
+    assert out.mean().item() == pytest.approx(1, abs=0.04)  # standard error 0.009
+    assert DropPath(0.25).eval()(torch.ones(8, 1, 1)).min() == 1
+
+
+def test_stochastic_depth_grows_linearly() -> None:
+    vit = VisionTransformer(16, 3, 2, 4, drop_path=0.2)
+    assert [getattr(block.drop_path, "rate", 0) for block in vit.blocks] == [0, 0.1, 0.2]
+
+
+def test_layer_scale_scales_each_channel() -> None:
+    scale = LayerScale(3, 0.5)
+    scale.gamma.data = torch.tensor([1.0, 2.0, 0.0])
+    assert scale(torch.ones(1, 1, 3)).flatten().tolist() == [1, 2, 0]
+
+
+def test_quick_gelu_is_within_two_hundredths_of_gelu() -> None:
+    x = torch.linspace(-6, 6, 1001)
+    gap = (quick_gelu(x) - F.gelu(x)).abs().max().item()
+    assert 0.015 < gap < 0.021  # the largest gap is 0.0203, near -2.2
+
+
+def test_swiglu_is_the_gate_times_the_value() -> None:
+    x, packed, plain = torch.randn(1, 2, 4), PackedSwiGLU(4, 12), SwiGLU(4, 6)
+    gate, value = packed.fc1(x)[..., :6], packed.fc1(x)[..., 6:]
+    torch.testing.assert_close(packed(x), packed.fc2(gate * gate.sigmoid() * value))
+    for half, layer in zip(packed.fc1.weight.chunk(2), (plain.fc1_g, plain.fc1_x), strict=True):
+        layer.weight.data = half.data
+    for half, layer in zip(packed.fc1.bias.chunk(2), (plain.fc1_g, plain.fc1_x), strict=True):
+        layer.bias.data = half.data
+    plain.fc2 = packed.fc2
+    torch.testing.assert_close(plain(x), packed(x))
+
+
+@pytest.mark.parametrize(
+    ("kind", "theirs", "given"),
+    [
+        ("gelu_tanh", timm.layers.Mlp, {"act_layer": timm.layers.get_act_layer("gelu_tanh")}),
+        ("quick_gelu", timm.layers.Mlp, {"act_layer": timm.layers.get_act_layer("quick_gelu")}),
+        ("swiglu", timm.layers.SwiGLU, {}),
+        ("swiglu_packed", timm.layers.SwiGLUPacked, {}),
+    ],
+)
+def test_mlps_are_timms(kind: str, theirs: Any, given: dict[str, Any]) -> None:
+    reference, ours, x = theirs(8, 24, **given), MLPS[kind](8, 24), torch.randn(2, 3, 8)
+    ours.load_state_dict(reference.state_dict())
+    torch.testing.assert_close(ours(x), reference(x), atol=1e-6, rtol=1e-6)
+
+
+def test_a_post_norm_block_is_torchs_encoder_layer() -> None:
+    theirs = nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, activation="gelu", batch_first=True)
+    ours = PostNormBlock(32, 4, mlp_ratio=2.0, eps=1e-5)
+    for parameter in theirs.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    names = {
+        "self_attn.in_proj_": "attn.qkv.",
+        "self_attn.out_proj.": "attn.proj.",
+        "linear1.": "mlp.fc1.",
+        "linear2.": "mlp.fc2.",
+    }
+    state: dict[str, Tensor] = {}
+    for name, tensor in theirs.state_dict().items():
+        prefix = next((p for p in names if name.startswith(p)), "")
+        state[names.get(prefix, "") + name.removeprefix(prefix)] = tensor
+    ours.load_state_dict(state)
+    x = torch.randn(2, 7, 32)
+    torch.testing.assert_close(ours(x), theirs(x), atol=1e-5, rtol=1e-5)
+    weights = theirs.self_attn(x, x, x, average_attn_weights=False)[1]
+    torch.testing.assert_close(ours.attention(x), weights, atol=1e-6, rtol=1e-5)
+
+
+def test_patch_dropout_keeps_the_prefix_and_a_random_share_in_training() -> None:
+    torch.manual_seed(0)
+    drop, x = PatchDropout(0.75, 2), torch.arange(18.0).expand(3, 18)[..., None].clone()
+    kept = drop(x)[..., 0]
+    assert kept.shape == (3, 2 + 4)
+    assert kept[:, :2].tolist() == [[0, 1]] * 3
+    assert all(len(set(row.tolist())) == 6 for row in kept)  # nothing twice
+    assert len({tuple(sorted(row.tolist())) for row in kept}) > 1
+    assert torch.equal(drop.eval()(x), x)
+
+
+def test_position_dropout_zeroes_numbers_of_embedded_tokens() -> None:
+    vit = VisionTransformer(16, 1, 2, 4, grid=(2, 2), positions="random", pos_drop=0.5)
+    assert 0.2 < (vit.embed(torch.rand(4, 3, 8, 8)) == 0).float().mean() < 0.8
+    assert (vit.eval().embed(torch.rand(4, 3, 8, 8)) == 0).float().mean() < 0.01
+
+
+def test_pools_read_the_class_token_or_the_patches() -> None:
+    tokens = torch.tensor([[[5.0], [100.0], [1.0], [3.0]]])  # class, register, two patches
+    assert TokenPool()(tokens).item() == 5
+    assert AveragePool(2)(tokens).item() == 2
+
+
+def test_attention_pooling_is_timms() -> None:
+    theirs = timm.layers.AttentionPoolLatent(16, num_heads=4, mlp_ratio=2.0, norm_layer=timm.layers.LayerNorm)
+    for parameter in theirs.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    ours = AttentionPool(16, 4, 1, mlp_ratio=2.0)
+    ours.load_state_dict(theirs.state_dict())
+    x = torch.randn(3, 10, 16)
+    torch.testing.assert_close(ours(x), theirs(x[:, 1:]), atol=1e-5, rtol=1e-5)
+
+
+def test_a_stem_of_patches_that_are_no_power_of_two_is_refused() -> None:
+    with pytest.raises(ConfigError, match="power of two, not 12"):
+        ConvStem(8, 12)

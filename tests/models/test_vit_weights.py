@@ -1,0 +1,286 @@
+"""Published layouts in our ViT: files written under their names, read as their own readers would."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import timm
+import torch
+from timm.models.vision_transformer import checkpoint_filter_fn
+from torch import Tensor, nn
+
+from densevit.errors import CheckpointError
+from densevit.models.vit_classifier import ViTClassifier
+from densevit.models.vit_encoder import ViTEncoder
+from densevit.models.vit_weights import load
+from densevit.weights.files import read_tensors
+
+DIM, DEPTH, HEADS = 16, 2, 2
+
+
+def ours(**options: Any) -> ViTClassifier:
+    return ViTClassifier(DIM, DEPTH, HEADS, 4, **{"grid": (2, 2), "num_classes": 0, **options}).eval()
+
+
+def theirs(**options: Any) -> Any:
+    return timm.models.VisionTransformer(
+        embed_dim=DIM, depth=DEPTH, num_heads=HEADS, patch_size=4, **{"img_size": 8, "num_classes": 0, **options}
+    ).eval()
+
+
+def filled(shapes: dict[str, tuple[int, ...]]) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return {name: torch.randn(shape, generator=generator) * 0.3 for name, shape in shapes.items()}
+
+
+def same(model: nn.Module, reference: nn.Module) -> None:
+    state, expected = model.state_dict(), reference.state_dict()
+    assert state.keys() == expected.keys()
+    for name, tensor in state.items():
+        torch.testing.assert_close(tensor, expected[name], atol=1e-6, rtol=1e-6, msg=name)
+
+
+def openai_clip(prefix: str) -> dict[str, Tensor]:
+    block = {
+        "ln_1.weight": (DIM,), "ln_1.bias": (DIM,), "ln_2.weight": (DIM,), "ln_2.bias": (DIM,),
+        "attn.in_proj_weight": (3 * DIM, DIM), "attn.in_proj_bias": (3 * DIM,),
+        "attn.out_proj.weight": (DIM, DIM), "attn.out_proj.bias": (DIM,),
+        "mlp.c_fc.weight": (4 * DIM, DIM), "mlp.c_fc.bias": (4 * DIM,),
+        "mlp.c_proj.weight": (DIM, 4 * DIM), "mlp.c_proj.bias": (DIM,),
+    }  # fmt: skip
+    tower: dict[str, tuple[int, ...]] = {
+        "class_embedding": (DIM,), "positional_embedding": (5, DIM), "conv1.weight": (DIM, 3, 4, 4), "proj": (DIM, 6),
+        "ln_pre.weight": (DIM,), "ln_pre.bias": (DIM,), "ln_post.weight": (DIM,), "ln_post.bias": (DIM,),
+        **{f"transformer.resblocks.{i}.{name}": shape for i in range(DEPTH) for name, shape in block.items()},
+    }  # fmt: skip
+    return filled({prefix + name: shape for name, shape in tower.items()})
+
+
+@pytest.mark.parametrize("prefix", ["visual.", ""])
+def test_openai_clip_runs_as_its_own_code(prefix: str) -> None:
+    state = openai_clip(prefix)
+    text = {"transformer.resblocks.0.ln_1.weight": torch.ones(3), "logit_scale": torch.ones(())} if prefix else {}
+    vit = ours(norm_pre=True, mlp="quick_gelu", eps=1e-5, num_classes=6, head_bias=False)
+    load(vit, {**text, **state}, "clip.pt")
+    image, w = torch.randn(2, 3, 8, 8), {name.removeprefix(prefix): tensor for name, tensor in state.items()}
+
+    def norm(x: Tensor, name: str) -> Tensor:
+        return nn.functional.layer_norm(x, (DIM,), w[f"{name}.weight"], w[f"{name}.bias"])
+
+    # CLIP's image tower (Radford et al. 2021) on torch's own attention
+    x = nn.functional.conv2d(image, w["conv1.weight"], stride=4).flatten(2).transpose(1, 2)
+    x = torch.cat([w["class_embedding"].expand(2, 1, -1), x], dim=1) + w["positional_embedding"]
+    x = norm(x, "ln_pre")
+    for i in range(DEPTH):
+        at = f"transformer.resblocks.{i}."
+        attention = nn.MultiheadAttention(DIM, HEADS, batch_first=True)
+        attention.load_state_dict({n.removeprefix(f"{at}attn."): t for n, t in w.items() if n.startswith(f"{at}attn.")})
+        y = norm(x, f"{at}ln_1")
+        x = x + attention(y, y, y)[0]
+        y = norm(x, f"{at}ln_2") @ w[f"{at}mlp.c_fc.weight"].T + w[f"{at}mlp.c_fc.bias"]
+        x = x + (y * torch.sigmoid(1.702 * y)) @ w[f"{at}mlp.c_proj.weight"].T + w[f"{at}mlp.c_proj.bias"]
+    torch.testing.assert_close(vit(image), norm(x[:, 0], "ln_post") @ w["proj"], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("side", [8, 12])
+def test_dinov2_with_registers_loads_as_in_timm(side: int) -> None:
+    # Its file places the class token, and not the registers.
+    block = theirs(init_values=1.0).blocks[0].state_dict()
+    state = filled(
+        {
+            "cls_token": (1, 1, DIM), "register_tokens": (1, 4, DIM), "mask_token": (1, DIM), "pos_embed": (1, 10, DIM),
+            "patch_embed.proj.weight": (DIM, 3, 4, 4), "patch_embed.proj.bias": (DIM,),
+            "norm.weight": (DIM,), "norm.bias": (DIM,),
+            **{f"blocks.{i}.{name}": tuple(t.shape) for i in range(DEPTH) for name, t in block.items()},
+        }
+    )  # fmt: skip
+    shape: dict[str, Any] = {"no_embed_class": True}
+    reference = theirs(reg_tokens=4, init_values=1.0, img_size=side, **shape)
+    reference.load_state_dict(checkpoint_filter_fn(dict(state), reference))
+    vit = ours(registers=4, layer_scale=1.0, grid=(side // 4, side // 4), **shape)
+    load(vit, state, "dinov2.pth")
+    same(vit, reference)
+    # Where registers have positions, too, theirs are zero, and the tokens are the same.
+    placed = ours(registers=4, layer_scale=1.0, grid=(side // 4, side // 4))
+    load(placed, state, "dinov2.pth")
+    image = torch.randn(1, 3, side, side)
+    torch.testing.assert_close(placed(image), vit(image), atol=1e-6, rtol=1e-6)
+
+
+def test_dinov2_gates_load_under_their_names() -> None:
+    vit = ours(mlp="swiglu_packed", mlp_ratio=3.0)
+    state = {n.replace("fc1", "w12").replace("fc2", "w3"): torch.randn_like(t) for n, t in vit.state_dict().items()}
+    load(vit, {**state, "mask_token": torch.zeros(1, DIM)}, "giant.pth")
+    assert torch.equal(vit.blocks[1].mlp.fc1.weight, state["blocks.1.mlp.w12.weight"])
+    assert torch.equal(vit.blocks[1].mlp.fc2.bias, state["blocks.1.mlp.w3.bias"])
+
+
+def google(prefix: str, newer: bool, stacked: bool, pool: bool) -> dict[str, np.ndarray]:
+    """A file as JAX writes it: vision_transformer's older names, or big_vision's."""
+    each, out, c = (DIM, HEADS, DIM // HEADS), (HEADS, DIM // HEADS, DIM), (HEADS, DIM // HEADS)
+    mha, mlp, ln = (0, 0, 1) if newer else (1, 3, 2)
+
+    def attention(at: str) -> dict[str, tuple[int, ...]]:
+        kernels = {f"{at}{name}/kernel": each for name in ("query", "key", "value")}
+        biases = {f"{at}{name}/bias": c for name in ("query", "key", "value")}
+        return {**kernels, **biases, f"{at}out/kernel": out, f"{at}out/bias": (DIM,)}
+
+    def dense(at: str) -> dict[str, tuple[int, ...]]:
+        return {
+            f"{at}Dense_0/kernel": (DIM, 4 * DIM), f"{at}Dense_0/bias": (4 * DIM,),
+            f"{at}Dense_1/kernel": (4 * DIM, DIM), f"{at}Dense_1/bias": (DIM,),
+        }  # fmt: skip
+
+    block = {
+        **{f"LayerNorm_{i}/{kind}": (DIM,) for i in (0, ln) for kind in ("scale", "bias")},
+        **attention(f"MultiHeadDotProductAttention_{mha}/"),
+        **dense(f"MlpBlock_{mlp}/"),
+    }
+    shapes: dict[str, tuple[int, ...]] = {
+        "embedding/kernel": (4, 4, 3, DIM), "embedding/bias": (DIM,),
+        "Transformer/encoder_norm/scale": (DIM,), "Transformer/encoder_norm/bias": (DIM,),
+    }  # fmt: skip
+    if pool:
+        at = "MAPHead_0/"
+        shapes |= {f"{at}probe": (1, 1, DIM), f"{at}LayerNorm_0/scale": (DIM,), f"{at}LayerNorm_0/bias": (DIM,)}
+        shapes |= {**attention(f"{at}MultiHeadDotProductAttention_0/"), **dense(f"{at}MlpBlock_0/")}
+    else:
+        shapes |= {"cls": (1, 1, DIM), "head/kernel": (DIM, 5), "head/bias": (5,)}
+    where = "pos_embedding" if newer else "Transformer/posembed_input/pos_embedding"
+    shapes[where] = (1, 4 if pool else 5, DIM)
+    if stacked:
+        shapes |= {f"Transformer/encoderblock/{name}": (DEPTH, *shape) for name, shape in block.items()}
+    else:
+        shapes |= {f"Transformer/encoderblock_{i}/{n}": shape for i in range(DEPTH) for n, shape in block.items()}
+    return {prefix + name: tensor.numpy() for name, tensor in filled(shapes).items()}
+
+
+@pytest.mark.parametrize(
+    ("prefix", "newer", "stacked", "pool"),
+    [
+        ("", False, False, False),
+        ("opt/target/", False, False, False),
+        ("params/", True, True, False),
+        ("params/img/", True, False, True),
+    ],
+)
+def test_googles_arrays_load_as_in_timm(tmp_path: Path, prefix: str, newer: bool, stacked: bool, pool: bool) -> None:
+    arrays = google(prefix, newer, stacked, pool)
+    if pool:
+        arrays["params/txt/Embed_0/embedding"] = np.zeros((3, 2), np.float32)
+    else:
+        arrays["pre_logits/kernel"] = np.zeros((DIM, DIM), np.float32)
+    np.savez(tmp_path / "vit.npz", **arrays)
+    shape: dict[str, Any] = {"class_token": False} if pool else {"num_classes": 5}
+    reference = theirs(**shape, **({"global_pool": "map"} if pool else {}))
+    reference.load_pretrained(str(tmp_path / "vit.npz"))
+    vit = ours(**shape, **({"pool": "map"} if pool else {}))
+    load(vit, read_tensors(tmp_path / "vit.npz"), "vit.npz")
+    same(vit, reference)
+
+
+def hugging_face(newer: bool) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """A file of ViTForImageClassification, and our name for each of its tensors ('q' for a third of qkv)."""
+    attention = "attention." if newer else "attention.attention."
+    kinds = {"q": "q_proj", "k": "k_proj", "v": "v_proj"} if newer else {"q": "query", "k": "key", "v": "value"}
+    layers = "vit.layers." if newer else "vit.encoder.layer."
+    names = {
+        "vit.embeddings.cls_token": "cls_token",
+        "vit.embeddings.position_embeddings": "pos_embed",
+        "vit.embeddings.patch_embeddings.projection.weight": "patch_embed.proj.weight",
+        "vit.embeddings.patch_embeddings.projection.bias": "patch_embed.proj.bias",
+    }
+    for kind in ("weight", "bias"):
+        names |= {f"vit.layernorm.{kind}": f"norm.{kind}", f"classifier.{kind}": f"head.{kind}"}
+        for i in range(DEPTH):
+            block = {
+                **{f"{attention}{kinds[third]}": f"attn.{third}" for third in "qkv"},
+                "attention.o_proj" if newer else "attention.output.dense": "attn.proj",
+                "layernorm_before": "norm1",
+                "layernorm_after": "norm2",
+                "mlp.fc1" if newer else "intermediate.dense": "mlp.fc1",
+                "mlp.fc2" if newer else "output.dense": "mlp.fc2",
+            }
+            names |= {f"{layers}{i}.{theirs}.{kind}": f"blocks.{i}.{own}.{kind}" for theirs, own in block.items()}
+    shapes = {name: tuple(tensor.shape) for name, tensor in ours(num_classes=5).state_dict().items()}
+    for i in range(DEPTH):
+        for kind in ("weight", "bias"):
+            rows, *columns = shapes[f"blocks.{i}.attn.qkv.{kind}"]
+            shapes |= {f"blocks.{i}.attn.{third}.{kind}": (rows // 3, *columns) for third in "qkv"}
+    return filled({theirs: shapes[own] for theirs, own in names.items()}), names
+
+
+@pytest.mark.parametrize("newer", [False, True])
+def test_hugging_face_names_old_and_new_find_their_places(newer: bool) -> None:
+    state, names = hugging_face(newer)
+    vit = ours(num_classes=5)
+    load(vit, {**state, "vit.pooler.dense.weight": torch.zeros(2, 2)}, "model.safetensors")
+    found = vit.state_dict()
+    for i in range(DEPTH):
+        for kind in ("weight", "bias"):
+            thirds = found[f"blocks.{i}.attn.qkv.{kind}"].chunk(3)
+            found |= {f"blocks.{i}.attn.{name}.{kind}": third for name, third in zip("qkv", thirds, strict=True)}
+    for name, tensor in state.items():
+        assert torch.equal(found[names[name]], tensor), name
+
+
+def test_an_encoder_takes_published_layouts_too() -> None:
+    state, _ = hugging_face(newer=False)
+    encoder = ViTEncoder(dim=DIM, depth=DEPTH, heads=HEADS, patch_size=4, image_size=(8, 16), taps=(0,))
+    encoder.load_weights(state, "model.safetensors")
+    whole = ours(num_classes=5, grid=(2, 4))
+    load(whole, state, "model.safetensors")
+    assert torch.equal(encoder.vit.pos_embed, whole.pos_embed)
+    assert torch.equal(encoder.vit.blocks[0].attn.qkv.weight, whole.blocks[0].attn.qkv.weight)
+
+
+def test_our_own_files_load_and_grids_that_are_not_square_are_kept() -> None:
+    source = ours(grid=(2, 3), registers=1, num_classes=5)
+    vit = ours(grid=(2, 3), registers=1, num_classes=5)
+    load(vit, source.state_dict(), "ours.safetensors")
+    same(vit, source)
+    with pytest.raises(CheckpointError, match="pos_embed .file .1, 8, 16., model .1, 11, 16"):
+        load(ours(grid=(3, 3), registers=1, num_classes=5), source.state_dict(), "ours.safetensors")
+
+
+def test_a_head_that_the_model_has_in_another_form_is_not_dropped_in_silence() -> None:
+    source = ours(num_classes=5).state_dict()
+    load(ours(num_classes=0), source, "w.pth")  # no head, none wanted
+    with pytest.raises(CheckpointError, match=r"w.pth: does not fit this ViT, which has no head.bias"):
+        load(ours(num_classes=5, head_bias=False), source, "w.pth")
+    with pytest.raises(CheckpointError, match=r"head.weight \(file \(5, 16\), model \(3, 16\)\)"):
+        load(ours(num_classes=3), source, "w.pth")
+
+
+def test_a_missing_third_is_reported() -> None:
+    state, _ = hugging_face(newer=False)
+    del state["vit.encoder.layer.1.attention.attention.key.bias"]
+    with pytest.raises(CheckpointError, match=r"blocks.1.attn.qkv.bias \(file \(32,\), model \(48,\)\)"):
+        load(ours(num_classes=5), state, "model.safetensors")
+
+
+def test_tensors_of_something_else_are_refused_with_names() -> None:
+    with pytest.raises(CheckpointError, match=r"resnet.pth: does not fit.*missing.*1 unexpected: conv1.weight"):
+        load(ours(), {"conv1.weight": torch.zeros(1)}, "resnet.pth")
+
+
+@pytest.mark.parametrize("damage", ["short", "pickle", "array"])
+def test_npz_files_that_are_none_are_refused(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "w.npz"
+    if damage == "pickle":
+        np.savez(path, a=np.array([{}], dtype=object))
+    elif damage == "array":
+        with path.open("wb") as file:
+            np.save(file, np.ones(3))
+    else:
+        np.savez(path, a=np.ones(1000))
+        path.write_bytes(path.read_bytes()[:500])
+    with pytest.raises(CheckpointError, match="npz"):
+        read_tensors(path)
+
+
+def test_a_bfloat16_array_says_that_torch_cannot_take_it(tmp_path: Path) -> None:
+    np.savez(tmp_path / "w.npz", a=np.zeros(3, "V2"))  # what NumPy makes of JAX's bfloat16
+    with pytest.raises(CheckpointError, match="a type that torch cannot take"):
+        read_tensors(tmp_path / "w.npz")
