@@ -11,7 +11,7 @@ FLOORS = [
     {"errors", "registry", "structures", "files", "document", "signals"},
     {"losses", "ops", "config"},
     {"models", "data", "tasks", "evaluation", "weights"},
-    {"engine", "inference", "export"},
+    {"engine", "inference"},
     {"build"},
     {"cli"},
 ]
