@@ -69,7 +69,15 @@ def picture(predictor: Any, test: Dataset, evaluation: Evaluation, label: str, n
     sample = test.read(list(test.names).index(name))
     assert sample.depth is not None and sample.valid is not None
     score = dict(evaluation.rows)[name]["abs_rel"]
-    return Picture(name, label, sample.image, sample.depth, sample.valid, predictor(sample.image), score)
+    return Picture(
+        name=name,
+        label=label,
+        image=sample.image,
+        depth=sample.depth,
+        valid=sample.valid,
+        prediction=predictor(sample.image),
+        abs_rel=score,
+    )
 
 
 def curves(run: Path) -> dict[str, list[tuple[float, float]]]:

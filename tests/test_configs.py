@@ -27,10 +27,14 @@ def test_every_small_recipe_builds_a_model_that_predicts_in_its_range(path: Path
     model = build.build_model(recipe.model).eval()
     card = build.build_card(model, recipe.model, recipe.run.model.resize)
     with torch.inference_mode():
-        depth = model(torch.rand(1, 3, 70, 98))["depth"]
-    assert depth.shape == (1, 1, 70, 98)
-    low, high = card.outputs["depth"].range or (0, 0)
-    assert low <= depth.min() and depth.max() <= high
+        answers = model(torch.rand(1, 3, 70, 98))
+    for name, output in card.outputs.items():
+        if output.kind == "class":
+            assert answers[name].shape == (1, len(output.classes), 1, 1)
+            continue
+        low, high = output.range or (0, 0)
+        assert answers[name].shape == (1, 1, 70, 98)
+        assert low <= answers[name].min() and answers[name].max() <= high
 
 
 def test_no_recipe_repeats_the_output_of_another() -> None:

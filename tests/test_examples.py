@@ -81,3 +81,11 @@ def test_real_pairs_are_learned_and_their_maps_score_alike(tmp_path: Path, monke
     script = example("two_real_pairs")
     monkeypatch.setattr(sys, "argv", ["x", str(SAMPLES), "--work", str(tmp_path), "--only", name])
     assert script.main() == 0
+
+
+@pytest.mark.parametrize("loss", ["silog", "l1", "mse"])
+def test_the_simple_recipe_learns_a_photograph_in_under_60_lines(loss: str) -> None:
+    simple = example("simple_depth")
+    assert len((EXAMPLES / "simple_depth.py").read_text().splitlines()) < 60
+    first, later = simple.main(loss, steps=1), simple.main(loss, steps=25)
+    assert later < min(first, 0.4)

@@ -20,6 +20,7 @@ SMALL: dict[str, Part] = {
     "timm": {"name": "test_vit", "arguments": {"img_size": 48}},
     "dpt": {"channels": 16},
     "bins": {"bins": 16},
+    "classifier": {"classes": 5},
 }
 # Other ways to build a part that deserve the same tests.
 VARIANTS: list[Part] = [
@@ -27,6 +28,8 @@ VARIANTS: list[Part] = [
     {"type": "dpt", "channels": 16, "readout": "project", "norm": "group"},
     {"type": "conv_transpose", "kernel": 4, "fuse": "sum", "norm": "group", "stride": 1},
     {"type": "linear", "class_token": True, "channels": 8, "scale": 4},
+    {"type": "pool", "pool": "average"},
+    {"type": "pool", "pool": "both"},
 ]
 
 
@@ -55,7 +58,8 @@ def build(encoder: Part, decoder: Part, head: Part) -> DenseModel:
 
 
 def needs_class_token(spec: Part) -> bool:
-    return spec.get("readout", "ignore") != "ignore" or bool(spec.get("class_token"))
+    pooled = spec["type"] == "pool" and spec.get("pool", "token") != "average"
+    return pooled or spec.get("readout", "ignore") != "ignore" or bool(spec.get("class_token"))
 
 
 def run(spec: Part, taps: int, patch: int, prefix: int, grid: tuple[int, int]) -> tuple[Decoder, torch.Tensor]:
@@ -80,6 +84,9 @@ def test_a_decoder_takes_any_grid_taps_and_prefix(spec: Part, patch: int) -> Non
                 decoder, x = run(spec, taps, patch, prefix, grid)
                 assert x.shape[:2] == (2, decoder.output.channels)
                 assert torch.isfinite(x).all()
+                if spec["type"] == "pool":  # one vector for the whole image
+                    assert x.shape[-2:] == (1, 1)
+                    continue
                 # The stride is what it says, up to rounding a patch that is no power of two.
                 for cells, side in zip(x.shape[-2:], grid, strict=True):
                     assert abs(side * patch / cells - decoder.output.stride) <= 0.5
@@ -122,7 +129,7 @@ def test_a_head_keeps_its_word_and_the_size_of_the_image(head: str) -> None:
         for parameter in chosen.parameters():
             parameter.data *= scale
         y = model(torch.rand(2, 3, 29, 67))["depth"]
-        assert y.shape == (2, 1, 29, 67)
+        assert y.shape == ((2, 5, 1, 1) if chosen.output.kind == "class" else (2, 1, 29, 67))  # type: ignore[union-attr]
         assert torch.isfinite(y).all()
         if chosen.output.range is not None:  # type: ignore[union-attr]
             low, high = chosen.output.range  # type: ignore[union-attr,misc]
