@@ -1,4 +1,4 @@
-"""The pages' code runs as it stands, and draws the pictures that they show. `python tests/test_docs.py` draws them anew."""
+"""The pages' code runs as it stands, and draws their pictures. `python tests/test_docs.py` draws them anew."""
 
 import os
 import re
