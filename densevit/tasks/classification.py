@@ -1,6 +1,6 @@
 """Image classification as a task. b images, h x w pixels, k classes; logits come as maps of 1 x 1."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import cv2
@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
-from densevit.losses.classification import CLASS_LOSSES, ClassLoss
-from densevit.structures import NO_LABEL, Batch, OutputSpec
+from densevit.losses.classification import CLASS_LOSSES
+from densevit.structures import NO_LABEL, Batch
 from densevit.tasks.task import TASKS, Row, Task
 
 SHOWN, SIDE = 8, 96  # images in a panel, and the least pixels of their sides
@@ -33,25 +33,9 @@ class ClassificationTask(Task):
     objectives = CLASS_LOSSES
     usual = ({"type": "cross_entropy"},)
 
-    def __init__(
-        self,
-        name: str,
-        output: OutputSpec,
-        losses: Sequence[tuple[str, float, ClassLoss]],
-        score: Callable[[Any, int], Row],
-        mean: Callable[[Sequence[Row]], Row],
-    ) -> None:
-        super().__init__()
-        self.name, self.output, self.score, self.mean = name, output, score, mean
-        self.weights = [(key, weight) for key, weight, _ in losses]
-        self.criteria = [loss for _, _, loss in losses]
-
     def losses(self, prediction: Float[Tensor, "b k 1 1"], batch: Batch, step: int) -> dict[str, Tensor]:
         logits, target = prediction[:, :, 0, 0], self.truth(batch)
-        terms: dict[str, Tensor] = {}
-        for (name, weight), loss in zip(self.weights, self.criteria, strict=True):
-            terms[name] = terms.get(name, 0) + weight * loss(logits, target)
-        return terms
+        return self.weighted(step, logits, target)
 
     def truth(self, batch: Batch) -> Int64[Tensor, " b"]:
         """Class ids; NO_LABEL where unknown."""

@@ -1,16 +1,15 @@
 """Monocular depth as a task. b images, h x w pixels; depth in metres."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 
-from densevit.losses.loss import DEPTH_LOSSES, DepthLoss
+from densevit.losses.loss import DEPTH_LOSSES
 from densevit.ops.color import colorize
-from densevit.structures import Batch, OutputSpec
+from densevit.structures import Batch
 from densevit.tasks.task import TASKS, Row, Task
 
 
@@ -30,26 +29,9 @@ class DepthTask(Task):
     objectives = DEPTH_LOSSES
     usual = ({"type": "silog"},)
 
-    def __init__(
-        self,
-        name: str,
-        output: OutputSpec,
-        losses: Sequence[tuple[str, float, DepthLoss]],
-        score: Callable[[Any, Any, Any], Row],
-        mean: Callable[[Sequence[Row]], Row],
-    ) -> None:
-        super().__init__()
-        self.name, self.output, self.score, self.mean = name, output, score, mean
-        self.weights = [(key, weight) for key, weight, _ in losses]
-        self.criteria = [loss for _, _, loss in losses]
-
     def losses(self, prediction: Float[Tensor, "b 1 h w"], batch: Batch, step: int) -> dict[str, Tensor]:
         target, valid = self.truth(batch)
-        terms: dict[str, Tensor] = {}
-        for (name, weight), loss in zip(self.weights, self.criteria, strict=True):
-            loss.step = step
-            terms[name] = terms.get(name, 0) + weight * loss(prediction, target, valid)
-        return terms
+        return self.weighted(step, prediction, target, valid)
 
     def truth(self, batch: Batch) -> tuple[Float[Tensor, "b 1 h w"], Bool[Tensor, "b 1 h w"]]:
         """Depth, and where to learn from it; images without truth have none."""

@@ -1,7 +1,7 @@
 """What the trainer may ask of any task, and the names a config may use for them."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -9,7 +9,7 @@ from jaxtyping import UInt8
 from torch import Tensor, nn
 
 from densevit.registry import Part, Registry
-from densevit.structures import Batch, Kind
+from densevit.structures import Batch, Kind, OutputSpec
 
 Row = dict[str, float]
 
@@ -30,6 +30,27 @@ class Task(nn.Module, ABC):
     kinds: ClassVar[tuple[Kind, ...]]
     objectives: ClassVar[Registry[Any]]
     usual: ClassVar[Sequence[Part]]
+
+    def __init__(
+        self,
+        name: str,
+        output: OutputSpec,
+        losses: Sequence[tuple[str, float, Any]],
+        score: Callable[..., Row],
+        mean: Callable[[Sequence[Row]], Row],
+    ) -> None:
+        super().__init__()
+        self.name, self.output, self.score, self.mean = name, output, score, mean
+        self.weights = [(key, weight) for key, weight, _ in losses]
+        self.criteria = [loss for _, _, loss in losses]
+
+    def weighted(self, step: int, *given: Tensor) -> dict[str, Tensor]:
+        """Each loss of what it is `given`, times its weight; losses of one name are summed."""
+        terms: dict[str, Tensor] = {}
+        for (name, weight), loss in zip(self.weights, self.criteria, strict=True):
+            loss.step = step
+            terms[name] = terms.get(name, 0) + weight * loss(*given)
+        return terms
 
     @abstractmethod
     def losses(self, prediction: Tensor, batch: Batch, step: int) -> dict[str, Tensor]:
