@@ -3,7 +3,8 @@
     benchmarks/protocol_parity.py CLONES [--samples FOLDER] [--output REPORT.md]
 
 CLONES holds clones named bts, AdaBins, ZoeDepth, Depth-Anything-V2, Monocular-Depth-Estimation-Toolbox, dinov3,
-UniDepth, Metric3D, Marigold, monodepth2, MoGe, utils3d, ml-depth-pro; what is missing is told and left out. Functions
+UniDepth, Metric3D, Marigold, monodepth2, MoGe, utils3d, ml-depth-pro, and kitti-devkit, the benchmark's kit with its
+`cpp/` (compiled by g++ in double, without its reading of files); what is missing is told and left out. Functions
 are cut out of their files by name and run as they stand, in float64, so that none of their requirements is needed.
 Where a program has its steps inline in a loop over files, the steps are repeated here.
 
@@ -13,10 +14,13 @@ random.
 
 import argparse
 import ast
+import subprocess
 import sys
+import tempfile
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -524,6 +528,94 @@ def moge(clones: Path, case: Case) -> Found:
     yield "moge_disparity", rows(1 / (p * scale + shift).clamp_min(1 / gt[mask].max().item())), case.disparity
 
 
+KIT = """
+#include <cstdio>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <iostream>
+#include <fstream>
+#include <string>
+#include <vector>
+#include <dirent.h>
+namespace png {
+struct rgb_pixel { int red, green, blue; rgb_pixel(int r = 0, int g = 0, int b = 0) : red(r), green(g), blue(b) {} };
+typedef uint16_t gray_pixel_16;
+enum { color_type_gray, color_type_rgb };
+template <class P> struct image {
+  image(std::string) {} image(int, int) {}
+  int get_width() { return 0; } int get_height() { return 0; }
+  P get_pixel(int, int) { return P(); } void set_pixel(int, int, P) {} void write(std::string) {}
+};
+}
+inline double upper(double a, double b) { return a > b ? a : b; }
+inline double lower(double a, double b) { return a < b ? a : b; }
+namespace std { using ::upper; using ::lower; }
+#define max upper
+#define min lower
+#define float double
+#define main kit_main
+#define imageFormat(...) true
+#define UTILS_H
+#define statMean(a, b) 0
+#define statMin(a, b) 0.0
+#define statMax(a, b) 0.0
+#include "evaluate_depth.cpp"
+#undef main
+int main(int, char **argv) {
+  int32_t size[2];
+  FILE *file = fopen(argv[1], "rb");
+  if (fread(size, 4, 2, file) != 2) return 1;
+  std::vector<double> truth(size[0] * size[1]), found(size[0] * size[1]);
+  for (auto *map : {&truth, &found})
+    if (fread(map->data(), 8, map->size(), file) != map->size()) return 1;
+  DepthImage gt(truth.data(), size[1], size[0]), map(found.data(), size[1], size[0]);
+  map.interpolateBackground();
+  for (double value : depthError(gt, map)) printf("%.17g ", value);
+}
+"""
+
+
+@cache
+def compiled(kit: Path) -> Path:
+    """The kit's two functions as a program: file of h, w, truth and prediction -> its nine numbers."""
+    folder = Path(tempfile.mkdtemp(prefix="kitti-devkit-"))
+    (folder / "png++").mkdir()
+    (folder / "png++/png.hpp").touch()
+    (folder / "utils.h").touch()
+    (folder / "kit.cpp").write_text(KIT)
+    # Of the kit's own folder only these two: its utils.h reads files.
+    for name in ("io_depth.h", "evaluate_depth.cpp", "log_colormap.h"):
+        (folder / name).write_bytes((kit / "cpp" / name).read_bytes())
+    subprocess.run(["g++", "-O1", "-w", f"-I{folder}", "-o", folder / "kit", folder / "kit.cpp"], check=True)
+    return folder / "kit"
+
+
+def kitti_devkit(clones: Path, case: Case) -> Found:
+    """With whole predictions, and with holes: in rows, at their ends, and whole rows at top and bottom."""
+    if case.data != "kitti":
+        return
+    whole = window(case.prediction).copy()
+    holes = whole.copy()
+    holes[np.random.default_rng(2).random(whole.shape) < 0.3] = 0
+    holes[:9], holes[-5:], holes[:, :7], holes[:, 500:540], holes[50:, -11:] = 0, 0, 0, 0, 0
+    names = ("mae", "rmse", "", "irmse", "", "rmse_log", "silog", "abs_error_rel", "sq_error_rel")
+    units = {"irmse": 1000, "silog": 100, "abs_error_rel": 100, "sq_error_rel": 100}
+    for prediction in (whole, holes):
+        truth = window(case.truth)
+        maps = [np.where(values > 0, values, -1.0).astype(np.float64) for values in (truth, prediction)]
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(np.array(truth.shape, np.int32).tobytes() + b"".join(values.tobytes() for values in maps))
+            file.flush()
+            told = subprocess.run(
+                [compiled(clones / "kitti-devkit"), file.name], capture_output=True, text=True, check=True
+            ).stdout
+        numbers = dict(zip(names, map(float, told.split()), strict=True))
+        wanted = {name: value * units.get(name, 1) for name, value in numbers.items() if name not in ("", "mae")}
+        yield "kitti_benchmark", wanted, prediction
+
+
 RUNNERS: dict[str, Callable[[Path, Case], Found]] = {
     "bts": bts,
     "AdaBins": adabins,
@@ -537,6 +629,7 @@ RUNNERS: dict[str, Callable[[Path, Case], Found]] = {
     "Marigold ": eth3d,
     "monodepth2": monodepth2,
     "MoGe": moge,
+    "kitti-devkit": kitti_devkit,
 }
 
 

@@ -4,7 +4,8 @@
 
 Makes the files (truth with holes, predictions 10% off, steps and slopes as in rooms), then scores them from disk to the
 nine means: by `utils/eval_with_pngs.py` of a clone of cogaplex-bts/bts as it stands, in a process of its own, and by
-`evaluate_indexed` under `nyu_eigen`. Both include reading; the start of the interpreters is not counted.
+`evaluate_indexed` under `nyu_eigen`. Both include reading; the start of the interpreters is not counted. The rows
+`.npy` score the same predictions saved as float32 NPY, which the script does not read.
 """
 
 import argparse
@@ -24,6 +25,8 @@ from densevit.data.io import read_depth
 from densevit.evaluation.evaluate import Evaluation, evaluate_indexed
 from densevit.evaluation.protocols import PROTOCOLS
 
+KINDS = ("maps/room_rgb_{}.png", "arrays/room_rgb_{}.npy")
+
 TIMED = """
 import runpy, sys, time
 sys.argv = [sys.argv[1], *sys.argv[2:]]
@@ -40,6 +43,7 @@ def make(folder: Path, count: int) -> list[str]:
     """`truth/room/sync_depth_*.png` and `maps/room_rgb_*.png`, as bts names them: a few frames, many times."""
     (folder / "truth/room").mkdir(parents=True)
     (folder / "maps").mkdir()
+    (folder / "arrays").mkdir()
     rng = np.random.default_rng(0)
     frames = []
     for _ in range(8):
@@ -53,16 +57,20 @@ def make(folder: Path, count: int) -> list[str]:
         truth_png, prediction_png = frames[i % len(frames)]
         cv2.imwrite(str(folder / f"truth/room/sync_depth_{i:05d}.png"), truth_png)
         cv2.imwrite(str(folder / f"maps/room_rgb_{i:05d}.png"), prediction_png)
+        np.save(folder / f"arrays/room_rgb_{i:05d}.npy", prediction_png.astype(np.float32) / 1000)
     return [f"{i:05d}" for i in range(count)]
 
 
-def ours(folder: Path, names: list[str], workers: int) -> tuple[float, float, Evaluation]:
+def ours(
+    folder: Path, names: list[str], workers: int, maps: str = "maps/room_rgb_{}.png"
+) -> tuple[float, float, Evaluation]:
     """Seconds on the clock, seconds of processor, and what came out."""
 
     def read(index: int) -> tuple[str, np.ndarray, np.ndarray, np.ndarray]:
         name = names[index]
         truth = read_depth(folder / f"truth/room/sync_depth_{name}.png", 1000)
-        return name, read_depth(folder / f"maps/room_rgb_{name}.png", 1000), truth, truth > 0
+        prediction = folder / maps.format(name)
+        return name, read_depth(prediction, 1000 if prediction.suffix == ".png" else None), truth, truth > 0
 
     began, busy = time.perf_counter(), time.process_time()
     found = evaluate_indexed(read, len(names), [PROTOCOLS["nyu_eigen"]], workers=workers)[0]
@@ -115,12 +123,12 @@ def main() -> None:
         folder = Path(place)
         names = make(folder, args.images)
         ours(folder, names[:8], 1)
-        row = "{:24} {:>14} {:>22} {:>10}".format
+        row = "{:26} {:>14} {:>22} {:>10}".format
         print(row("", "ms an image", "of processor, ms", "peak MB"))
         n = len(names)
-        for workers in args.workers:
-            seconds, busy, found = ours(folder, names, workers)
-            label = f"densevit, {workers} thread{'s' * (workers > 1)}"
+        for maps, workers in ((maps, workers) for maps in KINDS for workers in args.workers):
+            seconds, busy, found = ours(folder, names, workers, maps)
+            label = f"densevit {maps[-4:]}, {workers} thread{'s' * (workers > 1)}"
             print(row(label, f"{1000 * seconds / n:.2f}", f"{1000 * busy / n:.2f}", f"{peak():.0f}"))
         reading, scoring = stages(folder, names[0])
         print(f"  of which reading two PNG: {reading:.2f} ms of processor, scoring: {scoring:.2f} ms")

@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Float64, Shaped
 
 from densevit.errors import ConfigError, DataError
 from densevit.evaluation.depth_metrics import SilogForm, depth_metrics
+from densevit.evaluation.filling import fill_background
 from densevit.evaluation.metric_sets import METRIC_SETS, Scored, find_sets
 from densevit.evaluation.placing import Resize, place
 from densevit.evaluation.regions import Box, Fixed, Share, kb_box
@@ -53,6 +54,7 @@ class Protocol:
         clamp: metres to which predictions are clamped; `range` is that of the truth, None leaves them.
         clamp_first: before the prediction is resized, not after.
         units: of a 16-bit file that the prediction passes through on its way, per metre; it is cut, not rounded.
+        fill: the holes of a prediction are filled in first, as KITTI's development kit does.
         flip: the published numbers are means of the predictions of an image and of its mirror image.
         align: how predictions without unit are fitted to each image's truth; None takes them for metres.
         fit_on: the measured pixels that the fit sees; None is all.
@@ -78,6 +80,7 @@ class Protocol:
     clamp: Range | Literal["range"] | None = "range"
     clamp_first: bool = False
     units: float | None = None
+    fill: bool = False
     flip: bool = False
     align: str | None = None
     fit_on: Literal["grid64", "columns1024"] | None = None
@@ -234,6 +237,8 @@ class Protocol:
         """
         h, w = size
         lost = 0
+        if self.fill:
+            prediction = fill_background(prediction)
         if self.clamp_first and self.limits is not None and prediction.shape != size:
             lost = int(np.count_nonzero(~((prediction > 0) & (prediction < np.inf)) & ~np.isnan(prediction)))
             prediction = prediction.clip(*self.limits)

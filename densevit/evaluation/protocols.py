@@ -11,7 +11,7 @@ from typing import Any
 
 from densevit.errors import DataError
 from densevit.evaluation.protocol import COUNTS, Protocol, Row
-from densevit.evaluation.regions import EIGEN_KITTI, EIGEN_NYU, GARG, Share
+from densevit.evaluation.regions import EIGEN_KITTI, EIGEN_NYU, GARG, WHOLE_WINDOW, Share
 from densevit.structures import Kind
 
 __all__ = ["COUNTS", "PROTOCOLS", "Protocol", "Row", "applicable"]
@@ -195,7 +195,10 @@ def _rows() -> tuple[Protocol, ...]:
             range=(0.0, math.inf),
             range_of_data=False,
             source="KITTI's development kit, evaluate_depth.cpp",
+            region=WHOLE_WINDOW,
+            region_of="window",
             window="kb",
+            fill=True,
             clamp=None,
             metrics=("kitti",),
         ),

@@ -57,6 +57,8 @@ EIGEN_NYU = Fixed((45, 471, 41, 601), (480, 640), "Eigen")
 KB: Size = (352, 1216)
 """The window of KITTI's depth benchmark, to which most programs cut every frame before the network sees it."""
 
+WHOLE_WINDOW = Fixed((0, 352, 0, 1216), KB, "window")
+
 
 def kb_box(size: Size) -> Box:
     """Where the benchmark's window lies in a frame: at the bottom, centred.

@@ -21,6 +21,7 @@ def describe(protocol: "Protocol", h: int | None = None, w: int | None = None) -
         f"{protocol.name}: {protocol.words}",
         f"Truth counts {where(protocol, h, w)}, where it is {between(protocol)}.",
         f"Images with fewer than {protocol.least} such pixels are left out." if protocol.least > 1 else "",
+        FILLED if protocol.fill else "",
         SHOWN[protocol.window].format(resize=f"bilinear, {RESIZED[protocol.resize]}"),
         FITTED[protocol.align],
         SEEN[protocol.fit_on],
@@ -66,6 +67,8 @@ def clamping(protocol: "Protocol") -> str:
 
 
 RESIZED = {"corners": "corners aligned", "borders": "borders aligned", "opencv": "borders aligned, by OpenCV"}
+
+FILLED = "Holes of a prediction are filled in first: along rows with the nearer end, then upwards and downwards."
 
 SHOWN = {
     None: "A prediction of another size than its truth is resized ({resize}).",

@@ -1,0 +1,111 @@
+"""What a case of `checkpoint_parity.py` is, and how random weights are made lively enough to compare outputs by."""
+
+import importlib
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+
+Map = np.ndarray
+SIZES = {"square": (540, 540), "landscape": (530, 700), "portrait": (700, 530), "small": (200, 300)}
+"""Heights and widths of the pictures; the last is smaller than any network's size."""
+
+
+class Original(NamedTuple):
+    """An original model with random weights.
+
+    Attributes:
+        weights: the file or folder with its weights, in its own layout.
+        predict: a picture's path -> its map at the picture's size, h x w (or k x h x w), by the original's own code.
+        options: of our family, for this file.
+    """
+
+    weights: Path
+    predict: Callable[[Path], Map]
+    options: Mapping[str, Any] = {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One row of the table.
+
+    Attributes:
+        family: ours; `name`: the variant.
+        make: (folder with the original's code, empty folder for files) -> the original; it seeds itself.
+        repository: that folder's name below --repositories; "" where a package holds the code.
+        package: what must be installed.
+        code: which code runs as the original, in a few words for the table.
+        sizes: of the pictures, where the network cannot take all four.
+        slow: needs over 4 GB, or minutes; only with --slow.
+        differs: a control: the two must not agree.
+    """
+
+    family: str
+    name: str
+    make: Callable[[Path, Path], Original]
+    code: str
+    repository: str = ""
+    package: str = ""
+    sizes: Mapping[str, tuple[int, int]] = field(default_factory=lambda: SIZES)
+    slow: bool = False
+    differs: bool = False
+
+
+def scatter(model: nn.Module, seed: int = 0, amount: float = 0.02) -> None:
+    """Moves every parameter off the zeros and ones that would hide mistakes, and BatchNorm's statistics off theirs."""
+    draw = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=draw), alpha=amount)
+        for module in model.modules():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.running_mean is not None:
+                module.running_mean.add_(torch.randn(module.running_mean.shape, generator=draw), alpha=0.1)
+                module.running_var.mul_(torch.rand(module.running_var.shape, generator=draw) + 0.5)
+
+
+@torch.no_grad()
+def spread(last: nn.Conv2d, run: Callable[[], object], mean: float, std: float) -> None:
+    """Gives the numbers behind the layer `last` a mean and a deviation, so that outputs have a range.
+
+    Args:
+        run: calls the model once on some picture.
+    """
+    seen: list[torch.Tensor] = []
+    handle = last.register_forward_hook(lambda module, given, answer: seen.append(answer))
+    run()
+    handle.remove()
+    found = torch.cat([answer.flatten() for answer in seen])
+    factor = std / found.std().item()
+    last.weight.mul_(factor)
+    last.bias.mul_(factor).add_(mean - found.mean().item() * factor)
+
+
+def picture(size: tuple[int, int], seed: int = 0) -> np.ndarray:
+    """h x w x 3 in uint8: slopes, a disc, stripes that alias, and noise; black and white corners make bicubic overshoot."""
+    h, w = size
+    draw = np.random.default_rng(seed)
+    y, x = np.mgrid[:h, :w] / np.array([h, w]).reshape(2, 1, 1)
+    disc = ((y - 0.6) ** 2 + (x - 0.3) ** 2 < 0.04) * 90.0
+    stripes = 60 * np.sign(np.sin(400 * x * (1 + y)))
+    image = np.stack([200 * y + disc, 120 + stripes * (x > 0.5), 220 * (1 - x) * y], -1) + draw.normal(0, 12, (h, w, 3))
+    image[: h // 8, : w // 8], image[-h // 8 :, -w // 8 :] = 0, 255
+    return np.asarray(image.clip(0, 255), dtype=np.uint8)
+
+
+def imported(folder: Path, name: str) -> Any:
+    """A module of a repository, which keeps no name in `sys.modules`: other repositories use the same ones."""
+    before = set(sys.modules)
+    sys.path.insert(0, str(folder))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(str(folder))
+        top = name.partition(".")[0]
+        for module in set(sys.modules) - before:
+            if module.partition(".")[0] == top:
+                del sys.modules[module]
