@@ -2,14 +2,15 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from densevit.errors import DataError
+from densevit.evaluation.bootstrap import Interval, intervals, scenes_of
 
 Point = tuple[int, int]
 
@@ -43,8 +44,10 @@ def _pair(entry: Mapping[str, Any]) -> Pair:
     return Pair(closer, points.popitem()[1])
 
 
-def pair_accuracy(prediction: Float[np.ndarray, "h w"], pairs: Sequence[Pair], *, disparity: bool) -> float:
-    """Share of the pairs that a prediction of the image's size orders as people do; equal values are wrong.
+def ordered(
+    prediction: Float[np.ndarray, "h w"], pairs: Sequence[Pair], *, disparity: bool
+) -> Bool[np.ndarray, " pairs"]:
+    """Which pairs a prediction of the image's size orders as people do; equal values and NaN are wrong.
 
     Raises:
         DataError: a point outside, or no pair.
@@ -56,18 +59,67 @@ def pair_accuracy(prediction: Float[np.ndarray, "h w"], pairs: Sequence[Pair], *
         if not (0 <= row < h and 0 <= column < w):
             raise DataError(f"a point at row {row}, column {column} of a {h}x{w} prediction.")
     sign = 1 if disparity else -1
-    right = [sign * prediction[pair.closer] > sign * prediction[pair.farther] for pair in pairs]
-    return float(np.mean(right))
+    return np.array([sign * prediction[pair.closer] > sign * prediction[pair.farther] for pair in pairs])
 
 
-def ordinal_accuracy(
+@dataclass(frozen=True)
+class OrdinalScores:
+    """How often a model orders two points as people do.
+
+    Attributes:
+        accuracy: over all pairs, as DA-2K is reported.
+        count: of pairs.
+        interval: 95% bootstrap of the accuracy, images being the sample; the accuracy itself for a single image.
+        images: share and number of pairs of each image; groups: of each folder of images.
+    """
+
+    accuracy: float
+    count: int
+    interval: Interval
+    images: Mapping[str, tuple[float, int]]
+    groups: Mapping[str, tuple[float, int]]
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def ordinal_scores(
     pairs: Mapping[str, Sequence[Pair]], read: Callable[[str], Float[np.ndarray, "h w"]], *, disparity: bool
-) -> tuple[float, dict[str, float]]:
-    """Accuracy over all pairs, as DA-2K is reported, and of each image.
+) -> OrdinalScores:
+    """Scores every image once.
 
     Args:
         read: image -> its prediction, at the image's size.
+
+    Raises:
+        DataError: a point outside an image, an image without pairs, or no image; with its name.
     """
-    found = {image: pair_accuracy(read(image), listed, disparity=disparity) for image, listed in pairs.items()}
-    total = sum(len(listed) for listed in pairs.values())
-    return sum(found[image] * len(listed) for image, listed in pairs.items()) / total, found
+    if not pairs:
+        raise DataError("no image with pairs.")
+    rows: list[tuple[str, dict[str, float]]] = []
+    image_of: dict[str, str] = {}
+    for image, listed in pairs.items():
+        try:
+            right = ordered(read(image), listed, disparity=disparity)
+        except DataError as error:
+            raise DataError(f"{image}: {error}") from None
+        for i, value in enumerate(right):
+            rows.append((f"{image}#{i}", {"accuracy": float(value)}))
+            image_of[f"{image}#{i}"] = image
+    accuracy = float(np.mean([row["accuracy"] for _, row in rows]))
+    interval = intervals(rows, ["accuracy"], image_of).get("accuracy", (accuracy, accuracy))
+    folder_of = scenes_of(image_of.values())
+    return OrdinalScores(
+        accuracy,
+        len(rows),
+        interval,
+        _shares(rows, image_of),
+        _shares(rows, {name: folder_of[image] for name, image in image_of.items()}),
+    )
+
+
+def _shares(rows: Sequence[tuple[str, Mapping[str, float]]], group: Mapping[str, str]) -> dict[str, tuple[float, int]]:
+    found: dict[str, list[float]] = {}
+    for name, row in rows:
+        found.setdefault(group[name], []).append(row["accuracy"])
+    return {name: (float(np.mean(values)), len(values)) for name, values in sorted(found.items())}

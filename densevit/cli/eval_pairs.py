@@ -1,0 +1,96 @@
+"""Score which of two points is closer, on pairs that people have labelled (DA-2K): for a checkpoint or saved maps."""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from densevit.evaluation.ordinal import OrdinalScores
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("checkpoint", nargs="?", help="a run's folder, a step folder or a weights file")
+    parser.add_argument("--pairs", type=Path, required=True, metavar="JSON", help="DA-2K's annotations.json")
+    parser.add_argument("--images", type=Path, metavar="DIR", help="what its paths lie under; default: its own folder")
+    parser.add_argument("--predictions", type=Path, metavar="DIR", help="score the maps in this folder instead")
+    parser.add_argument(
+        "--kind",
+        choices=["metric", "affine", "disparity"],
+        default="metric",
+        help="of --predictions: bigger is farther (metric, affine) or nearer (disparity)",
+    )
+    parser.add_argument("--scale", type=float, help="stored units per metre of metric PNG16 maps that do not say")
+    parser.add_argument("--suffix", help="which files of --predictions to take, .png say")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write the scores as JSON, with every image's")
+    parser.add_argument("--family", metavar="NAME", help="whose published checkpoint it is, where its keys cannot tell")
+    parser.add_argument("--head", help="which head of a model that has several")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:N")
+    parser.add_argument("--precision", default="fp32", choices=["fp32", "bf16", "fp16", "auto"])
+    parser.add_argument("--plugin", type=Path, action="append", default=[], help="a file that registers your parts")
+
+
+def run(args: argparse.Namespace) -> int:
+    import json
+
+    from densevit import build
+    from densevit.errors import ConfigError
+    from densevit.evaluation.ordinal import ordinal_scores, read_pairs
+    from densevit.files import write_text
+
+    if (args.checkpoint is None) == (args.predictions is None):
+        raise ConfigError("give either a CHECKPOINT or --predictions DIR.")
+    build.load_plugins(args.plugin)
+    pairs = read_pairs(args.pairs)
+    read, disparity = saved(args, list(pairs)) if args.checkpoint is None else predicted(args)
+    scores = ordinal_scores(pairs, read, disparity=disparity)
+    print(table(scores))
+    if args.output is not None:
+        write_text(args.output, json.dumps(scores.to_dict(), indent=1))
+        print(f"written: {args.output}")
+    return 0
+
+
+def predicted(args: argparse.Namespace) -> tuple[Callable[[str], Any], bool]:
+    """What reads the prediction for an image, and whether bigger is nearer.
+
+    Raises:
+        ConfigError: a head that gives no depth.
+    """
+    from densevit import build
+    from densevit.errors import ConfigError
+
+    folder = args.images or args.pairs.parent
+    predictor = build.load(args.checkpoint, args.family, device=args.device, precision=args.precision)
+    head = predictor.head(args.head)
+    kind = predictor.card.outputs[head].kind
+    if kind not in ("metric", "affine", "disparity"):
+        raise ConfigError(f"head '{head}' gives {kind}, not depth.")
+    return lambda image: predictor(folder / image, head=head), kind == "disparity"
+
+
+def saved(args: argparse.Namespace, images: list[str]) -> tuple[Callable[[str], Any], bool]:
+    from densevit.data.io import image_size
+    from densevit.data.predictions import SavedMaps
+    from densevit.evaluation.placing import place
+
+    folder = args.images or args.pairs.parent
+    names = {image: image.rpartition(".")[0] for image in images}
+    maps = SavedMaps(args.predictions, list(names.values()), kind=args.kind, scale=args.scale, suffix=args.suffix)
+
+    def read(image: str) -> Any:
+        h, w = image_size(folder / image)
+        return place(maps.read(names[image]), (h, w), (0, h, 0, w), "borders")[0]
+
+    return read, args.kind == "disparity"
+
+
+def table(scores: "OrdinalScores") -> str:
+    low, high = scores.interval
+    lines = [
+        f"{scores.accuracy:.4f} of {scores.count:,} pairs in {len(scores.images):,} images are ordered as people do "
+        f"(95% of redrawn sets of images: {low:.4f} to {high:.4f})."
+    ]
+    if len(scores.groups) > 1:
+        lines += [f"  {name or '.'}: {share:.4f} of {count:,}" for name, (share, count) in scores.groups.items()]
+    return "\n".join(lines)
