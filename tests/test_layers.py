@@ -8,7 +8,7 @@ import pytest
 import densevit
 
 FLOORS = [
-    {"errors", "registry", "structures", "files", "document", "signals"},
+    {"errors", "registry", "structures", "files", "document", "signals", "memory"},
     {"losses", "ops", "config"},
     {"models", "data", "tasks", "evaluation", "weights"},
     {"engine", "inference"},

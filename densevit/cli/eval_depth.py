@@ -112,6 +112,7 @@ class Source:
 
 def saved(args: argparse.Namespace, data: "Dataset") -> Source:
     """The maps of a folder, read and scored in threads."""
+    from densevit.data.io import blank_images
     from densevit.data.predictions import SavedMaps
     from densevit.evaluation.evaluate import evaluate_indexed
     from densevit.structures import OutputSpec
@@ -125,9 +126,13 @@ def saved(args: argparse.Namespace, data: "Dataset") -> Source:
         sample = data.read(index)
         return sample, maps.read(sample.name)
 
+    def scored(index: int) -> tuple[Any, ...]:
+        with blank_images():  # to decode them would take longer than to score
+            return source.item(index)
+
     source = Source(data, read)
     source.evaluate = lambda: evaluate_indexed(
-        source.item, len(data), protocols, metrics=args.metrics, workers=args.workers, progress=True
+        scored, len(data), protocols, metrics=args.metrics, workers=args.workers, progress=True
     )
     return source
 

@@ -3,18 +3,19 @@
 Every reader takes a path and the most elements it may hold, and returns the array as stored.
 """
 
-import os
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-import cv2
 import numpy as np
 from jaxtyping import Float, Shaped
 
 from densevit.errors import DataError
 
 KEY = "depth"  # what the array is called in an NPZ or HDF5 file that holds several
+
+# What renderers call depth: OpenEXR's own name, Blender's, and the only channel of a gray file.
+EXR_CHANNELS = (KEY, "Z", "Depth.V", "Depth.Z", "View Layer.Depth.Z", "ViewLayer.Depth.Z", "V", "Y")
 
 Array = Shaped[np.ndarray, "..."]
 
@@ -82,17 +83,23 @@ def _hdf5(path: Path, max_size: int) -> Array:
 
 
 def _exr(path: Path, max_size: int) -> Array:
+    """The one channel of an OpenEXR file, or the one that holds depth; red where red, green and blue are the same."""
     try:
-        pixels = cv2.imdecode(np.fromfile(path, np.uint8), cv2.IMREAD_UNCHANGED)
-    except cv2.error:
-        pixels = None
-    if pixels is None:
-        switch = "" if os.environ.get("OPENCV_IO_ENABLE_OPENEXR") else "set OPENCV_IO_ENABLE_OPENEXR=1 or "
-        raise DataError(
-            f"{path}: this OpenCV does not read EXR (or the file is damaged); {switch}convert it to PFM or NPY."
-        )
-    _check_size(path, pixels.size, max_size)
-    return pixels
+        import OpenEXR
+    except ImportError:
+        raise DataError(f"{path}: EXR needs `pip install 'densevit[exr]'`, or convert it to PFM or NPY.") from None
+    with OpenEXR.File(str(path), separate_channels=True, header_only=True) as header:
+        corner, opposite = (np.asarray(point) for point in header.header()["dataWindow"])
+        _check_size(path, int(np.prod(opposite - corner + 1)), max_size)
+    with OpenEXR.File(str(path), separate_channels=True) as file:
+        channels = {name: channel.pixels for name, channel in file.channels().items()}
+    named = next((name for name in EXR_CHANNELS if name in channels), None)
+    if named is not None:
+        return np.asarray(channels[named])
+    colours = [channels[name] for name in "RGB" if name in channels]
+    if len(colours) == 3 and all(np.array_equal(colours[0], other, equal_nan=True) for other in colours[1:]):
+        return np.asarray(colours[0])
+    return np.asarray(channels[_choose(path, list(channels))])
 
 
 READERS: dict[str, Callable[[Path, int], Array]] = {

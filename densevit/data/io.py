@@ -5,14 +5,19 @@ All three are upright (EXIF orientation applied), so an image and its maps line 
 
 import math
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float32, Int64, Shaped, UInt8
+from jaxtyping import Float32, Int64, Integer, Shaped, UInt8
 
 from densevit.data.arrays import READERS, read_array
 from densevit.data.raster import MAX_PIXELS, Raster, file_format
 from densevit.errors import DataError
+
+BLANK = ContextVar("blank_images", default=False)
 
 SCALE_KEY = "depth_scale"  # PNG text chunk with the stored units per metre; `export` writes it
 
@@ -27,7 +32,18 @@ def read_image(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS) ->
         DataError: naming the file, when it is missing, damaged, truncated, no such picture, or larger than
             `max_pixels` (checked in the header, before anything is decoded).
     """
-    return Raster.open(path, max_pixels).rgb()
+    raster = Raster.open(path, max_pixels)
+    return np.zeros((*raster.size, 3), np.uint8) if BLANK.get() else raster.rgb()
+
+
+@contextmanager
+def blank_images() -> Iterator[None]:
+    """Within it, in this thread, images come black, at the size that their header says: for who wants maps alone."""
+    token = BLANK.set(True)
+    try:
+        yield
+    finally:
+        BLANK.reset(token)
 
 
 def image_size(path: str | os.PathLike[str]) -> tuple[int, int]:
@@ -40,8 +56,8 @@ def read_depth(
 ) -> Float32[np.ndarray, "h w"]:
     """Reads a depth map in metres; what is not a positive finite number comes back as 0.
 
-    PNG and TIFF with 16 bits or more, NPY, NPZ, PFM, HDF5 (one array, or one called `depth`), and EXR where this
-    OpenCV reads it. So that nobody reads a picture as metres, 8-bit and RGB files are refused.
+    PNG and TIFF with 16 bits or more, NPY, NPZ, PFM, HDF5 (one array, or one called `depth`), and EXR
+    (extra `exr`). So that nobody reads a picture as metres, 8-bit and RGB files are refused.
 
     Args:
         scale: stored units per metre: 1000 for NYU, 256 for KITTI. None: float files are in metres, integer ones
@@ -94,6 +110,20 @@ def read_labels(path: str | os.PathLike[str]) -> Int64[np.ndarray, "h w"]:
     Raises:
         DataError: naming the file, when it is missing, damaged, or colours instead of ids.
     """
+    ids = read_ids_or_colours(path)
+    if ids.ndim == 3:
+        raise DataError(
+            f"{path}: holds colours, not class ids; store a gray or palette PNG, or say in `classes` what each colour means."
+        )
+    return ids.astype(np.int64)
+
+
+def read_ids_or_colours(path: str | os.PathLike[str]) -> Integer[np.ndarray, "h w *rgb"]:
+    """Reads a label map as it is stored: class ids (h w), as `read_labels` does, or 8-bit RGB (h w 3).
+
+    Raises:
+        DataError: naming the file, when it is missing, damaged, or of a format that keeps neither exactly.
+    """
     path = Path(path)
     if file_format(path) == "NPY":
         ids = _plane(path, read_array(path, "NPY", MAX_PIXELS))
@@ -101,8 +131,10 @@ def read_labels(path: str | os.PathLike[str]) -> Int64[np.ndarray, "h w"]:
         raster = Raster.open(path)
         if raster.format in ("JPEG", "WEBP"):
             raise DataError(f"{path}: {raster.format} does not keep class ids exactly; store labels as PNG.")
+        if raster.mode in ("RGB", "RGBA"):
+            return raster.rgb()
         if raster.mode not in ("1", "L", "P", "I", "I;16", "I;16L", "I;16B"):
-            raise DataError(f"{path}: {raster.mode} holds colours, not class ids; store a gray or palette PNG.")
+            raise DataError(f"{path}: {raster.mode} holds neither class ids nor RGB; store a gray or palette PNG.")
         ids = np.asarray(raster.stored() // _gray_step(raster))
     if ids.dtype.kind not in "iub":
         raise DataError(f"{path}: labels must be integers, got {ids.dtype}.")
@@ -112,10 +144,11 @@ def read_labels(path: str | os.PathLike[str]) -> Int64[np.ndarray, "h w"]:
 def _metres(stored: Shaped[np.ndarray, "h w"], scale: float | None) -> Float32[np.ndarray, "h w"]:
     if stored.dtype == np.uint16:  # no negative, no NaN: the common case in one pass
         return stored.astype(np.float32) / np.float32(scale)
-    # Judge the stored value, and again the metres: a tiny one may round to 0, a huge one overflow to inf.
+    # In float64 only where something is divided. A tiny value may round to 0 metres, a huge one overflow to inf.
     with np.errstate(over="ignore"):
-        metres = (stored.astype(np.float64) / (scale or 1.0)).astype(np.float32)
-    metres[~(np.isfinite(metres) & (metres > 0))] = 0
+        exact = stored if scale is None else stored.astype(np.float64) / scale
+        metres = exact.astype(np.float32)
+    metres[~((metres > 0) & (metres < np.inf))] = 0
     return metres
 
 

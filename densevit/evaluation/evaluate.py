@@ -15,6 +15,7 @@ from densevit.evaluation.bootstrap import Interval, intervals, scenes_of
 from densevit.evaluation.depth_metrics import METRICS
 from densevit.evaluation.metric_sets import is_larger_better
 from densevit.evaluation.protocol import COUNTS, Protocol, Row
+from densevit.memory import keep_freed
 
 Item = tuple[Any, ...]
 """Name, prediction, depth in metres, where depth was measured; and the camera's intrinsics where they are known."""
@@ -117,6 +118,7 @@ def evaluate_indexed(
     Reading and scoring release the interpreter's lock for most of their time. As many items as there are threads, and
     a few more, are held at a time.
     """
+    keep_freed()
     bar = tqdm(total=count, desc="evaluate", unit="image", delay=1, disable=not progress)
 
     def rows() -> Iterator[Scores]:
