@@ -1,5 +1,8 @@
 """Data: reading files, data sets, transforms and loaders. Importing it registers the data sets."""
 
+from densevit.data.ade20k import Ade20k
+from densevit.data.cityscapes import Cityscapes
+from densevit.data.coco_stuff import CocoStuff
 from densevit.data.dataset import DATASETS, Dataset, resolve_root
 from densevit.data.ddad import Ddad
 from densevit.data.digits import Digits
@@ -13,6 +16,7 @@ from densevit.data.kitti import Kitti
 from densevit.data.make3d import Make3d
 from densevit.data.mnist import Mnist
 from densevit.data.nyu import Nyu
+from densevit.data.pascal_context import PascalContext
 from densevit.data.rooms import Rooms
 from densevit.data.scannet import Scannet
 from densevit.data.sintel import Sintel
@@ -20,9 +24,13 @@ from densevit.data.stereo import Motorcycle
 from densevit.data.sunrgbd import SunRgbd
 from densevit.data.tum import Tum
 from densevit.data.vkitti2 import VirtualKitti
+from densevit.data.voc import Voc
 
 __all__ = [
     "DATASETS",
+    "Ade20k",
+    "Cityscapes",
+    "CocoStuff",
     "Dataset",
     "Ddad",
     "Digits",
@@ -37,11 +45,13 @@ __all__ = [
     "Mnist",
     "Motorcycle",
     "Nyu",
+    "PascalContext",
     "Rooms",
     "Scannet",
     "Sintel",
     "SunRgbd",
     "Tum",
     "VirtualKitti",
+    "Voc",
     "resolve_root",
 ]

@@ -9,10 +9,7 @@ import torch
 from torch import Tensor
 
 from densevit.errors import DataError
-from densevit.structures import NO_LABEL, Batch, Sample
-
-IGNORE = 255
-"""The label of a pixel without one."""
+from densevit.structures import IGNORE, NO_LABEL, Batch, Sample
 
 
 def collate(samples: Sequence[Sample], indices: Sequence[int]) -> Batch:

@@ -5,9 +5,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 
+import numpy as np
+from jaxtyping import Int64
+
+from densevit.data.class_table import ClassTable
 from densevit.errors import DataError
 from densevit.registry import Registry
-from densevit.structures import Sample
+from densevit.structures import Palette, Sample
 
 
 class Dataset(ABC):
@@ -24,7 +28,10 @@ class Dataset(ABC):
     """Metres that the ground truth can mean; used by first-aid checks."""
 
     classes: Sequence[str] = ()
-    """Names of the ids in `Sample.label`, in order; empty where images have no class."""
+    """Names of the ids in `Sample.label` or `Sample.labels`, in order; empty where they have none."""
+
+    palette: Palette = ()
+    """Colours of the classes, in order; empty where none are published."""
 
     sizes: Set[tuple[int, int]] = frozenset()
     """(h, w) that images have as published; empty where any size may be. Others were resized or cut by somebody."""
@@ -34,6 +41,9 @@ class Dataset(ABC):
 
     typical_density: tuple[float, float] | None = None
     """Shares of pixels with depth between which that of a set of such images lies; None where that is not known."""
+
+    table: ClassTable | None = None
+    """What the numbers and colours in label files mean; None where they are the classes' ids, or there are no files."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -48,6 +58,10 @@ class Dataset(ABC):
     def scene(self, index: int) -> str:
         """The place or film that a sample was taken from: splits should share none. Empty where not known."""
         return ""
+
+    def label_map(self, index: int) -> Int64[np.ndarray, "h w"] | None:
+        """`Sample.labels` alone, for counting: quicker than `read` where the image need not be decoded."""
+        return self.read(index).labels
 
     @abstractmethod
     def read(self, index: int) -> Sample:

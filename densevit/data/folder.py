@@ -1,30 +1,31 @@
-"""`folder`: one's own images with depth maps, by folders or by a table.
+"""`folder`: one's own images with depth maps, label maps or both, by folders or by a table.
 
     ROOT/[train|val|test/]images/kitchen/0001.jpg     any folders below; JPEG, PNG, WEBP, TIFF, BMP
     ROOT/[train|val|test/]depths/kitchen/0001.png     PNG16 or TIFF16 with `depth_scale`; NPY, NPZ, PFM, TIFF, HDF5, EXR
-    ROOT/[train|val|test/]labels/kitchen/0001.png     optional: class ids, 255 = ignore
+    ROOT/[train|val|test/]labels/kitchen/0001.png     class ids, gray or palette, 8 or 16 bits, 255 = ignore; or colours
+    ROOT/classes.json (or .txt)                       what the ids or colours mean: densevit.data.class_files
     ROOT/intrinsics.json                              optional: one camera, or one per name
 
 or ROOT/manifest.csv or .jsonl with what densevit.data.manifest says. How names match: densevit.data.matching.
 """
 
 import hashlib
-import json
 import logging
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Int64
 from pydantic import Field
 
 from densevit.data import matching
+from densevit.data.class_files import find_classes
 from densevit.data.dataset import DATASETS, Dataset, resolve_root
-from densevit.data.manifest import CAMERA, Row, read_manifest
-from densevit.data.pairs import pinhole, read_pair
+from densevit.data.folder_camera import with_intrinsics
+from densevit.data.manifest import Row, read_manifest
+from densevit.data.pairs import read_label_map, read_pair
 from densevit.data.paths import Lack, Subset, first_five, keep_present, note
 from densevit.errors import DataError
 from densevit.structures import Sample
@@ -32,11 +33,12 @@ from densevit.structures import Sample
 log = logging.getLogger(__name__)
 
 Split = Literal["all", "train", "val", "test"]
+Truth = Literal["depth", "labels"]
 
 
 @DATASETS.register("folder")
 class Folder(Dataset):
-    """Images and depth maps of one's own."""
+    """Images with depth maps, label maps or both, of one's own."""
 
     def __init__(
         self,
@@ -45,13 +47,15 @@ class Folder(Dataset):
         images: str = "images",
         depths: str = "depths",
         labels: str = "labels",
+        classes: Path | None = None,
         intrinsics: str = "intrinsics.json",
         manifest: Path | None = None,
         split: Split = "all",
         val_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0,
         depth_scale: Annotated[float, Field(gt=0)] | None = None,
         depth_range: tuple[float, float] = (1e-3, 80.0),
-        require_depth: bool = True,
+        require_depth: bool | None = None,
+        require_labels: bool | None = None,
         subset: Subset = "full",
         allow_outside_root: bool = False,
     ) -> None:
@@ -59,7 +63,9 @@ class Folder(Dataset):
 
         Args:
             root: the folder (densevit.data.dataset.resolve_root).
-            images: folder or pattern under `root`; likewise `depths`, and `labels` where there are any.
+            images: folder or pattern under `root`; likewise `depths` and `labels`.
+            classes: file under `root` that says what ids or colours mean (densevit.data.class_files); default
+                `classes.json`, `classes.txt` or `labelmap.txt`. Where there is none, ids are taken as stored.
             intrinsics: JSON file under `root`: {"fx", "fy", "cx", "cy"} or a 3 x 3 list in pixels, or names with
                 either; where it is missing, intrinsics are not known.
             manifest: CSV or JSONL table under `root`, instead of the folders.
@@ -67,7 +73,8 @@ class Folder(Dataset):
             val_fraction: share of `val`, drawn by a hash of the name, so that it stays when files are added.
             depth_scale: stored units per metre: 1000 for millimetres. Float files need none.
             depth_range: metres that the truth can mean.
-            require_depth: false takes images without depth, too.
+            require_depth: false takes images without depth, too. Default: true, unless there are labels and no depth.
+            require_labels: likewise; default: true where there are labels and no depth.
             subset: `available` goes on without what has no partner, and says how much that is.
             allow_outside_root: follow links and table entries that lead out of `root`.
 
@@ -77,6 +84,9 @@ class Folder(Dataset):
         self.root = resolve_root(root, "folder")
         self.scale = depth_scale
         self.depth_range = depth_range
+        self.table = find_classes(self.root, classes)
+        if self.table is not None:
+            self.classes, self.palette = self.table.names, self.table.palette
         what = f"folder '{split}' in {self.root}"
         if manifest is not None:
             table = self.root / manifest.expanduser()
@@ -90,15 +100,27 @@ class Folder(Dataset):
         rows = with_intrinsics(rows, self.root / intrinsics)
         self.drawn = bool(val_fraction)  # folders are then in both splits, on purpose
         rows = pick_split(rows, split, val_fraction, what)
-        if require_depth:
-            rows = _with_depth(rows, subset, what)
+        for kind in required(rows, require_depth, require_labels):
+            rows = _with_truth(kind, rows, subset, what)
         _check_names(rows, what)
         self.rows = keep_present(rows, Row.files, subset, what)
         self.names = [row.name for row in self.rows]
 
     def read(self, index: int) -> Sample:
         row = self.rows[index]
-        return read_pair(row.name, row.image, row.depth, self.scale, labels_path=row.labels, intrinsics=row.intrinsics)
+        return read_pair(
+            row.name,
+            row.image,
+            row.depth,
+            self.scale,
+            labels_path=row.labels,
+            table=self.table,
+            intrinsics=row.intrinsics,
+        )
+
+    def label_map(self, index: int) -> Int64[np.ndarray, "h w"] | None:
+        path = self.rows[index].labels
+        return None if path is None else read_label_map(path, self.table)
 
     def files(self, index: int) -> Mapping[str, Path]:
         row = self.rows[index]
@@ -110,7 +132,7 @@ class Folder(Dataset):
 
 
 def find_rows(
-    base: Path, where: Mapping[str, str], subset: Subset, *, require_depth: bool, allow_outside: bool
+    base: Path, where: Mapping[str, str], subset: Subset, *, require_depth: bool | None, allow_outside: bool
 ) -> list[Row]:
     """One row per image, with the depth and labels that match it.
 
@@ -130,32 +152,13 @@ def find_rows(
         _report(base, kind, [maps[key] for key in maps.keys() - set(pairs.values())], subset)
         return {name: maps[key] for name, key in pairs.items()}
 
-    depths = mates("depths", matching.DEPTH_SUFFIXES) if require_depth or matching.exists(base, where["depths"]) else {}
-    labels = mates("labels", matching.LABEL_SUFFIXES) if matching.exists(base, where["labels"]) else {}
+    has = {kind: matching.exists(base, where[kind]) for kind in ("depths", "labels")}
+    needed = not has["labels"] if require_depth is None else require_depth
+    depths = mates("depths", matching.DEPTH_SUFFIXES) if needed or has["depths"] else {}
+    labels = mates("labels", matching.LABEL_SUFFIXES) if has["labels"] else {}
     return [
         Row(name=name, image=path, depth=depths.get(name), labels=labels.get(name)) for name, path in images.items()
     ]
-
-
-def with_intrinsics(rows: list[Row], file: Path) -> list[Row]:
-    """Rows with the cameras of a JSON file, where it is there; a table's own stay.
-
-    Raises:
-        DataError: the file is not of the form that `Folder` says.
-    """
-    if not file.is_file():
-        return rows
-    try:
-        tree = json.loads(file.read_text())
-    except (OSError, ValueError) as error:
-        raise DataError(f"{file}: is not readable JSON ({error}).") from error
-    per_name = isinstance(tree, dict) and not set(CAMERA) <= set(tree)
-    cameras = {name: _camera(file, value) for name, value in tree.items()} if per_name else {}
-    shared = None if per_name else _camera(file, tree)
-    lost = [row.name for row in rows if per_name and row.name not in cameras]
-    if lost:
-        log.warning("%s: no intrinsics for %d of %d samples:%s", file, len(lost), len(rows), first_five(lost))
-    return [r if r.intrinsics is not None else replace(r, intrinsics=cameras.get(r.name, shared)) for r in rows]
 
 
 def pick_split(rows: list[Row], split: Split, val_fraction: float, what: str) -> list[Row]:
@@ -180,18 +183,28 @@ def draw(name: str) -> float:
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") / 2**64
 
 
-def _with_depth(rows: list[Row], subset: Subset, what: str) -> list[Row]:
-    lost = [row.image for row in rows if row.depth is None]
-    if note([Lack("missing", str(path), "this image has no depth map") for path in lost], subset):
-        return [row for row in rows if row.depth is not None]
-    if lost and (subset == "full" or len(lost) == len(rows)):
+def required(rows: Sequence[Row], depth: bool | None, labels: bool | None) -> list[Truth]:
+    """What every image must have: what the user says; by default depth, or the labels where they are alone."""
+    alone = any(row.labels for row in rows) and not any(row.depth for row in rows)
+    usual: dict[Truth, bool] = {"depth": not alone, "labels": alone and depth is None}
+    asked: dict[Truth, bool | None] = {"depth": depth, "labels": labels}
+    return [kind for kind, needed in usual.items() if (needed if asked[kind] is None else asked[kind])]
+
+
+def _with_truth(kind: Truth, rows: list[Row], subset: Subset, what: str) -> list[Row]:
+    """The rows that have a depth map, or a label map."""
+    kept = [row for row in rows if getattr(row, kind) is not None]
+    lost = [row.image for row in rows if getattr(row, kind) is None]
+    reason = f"this image has no {'depth' if kind == 'depth' else 'label'} map"
+    if not lost or note([Lack("missing", str(path), reason) for path in lost], subset):
+        return kept
+    if subset == "full" or not kept:
         raise DataError(
-            f"{what}: {len(lost):,} of {len(rows):,} images have no depth:{first_five(lost)}\n"
-            "Set `require_depth: false` to keep them, or `subset: available` to leave them out."
+            f"{what}: {len(lost):,} of {len(rows):,} images have no {kind}:{first_five(lost)}\n"
+            f"Set `require_{kind}: false` to keep them, or `subset: available` to leave them out."
         )
-    if lost:
-        log.warning("%s: left out %d of %d images without depth:%s", what, len(lost), len(rows), first_five(lost))
-    return [row for row in rows if row.depth is not None]
+    log.warning("%s: left out %d of %d images without %s:%s", what, len(lost), len(rows), kind, first_five(lost))
+    return kept
 
 
 def _report(base: Path, kind: str, alone: list[Path], subset: Subset) -> None:
@@ -209,14 +222,3 @@ def _check_names(rows: list[Row], what: str) -> None:
     twice = [name for name, count in Counter(row.name for row in rows).items() if count > 1]
     if twice and not note(Lack("duplicate_name", name, "this name occurs more than once") for name in twice):
         raise DataError(f"{what}: {len(twice):,} names occur more than once:{first_five(twice)}")
-
-
-def _camera(file: Path, value: Any) -> Float64[np.ndarray, "3 3"]:
-    """A camera as JSON has it: fx, fy, cx, cy by name, or three rows."""
-    try:
-        matrix = pinhole(*(float(value[key]) for key in CAMERA)) if isinstance(value, dict) else np.array(value, float)
-    except (KeyError, TypeError, ValueError):
-        matrix = np.empty(0)
-    if matrix.shape != (3, 3) or not np.isfinite(matrix).all():
-        raise DataError(f"{file}: expected fx, fy, cx, cy or a 3 x 3 matrix, got {str(value)[:80]}.")
-    return matrix

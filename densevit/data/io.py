@@ -8,14 +8,17 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float32, Int64, Integer, Shaped, UInt8
 
 from densevit.data.arrays import READERS, read_array
+from densevit.data.label_faults import UNFIT, LabelError
 from densevit.data.raster import MAX_PIXELS, Raster, file_format
 from densevit.errors import DataError
+from densevit.structures import Palette
 
 BLANK = ContextVar("blank_images", default=False)
 
@@ -110,35 +113,49 @@ def read_labels(path: str | os.PathLike[str]) -> Int64[np.ndarray, "h w"]:
     Raises:
         DataError: naming the file, when it is missing, damaged, or colours instead of ids.
     """
-    ids = read_ids_or_colours(path)
+    ids = read_label_picture(path).pixels
     if ids.ndim == 3:
-        raise DataError(
-            f"{path}: holds colours, not class ids; store a gray or palette PNG, or say in `classes` what each colour means."
+        raise LabelError(
+            f"{path}: holds colours, not class ids; store a gray or palette PNG, or say in a file of classes what each "
+            "colour means.",
+            UNFIT,
         )
     return ids.astype(np.int64)
 
 
-def read_ids_or_colours(path: str | os.PathLike[str]) -> Integer[np.ndarray, "h w *rgb"]:
-    """Reads a label map as it is stored: class ids (h w), as `read_labels` does, or 8-bit RGB (h w 3).
+@dataclass(frozen=True, eq=False)
+class LabelPicture:
+    """A label map as it is stored."""
+
+    pixels: Integer[np.ndarray, "h w *rgb"]  # class ids, or 8-bit RGB
+    palette: Palette = ()  # the colours of the ids, where they are indices into a palette
+
+
+def read_label_picture(path: str | os.PathLike[str]) -> LabelPicture:
+    """Reads ids, as `read_labels` does, or colours.
 
     Raises:
         DataError: naming the file, when it is missing, damaged, or of a format that keeps neither exactly.
     """
     path = Path(path)
+    palette: Palette = ()
     if file_format(path) == "NPY":
         ids = _plane(path, read_array(path, "NPY", MAX_PIXELS))
     else:
         raster = Raster.open(path)
         if raster.format in ("JPEG", "WEBP"):
-            raise DataError(f"{path}: {raster.format} does not keep class ids exactly; store labels as PNG.")
+            raise LabelError(f"{path}: {raster.format} does not keep class ids exactly; store labels as PNG.", UNFIT)
         if raster.mode in ("RGB", "RGBA"):
-            return raster.rgb()
+            return LabelPicture(raster.rgb())
         if raster.mode not in ("1", "L", "P", "I", "I;16", "I;16L", "I;16B"):
-            raise DataError(f"{path}: {raster.mode} holds neither class ids nor RGB; store a gray or palette PNG.")
-        ids = np.asarray(raster.stored() // _gray_step(raster))
+            raise LabelError(
+                f"{path}: {raster.mode} holds neither class ids nor RGB; store a gray or palette PNG.", UNFIT
+            )
+        step = _gray_step(raster)
+        ids, palette = (raster.stored() if step == 1 else raster.stored() // step), raster.palette()
     if ids.dtype.kind not in "iub":
-        raise DataError(f"{path}: labels must be integers, got {ids.dtype}.")
-    return ids.astype(np.int64)
+        raise LabelError(f"{path}: labels must be integers, got {ids.dtype}.", UNFIT)
+    return LabelPicture(ids.astype(np.int64), palette)
 
 
 def _metres(stored: Shaped[np.ndarray, "h w"], scale: float | None) -> Float32[np.ndarray, "h w"]:

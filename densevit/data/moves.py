@@ -5,12 +5,14 @@ import math
 from typing import Annotated, Literal
 
 import numpy as np
+from jaxtyping import Int64
 from pydantic import Field
 
 from densevit.data.transform import TRANSFORMS
-from densevit.data.view import Move, Size, Step
+from densevit.data.view import Move, Size, Step, View
 from densevit.errors import ConfigError, DataError
 from densevit.ops.geometry import mirror, rotate, scale, shift
+from densevit.structures import IGNORE
 
 Positive = Annotated[int, Field(gt=0)]
 Sides = tuple[Positive, Positive]
@@ -19,6 +21,8 @@ Factor = Annotated[float, Field(gt=0)]
 Metric = Literal["depth", "intrinsics"]
 """What a zoom by s means. `intrinsics`: a longer lens, so fx and fy grow by s and depth stays. `depth`: the same lens
 nearer to the scene, so depth is divided by s and fx and fy stay; exact for a fronto-parallel surface."""
+
+TRIES = 10  # windows that a random crop looks at for a varied one
 
 
 @TRANSFORMS.register("hflip")
@@ -50,10 +54,24 @@ class Rotate(Move):
 
 @TRANSFORMS.register("random_crop")
 class RandomCrop(Move):
-    """A window of `size` anywhere in the picture; a smaller picture lies anywhere in the window, padded."""
+    """A window of `size` anywhere in the picture; a smaller picture lies anywhere in the window, padded.
 
-    def __init__(self, *, size: Sides) -> None:
+    Below 1, `max_share` asks for variety: the first of ten windows with two classes or more, none of which has as
+    large a share of the labelled pixels; else the last (mmsegmentation's `cat_max_ratio`, 0.75 in its recipes).
+    """
+
+    def __init__(self, *, size: Sides, max_share: Annotated[float, Field(gt=0, le=1)] = 1.0) -> None:
         self.size = size
+        self.max_share = max_share
+
+    def look(self, view: View, rng: np.random.Generator) -> Step:
+        step = self.draw(view.size, rng)
+        for _ in range(TRIES - 1 if self.max_share < 1 else 0):
+            labels = view.then(step).labels()
+            if labels is None or is_varied(labels, self.max_share):
+                break
+            step = self.draw(view.size, rng)
+        return step
 
     def draw(self, size: Size, rng: np.random.Generator) -> Step:
         spare = [old - new for old, new in zip(size, self.size, strict=True)]
@@ -122,16 +140,20 @@ class KBCrop(Move):
 
 @TRANSFORMS.register("resize")
 class Resize(Move):
-    """To `size`, or to a `short_side` with the aspect kept. The lens changes with it; depth stays."""
+    """To `size`, or to a `short_side` or `long_side` with the aspect kept. The lens changes with it; depth stays."""
 
-    def __init__(self, *, size: Sides | None = None, short_side: Positive | None = None) -> None:
-        if (size is None) == (short_side is None):
-            raise ConfigError("resize: give one of size (h, w) and short_side.")
+    def __init__(
+        self, *, size: Sides | None = None, short_side: Positive | None = None, long_side: Positive | None = None
+    ) -> None:
+        if [size, short_side, long_side].count(None) != 2:
+            raise ConfigError("resize: give one of size (h, w), short_side and long_side.")
         self.size = size
         self.short_side = short_side
+        self.long_side = long_side
 
     def draw(self, size: Size, rng: np.random.Generator) -> Step:
-        return zoom(size, self.size or _scaled(size, (self.short_side or 0) / min(size)))
+        factor = self.short_side / min(size) if self.short_side else (self.long_side or 0) / max(size)
+        return zoom(size, self.size or _scaled(size, factor))
 
 
 @TRANSFORMS.register("random_scale")
@@ -173,6 +195,12 @@ class RandomResizedCrop(Move):
         top, left = (int(rng.integers(old - new + 1)) for old, new in zip(size, side, strict=True))
         zoomed = zoom(side, self.size, self.metric)
         return Step(self.size, zoomed.move @ shift(-left, -top), zoomed.nearer, cuts=True)
+
+
+def is_varied(labels: Int64[np.ndarray, "h w"], max_share: float) -> bool:
+    """Whether at least two classes occur, none with this share of the labelled pixels or more."""
+    counts = np.bincount(labels[labels != IGNORE])
+    return np.count_nonzero(counts) > 1 and bool(counts.max() < max_share * counts.sum())
 
 
 def window(top: int, left: int, size: Size) -> Step:

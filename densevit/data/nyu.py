@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 from densevit.data.dataset import DATASETS, Dataset, resolve_root
 from densevit.data.lists import read_list
 from densevit.data.nyu_camera import INTRINSICS, blackened, framed, masked
+from densevit.data.nyu_labels import LabelMap
 from densevit.data.pairs import read_pair
 from densevit.data.paths import Subset, keep_present
 from densevit.errors import DataError
@@ -93,6 +94,7 @@ class Nyu(Dataset):
         depth: Literal["raw", "filled"] = "raw",
         border: Border = "auto",
         classes: tuple[str, ...] = (),
+        label_map: LabelMap = None,
         list_file: Path | None = None,
         subset: Subset = "full",
     ) -> None:
@@ -101,13 +103,17 @@ class Nyu(Dataset):
         Args:
             root: default `nyu` (densevit.data.dataset.resolve_root); the .mat itself will do too.
             split: of the .mat 795 and 654 frames, of the folders 24,231 and 654.
-            source: mat is the labelled file, sync the folders; auto takes the folders where they are, else the .mat.
+            source: mat is the labelled file, sync the folders; auto takes the folders where they are and no labels are
+                wanted, else the .mat.
             depth: of the .mat. raw is what every published score is measured against (in whole millimetres); filled
                 has the sensor's holes painted in. The folders hold raw depth only.
             border: black sets the image to 0 outside [7:474, 7:632], as in the published test images; crop cuts to
                 [45:472, 43:608], as bts does to be rid of the white frame, and mask takes the depth outside it away.
                 auto is what was published: black for the .mat, the folders as they are (the transform `nyu_crop` cuts).
             classes: of the .mat, by name (`wall`, `floor`, ...): `labels` are positions herein, all others ignored.
+            label_map: of the .mat, instead of `classes`: mapping files beside it, each from the classes of the one
+                before (densevit.data.nyu_labels: `classMapping40.mat`, and `class13Mapping.mat` after it); or `raw`,
+                all 894.
             list_file: an own list of `IMAGE DEPTH [FOCAL]` lines under `root`, instead of the published one.
             subset: `available` goes on with the samples that are there, and says how many are not.
 
@@ -116,13 +122,18 @@ class Nyu(Dataset):
         """
         self.root = resolve_root(root, "nyu")
         if source == "auto":
-            source = find_source(self.root, split, list_file)
+            source = "mat" if classes or label_map else find_source(self.root, split, list_file)
         if border == "auto":
             border = "black" if source == "mat" else "keep"
         self.border = border
         if depth == "filled":
             self.typical_density = None
-        self.source = self._open(source, split, depth, classes, list_file, subset)
+        if source == "mat":
+            self.source: LabelledMat | Folders = self._open_mat(split, depth, classes, label_map, subset)
+        elif classes or label_map or depth == "filled":
+            raise DataError(f"{self.root}: labels and filled depth are in the .mat only; set `source: mat`.")
+        else:
+            self.source = Folders(self.root, split, list_file, subset)
         self.names = self.source.names
 
     def read(self, index: int) -> Sample:
@@ -142,22 +153,22 @@ class Nyu(Dataset):
         folder = self.names[index].rpartition("/")[0]
         return folder if SCENE.search(folder) else ""
 
-    def _open(
+    def _open_mat(
         self,
-        source: Literal["mat", "sync"],
         split: Split,
         depth: Literal["raw", "filled"],
         classes: tuple[str, ...],
-        list_file: Path | None,
+        label_map: LabelMap,
         subset: Subset,
-    ) -> "LabelledMat | Folders":
-        if source == "mat":
-            from densevit.data.nyu_mat import LabelledMat  # brings h5py
+    ) -> "LabelledMat":
+        from densevit.data.nyu_mat import LabelledMat  # brings h5py
 
-            return LabelledMat(mat_path(self.root), split, depth, classes=classes, subset=subset)
-        if classes or depth == "filled":
-            raise DataError(f"{self.root}: `classes` and filled depth are in the .mat only; set `source: mat`.")
-        return Folders(self.root, split, list_file, subset)
+        if classes and label_map:
+            raise DataError(f"{self.root}: give one of `classes` and `label_map`.")
+        source = LabelledMat(mat_path(self.root), split, depth, classes=classes, label_map=label_map, subset=subset)
+        if source.labels is not None:
+            self.classes = source.labels.table.names
+        return source
 
 
 def find_source(root: Path, split: Split, list_file: Path | None) -> Literal["mat", "sync"]:

@@ -19,15 +19,14 @@ from jaxtyping import Float32, Int64, Shaped
 from densevit.data import matfile
 from densevit.data.lists import shipped
 from densevit.data.nyu_camera import INTRINSICS
+from densevit.data.nyu_labels import LabelMap, NyuLabels, chosen, mapped, raw
 from densevit.data.paths import Lack, Subset, note
 from densevit.errors import DataError
-from densevit.registry import did_you_mean
 from densevit.structures import Sample
 
 log = logging.getLogger(__name__)
 
 FRAMES = 1449
-IGNORE = 255  # Sample.labels
 
 
 class LabelledMat:
@@ -42,7 +41,8 @@ class LabelledMat:
         split: Literal["train", "test"],
         depth: Literal["raw", "filled"],
         *,
-        classes: Sequence[str],
+        classes: Sequence[str] = (),
+        label_map: LabelMap = None,
         subset: Subset,
     ) -> None:
         self.path = path
@@ -53,7 +53,7 @@ class LabelledMat:
             count = self._check(file)
             self.frames = _frames(path, split, count, subset)
             self.names = frame_names(file, self.frames)
-            self.class_ids = _class_ids(file, classes) if classes else None
+            self.labels = _read_labels(file, path, classes, label_map)
             warn_if_slow(file)
 
     def read(self, index: int) -> Sample:
@@ -62,8 +62,14 @@ class LabelledMat:
         depth = self._frame(self.depth_key, frame).T
         depth = published_depth(depth) if self.depth_key == "rawDepths" else finite(depth)
         name = self.names[index]
-        labels = self._labels(frame)
+        labels = self.label_map(index)
         return Sample(name=name, image=image, depth=depth, valid=depth > 0, labels=labels, intrinsics=INTRINSICS)
+
+    def label_map(self, index: int) -> Int64[np.ndarray, "h w"] | None:
+        if self.labels is None:
+            return None
+        stored = self._frame("labels", self.frames[index]).T.astype(np.int64, order="C")
+        return self.labels(self.path, stored)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_handle": None, "_pid": -1}
@@ -79,12 +85,6 @@ class LabelledMat:
             return np.asarray(matfile.dataset(self._file(), key)[frame])
         except OSError as error:
             raise DataError(f"{self.path}: frame {frame} of '{key}' is damaged ({error}).") from error
-
-    def _labels(self, frame: int) -> Int64[np.ndarray, "h w"] | None:
-        if self.class_ids is None:
-            return None
-        stored = self._frame("labels", frame).T
-        return np.take(self.class_ids, stored, mode="clip")
 
     def _check(self, file: h5py.File) -> int:
         """The number of frames, when the arrays agree on it."""
@@ -152,13 +152,14 @@ def _frames(path: Path, split: Literal["train", "test"], count: int, subset: Sub
     return frames
 
 
-def _class_ids(file: h5py.File, classes: Sequence[str]) -> Int64[np.ndarray, " n"]:
-    """Stored label -> position in `classes`; every other class, and unlabelled, to be ignored."""
+def _read_labels(file: h5py.File, path: Path, classes: Sequence[str], label_map: LabelMap) -> NyuLabels | None:
+    if not classes and label_map is None:
+        return None
     matfile.dataset(file, "labels")
     known = matfile.read_texts(file, "names")
-    ids = np.full(len(known) + 2, IGNORE, np.int64)  # the last one for labels beyond the names
-    for position, name in enumerate(classes):
-        if name not in known:
-            raise DataError(f"{file.filename}: no class '{name}'.{did_you_mean(name, known[:1000])}")
-        ids[known.index(name) + 1] = position
-    return ids
+    if classes:
+        return chosen(path, known, classes)
+    if label_map == "raw":
+        return raw(path, known)
+    files = label_map if isinstance(label_map, tuple) else (Path(label_map or ""),)
+    return mapped(path, known, [path.parent / file.expanduser() for file in files])

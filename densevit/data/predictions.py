@@ -1,4 +1,4 @@
-"""Depth maps that some system saved, found again for the images of a data set."""
+"""Maps of depth or classes that some system saved, found again for the images of a data set."""
 
 import csv
 import json
@@ -8,32 +8,50 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float32
+from jaxtyping import Float32, Int64
 
+from densevit.data.class_table import ClassTable
 from densevit.data.io import read_depth, read_values
-from densevit.data.matching import DEPTH_SUFFIXES, partners, walk
+from densevit.data.matching import DEPTH_SUFFIXES, LABEL_SUFFIXES, partners, walk
+from densevit.data.pairs import read_label_map
 from densevit.data.paths import confine, first_five
 from densevit.errors import DataError
 from densevit.structures import Kind
 
 
-class SavedMaps:
-    """One saved map per image of a data set, of any size, matched by name or by a list.
+class SavedFiles:
+    """One saved file per image of a data set, of any size, matched by name or by a list.
 
-    A map belongs to the image of the same path up to the suffix; where that leaves some alone, words such as `rgb`
+    A file belongs to the image of the same path up to the suffix; where that leaves some alone, words such as `rgb`
     or `depth` in the names do not count; where that does, too, the ends of the paths decide, as long as there is
     one answer: `out/kitchen/0001.png` is found for `kitchen/0001`, and `0001.png` if there is only one such.
 
     Args:
         names: those of the data set.
-        kind: metric: metres; affine and disparity: numbers without unit, taken as stored.
-        scale: stored units per metre of integer files that do not carry theirs.
-        suffix: `.png` say, where the folder holds each map in several formats.
+        suffixes: of the files that count, all of which have one ending in common where it is the user's, as
+            `.png` or `.labels.png`.
         manifest: CSV with the columns `name` and `prediction` (a path below the folder), or JSONL with these keys,
             where names do not match.
 
     Raises:
         DataError: maps are missing or ambiguous; with the count and the first five.
+    """
+
+    def __init__(
+        self, folder: Path, names: Sequence[str], suffixes: frozenset[str], manifest: Path | None = None
+    ) -> None:
+        if not folder.is_dir():
+            raise DataError(f"{folder}: no such folder of predictions.")
+        self.paths = _matched(folder, names, suffixes) if manifest is None else _listed(folder, names, manifest)
+
+
+class SavedMaps(SavedFiles):
+    """Depth, of any size.
+
+    Args:
+        kind: metric: metres; affine and disparity: numbers without unit, taken as stored.
+        scale: stored units per metre of integer files that do not carry theirs.
+        suffix: `.png` say, where the folder holds each map in several formats.
     """
 
     def __init__(
@@ -46,10 +64,8 @@ class SavedMaps:
         suffix: str | None = None,
         manifest: Path | None = None,
     ):
+        super().__init__(folder, names, frozenset([suffix.lower()]) if suffix else DEPTH_SUFFIXES, manifest)
         self.kind, self.scale = kind, scale
-        if not folder.is_dir():
-            raise DataError(f"{folder}: no such folder of predictions.")
-        self.paths = _matched(folder, names, suffix) if manifest is None else _listed(folder, names, manifest)
 
     def read(self, name: str) -> Float32[np.ndarray, "h w"]:
         """The map; 0 where a metric one, NaN where another has no value."""
@@ -57,14 +73,39 @@ class SavedMaps:
         return read_depth(path, self.scale) if self.kind == "metric" else read_values(path)
 
 
-def _matched(folder: Path, names: Sequence[str], suffix: str | None) -> dict[str, Path]:
-    suffixes = frozenset([suffix.lower()]) if suffix else DEPTH_SUFFIXES
+class SavedLabels(SavedFiles):
+    """Classes of pixels: gray or palette PNG of 8 or 16 bits, TIFF, BMP, NPY; with a table also their colours.
+
+    Args:
+        table: what the stored numbers mean; None takes them for the positions of the classes.
+        suffix: `.labels.png` say, where the folder holds more than the maps.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        names: Sequence[str],
+        *,
+        table: ClassTable | None = None,
+        suffix: str | None = None,
+        manifest: Path | None = None,
+    ):
+        super().__init__(folder, names, frozenset([suffix.lower()]) if suffix else LABEL_SUFFIXES, manifest)
+        self.table = table
+
+    def read(self, name: str) -> Int64[np.ndarray, "h w"]:
+        """Positions of classes; what is none of them stands for no class."""
+        return read_label_map(self.paths[name], self.table)
+
+
+def _matched(folder: Path, names: Sequence[str], suffixes: frozenset[str]) -> dict[str, Path]:
     found: dict[str, list[Path]] = defaultdict(list)
     for path in walk(folder, folder, allow_outside=True):
-        if path.suffix.lower() in suffixes:
-            found[path.relative_to(folder).with_suffix("").as_posix()].append(path)
+        suffix = next((s for s in suffixes if path.name.lower().endswith(s)), None)
+        if suffix is not None:
+            found[path.relative_to(folder).as_posix()[: -len(suffix)]].append(path)
     if not found:
-        raise DataError(f"{folder}: holds no depth maps ({', '.join(sorted(suffixes))}).")
+        raise DataError(f"{folder}: holds no such maps ({', '.join(sorted(suffixes))}).")
     matched = partners(list(names), list(found))
     for name in names:
         if name not in matched and (key := _by_ending(name, list(found))):

@@ -20,6 +20,7 @@ from PIL import BmpImagePlugin, ImageFile, JpegImagePlugin, PngImagePlugin, Tiff
 from PIL.ExifTags import Base as Tag
 
 from densevit.errors import DataError
+from densevit.structures import Palette
 
 MAX_PIXELS = 178_000_000  # where Pillow, too, refuses: twice its Image.MAX_IMAGE_PIXELS
 
@@ -140,6 +141,11 @@ class Raster:
             self._load()  # the chunk stands behind the pixels
         value = self.header.info.get(key)
         return None if value is None else str(value)
+
+    def palette(self) -> Palette:
+        """The colours of a palette picture; none of another."""
+        values = (self._load().getpalette() or []) if self.mode == "P" else []
+        return tuple((r, g, b) for r, g, b in zip(values[::3], values[1::3], values[2::3], strict=True))
 
     def rgb(self) -> UInt8[np.ndarray, "h w 3"]:
         """8-bit RGB, upright. Alpha is dropped; of 16 bits the upper 8 are kept."""

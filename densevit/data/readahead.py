@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from densevit.data.dataset import Dataset
+from densevit.signals import poll
 from densevit.structures import Sample
 
 
@@ -13,6 +14,7 @@ def readahead(dataset: Dataset, ahead: int = 4, threads: int = 2) -> Iterator[Sa
     with ThreadPoolExecutor(threads) as pool:
         waiting = deque(pool.submit(dataset.read, index) for index in range(min(ahead, len(dataset))))
         for index in range(len(dataset)):
+            poll(f"stopped after {index} of {len(dataset)} images; nothing is written.")
             sample = waiting.popleft().result()
             if index + ahead < len(dataset):
                 waiting.append(pool.submit(dataset.read, index + ahead))

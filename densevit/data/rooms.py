@@ -19,9 +19,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from jaxtyping import Int64
 
+from densevit.data.class_files import of_names
 from densevit.data.dataset import DATASETS, Dataset, resolve_root
-from densevit.data.io import read_depth, read_image, read_labels
+from densevit.data.io import read_depth, read_image
+from densevit.data.pairs import read_label_map
 from densevit.errors import DataError
 from densevit.structures import Sample
 
@@ -33,6 +36,11 @@ CLASSES = (
     "wall", "floor", "ceiling", "door", "window", "picture", "rug", "bed", "sofa", "chair", "table", "cabinet",
     "shelf", "appliance", "plant", "lamp", "television", "object",
 )  # fmt: skip
+PALETTE = (
+    (190, 190, 200), (130, 95, 65), (235, 235, 225), (150, 75, 0), (135, 206, 235), (255, 105, 180), (200, 60, 60),
+    (65, 105, 225), (0, 128, 128), (255, 165, 0), (218, 165, 32), (110, 60, 140), (85, 107, 47), (112, 128, 144),
+    (34, 139, 34), (255, 255, 0), (30, 30, 60), (220, 20, 60),
+)  # fmt: skip
 
 
 @DATASETS.register("rooms")
@@ -40,6 +48,9 @@ class Rooms(Dataset):
     """The `rooms` data set as `datasets/prepare_rooms.py` writes it."""
 
     depth_range = (0.01, 65535 / DEPTH_SCALE)
+    classes = CLASSES
+    palette = PALETTE
+    table = of_names(CLASSES, "the table of rooms", PALETTE)
 
     def __init__(self, *, root: Path | None = None, split: Split = "train", limit: int | None = None) -> None:
         """Reads the list of frames, not the frames.
@@ -74,9 +85,12 @@ class Rooms(Dataset):
             image=read_image(frame_path(self.root, name, "rgb", "jpg")),
             depth=depth,
             valid=depth > 0,
-            labels=read_labels(frame_path(self.root, name, "labels", "png")),
+            labels=self.label_map(index),
             intrinsics=read_intrinsics(self.root, name),
         )
+
+    def label_map(self, index: int) -> Int64[np.ndarray, "h w"]:
+        return read_label_map(frame_path(self.root, self.names[index], "labels", "png"), self.table)
 
     def files(self, index: int) -> Mapping[str, Path]:
         kinds = {"image": ("rgb", "jpg"), "depth": ("depth", "png"), "labels": ("labels", "png")}

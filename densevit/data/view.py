@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 
 import cv2
 import numpy as np
+from jaxtyping import Int64
 
-from densevit.data.collate import IGNORE
 from densevit.data.transform import Transform
 from densevit.ops.geometry import Matrix, move_intrinsics, scale
-from densevit.structures import Sample
+from densevit.structures import IGNORE, Sample
 
 Size = tuple[int, int]  # (h, w)
 
@@ -37,9 +37,13 @@ class Move(Transform):
     def draw(self, size: Size, rng: np.random.Generator) -> Step:
         """Chooses the move for a picture of this size."""
 
+    def look(self, view: "View", rng: np.random.Generator) -> Step:
+        """Chooses the move for what there is to see; most need its size only."""
+        return self.draw(view.size, rng)
+
     def __call__(self, sample: Sample, rng: np.random.Generator) -> Sample:
         view = View.of(sample)
-        return view.then(self.draw(view.size, rng)).render()
+        return view.then(self.look(view, rng)).render()
 
 
 class Pipeline(Transform):
@@ -57,7 +61,7 @@ class Pipeline(Transform):
         view = View.of(sample)
         for transform in self.transforms:
             if isinstance(transform, Move):
-                view = view.then(transform.draw(view.size, rng))
+                view = view.then(transform.look(view, rng))
             else:
                 view = View.of(transform(view.render(), rng))
         return view.render()
@@ -95,6 +99,11 @@ class View:
         )
         return View(self.sample, joined)
 
+    def labels(self) -> Int64[np.ndarray, "h w"] | None:
+        """Those of `render`, alone."""
+        labels = self.sample.labels
+        return None if labels is None else _labels(labels, self.pending, not _is_exact(self.pending.move))
+
     def render(self) -> Sample:
         sample, step = self.sample, self.pending
         h, w = sample.image.shape[:2]
@@ -107,7 +116,7 @@ class View:
             image=move(sample.image, step, 0),
             depth=depth if depth is None or step.nearer == 1 else depth / np.float32(step.nearer),
             valid=None if sample.valid is None else move(sample.valid.view(np.uint8), step, 0).view(np.bool_),
-            labels=None if sample.labels is None else _labels(sample.labels, step, move is _warp),
+            labels=self.labels(),
             intrinsics=None if sample.intrinsics is None else _camera(sample.intrinsics, step),
         )
 

@@ -98,6 +98,7 @@ def run_jobs(
         timeout=min(POLL, timeout),
         worker_init_fn=_enter,
         multiprocessing_context=START,
+        generator=torch.Generator(),  # or it would draw from the training's, whose dropout would depend on the workers
     )
     children = _Children(loader, progress)
     try:

@@ -13,12 +13,14 @@ from densevit.data.dataset import Dataset
 from densevit.data.doctor.finding import LEVELS, Finding
 from densevit.data.doctor.judge import judge
 from densevit.data.doctor.leaks import leaks
-from densevit.data.doctor.look import Seen
+from densevit.data.doctor.look import Look, Seen, label_pixels
 from densevit.data.doctor.memory import Memory
 from densevit.data.doctor.see import see
 from densevit.data.doctor.sums import changed, read_sums, write_sums
 from densevit.data.paths import Lack, noting
 from densevit.errors import DensevitError
+from densevit.signals import poll
+from densevit.structures import IGNORE
 
 TRAIN = "train"
 
@@ -53,6 +55,8 @@ class Summary:
     sizes: Mapping[str, int]  # "480 x 640" -> images
     depth: tuple[float, float, float] | None  # metres: the least, the samples' median, the largest
     share: float | None  # of pixels with depth, in the median
+    classes: int | None = None  # that occur in the labels
+    labelled: float | None = None  # share of pixels with a class, of all together
 
 
 @dataclass(frozen=True)
@@ -100,7 +104,7 @@ def examine(
         _open(patient, opened, findings)
     seen: dict[str, list[Seen]] = {}
     for one in opened:
-        memory = Memory(one.patient.memory)
+        memory = Memory(one.patient.memory, one.data.table)
         split = one.patient.split
         looks = _looks(one.data, memory, threads or cores())
         try:
@@ -138,7 +142,17 @@ def summarise(split: str, seen: Sequence[Seen]) -> Summary:
     if deep:
         depth = (min(k.low for k in deep), median(k.median for k in deep), max(k.high for k in deep))
     share = median(k.share or 0.0 for k in deep) if deep else None
-    return Summary(split, len(seen), len(looks), dict(sorted(sizes.items(), key=lambda i: -i[1])), depth, share)
+    sizes = dict(sorted(sizes.items(), key=lambda i: -i[1]))
+    return Summary(split, len(seen), len(looks), sizes, depth, share, *_labelled(looks))
+
+
+def _labelled(looks: Sequence[Look]) -> tuple[int | None, float | None]:
+    """How many classes occur, and in which share of the pixels."""
+    pixels = label_pixels(looks)
+    if not pixels:
+        return None, None
+    known = sum(count for id_, count in pixels.items() if id_ != IGNORE)
+    return len(pixels.keys() - {IGNORE}), known / sum(pixels.values())
 
 
 def _open(patient: Patient, opened: list[Opened], findings: list[Finding]) -> None:
@@ -159,8 +173,10 @@ def _looks(data: Dataset, memory: Memory, threads: int) -> Iterator[Seen]:
                 waiting.append(pool.submit(see, data, index, memory))
                 if len(waiting) > 4 * threads:
                     yield waiting.popleft().result()
+                poll(f"stopped after {index} of {len(data)} samples; what was seen is remembered.")
             while waiting:
                 yield waiting.popleft().result()
+                poll(f"stopped with {len(waiting)} of {len(data)} samples left; what was seen is remembered.")
         finally:
             for future in waiting:
                 future.cancel()

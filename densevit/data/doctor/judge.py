@@ -1,13 +1,14 @@
 """What the looks at a data set mean: findings on each sample, and on the set as a whole."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import permutations
 from statistics import median
 
 from densevit.data.dataset import Dataset
 from densevit.data.doctor.finding import Finding
-from densevit.data.doctor.look import Look, Seen
+from densevit.data.doctor.look import Look, Seen, label_pixels
+from densevit.structures import IGNORE
 
 SCALES = (1000.0, 256.0, 5000.0)  # units per metre that maps are stored in: NYU's, KITTI's, TUM's
 FAR = 0.2  # of the samples' largest depths over the range before it is said
@@ -48,11 +49,23 @@ def _sample(data: Dataset, look: Look, usual: float | None, classes: int | None)
     thumb = look.thumb()
     if thumb is not None and int(thumb.max()) - int(thumb.min()) < 2:
         yield "blank_image", "image", f"has one colour (gray value {int(thumb[0])}) all over"
-    if classes is not None and look.largest_label is not None and look.largest_label >= classes:
-        reason = f"holds class {look.largest_label}; the {classes} classes end at {classes - 1}"
-        yield "label_beyond_classes", "labels", reason
+    if look.labels is not None:
+        yield from _labels(look, classes)
     if look.share is not None:
         yield from _depth(data, look, usual)
+
+
+def _labels(look: Look, classes: int | None) -> Iterator[tuple[str, str, str]]:
+    largest = look.largest_label
+    if largest is None:
+        yield "empty_labels", "labels", "no pixel has a class; all are ignored"
+    elif classes is not None and largest >= classes:
+        pixels = sum(count for id_, count in look.labels or () if id_ >= classes and id_ != IGNORE)
+        yield (
+            "label_beyond_classes",
+            "labels",
+            f"holds class {largest}; the {classes} classes end at {classes - 1}, and {pixels:,} pixels lie beyond",
+        )
 
 
 def _depth(data: Dataset, look: Look, usual: float | None) -> Iterator[tuple[str, str, str]]:
@@ -88,15 +101,21 @@ def _factor(metres: float, low: float, high: float) -> str:
 
 
 def _twins(data: Dataset, split: str, seen: Sequence[Seen]) -> Iterator[Finding]:
-    """Files of one content under several names; a depth map only where it is no empty one, and the images differ."""
-    for role, kind in (("image", "duplicate_image"), ("depth", "duplicate_depth")):
+    """Files of one content under several names; a map only where it tells something, and the images differ."""
+    telling: Mapping[str, Callable[[Look], bool]] = {
+        "image": lambda look: True,
+        "depth": lambda look: bool(look.share),
+        "labels": lambda look: len(look.labels or ()) > 1,
+    }
+    for role, tells in telling.items():
+        kind = f"duplicate_{role}"
         owners: dict[str, list[int]] = defaultdict(list)
         for index, one in enumerate(seen):
-            if role in one.sums and (role == "image" or one.look.share):
+            if role in one.sums and tells(one.look):
                 owners[one.sums[role]].append(index)
         for first, *others in owners.values():
             for index in others:
-                if role == "depth" and seen[first].sums.get("image") == seen[index].sums.get("image"):
+                if role != "image" and seen[first].sums.get("image") == seen[index].sums.get("image"):
                     continue
                 reason = f"has the bytes of {seen[first].paths[role]} ('{data.names[first]}')"
                 yield Finding(kind, split, reason, str(seen[index].paths[role]), data.names[index], index)
@@ -109,6 +128,7 @@ def _whole(data: Dataset, split: str, seen: Sequence[Seen], usual: float | None)
     if looks and len(framed) >= FRAMED * len(looks):
         reason = f"{len(framed):,} of {len(looks):,} images have a white frame, {min(framed)} pixels and more"
         yield Finding("white_border", split, reason)
+    yield from _classes(data, split, looks)
     with_depth = [look for look in looks if look.share]
     far = [look for look in with_depth if look.high > data.depth_range[1] * 1.5]
     if far and len(far) > FAR * len(with_depth):
@@ -119,6 +139,19 @@ def _whole(data: Dataset, split: str, seen: Sequence[Seen], usual: float | None)
         yield Finding("far_depth", split, reason)
     if with_depth:
         yield from _against_typical(data, split, usual, median(look.share or 0.0 for look in with_depth))
+
+
+def _classes(data: Dataset, split: str, looks: Sequence[Look]) -> Iterator[Finding]:
+    """What all label maps together tell."""
+    maps = [look for look in looks if look.labels is not None]
+    if maps and all(look.largest_label is None for look in maps):
+        yield Finding("no_labels", split, f"all {len(maps):,} label maps are ignored altogether")
+        return
+    pixels = label_pixels(maps)
+    absent = [name for id_, name in enumerate(data.classes) if id_ not in pixels and id_ != IGNORE]
+    if maps and absent:
+        told = ", ".join(absent[:8]) + (f" and {len(absent) - 8} more" if len(absent) > 8 else "")
+        yield Finding("absent_class", split, f"{len(absent)} of {len(data.classes)} classes: {told}")
 
 
 def _against_typical(data: Dataset, split: str, usual: float | None, share: float) -> Iterator[Finding]:

@@ -1,13 +1,16 @@
 """What is seen of one sample: plain values, measured once and kept between runs."""
 
 import base64
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import UInt8
+
+from densevit.structures import IGNORE
 
 Problem = tuple[str, str, str]
 """Kind of a finding, the file's role, and the reason in words."""
@@ -26,17 +29,35 @@ class Look:
     high: float = 0.0
     unknown: int = 0  # NaN and infinite values as stored
     negative: int = 0  # values below zero as stored
-    largest_label: int | None = None  # 255 apart
+    labels: tuple[tuple[int, int], ...] | None = None  # class id and its pixels, 255 too; None without a label map
     problems: tuple[Problem, ...] = ()
 
     @classmethod
     def from_tree(cls, tree: Mapping[str, Any]) -> "Look":
         """A look that was kept as JSON."""
-        size, problems = tree["size"], tuple(tuple(problem) for problem in tree["problems"])
-        return cls(**{**tree, "size": tuple(size) if size else None, "problems": problems})
+        size, labels = tree["size"], tree["labels"]
+        plain = {
+            "size": tuple(size) if size else None,
+            "labels": None if labels is None else tuple(map(tuple, labels)),
+            "problems": tuple(map(tuple, tree["problems"])),
+        }
+        return cls(**{**tree, **plain})
+
+    @property
+    def largest_label(self) -> int | None:
+        """255 apart; None where there is no other."""
+        return max((id_ for id_, _ in self.labels or () if id_ != IGNORE), default=None)
 
     def thumb(self) -> UInt8[np.ndarray, "256"] | None:
         return np.frombuffer(base64.b64decode(self.thumbnail), np.uint8) if self.thumbnail else None
+
+
+def label_pixels(looks: Iterable[Look]) -> dict[int, int]:
+    """Class id -> its pixels in all label maps together."""
+    total: Counter[int] = Counter()
+    for look in looks:
+        total.update(dict(look.labels or ()))
+    return dict(total)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float32, Int64, Shaped, UInt8
 
 from densevit.data.arrays import READERS, read_array
+from densevit.data.class_counts import pixel_counts
 from densevit.data.doctor.look import Look, Problem
 from densevit.data.raster import MAX_PIXELS, Raster, sniff
 from densevit.errors import DataError
@@ -29,7 +30,7 @@ def measure(sample: Sample, paths: Mapping[str, Path], problems: tuple[Problem, 
         size=(image.shape[0], image.shape[1]),
         border=white_border(image),
         thumbnail=base64.b64encode(gray.tobytes()).decode(),
-        largest_label=None if sample.labels is None else _largest(sample.labels),
+        labels=None if sample.labels is None else counted(sample.labels),
         problems=problems,
     )
     if sample.depth is None or sample.valid is None:
@@ -52,9 +53,10 @@ def _spread(depth: Float32[np.ndarray, "h w"]) -> tuple[float, float, float, flo
     return count / depth.size, float(values.min()), float(np.median(values)), float(depth.max())
 
 
-def _largest(labels: Int64[np.ndarray, "h w"]) -> int | None:
-    known = labels[labels != 255]
-    return int(known.max()) if known.size else None
+def counted(labels: Int64[np.ndarray, "h w"]) -> tuple[tuple[int, int], ...]:
+    """Class ids that occur, each with its pixels."""
+    ids, counts = pixel_counts(labels)
+    return tuple(zip(ids.tolist(), counts.tolist(), strict=True))
 
 
 def white_border(image: UInt8[np.ndarray, "h w 3"]) -> int:

@@ -12,20 +12,26 @@ from pathlib import Path
 from typing import Any
 
 from densevit import __version__
+from densevit.data.class_table import ClassTable
 from densevit.errors import StorageError
 from densevit.files import write_text
 
 log = logging.getLogger(__name__)
 
-SCHEMA = 1  # a new number when a look means something else
+SCHEMA = 2  # a new number when a look means something else
 
 
 class Memory:
     """Looks by the sums of the files that they were taken at."""
 
-    def __init__(self, path: Path | None) -> None:
-        """Opens a memory; None forgets at once."""
+    def __init__(self, path: Path | None, table: ClassTable | None = None) -> None:
+        """Opens a memory; None forgets at once.
+
+        Args:
+            table: of the classes; what was seen under another one does not count.
+        """
         self.path = path
+        self.meaning = repr((table.names, table.places, table.palette)) if table is not None else ""
         self.known = _read(path) if path else {}
         self.new: dict[str, Any] = {}
 
@@ -33,7 +39,7 @@ class Memory:
         """Empty where there is nothing to know a sample by."""
         if not sums:
             return ""
-        return hashlib.sha256(json.dumps(sorted(sums.items())).encode()).hexdigest()[:32]
+        return hashlib.sha256(json.dumps([self.meaning, *sorted(sums.items())]).encode()).hexdigest()[:32]
 
     def get(self, key: str) -> Mapping[str, Any] | None:
         return self.known.get(key)

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from densevit.data.arrays import READERS, read_array
 from densevit.data.doctor.look import Problem
-from densevit.data.io import read_labels
+from densevit.data.io import read_label_picture
+from densevit.data.label_faults import LabelError
 from densevit.data.matching import DEPTH_SUFFIXES, IMAGE_SUFFIXES, LABEL_SUFFIXES
 from densevit.data.raster import MAX_PIXELS, Raster, file_format
 from densevit.data.raster import READERS as PICTURES
@@ -71,9 +72,9 @@ def _examine_depth(path: Path, kind: str) -> Size | None:
 
 def _examine_labels(path: Path) -> Size:
     try:
-        height, width = read_labels(path).shape
-    except DataError as error:
-        raise _Fault("bad_labels", _own(error, path)) from None
+        height, width = read_label_picture(path).pixels.shape[:2]
+    except LabelError as error:
+        raise _Fault(error.kind, _own(error, path)) from None
     return height, width
 
 

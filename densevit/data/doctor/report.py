@@ -43,6 +43,8 @@ def summary_lines(summary: Summary) -> Iterator[str]:
     if summary.depth is not None:
         low, middle, high = summary.depth
         yield f"  depth {low:.3g} to {high:.3g} m, median {middle:.3g} m; {summary.share:.0%} of the pixels measured"
+    if summary.labelled is not None:
+        yield f"  labels of {summary.classes:,} classes; {summary.labelled:.1%} of the pixels have one"
 
 
 def by_kind(findings: Sequence[Finding], level: str) -> dict[str, list[Finding]]:

@@ -10,12 +10,16 @@ from densevit.data.doctor.look import Look, Problem, Seen
 from densevit.data.doctor.measure import measure
 from densevit.data.doctor.memory import Memory
 from densevit.data.doctor.probe import probe
+from densevit.data.label_faults import LabelError
 from densevit.data.raster import Raster, sniff
 from densevit.errors import DataError
 
 SUFFIXES = {
     ".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".webp": "WEBP", ".tif": "TIFF", ".tiff": "TIFF", ".bmp": "BMP",
 }  # fmt: skip
+
+
+MAPS = {"depth": "depth map", "labels": "label map"}
 
 
 def see(dataset: Dataset, index: int, memory: Memory) -> Seen:
@@ -54,7 +58,8 @@ def _look(dataset: Dataset, index: int, paths: Mapping[str, Path], turned: Mappi
     try:
         sample = dataset.read(index)
     except DataError as error:
-        found = probe(paths) or [_unreadable(str(error), paths)]
+        kind = error.kind if isinstance(error, LabelError) else "unreadable"
+        found = probe(paths) or [_unreadable(str(error), paths, kind)]
         fits = False if any(kind == "size_mismatch" for kind, _, _ in found) else None
         return Look(problems=(*found, *_exif(paths, turned, fits)))
     except Exception as error:  # a reader's own fault; the sample is unusable all the same
@@ -63,22 +68,23 @@ def _look(dataset: Dataset, index: int, paths: Mapping[str, Path], turned: Mappi
 
 
 def _exif(paths: Mapping[str, Path], turned: Mapping[str, bool], fits: bool | None) -> list[Problem]:
-    """Image and depth whose EXIF orientations differ, unless their sizes show that both are upright.
+    """Image and depth, or else labels, whose EXIF orientations differ, unless their sizes show that both are upright.
 
     Args:
         turned: roles whose files may have an orientation.
         fits: whether the upright image has the size of the depth map; None where that is not known.
     """
-    if not turned.get("image") or "depth" not in paths:
+    role = next((role for role in ("depth", "labels") if role in paths), None)
+    if not turned.get("image") or role is None:
         return []
     try:
         image = Raster.open(paths["image"])
-        other = Raster.open(paths["depth"]).orientation if turned.get("depth") else 1
+        other = Raster.open(paths[role]).orientation if turned.get(role) else 1
     except DataError:  # its fault is told elsewhere
         return []
     if image.orientation == other:
         return []
-    reason = f"has EXIF orientation {image.orientation}, its depth map {other}"
+    reason = f"has EXIF orientation {image.orientation}, its {MAPS[role]} {other}"
     if image.orientation < 5 or (fits and image.size[0] == image.size[1]):
         return [("exif", "image", f"{reason}: nothing tells whether the map was turned along")]
     if fits is False:
@@ -86,9 +92,9 @@ def _exif(paths: Mapping[str, Path], turned: Mapping[str, bool], fits: bool | No
     return []  # made from the upright image
 
 
-def _unreadable(text: str, paths: Mapping[str, Path]) -> Problem:
+def _unreadable(text: str, paths: Mapping[str, Path], kind: str = "unreadable") -> Problem:
     """The message of a reader, about the file that it names, in words that hold for the same bytes elsewhere."""
     named = next((role for role, path in paths.items() if str(path) in text), "image")
     for role, path in paths.items():
         text = text.replace(f"{path}: ", "").replace(str(path), f"its {role}")
-    return "unreadable", named, text
+    return kind, named, text

@@ -23,11 +23,22 @@ from densevit.data.layouts.outdoor import (
     write_sintel,
     write_vkitti2,
 )
+from densevit.data.layouts.segmentation import (
+    write_ade20k,
+    write_cityscapes,
+    write_coco_stuff,
+    write_pascal_context,
+    write_sbd,
+    write_voc,
+)
 
 __all__ = [
     "encode",
     "encode_depth",
     "fill",
+    "write_ade20k",
+    "write_cityscapes",
+    "write_coco_stuff",
     "write_ddad",
     "write_diml",
     "write_diode",
@@ -40,9 +51,12 @@ __all__ = [
     "write_make3d",
     "write_nyu_labeled",
     "write_nyu_sync",
+    "write_pascal_context",
+    "write_sbd",
     "write_scannet",
     "write_sintel",
     "write_sunrgbd",
     "write_tum",
     "write_vkitti2",
+    "write_voc",
 ]

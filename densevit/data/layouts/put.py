@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float32
+from jaxtyping import Float32, Int64
 
 from densevit.files import atomic_write
 from densevit.structures import Sample
@@ -42,3 +42,10 @@ def matrix_text(sample: Sample) -> bytes:
     """Intrinsics as three lines of numbers."""
     assert sample.intrinsics is not None
     return "\n".join(" ".join(f"{x:.9g}" for x in row) for row in sample.intrinsics).encode()
+
+
+def labelled(sample: Sample) -> Int64[np.ndarray, "h w"]:
+    """Class ids."""
+    if sample.labels is None:
+        raise ValueError(f"'{sample.name}' has no labels to write.")
+    return sample.labels

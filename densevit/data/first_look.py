@@ -1,0 +1,62 @@
+"""A look at some of the truth before the first step: does it lie where the head can reach it?"""
+
+import numpy as np
+from jaxtyping import Float32
+
+from densevit.data.dataset import Dataset
+from densevit.data.loader import naming
+from densevit.errors import DataError
+
+LOOKS = 16
+PIXELS = 4096  # of each sample; enough for percentiles
+UNITS = {1000.0: "millimetres", 100.0: "centimetres", 256.0: "KITTI's 1/256 m", 0.001: "kilometres"}
+OUTSIDE, UNUSED = 0.5, 0.25  # shares that are worth a word
+
+
+def first_look(dataset: Dataset, low: float, high: float) -> list[str]:
+    """Compares the depth of some samples, spread over the data set, with a head's range in metres.
+
+    Returns:
+        warnings, each with what to do.
+
+    Raises:
+        DataError: no sample has depth, or all of it lies outside the range.
+    """
+    indices = np.unique(np.linspace(0, len(dataset) - 1, min(LOOKS, len(dataset))).astype(int))
+    depth = np.concatenate([_depth(dataset, int(index)) for index in indices])
+    if not depth.size:
+        raise DataError(f"data.train: none of {len(indices)} samples looked at has any depth to learn from.")
+    least, middle, most = (float(x) for x in np.percentile(depth, (1, 50, 99)))
+    found = f"depth in {len(indices)} samples of data.train: median {middle:.4g}, 1% to 99% {least:.4g} to {most:.4g} m"
+    outside = float(((depth < low) | (depth > high)).mean())
+    if outside == 1:
+        raise DataError(
+            f"{found}; none of it within the head's range, {low:g} to {high:g} m.{_unit(middle, low, high)}"
+        )
+    if outside > OUTSIDE:
+        return [
+            f"{found}; {outside:.0%} lies outside the head's range, {low:g} to {high:g} m, and is not learned from."
+            f"{_unit(middle, low, high)}"
+        ]
+    if most < UNUSED * high:
+        return [
+            f"{found}; the head reaches {high:g} m. If there is nothing further away, set max_depth to {2 * most:.2g}."
+        ]
+    return []
+
+
+def _depth(dataset: Dataset, index: int) -> Float32[np.ndarray, " pixels"]:
+    with naming(dataset, index):
+        sample = dataset.read(index)
+    if sample.depth is None or sample.valid is None:
+        return np.zeros(0, np.float32)
+    depth = sample.depth[sample.valid]
+    return depth[:: max(1, depth.size // PIXELS)]
+
+
+def _unit(middle: float, low: float, high: float) -> str:
+    """A guess at what happened to the unit."""
+    factor = next((factor for factor in UNITS if low <= middle / factor <= high), None)
+    if factor is None:
+        return " Set the head's max_depth, or the unit of the data (depth_scale)."
+    return f" The values look like {UNITS[factor]}: is depth_scale {factor:g} times what it was set to?"

@@ -1,0 +1,139 @@
+"""The doctor on label maps: planted faults are found in sets of one's own and in published ones."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image
+from real_shaped import sample
+from test_segmentation_sets import CASES, Case, samples
+
+from densevit.cli.main import main
+from densevit.data import layouts
+from densevit.data.dataset import DATASETS
+from densevit.data.doctor import Examination, Patient, examine, text
+from densevit.data.encode import encode
+from densevit.structures import IGNORE, Sample
+
+NAMES = ("wall", "floor", "bed", "chair")
+SIZE = (48, 64)
+
+
+def frames(*names: str) -> list[Sample]:
+    """Different photographs with different label maps of the four classes."""
+    made = []
+    for i, name in enumerate(names):
+        labels = (np.arange(SIZE[0] * SIZE[1]).reshape(SIZE) // (7 + i)) % 4
+        made.append(replace(sample(name, *SIZE, shift=97 * i), depth=None, valid=None, labels=labels))
+    return made
+
+
+def patient(root: Path, type_: str = "folder", memory: Path | None = None, **options: Any) -> Patient:
+    return Patient("train", DATASETS.check({"type": type_, "root": str(root), **options}, "data").build, memory)
+
+
+def found(examination: Examination) -> dict[str, set[str]]:
+    """Kind -> the names of the files."""
+    kinds: dict[str, set[str]] = {}
+    for finding in examination.findings:
+        kinds.setdefault(finding.kind, set()).add(Path(finding.path).name)
+    return kinds
+
+
+def test_every_planted_fault_is_found_by_its_file(tmp_path: Path) -> None:
+    layouts.write_folder(tmp_path, frames(*"abcdefgh"), image=".png", classes=NAMES)
+    labels = tmp_path / "labels"
+    (labels / "a.png").write_bytes(encode(".png", np.full(SIZE, 9, np.uint8)))  # beyond the classes
+    (labels / "b.png").write_bytes(encode(".png", np.full(SIZE, IGNORE, np.uint8)))  # wholly ignored
+    (labels / "c.png").unlink()  # missing
+    (labels / "d.png").write_bytes((labels / "e.png").read_bytes())  # e's
+    (labels / "f.png").write_bytes(encode(".png", np.full((*SIZE, 3), 9, np.uint8)))  # colours
+    (labels / "g.png").write_bytes(encode(".png", np.zeros((9, 9), np.uint8)))  # another size
+    (labels / "h.png").write_bytes((labels / "h.png").read_bytes()[:50])  # truncated
+    examination = examine([patient(tmp_path)])
+    assert found(examination) == {
+        "label_beyond_classes": {"a.png"},
+        "empty_labels": {"b.png"},
+        "missing": {"c.png"},  # the image without a label map
+        "duplicate_labels": {"e.png"},
+        "bad_labels": {"f.png"},
+        "size_mismatch": {"g.png"},
+        "damaged": {"h.png"},
+    }
+    reasons = {Path(f.path).name: f.reason for f in examination.findings}
+    assert "id 9 in 3,072 pixels" in reasons["a.png"] and "no label map" in reasons["c.png"]
+    assert not examination.healthy
+
+
+def test_sound_labels_have_no_findings_and_are_summed_up(tmp_path: Path) -> None:
+    made = frames(*"abc")
+    for one in made:
+        assert one.labels is not None
+        one.labels[:12] = IGNORE  # a quarter
+    layouts.write_folder(
+        tmp_path, made, labels="colours", classes=NAMES, palette=((1, 2, 3), (4, 5, 6), (7, 8, 9), (9, 9, 9))
+    )
+    examination = examine([patient(tmp_path)])
+    assert examination.findings == []
+    assert "labels of 4 classes; 75.0% of the pixels have one" in text(examination)
+    assert examination.summaries[0].classes == 4
+
+
+def test_classes_that_never_occur_are_noted_and_a_set_without_any_is_at_fault(tmp_path: Path) -> None:
+    layouts.write_folder(tmp_path, frames(*"ab"), classes=(*NAMES, "piano"))
+    examination = examine([patient(tmp_path)])
+    assert found(examination) == {"absent_class": {""}} and examination.healthy
+    assert "1 of 5 classes: piano" in text(examination)
+    void = [{"id": i, "name": f"v{i}", "ignore": True} for i in range(4)]
+    (tmp_path / "classes.json").write_text(json.dumps([*void, {"id": 7, "name": "road"}]))
+    examination = examine([patient(tmp_path)])
+    assert found(examination)["no_labels"] == {""} and not examination.healthy
+
+
+def test_what_was_remembered_under_another_list_of_classes_does_not_count(tmp_path: Path) -> None:
+    layouts.write_folder(tmp_path, frames(*"ab"), classes=NAMES)
+    memory = tmp_path / "memory.json"
+    assert examine([patient(tmp_path, memory=memory)]).healthy
+    (tmp_path / "classes.json").write_text('["wall", "floor"]')
+    assert found(examine([patient(tmp_path, memory=memory)])) == {"label_beyond_classes": {"a.png", "b.png"}}
+    (tmp_path / "classes.json").write_text(json.dumps(NAMES))
+    assert examine([patient(tmp_path, memory=memory)]).healthy
+
+
+def test_an_image_that_exif_turns_beside_labels_that_it_does_not_is_found(tmp_path: Path) -> None:
+    layouts.write_folder(tmp_path, frames(*"ab"))
+    exif = Image.Exif()
+    exif[274] = 3  # upside down
+    Image.open(tmp_path / "images/a.jpg").save(tmp_path / "images/a.jpg", exif=exif)
+    assert found(examine([patient(tmp_path)])) == {"exif": {"a.jpg"}}
+
+
+@pytest.mark.parametrize("case", CASES, ids=Case.name)
+def test_published_sets_are_examined_alike(case: Case, tmp_path: Path) -> None:
+    made = samples(case.classes, 4)
+    assert made[0].labels is not None
+    made[0].labels[:] = IGNORE
+    case.write(tmp_path, made, **case.written)
+    data = DATASETS.check({"type": case.type, "root": str(tmp_path), **case.options}, "data").build()
+    bad, missing = (data.files(i)["labels"] for i in (1, 2))
+    missing.unlink()
+    if bad.suffix == ".png":
+        cv2.imwrite(str(bad), np.full((96, 128), 253, np.uint8))
+    kinds = found(examine([patient(tmp_path, case.type, **case.options)]))
+    assert kinds["missing"] == {missing.name}
+    assert bad.suffix == ".mat" or kinds["label_beyond_classes"] == {bad.name}
+    # Where nobody marked anything PASCAL-Context has its background.
+    assert case.type == "pascal_context" or kinds["empty_labels"] == {data.files(0)["labels"].name}
+
+
+def test_the_command_examines_labels_and_takes_classes_by_number_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    layouts.write_folder(tmp_path, frames(*"ab"))
+    assert main(["check-data", str(tmp_path), "--no-cache"]) == 0
+    assert main(["check-data", str(tmp_path), "--no-cache", "--classes", "3"]) == 2
+    assert "holds class 3; the 3 classes end at 2, and 768 pixels lie beyond" in capsys.readouterr().out

@@ -1,0 +1,139 @@
+"""The labels of NYU's .mat: chosen, all 894, and mapped to fewer by files of the published forms."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.io
+from real_shaped import sample
+
+from densevit.data import layouts
+from densevit.data.class_table import EMPTY
+from densevit.data.dataset import DATASETS, Dataset
+from densevit.data.nyu_labels import mapped, raw
+from densevit.errors import DataError
+from densevit.structures import IGNORE
+
+KNOWN = ("wall", "floor", "bed", "chair")
+SIX = tuple(f"c{i}" for i in range(6))
+
+
+def texts(*words: str) -> np.ndarray:
+    """A MATLAB cell array, 1 x n."""
+    cells = np.empty((1, len(words)), object)
+    cells[0] = words
+    return cells
+
+
+def write_40(path: Path) -> None:
+    """As classMapping40.mat: here four classes to three."""
+    tree = {"mapClass": np.array([[1, 2, 3, 3]], np.uint8), "allClassName": texts(*KNOWN)}
+    scipy.io.savemat(path, {**tree, "className": texts("wall", "floor", "furniture")})
+
+
+def write_13(path: Path) -> None:
+    """As class13Mapping.mat: three classes to two."""
+    mapping = {"labels13": np.array([[2, 2, 1]], np.uint8), "classNames": texts("thing", "structure")}
+    scipy.io.savemat(path, {"classMapping13": mapping})
+
+
+@pytest.fixture(scope="module")
+def mat(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Frame 0, a test frame, with labels 0 to 3 and holes in its first column."""
+    path = tmp_path_factory.mktemp("nyu") / "nyu_depth_v2_labeled.mat"
+    frame = sample("bathroom/0")
+    assert frame.labels is not None
+    frame.labels[:, 0] = IGNORE
+    layouts.write_nyu_labeled(path, [frame], classes=KNOWN)
+    return path
+
+
+def stored() -> np.ndarray:
+    labels = sample("bathroom/0").labels
+    assert labels is not None
+    labels[:, 0] = IGNORE
+    return labels
+
+
+def open_nyu(root: Path, **options: Any) -> Dataset:
+    return DATASETS.check({"type": "nyu", "root": root, "split": "test", "subset": "available", **options}, "d").build()
+
+
+def test_raw_labels_are_all_classes_in_the_order_of_the_file(mat: Path) -> None:
+    data = open_nyu(mat, label_map="raw")
+    np.testing.assert_array_equal(data.label_map(0), stored())
+    assert tuple(data.classes) == KNOWN
+
+
+def test_a_mapping_file_beside_the_mat_gives_its_classes(mat: Path) -> None:
+    write_40(mat.parent / "40.mat")
+    data = open_nyu(mat, label_map="40.mat")
+    np.testing.assert_array_equal(data.label_map(0), np.array([*[0, 1, 2, 2], *[IGNORE] * 252])[stored()])
+    assert data.classes == ("wall", "floor", "furniture")
+
+
+def test_mappings_follow_on_each_other(mat: Path) -> None:
+    write_40(mat.parent / "40.mat")
+    write_13(mat.parent / "13.mat")
+    data = open_nyu(mat, label_map=["40.mat", "13.mat"])
+    np.testing.assert_array_equal(data.label_map(0), np.array([*[1, 1, 0, 0], *[IGNORE] * 252])[stored()])
+    assert data.classes == ("thing", "structure")
+
+
+def test_a_mapping_of_ones_own_ignores_what_it_does_not_name(mat: Path, tmp_path: Path) -> None:
+    tree = {"classes": ["seat", "floor"], "of": {"chair": "seat", "bed": "seat", "floor": "floor"}}
+    (tmp_path / "mine.json").write_text(json.dumps(tree))
+    labels = open_nyu(mat, label_map=str(tmp_path / "mine.json")).label_map(0)
+    np.testing.assert_array_equal(labels, np.array([IGNORE, 1, 0, 0, *[IGNORE] * 252])[stored()])
+
+
+def test_a_mapping_goes_by_names_not_by_places(tmp_path: Path) -> None:
+    scipy.io.savemat(
+        tmp_path / "m.mat",
+        {"mapClass": [[2, 1]], "allClassName": texts("bed", "wall"), "className": texts("wall", "furniture")},
+    )
+    labels = mapped(Path("nyu.mat"), ["wall", "bed"], [tmp_path / "m.mat"])
+    assert labels(Path("nyu.mat"), np.array([[0, 1, 2]])).tolist() == [[IGNORE, 0, 1]]
+
+
+def test_of_894_classes_the_256th_has_id_256() -> None:
+    labels = raw(Path("nyu.mat"), [f"c{i}" for i in range(1, 895)])
+    ids = labels(Path("nyu.mat"), np.array([[0, 1, 255, 256, 894]]))
+    assert ids.tolist() == [[IGNORE, 0, 254, 256, 894]]
+    assert labels.table.names[255] == EMPTY and labels.table.names[894] == "c894" and len(labels.table) == 895
+    with pytest.raises(DataError, match=r"nyu\.mat: 2 pixels have labels up to 900; the file names 894"):
+        labels(Path("nyu.mat"), np.array([[0, 895, 900]]))
+
+
+@pytest.mark.parametrize(
+    ("tree", "reason"),
+    [
+        ({"mapClass": [[1, 2]], "allClassName": texts("c0", "c1"), "className": texts("a", "b")}, "c2"),
+        ({"mapClass": [[1] * 5 + [9]], "allClassName": texts(*SIX), "className": texts("a")}, "c5: 9"),
+        ({"mapClass": [[1] * 6], "allClassName": [[1.0]], "className": texts("a")}, "texts|mapping"),
+        ({"mapClass": [[1] * 6]}, "no 'allClassName'"),
+        ({"other": [[1]]}, "holds other; expected mapClass"),
+    ],
+)
+def test_a_mapping_that_is_none_is_an_error_that_names_it(tmp_path: Path, tree: dict[str, Any], reason: str) -> None:
+    scipy.io.savemat(tmp_path / "m.mat", tree)
+    with pytest.raises(DataError, match=rf"(?s)m\.mat: .*{reason}"):
+        mapped(Path("nyu.mat"), SIX, [tmp_path / "m.mat"])
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"classes": ["a"]}', '{"classes": ["a"], "of": {"c0": "b"}}'])
+def test_a_json_mapping_that_is_none_is_an_error_that_names_it(tmp_path: Path, text: str) -> None:
+    (tmp_path / "m.json").write_text(text)
+    with pytest.raises(DataError, match=r"m\.json"):
+        mapped(Path("nyu.mat"), SIX, [tmp_path / "m.json"])
+
+
+def test_classes_and_a_mapping_exclude_each_other(mat: Path) -> None:
+    with pytest.raises(DataError, match="one of `classes` and `label_map`"):
+        open_nyu(mat, classes=["wall"], label_map="raw")
+    with pytest.raises(DataError, match="source: mat"):
+        open_nyu(mat.parent, source="sync", label_map="raw")
+    with pytest.raises(DataError, match=r"none\.mat: no such file"):
+        open_nyu(mat, label_map="none.mat")

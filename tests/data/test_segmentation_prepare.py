@@ -1,0 +1,126 @@
+"""Unpacking, converting and checking what is downloaded of the published sets of label maps."""
+
+import subprocess
+import sys
+import tarfile
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_segmentation_sets import opened, samples
+
+from densevit.data import layouts
+from densevit.data.archives import unpack, unpack_all
+from densevit.data.label_check import COUNTS, check
+from densevit.data.label_convert import convert_context, convert_voc
+from densevit.errors import DataError
+
+SCRIPT = Path(__file__).parents[2] / "datasets/prepare_segmentation.py"
+
+
+def zipped(folder: Path, archive: Path) -> None:
+    with zipfile.ZipFile(archive, "w") as file:
+        for path in sorted(folder.rglob("*")):
+            file.write(path, path.relative_to(folder))
+
+
+def test_archives_are_unpacked_to_where_the_reader_looks(tmp_path: Path) -> None:
+    made, downloads, root = tmp_path / "made", tmp_path / "downloads", tmp_path / "root"
+    layouts.write_coco_stuff(made, samples(171))
+    downloads.mkdir()
+    zipped(made / "images", downloads / "train2017.zip")
+    zipped(made / "annotations", downloads / "stuffthingmaps_trainval2017.zip")
+    lines = unpack_all("coco_stuff", downloads, root)
+    assert lines == ["train2017.zip: 2 files", "stuffthingmaps_trainval2017.zip: 2 files", "val2017.zip: not there"]
+    assert len(opened("coco_stuff", root)) == 2
+    kept = root / "images/train2017/000000000000.jpg"
+    stamp = kept.stat().st_mtime_ns
+    (root / "images/train2017/000000000001.jpg").write_bytes(b"cut off")
+    unpack_all("coco_stuff", downloads, root)
+    assert kept.stat().st_mtime_ns == stamp and opened("coco_stuff", root).read(1).labels is not None
+
+
+def test_a_tar_is_unpacked_too_and_links_in_it_are_left_out(tmp_path: Path) -> None:
+    layouts.write_voc(tmp_path / "made", samples(21))
+    link = tarfile.TarInfo("VOCdevkit/link")
+    link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+    with tarfile.open(tmp_path / "VOCtrainval_11-May-2012.tar", "w") as file:
+        file.add(tmp_path / "made/VOCdevkit", "VOCdevkit")
+        file.addfile(link)
+    assert unpack(tmp_path / "VOCtrainval_11-May-2012.tar", tmp_path / "root") == 5
+    assert len(opened("voc", tmp_path / "root")) == 2 and not (tmp_path / "root/VOCdevkit/link").is_symlink()
+
+
+def test_a_damaged_archive_or_one_that_leads_out_is_refused(tmp_path: Path) -> None:
+    layouts.write_ade20k(tmp_path / "made", samples(150))
+    archive = tmp_path / "ADEChallengeData2016.zip"
+    zipped(tmp_path / "made", archive)
+    archive.write_bytes(archive.read_bytes()[:-60])
+    with pytest.raises(DataError, match=r"2016\.zip: is damaged"):
+        unpack(archive, tmp_path / "root")
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("../outside.txt", "x")
+    with pytest.raises(DataError, match="leads out"):
+        unpack(archive, tmp_path / "root")
+    assert not (tmp_path / "outside.txt").exists()
+    with pytest.raises(DataError, match=r"none of ADEChallengeData2016\.zip"):
+        unpack_all("ade20k", tmp_path / "made", tmp_path / "root")
+
+
+def test_converted_sbd_reads_as_its_matlab_files_do(tmp_path: Path) -> None:
+    made = samples(21, 5)
+    layouts.write_voc(tmp_path, made[:1], "train")
+    layouts.write_voc(tmp_path, made[1:2], "val")
+    layouts.write_sbd(tmp_path, made[2:4], "train")
+    layouts.write_sbd(tmp_path, made[4:], "val")
+    before = opened("voc", tmp_path, split="train_aug")
+    assert convert_voc(tmp_path) == 3
+    after = opened("voc", tmp_path, split="train_aug")
+    assert list(after.names) == list(before.names) and len(after) == 4
+    for i in range(4):
+        np.testing.assert_array_equal(before.label_map(i), after.label_map(i))
+        assert after.files(i)["labels"].suffix == ".png"
+    assert convert_voc(tmp_path) == 0  # again: nothing is left to do
+
+
+def test_converted_context_reads_as_its_matlab_files_do(tmp_path: Path) -> None:
+    layouts.write_pascal_context(tmp_path, samples(60), "train")
+    layouts.write_pascal_context(tmp_path, [replace(s, name=f"1{s.name[-1]}") for s in samples(60)], "val")
+    before = opened("pascal_context", tmp_path)
+    assert convert_context(tmp_path) == 4
+    after = opened("pascal_context", tmp_path)
+    assert after.files(0)["labels"].suffix == ".png"
+    np.testing.assert_array_equal(before.label_map(0), after.label_map(0))
+    assert convert_context(tmp_path) == 0
+
+
+def test_a_check_tells_what_is_missing_and_what_is_bad(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = samples(150, 4)
+    layouts.write_ade20k(tmp_path, made)
+    home = tmp_path / "ADEChallengeData2016"
+    (home / "annotations/training/ADE_train_00000001.png").unlink()
+    (home / "annotations/training/ADE_train_00000002.png").write_bytes(b"")
+    assert not check("ade20k", tmp_path)
+    said = capsys.readouterr().out
+    assert "train: 3 of 20,210 samples are complete." in said and "ADE_train_00000001.png" in said
+    assert "3 of them read, 1 are bad" in said and "ADE_train_00000002.png: the file is empty" in said
+    assert "val: none of 2,000 samples" in said
+
+
+def test_a_complete_set_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(COUNTS, "cityscapes", {"train": 2, "val": 1})
+    layouts.write_cityscapes(tmp_path, samples(19), "train")
+    layouts.write_cityscapes(tmp_path, samples(19, 1), "val")
+    assert check("cityscapes", tmp_path, looks=1)
+
+
+def test_the_script_checks_and_reports_by_its_exit_code(tmp_path: Path) -> None:
+    layouts.write_voc(tmp_path, samples(21))
+    done = subprocess.run(
+        [sys.executable, SCRIPT, "voc", str(tmp_path), "--looks", "2"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2 and "train: 2 of 1,464 samples are complete." in done.stdout
+    gone = subprocess.run([sys.executable, SCRIPT, "voc", "nowhere"], capture_output=True, text=True, check=False)
+    assert gone.returncode == 2 and "no such folder" in gone.stderr
