@@ -52,18 +52,17 @@ def absent(case: Case, repositories: Path | None) -> str:
     """What a case lacks; empty if nothing."""
     if case.package and not find_spec(case.package):
         return f"`{case.package}` is not installed"
-    if case.repository and (repositories is None or not (repositories / case.repository).is_dir()):
-        return f"{case.repository} is not below --repositories"
-    return ""
+    folders = (case.repository, *case.needs) if case.repository else ()
+    lacking = [name for name in folders if repositories is None or not (repositories / name).is_dir()]
+    return f"{lacking[0]} is not below --repositories" if lacking else ""
 
 
 def compare(case: Case, repositories: Path | None, work: Path) -> Row:
     begun = time.monotonic()
     torch.manual_seed(0)
     original = case.make((repositories or Path()) / case.repository, work)
-    ours = densevit.load(
-        original.weights, case.family, family_options=original.options, device="cpu", precision="fp32"
-    )
+    how = {"family_options": original.options, "device": "cpu", "precision": "fp32", **original.camera}
+    ours = densevit.load(original.weights, case.family, **how)
     gaps, low, high = {}, np.inf, -np.inf
     for name, size in case.sizes.items():
         path = work / f"{name}.png"
@@ -113,7 +112,9 @@ def main() -> int:
     parser.add_argument("--report", type=Path, help="write the table here, too")
     args = parser.parse_args()
     wanted = [case for case in all_cases() if args.only in f"{case.family} {case.name}"]
-    lacking = [(case, absent(case, args.repositories) or "only with --slow" * (case.slow and not args.slow)) for case in wanted]
+    lacking = [
+        (case, absent(case, args.repositories) or "only with --slow" * (case.slow and not args.slow)) for case in wanted
+    ]
     found = list(rows([case for case, why in lacking if not why], args.repositories))
     failed = [row for row in found if not passes(row, args.bound)]
     text = report(found, [(case, why) for case, why in lacking if why], failed, args.bound)

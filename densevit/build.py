@@ -1,5 +1,6 @@
 """The one room that knows all parts: a config becomes a checked plan, and a plan becomes model, tasks and loaders."""
 
+import hashlib
 import importlib.util
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -13,45 +14,37 @@ from torch import Tensor, nn
 import densevit.data
 import densevit.losses
 import densevit.models
-import densevit.tasks  # noqa: F401 (the four imports register the parts)
+import densevit.tasks
+import densevit.weights.families  # noqa: F401 (the five imports register the parts)
 from densevit import config
+from densevit.assembly import ModelPlan, build_card, build_model, read_start, restore, start_from
 from densevit.config import Run
 from densevit.data.dataset import DATASETS, Dataset
+from densevit.data.first_look import first_look as look_at_depth
 from densevit.data.loader import TrainLoader, eval_loader, train_loader
 from densevit.data.transform import TRANSFORMS, Transform
 from densevit.data.transforms import compose
 from densevit.data.workers import auto_workers
 from densevit.engine.distributed import World
 from densevit.engine.trainer import Trainer, Validation
-from densevit.errors import CheckpointError, ConfigError
-from densevit.evaluation import class_metrics
+from densevit.errors import ConfigError
+from densevit.evaluation import class_metrics, seg_metrics
+from densevit.evaluation.class_metrics import Row
 from densevit.evaluation.evaluate import mean_row
 from densevit.evaluation.protocols import PROTOCOLS, Protocol
 from densevit.inference.forward import forward
 from densevit.inference.predictor import Predictor
-from densevit.models.decoder import DECODERS, Decoder
-from densevit.models.dense import DenseModel
-from densevit.models.encoder import ENCODERS, Encoder
-from densevit.models.heads import HEADS, Head
+from densevit.models.decoder import DECODERS
+from densevit.models.encoder import ENCODERS
+from densevit.models.heads import HEADS
 from densevit.registry import Choice, Part, Registry, did_you_mean
-from densevit.structures import ModelCard, OutputSpec, ResizeRule
+from densevit.structures import ModelCard, OutputSpec
 from densevit.tasks.depth import DepthTask
 from densevit.tasks.task import TASKS, Task
-from densevit.weights import checkpoint
-from densevit.weights.files import read_tensors
+from densevit.weights.hub import is_address
+from densevit.weights.start import filled
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class ModelPlan:
-    encoder: Choice[Encoder]
-    decoder: Choice[Decoder]
-    heads: Mapping[str, Choice[Head]]
-
-    def spec(self) -> dict[str, Any]:
-        heads = {name: head.spec() for name, head in self.heads.items()}
-        return {"encoder": self.encoder.spec(), "decoder": self.decoder.spec(), "heads": heads}
 
 
 @dataclass(frozen=True)
@@ -100,7 +93,8 @@ class Recipe:
         """
         train = self.train.build()
         val = self.val.build() if self.val else None
-        return Plan(self.resolved(len(train)), self.model, self.tasks, self.transforms, train, val)
+        named = replace(self, model=self.model.for_classes(train.classes))
+        return Plan(named.resolved(len(train)), named.model, self.tasks, self.transforms, train, val)
 
     def resolved(self, length: int) -> Run:
         """The run with every default spelled out, for `length` training samples."""
@@ -115,7 +109,7 @@ class Recipe:
         )
         return replace(
             run,
-            model=replace(run.model, **self.model.spec()),
+            model=replace(run.model, **self.model.spec(), resize=self.model.resize_by(run.model.resize)),
             tasks={name: replace(task, losses=self.tasks[name].spec()) for name, task in run.tasks.items()},
             data=data,
             steps=steps,
@@ -145,6 +139,9 @@ class _Faults:
 
 def _unbuilt() -> Any:
     raise AssertionError("a faulty plan is raised, not built")
+
+
+UNCHOSEN: Choice[Any] = Choice("", _unbuilt, {})
 
 
 def configure(path: str | Path, overrides: Sequence[str] = ()) -> Plan:
@@ -180,12 +177,18 @@ def check(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
 
 
 def _plan_model(run: Run, faults: _Faults) -> ModelPlan:
-    encoder = faults.check(ENCODERS, run.model.encoder, "model.encoder")
-    decoder = faults.check(DECODERS, run.model.decoder, "model.decoder")
+    init = run.model.init
+    if init is not None and not is_address(init):
+        faults.check_file(Path(init), "model.init")
+    start = read_start(run.model) if not faults.problems else None
+    given = {"encoder": run.model.encoder, "decoder": run.model.decoder}
+    parts = {name: filled(spec, start.model[name] if start else {}) for name, spec in given.items()}
+    encoder = faults.check(ENCODERS, parts["encoder"], "model.encoder") if parts["encoder"] else UNCHOSEN
+    decoder = faults.check(DECODERS, parts["decoder"], "model.decoder") if parts["decoder"] else UNCHOSEN
     heads = {name: faults.check(HEADS, spec, f"model.heads.{name}") for name, spec in run.model.heads.items()}
+    own = {name: faults.check(DECODERS, spec, f"model.decoders.{name}") for name, spec in run.model.decoders.items()}
     faults.check_file(encoder.options.get("weights"), "model.encoder.weights")
-    faults.check_file(run.model.init, "model.init")
-    return ModelPlan(encoder, decoder, heads)
+    return ModelPlan(encoder, decoder, heads, own, start)
 
 
 def _plan_task(task: config.Task, where: str, faults: _Faults) -> TaskPlan:
@@ -205,6 +208,13 @@ def _plan_task(task: config.Task, where: str, faults: _Faults) -> TaskPlan:
     return TaskPlan(chosen, task.weight, losses, PROTOCOLS.get(task.protocol, PROTOCOLS["plain"]))
 
 
+# What is no depth, and who scores it.
+OTHERS: Mapping[str, str] = {
+    "class": "classes of whole images, not depth; `densevit eval-class`",
+    "labels": "classes of pixels, not depth; `densevit eval-seg`",
+}
+
+
 def find_protocol(name: str, data: Dataset, output: OutputSpec | None = None) -> Protocol:
     """A protocol with the data set's range, where it leaves that open, fitted to predictions without unit.
 
@@ -216,8 +226,8 @@ def find_protocol(name: str, data: Dataset, output: OutputSpec | None = None) ->
     """
     if name not in PROTOCOLS:
         raise ConfigError(f"no protocol '{name}'.{did_you_mean(name, PROTOCOLS)}")
-    if output is not None and output.kind == "class":
-        raise ConfigError("this head gives classes of whole images, not depth; `densevit eval-class` scores those.")
+    if output is not None and output.kind in OTHERS:
+        raise ConfigError(f"this head gives {OTHERS[output.kind]} scores those.")
     protocol = PROTOCOLS[name].for_range(*data.depth_range)
     return protocol if output is None else protocol.for_kind(output.kind)
 
@@ -241,31 +251,6 @@ def load_plugins(paths: Sequence[Path], folder: Path = Path()) -> None:
         spec.loader.exec_module(sys.modules[name])
 
 
-def build_model(plan: ModelPlan) -> DenseModel:
-    """The network, with the encoder's weights where the config names a file of them."""
-    encoder = plan.encoder.build()
-    weights: Path | None = plan.encoder.options.get("weights")
-    if weights is not None:
-        encoder.load_weights(read_tensors(weights), str(weights))
-    decoder = plan.decoder.build(encoder.features, encoder.prefix_tokens)
-    heads = {name: head.build(decoder.output.channels) for name, head in plan.heads.items()}
-    return DenseModel(encoder, decoder, heads)
-
-
-def build_card(model: DenseModel, plan: ModelPlan, resize: ResizeRule, trained_on: str = "") -> ModelCard:
-    heads: Mapping[str, Any] = dict(model.heads.items())
-    return ModelCard(
-        outputs={name: head.output for name, head in heads.items()},
-        multiple=model.encoder.patch_size,
-        resize=resize,
-        mean=tuple(model.encoder.mean.flatten().tolist()),
-        std=tuple(model.encoder.std.flatten().tolist()),
-        taps=model.encoder.taps,
-        model=plan.spec(),
-        trained_on=trained_on,
-    )
-
-
 def build_trainer(plan: Plan, world: World) -> Trainer:
     """Model, tasks and trainer, with weights loaded from `model.init`.
 
@@ -273,25 +258,57 @@ def build_trainer(plan: Plan, world: World) -> Trainer:
         ConfigError, CheckpointError: weights that are missing or do not fit.
     """
     run = plan.run
-    model = build_model(plan.model)
+    model = build_model(plan.model, run.model.resize)
     if run.model.init is not None:
-        tensors, _ = checkpoint.read(run.model.init)
-        checkpoint.load_into(model, tensors, run.model.init)
+        started = start_from(model, plan.model, run.model)
+        if world.is_main:
+            print(started, file=sys.stderr)
     if run.model.freeze_encoder:
         model.encoder.requires_grad_(False)
     model.encoder.set_grad_checkpointing(run.model.grad_checkpointing)
-    card = build_card(model, plan.model, run.model.resize, trained_on=str(run.data.train))
+    card = build_card(model, plan.model, run.model.resize, str(run.data.train), plan.train.palette)
+    card = replace(card, config=config.to_dict(run))
     tasks = {name: build_task(name, plan, card.outputs[name]) for name in plan.tasks}
-    protocol = next(iter(plan.tasks.values())).protocol
-    return Trainer(run, model, tasks, world, predict=predict_by(protocol, card), card=card)
+    # Only depth's protocols ask for a window; images go through the model once, so the first one's holds for all.
+    depths = [task.protocol for name, task in plan.tasks.items() if card.outputs[name].kind not in SCORES]
+    predict = predict_by(depths[0] if depths else PROTOCOLS["plain"], card)
+    return Trainer(run, model, tasks, world, predict=predict, card=card, data=fingerprint(plan.train))
+
+
+def first_look(plan: Plan, card: ModelCard) -> list[str]:
+    """Warnings about truth that the heads cannot reach.
+
+    Raises:
+        DataError: all of it lies outside the range of a head.
+    """
+    metric = [output for name, output in card.outputs.items() if output.kind == "metric" and name in plan.tasks]
+    return [warning for output in metric if output.range for warning in look_at_depth(plan.train, *output.range)]
+
+
+def with_run(plan: Plan, run: Run) -> Plan:
+    """The same parts and data, trained in another way."""
+    return replace(plan, run=run)
+
+
+def fingerprint(data: Dataset) -> str:
+    """What tells a data set from others, and from itself with samples added or taken away: its names, in order."""
+    names = hashlib.sha256("\n".join(data.names).encode()).hexdigest()
+    return f"{len(data)} samples, {names[:12]}"
+
+
+# How what is no depth is scored in the validation during training: one image, and all of them.
+SCORES: Mapping[str, tuple[Callable[..., Row], Callable[[Sequence[Row]], Row]]] = {
+    "class": (class_metrics.score, class_metrics.mean_row),
+    "labels": (seg_metrics.as_row, seg_metrics.pooled_scores),
+}
 
 
 def build_task(name: str, plan: Plan, output: OutputSpec) -> Task:
     task = plan.tasks[name]
     losses = [(loss.name, task.weight * weight, loss.build()) for weight, loss in task.losses]
     check_output(name, task, output, plan)
-    if output.kind == "class":
-        return task.task.build(name, output, losses, class_metrics.score, class_metrics.mean_row)
+    if output.kind in SCORES:
+        return task.task.build(name, output, losses, *SCORES[output.kind])
     protocol = find_protocol(task.protocol.name, plan.val or plan.train, output)
     return task.task.build(name, output, losses, protocol.score, mean_row)
 
@@ -308,7 +325,7 @@ def check_output(name: str, task: TaskPlan, output: OutputSpec, plan: Plan) -> N
             f"model.heads.{name} gives {output.kind}."
         )
     for data in filter(None, (plan.train, plan.val)):
-        if output.kind == "class" and len(data.classes) != len(output.classes):
+        if output.kind in SCORES and len(data.classes) != len(output.classes):
             raise ConfigError(
                 f"model.heads.{name}: {len(output.classes)} classes, where the data has {len(data.classes) or 'none'}."
             )
@@ -342,6 +359,8 @@ def train_batches(plan: Plan, world: World) -> Callable[[int], TrainLoader]:
             workers=workers(run, world),
             pin=world.device.type == "cuda",
             on_error=run.data.on_error,
+            max_bad=run.data.max_bad,
+            timeout=run.data.timeout,
         )
 
     return batches
@@ -352,7 +371,12 @@ def val_batches(plan: Plan, world: World) -> Validation | None:
         return None
     size = max(1, min(8, plan.run.batch_size // (plan.run.accumulate * world.size)))
     return eval_loader(
-        plan.val, batch_size=size, rank=world.rank, world_size=world.size, workers=workers(plan.run, world)
+        plan.val,
+        batch_size=size,
+        rank=world.rank,
+        world_size=world.size,
+        workers=workers(plan.run, world),
+        timeout=plan.run.data.timeout,
     )
 
 
@@ -369,40 +393,28 @@ def open_data(spec: Part) -> Dataset:
     return DATASETS.check(spec, "data").build()
 
 
-def restore(path: str | Path) -> tuple[DenseModel, ModelCard]:
-    """Model and card of a checkpoint: a run's folder (its best), a step folder, or a `model.safetensors`.
-
-    Raises:
-        CheckpointError: missing, damaged, or of parts that are not registered here.
-    """
-    tensors, card = checkpoint.read(path)
-    spec = dict(card.model)
-    # The weights are all in the file; where the encoder's first came from no longer matters.
-    spec["encoder"] = {k: v for k, v in spec["encoder"].items() if k not in ("pretrained", "weights")}
-    try:
-        plan = ModelPlan(
-            ENCODERS.check(spec["encoder"], "model.encoder"),
-            DECODERS.check(spec["decoder"], "model.decoder"),
-            {name: HEADS.check(head, f"model.heads.{name}") for name, head in spec["heads"].items()},
-        )
-    except ConfigError as error:
-        raise CheckpointError(f"{path}: its card names parts unknown here (a plugin's?): {error}") from None
-    model = build_model(plan)
-    checkpoint.load_into(model, tensors, path)
-    return model, card
-
-
-def load(path: str | Path, *, device: str = "auto", precision: Any = "auto", **options: Any) -> Predictor:
+def load(
+    path: str | Path,
+    family: str | None = None,
+    *,
+    device: str = "auto",
+    precision: Any = "auto",
+    family_options: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Predictor:
     """A trained model, ready to predict: `depth = load("runs/nyu")("photo.jpg")`.
 
     Args:
-        path: a run's folder (its best checkpoint), a step folder, or a `model.safetensors`.
+        path: a run's folder (its best checkpoint), a step folder, a `model.safetensors`, or a published checkpoint.
+        family: whose published checkpoint it is, where its keys cannot tell.
         device: auto, cpu, cuda or cuda:N.
         precision: auto, fp32, bf16 or fp16.
+        family_options: what a published file cannot say, as `{"max_depth": 20}`.
         options: of `Predictor`.
 
     Raises:
-        CheckpointError: missing, damaged, or of unknown parts.
+        CheckpointError: missing, damaged, of unknown parts, or of several possible families.
+        ConfigError: no such family, or no such option of it.
     """
-    model, card = restore(path)
+    model, card = restore(path, family, **(family_options or {}))
     return Predictor(model, card, device=device, precision=precision, **options)

@@ -24,11 +24,13 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 class Model:
     """Parts of the network; each is `{type: name, option: value}`."""
 
-    encoder: Part
-    decoder: Part
+    encoder: Part | None = None  # with `init` the file's, unless it has a type; its options go over the file's
+    decoder: Part | None = None  # likewise; serves every head that has none of its own
     heads: dict[str, Part]  # one per task
-    resize: ResizeRule = field(default_factory=ResizeRule)  # how images meet the network outside training
-    init: Path | None = None  # start from the weights of this checkpoint
+    decoders: dict[str, Part] = field(default_factory=dict)  # head -> a decoder of its own
+    resize: ResizeRule | None = None  # how images meet the network outside training: as in `init`, else padded only
+    init: str | None = None  # start from the weights of this checkpoint: a path, or hf:owner/name
+    init_family: str | Part | None = None  # whose it is, where its keys cannot tell; {type: name, option: value}
     freeze_encoder: bool = False  # a probe: only decoder and heads learn
     grad_checkpointing: bool = False
 
@@ -40,7 +42,7 @@ class Task:
     type: str = "depth"
     losses: list[Part] = field(default_factory=list)  # none: the task's usual ones
     protocol: str = "plain"  # of depth, in the validation during training
-    weight: Positive = 1.0  # of its losses among those of other tasks
+    weight: Positive = 1.0  # of its losses among those of other tasks; where `balance` learns, where it begins
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,18 +52,22 @@ class Data:
     transforms: list[Part] = field(default_factory=list)
     workers: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"  # loader processes of each rank
     on_error: Literal["raise", "skip"] = "raise"  # a file that turns bad: stop, or take its successor and count
+    max_bad: Fraction = 0.001  # share of an epoch that may be skipped so
+    timeout: Positive = 300.0  # seconds to wait for a sample: network disks pause for a minute now and then
 
 
 @dataclass(frozen=True, kw_only=True)
 class Optim:
     """AdamW (Loshchilov and Hutter 2019). Layer i of L below the decoder learns at lr * scale * decay^(L-i)."""
 
+    type: Literal["adamw", "sgd"] = "adamw"
     lr: Positive = 1e-4
     encoder_lr_scale: NonNegative = 1.0
     layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
     weight_decay: NonNegative = 0.05
     betas: tuple[Fraction, Fraction] = (0.9, 0.999)
     eps: Positive = 1e-8
+    momentum: Fraction = 0.9  # of sgd, which has neither betas nor eps
     clip_grad: Positive | None = 1.0  # largest norm of the whole gradient
 
 
@@ -83,6 +89,7 @@ class Run:
     model: Model
     data: Data
     tasks: dict[str, Task] = field(default_factory=lambda: {"depth": Task()})
+    balance: Literal["fixed", "uncertainty"] = "fixed"  # of several tasks: by their weights, or learned
     optim: Optim = field(default_factory=Optim)
     schedule: Schedule = field(default_factory=Schedule)
     steps: Count | None = None  # optimiser steps; either this or epochs
@@ -92,13 +99,14 @@ class Run:
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     ema: Annotated[float, Field(gt=0, lt=1)] | None = None  # decay of the weights' moving average
     compile: bool = False
+    parallel: Literal["ddp", "fsdp"] = "ddp"  # of several processes: each holds the whole model, or a part of it
     device: str = "auto"
     seed: Annotated[int, Field(ge=0)] = 0
     output: Path = Path("runs/default")
     log_every: Count = 20  # steps
     validate_every: Count | None = None  # steps; default: ten times a run
     save_every: Count | None = None  # steps between checkpoints; default: at each validation
-    keep_last: Count = 2  # checkpoints kept besides the best
+    keep_last: Annotated[int, Field(ge=0)] = 2  # newest checkpoints kept besides the best; 0 keeps all
     max_skipped: Count | None = None  # non-finite steps in a row before giving up: 3, under fp16 12
     plugins: list[Path] = field(default_factory=list)  # Python files that register parts of your own
 
@@ -111,9 +119,20 @@ class Run:
             found.append(f"accumulate: {self.accumulate} micro-batches cannot share {self.batch_size} images evenly.")
         if self.steps and self.schedule.warmup >= self.steps:
             found.append(f"schedule.warmup: {self.schedule.warmup:g} steps leave nothing of {self.steps}.")
+        for name in ("encoder", "decoder"):
+            if self.model.init is None and getattr(self.model, name) is None:
+                found.append(f"model.{name}: missing.")
+        if self.model.init_family and not self.model.init:
+            found.append("model.init_family: there is no model.init whose family this could be.")
         for name in self.tasks.keys() ^ self.model.heads.keys():
             have, lack = ("tasks", "model.heads") if name in self.tasks else ("model.heads", "tasks")
             found.append(f"{have}.{name}: there is no {lack}.{name} to go with it.")
+        for name in self.model.decoders.keys() - self.model.heads.keys():
+            found.append(f"model.decoders.{name}: there is no model.heads.{name} to go with it.")
+        if self.model.heads and self.model.heads.keys() <= self.model.decoders.keys():
+            found.append("model.decoders: every head has its own; leave one of them to model.decoder.")
+        if self.balance == "uncertainty" and len(self.tasks) == 1:
+            found.append("balance: there is only one task, and nothing to balance it with.")
         return found
 
 

@@ -4,6 +4,7 @@ import errno
 import hashlib
 import io
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Callable, Iterator
@@ -14,6 +15,8 @@ from typing import BinaryIO, cast
 from densevit.errors import StorageError
 
 SUFFIX = ".densevit-tmp"
+SET_ASIDE = ".densevit-old"
+TEMPORARY = re.compile(rf"\.(?P<name>.+)\.(?P<pid>\d+)(\.[0-9a-f]+)?(?P<suffix>{SUFFIX}|{SET_ASIDE})")
 
 
 class _Hashing(io.RawIOBase):
@@ -74,8 +77,12 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
 
 
 @contextmanager
-def atomic_folder(path: str | Path) -> Iterator[Path]:
-    """A temporary folder beside `path`, renamed into place if the block succeeds; `path` must not exist."""
+def atomic_folder(path: str | Path, *, replace: bool = False) -> Iterator[Path]:
+    """A temporary folder beside `path`, renamed into place if the block succeeds.
+
+    Args:
+        replace: a folder that stands there goes once the new one is whole; otherwise `path` must not exist.
+    """
     path = Path(path)
     temporary = None
     try:
@@ -83,8 +90,13 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
         temporary.mkdir()
         yield temporary
         _fsync(temporary)
+        aside = _temporary(path, SET_ASIDE) if replace and path.is_dir() else None
+        if aside is not None:  # no folder can be renamed onto another; `sweep` puts this one back, should we die here
+            path.rename(aside)
         temporary.rename(path)
         _fsync(path.parent)
+        if aside is not None:
+            shutil.rmtree(aside, ignore_errors=True)
     except OSError as error:
         raise StorageError(_explain(path, error)) from error
     finally:
@@ -93,14 +105,40 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
 
 
 def sweep(folder: str | Path) -> list[Path]:
-    """Removes temporaries that dead processes of this machine left in `folder`; returns what it removed."""
+    """Removes temporaries that dead processes of this machine left in `folder`; returns what it removed.
+
+    A folder that was set aside for one that never came is put back.
+    """
     removed = []
-    for left in Path(folder).glob(f".*{SUFFIX}"):
-        pid = left.name.removesuffix(SUFFIX).split(".")[-2]
-        if pid.isdigit() and not _alive(int(pid)):
-            shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
+    for left in sorted(Path(folder).glob(".*.densevit-*")):
+        parts = TEMPORARY.fullmatch(left.name)
+        if parts is None or _alive(int(parts["pid"])):
+            continue
+        original = left.with_name(parts["name"])
+        if parts["suffix"] == SET_ASIDE and not original.exists():
+            left.rename(original)
+        else:
+            remove(left)
             removed.append(left)
     return removed
+
+
+def remove(path: Path) -> None:
+    """Deletes a file or folder as far as it can be."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def require(folder: Path, size: int) -> None:
+    """
+    Raises:
+        StorageError: the disk has not room for so many bytes; better known before half of them are written.
+    """
+    free = shutil.disk_usage(folder).free
+    if free < size:
+        raise StorageError(f"{folder}: no room for {size:,} bytes ({free:,} bytes free); what stands there is untouched.")
 
 
 def sha256(path: str | Path) -> str:
@@ -118,11 +156,11 @@ def _alive(pid: int) -> bool:
     return True
 
 
-def _temporary(path: Path) -> Path:
+def _temporary(path: Path, suffix: str = SUFFIX) -> Path:
     # The end of the name is random, so that two writers of one path do not meet.
     # Names hold 255 bytes; cut at 128, which may split a character, to leave room for the rest.
     name = path.name.encode()[:128].decode(errors="ignore")
-    return path.with_name(f".{name}.{os.getpid()}.{secrets.token_hex(4)}{SUFFIX}")
+    return path.with_name(f".{name}.{os.getpid()}.{secrets.token_hex(4)}{suffix}")
 
 
 def _fsync(path: Path) -> None:

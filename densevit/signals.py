@@ -1,7 +1,8 @@
-"""Stopping cleanly when asked to."""
+"""Stopping cleanly when asked to: the first signal is noted, and work ends where it is whole; the second ends it at once."""
 
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Iterator
@@ -10,28 +11,85 @@ from types import FrameType
 
 from densevit.errors import Preempted
 
+OURS = (signal.SIGINT, signal.SIGTERM)
 
-@contextmanager
-def interruptible() -> Iterator[threading.Event]:
-    """Yields an event that the first SIGINT or SIGTERM sets; the second ends the process at once.
 
-    Outside the main thread, where Python takes no handlers, the event is only yielded.
-    """
-    asked = threading.Event()
+class Listener:
+    """The handler of both signals; `asked` is set by the first."""
 
-    def handle(number: int, frame: FrameType | None) -> None:
-        if asked.is_set():
-            os._exit(Preempted.exit_code)
-        asked.set()
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if self.asked.is_set():
+            os._exit(128 + number)
+        self.asked.set()
         # os.write: a signal may come in the middle of a print.
         os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, b"\nstopping soon, and saving (again: at once).\n")
 
-    if threading.current_thread() is not threading.main_thread():
-        yield asked
+
+@contextmanager
+def interruptible() -> Iterator[threading.Event]:
+    """Yields an event that the first SIGINT or SIGTERM sets; the second ends the process within a moment.
+
+    Inside another such block it is that block's event. Outside the main thread, where Python takes no handlers, the
+    event is only yielded.
+    """
+    if (outer := _listener()) is not None:
+        yield outer.asked
         return
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    listener = Listener()
+    if threading.current_thread() is not threading.main_thread():
+        yield listener.asked
+        return
+    before = {number: signal.signal(number, listener) for number in OURS}
     try:
-        yield asked
+        with _second_signal_ends():
+            yield listener.asked
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def poll(message: str) -> None:
+    """For loops that may run long, at places where nothing is half done.
+
+    Raises:
+        Preempted: with `message`, if a signal came to the `interruptible` block around the caller.
+    """
+    listener = _listener()
+    if listener is not None and listener.asked.is_set():
+        raise Preempted(message)
+
+
+def _listener() -> Listener | None:
+    handler = signal.getsignal(signal.SIGTERM)
+    return handler if isinstance(handler, Listener) else None
+
+
+@contextmanager
+def _second_signal_ends() -> Iterator[None]:
+    """Python runs handlers between two of its own instructions, which may be long in coming: a process that waits for
+    another in a collective, or for a disk, would not hear the second signal. A thread does."""
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
+    before = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
+    thread = threading.Thread(target=_count, args=(ours,), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        theirs.send(b"\0")
+        thread.join()
+        ours.close()
+        theirs.close()
+
+
+def _count(signals: socket.socket) -> None:
+    """Reads the numbers of the signals that came, until a zero."""
+    seen = 0
+    while number := signals.recv(1)[0]:
+        seen += number in OURS
+        if seen == 2:
+            os._exit(128 + number)

@@ -24,13 +24,18 @@ def test_every_recipe_checks_and_opens_with_what_it_costs_and_earns(path: Path) 
 @pytest.mark.parametrize("path", SMALL, ids=lambda path: path.stem)
 def test_every_small_recipe_builds_a_model_that_predicts_in_its_range(path: Path) -> None:
     recipe = build.check(path, ["model.encoder.pretrained=false"] if "pretrained" in path.read_text() else [])
-    model = build.build_model(recipe.model).eval()
-    card = build.build_card(model, recipe.model, recipe.run.model.resize)
+    plan = recipe.model.for_classes(("first", "second"))  # where a recipe leaves them to its data
+    model = build.build_model(plan).eval()
+    card = build.build_card(model, plan, recipe.run.model.resize)
     with torch.inference_mode():
         answers = model(torch.rand(1, 3, 70, 98))
     for name, output in card.outputs.items():
         if output.kind == "class":
             assert answers[name].shape == (1, len(output.classes), 1, 1)
+            continue
+        if output.kind == "labels":
+            assert answers[name].shape == (1, len(output.classes), 70, 98)
+            assert answers[name].isfinite().all()
             continue
         low, high = output.range or (0, 0)
         assert answers[name].shape == (1, 1, 70, 98)

@@ -8,11 +8,13 @@ import pytest
 import densevit
 
 FLOORS = [
-    {"errors", "registry", "structures", "files", "document", "signals", "memory"},
+    {"errors", "registry", "structures", "files", "document", "signals", "memory", "network"},
     {"losses", "ops", "config"},
     {"models", "data", "tasks", "evaluation", "weights"},
     {"engine", "inference"},
-    {"build"},
+    {"assembly"},
+    {"build", "conversion"},
+    {"benchmarking"},
     {"cli"},
 ]
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

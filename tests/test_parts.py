@@ -11,8 +11,9 @@ import torch
 
 from densevit.models import DECODERS, ENCODERS, HEADS, DenseModel
 from densevit.models.decoder import Decoder
+from densevit.models.dense import decoded
 from densevit.registry import Part
-from densevit.structures import Features, FeatureSpec
+from densevit.structures import Features, FeatureSpec, Remainder
 
 # What a part needs beyond its defaults to be small; parts that are not listed run as they are.
 SMALL: dict[str, Part] = {
@@ -21,6 +22,9 @@ SMALL: dict[str, Part] = {
     "dpt": {"channels": 16},
     "bins": {"bins": 16},
     "classifier": {"classes": 5},
+    "labels": {"classes": 5},
+    "mask_transformer": {"classes": 5, "dropout": 0.0},
+    "eomt": {"classes": 5, "queries": 6, "blocks": 2},
 }
 # Other ways to build a part that deserve the same tests.
 VARIANTS: list[Part] = [
@@ -28,6 +32,9 @@ VARIANTS: list[Part] = [
     {"type": "dpt", "channels": 16, "readout": "project", "norm": "group"},
     {"type": "conv_transpose", "kernel": 4, "fuse": "sum", "norm": "group", "stride": 1},
     {"type": "linear", "class_token": True, "channels": 8, "scale": 4},
+    {"type": "conv_transpose", "growth": "bilinear", "channels": 16, "norm": "batch", "stride": 1},
+    {"type": "dpt", "channels": 16, "norm": "batch", "auxiliary": 5},
+    {"type": "eomt", "classes": 5, "queries": 6, "blocks": 1, "masked": False},
     {"type": "pool", "pool": "average"},
     {"type": "pool", "pool": "both"},
 ]
@@ -54,7 +61,13 @@ def build(encoder: Part, decoder: Part, head: Part) -> DenseModel:
     torch.manual_seed(0)
     built = ENCODERS.check(encoder, "encoder").build()
     decoding = DECODERS.check(decoder, "decoder").build(built.features, built.prefix_tokens)
+    if head["type"] == "masks":  # has as many classes as the decoder has maps
+        head = {**head, "classes": max(2, decoding.output.channels)}
     return DenseModel(built, decoding, {"depth": HEADS.check(head, "head").build(decoding.output.channels)})
+
+
+def standing(x: torch.Tensor, *_: Any) -> torch.Tensor:
+    return x
 
 
 def needs_class_token(spec: Part) -> bool:
@@ -69,8 +82,9 @@ def run(spec: Part, taps: int, patch: int, prefix: int, grid: tuple[int, int]) -
         tuple(torch.randn(2, 32, *grid) for _ in range(taps)),
         tuple(torch.randn(2, prefix, 32) for _ in range(taps)),
         (grid[0] * patch, grid[1] * patch),
+        Remainder(torch.randn(2, prefix + grid[0] * grid[1], 32), prefix, grid, (standing,) * decoder.joins, standing),
     )
-    return decoder, decoder(features)
+    return decoder, decoded(decoder(features)).map
 
 
 @pytest.mark.parametrize("spec", DECODER_SPECS, ids=spec_name)
@@ -96,7 +110,8 @@ def test_a_decoder_takes_any_grid_taps_and_prefix(spec: Part, patch: int) -> Non
 def test_the_gradient_reaches_every_parameter(encoder: str, spec: Part) -> None:
     for head in HEADS.parts:
         model = build(small(encoder), spec, small(head))
-        model(torch.rand(2, 3, 37, 50))["depth"].square().mean().backward()
+        answers = model(torch.rand(2, 3, 37, 50))  # with the extras, where a decoder has any
+        torch.stack([y.float().square().mean() for y in answers.values()]).sum().backward()
         assert [name for name, parameter in model.named_parameters() if parameter.grad is None] == []
         still = [name for name, p in model.named_parameters() if p.grad is not None and not p.grad.any()]
         assert still == []
@@ -129,7 +144,8 @@ def test_a_head_keeps_its_word_and_the_size_of_the_image(head: str) -> None:
         for parameter in chosen.parameters():
             parameter.data *= scale
         y = model(torch.rand(2, 3, 29, 67))["depth"]
-        assert y.shape == ((2, 5, 1, 1) if chosen.output.kind == "class" else (2, 1, 29, 67))  # type: ignore[union-attr]
+        shapes = {"class": (2, 5, 1, 1), "labels": (2, len(chosen.output.classes), 29, 67)}  # type: ignore[union-attr,arg-type]
+        assert y.shape == shapes.get(chosen.output.kind, (2, 1, 29, 67))  # type: ignore[union-attr,arg-type]
         assert torch.isfinite(y).all()
         if chosen.output.range is not None:  # type: ignore[union-attr]
             low, high = chosen.output.range  # type: ignore[union-attr,misc]

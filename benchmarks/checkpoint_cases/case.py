@@ -23,11 +23,15 @@ class Original(NamedTuple):
         weights: the file or folder with its weights, in its own layout.
         predict: a picture's path -> its map at the picture's size, h x w (or k x h x w), by the original's own code.
         options: of our family, for this file.
+        model: where its weights can be exchanged, which `checkpoint_goldens.py` does.
+        camera: of our predictor: the focal length, where metres depend on it.
     """
 
     weights: Path
     predict: Callable[[Path], Map]
     options: Mapping[str, Any] = {}
+    camera: Mapping[str, Any] = {}
+    model: Any = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +42,7 @@ class Case:
         family: ours; `name`: the variant.
         make: (folder with the original's code, empty folder for files) -> the original; it seeds itself.
         repository: that folder's name below --repositories; "" where a package holds the code.
+        needs: more folders there.
         package: what must be installed.
         code: which code runs as the original, in a few words for the table.
         sizes: of the pictures, where the network cannot take all four.
@@ -50,6 +55,7 @@ class Case:
     make: Callable[[Path, Path], Original]
     code: str
     repository: str = ""
+    needs: tuple[str, ...] = ()
     package: str = ""
     sizes: Mapping[str, tuple[int, int]] = field(default_factory=lambda: SIZES)
     slow: bool = False

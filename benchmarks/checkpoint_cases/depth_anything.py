@@ -81,9 +81,7 @@ def of_v2(name: str, make: Callable[..., Original], family: str = "depth-anythin
 
 def of_v1(name: str, size: str, **more: Any) -> Case:
     code = "Depth-Anything"
-    return Case(
-        family="depth-anything-v1", name=name, make=partial(v1, size=size), code=code, repository=code, **more
-    )
+    return Case(family="depth-anything-v1", name=name, make=partial(v1, size=size), code=code, repository=code, **more)
 
 
 METRIC = "depth-anything-v2-metric"

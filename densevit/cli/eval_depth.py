@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from densevit.cli import tiles, family
+
 if TYPE_CHECKING:
     from densevit.data.dataset import Dataset
     from densevit.evaluation.evaluate import Evaluation
@@ -57,6 +59,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="average with the mirrored image's prediction; default: as the protocol does",
     )
     parser.add_argument("--head", help="which head of a model that has several depth heads")
+    parser.add_argument(
+        "--focal",
+        type=float,
+        metavar="PIXELS",
+        help="of the camera, for models whose metres depend on it, where the data does not tell",
+    )
+    tiles.add_arguments(parser)
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:N")
     parser.add_argument(
         "--precision",
@@ -64,6 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=["fp32", "bf16", "fp16", "auto"],
         help="fp32 (default), since bf16 moves the third digit of a score; auto: bf16 where fast",
     )
+    family.add_arguments(parser)
     parser.add_argument("--plugin", type=Path, action="append", default=[], help="a file that registers your parts")
 
 
@@ -75,6 +85,8 @@ def run(args: argparse.Namespace) -> int:
 
     if (args.checkpoint is None) == (args.predictions is None):
         raise ConfigError("give either a CHECKPOINT or --predictions DIR.")
+    if args.output is not None and "distance" not in args.metrics:
+        args.metrics = (*args.metrics, "distance")  # its charts belong to a report
     find_sets(args.metrics)
     build.load_plugins(args.plugin)
     data = build.open_data(data_spec(args))
@@ -142,9 +154,16 @@ def predicted(args: argparse.Namespace, data: "Dataset") -> Source:
     from densevit import build
     from densevit.evaluation.evaluate import evaluate_all
 
-    predictor = build.load(args.checkpoint, device=args.device, precision=args.precision)
+    predictor = build.load(
+        args.checkpoint,
+        device=args.device,
+        precision=args.precision,
+        tiling=tiles.tiling(args),
+        **family.chosen(args),
+    )
     protocols = chosen(args, data, predictor.card.outputs[predictor.head(args.head)])
     predictor.flip = protocols[0].flip if args.flip is None else args.flip
+    predictor.focal = args.focal
     source = Source(data, lambda index: _predict(data.read(index), predictor, args.head, protocols[0]))
     source.card = predictor.card.to_dict()
     items = timed(predictor, args.head, data, protocols[0], source.seconds)
@@ -154,6 +173,8 @@ def predicted(args: argparse.Namespace, data: "Dataset") -> Source:
 
 def _predict(sample: "Sample", predictor: "Predictor", head: str | None, protocol: "Protocol") -> tuple["Sample", Any]:
     box = protocol.input_box(*sample.image.shape[:2])
+    if sample.intrinsics is not None:
+        predictor.focal = (float(sample.intrinsics[0, 0]), float(sample.intrinsics[1, 1]))
     return sample, predictor(sample.image, head=head, box=box)
 
 

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from densevit.cli import family
+
 if TYPE_CHECKING:
     from densevit.evaluation.ordinal import OrdinalScores
 
@@ -23,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--scale", type=float, help="stored units per metre of metric PNG16 maps that do not say")
     parser.add_argument("--suffix", help="which files of --predictions to take, .png say")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the scores as JSON, with every image's")
-    parser.add_argument("--family", metavar="NAME", help="whose published checkpoint it is, where its keys cannot tell")
+    family.add_arguments(parser)
     parser.add_argument("--head", help="which head of a model that has several")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:N")
     parser.add_argument("--precision", default="fp32", choices=["fp32", "bf16", "fp16", "auto"])
@@ -61,7 +63,9 @@ def predicted(args: argparse.Namespace) -> tuple[Callable[[str], Any], bool]:
     from densevit.errors import ConfigError
 
     folder = args.images or args.pairs.parent
-    predictor = build.load(args.checkpoint, args.family, device=args.device, precision=args.precision)
+    predictor = build.load(
+        args.checkpoint, device=args.device, precision=args.precision, **family.chosen(args)
+    )
     head = predictor.head(args.head)
     kind = predictor.card.outputs[head].kind
     if kind not in ("metric", "affine", "disparity"):

@@ -1,6 +1,9 @@
 """Writes depth maps for images: files, folders (structure kept), globs, or a .txt or .csv list.
 
-Each map has its image's size. One bad image costs one line in the summary and exit code 3; the others are written.
+Each map has its image's size. From a model with several heads, formats for classes of pixels may be asked for as well:
+each format takes the head that it is for, and one pass through the model serves all.
+
+One bad image costs one line in the summary and exit code 3; the others are written.
 """
 
 import argparse
@@ -9,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from densevit.cli import family, looks, tiles
 from densevit.errors import ConfigError, Preempted
 
 if TYPE_CHECKING:
@@ -18,15 +22,22 @@ if TYPE_CHECKING:
     from densevit.inference.plan import Existing, Plan
 
 # Which options belong to which format.
-OPTIONS = {"png16": ("scale",), "color": ("cmap", "range"), "ply": ("fov", "intrinsics")}
+OPTIONS = {
+    "png16": ("scale",),
+    "color": ("cmap", "range"),
+    "ply": ("fov", "intrinsics"),
+    "labels": ("palette",),
+    "overlay": ("opacity",),
+}
+FORMATS = "png16, npy, npz, pfm, h5, color, ply; of classes: labels, overlay, probabilities"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser, usual: str = "png16") -> None:
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a checkpoint folder or .safetensors file")
     parser.add_argument("inputs", metavar="INPUT", nargs="+", help="image, folder, glob, or .txt/.csv list of images")
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder to write to")
     parser.add_argument(
-        "--format", default="png16", metavar="NAMES", help="comma-separated: png16,npy,npz,pfm,h5,color,ply (png16)"
+        "--format", default=usual, metavar="NAMES", help=f"comma-separated, of depth: {FORMATS} (default {usual})"
     )
     again = parser.add_mutually_exclusive_group()
     again.add_argument("--overwrite", action="store_true", help="make all files anew")
@@ -35,14 +46,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     model = parser.add_argument_group("model")
     model.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps (auto)")
     model.add_argument("--precision", default="auto", choices=("auto", "fp32", "bf16", "fp16"))
-    model.add_argument("--flip", action="store_true", help="average with the mirrored image's prediction")
+    looks.add_arguments(model)
+    tiles.add_arguments(model)
     model.add_argument("--batch-size", type=at_least_one, default=1, metavar="N", help="neighbours of one size (1)")
     model.add_argument(
         "--window",
         choices=("kb",),
         help="the model sees only this part; kb: KITTI's 352x1216, as its protocols have it",
     )
-    model.add_argument("--head", metavar="NAME", help="which head, where the model has several")
+    model.add_argument("--head", metavar="NAMES", help="which heads, where several are of a format's kind")
+
+    family.add_arguments(model)
 
     work = parser.add_argument_group("work")
     workers = min(8, os.cpu_count() or 1)
@@ -56,6 +70,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     formats.add_argument("--cmap", metavar="NAME", help="color: turbo, magma, inferno, viridis, spectral (turbo)")
     formats.add_argument("--range", type=numbers(2), metavar="LOW,HIGH", help="color: values at the ends of the scale")
     formats.add_argument("--fov", type=float, metavar="DEGREES", help="ply: horizontal field of view")
+    formats.add_argument(
+        "--palette", action="store_const", const=True, help="labels: a PNG with colours, which Pillow reads as ids"
+    )
+    formats.add_argument("--opacity", type=float, metavar="SHARE", help="overlay: of the colours (0.6)")
     formats.add_argument("--intrinsics", type=numbers(4), metavar="FX,FY,CX,CY", help="ply: camera in pixels")
 
 
@@ -63,19 +81,23 @@ def run(args: argparse.Namespace) -> int:
     from densevit.signals import interruptible
 
     with interruptible() as stop:
+        tiling = tiles.tiling(args)
         plan, existing = planned(args)
         from densevit.build import load
         from densevit.inference.export import export
         from densevit.inference.summary import Incomplete
 
-        chosen = {"precision": args.precision, "flip": args.flip, "batch_size": args.batch_size}
-        predictor = load(args.checkpoint, device=args.device, window=find_window(args.window), **chosen)
+        whose = family.chosen(args)
+        chosen = {"precision": args.precision, "batch_size": args.batch_size, "tiling": tiling}
+        predictor = load(args.checkpoint, device=args.device, window=find_window(args.window), **chosen, **whose)
+        looks.apply(args, predictor)
         if stop.is_set():
             raise Preempted("stopped before the first image; nothing was written.")
         print(f"{len(plan.items)} images on {predictor.device} in {predictor.precision}", file=sys.stderr)
         how = {"workers": args.workers, "max_pixels": args.max_pixels, "stop": stop, "progress": True}
         try:
-            print(export(predictor, plan, head=args.head, existing=existing, **how))
+            heads = [] if args.head is None else args.head.split(",")
+            print(export(predictor, plan, heads=heads, existing=existing, **how))
         except Incomplete as error:
             print(error.summary)
             raise
@@ -95,12 +117,13 @@ def planned(args: argparse.Namespace) -> "tuple[Plan, Existing]":
     """What to write where, checked before the model loads."""
     chosen = requested(args)
     from densevit.inference.inputs import find_items
-    from densevit.inference.outputs import OUTPUTS
+    from densevit.inference.outputs import LABEL_OUTPUTS, OUTPUTS
     from densevit.inference.plan import Plan
 
-    outputs = {
-        name: OUTPUTS.check({"type": name, **given}, f"--format {name}").build() for name, given in chosen.items()
-    }
+    outputs = {}
+    for name, given in chosen.items():
+        registry = LABEL_OUTPUTS if name in LABEL_OUTPUTS.parts else OUTPUTS
+        outputs[name] = registry.check({"type": name, **given}, f"--format {name}").build()
     items = find_items(args.inputs, [output.suffix for output in outputs.values()], args.output)
     plan = Plan(items, outputs, args.output.absolute())
     existing: Existing = "resume" if args.resume else "overwrite" if args.overwrite else "refuse"

@@ -5,21 +5,34 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import NoReturn
 
 from densevit import __version__
 from densevit.errors import DensevitError, Preempted
+from densevit.signals import interruptible
 
 COMMANDS = {
     "train": "train a model from a config",
+    "replay": "do a step again that training skipped, and see where it went wrong",
     "check-data": "examine data sets before anyone loses a night on them",
+    "class-weights": "count the classes of label maps, and weigh them for a loss",
     "eval-depth": "score a checkpoint, or saved depth maps, by a protocol",
     "compare": "say whether one of two evaluations is better",
     "protocols": "list and explain the evaluation protocols",
+    "eval-pairs": "score which of two points is closer, as people labelled them (DA-2K)",
     "eval-class": "score a checkpoint that classifies images",
+    "eval-seg": "score a checkpoint that classifies pixels, or saved label maps",
     "show-attention": "show where a model looks in one picture",
+    "inspect": "say what a checkpoint is, ours or a stranger's",
+    "convert": "write a checkpoint in another layout",
     "export-depth": "write depth maps for images",
+    "export-seg": "write classes of pixels for images",
+    "benchmark": "measure how fast it is here, beside other implementations",
 }
+
+# Those that look for a signal as they go, and end where nothing is half done.
+STOPPABLE = {"train", "check-data", "eval-depth", "eval-class", "eval-seg", "export-depth"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -37,9 +50,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     module = importlib.import_module(f"densevit.cli.{name.replace('-', '_')}")
     parser = argparse.ArgumentParser(f"densevit {name}", description=module.__doc__, allow_abbrev=False)
     module.add_arguments(parser)
-    args = parser.parse_args(rest)
+    args = parser.parse_intermixed_args(rest)  # overrides may stand behind options
     try:
-        return int(module.run(args))
+        with interruptible() if name in STOPPABLE else nullcontext():
+            return int(module.run(args))
     except (DensevitError, Preempted) as error:
         print(f"{_rank()}{error}", file=sys.stderr)
         return error.exit_code

@@ -3,12 +3,15 @@
 import argparse
 from pathlib import Path
 
+from densevit.cli import family
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("checkpoint", help="a run's folder, a step folder or a model.safetensors")
     parser.add_argument("image", type=Path, help="a picture file")
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="where the pictures and the page go")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:N")
+    family.add_arguments(parser)
     parser.add_argument("--plugin", type=Path, action="append", default=[], help="a file that registers your parts")
 
 
@@ -18,7 +21,8 @@ def run(args: argparse.Namespace) -> int:
     from densevit.inference.attention_sheet import write_sheet
 
     build.load_plugins(args.plugin)
-    attention = look(build.load(args.checkpoint, device=args.device, precision="fp32"), args.image)
+    predictor = build.load(args.checkpoint, device=args.device, precision="fp32", **family.chosen(args))
+    attention = look(predictor, args.image)
     page, *pictures = write_sheet(args.output, attention, title=f"Attention: {args.checkpoint}, {args.image.name}")
     print(f"written: {page} and {len(pictures)} pictures")
     return 0

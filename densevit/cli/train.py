@@ -1,6 +1,17 @@
 """Train a model from a config; any option of it can be overridden on the command line."""
 
 import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from densevit.signals import poll
+
+if TYPE_CHECKING:
+    from densevit.build import Plan
+    from densevit.engine.distributed import World
+
+NOTHING_YET = "stopped before the first step; there is nothing to save."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -11,25 +22,66 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const="auto",
         metavar="PATH",
-        help="go on from the newest good checkpoint of `output`, or from the one named",
+        help="go on from the newest good checkpoint of `output` (or start, where there is none), or from the one named",
+    )
+    parser.add_argument(
+        "--overfit-one-batch",
+        action="store_true",
+        help="learn the first batch by heart instead, to see that model, losses and data fit together; writes nothing",
     )
 
 
 def run(args: argparse.Namespace) -> int:
     from densevit import build
-    from densevit.engine import distributed, resuming, seed
+    from densevit.engine import distributed
 
+    if args.resume is not None and "=" in args.resume and not Path(args.resume).exists():
+        args.overrides.insert(0, args.resume)  # `--resume optim.lr=1e-5`: an override that came behind it, and no path
+        args.resume = "auto"
+    poll(NOTHING_YET)
     plan = build.configure(args.config, args.overrides)
+    poll(NOTHING_YET)
     with distributed.session(plan.run.device) as world:
-        found = resuming.prepare(plan.run, args.resume, world)
-        seed.seed_everything(plan.run.seed)
-        trainer = build.build_trainer(plan, world)
-        seed.reseed(plan.run.seed, world.rank)
-        if found is not None:
-            trainer.resume(*found)
-        scores = trainer.fit(build.train_batches(plan, world), build.val_batches(plan, world))
+        return overfit(plan, world) if args.overfit_one_batch else train(plan, world, args.resume)
+
+
+def train(plan: "Plan", world: "World", resume: str | None) -> int:
+    from densevit import build
+    from densevit.engine import resuming, seed
+
+    found = resuming.prepare(plan.run, resume, world)
+    seed.seed_everything(plan.run.seed)
+    trainer = build.build_trainer(plan, world)
+    look(plan, world, trainer.card)
+    seed.reseed(plan.run.seed, world.rank)
+    if found is not None:
+        trainer.resume(*found)
+    scores = trainer.fit(build.train_batches(plan, world), build.val_batches(plan, world))
+    if world.is_main:
+        best = trainer.checkpoints.best()
+        print(f"done: {plan.run.output}" + (f", best {best.name}" if best else ""))
+        print("  ".join(f"{name} {value:.4f}" for name, value in scores.items()))
+    return 0
+
+
+def look(plan: "Plan", world: "World", card: object) -> None:
+    """Says before the first step what would otherwise be found out after the last."""
+    from densevit import build
+
+    for warning in world.on_main(lambda: build.first_look(plan, card)):  # type: ignore[arg-type]
         if world.is_main:
-            best = trainer.checkpoints.best()
-            print(f"done: {plan.run.output}" + (f", best {best.name}" if best else ""))
-            print("  ".join(f"{name} {value:.4f}" for name, value in scores.items()))
+            print(f"warning: {warning}", file=sys.stderr)
+
+
+def overfit(plan: "Plan", world: "World") -> int:
+    from densevit import build
+    from densevit.engine import seed
+    from densevit.engine.overfit import overfit_one_batch, patient
+
+    plan = build.with_run(plan, patient(plan.run))
+    seed.seed_everything(plan.run.seed)
+    trainer = build.build_trainer(plan, world)
+    look(plan, world, trainer.card)
+    seed.reseed(plan.run.seed, world.rank)
+    print(overfit_one_batch(trainer, build.train_batches(plan, world)))
     return 0

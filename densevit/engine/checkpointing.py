@@ -23,7 +23,7 @@ class Checkpoints:
 
     Args:
         best: the score that decides, and its direction.
-        keep_last: how many of the newest stay, besides the best.
+        keep_last: how many of the newest stay, besides the best; 0 keeps all.
     """
 
     def __init__(self, folder: Path, best: tuple[str, Literal["min", "max"]], keep_last: int) -> None:
@@ -34,16 +34,20 @@ class Checkpoints:
     def save(
         self, weights: Mapping[str, Tensor], card: ModelCard, config: str, state: Mapping[str, Any], manifest: Manifest
     ) -> Path:
-        """Writes a checkpoint, moves the links, then prunes; in this order a crash never costs a good one."""
+        """Writes a checkpoint, reads it back, moves the links, then prunes: a crash or a bad disk costs no good one.
+
+        Raises:
+            CheckpointError: a weight is not finite, or what came back from the disk is not what was written.
+            StorageError: the disk is full or read-only.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / f"step-{manifest.step:08d}"
-        if path.exists():  # a resumed run has come to where an earlier one saved
-            shutil.rmtree(path)
         checkpoint.write(path, weights, replace(card, scores=manifest.scores), config, state, manifest)
+        checkpoint.verify(path)
         self._link("last", path)
         if self._is_best(manifest):
             self._link("best", path)
-        self._prune()
+        self._prune(path)
         return path
 
     def best(self) -> Path | None:
@@ -74,22 +78,43 @@ class Checkpoints:
                 f"{self.folder / name}: cannot be linked to {target.name} ({error.strerror})."
             ) from error
 
-    def _prune(self) -> None:
+    def _prune(self, newest: Path) -> None:
         found = checkpoint.steps(self.folder)
-        best = self.best()
-        for path in found[: max(0, len(found) - self.keep_last)]:
-            if best is None or path.resolve() != best:
+        spared = {newest.resolve(), self.best()}
+        for path in found[: max(0, len(found) - self.keep_last)] if self.keep_last else []:
+            if path.resolve() not in spared:
                 try:
-                    shutil.rmtree(path)
+                    # Renamed first: a folder that is half gone must not pass for a checkpoint.
+                    gone = path.rename(path.with_name(f".{path.name}.{os.getpid()}{files.SUFFIX}"))
+                    shutil.rmtree(gone)
                 except OSError as error:
                     print(f"warning: {path}: old checkpoint could not be removed ({error.strerror}).", file=sys.stderr)
 
 
 def newest_good(folder: Path) -> tuple[Path, Manifest] | None:
-    """The newest checkpoint that verifies; each one passed over is named in a warning."""
+    """The newest checkpoint that verifies, or None where there is none at all.
+
+    Each one passed over is set aside as `damaged-step-N`, and a warning names both.
+
+    Raises:
+        CheckpointError: there are some, and none of them verifies.
+    """
+    damaged: list[tuple[Path, CheckpointError]] = []
     for path in reversed(checkpoint.steps(folder)):
         try:
-            return path, checkpoint.verify(path)
+            manifest = checkpoint.verify(path)
         except CheckpointError as error:
-            print(f"warning: {error} Looking for an older checkpoint.", file=sys.stderr)
+            damaged.append((path, error))
+            continue
+        for other, fault in damaged:  # or the run would meet them again, and could not tell them from its own
+            aside = other.with_name(f"damaged-{other.name}")
+            print(f"warning: {fault} Set aside as {aside.name}; going on from {path.name}.", file=sys.stderr)
+            files.remove(aside)
+            other.rename(aside)
+        return path, manifest
+    if damaged:
+        raise CheckpointError(
+            f"{folder}: none of its {len(damaged)} checkpoints is whole; move it away to start anew. "
+            f"The newest: {damaged[0][1]}"
+        )
     return None

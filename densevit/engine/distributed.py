@@ -1,18 +1,24 @@
 """Processes: torchrun's environment, the device of each, and the few agreements that training needs."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
+from densevit.engine import sharding
 from densevit.ops.device import choose_device
+
+Parallel = Literal["ddp", "fsdp"]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,14 @@ class World:
         dist.all_reduce(summed)
         return dict(zip(values, (summed / self.size).tolist(), strict=True))
 
+    def mean_gradients(self, module: nn.Module) -> None:
+        """What `parallel` does for the model, for a module of a few numbers beside it, before each step."""
+        if self.size > 1:
+            for parameter in module.parameters():
+                gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+                dist.all_reduce(gradient)
+                parameter.grad = gradient / self.size
+
     def gather(self, value: Any) -> list[Any]:
         """What each process gave, in order of rank, on every process."""
         if self.size == 1:
@@ -53,24 +67,43 @@ class World:
         dist.all_gather_object(values, value)
         return values
 
-    def run_on_main(self, work: Any) -> None:
-        """Calls `work` on rank 0; if it fails there, every process raises, so that none waits for ever."""
+    def on_main(self, work: Callable[[], T]) -> T:
+        """What `work` gives on rank 0, for every process; if it fails there, all raise, so that none waits for ever."""
+        value: tuple[T, ...] = ()
         error: Exception | None = None
         if self.is_main:
             try:
-                work()
+                value = (work(),)
             except Exception as caught:
                 error = caught
-        raised = next((e for e in self.gather(error) if e is not None), None)
-        if raised is not None:
-            raise raised
+        value, error = self.gather((value, error))[0]
+        if error is not None:
+            raise error
+        return value[0]
 
-    def parallel(self, model: nn.Module) -> nn.Module:
-        """The model as each process trains it: gradients averaged over all."""
+    def share(self, tensors: Iterable[Tensor]) -> None:
+        """Gives every process rank 0's values, in place."""
+        if self.size > 1:
+            for tensor in tensors:
+                dist.broadcast(tensor, src=0)
+
+    def parallel(self, model: nn.Module, how: Parallel = "ddp") -> nn.Module:
+        """The model as each process trains it: gradients averaged over all; under `fsdp` each holds a part of it."""
         if self.size == 1:
             return model
+        if how == "fsdp":
+            return sharding.shard(model, init_device_mesh(self.device.type, (self.size,)))
         ids = [self.device.index] if self.device.type == "cuda" else None
         return DistributedDataParallel(model, device_ids=ids)
+
+
+def averaging(wrapped: nn.Module, wanted: bool) -> AbstractContextManager[None]:
+    """Whether the backward pass inside averages gradients over the processes, or leaves that to a later one."""
+    if isinstance(wrapped, FSDPModule):
+        wrapped.set_requires_gradient_sync(wanted)
+    if isinstance(wrapped, DistributedDataParallel) and not wanted:
+        return wrapped.no_sync()
+    return nullcontext()
 
 
 @contextmanager

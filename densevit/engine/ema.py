@@ -6,12 +6,14 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from densevit.engine.sharding import like, local
+
 
 class EMA:
     """average <- decay * average + (1 - decay) * weights, after each real step.
 
     Early on the decay is (1 + n) / (10 + n), so that the average forgets the initialisation (as in TensorFlow's).
-    Buffers are copied, not averaged.
+    Buffers are copied, not averaged. Of a sharded model each process averages its part.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
@@ -24,7 +26,8 @@ class EMA:
         decay = min(self.decay, (1 + updates) / (10 + updates))
         parameters = dict(self.model.named_parameters())
         floats = [name for name in self.average if name in parameters]
-        torch._foreach_lerp_([self.average[n] for n in floats], [parameters[n].detach() for n in floats], 1 - decay)
+        averages = [local(self.average[name]) for name in floats]
+        torch._foreach_lerp_(averages, [local(parameters[name].detach()) for name in floats], 1 - decay)
         for name, buffer in self.model.state_dict().items():
             if name not in parameters:
                 self.average[name].copy_(buffer)
@@ -44,4 +47,4 @@ class EMA:
 
     def load_state_dict(self, average: dict[str, Tensor]) -> None:
         for name, value in average.items():
-            self.average[name].copy_(value)
+            self.average[name].copy_(like(value, self.average[name]))

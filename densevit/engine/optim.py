@@ -41,7 +41,14 @@ def parameter_groups(model: nn.Module, encoder: LayeredEncoder, optim: Optim) ->
     ]
 
 
-def build_optimizer(groups: list[dict[str, Any]], optim: Optim) -> torch.optim.AdamW:
+def undecayed_group(module: nn.Module) -> dict[str, Any]:
+    """The few parameters beside the model that learn at the full rate."""
+    return {"params": list(module.parameters()), "scale": 1.0, "weight_decay": 0.0}
+
+
+def build_optimizer(groups: list[dict[str, Any]], optim: Optim) -> torch.optim.Optimizer:
+    if optim.type == "sgd":  # its weight decay is that of the gradient, as in mmseg and Segmenter
+        return torch.optim.SGD(groups, lr=optim.lr, momentum=optim.momentum, fused=True)
     return torch.optim.AdamW(groups, lr=optim.lr, betas=optim.betas, eps=optim.eps, fused=True)
 
 

@@ -3,11 +3,11 @@
 Draws depend on nothing but the number of images: the same rows give the same interval on every machine, in any order.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Float, Float64, Int64
 
 Interval = tuple[float, float]
 Rows = Sequence[tuple[str, Mapping[str, float]]]
@@ -35,18 +35,46 @@ def _intervals(values: Float64[np.ndarray, "n k"], names: list[str], metrics: li
     sums, counts = (np.zeros((group.max() + 1, len(metrics))) for _ in range(2))
     np.add.at(sums, group, np.where(known, values, 0))
     np.add.at(counts, group, known)
-    n = len(sums)
-    if n < 2:
+    if len(sums) < 2:
         return []
-    drawn = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), size=DRAWS).astype(np.float64)
+    drawn = draw(len(sums))
     total = drawn @ counts
     means = np.divide(drawn @ sums, total, out=np.full_like(total, np.nan), where=total > 0)
+    return [(metric, middle(means[:, i])) for i, metric in enumerate(metrics) if np.count_nonzero(counts[:, i]) > 1]
+
+
+def draw(n: int) -> Float64[np.ndarray, "draws n"]:
+    """How often each of n things is drawn when n are, with replacement."""
+    return np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), size=DRAWS).astype(np.float64)
+
+
+def middle(values: Float[np.ndarray, " draws"]) -> Interval:
+    """What holds LEVEL of the values that are there."""
     tail = (1 - LEVEL) / 2
-    found = []
-    for i, metric in enumerate(metrics):
-        if np.count_nonzero(counts[:, i]) > 1:
-            low, high = np.nanquantile(means[:, i], (tail, 1 - tail))
-            found.append((metric, (float(low), float(high))))
+    low, high = np.nanquantile(values, (tail, 1 - tail))
+    return float(low), float(high)
+
+
+def pooled_intervals(
+    counts: Int64[np.ndarray, "n *rest"],
+    statistics: Callable[[Int64[np.ndarray, "draws *rest"]], Mapping[str, Float[np.ndarray, "draws *one"]]],
+    groups: Sequence[str],
+) -> dict[str, Interval]:
+    """Intervals of what is computed from summed counts, `name/3` for the parts of a statistic that has several.
+
+    Args:
+        groups: what is drawn as a whole, for each row of counts: its own name, or the scene's. Under two give none.
+    """
+    names, group = np.unique(np.array(groups), return_inverse=True)
+    if len(names) < 2:
+        return {}
+    sums = np.zeros((len(names), *counts.shape[1:]), np.int64)
+    np.add.at(sums, group, counts)
+    drawn = (draw(len(names)) @ sums.reshape(len(names), -1)).round().astype(np.int64)
+    found: dict[str, Interval] = {}
+    for name, values in statistics(drawn.reshape(DRAWS, *counts.shape[1:])).items():
+        columns = {name: values} if values.ndim == 1 else {f"{name}/{i}": v for i, v in enumerate(values.T)}
+        found |= {key: middle(column) for key, column in columns.items() if not np.isnan(column).all()}
     return found
 
 

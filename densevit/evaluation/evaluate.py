@@ -16,9 +16,11 @@ from densevit.evaluation.depth_metrics import METRICS
 from densevit.evaluation.metric_sets import is_larger_better
 from densevit.evaluation.protocol import COUNTS, Protocol, Row
 from densevit.memory import keep_freed
+from densevit.signals import poll
 
 Item = tuple[Any, ...]
-"""Name, prediction, depth in metres, where depth was measured; and the camera's intrinsics where they are known."""
+"""Name, prediction, depth in metres, where depth was measured (None for an image without); and the camera's intrinsics
+where they are known."""
 
 
 @dataclass(frozen=True)
@@ -133,11 +135,14 @@ def evaluate_indexed(
 def in_order(work: Callable[[int], Any], count: int, workers: int) -> Iterator[Any]:
     """work(0), work(1), ... computed in threads, handed out in order; a few are waiting at most."""
     if workers < 2:
-        yield from map(work, range(count))
+        for index in range(count):
+            poll(f"stopped after {index} of {count} images; nothing is written.")
+            yield work(index)
         return
     with ThreadPoolExecutor(workers) as pool:
         waiting = deque(pool.submit(work, index) for index in range(min(2 * workers, count)))
         for index in range(count):
+            poll(f"stopped after {index} of {count} images; nothing is written.")
             done = waiting.popleft().result()
             if (ahead := index + 2 * workers) < count:
                 waiting.append(pool.submit(work, ahead))
@@ -155,6 +160,8 @@ def score_item(item: Item, protocols: Sequence[Protocol], metrics: Sequence[str]
         DataError: it does not fit, with its name.
     """
     name, *maps = item
+    if maps[1] is None:  # a data set may have images without depth among others
+        return name, [{} for _ in protocols]
     try:
         return name, [protocol.score(*maps, metrics=metrics) for protocol in protocols]
     except DataError as error:

@@ -1,4 +1,4 @@
-"""A run on one self-contained page: numbers, curves, pictures, time, configuration. Nothing is fetched to show it."""
+"""A run on one page: numbers, curves, pictures, time, configuration."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,14 +6,13 @@ from html import escape
 from itertools import pairwise
 from pathlib import Path
 
-from densevit.evaluation.bootstrap import Interval
 from densevit.evaluation.charts import Bar, Points, axis, bar_chart, line_chart
 from densevit.evaluation.depth_metrics import METRICS
 from densevit.evaluation.evaluate import Evaluation
 from densevit.evaluation.metric_sets import formula, is_larger_better
 from densevit.evaluation.pictures import Picture, row
-from densevit.evaluation.report import WORST, account, versions
-from densevit.evaluation.style import STYLE
+from densevit.evaluation.report import WORST, account
+from densevit.evaluation.sheet import card, details, number_cards, paragraphs, sheet, span, times
 from densevit.files import write_text
 
 BINS = 8  # of the histogram of images; with fewer images there is none
@@ -61,24 +60,12 @@ def page(report: Report) -> str:
         "Distance": _distance(report.evaluation),
         "Images": _images(report.evaluation),
         "Pictures": "".join(row(picture) for picture in report.pictures),
-        "Time": _times(report.times),
-        "Protocol": _paragraphs(report.evaluation.protocol.describe(), account(report.evaluation), _skipped(report)),
-        "Checkpoint": _card(report.card),
-        "Configuration": f"<details open><summary>as resolved</summary><pre>{escape(report.config)}</pre></details>"
-        if report.config
-        else "",
+        "Time": times(report.times),
+        "Protocol": paragraphs(report.evaluation.protocol.describe(), account(report.evaluation), _skipped(report)),
+        "Checkpoint": card(report.card),
+        "Configuration": details("as resolved", report.config),
     }
-    body = "".join(
-        f'<h2>{name}</h2><div class="{name.lower()}">{html}</div>' for name, html in sections.items() if html
-    )
-    made_with = ", ".join(f"{name} {number}" for name, number in versions().items())
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(report.title)}</title><style>{STYLE}</style></head><body><main>"
-        f"<h1>{escape(report.title)}</h1>{_paragraphs(report.subtitle)}{_key_numbers(report)}{body}"
-        f"<footer>{escape(made_with)}</footer></main></body></html>\n"
-    )
+    return sheet(report.title, report.subtitle, _key_numbers(report), sections)
 
 
 def _key_numbers(report: Report) -> str:
@@ -89,11 +76,7 @@ def _key_numbers(report: Report) -> str:
         cards.append(("AbsRel", f"{constant:.4f}", "of the best constant map"))
         cards.append(("Ratio", f"{mean['abs_rel'] / constant:.3f}" if constant else "–", "model / constant map"))
     cards += [("δ < 1.25", f"{mean['d1']:.1%}", "of the pixels"), ("RMSE", f"{mean['rmse']:.3f} m", "of the model")]
-    return f'<div class="cards">{"".join(_number_card(*card) for card in cards)}</div>'
-
-
-def _number_card(name: str, value: str, note: str) -> str:
-    return f'<div class="card"><span>{escape(name)}</span><b>{escape(value)}</b><span>{escape(note)}</span></div>'
+    return number_cards(cards)
 
 
 def _metrics(report: Report) -> str:
@@ -108,14 +91,10 @@ def _metrics(report: Report) -> str:
     for metric in (*METRICS, *(name for name in found.mean if name not in METRICS and "@" not in name)):
         better = "↑" if is_larger_better(metric) else "↓"
         cells = [f"{scores[metric]:.4f}" if metric in scores else "–" for _, scores in columns]
-        cells += [_span(spread.get(metric)) for spread in spreads.values()]
+        cells += [span(spread.get(metric)) for spread in spreads.values()]
         values = "".join(f"<td>{cell}</td>" for cell in cells)
         lines.append(f"<tr><th>{metric} {better}</th>{values}<td>{escape(formula(metric))}</td></tr>")
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
-
-
-def _span(spread: Interval | None) -> str:
-    return "–" if spread is None else f"{spread[0]:.4f} – {spread[1]:.4f}"
 
 
 def _distance(found: Evaluation) -> str:
@@ -151,38 +130,7 @@ def _images(found: Evaluation) -> str:
     return bar_chart("images by AbsRel", bars) + f"<table>{head}<tbody>{worst}</tbody></table>"
 
 
-def _card(card: Mapping[str, object]) -> str:
-    if not card:
-        return ""
-    text = "\n".join(f"{name}: {value}" for name, value in card.items() if value not in (None, "", (), {}))
-    return f"<details open><summary>as the checkpoint tells</summary><pre>{escape(text)}</pre></details>"
-
-
-def _times(times: Mapping[str, float]) -> str:
-    if not times:
-        return ""
-    lines = "".join(f"<tr><th>{escape(name)}</th><td>{duration(t)}</td></tr>" for name, t in times.items())
-    return f"<table><tbody>{lines}</tbody></table>"
-
-
-def duration(seconds: float) -> str:
-    """
-    >>> duration(3723.4), duration(63.4), duration(0.0123)
-    ('1 h 02 min', '1 min 03 s', '12.3 ms')
-    """
-    if seconds < 1:
-        return f"{seconds * 1000:.3g} ms"
-    if seconds < 60:
-        return f"{seconds:.3g} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes // 60} h {minutes % 60:02} min" if minutes >= 60 else f"{minutes} min {rest:02} s"
-
-
 def _skipped(report: Report) -> str:
     names = report.evaluation.skipped
     shown = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
     return f"Without truth that counts: {shown}." if names else ""
-
-
-def _paragraphs(*texts: str) -> str:
-    return "".join(f"<p>{escape(text)}</p>" for text in texts if text)

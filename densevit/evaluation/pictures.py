@@ -44,10 +44,10 @@ def row(picture: Picture) -> str:
     error = np.abs(prediction - truth) / truth
     enlarged = bool(picture.valid.mean() < SPARSE)
     panels = [
-        _figure("image", _jpeg(_shrink(picture.image, cv2.INTER_AREA))),
-        _figure("truth" + " (points enlarged)" * enlarged, _map(truth, near, far, "turbo", enlarged)),
-        _figure("prediction", _map(prediction, near, far, "turbo", False)),
-        _figure("|p - d| / d" + " (points enlarged)" * enlarged, _map(error, 0, ERROR, "magma", enlarged)),
+        figure("image", jpeg(shrink(picture.image, cv2.INTER_AREA))),
+        figure("truth" + " (points enlarged)" * enlarged, _map(truth, near, far, "turbo", enlarged)),
+        figure("prediction", _map(prediction, near, far, "turbo", False)),
+        figure("|p - d| / d" + " (points enlarged)" * enlarged, _map(error, 0, ERROR, "magma", enlarged)),
     ]
     head = f"<b>{escape(picture.label)}</b> {escape(picture.name)} <span>AbsRel {picture.abs_rel:.4f}</span>"
     scales = _scale("turbo", f"{near:.2f} m", f"{far:.2f} m") + _scale("magma", "0%", f"{ERROR:.0%} error")
@@ -58,8 +58,8 @@ def row(picture: Picture) -> str:
 
 
 def _map(values: Float[np.ndarray, "h w"], low: float, high: float, cmap: str, enlarge: bool) -> str:
-    small = _shrink(_enlarged(values) if enlarge else values, cv2.INTER_NEAREST)
-    return _png(colorize(small, low, high, cmap))
+    small = shrink(_enlarged(values) if enlarge else values, cv2.INTER_NEAREST)
+    return png(colorize(small, low, high, cmap))
 
 
 def _enlarged(values: Float[np.ndarray, "h w"]) -> Float[np.ndarray, "h w"]:
@@ -68,26 +68,26 @@ def _enlarged(values: Float[np.ndarray, "h w"]) -> Float[np.ndarray, "h w"]:
     return np.where(grown >= 0, grown, np.nan)
 
 
-def _shrink(pixels: np.ndarray, how: int) -> np.ndarray:
+def shrink(pixels: np.ndarray, how: int) -> np.ndarray:
     h, w = pixels.shape[:2]
     return pixels if w <= WIDEST else np.asarray(cv2.resize(pixels, (WIDEST, round(h * WIDEST / w)), interpolation=how))
 
 
-def _figure(caption: str, source: str) -> str:
+def figure(caption: str, source: str) -> str:
     text = escape(caption)
     return f'<figure><img src="{source}" alt="{text}"><figcaption>{text}</figcaption></figure>'
 
 
 def _scale(cmap: str, low: str, high: str) -> str:
     """The colour map as a bar between the values of its ends."""
-    return f'<span class="scale">{low}<img src="{_png(table(cmap)[None].repeat(8, axis=0))}" alt="to">{high}</span>'
+    return f'<span class="scale">{low}<img src="{png(table(cmap)[None].repeat(8, axis=0))}" alt="to">{high}</span>'
 
 
-def _png(pixels: UInt8[np.ndarray, "h w 3"]) -> str:
+def png(pixels: UInt8[np.ndarray, "h w 3"]) -> str:
     return _data("image/png", pixels, "PNG", optimize=True)
 
 
-def _jpeg(pixels: UInt8[np.ndarray, "h w 3"]) -> str:
+def jpeg(pixels: UInt8[np.ndarray, "h w 3"]) -> str:
     return _data("image/jpeg", pixels, "JPEG", quality=88)
 
 

@@ -35,7 +35,10 @@ table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; padding: 6px 22px 6px 0; border-bottom: 1px solid var(--line); }
 th { font-weight: 500; }
 thead th, td:nth-child(n + 4), td:last-child:not(:nth-child(2)) { color: var(--soft); }
-.metrics, .configuration { overflow-x: auto; }
+.metrics, .classes, .confusion, .configuration { overflow-x: auto; }
+.confusion img { max-width: 100%; }
+.classes td { color: inherit !important; padding-right: 18px; }
+.swatch { display: inline-block; width: 13px; height: 13px; border-radius: 3px; margin-right: 7px; }
 .sample { margin-bottom: 30px; break-inside: avoid; }
 .panels { display: grid; grid-template-columns: repeat(4, 1fr); gap: 8px; }
 .panels img { width: 100%; display: block; border-radius: 4px; }

@@ -12,13 +12,13 @@ from jaxtyping import Float, Float32, UInt8
 from torch import Tensor
 
 from densevit.errors import ConfigError
-from densevit.inference.forward import sensible_size
+from densevit.inference.forward import meet
 from densevit.inference.picture import Picture, as_rgb
 from densevit.inference.predictor import Predictor
 from densevit.models.attention_maps import rollout
 from densevit.models.timm_encoder import TimmEncoder
 from densevit.models.vit_encoder import ViTEncoder
-from densevit.ops.resize import pad_to_multiple, resize
+from densevit.ops.resize import pad_to_multiple
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +78,7 @@ def look(predictor: Predictor, picture: Picture) -> Attention:
     """
     encoder: Any = predictor.model.encoder
     card, image = predictor.card, predictor.to_unit(as_rgb(picture)[None])
-    seen = resize(image, sensible_size(size_of(image), card.resize, card.multiple), card.resize.interpolation)
+    seen = meet(image, card.resize, card.multiple)
     x, offset = pad_to_multiple((seen - encoder.mean) / encoder.std, encoder.patch_size)
     grid = (x.shape[-2] // encoder.patch_size, x.shape[-1] // encoder.patch_size)
     has_class_token = getattr(encoder.vit, "cls_token", None) is not None

@@ -7,34 +7,36 @@ batches as an uninterrupted one, and writes the same bytes.
 import json
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import groupby
 from threading import Event
 from typing import Any, TypeVar
 
-import numpy as np
 from tqdm import tqdm
 
 from densevit.data.io import read_image
 from densevit.errors import ConfigError, DataError, Preempted
 from densevit.files import write_text
 from densevit.inference.inputs import Item
-from densevit.inference.outputs import Frame
+from densevit.inference.outputs import Frame, Output
 from densevit.inference.picture import Rgb
 from densevit.inference.plan import FAILED, Existing, Plan, fingerprint
-from densevit.inference.predictor import Map, Predictor
+from densevit.inference.predictor import Map, Predictor, as_batch, squeezed
 from densevit.inference.summary import Incomplete, Summary, out_of_memory, reason
 
 A = TypeVar("A")
 R = TypeVar("R")
+
+Maps = dict[str, Map]
+"""By head."""
 
 
 def export(
     predictor: Predictor,
     plan: Plan,
     *,
-    head: str | None = None,
+    heads: Sequence[str] = (),
     existing: Existing = "refuse",
     workers: int = 2,
     max_pixels: int | None = None,
@@ -44,6 +46,7 @@ def export(
     """Writes every format of every image. What one image does wrong costs that image only.
 
     Args:
+        heads: those that are meant, where the model has several that a format is for.
         existing: what to do where outputs are already there.
         workers: threads that decode, and as many that encode.
         max_pixels: larger images fail; None is the reader's own limit.
@@ -54,19 +57,37 @@ def export(
         PartialError: some images failed; the others are done, and `failed.json` names the failed ones.
         Preempted: `stop` was set; what is written is whole.
     """
-    name = predictor.head(head)
-    if predictor.card.outputs[name].kind == "class":
-        raise ConfigError(f"head '{name}' gives classes of whole images; there is no map to write.")
-    for output in plan.outputs.values():
-        output.check(predictor.card.outputs[name])
+    sources = head_of_each(plan.outputs, predictor, heads)
+    for format, output in plan.outputs.items():
+        output.check(predictor.card.outputs[sources[format]])
     plan.check(existing)
-    plan.begin(settings(predictor, plan, name), existing)
-    run = Run(predictor, plan, name, existing == "resume", max_pixels, stop or Event())
+    plan.begin(settings(predictor, plan, sources), existing)
+    for format, output in plan.outputs.items():
+        output.begin(plan.folder, predictor.card.outputs[sources[format]])
+    run = Run(predictor, plan, sources, existing == "resume", max_pixels, stop or Event())
     begun = time.perf_counter()
     with tqdm(total=len(plan.items) - run.summary.already, unit="image", disable=None if progress else True) as bar:
         run.all(workers, bar.update)
     run.summary.seconds = time.perf_counter() - begun
     return concluded(run, plan)
+
+
+def head_of_each(outputs: Mapping[str, Output], predictor: Predictor, wanted: Sequence[str]) -> dict[str, str]:
+    """Format -> the head it is written from: the only one of its kind, or the one that is named, or `depth`.
+
+    All are answers to one pass through the model.
+
+    Raises:
+        DataError: no such head.
+        ConfigError: a format that no head is for, or several; a head that no format is for.
+    """
+    wanted = [predictor.head(name) for name in wanted]
+    sources = {
+        format: predictor.head_for(output.kinds, wanted, f"format {format}") for format, output in outputs.items()
+    }
+    if unused := [name for name in wanted if name not in sources.values()]:
+        raise ConfigError(f"--head: no format of {', '.join(outputs)} is written from {', '.join(unused)}.")
+    return sources
 
 
 def concluded(run: "Run", plan: Plan) -> Summary:
@@ -86,11 +107,17 @@ class Run:
     """One pass over a plan."""
 
     def __init__(
-        self, predictor: Predictor, plan: Plan, head: str, resume: bool, max_pixels: int | None, stop: Event
+        self,
+        predictor: Predictor,
+        plan: Plan,
+        sources: Mapping[str, str],
+        resume: bool,
+        max_pixels: int | None,
+        stop: Event,
     ) -> None:
         self.predictor = predictor
         self.plan = plan
-        self.head = head
+        self.sources = sources  # format -> head
         self.limit: dict[str, int] = {} if max_pixels is None else {"max_pixels": max_pixels}
         self.stop = stop
         self.stopped = False
@@ -103,9 +130,9 @@ class Run:
             pending: deque[tuple[Item, Future[tuple[int, int]]]] = deque()
             try:
                 for group in self.groups(readers, ahead=2 * workers + self.predictor.batch_size):
-                    for item, values, image in self.predict(group):
+                    for item, maps, image in self.predict(group):
                         if item not in self.complete:
-                            pending.append((item, writers.submit(self.write, item, values, image)))
+                            pending.append((item, writers.submit(self.write, item, maps, image)))
                     while len(pending) > 2 * workers + self.predictor.batch_size:
                         self.count(*pending.popleft())
                     tick(sum(item not in self.complete for item, _ in group))
@@ -136,35 +163,41 @@ class Run:
         except (DataError, OSError, MemoryError) as error:
             return reason(error, item.source)
 
-    def predict(self, group: Sequence[tuple[Item, Rgb]]) -> Iterator[tuple[Item, Map, Rgb]]:
+    def predict(self, group: Sequence[tuple[Item, Rgb]]) -> Iterator[tuple[Item, Maps, Rgb]]:
         for _, alike in groupby(group, lambda pair: pair[1].shape):
             yield from self.batch(list(alike))
 
-    def batch(self, pairs: Sequence[tuple[Item, Rgb]]) -> Iterator[tuple[Item, Map, Rgb]]:
-        values, trouble = self.attempt([image for _, image in pairs], pairs[0][0])
-        if values is not None:
-            yield from ((item, value[0], image) for (item, image), value in zip(pairs, values, strict=True))
+    def batch(self, pairs: Sequence[tuple[Item, Rgb]]) -> Iterator[tuple[Item, Maps, Rgb]]:
+        maps, trouble = self.attempt([image for _, image in pairs], pairs[0][0])
+        if maps is not None:
+            for i, (item, image) in enumerate(pairs):
+                yield item, {head: squeezed(values[i]) for head, values in maps.items()}, image
         elif len(pairs) > 1:  # what is too much together may go one by one
             for pair in pairs:
                 yield from self.batch([pair])
         else:
             self.summary.failed[pairs[0][0].source] = trouble
 
-    def attempt(self, images: Sequence[Rgb], first: Item) -> tuple[Map | None, str]:
+    def attempt(self, images: Sequence[Rgb], first: Item) -> tuple[Maps | None, str]:
         """The maps, or None and why there are none."""
         try:
-            return self.predictor.run(np.stack(images))[self.head], ""
+            answers = self.predictor.run(as_batch(images))
+            return {head: answers[head] for head in self.sources.values()}, ""
         except (DataError, MemoryError, RuntimeError) as error:
             if isinstance(error, RuntimeError) and not out_of_memory(error):
                 raise  # a fault of the model or of ours, not of this image
             return None, reason(error, first.source)
 
-    def write(self, item: Item, values: Map, image: Rgb) -> tuple[int, int]:
+    def write(self, item: Item, maps: Maps, image: Rgb) -> tuple[int, int]:
         """Writes the formats of one image; returns how many values were clipped, and how many pixels have none."""
-        frame = Frame(values=values, image=image, spec=self.predictor.card.outputs[self.head])
+        spec = self.predictor.card.outputs
+        frames = {head: Frame(values=values, image=image, spec=spec[head]) for head, values in maps.items()}
         formats = self.plan.missing(item) if self.resume else list(self.plan.outputs)
-        clipped = [self.plan.outputs[format].write(self.plan.path(item, format), frame) for format in formats]
-        return sum(clipped), int((~frame.valid()).sum())
+        clipped = [
+            self.plan.outputs[format].write(self.plan.path(item, format), frames[self.sources[format]])
+            for format in formats
+        ]
+        return sum(clipped), sum(int((~frame.valid()).sum()) for frame in frames.values())
 
     def count(self, item: Item, written: Future[tuple[int, int]]) -> None:
         try:
@@ -188,17 +221,19 @@ def map_ahead(pool: ThreadPoolExecutor, work: Callable[[A], R], items: Iterable[
         yield pending.popleft().result()
 
 
-def settings(predictor: Predictor, plan: Plan, head: str) -> dict[str, Any]:
+def settings(predictor: Predictor, plan: Plan, sources: Mapping[str, str]) -> dict[str, Any]:
     """What decides the bytes of the outputs, as `export.json` notes it."""
-    spec = predictor.card.outputs[head]
+    heads = {head: predictor.card.outputs[head] for head in sources.values()}
     return {
         "weights": fingerprint(predictor.model),
         "source": predictor.card.source,
-        "head": head,
-        "kind": spec.kind,
-        "unit": spec.unit,
+        "heads": {head: {"kind": spec.kind, "unit": spec.unit} for head, spec in heads.items()},
         "precision": predictor.precision,
         "flip": predictor.flip,
+        "scales": list(predictor.scales),
+        "focal": predictor.focal,
+        "sliding": [predictor.card.resize.window, predictor.card.resize.stride],
         "window": getattr(predictor.window, "__name__", None),
-        "formats": {name: vars(output) for name, output in plan.outputs.items()},
+        "tiling": predictor.tiling and vars(predictor.tiling),
+        "formats": {name: {"head": sources[name], **vars(output)} for name, output in plan.outputs.items()},
     }

@@ -3,18 +3,24 @@
 b images, h x w pixels; images in [0, 1]. Device, precision and gradient mode are the caller's.
 """
 
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Any
+
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from densevit.errors import DataError
-from densevit.ops.resize import Size, network_size, of_whole_image, resize
+from densevit.inference.camera import Camera
+from densevit.inference.sliding import Sliding
+from densevit.inference.views import Outputs, mean_of, scaled
+from densevit.ops.resize import Size, crop, network_size, network_steps, of_whole_image, resize
+from densevit.ops.resize_bytes import resize_bytes
 from densevit.structures import ResizeRule
 
 Box = tuple[int, int, int, int]
 """A window in pixels: y0, y1, x0, x1; y1 and x1 are the first rows and columns outside."""
-
-Outputs = dict[str, Float[Tensor, "b _ _ _"]]
 
 # A 1 x 5000 image under `lower_bound 518` asks for 1.3 gigapixels; 33 megapixels are past every real use.
 MAX_ENLARGED = 2**25
@@ -28,13 +34,19 @@ def forward(
     *,
     box: Box | None = None,
     flip: bool = False,
+    scales: Sequence[float] = (1.0,),
+    logits: Collection[str] = (),
+    camera: Camera | None = None,
 ) -> Outputs:
-    """Resizes by the rule, asks the model, and resizes its answers back (bilinear), in fp32.
+    """Resizes by the rule, asks the model, and resizes its answers back, in fp32.
 
     Args:
         multiple: the network's sides are multiples of this.
         box: the model sees only this window; outside it every answer is NaN.
         flip: average with the mirrored answer to the mirrored image.
+        scales: average over the image seen so many times larger.
+        logits: heads that give logits of pixels, which are averaged as probabilities.
+        camera: turns answers into metres that depend on it.
 
     Returns:
         one b k h w tensor per head, at the size of `image`; b k 1 1 from a head that answers for the whole image.
@@ -43,18 +55,68 @@ def forward(
         DataError: the box does not fit, or the rule would blow a thin image up beyond reason.
     """
     h, w = image.shape[-2:]
+    how: dict[str, Any] = {"flip": flip, "scales": scales, "logits": logits, "camera": camera}
     if box is not None:
-        inside = forward(model, window(image, box), rule, multiple, flip=flip)
+        inside = forward(model, window(image, box), rule, multiple, **how)
         return {name: y if of_whole_image(y) else paste(y, box, (h, w)) for name, y in inside.items()}
-    seen = resize(image, sensible_size((h, w), rule, multiple), rule.interpolation)
-    answers = mirrored_mean(model, seen) if flip else model(seen)
-    answers = {name: answer.float() for name, answer in answers.items()}
-    return {name: y if of_whole_image(y) else resize(y, (h, w), "bilinear") for name, y in answers.items()}
+    if rule.margin:
+        wider, offset = continued(image, rule.margin)
+        inside = forward(model, wider, replace(rule, margin=0.0), multiple, **how)
+        return {name: y if of_whole_image(y) else crop(y, offset, (h, w)) for name, y in inside.items()}
+    flip = flip or rule.flip
+    network = model if rule.window is None else Sliding(model, rule.window, rule.stride or rule.window)
+    answers = (
+        answer(network, image, scaled(rule, scale, (h, w)), multiple, mirrored, camera)
+        for scale in scales
+        for mirrored in (False, True)[: 1 + flip]
+    )
+    return mean_of(answers, logits) if flip or len(scales) > 1 else next(answers)
 
 
-def mirrored_mean(model: nn.Module, image: Float[Tensor, "b 3 h w"]) -> Outputs:
-    plain, mirrored = model(image), model(image.flip(-1))
-    return {name: (plain[name].float() + mirrored[name].float().flip(-1)) / 2 for name in plain}
+def answer(
+    model: nn.Module,
+    image: Float[Tensor, "b 3 h w"],
+    rule: ResizeRule,
+    multiple: int,
+    mirrored: bool,
+    camera: Camera | None = None,
+) -> Outputs:
+    """One look at the image, mirrored there and back where asked."""
+    seen = meet(image, rule, multiple)
+    size = (image.shape[-2], image.shape[-1])
+    view = seen.flip(-1) if mirrored else seen
+    given = model(view, size) if rule.once and rule.window is None else model(view)
+    if camera is not None:
+        given = camera.in_metres(given, size, (view.shape[-2], view.shape[-1]))
+    return {name: back_to(size, (y.flip(-1) if mirrored else y).float(), rule) for name, y in given.items()}
+
+
+def meet(image: Float[Tensor, "b 3 h w"], rule: ResizeRule, multiple: int) -> Float[Tensor, "b 3 _ _"]:
+    """The image as the network sees it.
+
+    Raises:
+        DataError: the rule would blow a thin image up beyond reason.
+    """
+    size = (image.shape[-2], image.shape[-1])
+    sensible_size(size, rule, multiple)
+    how = resize_bytes if rule.eight_bit else resize
+    for step in network_steps(size, rule, multiple):
+        image = how(image, step, rule.interpolation, align_corners=rule.align_corners, antialias=rule.antialias)
+    return image
+
+
+def continued(image: Float[Tensor, "b c h w"], margin: float) -> tuple[Float[Tensor, "b c _ _"], Size]:
+    """The image with reflections around it, and where it begins within (ZoeDepth, against seams at the border)."""
+    h, w = image.shape[-2:]
+    top, left = (min(int((side / 2) ** 0.5 * margin), side - 1) for side in (h, w))
+    return F.pad(image, (left, left, top, top), mode="reflect"), (top, left)
+
+
+def back_to(size: Size, answer: Float[Tensor, "b k _ _"], rule: ResizeRule) -> Float[Tensor, "b k _ _"]:
+    """The answer at the image's size; one for the whole image stays what it is."""
+    if of_whole_image(answer):
+        return answer
+    return resize(answer, size, rule.back, align_corners=rule.back_align_corners)
 
 
 def sensible_size(size: Size, rule: ResizeRule, multiple: int) -> Size:

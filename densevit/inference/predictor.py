@@ -1,24 +1,37 @@
 """Predictor: pictures in, numpy maps out. Device, precision and gradient mode are chosen here and nowhere deeper."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice
 from typing import Literal, overload
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32, UInt8
+from jaxtyping import Float, Float32, Int64, UInt8
 from torch import Tensor, nn
 
-from densevit.errors import DataError
+from densevit.errors import ConfigError, DataError
+from densevit.inference.camera import Focal, camera_for, zoomed
 from densevit.inference.forward import Box, forward
 from densevit.inference.picture import Picture, Rgb, are_several, as_rgb
+from densevit.inference.tiled import framed, mosaic, together
 from densevit.ops.device import choose_device
 from densevit.ops.precision import Precision, autocast, resolve
-from densevit.structures import ModelCard
+from densevit.ops.tiles import Tiling
+from densevit.structures import IGNORE, ModelCard
 
 Map = Float32[np.ndarray, "..."]
 """h w, or k h w from a head with k > 1 channels: metres from a metric head, no unit from affine and disparity heads.
-k logits from a head that classifies the image."""
+k logits from a head that classifies the image, k h w logits from one that classifies its pixels."""
+
+
+MEANINGS = {
+    "metric": "metric depth",
+    "affine": "depth up to scale and shift",
+    "disparity": "disparity",
+    "class": "classes of whole images",
+    "labels": "classes of pixels",
+}
+"""What heads give, by kind."""
 
 
 class Predictor:
@@ -31,6 +44,8 @@ class Predictor:
         card: what the weights mean.
         device: where the model runs.
         precision: "fp32", "bf16" or "fp16".
+        focal: of the camera, where metres depend on it; may be set anew before each picture.
+        tiling: how larger pictures are cut up; None looks at each as a whole.
     """
 
     def __init__(
@@ -41,8 +56,11 @@ class Predictor:
         device: str | torch.device = "auto",
         precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto",
         flip: bool = False,
+        scales: Sequence[float] = (1.0,),
         batch_size: int = 1,
         window: Callable[[int, int], Box | None] | None = None,
+        focal: Focal | None = None,
+        tiling: Tiling | None = None,
     ) -> None:
         """Moves the model to the device and switches it to evaluation.
 
@@ -50,8 +68,11 @@ class Predictor:
             device: auto is CUDA, else MPS, else the CPU.
             precision: auto is bf16 where the device computes in it, else fp32; maps are float32 always.
             flip: average with the mirrored image's mirrored prediction; twice the time.
+            scales: average over the picture seen so many times larger; with `flip` both ways at each.
             batch_size: neighbours of one size go through the model together, so many at most.
             window: height and width of a picture -> the part that the model sees, where no `box` is given.
+            focal: of the camera, in pixels of its pictures; only models that cannot give metres without it ask for it.
+            tiling: pictures with a longer side are seen in overlapping tiles (inference/tiled.py).
         """
         if batch_size < 1:
             raise DataError(f"batch_size is {batch_size}; it is 1 or more.")
@@ -59,9 +80,12 @@ class Predictor:
         self.precision: Precision = resolve(precision, self.device)
         self.model = model.eval().to(self.device)
         self.card = card
-        self.flip = flip
+        self.flip, self.scales = flip, tuple(scales)
+        self.logits = [name for name, spec in card.outputs.items() if spec.kind == "labels"]
         self.batch_size = batch_size
         self.window = window
+        self.focal = focal
+        self.tiling = tiling
 
     @overload  # a path in a `str` is an Iterable[Picture], too, but no typo: it is one picture
     def __call__(self, image: Picture, *, head: str | None = None, box: Box | None = None) -> Map: ...  # type: ignore[overload-overlap]
@@ -95,19 +119,55 @@ class Predictor:
         """Answers one by one, holding no more than a batch: neighbours of one size share it."""
         for _, neighbours in groupby(images, lambda image: image.shape):
             while batch := list(islice(neighbours, self.batch_size)):
-                answers = self.run(np.stack(batch), box=box)
+                answers = self.run(as_batch(batch), box=box)
                 yield from ({name: squeezed(values[i]) for name, values in answers.items()} for i in range(len(batch)))
 
     @torch.inference_mode()
+    def classes(self, image: Picture, head: str | None = None) -> Int64[np.ndarray, "h w"]:
+        """The class of each pixel of one picture; IGNORE where the logits are not all finite.
+
+        Args:
+            head: which one, where several classify pixels.
+
+        Raises:
+            ConfigError: no head does, or several.
+        """
+        name = self.head_for(("labels",), [head] if head else (), "classes")
+        return classified(self.answers(as_rgb(image)[None])[name])[0]
+
     def run(self, images: UInt8[np.ndarray, "b h w 3"], *, box: Box | None = None) -> dict[str, Map]:
-        """One pass through the model: b k h w per head."""
+        """One pass through the model, or tile by tile: b k h w per head."""
+        if self.tiling is None or max(images.shape[1:3]) <= self.tiling.side:
+            return as_arrays(self.answers(images, box=box))
+        h, w = images.shape[1:3]
+        y0, y1, x0, x1 = inside = box or (self.window and self.window(h, w)) or (0, h, 0, w)
+        kinds = {name: spec.kind for name, spec in self.card.outputs.items()}
+        found = [mosaic(self.look, image[y0:y1, x0:x1], kinds, self.tiling, self.batch_size) for image in images]
+        return {name: together([framed(maps[name], inside, (h, w)) for maps in found]) for name in found[0]}
+
+    def look(self, images: UInt8[np.ndarray, "b h w 3"], zoom: float = 1.0) -> dict[str, Map]:
+        """One pass over whole pictures that were made smaller by `zoom`: the same, whatever `window` says."""
+        return as_arrays(self.answers(images, box=(0, images.shape[1], 0, images.shape[2]), zoom=zoom))
+
+    @torch.inference_mode()
+    def answers(
+        self, images: UInt8[np.ndarray, "b h w 3"], *, box: Box | None = None, zoom: float = 1.0
+    ) -> dict[str, Float[Tensor, "b _ _ _"]]:
+        """The same, on the device."""
         if box is None and self.window is not None:
             box = self.window(*images.shape[1:3])
         with autocast(self.precision, self.device):
-            answers = forward(
-                self.model, self.to_unit(images), self.card.resize, self.card.multiple, box=box, flip=self.flip
+            return forward(
+                self.model,
+                self.to_unit(images),
+                self.card.resize,
+                self.card.multiple,
+                box=box,
+                flip=self.flip,
+                scales=self.scales,
+                logits=self.logits,
+                camera=camera_for(self.card.outputs, zoomed(self.focal, zoom)),
             )
-        return {name: values.float().cpu().numpy() for name, values in answers.items()}
 
     def head(self, name: str | None = None) -> str:
         """The head that is meant: the only one, `depth` among several, or the one that is named."""
@@ -117,13 +177,44 @@ class Predictor:
             raise DataError(f"this model has no head '{name}'. It has: {', '.join(known)}.")
         return name
 
+    def head_for(self, kinds: Collection[str], wanted: Collection[str] = (), what: str = "this") -> str:
+        """The head of one of these kinds: the only one, the one that is wanted, or `depth`.
+
+        Raises:
+            ConfigError: none or several; `what` is who asks.
+        """
+        fitting = [name for name, spec in self.card.outputs.items() if spec.kind in kinds]
+        meant = [name for name in fitting if name in wanted] or [name for name in fitting if name == "depth"] or fitting
+        if len(meant) == 1:
+            return meant[0]
+        if meant:
+            raise ConfigError(f"{what}: several heads fit, {', '.join(meant)}; choose one by --head.")
+        have = ", ".join(f"{name} gives {MEANINGS[spec.kind]}" for name, spec in self.card.outputs.items())
+        needed = " or ".join(MEANINGS[kind] for kind in kinds)
+        raise ConfigError(f"{what}: there is no map to write or score, for this needs {needed}; {have}.")
+
     def to_unit(self, images: UInt8[np.ndarray, "b h w 3"]) -> Float[Tensor, "b 3 h w"]:
         # Bytes cross to the device, not floats; the permuted view is channels-last, which convolutions like.
         return torch.from_numpy(images).to(self.device).permute(0, 3, 1, 2).float().div_(255)
 
 
+def classified(logits: Float[Tensor, "b k h w"]) -> Int64[np.ndarray, "b h w"]:
+    return np.asarray(torch.where(logits.isfinite().all(1), logits.argmax(1), IGNORE).cpu())
+
+
+def as_batch(images: Sequence[Rgb]) -> UInt8[np.ndarray, "b h w 3"]:
+    """Pictures of one size together; a single one stays where it is, if torch may look at it there."""
+    flags = images[0].flags
+    return images[0][None] if len(images) == 1 and flags.c_contiguous and flags.writeable else np.stack(images)
+
+
+def as_arrays(answers: Mapping[str, Float[Tensor, "b _ _ _"]]) -> dict[str, Map]:
+    return {name: values.float().cpu().numpy() for name, values in answers.items()}
+
+
 def squeezed(values: Float32[np.ndarray, "k h w"]) -> Map:
     # np.array copies: a view would keep its whole batch alive.
     if len(values) == 1:
-        return np.array(values[0])
+        alone = values.base is not None and values.base.size == values.size
+        return values[0] if alone else np.array(values[0])
     return np.array(values[:, 0, 0] if values.shape[1:] == (1, 1) else values)

@@ -39,6 +39,11 @@ ACTIVATIONS = {
         lambda x, low, high: within(x, math.log(low), math.log(high)).exp(),
         lambda depth, low, high: math.log(depth),
     ),
+    # Even in metres, dead at the floor: DINOv2's DPT head.
+    "relu": Activation(
+        lambda x, low, high: low + F.relu(x),
+        lambda depth, low, high: depth - low,
+    ),
     # Even in metres, with no ceiling but the clamp.
     "softplus": Activation(
         lambda x, low, high: low + F.softplus(x),

@@ -1,10 +1,10 @@
 """Attention: every token asks all others. b images, n tokens, d channels, q of the tokens as askers; timm's names."""
 
-import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from densevit.errors import ConfigError
+from densevit.ops.attention import attend
 
 EPS = 1e-6  # of every LayerNorm, as in timm, DINOv2 and MAE; CLIP and torch have 1e-5
 EVERY = slice(None)
@@ -14,8 +14,8 @@ class Attention(nn.Module):
     """Multi-head self-attention (Vaswani et al. 2017); `qk_norm` keeps logits small (Dehghani et al. 2023).
 
     Attributes:
-        fused: whether torch's fused kernel mixes the values, which never holds an n x n map; otherwise softmax,
-            written out. Both give the same numbers.
+        fused: whether a fused kernel (ops/attention.py) mixes the values, which never holds an n x n map; otherwise
+            softmax, written out. Both give the same numbers.
     """
 
     def __init__(
@@ -41,13 +41,16 @@ class Attention(nn.Module):
         self.proj = nn.Linear(dim, dim)
         self.proj_drop = nn.Dropout(proj_drop)
 
-    def forward(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
+    def forward(
+        self, x: Float[Tensor, "b n d"], mask: Bool[Tensor, "b 1 n n"] | None = None
+    ) -> Float[Tensor, "b n d"]:
+        """`mask`: row by row, which tokens a token may ask; None for all."""
         q, k, v = self.project(x)
         if self.fused:
             dropped = self.attn_drop.p if self.training else 0.0
-            x = F.scaled_dot_product_attention(q, k, v, dropout_p=dropped)
+            x = attend(q, k, v, mask=mask, dropout=dropped)
         else:
-            x = self.attn_drop(softmax_weights(q, k)) @ v
+            x = self.attn_drop(softmax_weights(q, k, mask)) @ v
         return self.proj_drop(self.proj(x.transpose(1, 2).flatten(2)))
 
     def project(self, x: Float[Tensor, "b n d"]) -> tuple[Tensor, Tensor, Tensor]:
@@ -64,5 +67,8 @@ class Attention(nn.Module):
         return softmax_weights(q[:, :, queries], k)
 
 
-def softmax_weights(q: Float[Tensor, "b heads q c"], k: Float[Tensor, "b heads n c"]) -> Float[Tensor, "b heads q n"]:
-    return (q * q.shape[-1] ** -0.5 @ k.transpose(-2, -1)).softmax(dim=-1)
+def softmax_weights(
+    q: Float[Tensor, "b heads q c"], k: Float[Tensor, "b heads n c"], mask: Bool[Tensor, "b 1 q n"] | None = None
+) -> Float[Tensor, "b heads q n"]:
+    scores = q * q.shape[-1] ** -0.5 @ k.transpose(-2, -1)
+    return (scores if mask is None else scores.masked_fill(~mask, float("-inf"))).softmax(dim=-1)

@@ -13,7 +13,9 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from densevit.errors import ConfigError
 from densevit.models.vit import Tap
+from densevit.structures import Step
 
 TABLE = "relative_position_bias_table"
 CLASS_OFFSETS = 3  # at the table's end: class to token, token to class, class to itself
@@ -56,6 +58,14 @@ def run(vit: Any, image: Float[Tensor, "b 3 h w"], taps: Sequence[int], norm: bo
             tokens = vit.norm(x) if norm else x
             found.append(Tap(tokens[:, 1:], tokens[:, :1]))
     return found
+
+
+def steps(vit: Any, first: int, grid: tuple[int, int]) -> tuple[Step, ...]:
+    """
+    Raises:
+        ConfigError: always; the relative positions of these blocks know no tokens beside patches and class token.
+    """
+    raise ConfigError("decoder: it joins the encoder's blocks, and BEiT's take no tokens in; use another ViT.")
 
 
 def resample(

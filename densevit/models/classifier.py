@@ -6,10 +6,9 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
+from densevit.models.classes import Names
 from densevit.models.heads import HEADS, Head
 from densevit.structures import OutputSpec
-
-Names = Annotated[tuple[str, ...], Field(min_length=2)]
 
 
 @HEADS.register("classifier")

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from densevit.errors import ConfigError
 from densevit.registry import Registry
 from densevit.structures import Features, FeatureSpec
 
@@ -59,6 +60,17 @@ class Encoder(nn.Module, ABC):
     @abstractmethod
     def set_grad_checkpointing(self, enable: bool = True) -> None:
         """Trades time for memory: blocks are recomputed in the backward pass."""
+
+    def leave(self, blocks: int, *, taps: bool) -> None:
+        """Leaves its last blocks to a decoder, from now on: it hands them on as `Features.rest`.
+
+        Args:
+            taps: whether its own taps are still asked for, because other decoders read them.
+
+        Raises:
+            ConfigError: it has no blocks that could take a decoder's tokens in, or too few.
+        """
+        raise ConfigError(f"decoder: it wants to join the last blocks of the encoder; {type(self).__name__} has none.")
 
 
 ENCODERS = Registry[Encoder]("encoder")

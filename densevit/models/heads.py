@@ -1,10 +1,8 @@
 """Heads turn a decoder's map into a prediction at image size; activation and range make its unit."""
 
-import math
 from abc import ABC, abstractmethod
 from typing import Annotated, Literal
 
-import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from pydantic import Field
@@ -12,7 +10,8 @@ from torch import Tensor, nn
 
 from densevit.errors import ConfigError
 from densevit.models.activations import ACTIVATIONS, within
-from densevit.models.projection import Projection, upsample
+from densevit.models.decoder import Decoded
+from densevit.models.projection import Growing, Projection, upsample
 from densevit.registry import Registry
 from densevit.structures import OutputSpec
 
@@ -27,8 +26,10 @@ class Head(nn.Module, ABC):
     output: OutputSpec
 
     @abstractmethod
-    def forward(self, x: Float[Tensor, "b c h w"], size: tuple[int, int]) -> Float[Tensor, "b k height width"]:
-        """`size`: (height, width) of the padded image that `x` covers."""
+    def forward(
+        self, x: Float[Tensor, "b c h w"], size: tuple[int, int]
+    ) -> Float[Tensor, "b k height width"] | Decoded:
+        """`size`: (height, width) of the padded image that `x` covers. In training the answer may bring extras."""
 
 
 HEADS = Registry[Head]("head")
@@ -55,18 +56,23 @@ class MetricHead(Head):
         *,
         max_depth: Metres = 10.0,
         min_depth: Annotated[float, Field(ge=0)] = 1e-3,
-        activation: Literal["sigmoid", "log", "exp", "softplus"] = "sigmoid",
+        activation: Literal["sigmoid", "log", "exp", "softplus", "relu"] = "sigmoid",
         init_depth: Metres | None = None,
         hidden: Width = 32,
         align_corners: bool = False,
+        scale: Count | None = None,
+        stretch: Growing = "bilinear",
     ) -> None:
         """
         Args:
-            activation: `sigmoid` and `softplus` are even in metres, `log` and `exp` in ratios (activations.py).
+            activation: `sigmoid`, `softplus` and `relu` are even in metres, `log` and `exp` in ratios (activations.py).
             init_depth: what the untrained head says everywhere; a quarter of `max_depth` unless given, near the
                 medians of NYU (10) and KITTI (80).
             hidden: width of the last 3x3 convolution; 0 makes the head a single 1x1.
             align_corners: of the upsampling; true as published for DPT and Depth Anything.
+            scale: the map grows by this, and depth is then stretched to image size (DINOv2: 2); None lets the map grow
+                to image size.
+            stretch: how; bicubic in transformers' DPT, which overshoots a little.
 
         Raises:
             ConfigError: an empty range, a start outside it, or a floor of 0 where the logarithm is taken.
@@ -78,8 +84,8 @@ class MetricHead(Head):
             raise ConfigError(f"head.init_depth: {start} is not within {min_depth} to {max_depth}.")
         if min_depth == 0 and activation in ("log", "exp"):
             raise ConfigError(f"head.min_depth: activation '{activation}' needs it above 0.")
-        self.activation = activation
-        self.projection = Projection(channels, 1, hidden=hidden, align_corners=align_corners)
+        self.activation, self.stretch = activation, stretch
+        self.projection = Projection(channels, 1, hidden=hidden, align_corners=align_corners, scale=scale)
         self.projection.start_at(ACTIVATIONS[activation].inverse(start, min_depth, max_depth))
         self.output = OutputSpec(kind="metric", unit="m", range=(min_depth, max_depth))
 
@@ -87,7 +93,7 @@ class MetricHead(Head):
         # bfloat16 has three digits: the activation and all behind it want float.
         logits = self.projection(x, size).float()
         depth = ACTIVATIONS[self.activation].depth(logits, self.low, self.high)
-        return within(depth, self.low, self.high)
+        return upsample(within(depth, self.low, self.high), size, how=self.stretch)
 
 
 @HEADS.register("disparity")
@@ -134,57 +140,3 @@ class AffineHead(Head):
     def forward(self, x: Float[Tensor, "b c h w"], size: tuple[int, int]) -> Float[Tensor, "b 1 height width"]:
         x = self.projection(x, size).float()
         return within(x, -20.0, 20.0).exp() if self.positive else x
-
-
-@HEADS.register("bins")
-class BinsHead(Head):
-    """Depth as the expectation over fixed bins (AdaBins' idea with DINOv2's fixed ones)."""
-
-    centres: Tensor
-
-    def __init__(
-        self,
-        channels: int,
-        *,
-        bins: Count = 256,
-        spacing: Literal["linear", "log"] = "linear",
-        weights: Literal["relu", "softmax"] = "relu",
-        min_depth: Metres = 1e-3,
-        max_depth: Metres = 10.0,
-        hidden: Width = 0,
-        upsample: Count = 4,
-    ) -> None:
-        """
-        Args:
-            spacing: even in metres, or in ratios: exp(linspace(log min, log max)).
-            weights: how logits become shares: DINOv2's ReLU + 0.1 over its sum, or a softmax.
-            hidden: width of a 3x3 convolution before the logits; 0 for none.
-            upsample: the logits grow by this before they become shares (DINOv2's linear heads: 4); depth then
-                grows to image size.
-
-        Raises:
-            ConfigError: an empty range.
-        """
-        super().__init__()
-        low, high = check_range(min_depth, max_depth)
-        even = torch.linspace(low, high, bins)
-        by_ratio = torch.linspace(math.log(low), math.log(high), bins).exp()
-        self.register_buffer("centres", even if spacing == "linear" else by_ratio, persistent=False)
-        self.softmax, self.upsample = weights == "softmax", upsample
-        before = [nn.Conv2d(channels, hidden, 3, padding=1), nn.ReLU()] if hidden else []
-        self.projection = nn.Sequential(*before, nn.Conv2d(hidden or channels, bins, 1))
-        self.output = OutputSpec(kind="metric", unit="m", range=(min_depth, max_depth))
-
-    def forward(self, x: Float[Tensor, "b c h w"], size: tuple[int, int]) -> Float[Tensor, "b 1 height width"]:
-        logits = self.projection(x)
-        grown = (logits.shape[-2] * self.upsample, logits.shape[-1] * self.upsample)
-        logits = upsample(logits, grown).float()
-        # An expectation as products and a sum, not as a matrix product, which autocast would do in bfloat16.
-        scores = logits.softmax(1) if self.softmax else logits.relu() + 0.1
-        depth = (scores * self.centres[:, None, None]).sum(1, keepdim=True) / scores.sum(1, keepdim=True)
-        return within(upsample(depth, size), *self.range)
-
-    @property
-    def range(self) -> tuple[float, float]:
-        assert self.output.range is not None
-        return self.output.range

@@ -3,16 +3,12 @@
 Without a network, huggingface_hub retries for most of a minute before it gives up.
 """
 
-import socket
-import threading
-import urllib.request
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from densevit.errors import CheckpointError, ConfigError
-
-PATIENCE = 0.7  # seconds until a server that does not answer counts as out of reach
+from densevit.network import hub, within_reach
 
 
 def overlay(name: str, cfg: Any) -> dict[str, str]:
@@ -30,7 +26,7 @@ def overlay(name: str, cfg: Any) -> dict[str, str]:
     cached = find_cached(cfg)
     if cached is not None:
         return {"file": str(cached)}
-    server = endpoint() if cfg.hf_hub_id else str(cfg.url)
+    server = hub() if cfg.hf_hub_id else str(cfg.url)
     if not within_reach(server):
         why = f"{urlsplit(server).hostname} is out of reach" if server else "HF_HUB_OFFLINE is set"
         raise CheckpointError(
@@ -54,36 +50,3 @@ def find_cached(cfg: Any) -> Path | None:
     names = [cfg.hf_hub_filename] if cfg.hf_hub_filename else ["model.safetensors", "pytorch_model.bin"]
     found = (try_to_load_from_cache(repository, name, revision=revision or None) for name in names)
     return next((Path(path) for path in found if isinstance(path, str)), None)
-
-
-def endpoint() -> str:
-    """The hub's address; empty where the user has ruled it out."""
-    from huggingface_hub import constants
-
-    return "" if constants.HF_HUB_OFFLINE else str(constants.ENDPOINT)
-
-
-def within_reach(url: str) -> bool:
-    """Whether the server of `url`, or the proxy before it, accepts a connection before our patience ends."""
-    address = urlsplit(url)
-    if not address.hostname:
-        return False
-    proxy = urllib.request.getproxies().get(address.scheme)
-    if proxy and not urllib.request.proxy_bypass(address.hostname):
-        address = urlsplit(proxy if "//" in proxy else f"//{proxy}")
-    answered = threading.Event()
-
-    def knock() -> None:
-        port = address.port or (80 if address.scheme == "http" else 443)
-        try:
-            with socket.create_connection((address.hostname or "", port), timeout=PATIENCE):
-                answered.set()
-        except OSError:
-            pass
-        finished.set()
-
-    # A thread, because looking up a name knows no timeout.
-    finished = threading.Event()
-    threading.Thread(target=knock, daemon=True).start()
-    finished.wait(PATIENCE)
-    return answered.is_set()

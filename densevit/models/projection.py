@@ -1,8 +1,12 @@
 """From a decoder's map to k numbers per pixel at image size."""
 
+from typing import Literal
+
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
+
+Growing = Literal["bilinear", "bicubic"]
 
 
 class Projection(nn.Module):
@@ -11,14 +15,20 @@ class Projection(nn.Module):
     A 1x1 convolution commutes with bilinear upsampling, so the cheap order of the latter loses nothing.
     """
 
-    def __init__(self, channels: int, out: int, *, hidden: int, align_corners: bool) -> None:
+    def __init__(
+        self, channels: int, out: int, *, hidden: int, align_corners: bool, scale: int | None = None
+    ) -> None:
+        """
+        Args:
+            scale: what the map grows by between its convolutions, whatever size is asked for; None grows it to that.
+        """
         super().__init__()
-        self.align_corners = align_corners
+        self.align_corners, self.scale = align_corners, scale
         last = nn.Conv2d(hidden or channels, out, 1)
         if hidden:
             narrow = max(channels // 2, hidden)
             self.before: nn.Module = nn.Conv2d(channels, narrow, 3, padding=1)
-            self.after: nn.Module = nn.Sequential(nn.Conv2d(narrow, hidden, 3, padding=1), nn.ReLU(), last)
+            self.after: nn.Module = nn.Sequential(nn.Conv2d(narrow, hidden, 3, padding=1), nn.ReLU(inplace=True), last)
         else:
             self.before, self.after = last, nn.Identity()
 
@@ -37,12 +47,14 @@ class Projection(nn.Module):
         nn.init.constant_(last.bias, value)
 
     def forward(self, x: Float[Tensor, "b c h w"], size: tuple[int, int]) -> Float[Tensor, "b k height width"]:
+        if self.scale is not None:
+            size = (self.scale * x.shape[-2], self.scale * x.shape[-1])
         return self.after(upsample(self.before(x), size, self.align_corners))
 
 
 def upsample(
-    x: Float[Tensor, "b c h w"], size: tuple[int, int], align_corners: bool = False
+    x: Float[Tensor, "b c h w"], size: tuple[int, int], align_corners: bool = False, how: Growing = "bilinear"
 ) -> Float[Tensor, "b c height width"]:
     if tuple(x.shape[-2:]) == tuple(size):
         return x
-    return F.interpolate(x, size=size, mode="bilinear", align_corners=align_corners)
+    return F.interpolate(x, size=size, mode=how, align_corners=align_corners)

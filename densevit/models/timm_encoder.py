@@ -16,6 +16,7 @@ from densevit.errors import ConfigError
 from densevit.models.encoder import ENCODERS
 from densevit.models.token_encoder import Taps, TokenEncoder
 from densevit.models.vit import Tap
+from densevit.structures import Step
 
 Positive = Annotated[int, Field(gt=0)]
 
@@ -71,8 +72,11 @@ class TimmEncoder(TokenEncoder):
             norm=norm,
         )
 
-    def tap(self, image: Float[Tensor, "b 3 h w"]) -> Sequence[Tap]:
-        return self.family.run(self.vit, image, self.taps, self.norm)
+    def tap(self, image: Float[Tensor, "b 3 h w"], blocks: Sequence[int], norm: bool) -> Sequence[Tap]:
+        return self.family.run(self.vit, image, blocks, norm)
+
+    def steps(self, first: int, grid: tuple[int, int]) -> tuple[Step, ...]:
+        return self.family.steps(self.vit, first, grid)
 
     def convert(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
         """Brings original layouts (DINOv2, DINOv3, CLIP, MAE, ...) to timm's names and our grid, as timm does."""

@@ -15,8 +15,9 @@ from timm.models import Beit, Eva, VisionTransformer
 from torch import Tensor
 
 from densevit.errors import ConfigError
-from densevit.models import beit, pretrained
+from densevit.models import beit, pretrained, timm_steps
 from densevit.models.vit import Tap
+from densevit.structures import Step
 
 
 class Family(NamedTuple):
@@ -25,6 +26,7 @@ class Family(NamedTuple):
     prepare: Callable[[Any], None]
     run: Callable[[Any, Tensor, Sequence[int], bool], list[Tap]]
     convert: Callable[[Any, dict[str, Tensor]], dict[str, Tensor]]
+    steps: Callable[[Any, int, tuple[int, int]], tuple[Step, ...]]
 
 
 def create(
@@ -102,6 +104,7 @@ def run(vit: Any, image: Float[Tensor, "b 3 h w"], taps: Sequence[int], norm: bo
         indices=list(taps),
         norm=norm,
         return_prefix_tokens=has_prefix,
+        stop_early=True,
         output_fmt="NLC",
         intermediates_only=True,
     )
@@ -114,5 +117,5 @@ def convert(vit: Any, state: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 PLAIN = (VisionTransformer, Eva, Beit)
-USUAL = Family(leave, run, convert)
-BEIT = Family(beit.free_tables, beit.run, beit.convert)
+USUAL = Family(leave, run, convert, timm_steps.steps)
+BEIT = Family(beit.free_tables, beit.run, beit.convert, beit.steps)

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -13,7 +14,7 @@ from densevit.models import loading
 from densevit.models.encoder import Encoder
 from densevit.models.vit_outputs import Tap, as_map
 from densevit.ops.resize import pad_to_multiple
-from densevit.structures import Features, FeatureSpec
+from densevit.structures import Features, FeatureSpec, Remainder, Step
 
 Taps = tuple[int, ...] | int | None
 
@@ -48,10 +49,13 @@ class TokenEncoder(Encoder):
     Attributes:
         vit: the model, with `blocks` and `norm`.
         norm: whether taps pass the model's final LayerNorm.
+        left: how many of the last blocks are left to a decoder.
     """
 
     vit: Any
     norm: bool
+    left: int = 0
+    handing_on: bool = True  # the taps
 
     def adopt(self, vit: nn.Module, *, dim: int, patch_size: int, prefix_tokens: int, taps: Taps, norm: bool) -> None:
         blocks: Any = vit.blocks
@@ -65,16 +69,44 @@ class TokenEncoder(Encoder):
         self.unused -= set(vit.state_dict())
 
     @abstractmethod
-    def tap(self, image: Float[Tensor, "b 3 h w"]) -> Sequence[Tap]:
-        """The tokens behind each tap; `image` is normalised and padded."""
+    def tap(self, image: Float[Tensor, "b 3 h w"], blocks: Sequence[int], norm: bool) -> Sequence[Tap]:
+        """The tokens behind each of the `blocks`; `image` is normalised and padded."""
+
+    @abstractmethod
+    def steps(self, first: int, grid: tuple[int, int]) -> tuple[Step, ...]:
+        """The blocks from `first` on, for tokens of such a grid with a decoder's own among them.
+
+        Raises:
+            ConfigError: they cannot take such tokens in.
+        """
 
     def forward(self, image: Float[Tensor, "b 3 h w"]) -> Features:
         x, _ = pad_to_multiple((image - self.mean) / self.std, self.patch_size)
         h, w = x.shape[-2:]
-        taps = self.tap(x)
         grid = (h // self.patch_size, w // self.patch_size)
+        taps, rest = self.part_way(x, grid) if self.left else (self.tap(x, self.taps, self.norm), None)
         maps = tuple(as_map(tap.patches, grid) for tap in taps)
-        return Features(maps, tuple(tap.prefix for tap in taps), (h, w))
+        return Features(maps, tuple(tap.prefix for tap in taps), (h, w), rest)
+
+    def part_way(self, x: Float[Tensor, "b 3 h w"], grid: tuple[int, int]) -> tuple[list[Tap], Remainder]:
+        """The taps, if anybody reads them, and the tokens where a decoder joins; every block runs at most once."""
+        first = len(self.vit.blocks) - self.left
+        taps = self.taps if self.handing_on else ()
+        blocks = sorted({*taps, first - 1})
+        found = dict(zip(blocks, self.tap(x, blocks, norm=False), strict=True))
+        tokens = torch.cat([found[first - 1].prefix, found[first - 1].patches], dim=1)
+        norm = self.vit.norm
+        normed = [Tap(norm(found[tap].patches), norm(found[tap].prefix)) for tap in taps]
+        return normed, Remainder(tokens, self.prefix_tokens, grid, self.steps(first, grid), norm)
+
+    def leave(self, blocks: int, *, taps: bool) -> None:
+        depth = len(self.vit.blocks)
+        if not 0 < blocks < depth:
+            raise ConfigError(f"decoder.blocks: {blocks} of the encoder's {depth}; would fit: 1 to {depth - 1}.")
+        if not self.norm:
+            raise ConfigError("encoder.norm: a decoder that joins the encoder reads its tokens normalised; use true.")
+        self.steps(depth - blocks, (1, 1))  # refuses now what would be refused in the first forward pass
+        self.left, self.handing_on = blocks, taps
 
     def load_weights(self, state: Mapping[str, Tensor], source: str) -> None:
         """Loads the ViT found in `state`, strictly but for classifiers; positions are resampled to our grid.

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from jaxtyping import Float
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from densevit.errors import ConfigError
 from densevit.models.attention import EPS
@@ -18,6 +18,7 @@ from densevit.models.vit import Tap, VisionTransformer
 from densevit.models.vit_init import Init
 from densevit.models.vit_sizes import SIZES, choose_grid
 from densevit.models.vit_weights import convert
+from densevit.structures import Step
 
 Positive = Annotated[int, Field(gt=0)]
 Rate = Annotated[float, Field(ge=0, lt=1)]
@@ -50,6 +51,7 @@ class ViTEncoder(TokenEncoder):
         layer_scale: Annotated[float, Field(gt=0)] | None = None,
         norm_pre: bool = False,
         eps: Annotated[float, Field(gt=0)] = EPS,
+        norm_eps: Annotated[float, Field(gt=0)] | None = None,
         pos_drop: Rate = 0.0,
         attn_drop: Rate = 0.0,
         proj_drop: Rate = 0.0,
@@ -68,6 +70,7 @@ class ViTEncoder(TokenEncoder):
             image_size: side, or (h, w), whose grid holds the position embeddings; any size can be fed.
             channels: 1 to see the mean of red, green and blue alone.
             norm: taps pass the final LayerNorm, as in Depth Anything; residual streams grow with depth.
+            norm_eps: of that one, where it is not `eps` (Depth Anything 3: 1e-5).
             weights: a local file; whoever builds the encoder reads it and calls `load_weights`.
 
         Raises:
@@ -109,13 +112,19 @@ class ViTEncoder(TokenEncoder):
             init=init,
             fix_init=fix_init,
         )
+        if norm_eps is not None:
+            vit.norm = nn.LayerNorm(dim, eps=norm_eps)
         self.grey = channels == 1
         prefix = vit.prefix_tokens
         self.adopt(vit, dim=dim, patch_size=patch_size, prefix_tokens=prefix, taps=taps, norm=norm)
 
-    def tap(self, image: Float[Tensor, "b 3 h w"]) -> Sequence[Tap]:
+    def tap(self, image: Float[Tensor, "b 3 h w"], blocks: Sequence[int], norm: bool) -> Sequence[Tap]:
         vit: VisionTransformer = self.vit
-        return vit.tap(image.mean(dim=1, keepdim=True) if self.grey else image, self.taps, norm=self.norm)
+        return vit.tap(image.mean(dim=1, keepdim=True) if self.grey else image, blocks, norm=norm)
+
+    def steps(self, first: int, grid: tuple[int, int]) -> tuple[Step, ...]:
+        vit: VisionTransformer = self.vit
+        return tuple(lambda x, mask, guests, block=block: vit.run(block, x, mask) for block in vit.blocks[first:])
 
     def convert(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
         """Other published layouts to our names, and their positions to our grid; see `vit_weights`."""

@@ -63,10 +63,10 @@ class OpenTransformer(nn.Module):
     @abstractmethod
     def embed(self, image: Float[Tensor, "b c h w"]) -> Float[Tensor, "b n d"]: ...
 
-    def run(self, block: nn.Module, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
+    def run(self, block: nn.Module, x: Float[Tensor, "b n d"], *mask: Tensor | None) -> Float[Tensor, "b n d"]:
         if self.checkpointing and torch.is_grad_enabled():
-            return checkpoint(block, x, use_reentrant=False)
-        return block(x)
+            return checkpoint(block, x, *mask, use_reentrant=False)
+        return block(x, *mask)
 
     def split(self, tokens: Float[Tensor, "b n d"]) -> Tap:
         return Tap(tokens[:, self.prefix_tokens :], tokens[:, : self.prefix_tokens])

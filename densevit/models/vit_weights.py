@@ -3,7 +3,6 @@
 timm, DINOv2, OpenAI CLIP, Hugging Face CLIP, ViT and DINOv2, and Google's .npz, as flat dicts of tensors.
 """
 
-import re
 from collections.abc import Mapping
 
 import torch
@@ -14,6 +13,7 @@ from densevit.models import loading, vit_npz
 from densevit.models.positions import resample
 from densevit.models.vit import VisionTransformer
 from densevit.models.vit_layouts import LAYOUTS, OPENAI_CLIP
+from densevit.ops.packing import join_gates, join_thirds
 
 State = dict[str, Tensor]
 
@@ -54,28 +54,6 @@ def rename(state: State) -> State:
                 renamed["head.weight"] = renamed["head.weight"].T  # it is multiplied from the right there
             return {name: tensor for name, tensor in renamed.items() if name is not None}
     return state
-
-
-def join_thirds(state: State) -> State:
-    """Queries, keys and values in one matrix, in this order."""
-    joined = {}
-    for name, tensor in state.items():
-        found = re.fullmatch(r"(.*\.attn\.)([qkv])(\.weight|\.bias)", name)
-        if found is None:
-            joined[name] = tensor
-        elif found[2] == "q":
-            thirds = [state.get(f"{found[1]}{third}{found[3]}", tensor[:0]) for third in "qkv"]
-            joined[f"{found[1]}qkv{found[3]}"] = torch.cat(thirds)
-    return joined
-
-
-def join_gates(state: State) -> State:
-    """Gate and value of a SwiGLU in one matrix, in this order."""
-    joined = {name: tensor for name, tensor in state.items() if ".mlp.fc1_x." not in name}
-    for name in [name for name in joined if ".mlp.fc1_g." in name]:
-        halves = [joined.pop(name), state[name.replace("fc1_g", "fc1_x")]]
-        joined[name.replace("fc1_g", "fc1")] = torch.cat(halves)
-    return joined
 
 
 def settle_positions(state: State, vit: VisionTransformer) -> State:

@@ -9,11 +9,12 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def resolve(precision: Literal["auto", "fp32", "bf16", "fp16"], device: torch.device) -> Precision:
-    """`auto` is bf16 where the hardware multiplies in it (recent CUDA GPUs; CPUs with AMX or AVX512-BF16)."""
+    """`auto` is bf16 where the hardware multiplies in it (CUDA GPUs from Ampere on; CPUs with AMX or AVX512-BF16)."""
     if precision != "auto":
         return precision
     if device.type == "cuda":
-        return "bf16" if torch.cuda.is_bf16_supported() else "fp16"
+        # Older GPUs run bf16, too, but emulate it, slower than fp32.
+        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp16"
     fast = device.type == "cpu" and (torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
     return "bf16" if fast else "fp32"
 

@@ -15,7 +15,20 @@ from densevit.errors import ConfigError
 from densevit.structures import ResizeRule
 
 Size = tuple[int, int]
-Interpolation = Literal["bilinear", "bicubic", "area"]
+Interpolation = Literal["bilinear", "bicubic", "area", "adaptive", "nearest"]
+
+
+def network_steps(size: Size, rule: ResizeRule, multiple: int) -> list[Size]:
+    """The sizes through which an image of `size` passes on its way to the network; the last is `network_size`."""
+    last = network_size(size, rule, multiple)
+    return [longest_side(size, rule), last] if rule.mode == "longest" else [last]
+
+
+def longest_side(size: Size, rule: ResizeRule) -> Size:
+    assert rule.size is not None
+    scale = min(bound / side for bound, side in zip(rule.size, size, strict=True))
+    h, w = (max(1, round(scale * side)) for side in size)
+    return h, w
 
 
 def network_size(size: Size, rule: ResizeRule, multiple: int) -> Size:
@@ -31,8 +44,17 @@ def network_size(size: Size, rule: ResizeRule, multiple: int) -> Size:
         return size
     if rule.size is None:
         raise ConfigError(f"resize: mode '{rule.mode}' needs a size (h, w).")
+    if rule.mode == "shortest":
+        short = min(size)
+        h, w = (rule.size[0] * side // short for side in size)
+        return h, w
+    if rule.mode == "longest":
+        h, w = (max(multiple, (side + multiple // 2) // multiple * multiple) for side in longest_side(size, rule))
+        return h, w
     scales = [bound / side for bound, side in zip(rule.size, size, strict=True)]
-    if rule.mode == "lower_bound":
+    if rule.mode == "minimal":
+        scales = [min(scales, key=lambda scale: abs(1 - scale))] * 2
+    elif rule.mode == "lower_bound":
         scales = [max(scales)] * 2
     elif rule.mode == "upper_bound":
         scales = [min(scales)] * 2
@@ -53,17 +75,36 @@ def _round(side: float, multiple: int, mode: str, bound: int) -> int:
 
 
 def resize(
-    x: Float[Tensor, "b c _ _"], size: Size, interpolation: Interpolation = "bicubic"
+    x: Float[Tensor, "b c _ _"],
+    size: Size,
+    interpolation: Interpolation = "bicubic",
+    *,
+    align_corners: bool = False,
+    antialias: bool = False,
 ) -> Float[Tensor, "b c h w"]:
-    """Resizes as OpenCV does on floats: its INTER_LINEAR, INTER_CUBIC (a = -0.75, no antialias) and INTER_AREA."""
+    """Resizes as OpenCV does on floats: its INTER_LINEAR, INTER_CUBIC (a = -0.75, no antialias) and INTER_AREA.
+
+    Args:
+        interpolation: `adaptive` is bicubic where a side grows, else area.
+        align_corners, antialias: of bilinear and bicubic; with `antialias` as PIL does (a = -0.5).
+    """
     if tuple(x.shape[-2:]) == tuple(size):
         return x
+    if interpolation == "adaptive":
+        interpolation = shrinking_or_growing(x, size)
+    if interpolation == "nearest":
+        return F.interpolate(x, size=size, mode="nearest")
     if interpolation == "area" and size[0] <= x.shape[-2] and size[1] <= x.shape[-1]:
         rows, columns = _areas(x.shape[-2], size[0], x), _areas(x.shape[-1], size[1], x)
         return rows @ x @ columns.T
     # INTER_AREA has no areas to average when a side grows; OpenCV interpolates linearly there, too.
     mode = "bilinear" if interpolation == "area" else interpolation
-    return F.interpolate(x, size=size, mode=mode, align_corners=False)
+    return F.interpolate(x, size=size, mode=mode, align_corners=align_corners, antialias=antialias)
+
+
+def shrinking_or_growing(x: Float[Tensor, "b c h w"], size: Size) -> Literal["area", "bicubic"]:
+    """What `adaptive` means here."""
+    return "bicubic" if size[0] > x.shape[-2] or size[1] > x.shape[-1] else "area"
 
 
 def _areas(before: int, after: int, like: Tensor) -> Float[Tensor, "after before"]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from densevit.losses.classification import CLASS_LOSSES
 from densevit.structures import NO_LABEL, Batch
-from densevit.tasks.task import TASKS, Row, Task
+from densevit.tasks.task import NO_EXTRAS, TASKS, Extras, Row, Task
 
 SHOWN, SIDE = 8, 96  # images in a panel, and the least pixels of their sides
 RIGHT, WRONG, OTHER, PAPER = (46, 125, 50), (198, 40, 40), (158, 158, 158), (250, 250, 250)
@@ -33,7 +33,9 @@ class ClassificationTask(Task):
     objectives = CLASS_LOSSES
     usual = ({"type": "cross_entropy"},)
 
-    def losses(self, prediction: Float[Tensor, "b k 1 1"], batch: Batch, step: int) -> dict[str, Tensor]:
+    def losses(
+        self, prediction: Float[Tensor, "b k 1 1"], batch: Batch, step: int, extras: Extras = NO_EXTRAS
+    ) -> dict[str, Tensor]:
         logits, target = prediction[:, :, 0, 0], self.truth(batch)
         return self.weighted(step, logits, target)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from densevit.losses.loss import DEPTH_LOSSES
 from densevit.ops.color import colorize
 from densevit.structures import Batch
-from densevit.tasks.task import TASKS, Row, Task
+from densevit.tasks.task import NO_EXTRAS, TASKS, Extras, Row, Task
 
 
 @TASKS.register("depth")
@@ -29,7 +29,9 @@ class DepthTask(Task):
     objectives = DEPTH_LOSSES
     usual = ({"type": "silog"},)
 
-    def losses(self, prediction: Float[Tensor, "b 1 h w"], batch: Batch, step: int) -> dict[str, Tensor]:
+    def losses(
+        self, prediction: Float[Tensor, "b 1 h w"], batch: Batch, step: int, extras: Extras = NO_EXTRAS
+    ) -> dict[str, Tensor]:
         target, valid = self.truth(batch)
         return self.weighted(step, prediction, target, valid)
 

@@ -1,7 +1,8 @@
 """What the trainer may ask of any task, and the names a config may use for them."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -12,6 +13,11 @@ from densevit.registry import Part, Registry
 from densevit.structures import Batch, Kind, OutputSpec
 
 Row = dict[str, float]
+
+Extras = Mapping[str, Tensor]
+"""What decoder and head hand to the losses beside the prediction, in training."""
+
+NO_EXTRAS: Extras = MappingProxyType({})
 
 
 class Task(nn.Module, ABC):
@@ -44,7 +50,7 @@ class Task(nn.Module, ABC):
         self.weights = [(key, weight) for key, weight, _ in losses]
         self.criteria = [loss for _, _, loss in losses]
 
-    def weighted(self, step: int, *given: Tensor) -> dict[str, Tensor]:
+    def weighted(self, step: int, *given: Any) -> dict[str, Tensor]:
         """Each loss of what it is `given`, times its weight; losses of one name are summed."""
         terms: dict[str, Tensor] = {}
         for (name, weight), loss in zip(self.weights, self.criteria, strict=True):
@@ -53,8 +59,12 @@ class Task(nn.Module, ABC):
         return terms
 
     @abstractmethod
-    def losses(self, prediction: Tensor, batch: Batch, step: int) -> dict[str, Tensor]:
-        """Named terms, already weighted; their sum is the objective. `step`: optimiser steps done."""
+    def losses(self, prediction: Tensor, batch: Batch, step: int, extras: Extras = NO_EXTRAS) -> dict[str, Tensor]:
+        """Named terms, already weighted; their sum is the objective, and exactly 0 where the batch has no truth.
+
+        Args:
+            step: optimiser steps done.
+        """
 
     @abstractmethod
     def rows(self, prediction: Tensor, batch: Batch) -> list[Row]:

@@ -9,6 +9,7 @@
 A bare `model.safetensors` is complete for inference.
 """
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -23,10 +24,12 @@ from torch import Tensor
 from densevit import files
 from densevit.errors import CheckpointError
 from densevit.structures import ModelCard
-from densevit.weights.files import read_pickled, read_safetensors
+from densevit.weights import spare
+from densevit.weights.files import SAFETENSORS, read_metadata, read_pickled, read_safetensors
 
 SCHEMA = 1
 WEIGHTS, STATE, CONFIG, MANIFEST = "model.safetensors", "state.pt", "config.yaml", "manifest.json"
+CARD = "densevit"  # its key in the header
 STEP = re.compile(r"step-(\d{8,})$")
 
 
@@ -39,6 +42,7 @@ class Manifest:
         step: optimiser steps tried; `samples`: images seen.
         scores: of the last validation before it was saved.
         world_size: processes that wrote it; any number may resume from it.
+        data: what tells the training data from others.
     """
 
     step: int
@@ -46,6 +50,7 @@ class Manifest:
     files: Mapping[str, str] = field(default_factory=dict)
     scores: Mapping[str, float] = field(default_factory=dict)
     world_size: int = 1
+    data: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     schema: int = SCHEMA
 
@@ -58,7 +63,7 @@ def write(
     state: Mapping[str, Any],
     manifest: Manifest,
 ) -> None:
-    """Writes the whole folder or nothing.
+    """Writes the whole folder or nothing; one that stands there stays until then.
 
     Raises:
         CheckpointError: a weight is NaN or infinite; such a checkpoint must never replace a good one.
@@ -67,20 +72,49 @@ def write(
     bad = [name for name, value in weights.items() if value.is_floating_point() and not torch.isfinite(value).all()]
     if bad:
         raise CheckpointError(f"{folder}: not saved, {len(bad)} weights are not finite: {', '.join(bad[:5])}.")
-    with files.atomic_folder(folder) as temporary:
+    files.require(folder.parent, size(weights) + size(state))
+    with files.atomic_folder(folder, replace=True) as temporary:
         hashes = {
             WEIGHTS: write_weights(temporary / WEIGHTS, weights, card),
             STATE: files.atomic_write(temporary / STATE, lambda file: torch.save(dict(state), file)),
             CONFIG: files.write_text(temporary / CONFIG, config),
         }
-        content = {**asdict(manifest), "files": hashes}
-        files.write_text(temporary / MANIFEST, json.dumps(content, indent=1))
+        files.write_text(temporary / MANIFEST, sealed({**asdict(manifest), "files": hashes}))
+
+
+def sealed(content: Mapping[str, Any]) -> str:
+    """The text of a manifest, with the sum of all that stands in it."""
+    text = json.dumps(content, indent=1)
+    return json.dumps({**content, "checksum": hashlib.sha256(text.encode()).hexdigest()}, indent=1)
+
+
+def unsealed(text: str, folder: Path) -> Manifest:
+    """
+    Raises:
+        ValueError, TypeError: not a byte may differ from what was written.
+        CheckpointError: of a version to come.
+    """
+    content = json.loads(text)
+    if (schema := content.get("schema", 0)) > SCHEMA:
+        raise CheckpointError(f"{folder}: written by a newer densevit (schema {schema}, this one reads {SCHEMA}).")
+    content.pop("checksum", None)
+    if sealed(content) != text:
+        raise ValueError("its checksum is not that of its content")
+    return Manifest(**content)
+
+
+def size(tree: Any) -> int:
+    """Bytes of all tensors in it."""
+    if isinstance(tree, Tensor):
+        return tree.nbytes
+    values = tree.values() if isinstance(tree, Mapping) else tree if isinstance(tree, list | tuple) else ()
+    return sum(map(size, values))
 
 
 def write_weights(path: Path, weights: Mapping[str, Tensor], card: ModelCard) -> str:
     """A single file that is complete for inference; returns its sha256."""
     dense = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
-    content = safetensors.torch.save(dense, {"densevit": json.dumps(card.to_dict())})
+    content = safetensors.torch.save(dense, {CARD: json.dumps(card.to_dict())})
     return files.atomic_write(path, lambda file: file.write(content))
 
 
@@ -92,24 +126,28 @@ def verify(folder: Path) -> Manifest:
     """
     path = folder / MANIFEST
     try:
-        content = json.loads(path.read_text())
-        manifest = Manifest(**content)
+        manifest = unsealed(path.read_bytes().decode(), folder)
     except FileNotFoundError:
         raise CheckpointError(f"{folder}: no checkpoint ({MANIFEST} is missing).") from None
-    except (OSError, ValueError, TypeError) as error:
+    except CheckpointError:
+        raise
+    except (OSError, ValueError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{path}: damaged ({error}).") from None
-    if manifest.schema > SCHEMA:
-        raise CheckpointError(
-            f"{folder}: written by a newer densevit (schema {manifest.schema}, this one reads {SCHEMA})."
-        )
     for name, expected in manifest.files.items():
         if not (folder / name).is_file():
             raise CheckpointError(f"{folder / name}: missing.")
-        if files.sha256(folder / name) != expected:
+        if _sha256(folder / name) != expected:
             raise CheckpointError(f"{folder / name}: damaged (its sha256 is not the manifest's).")
     if WEIGHTS not in manifest.files:
         raise CheckpointError(f"{path}: damaged ({WEIGHTS} is not listed).")
     return manifest
+
+
+def _sha256(path: Path) -> str:
+    try:
+        return files.sha256(path)
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read ({error.strerror}).") from None
 
 
 def steps(folder: Path) -> list[Path]:
@@ -149,6 +187,16 @@ def read(path: str | Path) -> tuple[dict[str, Tensor], ModelCard]:
     Raises:
         CheckpointError: missing, damaged, or a weights file without our card.
     """
+    tensors, _, card = read_whole(path)
+    return tensors, card
+
+
+def read_whole(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Tensor], ModelCard]:
+    """Weights, what published files store besides and no model runs, and card; see `read`.
+
+    Raises:
+        CheckpointError: missing, damaged, or a weights file without our card.
+    """
     path = locate(path)
     folder = path if path.is_dir() else path.parent
     if path.is_dir():
@@ -158,12 +206,17 @@ def read(path: str | Path) -> tuple[dict[str, Tensor], ModelCard]:
     if path.suffix != ".safetensors":
         raise CheckpointError(f"{path}: not a densevit checkpoint ({WEIGHTS} or a folder that holds it).")
     tensors, metadata = read_safetensors(path)
-    if "densevit" not in metadata:
+    if CARD not in metadata:
         raise CheckpointError(f"{path}: no densevit card in its header; it is not a densevit checkpoint.")
     try:
-        return tensors, ModelCard.from_dict(json.loads(metadata["densevit"]))
+        return *spare.part(tensors), ModelCard.from_dict(json.loads(metadata[CARD]))
     except (ValueError, TypeError, KeyError) as error:
         raise CheckpointError(f"{path}: its card cannot be read ({error}).") from None
+
+
+def has_card(path: Path) -> bool:
+    """Whether a file is a weights file of ours, by its header."""
+    return path.suffix in SAFETENSORS and CARD in read_metadata(path)
 
 
 def read_state(folder: Path) -> dict[str, Any]:

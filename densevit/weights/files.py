@@ -53,6 +53,15 @@ def read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         raise CheckpointError(f"{path}: not a readable safetensors file ({error}).") from None
 
 
+def read_metadata(path: Path) -> dict[str, str]:
+    """The metadata of a safetensors header, without its tensors; empty where the file is none."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return file.metadata() or {}
+    except (SafetensorError, OSError, json.JSONDecodeError, struct.error):
+        return {}
+
+
 def read_arrays(path: Path) -> dict[str, Tensor]:
     """The arrays of an `.npz` file, such as Google's Vision Transformers; pickled ones are refused."""
     if not zipfile.is_zipfile(path):

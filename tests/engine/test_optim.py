@@ -6,7 +6,7 @@ from torch import nn
 
 from densevit.config import Optim, Schedule
 from densevit.engine.ema import EMA
-from densevit.engine.optim import learning_rate, parameter_groups
+from densevit.engine.optim import build_optimizer, learning_rate, parameter_groups
 
 
 class Layered(nn.Module):
@@ -78,3 +78,17 @@ def test_the_average_is_the_weighted_sum_of_the_past() -> None:
     with ema.applied():
         assert model.weight.item() == pytest.approx(5.0)
     assert model.weight.item() == 8.0
+
+
+def test_sgd_is_momentum_over_the_gradient_with_its_decay() -> None:
+    weight = nn.Parameter(torch.tensor([[2.0]]))
+    optim = Optim(type="sgd", lr=0.1, momentum=0.5, weight_decay=0.1)
+    (group,) = [{"params": [weight], "scale": 1.0, "weight_decay": optim.weight_decay}]
+    optimizer = build_optimizer([group], optim)
+    expected, velocity = 2.0, 0.0
+    for gradient in (1.0, -3.0, 0.5):
+        weight.grad = torch.tensor([[gradient]])
+        optimizer.step()
+        velocity = 0.5 * velocity + gradient + 0.1 * expected
+        expected -= 0.1 * velocity
+        assert weight.item() == pytest.approx(expected)

@@ -61,7 +61,7 @@ class ToyTask:
         self.poison = poison or {}
         self.calls = 0
 
-    def losses(self, prediction: Tensor, batch: Batch, step: int) -> dict[str, Tensor]:
+    def losses(self, prediction: Tensor, batch: Batch, step: int, extras: object = None) -> dict[str, Tensor]:
         self.calls += 1
         loss = (prediction.float() - batch.depth).square().mean()
         return {"mse": loss * self.poison.get(self.calls, 1.0)}
@@ -205,7 +205,7 @@ def test_validation_and_weights_to_use_are_those_of_the_average(tmp_path: Path) 
 def test_a_step_that_is_not_finite_changes_nothing_and_is_counted(tmp_path: Path, value: float, capsys) -> None:
     trainer = some_trainer(some_run(tmp_path, steps=3, accumulate=1, batch_size=2), ToyTask({2: value}))
     seen = []
-    step = trainer._step
+    step = trainer.take_step
     states = []
 
     def spy(batches, stop):
@@ -215,7 +215,7 @@ def test_a_step_that_is_not_finite_changes_nothing_and_is_counted(tmp_path: Path
         states.append((all(torch.equal(before[n], after[n]) for n in before), trainer.updates))
         return seen[-1]
 
-    trainer._step = spy  # type: ignore[method-assign]
+    trainer.take_step = spy  # type: ignore[method-assign]
     trainer.fit(train, None)
     assert states == [(False, 1), (True, 1), (False, 2)]
     assert seen[2][0]["lr"] == trainer.rate(1)

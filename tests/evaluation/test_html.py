@@ -12,9 +12,10 @@ from PIL import Image
 
 from densevit.evaluation.charts import axis, line_chart, smoothed, thinned
 from densevit.evaluation.evaluate import Evaluation, evaluate
-from densevit.evaluation.html import Report, duration, page, write_html
+from densevit.evaluation.html import Report, page, write_html
 from densevit.evaluation.pictures import Picture, row
 from densevit.evaluation.protocols import PROTOCOLS
+from densevit.evaluation.sheet import duration
 from densevit.ops.color import UNKNOWN
 
 VOID = {"meta", "img", "line", "circle", "polyline"}  # never closed, or closed in themselves

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from densevit.errors import ConfigError
 from densevit.models.activations import ACTIVATIONS, within
-from densevit.models.heads import HEADS, AffineHead, BinsHead, DisparityHead, Head, MetricHead
+from densevit.models.bins_head import BinsHead
+from densevit.models.heads import HEADS, AffineHead, DisparityHead, Head, MetricHead
 from densevit.models.projection import Projection
 
 METRIC = ["sigmoid", "log", "exp", "softplus"]
@@ -100,7 +101,7 @@ def expectation(logits: Tensor, centres: Tensor) -> Tensor:
 
 def test_linear_bins_are_dinov2s_expectation() -> None:
     head, x = BinsHead(3, bins=4, min_depth=1.0, max_depth=10.0, upsample=1), torch.randn(1, 3, 1, 1)
-    logits = head.projection(x).flatten()
+    logits = head.projection(x, (1, 1)).flatten()
     depth = head(x, (1, 1)).item()
     assert depth == pytest.approx(expectation(logits, torch.tensor([1.0, 4.0, 7.0, 10.0])).item())
 

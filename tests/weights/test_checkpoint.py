@@ -37,7 +37,7 @@ def test_what_was_written_reads_back(step: Path) -> None:
 
 def test_every_flipped_byte_is_noticed_and_its_file_named(step: Path) -> None:
     draw = random.Random(0)
-    for name in (checkpoint.WEIGHTS, checkpoint.STATE, checkpoint.CONFIG):
+    for name in (checkpoint.WEIGHTS, checkpoint.STATE, checkpoint.CONFIG, checkpoint.MANIFEST):
         path = step / name
         good = path.read_bytes()
         for _ in range(20):

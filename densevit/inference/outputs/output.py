@@ -13,19 +13,21 @@ import numpy as np
 from jaxtyping import Bool, Float32, UInt8
 
 from densevit.registry import Registry
-from densevit.structures import OutputSpec
+from densevit.structures import Kind, OutputSpec
 
 
 @dataclass(frozen=True, kw_only=True)
 class Frame:
-    """A depth map with all that a format may want to say of it."""
+    """What a head said of one image, with all that a format may want to say of it."""
 
-    values: Float32[np.ndarray, "h w"]
+    values: Float32[np.ndarray, "*k h w"]  # k logits for classes of pixels
     image: UInt8[np.ndarray, "h w 3"]  # RGB
     spec: OutputSpec
 
     def valid(self) -> Bool[np.ndarray, "h w"]:
-        known: Bool[np.ndarray, "h w"] = np.isfinite(self.values)
+        known: Bool[np.ndarray, "*k h w"] = np.isfinite(self.values)
+        if self.spec.kind == "labels":
+            return np.asarray(known.all(0))
         return known & (self.values > 0) if self.spec.kind == "metric" else known
 
 
@@ -34,12 +36,17 @@ class Output(ABC):
 
     Attributes:
         suffix: is added to the image's name.
+        kinds: the heads it is for.
     """
 
     suffix: ClassVar[str]
+    kinds: ClassVar[tuple[Kind, ...]] = ("metric", "affine", "disparity")
 
     def check(self, spec: OutputSpec) -> None:  # noqa: B027  most formats hold every kind
         """Raises ConfigError where this format cannot hold what the model gives; called before any work."""
+
+    def begin(self, folder: Path, spec: OutputSpec) -> None:  # noqa: B027  most formats need nothing beside them
+        """Writes what all files of an export share; called once, before the first of them."""
 
     @abstractmethod
     def write(self, path: Path, frame: Frame) -> int:

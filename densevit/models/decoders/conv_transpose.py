@@ -1,4 +1,4 @@
-"""The progressive head: transposed convolutions double the map and halve its width, step by step."""
+"""The progressive head: the map doubles step by step, by transposed convolutions or by plain ones and interpolation."""
 
 import math
 from itertools import pairwise
@@ -21,6 +21,9 @@ class ConvTranspose(Decoder):
     """Token map of D channels to D/2 at twice the size, D/4 at four times, ..., until `stride` is reached.
 
     A patch that is no power of two is overshot (14 at stride 4 gives 3.5); the head resizes to the image.
+
+    With `{growth: bilinear, channels: 256, norm: batch, stride: 1}` behind one tap it is the progressive upsampling of
+    SETR-PUP (Zheng et al. 2021): four times 3x3 convolution, norm, ReLU and doubling.
     """
 
     def __init__(
@@ -29,7 +32,9 @@ class ConvTranspose(Decoder):
         prefix_tokens: int,
         *,
         stride: Positive = 4,
+        channels: Positive | None = None,
         min_channels: Positive = 32,
+        growth: Literal["transpose", "bilinear"] = "transpose",
         kernel: Literal[2, 4] = 2,
         norm: Norm = "layer",
         fuse: Fuse = "concat",
@@ -37,23 +42,38 @@ class ConvTranspose(Decoder):
         """
         Args:
             stride: image pixels per output pixel to reach; 1 is full size.
+            channels: of every step, where they should not halve.
             min_channels: the width is not halved below this.
-            kernel: 2 lets every token paint its own four cells; 4 overlaps neighbours, at four times the work.
+            growth: by a transposed convolution and GELU, or by a 3x3 convolution, ReLU and interpolation.
+            kernel: of the transposed convolution; 2 lets every token paint its own four cells; 4 overlaps neighbours,
+                at four times the work.
             fuse: how several taps become one map.
         """
         super().__init__()
         fused = fused_spec(features, fuse)
         steps = max(0, math.ceil(math.log2(fused.stride / stride)))
         width = features[-1].channels
-        widths = [fused.channels, *(max(width // 2**i, min(width, min_channels)) for i in range(1, steps + 1))]
+        halved = [max(width // 2**i, min(width, min_channels)) for i in range(1, steps + 1)]
+        widths = [fused.channels, *([channels] * steps if channels else halved)]
         self.fuse: Fuse = fuse
-        self.steps = nn.Sequential(*(step(a, b, kernel, norm) for a, b in pairwise(widths)))
+        self.steps = nn.Sequential(
+            *(
+                painting(a, b, kernel, norm) if growth == "transpose" else stretching(a, b, norm)
+                for a, b in pairwise(widths)
+            )
+        )
         self.output = FeatureSpec(widths[-1], max(1, round(fused.stride / 2**steps)))
 
     def forward(self, features: Features) -> Float[Tensor, "b channels h w"]:
         return self.steps(fuse_maps(features, self.fuse))
 
 
-def step(before: int, after: int, kernel: Literal[2, 4], norm: Norm) -> nn.Sequential:
+def painting(before: int, after: int, kernel: Literal[2, 4], norm: Norm) -> nn.Sequential:
     grow = nn.ConvTranspose2d(before, after, kernel, stride=2, padding=(kernel - 2) // 2)
     return nn.Sequential(grow, build_norm(norm, after), nn.GELU())
+
+
+def stretching(before: int, after: int, norm: Norm) -> nn.Sequential:
+    mix = nn.Conv2d(before, after, 3, padding=1, bias=norm == "none")
+    grow = nn.Upsample(scale_factor=2, mode="bilinear", align_corners=False)
+    return nn.Sequential(mix, build_norm(norm, after), nn.ReLU(), grow)

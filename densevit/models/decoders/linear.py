@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from densevit.errors import ConfigError
 from densevit.models.decoder import DECODERS, Decoder
-from densevit.models.decoders.fuse import fused_spec
+from densevit.models.decoders.fuse import alike, fused_spec
 from densevit.models.norms import build_norm
 from densevit.models.projection import upsample
 from densevit.structures import Features, FeatureSpec
@@ -19,7 +19,8 @@ from densevit.structures import Features, FeatureSpec
 class Linear(Decoder):
     """All taps side by side, optionally normalised and through one 1x1 convolution.
 
-    With the bins head this is DINOv2's linear depth head; with `norm: batch` its segmentation probe.
+    With the bins head this is DINOv2's linear depth head. With `norm: batch` and a `labels` head without dropout it is
+    its segmentation probe (mmseg's BNHead over `resize_concat`), and with `dropout: 0.1` DINOv3's.
     """
 
     def __init__(
@@ -28,6 +29,7 @@ class Linear(Decoder):
         prefix_tokens: int,
         *,
         class_token: bool = False,
+        dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0,
         norm: Literal["none", "batch"] = "none",
         channels: Annotated[int, Field(gt=0)] | None = None,
         scale: Literal[1, 2, 4] = 1,
@@ -35,6 +37,7 @@ class Linear(Decoder):
         """
         Args:
             class_token: each tap's class token stands beside its every patch.
+            dropout: share of the channels that are zeroed in training, before the norm.
             channels: of the 1x1 convolution; None leaves that to the head, whose own 1x1 is linear already.
             scale: bilinear upsampling behind it, for heads that are not linear.
 
@@ -47,19 +50,21 @@ class Linear(Decoder):
         fused = fused_spec(features, "concat")
         width = fused.channels * (1 + class_token)
         self.class_token, self.scale = class_token, scale
+        self.dropout = nn.Dropout2d(dropout)
         self.norm = build_norm(norm, width)
         self.project = nn.Conv2d(width, channels, 1) if channels else nn.Identity()
         self.output = FeatureSpec(channels or width, max(1, round(fused.stride / scale)))
 
     def forward(self, features: Features) -> Float[Tensor, "b channels h w"]:
-        x = self.project(self.norm(self.gather(features)))
+        x = self.project(self.norm(self.dropout(self.gather(features))))
         return upsample(x, (x.shape[-2] * self.scale, x.shape[-1] * self.scale))
 
     def gather(self, features: Features) -> Float[Tensor, "b width gh gw"]:
         """Per tap its patches, then, as DINOv2 orders them, its class token."""
+        maps = alike(features.maps)
         if not self.class_token:
-            return torch.cat(features.maps, dim=1)
-        pairs = zip(features.maps, features.prefix, strict=True)
+            return torch.cat(maps, dim=1)
+        pairs = zip(maps, features.prefix, strict=True)
         return torch.cat([x for map_, prefix in pairs for x in (map_, spread(prefix[:, 0], map_))], dim=1)
 
 

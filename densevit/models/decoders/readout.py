@@ -2,12 +2,16 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import Literal
 
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from densevit.errors import ConfigError
+
+
+ReadoutKind = Literal["ignore", "add", "average", "project"]
 
 
 class Readout(nn.Module, ABC):
@@ -36,6 +40,17 @@ class Add(Readout):
         return x + prefix[:, 0, :, None, None]
 
 
+class Average(Readout):
+    """The mean of it and the registers is added to every patch (segmentation-models-pytorch's `add`)."""
+
+    def __init__(self, channels: int, prefix_tokens: int) -> None:
+        super().__init__()
+        need_class_token(prefix_tokens, "average")
+
+    def forward(self, x: Float[Tensor, "b d gh gw"], prefix: Float[Tensor, "b p d"]) -> Float[Tensor, "b d gh gw"]:
+        return x + prefix.mean(1)[:, :, None, None]
+
+
 class Project(Readout):
     """It stands beside every patch, and a linear map with GELU joins the two (DPT, MiDaS)."""
 
@@ -60,5 +75,6 @@ def need_class_token(prefix_tokens: int, readout: str) -> None:
 READOUTS: dict[str, Callable[[int, int], Readout]] = {  # built with (channels, prefix_tokens)
     "ignore": Ignore,
     "add": Add,
+    "average": Average,
     "project": Project,
 }

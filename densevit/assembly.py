@@ -1,0 +1,242 @@
+"""Models from specs and from checkpoints: ours, and the field's. b images, h x w pixels."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from torch import Tensor
+
+import densevit.models
+import densevit.weights.families  # noqa: F401 (both imports register parts)
+from densevit import config
+from densevit.errors import CheckpointError, ConfigError
+from densevit.models.blank import Blank
+from densevit.models.decoder import DECODERS, Decoder
+from densevit.models.dense import DenseModel
+from densevit.models.encoder import ENCODERS, Encoder
+from densevit.models.heads import HEADS, Head
+from densevit.registry import Choice
+from densevit.structures import ModelCard, OutputSpec, Palette, ResizeRule
+from densevit.weights import checkpoint, detect, hub
+from densevit.weights.description import describe_found, describe_ours
+from densevit.weights.family import FAMILIES
+from densevit.weights.files import read_tensors
+from densevit.weights.published import Published
+from densevit.weights.start import Start, Taking
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class ModelPlan:
+    encoder: Choice[Encoder]
+    decoder: Choice[Decoder]
+    heads: Mapping[str, Choice[Head]]
+    decoders: Mapping[str, Choice[Decoder]] = field(default_factory=dict)
+    start: Start | None = None  # the checkpoint that training starts from
+
+    def spec(self) -> dict[str, Any]:
+        return {
+            "encoder": self.encoder.spec(),
+            "decoder": self.decoder.spec(),
+            "heads": {name: head.spec() for name, head in self.heads.items()},
+            "decoders": {name: decoder.spec() for name, decoder in self.decoders.items()},
+        }
+
+    def resize_by(self, rule: ResizeRule | None) -> ResizeRule:
+        """How images meet the network: as the config says, else as in the checkpoint, else padded only."""
+        return rule or (self.start.resize if self.start else ResizeRule())
+
+    def for_classes(self, names: Sequence[str]) -> "ModelPlan":
+        """Heads and decoders that leave their classes to the data, or say only how many, take these names."""
+        return replace(
+            self,
+            decoder=_named(self.decoder, tuple(names)),
+            heads={key: _named(head, tuple(names)) for key, head in self.heads.items()},
+            decoders={key: _named(decoder, tuple(names)) for key, decoder in self.decoders.items()},
+        )
+
+
+def _named(part: Choice[T], names: tuple[str, ...]) -> Choice[T]:
+    if names and "classes" in part.options and part.options["classes"] in (None, len(names)):
+        return replace(part, options={**part.options, "classes": names})
+    return part
+
+
+def build_model(plan: ModelPlan, resize: ResizeRule | None = None) -> DenseModel:
+    """The network, with the encoder's weights where the config names a file of them."""
+    encoder = plan.encoder.build()
+    weights: Path | None = plan.encoder.options.get("weights")
+    if weights is not None:
+        encoder.load_weights(read_tensors(weights), str(weights))
+    decoder = plan.decoder.build(encoder.features, encoder.prefix_tokens)
+    own = {name: choice.build(encoder.features, encoder.prefix_tokens) for name, choice in plan.decoders.items()}
+    heads = {name: head.build(own.get(name, decoder).output.channels) for name, head in plan.heads.items()}
+    return DenseModel(encoder, decoder, heads, own, stretch=plan.resize_by(resize).padding == "stretch")
+
+
+def build_card(
+    model: DenseModel, plan: ModelPlan, resize: ResizeRule | None = None, trained_on: str = "", palette: Palette = ()
+) -> ModelCard:
+    heads: Mapping[str, Any] = dict(model.heads.items())
+    start, rule = plan.start, plan.resize_by(resize)
+    return ModelCard(
+        outputs={name: coloured(head.output, palette) for name, head in heads.items()},
+        multiple=start.multiple if start and start.multiple and start.resize == rule else model.encoder.patch_size,
+        resize=rule,
+        mean=decimals(model.encoder.mean),
+        std=decimals(model.encoder.std),
+        taps=model.encoder.taps,
+        model=plan.spec(),
+        trained_on=trained_on,
+        **({"source": f"densevit, from {start.source}", "licence": start.licence} if start else {}),
+    )
+
+
+def decimals(values: Tensor) -> tuple[float, ...]:
+    """0.485, where `tolist` would say what its float32 is: 0.48500001430511475."""
+    return tuple(float(str(value)) for value in values.cpu().numpy().flatten())
+
+
+def coloured(output: OutputSpec, palette: Palette) -> OutputSpec:
+    """What a head gives, with the colours of the data's classes where it tells just these apart."""
+    return replace(output, palette=palette) if palette and len(palette) == len(output.classes) else output
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A checkpoint in our terms, not built yet.
+
+    Attributes:
+        card: of a checkpoint of ours; published ones have none.
+        path: what errors call it.
+    """
+
+    published: Published
+    card: ModelCard | None
+    path: str
+
+
+def open_checkpoint(path: str | Path, family: str | None = None, **options: Any) -> Opened:
+    """Reads a checkpoint, ours or published.
+
+    Args:
+        path: of ours a run's folder (its best), a step folder, or a `model.safetensors`; of others a file, or a folder
+            with `config.json`; `hf:owner/name` for one on the hub.
+        family: whose it is; None takes ours for ours, and tells others by their keys, or by their name on the hub.
+        options: of the family: what its files cannot say, as `max_depth`.
+
+    Raises:
+        CheckpointError: missing, damaged, or of several possible families.
+        ConfigError: no such family, or no such option of it.
+    """
+    place = hub.fetch(str(path)) if hub.is_address(path) else Path(path)
+    if family is None and not options and is_ours(place):
+        tensors, unused, card = checkpoint.read_whole(place)
+        published = Published(
+            model=card.model,
+            tensors=tensors,
+            spare=unused,
+            resize=card.resize,
+            multiple=card.multiple,
+            source=card.source,
+            licence=card.licence,
+            trained_on=card.trained_on,
+        )
+        return Opened(published, card, str(path))
+    known = hub.known(str(path)) if hub.is_address(path) and family is None else None
+    found = detect.find(place)
+    name = family or (known.family if known else detect.detect(found))
+    chosen = {"type": name, **(known.options if known else {}), **options}
+    return Opened(FAMILIES.check(chosen, "family").build().read(found), None, str(path))
+
+
+def describe(path: str | Path) -> dict[str, Any]:
+    """What a checkpoint is, without building it; plain values.
+
+    Raises:
+        CheckpointError: missing, or damaged.
+    """
+    place = hub.fetch(str(path)) if hub.is_address(path) else Path(path)
+    return describe_ours(place) if is_ours(place) else describe_found(detect.find(place))
+
+
+def restore(path: str | Path, family: str | None = None, **options: Any) -> tuple[DenseModel, ModelCard]:
+    """Model and card of a checkpoint; see `open_checkpoint`.
+
+    Raises:
+        CheckpointError: also of parts that are not registered here, or that do not fit their family's architecture;
+            with counts and the first five names.
+    """
+    return assemble(open_checkpoint(path, family, **options))
+
+
+def assemble(opened: Opened) -> tuple[DenseModel, ModelCard]:
+    """Builds an opened checkpoint and loads it strictly."""
+    published = opened.published
+    model = rebuild(published.model, opened.path, published.resize)
+    # Published files leave out the normalisation, which is among the encoder's options.
+    own = {name: tensor for name, tensor in model.state_dict().items() if name in ("encoder.mean", "encoder.std")}
+    checkpoint.load_into(model, {**own, **published.tensors}, opened.path)
+    if opened.card is not None:
+        return model, opened.card
+    card = build_card(model, plan_of(published.model, opened.path), published.resize, published.trained_on)
+    multiple = published.multiple or card.multiple
+    return model, replace(card, multiple=multiple, source=published.source, licence=published.licence)
+
+
+def read_start(model: config.Model) -> Start | None:
+    """What a run's `init` is, without its weights.
+
+    Raises:
+        CheckpointError, ConfigError: see `open_checkpoint`.
+    """
+    return Start.of(open_init(model).published) if model.init is not None else None
+
+
+def open_init(model: config.Model) -> Opened:
+    assert model.init is not None
+    family = model.init_family
+    options = {"family": family} if isinstance(family, str) else {**(family or {})}
+    if "type" in options:
+        options["family"] = options.pop("type")
+    return open_checkpoint(model.init, **options)
+
+
+def start_from(model: DenseModel, plan: ModelPlan, run: config.Model) -> str:
+    """Loads what fits of a run's `init` into its new model; says what was taken and what is new.
+
+    Raises:
+        CheckpointError: see `Taking`.
+    """
+    opened = open_init(run)
+    return f"model.init: {Taking(model, plan.spec(), opened.published, opened.path).take()}"
+
+
+def is_ours(path: str | Path) -> bool:
+    """Whether densevit wrote it; a path that holds nothing counts, so that the message is about checkpoints."""
+    path = Path(path)
+    if path.is_dir():
+        held = [path / name for name in detect.IN_FOLDER if (path / name).is_file()]
+        return not held or (path / checkpoint.MANIFEST).exists() or checkpoint.has_card(held[0])
+    return not path.exists() or checkpoint.has_card(path)
+
+
+def rebuild(spec: Mapping[str, Any], source: str | Path, resize: ResizeRule | None = None) -> DenseModel:
+    """The model that a card describes, its weights still anything; all of them are in the file."""
+    encoder = {key: value for key, value in spec["encoder"].items() if key not in ("pretrained", "weights")}
+    with Blank():
+        return build_model(plan_of({**spec, "encoder": encoder}, source), resize)
+
+
+def plan_of(spec: Mapping[str, Any], source: str | Path) -> ModelPlan:
+    try:
+        return ModelPlan(
+            ENCODERS.check(spec["encoder"], "model.encoder"),
+            DECODERS.check(spec["decoder"], "model.decoder"),
+            {name: HEADS.check(head, f"model.heads.{name}") for name, head in spec["heads"].items()},
+            {name: DECODERS.check(part, f"model.decoders.{name}") for name, part in spec.get("decoders", {}).items()},
+        )
+    except ConfigError as error:
+        raise CheckpointError(f"{source}: its card names parts unknown here (a plugin's?): {error}") from None

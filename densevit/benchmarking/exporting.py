@@ -1,0 +1,84 @@
+"""Photographs to files, end to end: our export beside the model alone, and the reference's own way.
+
+The three take turns over parts of one folder of 640x480 JPEGs. The reference's way is that of its run.py: read by
+OpenCV, `infer_image`, scale to 8 bits, write a PNG, one image after another.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import cv2
+import numpy as np
+
+from densevit.benchmarking import peers
+from densevit.benchmarking.loading import make_pairs
+from densevit.benchmarking.report import Row
+from densevit.benchmarking.settings import Settings
+from densevit.benchmarking.turns import Spread, take_turns, times_faster
+from densevit.data.io import read_image
+from densevit.inference.export import export
+from densevit.inference.inputs import find_items
+from densevit.inference.outputs import OUTPUTS
+from densevit.inference.plan import Plan
+from densevit.inference.predictor import Predictor
+
+PURE, REFERENCE = "the model alone, images in memory", "Depth Anything V2, reference"
+PART = 8  # images of a turn
+
+
+def measure(settings: Settings) -> Iterator[Row]:
+    peer = settings.able(lambda: peers.depth_anything(settings.size, settings.depth_anything))
+    if peer is None:
+        return
+    with TemporaryDirectory() as folder:
+        root = Path(folder)
+        (root / "photos").mkdir()
+        make_pairs(root / "photos", PART, depth=False)
+        predictor = load(peer, root, settings)
+        images = [read_image(path) for path in sorted((root / "photos").iterdir())]
+        number = count()
+
+        def ours() -> object:
+            return export_folder(predictor, root / "photos", root / f"maps{next(number)}", settings.workers)
+
+        works = {
+            REFERENCE: partial(the_reference_way, peer, root / "photos", root),
+            PURE: lambda: [predictor(image) for image in images],
+            "densevit export-depth": ours,
+        }
+        seconds = take_turns(works, max(2, settings.images // PART))
+        share = times_faster(seconds, "densevit export-depth", PURE)
+        for name in works:
+            note = (
+                f"{share.middle:.0%} of the model alone ({predictor.precision})"
+                if name not in (REFERENCE, PURE)
+                else ""
+            )
+            rate = Spread.of(seconds[name]).map(lambda s: PART / s)
+            yield Row(
+                "export", "640x480 JPEG to PNG16", name, rate, "images/s", better="higher",
+                faster=times_faster(seconds, name, REFERENCE), note=note,
+            )  # fmt: skip
+
+
+def load(peer: peers.Peer, folder: Path, settings: Settings) -> Predictor:
+    from densevit.build import load
+
+    path = peer.save(peer.module, folder)
+    return load(path, peer.family, device=str(settings.device), precision=settings.precision)
+
+
+def export_folder(predictor: Predictor, photos: Path, output: Path, workers: int) -> None:
+    png = OUTPUTS.check({"type": "png16"}, "format").build()
+    plan = Plan(find_items([photos], [png.suffix], output), {"png16": png}, output)
+    export(predictor, plan, workers=workers)
+
+
+def the_reference_way(peer: peers.Peer, photos: Path, folder: Path) -> None:
+    for path in sorted(photos.iterdir()):
+        depth = peer.module.infer_image(cv2.imread(str(path)), 518)  # type: ignore[operator]
+        grey = ((depth - depth.min()) / (depth.max() - depth.min()) * 255.0).astype(np.uint8)
+        cv2.imwrite(str(folder / f"{path.stem}.png"), np.repeat(grey[..., np.newaxis], 3, axis=-1))

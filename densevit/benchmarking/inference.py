@@ -1,0 +1,141 @@
+"""How long one image takes in a model: ours in each number format beside the same network elsewhere."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from densevit.benchmarking import peers
+from densevit.benchmarking.peers import Absent, Peer
+from densevit.benchmarking.report import Row, number
+from densevit.benchmarking.settings import Settings
+from densevit.benchmarking.turns import Spread, clock, take_turns, times_faster
+from densevit.errors import DensevitError
+from densevit.ops.precision import Precision, autocast
+
+Answer = Callable[[], Tensor]
+
+
+def measure(settings: Settings, peaks: dict[str, float]) -> Iterator[Row]:
+    """Every contestant at each size and batch, then the network of patches of 16."""
+    with TemporaryDirectory() as folder, torch.inference_mode():
+        found = settings.able(lambda: peers.depth_anything(settings.size, settings.depth_anything))
+        other = settings.able(lambda: peers.transformers(settings.size))
+        first = found or other
+        if first is not None:
+            for side in settings.sides:
+                for batch in settings.batches:
+                    yield from at(settings, [p for p in (found, other) if p], side, batch, Path(folder), peaks)
+        sixteen = settings.able(lambda: peers.smp(settings.size))
+        if sixteen is not None:
+            yield from at(settings, [sixteen], settings.sides[0] // 16 * 16, 1, Path(folder), peaks)
+
+
+def at(
+    settings: Settings, present: list[Peer], side: int, batch: int, folder: Path, peaks: dict[str, float]
+) -> Iterator[Row]:
+    """One size and batch. The first peer in fp32 is the baseline, and its weights are what ours runs."""
+    device, baseline = settings.device, present[0]
+    image = torch.rand(batch, 3, side, side, generator=torch.Generator().manual_seed(0)).to(device)
+    answers: dict[str, Answer] = {}
+    shown: dict[str, str] = {}
+    for peer in present:
+        answers |= theirs(peer, peer.twin(folder), image, settings)
+    if settings.onnx and device.type == "cpu" and batch == 1:
+        add_onnx(answers, baseline, image, folder, settings)
+    ours = baseline.twin(folder).to(device)
+    flops = count_flops(ours, image)
+    answers |= own(ours, image, settings, shown)
+    expected = answers[f"{baseline.name}, fp32"]().float()
+    for name, answer in answers.items():
+        shown[name] = f"{shown.get(name, '')}{difference(answer(), expected)}" if agrees(name, present) else ""
+    seconds = take_turns(answers, settings.rounds)
+    for name in answers:
+        precision = "bf16" if "bf16" in name else "fp32"
+        rate = flops / min(seconds[name]) / 1e9
+        share = f"; {rate / peaks[precision]:.0%} of the {precision} peak" if precision in peaks else ""
+        yield Row(
+            "inference", f"{side} x {side}, batch {batch}", name, Spread.of(seconds[name]).map(lambda s: s / batch),
+            "s an image", faster=times_faster(seconds, name, f"{baseline.name}, fp32"), note=shown[name] + share,
+        )  # fmt: skip
+
+
+def agrees(name: str, present: list[Peer]) -> bool:
+    """Whether a contestant runs the baseline's weights: the others bring their own, and were checked with those."""
+    return not any(name.startswith(peer.name) for peer in present[1:])
+
+
+def theirs(peer: Peer, twin: nn.Module, image: Tensor, settings: Settings) -> dict[str, Answer]:
+    """A peer as its users run it, in fp32, and where that is faster in bf16.
+
+    Raises:
+        DensevitError: its twin with us does not give its numbers; then nothing here would mean anything.
+    """
+    mean, std = (getattr(twin.encoder, name) for name in ("mean", "std"))
+    peer.module.to(settings.device)
+    normalised = ((image.cpu() - mean) / std).to(settings.device)
+    a, b = peer(normalised), next(iter(twin.to(settings.device)(image).values()))
+    if (a - b).abs().max() > 1e-4 * a.abs().max():
+        raise DensevitError(f"{peer.name}: our network with its weights is {difference(b, a)}.")
+    found: dict[str, Answer] = {f"{peer.name}, fp32": lambda: peer(normalised)}
+    if settings.precision != "fp32":
+
+        def lower() -> Tensor:
+            with autocast(settings.precision, settings.device):
+                return peer(normalised)
+
+        found[f"{peer.name}, {settings.precision}"] = lower
+    return found
+
+
+def add_onnx(answers: dict[str, Answer], peer: Peer, image: Tensor, folder: Path, settings: Settings) -> None:
+    twin = peer.twin(folder)
+    normalised = ((image - twin.encoder.mean) / twin.encoder.std).clone()
+    try:
+        with torch.inference_mode(mode=False), torch.no_grad():
+            run = peers.onnx_runtime(peer, normalised.clone(), folder)
+    except Absent as reason:
+        settings.absent.append(f"ONNX Runtime: {reason}")
+    else:
+        answers["ONNX Runtime, fp32"] = lambda: run(normalised)
+
+
+def own(
+    model: nn.Module, image: Float[Tensor, "b 3 h w"], settings: Settings, shown: dict[str, str]
+) -> dict[str, Answer]:
+    """Ours in fp32 and in the number format that `auto` takes, and compiled where asked for."""
+    seen = image.contiguous(memory_format=torch.channels_last)
+
+    def answer(network: nn.Module, precision: Precision) -> Answer:
+        def run() -> Tensor:
+            with autocast(precision, settings.device):
+                return next(iter(network(seen).values()))
+
+        return run
+
+    formats = dict.fromkeys(("fp32", settings.precision))
+    found = {f"densevit, {precision}": answer(model, precision) for precision in formats}
+    if settings.compile:
+        compiled = answer(torch.compile(model), settings.precision)  # type: ignore[arg-type]
+        name = f"densevit, {settings.precision}, compiled"
+        found[name] = compiled
+        shown[name] = f"compiled in {clock(compiled):.0f} s; "
+    return found
+
+
+def count_flops(model: nn.Module, image: Tensor) -> float:
+    """Of one pass in fp32, a multiplication and an addition counting two."""
+    with FlopCounterMode(display=False) as counter:
+        model(image)
+    return float(counter.get_total_flops())
+
+
+def difference(answer: Tensor, expected: Tensor) -> str:
+    """How far two answers are apart, as a share of the answer."""
+    apart = (answer.float().cpu() - expected.cpu()).abs()
+    scale = expected.abs().mean().item()
+    return f"off by {number(apart.mean().item() / scale)} in the mean, {number(apart.max().item() / scale)} at most"

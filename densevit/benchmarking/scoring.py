@@ -1,0 +1,37 @@
+"""Saved 16-bit maps of NYU's size to the nine means, reading included."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from densevit.benchmarking.loading import make_pairs
+from densevit.benchmarking.report import Row
+from densevit.benchmarking.settings import Settings
+from densevit.benchmarking.turns import Spread, take_turns
+from densevit.data.io import read_depth
+from densevit.evaluation.evaluate import evaluate_indexed
+from densevit.evaluation.protocols import PROTOCOLS
+
+IMAGES = 24
+
+
+def measure(settings: Settings) -> Iterator[Row]:
+    with TemporaryDirectory() as folder:
+        pairs = make_pairs(Path(folder), IMAGES)
+        protocol = PROTOCOLS["nyu_eigen"]
+
+        def read(index: int) -> tuple[str, np.ndarray, np.ndarray, np.ndarray]:
+            name = pairs.names[index]
+            truth = read_depth(pairs.root / f"{name}.png", 1000.0)
+            guess = read_depth(pairs.root / f"{pairs.names[index - 1]}.png", 1000.0)
+            return name, guess, truth, truth > 0
+
+        def score(workers: int) -> None:
+            evaluate_indexed(read, IMAGES, [protocol], workers=workers)
+
+        works = {f"{n} threads": (lambda n=n: score(n)) for n in sorted({1, settings.workers})}
+        for name, seconds in take_turns(works, settings.rounds).items():
+            rate = Spread.of(seconds).map(lambda s: IMAGES / s)
+            yield Row("scoring", "saved PNG16, nyu_eigen", name, rate, "images/s", better="higher")

@@ -1,0 +1,106 @@
+"""Measure how fast densevit is on this machine, beside the other implementations that can be imported here.
+
+Writes a dated report as Markdown and JSON. Nothing is downloaded; weights are random, and the same for all.
+"""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from densevit.benchmarking.report import Report, Row
+    from densevit.benchmarking.settings import Settings
+
+SECTIONS = ("inference", "training", "loader", "export", "scoring", "start-up")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--sections", default=",".join(SECTIONS), metavar="A,B", help=f"of {', '.join(SECTIONS)} (all)")
+    parser.add_argument("--output", type=Path, default=Path("runs/benchmarks"), metavar="DIR", help="for the report")
+    parser.add_argument("--against", type=Path, metavar="JSON", help="an earlier report: say what became slower")
+    parser.add_argument(
+        "--depth-anything", type=Path, metavar="DIR", help="a clone of Depth-Anything-V2: the reference to run beside"
+    )
+    parser.add_argument("--size", default="small", choices=("small", "base", "large"), help="of the ViT (small)")
+    parser.add_argument("--sides", type=numbers, default=(518,), metavar="N,N", help="of square images (518)")
+    parser.add_argument("--batches", type=numbers, default=(1,), metavar="N,N", help="images at once (1)")
+    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="turns of each contestant (5)")
+    parser.add_argument("--images", type=int, default=40, metavar="N", help="of the export (40)")
+    parser.add_argument("--workers", type=int, default=2, metavar="N", help="of loader, export and scoring (2)")
+    parser.add_argument("--threads", type=int, metavar="N", help="of torch; default: its own choice")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 (auto)")
+    parser.add_argument("--precision", default="auto", choices=("auto", "fp32", "bf16", "fp16"))
+    parser.add_argument("--compile", action="store_true", help="run our network compiled, too")
+
+
+def run(args: argparse.Namespace) -> int:
+    from densevit.errors import ConfigError
+
+    wanted = [name.strip() for name in args.sections.split(",") if name.strip()]
+    if unknown := [name for name in wanted if name not in SECTIONS]:
+        raise ConfigError(f"--sections: {', '.join(unknown)}; there are {', '.join(SECTIONS)}.")
+    if odd := [side for side in args.sides if side % 14]:
+        raise ConfigError(f"--sides: {odd[0]} is no multiple of 14, the patch; {odd[0] // 14 * 14} fits.")
+
+    from densevit.benchmarking.report import Report, regressions
+
+    before = Report.read(args.against) if args.against else None
+    report = measured(args, wanted)
+    text = report.markdown()
+    print(text)
+    print("written: " + ", ".join(map(str, report.write(args.output / f"{report.date}-benchmark"))))
+    worse = list(regressions(before, report)) if before else []
+    print(*[f"slower: {line}" for line in worse], sep="\n", end="\n" if worse else "")
+    return 1 if worse else 0
+
+
+def measured(args: argparse.Namespace, wanted: list[str]) -> "Report":
+    import sys
+    from datetime import UTC, datetime
+
+    import torch
+
+    from densevit.benchmarking import machine
+    from densevit.benchmarking.report import Report
+    from densevit.benchmarking.settings import Settings
+    from densevit.ops.device import choose_device
+    from densevit.ops.precision import resolve
+
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    device = choose_device(args.device)
+    settings = Settings(
+        device=device, precision=resolve(args.precision, device), size=args.size, sides=args.sides,
+        batches=args.batches, rounds=args.rounds, images=args.images, workers=args.workers,
+        threads=torch.get_num_threads(), compile=args.compile, depth_anything=args.depth_anything,
+    )  # fmt: skip
+    rows = list(machine.floors(device, settings.rounds))
+    for name in wanted:
+        print(f"{name} ...", file=sys.stderr, flush=True)
+        rows += sections(settings, machine.peaks(rows))[name]()
+    return Report(
+        date=datetime.now(UTC).strftime("%Y-%m-%d"),
+        command=" ".join(["densevit", "benchmark", *sys.argv[1:]]),
+        machine=machine.describe(device),
+        rows=rows,
+        absent=settings.absent,
+    )
+
+
+def sections(settings: "Settings", peaks: dict[str, float]) -> "dict[str, Callable[[], Iterator[Row]]]":
+    from densevit.benchmarking import exporting, inference, loading, scoring, starting, training
+
+    return {
+        "inference": lambda: inference.measure(settings, peaks),
+        "training": lambda: training.measure(settings),
+        "loader": lambda: loading.measure(settings),
+        "export": lambda: exporting.measure(settings),
+        "scoring": lambda: scoring.measure(settings),
+        "start-up": lambda: starting.measure(settings),
+    }
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(word) for word in text.split(","))

@@ -1,0 +1,22 @@
+"""Say what a checkpoint is: what it predicts, its parts, source, licence and scores; of a stranger's file, whose it may be."""
+
+import argparse
+import json
+from pathlib import Path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("checkpoint", metavar="PATH", help="a run, a step folder, a file, a folder, or hf:owner/name")
+    parser.add_argument("--json", action="store_true", help="everything, as JSON")
+    parser.add_argument("--plugin", type=Path, action="append", default=[], help="a file that registers your parts")
+
+
+def run(args: argparse.Namespace) -> int:
+    from densevit import build
+    from densevit.assembly import describe
+    from densevit.weights.description import as_text
+
+    build.load_plugins(args.plugin)
+    found = describe(args.checkpoint)
+    print(json.dumps(found, indent=2) if args.json else as_text(found))
+    return 0

@@ -1,0 +1,94 @@
+"""Fully sharded training (FSDP2): each process holds a part of every tensor, and borrows the rest while it computes.
+
+Outside this file a sharded tensor is a tensor; files hold whole ones, so that they never depend on the launch.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+M = TypeVar("M", bound=nn.Module)
+
+
+def shard(model: M, mesh: DeviceMesh) -> M:
+    """Shards every transformer block for itself, and the rest together; the gradients are averaged over the mesh."""
+    model.to(memory_format=torch.contiguous_format)
+    # FSDP hangs its share of the backward pass on what the model returns, and fears to lose it on views.
+    model.register_forward_hook(lambda module, given, answers: {name: x.clone() for name, x in answers.items()})
+    for block in repeated(model):
+        fully_shard(block, mesh=mesh)
+    # Resharded after the forward pass: what is read or saved between two steps are the parts.
+    fully_shard(model, mesh=mesh, reshard_after_forward=True)
+    return model
+
+
+def repeated(module: nn.Module) -> Iterator[nn.Module]:
+    """The members of the outermost lists of modules of one class: the blocks of a transformer."""
+    for child in module.children():
+        members = list(child.children())
+        alike = isinstance(child, nn.ModuleList | nn.Sequential) and len({type(member) for member in members}) == 1
+        if alike and len(members) > 1 and any(True for _ in child.parameters()):
+            yield from members
+        else:
+            yield from repeated(child)
+
+
+def local(tensor: Tensor) -> Tensor:
+    """This process's part; the whole where nothing is sharded."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def whole(tree: Any, *, keep: bool) -> Any:
+    """The same tree with every sharded tensor put together, on the CPU; all processes must ask, in the same order.
+
+    Args:
+        keep: whether this process wants them; others get None in their place, and no memory is spent.
+    """
+    if isinstance(tree, DTensor):
+        tensor = tree.full_tensor()
+        return tensor.cpu() if keep else None
+    if isinstance(tree, Mapping):
+        return {key: whole(value, keep=keep) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [whole(value, keep=keep) for value in tree]
+    return tree
+
+
+def like(value: Any, model: Tensor) -> Any:
+    """A whole tensor laid out as `model` is: sharded over the same mesh, or in the same memory format.
+
+    What has another shape is handed back as it is.
+    """
+    if not isinstance(value, Tensor) or value.shape != model.shape:
+        return value
+    if isinstance(model, DTensor):
+        # Contiguous, as the parameter is: fused optimisers go through both in the order of memory.
+        value = value.to(model.device, model.dtype).contiguous()
+        return distribute_tensor(value, model.device_mesh, model.placements, src_data_rank=None)
+    return torch.empty_like(model, dtype=value.dtype).copy_(value)
+
+
+def clip(parameters: Iterable[nn.Parameter], limit: float | None) -> Tensor:
+    """Scales the whole gradient down to a norm of `limit`; returns the norm it had."""
+    trained = [p for p in parameters if p.grad is not None]
+    sharded = [p for p in trained if isinstance(p, DTensor)]
+    if not sharded:
+        return nn.utils.clip_grad_norm_(trained, limit or math.inf)
+    others = [p for p in trained if not isinstance(p, DTensor)]
+    norms = [_norm(group) for group in (sharded, others) if group]
+    norm = torch.stack(norms).square().sum().sqrt()
+    for group in (sharded, others):
+        if group and limit is not None:
+            nn.utils.clip_grads_with_norm_(group, limit, norm)
+    return norm
+
+
+def _norm(parameters: list[nn.Parameter]) -> Tensor:
+    norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+    return norm.full_tensor() if isinstance(norm, DTensor) else norm

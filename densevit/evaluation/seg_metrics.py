@@ -1,0 +1,116 @@
+"""The numbers of semantic segmentation, from pixel counts per class. k classes, h x w pixels, n images.
+
+Pixels are pooled over all images before anything is divided, as in mmseg: a large image weighs more than a small one,
+and numbers do not depend on how images are batched.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float, Int, Int64
+from numpy.typing import ArrayLike
+
+from densevit.errors import DataError
+from densevit.structures import IGNORE
+
+Row = dict[str, float]
+Ids = Int[np.ndarray, "h w"]
+Taken = Int[np.ndarray, "height width"]
+"""What a system predicted, of whatever size that is."""
+Areas = Int64[np.ndarray, "3 k"]
+"""Pixels of each class: hits (predicted so and truly so), true, predicted."""
+
+HITS, TRUE, PREDICTED = 0, 1, 2
+NAMES = ("hits", "true", "predicted")
+
+FORMULAE = {
+    "miou": "mean over classes of hits / (true + predicted - hits); classes neither true nor predicted are left out",
+    "pixel_accuracy": "hits / labelled pixels",
+    "mean_accuracy": "mean over the classes that occur of hits / true",
+    "fwiou": "mean over classes of the IoU, weighted by their share of the labelled pixels",
+    "boundary_iou": "miou of the pixels within 2% of the diagonal from their region's border (Cheng et al. 2021)",
+}
+
+
+def confusion(predicted: Taken, labels: Ids, classes: int) -> Int64[np.ndarray, "k m"]:
+    """Labelled pixels of class (row) that were predicted as class (column).
+
+    The last of m = k + 1 columns counts those that were predicted as none of the classes: they are hits of nothing.
+
+    Raises:
+        DataError: the maps differ in size; a label is beyond the classes.
+    """
+    if predicted.shape != labels.shape:
+        raise DataError(f"a label map of {_size(predicted)} cannot be scored against labels of {_size(labels)}.")
+    known = labels != IGNORE
+    truth, taken = labels[known].astype(np.int64), predicted[known].astype(np.int64)
+    if truth.size and not 0 <= truth.min() <= truth.max() < classes:
+        worst = int(truth.min() if truth.min() < 0 else truth.max())
+        raise DataError(f"label {worst} is not among the {classes} classes; the one to ignore is {IGNORE}.")
+    taken = np.where((taken >= 0) & (taken < classes), taken, classes)
+    counts = np.bincount(truth * (classes + 1) + taken, minlength=classes * (classes + 1))
+    return np.asarray(counts.reshape(classes, classes + 1))
+
+
+def _size(ids: Ids) -> str:
+    return "x".join(map(str, ids.shape))
+
+
+def areas(counts: Int64[np.ndarray, "k m"]) -> Areas:
+    """What the scores need of a confusion matrix."""
+    k = len(counts)
+    return np.stack([counts.diagonal(), counts.sum(1), counts[:, :k].sum(0)])
+
+
+def iou(found: Int[np.ndarray, "*n 3 k"]) -> Float[np.ndarray, "*n k"]:
+    """Intersection over union of each class; NaN for one that is neither true nor predicted."""
+    hits, true, predicted = found[..., HITS, :], found[..., TRUE, :], found[..., PREDICTED, :]
+    return share(hits, true + predicted - hits)
+
+
+def scores(found: Int[np.ndarray, "*n 3 k"]) -> dict[str, Float[np.ndarray, "*n"]]:
+    """The four scores of summed areas; NaN where there is no labelled pixel."""
+    hits, true = found[..., HITS, :], found[..., TRUE, :]
+    per_class = iou(found)
+    return {
+        "miou": mean(per_class),
+        "pixel_accuracy": share(hits.sum(-1), true.sum(-1)),
+        "mean_accuracy": mean(share(hits, true)),
+        "fwiou": share((true * np.nan_to_num(per_class)).sum(-1), true.sum(-1)),
+    }
+
+
+def share(part: ArrayLike, whole: ArrayLike) -> Float[np.ndarray, "*n"]:
+    """part / whole, NaN where there is no whole."""
+    whole = np.asarray(whole)
+    found: Float[np.ndarray, "*n"] = np.divide(part, whole, out=np.full(whole.shape, np.nan), where=whole > 0)
+    return found
+
+
+def mean(values: Float[np.ndarray, "*n k"]) -> Float[np.ndarray, "*n"]:
+    """Of the classes that have a value."""
+    known = ~np.isnan(values)
+    return share(np.where(known, values, 0.0).sum(-1), known.sum(-1))
+
+
+def as_row(predicted: Taken, labels: Ids, classes: int) -> Row:
+    """The areas of one image as numbers by name, `hits/3`; those of 0 pixels are left out. Empty without labels."""
+    found = areas(confusion(predicted, labels, classes))
+    if not found[TRUE].any():
+        return {}
+    return {f"{NAMES[kind]}/{c}": float(found[kind, c]) for kind, c in np.argwhere(found)}
+
+
+def pooled_scores(rows: Sequence[Row]) -> Row:
+    """The scores of the pixels of all images together."""
+    total: dict[tuple[int, int], float] = {}
+    for row in rows:
+        for name, count in row.items():
+            kind, _, place = name.partition("/")
+            key = NAMES.index(kind), int(place)
+            total[key] = total.get(key, 0.0) + count
+    # Classes beyond the last that occurs are neither true nor predicted, and so in none of the scores.
+    found = np.zeros((len(NAMES), 1 + max(place for _, place in total)), np.int64)
+    for key, count in total.items():
+        found[key] = int(count)
+    return {name: float(value) for name, value in scores(found).items()}

@@ -1,0 +1,162 @@
+"""Scores of semantic segmentation on paper: a table to print; JSON, CSV and a picture to keep."""
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import cv2
+
+from densevit.errors import StorageError
+from densevit.evaluation import confusion_picture
+from densevit.evaluation.bootstrap import Interval
+from densevit.evaluation.report import versions
+from densevit.evaluation.seg_metrics import FORMULAE
+from densevit.evaluation.seg_scores import SegScores
+from densevit.files import atomic_write, write_text
+
+SCHEMA = 1  # of metrics.json; a new number when a key changes its meaning
+SHOWN = 60  # classes in the table that is printed
+
+
+def table(scores: SegScores) -> str:
+    """The scores with their intervals, then each class, the best first, and what is commonly confused."""
+    names = "".join(f"{name:>16}" for name in scores.mean)
+    values = "".join(f"{value:16.4f}" for value in scores.mean.values())
+    lines = [names, values, *_spread(scores, scores.intervals, "95% over images")]
+    lines += _spread(scores, scores.scene_intervals, "95% over scenes")
+    return "\n".join([*lines, "", *classes_table(scores), "", *_confused(scores), account(scores)])
+
+
+def _spread(scores: SegScores, found: Mapping[str, Interval], what: str) -> list[str]:
+    if not found:
+        return []
+    ends = ("".join(f"{found[name][end]:16.4f}" for name in scores.mean) for end in (0, 1))
+    return [f"{line}  {told}" for line, told in zip(ends, (f"{what}, from", "to"), strict=True)]
+
+
+def classes_table(scores: SegScores) -> list[str]:
+    """A line per class that is true or predicted somewhere."""
+    rows = {name: row for name, row in scores.per_class().items() if isfinite(row["iou"])}
+    ranked = sorted(rows, key=lambda name: -rows[name]["iou"])
+    width = max(map(len, ranked))
+    columns = list(rows[ranked[0]])
+    lines = [" " * width + "".join(f"{column:>14}" for column in columns)]
+    lines += [f"{name:{width}}" + "".join(f"{_cell(rows[name][c]):>14}" for c in columns) for name in ranked[:SHOWN]]
+    return [*lines, f"... and {len(ranked) - SHOWN} more"] if len(ranked) > SHOWN else lines
+
+
+def _cell(value: float) -> str:
+    return f"{value:.4f}" if isfinite(value) else "-"
+
+
+def _confused(scores: SegScores) -> list[str]:
+    told = ", ".join(f"{truth} as {taken} ({part:.0%} of it)" for truth, taken, part in scores.confused())
+    return [f"taken for another: {told or 'none'}"]
+
+
+def account(scores: SegScores) -> str:
+    """How many images and pixels the scores rest on, and what was wrong with the rest, in a sentence."""
+    images = len(scores.names) + len(scores.skipped)
+    said = [f"{len(scores.names):,} of {images:,} images scored, {scores.confusion.sum():,} labelled pixels"]
+    if scores.skipped:
+        said.append(f"{len(scores.skipped):,} images without labels")
+    if unclassified := scores.unclassified():
+        said.append(f"{unclassified:,} pixels predicted as none of the classes, counted as wrong")
+    return "; ".join(said) + "."
+
+
+def write_report(folder: str | Path, scores: SegScores, *, source: Mapping[str, Any] | None = None) -> list[Path]:
+    """Writes `metrics.json`, `per_image.csv`, `per_class.csv`, `confusion.csv`, `confusion.png`, making the folder.
+
+    Args:
+        source: what was scored, for the reader of the file; plain JSON values.
+
+    Returns:
+        their paths.
+
+    Raises:
+        StorageError: the folder cannot be made or written to.
+    """
+    folder = Path(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"{folder}: cannot be made ({error.strerror}).") from error
+    content = {
+        "metrics.json": json.dumps(as_tree(scores, source or {}), indent=2, allow_nan=False) + "\n",
+        "per_image.csv": rows_csv("name", scores.per_image(), scores.skipped),
+        "per_class.csv": rows_csv("class", list(scores.per_class().items())),
+        "confusion.csv": confusion_csv(scores),
+    }
+    for name, text in content.items():
+        write_text(folder / name, text)
+    picture = cv2.imencode(".png", confusion_picture.draw(scores.confusion, scores.classes)[..., ::-1])[1].tobytes()
+    atomic_write(folder / "confusion.png", lambda file: file.write(picture))
+    return [folder / name for name in (*content, "confusion.png")]
+
+
+def as_tree(scores: SegScores, source: Mapping[str, Any]) -> dict[str, Any]:
+    """All of it but the images, in JSON's types; what is not finite is null."""
+    return {
+        "schema": SCHEMA,
+        "task": "segmentation",
+        "metrics": _plain(scores.mean),
+        "intervals": _of_scores(scores, scores.intervals),
+        "scene_intervals": _of_scores(scores, scores.scene_intervals),
+        "formulae": {name: FORMULAE[name] for name in scores.mean},
+        "counts": {
+            "images": len(scores.names) + len(scores.skipped),
+            "scored": len(scores.names),
+            "skipped": len(scores.skipped),
+            "pixels": int(scores.confusion.sum()),
+            "unclassified_pixels": scores.unclassified(),
+        },
+        "per_class": {name: _plain(row) for name, row in scores.per_class().items()},
+        "class_intervals": {
+            name: list(scores.intervals[f"iou/{i}"])
+            for i, name in enumerate(scores.classes)
+            if f"iou/{i}" in scores.intervals
+        },
+        "skipped": list(scores.skipped),
+        "source": dict(source),
+        "versions": versions(),
+    }
+
+
+def _of_scores(scores: SegScores, found: Mapping[str, Interval]) -> dict[str, list[float]]:
+    return {name: list(found[name]) for name in scores.mean if name in found}
+
+
+def rows_csv(what: str, rows: Sequence[tuple[str, Mapping[str, float]]], skipped: Sequence[str] = ()) -> str:
+    """A line per row in full precision; what is not defined is empty, as all of a skipped one is."""
+    columns = list(rows[0][1])
+    lines: list[list[str]] = [[what, *columns]]
+    lines += [[name, *(_number(row[column]) for column in columns)] for name, row in rows]
+    lines += [[name, *([""] * len(columns))] for name in skipped]
+    return _csv(lines)
+
+
+def confusion_csv(scores: SegScores) -> str:
+    """Pixels of the true classes down, of the predicted ones across."""
+    rows = zip(scores.classes, scores.confusion.tolist(), strict=True)
+    return _csv([["true / predicted", *scores.classes, "none"], *([name, *row] for name, row in rows)])
+
+
+def _csv(lines: Iterable[Sequence[object]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(lines)
+    return text.getvalue()
+
+
+def _number(value: float) -> str:
+    if not isfinite(value):
+        return ""
+    return str(int(value)) if value.is_integer() else repr(value)
+
+
+def _plain(row: Mapping[str, float]) -> dict[str, float | None]:
+    return {name: value if isfinite(value) else None for name, value in row.items()}

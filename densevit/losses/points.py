@@ -1,0 +1,79 @@
+"""Maps and labels looked up at points, as PointRend does (Kirillov et al. 2020): a few thousand stand for all pixels.
+
+n maps, b images, p points; a point is (x, y), 0 at the left or upper edge of the image and 1 at the other.
+"""
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from densevit.structures import IGNORE
+
+Points = Float[Tensor, "n p 2"]
+
+
+def random_points(n: int, p: int, device: torch.device) -> Points:
+    """Anywhere with equal chance."""
+    return torch.rand(n, p, 2, device=device)
+
+
+def uncertain_points(
+    logits: Float[Tensor, "n h w"],
+    labels: Int64[Tensor, "b height width"],
+    owner: Int64[Tensor, " n"],
+    p: int,
+    *,
+    oversample: float,
+    importance: float,
+) -> Points:
+    """A share `importance` of the points lies where the masks are least sure, the others anywhere.
+
+    Args:
+        owner: the image that each mask belongs to.
+        oversample: how many candidates there are for each point.
+    """
+    sure = round(importance * p)
+    candidates = random_points(len(logits), int(oversample * p), logits.device)
+    doubt = -at(logits, candidates).abs()
+    doubt = doubt.masked_fill(nearest(labels, owner, candidates) == IGNORE, float("-inf"))
+    chosen = doubt.topk(sure, dim=1).indices
+    best = candidates.gather(1, chosen[..., None].expand(-1, -1, 2))
+    return torch.cat([best, random_points(len(logits), p - sure, logits.device)], dim=1)
+
+
+def at(maps: Float[Tensor, "n h w"], points: Points) -> Float[Tensor, "n p"]:
+    """Values between the centres of pixels, bilinear; beyond the outer centres they fade to 0."""
+    return F.grid_sample(maps[:, None], 2 * points[:, None] - 1, align_corners=False)[:, 0, 0]
+
+
+def nearest(labels: Int64[Tensor, "b h w"], owner: Int64[Tensor, " n"], points: Points) -> Int64[Tensor, "n p"]:
+    h, w = labels.shape[-2:]
+    x, y = (points * points.new_tensor([w, h])).long().unbind(-1)
+    return labels[owner[:, None], y.clamp(0, h - 1), x.clamp(0, w - 1)]
+
+
+def label_at(
+    labels: Int64[Tensor, "b h w"], owner: Int64[Tensor, " n"], ids: Int64[Tensor, " n"], points: Points
+) -> tuple[Float[Tensor, "n p"], Float[Tensor, "n p"]]:
+    """What `at` finds in the mask of pixels with a label, and the share of the pixels around a point that have any.
+
+    The masks are never made: four labels around each point are read, which takes a fraction of their memory.
+
+    Args:
+        owner: which image each row of points is asked of; ids: for which label.
+    """
+    h, w = labels.shape[-2:]
+    place = points * points.new_tensor([w, h]) - 0.5
+    corner, part = place.floor().long(), place - place.floor()
+    inside, unknown, pixels = (torch.zeros_like(part[..., 0]) for _ in range(3))
+    for right in (0, 1):
+        for below in (0, 1):
+            x, y = corner[..., 0] + right, corner[..., 1] + below
+            found = labels[owner[:, None], y.clamp(0, h - 1), x.clamp(0, w - 1)]
+            share = (part[..., 0] if right else 1 - part[..., 0]) * (part[..., 1] if below else 1 - part[..., 1])
+            share = share * ((x >= 0) & (x < w) & (y >= 0) & (y < h))
+            inside = inside + share * (found == ids[:, None])
+            unknown = unknown + share * (found == IGNORE)
+            pixels = pixels + share
+    return inside, 1 - unknown / pixels

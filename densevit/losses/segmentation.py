@@ -1,0 +1,117 @@
+"""Objectives of semantic segmentation. b images, k classes, h x w pixels; labels are IGNORE where nothing is known."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Annotated, TypeAlias
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int64
+from pydantic import Field
+from torch import Tensor, nn
+
+from densevit.errors import ConfigError
+from densevit.losses.pooling import Pool
+from densevit.registry import Registry
+from densevit.structures import IGNORE
+
+Logits: TypeAlias = Float[Tensor, "b k h w"]
+Labels: TypeAlias = Int64[Tensor, "b h w"]
+Scalar: TypeAlias = Float[Tensor, ""]
+Weights = Annotated[tuple[Annotated[float, Field(ge=0)], ...], Field(min_length=2)]
+"""One number for each class, in the order of the ids; `densevit class-weights` computes them."""
+
+
+class LabelLoss(nn.Module, ABC):
+    """One number from logits and true classes; computed in fp32 whatever comes in.
+
+    Exactly 0, attached to the graph, where no pixel has a label.
+
+    Attributes:
+        step: optimiser steps done, set by the trainer before each step.
+    """
+
+    step: int = 0
+
+    @abstractmethod
+    def forward(self, logits: Logits, labels: Labels, extras: Mapping[str, Tensor]) -> Scalar:
+        """`extras`: what decoder and head hand on beside the logits; most losses have no use for them."""
+
+
+LABEL_LOSSES = Registry[LabelLoss]("segmentation loss")
+
+
+def cross_entropy(
+    logits: Logits,
+    labels: Labels,
+    *,
+    weights: Float[Tensor, " k"] | None = None,
+    label_smoothing: float = 0.0,
+    pool: Pool = "batch",
+) -> Scalar:
+    """Mean of -ln p(label) over the labelled pixels, of the batch or of each image (then their mean).
+
+    Args:
+        weights: of the classes; they weigh pixels and do not change what the sum is divided by, as in mmseg.
+        label_smoothing: share of the truth that is spread evenly over all classes (Szegedy et al. 2016).
+    """
+    losses = pixel_losses(logits, labels, weights=weights, label_smoothing=label_smoothing)
+    return labelled_mean(losses, labels != IGNORE, pool)
+
+
+def pixel_losses(
+    logits: Logits, labels: Labels, *, weights: Float[Tensor, " k"] | None = None, label_smoothing: float = 0.0
+) -> Float[Tensor, "b h w"]:
+    """-ln p(label) of each pixel, 0 where it has none."""
+    return F.cross_entropy(
+        logits.float(),
+        labels,
+        weight=weights,
+        ignore_index=IGNORE,
+        label_smoothing=label_smoothing,
+        reduction="none",
+    )
+
+
+def labelled_mean(losses: Float[Tensor, "b h w"], labelled: Bool[Tensor, "b h w"], pool: Pool) -> Scalar:
+    """Mean over labelled pixels of losses that are 0 elsewhere; an image without any counts as 0."""
+    rows, counts = (t.reshape(1 if pool == "batch" else len(t), -1).sum(1) for t in (losses, labelled))
+    return (rows / counts.clamp(min=1)).mean()
+
+
+class WeightedLoss(LabelLoss):
+    """A loss with a weight for each class, or None."""
+
+    def __init__(self, weights: Weights | None) -> None:
+        super().__init__()
+        self.weights = weights
+
+    def check(self, classes: int) -> None:
+        """
+        Raises:
+            ConfigError: as many weights as classes there are not.
+        """
+        if self.weights is not None and len(self.weights) != classes:
+            raise ConfigError(f"weights: {len(self.weights)} numbers, where the head tells {classes} classes apart.")
+
+    def weights_for(self, logits: Logits) -> Float[Tensor, " k"] | None:
+        return None if self.weights is None else torch.tensor(self.weights, device=logits.device)
+
+
+@LABEL_LOSSES.register("cross_entropy")
+class CrossEntropy(WeightedLoss):
+    """Cross entropy of the softmax, with class weights and label smoothing."""
+
+    def __init__(
+        self,
+        *,
+        weights: Weights | None = None,
+        label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+        pool: Pool = "batch",
+    ) -> None:
+        super().__init__(weights)
+        self.label_smoothing, self.pool = label_smoothing, pool
+
+    def forward(self, logits: Logits, labels: Labels, extras: Mapping[str, Tensor]) -> Scalar:
+        weights = self.weights_for(logits)
+        return cross_entropy(logits, labels, weights=weights, label_smoothing=self.label_smoothing, pool=self.pool)

@@ -1,0 +1,148 @@
+"""An encoder-only mask transformer (EoMT, Kerssies et al. 2025): queries join the last blocks of the encoder itself.
+
+b images, n tokens, d channels, q queries, k classes (kinds: with `nothing` as the last), mh x mw cells of the masks.
+Parameters and numbers are those of github.com/tue-mps/eomt.
+"""
+
+import math
+from typing import Annotated, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from pydantic import Field
+from torch import Tensor, nn
+
+from densevit.models.classes import Classes, class_names
+from densevit.models.decoder import DECODERS, Decoded, Decoder
+from densevit.models.decoders.annealing import Annealing, Span
+from densevit.models.norms import LayerNorm2d
+from densevit.models.projection import upsample
+from densevit.models.vit_outputs import as_map
+from densevit.structures import Features, FeatureSpec, Remainder
+
+Positive = Annotated[int, Field(gt=0)]
+LEAST = 1e-8  # of a score before its logarithm
+
+
+class Answers(NamedTuple):
+    """What the queries say: each has one mask and one class, the last of which means `nothing`."""
+
+    masks: Float[Tensor, "b q mh mw"]  # logits
+    classes: Float[Tensor, "b q kinds"]  # logits
+
+
+@DECODERS.register("eomt")
+class EoMT(Decoder):
+    """Semantic segmentation by queries, each of which proposes a mask and a class; taught by the loss `mask_set`.
+
+    In training every joined block is preceded by a prediction of its own. Each is supervised (extras `masks` and
+    `classes`), and in the block a query sees only the patches inside its mask: at first always, then ever less often
+    (`Annealing`), so that evaluation, which predicts once and masks nothing, is plain attention.
+
+    The map is the logarithm of each class's score, sum over the queries of p(class) p(mask): `softmax` makes shares of
+    the scores, and the best class is the published one.
+    """
+
+    def __init__(
+        self,
+        features: list[FeatureSpec],
+        prefix_tokens: int,
+        *,
+        classes: Classes = None,
+        queries: Positive = 100,
+        blocks: Positive = 4,
+        masked: bool = True,
+        anneal: Annotated[tuple[Span, ...], Field(min_length=1)] | None = None,
+    ) -> None:
+        """
+        Args:
+            classes: their names in the order of their ids, or how many there are; None takes those of the data.
+            blocks: of the encoder, which the queries join.
+            masked: attention in training is masked, and every block supervised; otherwise only the answer is.
+            anneal: for each block, from which to which share of the run its masks fade away, as [[0.2, 0.4], ...];
+                one after another, as published, unless given.
+
+        Raises:
+            ConfigError: as many spans as blocks are needed.
+        """
+        super().__init__()
+        dim, stride = features[-1].channels, features[-1].stride
+        steps = max(1, int(math.log2(stride)) - 2)
+        self.joins, self.masked = blocks, masked
+        self.annealing = Annealing(blocks, anneal)
+        self.q = nn.Embedding(queries, dim)
+        self.class_head = nn.Linear(dim, len(class_names(classes)) + 1)
+        self.mask_head = nn.Sequential(
+            nn.Linear(dim, dim), nn.GELU(), nn.Linear(dim, dim), nn.GELU(), nn.Linear(dim, dim)
+        )
+        self.upscale = nn.Sequential(*(Upscale(dim) for _ in range(steps)))
+        self.output = FeatureSpec(len(class_names(classes)), max(1, round(stride / 2**steps)))
+
+    def forward(self, features: Features) -> Float[Tensor, "b k h w"] | Decoded:
+        rest = features.rest
+        assert rest is not None, "the model asks the encoder to leave its last blocks"
+        x, guests = rest.tokens, self.q.num_embeddings
+        alone = len(rest.steps) - self.joins  # another decoder may join earlier
+        for step in rest.steps[:alone]:
+            x = step(x, None, 0)
+        x = torch.cat([x[:, : rest.prefix_tokens], self.q.weight.expand(len(x), -1, -1), x[:, rest.prefix_tokens :]], 1)
+        answers = []
+        for index, step in enumerate(rest.steps[alone:]):
+            mask = None
+            if self.training and self.masked:
+                answers.append(self.answer(x, rest))
+                mask = self.see(answers[-1].masks, self.annealing.share(index), rest)
+            x = step(x, mask, guests)
+        answers.append(self.answer(x, rest))
+        if not self.training:
+            return scores(answers[-1], features.image_size)
+        extras = {
+            "masks": torch.stack([answer.masks for answer in answers], 1),
+            "classes": torch.stack([answer.classes for answer in answers], 1),
+            "covers": torch.tensor(features.image_size, dtype=torch.float32),  # pixels (h, w)
+        }
+        return Decoded(scores(answers[-1], None), extras)
+
+    def answer(self, x: Float[Tensor, "b n d"], rest: Remainder) -> Answers:
+        x, first = rest.norm(x), rest.prefix_tokens
+        queries, patches = x[:, first : first + self.q.num_embeddings], x[:, first + self.q.num_embeddings :]
+        cells = self.upscale(as_map(patches, rest.grid))
+        return Answers(torch.einsum("bqd,bdhw->bqhw", self.mask_head(queries), cells), self.class_head(queries))
+
+    def see(
+        self, masks: Float[Tensor, "b q mh mw"], share: Float[Tensor, ""], rest: Remainder
+    ) -> Bool[Tensor, "b 1 n n"]:
+        """Who may ask whom: a query only the patches in its mask, but for queries that see all; everyone else all."""
+        inside = (upsample(masks.detach(), rest.grid) > 0).flatten(2)
+        sees_all = torch.rand(inside.shape[:2], device=inside.device) >= share
+        inside = inside | sees_all[..., None]
+        before, cells = rest.prefix_tokens, inside.shape[2]
+        queries = F.pad(inside, (before + inside.shape[1], 0), value=True)
+        return F.pad(queries, (0, 0, before, cells), value=True)[:, None]
+
+
+def scores(answers: Answers, size: tuple[int, int] | None) -> Float[Tensor, "b k h w"]:
+    """The logarithm of sum over queries of p(class) p(mask), in full precision.
+
+    Args:
+        size: the masks are brought to it before the sigmoid, as published; None leaves them small, for training, where
+            nobody asks.
+    """
+    with torch.autocast(answers.masks.device.type, enabled=False):
+        masks = answers.masks.float() if size is None else upsample(answers.masks.float(), size)
+        shares = answers.classes.float().softmax(-1)[..., :-1]
+        return torch.einsum("bqk,bqhw->bkhw", shares, masks.sigmoid()).clamp_min(LEAST).log()
+
+
+class Upscale(nn.Module):
+    """Doubles a map: each cell paints four, which then look at their neighbours."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.conv1 = nn.ConvTranspose2d(dim, dim, 2, stride=2)
+        self.conv2 = nn.Conv2d(dim, dim, 3, padding=1, groups=dim, bias=False)
+        self.norm = LayerNorm2d(dim)
+
+    def forward(self, x: Float[Tensor, "b d h w"]) -> Float[Tensor, "b d h*2 w*2"]:
+        return self.norm(self.conv2(F.gelu(self.conv1(x))))

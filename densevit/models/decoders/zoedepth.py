@@ -1,0 +1,108 @@
+"""ZoeDepth (Bhat et al. 2023): metres from a relative model, whose decoder's every step moves depth bins of its own.
+
+b images, h x w pixels, c channels.
+"""
+
+from typing import Annotated
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int64
+from pydantic import Field
+from torch import Tensor, nn
+
+from densevit.models.decoder import DECODERS, Decoder
+from densevit.models.decoders.dpt import DPT
+from densevit.models.decoders.metric_bins import Attract, Centres, Mlp, Seed, Shares
+from densevit.models.decoders.readout import ReadoutKind
+from densevit.models.decoders.router import Router
+from densevit.models.projection import upsample
+from densevit.structures import Features, FeatureSpec
+
+Positive = Annotated[int, Field(gt=0)]
+Metres = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+@DECODERS.register("zoedepth")
+class ZoeDepth(Decoder):
+    """DPT with bins; its map is depth in metres at the size of the image, which the head `metres` hands on."""
+
+    def __init__(
+        self,
+        features: list[FeatureSpec],
+        prefix_tokens: int,
+        *,
+        channels: Positive = 256,
+        hidden: tuple[Positive, Positive, Positive, Positive] | None = None,
+        readout: ReadoutKind = "ignore",
+        fine: Positive = 32,
+        relative: bool = True,
+        bins: Positive = 64,
+        embedding: Positive = 128,
+        attractors: tuple[Positive, Positive, Positive, Positive] = (16, 8, 4, 1),
+        widths: tuple[Positive, Positive, Positive, Positive] = (256, 128, 128, 80),
+        centres: Centres = "softplus",
+        min_depth: Metres = 1e-3,
+        max_depth: Metres = 10.0,
+        experts: Positive = 1,
+    ) -> None:
+        """
+        Args:
+            channels, hidden, readout: of the DPT within.
+            fine: channels of the relative model's last map; `relative`: its answer counts, too.
+            bins: per pixel; `embedding`: channels that place them.
+            attractors: per step, from the coarsest to the finest.
+            widths: hidden channels of the seed of bins, of their embeddings, of the attractors and of the law that
+                weighs bins.
+            centres: of the bins: positive without limit, or dividing `min_depth` to `max_depth` among themselves.
+            experts: sets of bins, of which a router chooses one for each image.
+        """
+        super().__init__()
+        self.range = (min_depth, max_depth) if centres == "normed" else None
+        seed, embed, attract, weigh = widths
+        self.dpt = DPT(features, prefix_tokens, channels=channels, hidden=hidden, readout=readout)
+        self.before = nn.Conv2d(channels, channels // 2, 3, padding=1)
+        self.after = nn.Conv2d(channels // 2, fine, 3, padding=1)
+        self.relative = nn.Conv2d(fine, 1, 1) if relative else None
+        self.bottom = nn.Conv2d(channels, channels, 1)
+        self.router = Router(channels, experts) if experts > 1 else None
+        self.seed = Seed(channels, seed, bins, experts, centres)
+        self.embeddings = nn.ModuleList(Mlp(channels, embed, embedding, 1) for _ in range(1 + len(attractors)))
+        self.attract = nn.ModuleList(Attract(embedding, attract, points, experts, centres) for points in attractors)
+        self.shares = Shares(fine + relative, embedding, weigh, bins, experts)
+        self.output = FeatureSpec(1, 1)
+
+    def forward(self, features: Features) -> Float[Tensor, "b 1 h w"]:
+        levels = self.dpt.levels(features)
+        bottom = self.bottom(levels[-1])
+        which = self.choose(bottom)
+        everyone = torch.zeros_like(which)
+        centres, embedding = self.seed(bottom, which), self.embeddings[0](bottom, everyone)
+        for embed, attract, x in zip(self.embeddings[1:], self.attract, self.dpt.climb(levels), strict=True):
+            size = (x.shape[-2], x.shape[-1])
+            coarser, embedding = embedding, embed(x, everyone)
+            centres = attract(embedding + grow(coarser, size), grow(centres, size), which)
+        size = features.image_size
+        shares = self.shares(self.look(x, size), grow(embedding, size), which)
+        return (shares * grow(self.in_metres(centres), size)).sum(1, keepdim=True)
+
+    def choose(self, bottom: Float[Tensor, "b c h w"]) -> Int64[Tensor, "b"]:
+        if self.router is None:
+            return torch.zeros(len(bottom), dtype=torch.long, device=bottom.device)
+        return self.router(bottom)
+
+    def look(self, x: Float[Tensor, "b c _ _"], size: tuple[int, int]) -> Float[Tensor, "b _ h w"]:
+        """The relative model's last map, and its answer."""
+        x = F.relu(self.after(grow(self.before(x), size)))
+        return x if self.relative is None else torch.cat([x, F.relu(self.relative(x))], 1)
+
+    def in_metres(self, centres: Float[Tensor, "b k h w"]) -> Float[Tensor, "b k h w"]:
+        """Rising within the range, where there is one."""
+        if self.range is None:
+            return centres
+        low, high = self.range
+        return (low + (high - low) * centres).sort(1).values.clamp(low, high)
+
+
+def grow(x: Float[Tensor, "b c _ _"], size: tuple[int, int]) -> Float[Tensor, "b c h w"]:
+    return upsample(x, size, align_corners=True)

@@ -1,0 +1,72 @@
+"""Depth with a sky beside it: Depth Anything 3's monocular head. b images, h x w pixels."""
+
+from typing import Annotated
+
+import torch
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor, nn
+
+from densevit.models.activations import within
+from densevit.models.decoder import Decoded
+from densevit.models.heads import HEADS, Head, Metres, Width
+from densevit.models.projection import Projection, upsample
+from densevit.structures import OutputSpec
+
+FEW = 10  # pixels; a sky, or a ground, of no more is taken for a mistake
+FAR = 0.99  # the quantile of the ground's depth that the sky is given
+
+
+@HEADS.register("sky_depth")
+class SkyDepthHead(Head):
+    """Positive depth; where a second branch sees sky, that of the farthest ground. In training the sky is an extra.
+
+    With `focal` depth is metric: metres for a camera of this focal length, in pixels at network size, and those of another
+    in the ratio of the two. Without, it is depth up to scale and shift.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        *,
+        focal: Metres | None = None,
+        threshold: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.3,
+        hidden: Width = 32,
+        align_corners: bool = True,
+    ) -> None:
+        """
+        Args:
+            focal: pixels; 300 for Depth Anything 3.
+            threshold: sky is what the second branch gives so much or more.
+            hidden: width of the last 3x3 convolution of both branches.
+            align_corners: of the upsampling; true as published.
+        """
+        super().__init__()
+        self.threshold, self.align_corners = threshold, align_corners
+        self.projection = Projection(channels, 1, hidden=hidden, align_corners=align_corners)
+        self.projection.start_at(0.0)
+        # The branches part behind the upsampling; what is before belongs to both.
+        self.sky = Projection(channels, 1, hidden=hidden, align_corners=align_corners).after
+        kind = "affine" if focal is None else "metric"
+        self.output = OutputSpec(kind=kind, unit="" if focal is None else "m", focal=focal)
+
+    def forward(
+        self, x: Float[Tensor, "b c h w"], size: tuple[int, int]
+    ) -> Float[Tensor, "b 1 height width"] | Decoded:
+        x = upsample(self.projection.before(x), size, self.align_corners)
+        depth = within(self.projection.after(x).float(), -20.0, 20.0).exp()
+        sky = self.sky(x).float().relu()
+        if self.training:
+            return Decoded(depth, {"sky": sky})
+        return torch.stack([farthest(*pair) for pair in zip(depth, sky < self.threshold, strict=True)])
+
+
+def farthest(depth: Float[Tensor, "1 h w"], ground: Tensor) -> Float[Tensor, "1 h w"]:
+    """One image whose sky is as far as its ground, but for the outermost percent."""
+    if min(ground.sum(), (~ground).sum()) <= FEW:
+        return depth
+    values = depth[ground].sort().values  # torch.quantile takes 16 M numbers at most
+    place = FAR * (len(values) - 1)
+    below = int(place)
+    far = torch.lerp(values[below], values[min(below + 1, len(values) - 1)], place - below)
+    return depth.where(ground, far)

@@ -1,0 +1,84 @@
+"""Semantic segmentation as a task. b images, k classes, h x w pixels."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int64, UInt8
+from torch import Tensor
+
+from densevit.losses.segmentation import LABEL_LOSSES, WeightedLoss
+from densevit.ops.palette import paint, palette_for
+from densevit.structures import IGNORE, Batch
+from densevit.tasks.task import NO_EXTRAS, TASKS, Extras, Row, Task
+
+SHOWN = 4  # images in a panel
+RIGHT, WRONG, UNKNOWN = (46, 125, 50), (198, 40, 40), (0, 0, 0)
+
+
+@TASKS.register("segmentation")
+class SegmentationTask(Task):
+    """A class for each pixel.
+
+    Args:
+        output: the names of the classes.
+        losses: name, weight, loss.
+        score: predicted ids, true ids (h w arrays) and the number of classes -> the counts of one image.
+        mean: the counts of the images of a data set -> its scores, of all their pixels together.
+    """
+
+    best = ("miou", "max")
+    kinds = ("labels",)
+    objectives = LABEL_LOSSES
+    usual = ({"type": "cross_entropy"},)
+
+    def __init__(self, *given: Any) -> None:
+        """
+        Raises:
+            ConfigError: a loss has weights for another number of classes.
+        """
+        super().__init__(*given)
+        for loss in self.criteria:
+            if isinstance(loss, WeightedLoss):
+                loss.check(len(self.output.classes))
+
+    def losses(
+        self, prediction: Float[Tensor, "b k h w"], batch: Batch, step: int, extras: Extras = NO_EXTRAS
+    ) -> dict[str, Tensor]:
+        return self.weighted(step, prediction, self.truth(batch), extras)
+
+    def truth(self, batch: Batch) -> Int64[Tensor, "b h w"]:
+        """Class ids; IGNORE where unknown."""
+        if batch.labels is not None:
+            return batch.labels
+        return torch.full_like(batch.image[:, 0], IGNORE, dtype=torch.int64)
+
+    def rows(self, prediction: Float[Tensor, "b k h w"], batch: Batch) -> list[Row]:
+        if batch.labels is None:
+            return [{} for _ in batch.names]
+        pairs = zip(self.classes(prediction), batch.labels.cpu().numpy(), strict=True)
+        return [self.score(ids, labels, len(self.output.classes)) for ids, labels in pairs]
+
+    def classes(self, prediction: Float[Tensor, "b k h w"]) -> Int64[np.ndarray, "b h w"]:
+        """The class of the largest logit; IGNORE where they are not all finite, as outside a protocol's window."""
+        known = prediction.isfinite().all(1)
+        return torch.where(known, prediction.argmax(1), IGNORE).cpu().numpy()
+
+    def summary(self, rows: Sequence[Row]) -> Row:
+        """The scores of all labelled pixels together, as mmseg pools them: the same however images are batched."""
+        scored = [row for row in rows if row]
+        return self.mean(scored) if scored else {}
+
+    def panel(self, prediction: Float[Tensor, "b k h w"], batch: Batch) -> UInt8[np.ndarray, "height width 3"]:
+        """Up to four images, one below the other: image, truth, prediction, where they differ (red)."""
+        images = (batch.image.permute(0, 2, 3, 1).cpu().numpy() * 255).round().astype(np.uint8)
+        palette = palette_for(self.output)
+        rows = []
+        for image, labels, ids in list(
+            zip(images, self.truth(batch).cpu().numpy(), self.classes(prediction), strict=True)
+        )[:SHOWN]:
+            verdict = np.where((ids == labels)[..., None], RIGHT, WRONG).astype(np.uint8)
+            verdict[labels == IGNORE] = UNKNOWN
+            rows.append(np.concatenate([image, paint(labels, palette), paint(ids, palette), verdict], axis=1))
+        return np.concatenate(rows)

@@ -1,0 +1,199 @@
+"""Depth Anything V1 and V2 (Yang et al. 2024, both): DINOv2 under a DPT decoder, from 518 pixels on the shorter side.
+
+V1 and V2, relative and metric, share names and shapes; only a name can tell them apart. V1 reads the last four blocks,
+V2 four at even distances. https://github.com/LiheYoung/Depth-Anything, https://github.com/DepthAnything/Depth-Anything-V2
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
+from torch import Tensor
+
+from densevit.errors import CheckpointError
+from densevit.structures import ModelCard, ResizeRule
+from densevit.weights.families.dpt_tree import decoder_options
+from densevit.weights.family import FAMILIES, Family
+from densevit.weights.published import Found, Published
+from densevit.weights.renaming import Renaming, Rule
+from densevit.weights.spare import with_spare
+from densevit.weights.vit_shapes import vit_options
+
+# What an inference script in either repository does to a picture, and V2 to the answer (V1: without align_corners).
+RESIZE = ResizeRule(mode="lower_bound", size=(518, 518), interpolation="bicubic", back_align_corners=True)
+MARKS = ("pretrained.blocks.0.norm1.weight", "depth_head.projects.0.weight", "depth_head.scratch.output_conv1.weight")
+# The first residual unit of the deepest fusion and DINOv2's mask token stand in every file, and never run.
+SPARE = ("pretrained.mask_token", "depth_head.scratch.refinenet4.resConfUnit1.*")
+SIZES = {384: "S", 768: "B", 1024: "L", 1536: "G"}
+"""Channels -> size."""
+
+GATES: tuple[Rule, ...] = (
+    ("pretrained.blocks.{i}.mlp.w12.*", "encoder.vit.blocks.{i}.mlp.fc1.*"),
+    ("pretrained.blocks.{i}.mlp.w3.*", "encoder.vit.blocks.{i}.mlp.fc2.*"),
+)
+RULES: tuple[Rule, ...] = (
+    ("pretrained.register_tokens", "encoder.vit.reg_token"),
+    ("pretrained.*", "encoder.vit.*"),
+    ("depth_head.readout_projects.{i}.0.*", "decoder.reassemble.{i}.readout.project.*"),
+    ("depth_head.projects.{i}.*", "decoder.reassemble.{i}.project.*"),
+    ("depth_head.resize_layers.{i}.*", "decoder.reassemble.{i}.resize.*"),
+    *(
+        rule
+        for i in range(4)
+        for rule in (
+            (f"depth_head.scratch.layer{i + 1}_rn.*", f"decoder.reassemble.{i}.conv.*"),
+            (f"depth_head.scratch.refinenet{i + 1}.resConfUnit1.*", f"decoder.fusions.{i}.level.*"),
+            (f"depth_head.scratch.refinenet{i + 1}.resConfUnit2.*", f"decoder.fusions.{i}.refine.*"),
+            (f"depth_head.scratch.refinenet{i + 1}.out_conv.*", f"decoder.fusions.{i}.out.*"),
+        )
+    ),
+    ("depth_head.scratch.output_conv1.*", "heads.depth.projection.before.*"),
+    ("depth_head.scratch.output_conv2.*", "heads.depth.projection.after.*"),
+)
+
+
+class DepthAnything(Family):
+    """What V1 and V2 share."""
+
+    version: ClassVar[str]
+    taps: ClassVar[Mapping[int, tuple[int, ...]]]  # by the number of blocks
+    resize: ClassVar[ResizeRule] = RESIZE
+    head: Mapping[str, Any] = {"type": "disparity"}
+    trained_on: ClassVar[str] = ""
+
+    @classmethod
+    def recognises(cls, found: Found) -> bool:
+        return all(mark in found.tensors for mark in MARKS) and any(
+            f"pretrained.blocks.{depth - 1}.norm1.weight" in found.tensors
+            and f"pretrained.blocks.{depth}.norm1.weight" not in found.tensors
+            for depth in cls.taps
+        )
+
+    def read(self, found: Found) -> Published:
+        found.need(*MARKS, "depth_head.scratch.output_conv2.2.weight")
+        gated = "pretrained.blocks.0.mlp.w12.weight" in found.tensors
+        names = renaming(gated)
+        tensors = names.ours(found.tensors)
+        encoder = vit_options(tensors, found.path, gated=gated)
+        if encoder["depth"] not in self.taps:
+            known = " or ".join(map(str, self.taps))
+            raise CheckpointError(
+                f"{found.path}: {encoder['depth']} blocks; Depth Anything {self.version} has {known}."
+            )
+        size = SIZES.get(encoder["dim"], f"{encoder['dim']} channels")
+        return Published(
+            model={
+                "encoder": {
+                    **encoder,
+                    "resampling": "offset",
+                    "taps": self.taps[encoder["depth"]],
+                    "norm": True,
+                    "registers": found.shape("pretrained.register_tokens")[1] if _registers(found) else 0,
+                },
+                "decoder": {"type": "dpt", **decoder_options(tensors)},
+                "heads": {"depth": {**self.head, "hidden": _hidden(tensors), "align_corners": True}},
+            },
+            tensors=tensors,
+            spare=names.unused(found.tensors),
+            resize=self.resize,
+            source=f"Depth Anything {self.version}, ViT-{size}",
+            licence=self.licence_of(size),
+            trained_on=self.trained_on,
+        )
+
+    def licence_of(self, size: str) -> str:
+        return self.licence
+
+    def write(self, tensors: Mapping[str, Tensor], card: ModelCard) -> dict[str, Tensor]:
+        self.demand(card, encoder="vit", decoder="dpt")
+        return renaming(card.model["encoder"]["mlp"] == "swiglu_packed").theirs(with_spare(tensors))
+
+
+def renaming(gated: bool) -> Renaming:
+    return Renaming((*GATES, *RULES) if gated else RULES, SPARE)
+
+
+def _hidden(tensors: Mapping[str, Tensor]) -> int:
+    return int(tensors["heads.depth.projection.after.0.weight"].shape[0])
+
+
+def _registers(found: Found) -> bool:
+    return "pretrained.register_tokens" in found.tensors
+
+
+@FAMILIES.register("depth-anything-v1")
+class DepthAnythingV1(DepthAnything):
+    """S, B and L, relative."""
+
+    means = "Depth Anything V1, relative: inverse depth without unit, from the last four blocks"
+    licence = "Apache-2.0"
+    version = "V1"
+    taps = {12: (8, 9, 10, 11), 24: (20, 21, 22, 23)}
+    resize = replace(RESIZE, back_align_corners=False)
+    trained_on = "1.5 M labelled and 62 M unlabelled images"
+
+
+class DepthAnythingV2(DepthAnything):
+    """What relative and metric models share."""
+
+    version = "V2"
+    taps = {12: (2, 5, 8, 11), 24: (4, 11, 17, 23), 40: (9, 19, 29, 39)}
+
+    def licence_of(self, size: str) -> str:
+        return "Apache-2.0" if size == "S" else "CC-BY-NC-4.0"  # its README
+
+
+@FAMILIES.register("depth-anything-v2")
+class Relative(DepthAnythingV2):
+    """S, B, L and the unreleased G, relative."""
+
+    means = "Depth Anything V2, relative: inverse depth without unit, from four blocks at even distances"
+    licence = "Apache-2.0 (S), CC-BY-NC-4.0 (B, L, G)"
+    trained_on = "595 K synthetic images, and 62 M real ones labelled by a model trained on those"
+
+    @classmethod
+    def writer(cls, card: ModelCard) -> Family:
+        output = next(iter(card.outputs.values()))
+        return cls() if output.kind != "metric" or output.range is None else Metric(max_depth=output.range[1])
+
+
+Metres = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+@FAMILIES.register("depth-anything-v2-metric")
+class Metric(DepthAnythingV2):
+    """Metres up to a maximum that no file holds: a fine-tune of anybody's."""
+
+    means = "Depth Anything V2, metric, fine-tuned by anybody: metres; give its max_depth (as max_depth=10)"
+
+    def __init__(self, *, max_depth: Metres) -> None:
+        self.head = {"type": "metric", "max_depth": max_depth, "min_depth": 0.0, "activation": "sigmoid"}
+
+    def licence_of(self, size: str) -> str:
+        return "unknown"
+
+
+class Released(Metric):
+    """One of the published metric models."""
+
+    licence = "Apache-2.0 (S), CC-BY-NC-4.0 (B, L)"
+    licence_of = DepthAnythingV2.licence_of
+    max_depth: ClassVar[float]
+
+    def __init__(self) -> None:
+        super().__init__(max_depth=self.max_depth)
+
+
+@FAMILIES.register("depth-anything-v2-hypersim")
+class Hypersim(Released):
+    means = "Depth Anything V2, metric, indoor: the released model for Hypersim; metres up to 20"
+    max_depth = 20.0
+    trained_on = "Hypersim"
+
+
+@FAMILIES.register("depth-anything-v2-vkitti")
+class VirtualKitti(Released):
+    means = "Depth Anything V2, metric, outdoor: the released model for Virtual KITTI 2; metres up to 80"
+    max_depth = 80.0
+    trained_on = "Virtual KITTI 2"

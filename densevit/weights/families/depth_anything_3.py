@@ -1,0 +1,84 @@
+"""Depth Anything 3's monocular models (Lin et al. 2025): DINOv2's ViT-L under DPT, with depth and sky.
+
+Metric and mono share names and shapes. https://github.com/ByteDance-Seed/Depth-Anything-3
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from densevit.errors import CheckpointError
+from densevit.structures import ResizeRule
+from densevit.weights.families import depth_anything, dinov2_backbone
+from densevit.weights.families.dpt_tree import decoder_options
+from densevit.weights.family import FAMILIES, Family
+from densevit.weights.published import Found, Published
+from densevit.weights.renaming import Renaming
+from densevit.weights.vit_shapes import vit_options
+
+# Bytes are resized twice, to the longer side and then to multiples of the patch.
+RESIZE = ResizeRule(mode="longest", size=(504, 504), interpolation="adaptive", eight_bit=True)
+MARKS = ("backbone.pretrained.blocks.0.norm1.weight", "head.scratch.sky_output_conv2.2.weight")
+OTHERS = ("backbone.pretrained.camera_token", "head.scratch.output_conv1_aux.0.weight")  # of models for many views
+FOCAL = 300.0  # pixels
+
+# Its decoder has Depth Anything 2's names.
+OLDER = Renaming((("backbone.pretrained.*", "pretrained.*"), ("head.*", "depth_head.*")))
+RULES = (("depth_head.scratch.sky_output_conv2.*", "heads.depth.sky.*"), *depth_anything.RULES)
+
+
+class DepthAnything3(Family):
+    """What both share."""
+
+    licence = "Apache-2.0"
+    model_name: ClassVar[str]  # in the `config.json` of a folder
+    head: ClassVar[Mapping[str, Any]] = {}
+
+    @classmethod
+    def recognises(cls, found: Found) -> bool:
+        names = unwrapped(found.tensors)
+        told = found.config.get("model_name", cls.model_name)
+        return all(mark in names for mark in MARKS) and told == cls.model_name
+
+    def read(self, found: Found) -> Published:
+        theirs = Found(found.path, unwrapped(found.tensors))
+        if several := [name for name in OTHERS if name in theirs.tensors]:
+            raise CheckpointError(
+                f"{found.path}: a Depth Anything 3 model for several views (it has {several[0]}); what is read here are "
+                "the monocular ones, DA3METRIC-LARGE and DA3MONO-LARGE."
+            )
+        theirs.need(*MARKS, "head.scratch.output_conv2.2.weight")
+        ours = Renaming(RULES, depth_anything.SPARE).ours(OLDER.ours(theirs.tensors))
+        encoder = vit_options(ours, found.path)
+        taps = dinov2_backbone.even(encoder["depth"])
+        hidden = int(theirs.tensors["head.scratch.output_conv2.0.weight"].shape[0])
+        return Published(
+            model={
+                "encoder": {**encoder, "resampling": "offset", "taps": taps, "norm": True, "norm_eps": 1e-5},
+                "decoder": {"type": "dpt", **decoder_options(ours)},
+                "heads": {"depth": {"type": "sky_depth", "hidden": hidden, "align_corners": True, **self.head}},
+            },
+            tensors=ours,
+            resize=RESIZE,
+            source=f"Depth Anything 3, {self.model_name}",
+            licence=self.licence,
+        )
+
+
+def unwrapped(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Without the name of the class around the network, which the released files have in front."""
+    return {name.removeprefix("model."): tensor for name, tensor in tensors.items()}
+
+
+@FAMILIES.register("depth-anything-3-metric")
+class Metric(DepthAnything3):
+    means = "Depth Anything 3, DA3METRIC-LARGE: metres, given the camera's focal length"
+    model_name = "da3metric-large"
+    head: ClassVar[Mapping[str, Any]] = {"focal": FOCAL}
+
+
+@FAMILIES.register("depth-anything-3-mono")
+class Mono(DepthAnything3):
+    means = "Depth Anything 3, DA3MONO-LARGE: depth without unit, up to scale and shift"
+    model_name = "da3mono-large"

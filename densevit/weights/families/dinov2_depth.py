@@ -1,0 +1,128 @@
+"""DINOv2's depth heads (Oquab et al. 2024): linear on one or four blocks, and DPT, on a frozen backbone.
+
+The file holds the head alone; its backbone is another file. The range is in neither: heads for NYU reach to 10 m, for
+KITTI to 80 m. (`dinov2/hub/depthers.py` gives linear heads 80 m always, which makes those for NYU eight times too deep;
+with 10 m they score as published.) https://github.com/facebookresearch/dinov2
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
+from torch import Tensor
+
+from densevit.errors import CheckpointError
+from densevit.structures import ResizeRule
+from densevit.weights.families import dino_dpt, dinov2_backbone
+from densevit.weights.family import FAMILIES, Family
+from densevit.weights.published import Found, Published
+from densevit.weights.renaming import Renaming
+from densevit.weights.two_files import backbone, demand_width
+
+# At its own size; what the patches lack is padded around the normalised image, and the answer is stretched over all.
+RESIZE = ResizeRule(mode="native", padding="stretch")
+HEAD = "decode_head."
+LINEAR = "conv_depth.weight"
+NEAR = 1e-3  # metres
+
+Metres = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+@FAMILIES.register("dinov2-depth")
+class DinoV2Depth(Family):
+    """A head of any range, by its maximum."""
+
+    means = "DINOv2 with a depth head trained by anybody: metres; give its max_depth (as max_depth=10)"
+    trained_on: ClassVar[str] = ""
+
+    def __init__(self, *, max_depth: Metres, backbone: Path | None = None) -> None:
+        """
+        Args:
+            backbone: the file of the Vision Transformer, unless it lies beside the head under its published name.
+        """
+        self.max_depth, self.backbone = max_depth, backbone
+
+    @classmethod
+    def recognises(cls, found: Found) -> bool:
+        return any(HEAD + mark in found.tensors for mark in (LINEAR, dino_dpt.MARKS[-1]))
+
+    def read(self, found: Found) -> Published:
+        head = {name.removeprefix(HEAD): t for name, t in found.tensors.items() if name.startswith(HEAD)}
+        usual = f"{'_'.join(found.path.name.split('_')[:2])}_pretrain.pth"
+        tensors = backbone(found, self.backbone, usual, (HEAD,))
+        if LINEAR in head:
+            taps, parts, ours = self.linear(found, head, int(tensors["patch_embed.proj.weight"].shape[0]))
+        else:
+            taps, parts, ours = self.dpt(found, head, tensors)
+        encoder, vit = dinov2_backbone.encoder(found, tensors, taps, norm=False)
+        return Published(
+            model={"encoder": encoder, **parts},
+            tensors={**vit, **ours},
+            resize=RESIZE,
+            source=f"DINOv2, {encoder['depth']} blocks of {encoder['dim']} channels, {self.named(parts)} depth head",
+            licence=self.licence,
+            trained_on=self.trained_on,
+        )
+
+    def linear(
+        self, found: Found, head: Mapping[str, Tensor], width: int
+    ) -> tuple[int | None, dict[str, Any], dict[str, Tensor]]:
+        """One block or four, each with its class token beside it."""
+        bins, channels = head[LINEAR].shape[:2]
+        if channels not in (2 * width, 8 * width):
+            raise CheckpointError(
+                f"{found.path}: a linear head of {channels} channels does not fit a backbone of {width}; it would need "
+                f"{2 * width} (the last block) or {8 * width} (four)."
+            )
+        range_ = {"min_depth": NEAR, "max_depth": self.max_depth}
+        parts = {
+            "decoder": {"type": "linear", "class_token": True},
+            "heads": {"depth": {"type": "bins", "bins": bins, "upsample": 4, **range_}},
+        }
+        names = Renaming((("conv_depth.*", "heads.depth.projection.0.*"),))
+        return (1 if channels == 2 * width else None), parts, names.ours(head)
+
+    def dpt(
+        self, found: Found, head: Mapping[str, Tensor], tensors: Mapping[str, Tensor]
+    ) -> tuple[int | None, dict[str, Any], dict[str, Tensor]]:
+        found.need(*(HEAD + mark for mark in dino_dpt.MARKS), f"{HEAD}conv_depth.head.0.weight")
+        demand_width(found, int(head[dino_dpt.MARKS[0]].shape[1]), tensors)
+        depth = {
+            "type": "metric",
+            "activation": "relu",
+            "min_depth": NEAR,
+            "max_depth": self.max_depth,
+            "hidden": dino_dpt.hidden(head),
+            "align_corners": True,
+            "scale": 2,
+        }
+        parts = {"decoder": dino_dpt.decoder(head), "heads": {"depth": depth}}
+        return None, parts, Renaming(dino_dpt.RULES).ours(head)
+
+    def named(self, parts: Mapping[str, Any]) -> str:
+        return "DPT" if parts["decoder"]["type"] == "dpt" else "linear"
+
+
+class Released(DinoV2Depth):
+    """One of the published heads."""
+
+    licence = "Apache-2.0"
+    reach: ClassVar[float]
+
+    def __init__(self, *, backbone: Path | None = None) -> None:
+        super().__init__(max_depth=self.reach, backbone=backbone)
+
+
+@FAMILIES.register("dinov2-depth-nyu")
+class Nyu(Released):
+    means = "DINOv2 with a released depth head for NYU (..._nyu_..._head.pth): metres up to 10"
+    reach = 10.0
+    trained_on = "NYU Depth v2"
+
+
+@FAMILIES.register("dinov2-depth-kitti")
+class Kitti(Released):
+    means = "DINOv2 with a released depth head for KITTI (..._kitti_..._head.pth): metres up to 80"
+    reach = 80.0
+    trained_on = "KITTI"

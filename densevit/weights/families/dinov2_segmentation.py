@@ -1,0 +1,88 @@
+"""DINOv2's segmentation heads (Oquab et al. 2024): batch norm and a 1x1 on the last block, or on the last four.
+
+The file holds the head alone, in mmsegmentation's names; its backbone is another file. ADE20K (150 classes) and PASCAL VOC
+2012 (21). https://github.com/facebookresearch/dinov2
+"""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from densevit.errors import CheckpointError
+from densevit.structures import ResizeRule
+from densevit.weights.families import dinov2_backbone
+from densevit.weights.family import FAMILIES, Family
+from densevit.weights.published import Found, Published
+from densevit.weights.renaming import Renaming
+from densevit.weights.two_files import backbone
+
+HEAD = "decode_head."
+MARKS = (HEAD + "bn.running_mean", HEAD + "conv_seg.weight")
+NAMES = Renaming(((f"{HEAD}bn.*", "decoder.norm.*"), (f"{HEAD}conv_seg.*", "heads.labels.logits.*")))
+
+
+class Kind(NamedTuple):
+    name: str
+    side: int  # of the image's shorter side and of the window that slides over it
+    stride: int
+
+
+KINDS = {1: Kind("linear", 512, 341), 4: Kind("multi-scale", 640, 320)}
+"""By the number of blocks; sizes as in the configs beside the files."""
+DATA = {150: "ADE20K", 21: "PASCAL VOC 2012"}
+
+
+def resize(kind: Kind) -> ResizeRule:
+    """mmsegmentation resizes bytes; each window is padded around, and its answer stretched over all of it."""
+    return ResizeRule(
+        mode="lower_bound",
+        size=(kind.side, kind.side),
+        interpolation="bilinear",
+        eight_bit=True,
+        padding="stretch",
+        window=(kind.side, kind.side),
+        stride=(kind.stride, kind.stride),
+    )
+
+
+@FAMILIES.register("dinov2-segmentation")
+class DinoV2Segmentation(Family):
+    """Its `multi-scale` heads are published with five scales and mirrors: scales=(1, 1.32, 1.73, 2.28, 3), flip=True."""
+
+    means = "DINOv2 with a segmentation head (..._linear_head or ..._ms_head): classes of pixels"
+    licence = "Apache-2.0"
+
+    def __init__(self, *, backbone: Path | None = None) -> None:
+        """
+        Args:
+            backbone: the file of the Vision Transformer, unless it lies beside the head under its published name.
+        """
+        self.backbone = backbone
+
+    @classmethod
+    def recognises(cls, found: Found) -> bool:
+        return all(mark in found.tensors for mark in MARKS) and found.shape(MARKS[1])[2:] == (1, 1)
+
+    def read(self, found: Found) -> Published:
+        found.need(*MARKS)
+        usual = f"{'_'.join(found.path.name.split('_')[:2])}_pretrain.pth"
+        tensors = backbone(found, self.backbone, usual, (HEAD,))
+        classes, channels = found.shape(MARKS[1])[:2]
+        width = int(tensors["patch_embed.proj.weight"].shape[0])
+        if channels not in (width, 4 * width):
+            raise CheckpointError(
+                f"{found.path}: a head of {channels} channels does not fit a backbone of {width}; it would need {width} "
+                f"(the last block) or {4 * width} (the last four)."
+            )
+        taps = channels // width
+        encoder, vit = dinov2_backbone.encoder(found, tensors, taps, norm=True)
+        head: dict[str, Any] = {"type": "labels", "classes": classes}
+        own = {name: tensor for name, tensor in found.tensors.items() if name.startswith(HEAD)}
+        return Published(
+            model={"encoder": encoder, "decoder": {"type": "linear", "norm": "batch"}, "heads": {"labels": head}},
+            tensors={**vit, **NAMES.ours(own)},
+            resize=resize(KINDS[taps]),
+            multiple=1,
+            source=f"DINOv2, {encoder['depth']} blocks of {width} channels, {KINDS[taps].name} segmentation head",
+            licence=self.licence,
+            trained_on=DATA.get(classes, ""),
+        )

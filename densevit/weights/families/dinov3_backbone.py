@@ -1,0 +1,89 @@
+"""DINOv3's Vision Transformers (Siméoni et al. 2025) as timm's, which turn queries and keys as the original does.
+
+https://github.com/facebookresearch/dinov3
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from densevit.errors import CheckpointError
+from densevit.weights.published import Found
+from densevit.weights.renaming import Renaming, Rule
+
+STEM = "encoder.vit."
+RULES: tuple[Rule, ...] = (
+    ("storage_tokens", f"{STEM}reg_token"),
+    ("blocks.{i}.ls1.gamma", STEM + "blocks.{i}.gamma_1"),
+    ("blocks.{i}.ls2.gamma", STEM + "blocks.{i}.gamma_2"),
+    ("blocks.{i}.mlp.w1.*", STEM + "blocks.{i}.mlp.fc1_g.*"),
+    ("blocks.{i}.mlp.w2.*", STEM + "blocks.{i}.mlp.fc1_x.*"),
+    ("blocks.{i}.mlp.w3.*", STEM + "blocks.{i}.mlp.fc2.*"),
+    ("*", f"{STEM}*"),
+)
+# What only training needs, and what follows from the options.
+SPARE = ("mask_token", "local_cls_norm.*", "rope_embed.*", "blocks.{i}.attn.qkv.bias_mask")
+BASE = 100.0  # of the periods by which positions turn queries and keys
+NEEDED = ("storage_tokens", "blocks.0.attn.qkv.weight", "rope_embed.periods")
+
+
+def encoder(
+    found: Found, tensors: Mapping[str, Tensor], name: str, taps: tuple[int, ...] | int | None
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The encoder's part of a config, and its tensors under our names.
+
+    Args:
+        name: timm's, whose sizes give way to those of the tensors; its normalisation stays.
+        taps: blocks, or the last so many; None takes four at even distances.
+
+    Raises:
+        CheckpointError: a tensor is missing, or positions of another kind than any released model has.
+    """
+    Found(found.path, tensors).need(*NEEDED)
+    gated = "blocks.0.mlp.w1.weight" in tensors
+    dim, hidden = (
+        tensors["blocks.0.attn.qkv.weight"].shape[1],
+        len(tensors[f"blocks.0.mlp.{'w1' if gated else 'fc1'}.bias"]),
+    )
+    periods = tensors["rope_embed.periods"]
+    check_periods(found, periods)
+    arguments = {
+        "embed_dim": dim,
+        "depth": 1 + max(int(found[1]) for found in map(BLOCK.match, tensors) if found),
+        "num_heads": dim // (4 * len(periods)),
+        "mlp_ratio": hidden / dim if hidden % dim == 0 else (hidden + 0.5) / dim,
+        "swiglu_mlp": gated,
+        "swiglu_align_to": 1,  # 0 packs gate and value into one matrix
+        "qkv_bias": "blocks.0.attn.qkv.bias" in tensors,
+        "num_reg_tokens": tensors["storage_tokens"].shape[1],
+    }
+    ours = Renaming(RULES, SPARE).ours(tensors)
+    part = {"type": "timm", "name": name, "arguments": arguments, "taps": taps, "norm": True}
+    return part, {key: t for old, tensor in ours.items() for key, t in split(found, tensors, old, tensor).items()}
+
+
+BLOCK = re.compile(r"blocks\.(\d+)\.")
+
+
+def check_periods(found: Found, periods: Tensor) -> None:
+    count = len(periods)
+    usual = BASE ** (torch.arange(count) / count)
+    if not torch.allclose(periods.float(), usual, rtol=0.01):  # bfloat16 has three digits
+        raise CheckpointError(
+            f"{found.path}: its positions turn with periods {periods[0]:g} to {periods[-1]:g}; released models have 1 to "
+            f"{usual[-1]:.4g}, and no others can be read."
+        )
+
+
+def split(found: Found, tensors: Mapping[str, Tensor], name: str, tensor: Tensor) -> dict[str, Tensor]:
+    """timm's form of the biases of queries and values; keys have none, their third is masked."""
+    if not name.endswith(".attn.qkv.bias"):
+        return {name: tensor}
+    stem = name.removesuffix("qkv.bias")
+    query, key, value = (tensor * tensors.get(f"{name.removeprefix(STEM)}_mask", 1)).chunk(3)
+    if key.any():
+        raise CheckpointError(f"{found.path}: {name.removeprefix(STEM)} moves keys, which no released model does.")
+    return {f"{stem}q_bias": query, f"{stem}v_bias": value}

@@ -1,0 +1,160 @@
+"""DINOv3's depth heads (Siméoni et al. 2025): DPT with bins on ViT-7B and, for canopy heights, ViT-L; linear probes.
+
+The file holds the head alone; its backbone is another file. https://github.com/facebookresearch/dinov3
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from densevit.errors import CheckpointError
+from densevit.structures import ResizeRule
+from densevit.weights.families import dino_dpt, dinov3_backbone
+from densevit.weights.families.dinov2_depth import Metres
+from densevit.weights.family import FAMILIES, Family
+from densevit.weights.published import Found, Published
+from densevit.weights.renaming import Renaming
+from densevit.weights.two_files import backbone, demand_width
+
+# At its own size; what the patches lack is padded around the normalised image, and the answer is stretched over all.
+NATIVE = ResizeRule(mode="native", padding="stretch", once=True)
+HEAD = ("reassemble_blocks.", "convs.", "fusion_blocks.", "project.", "conv_depth.", "batchnorm_layer.")
+BATCH_NORM = "reassemble_blocks.batchnorm_layers.0.weight"
+READOUT = "reassemble_blocks.readout_projects.0.0.weight"
+NEAR = 1e-3  # metres
+
+
+class DinoV3Depth(Family):
+    """What the heads share."""
+
+    licence = "DINOv3 License"
+    model: ClassVar[str]  # timm's name of the backbone
+    taps: ClassVar[Mapping[int, tuple[int, ...]]] = {}  # by depth, where they are not at even distances
+    files: ClassVar[str]  # the backbone's published name
+    resize: ClassVar[ResizeRule] = NATIVE
+    trained_on: ClassVar[str] = ""
+
+    def __init__(self, *, backbone: Path | None = None) -> None:
+        """
+        Args:
+            backbone: the file of the Vision Transformer, unless it lies beside the head under its published name.
+        """
+        self.backbone = backbone
+
+    def read(self, found: Found) -> Published:
+        head = {name: tensor for name, tensor in found.tensors.items() if name.startswith(HEAD)}
+        tensors = backbone(found, self.backbone, self.files, HEAD)
+        parts, ours, taps = self.parts(found, head, tensors)
+        encoder, vit = dinov3_backbone.encoder(found, tensors, self.model, taps)
+        return Published(
+            model={"encoder": encoder, **parts},
+            tensors={**vit, **ours},
+            resize=self.resize,
+            source=f"DINOv3, {encoder['arguments']['depth']} blocks of {encoder['arguments']['embed_dim']} channels",
+            licence=self.licence,
+            trained_on=self.trained_on,
+        )
+
+    def parts(
+        self, found: Found, head: Mapping[str, Tensor], tensors: Mapping[str, Tensor]
+    ) -> tuple[dict[str, Any], dict[str, Tensor], tuple[int, ...] | int | None]:
+        """Decoder and head, their tensors, and the blocks that they read."""
+        found.need(*dino_dpt.MARKS, "conv_depth.head.0.weight")
+        demand_width(found, int(head[dino_dpt.MARKS[0]].shape[1]), tensors)
+        bins = int(head[dino_dpt.MARKS[-1]].shape[0])
+        form = {"type": "bins", "form": "dpt", "bins": bins, "hidden": dino_dpt.hidden(head), "upsample": 2}
+        parts = {"decoder": dino_dpt.decoder(head), "heads": {"depth": {**form, **self.bins()}}}
+        depth = 1 + max(int(block[1]) for block in map(dinov3_backbone.BLOCK.match, tensors) if block)
+        even = tuple(depth * i // 4 - 1 for i in range(1, 5))
+        return parts, Renaming(dino_dpt.RULES).ours(head), self.taps.get(depth, even)
+
+    def bins(self) -> dict[str, Any]:
+        return {}
+
+
+@FAMILIES.register("dinov3-depth-synthmix")
+class Synthmix(DinoV3Depth):
+    """Its numbers look like metres, but are published only after a fit of scale and shift to the truth."""
+
+    means = "DINOv3 ViT-7B with its depth head (..._synthmix_dpt_head): depth without unit, up to scale and shift"
+    model = "vit_7b_patch16_dinov3.lvd1689m"
+    files = "dinov3_vit7b16_pretrain_lvd1689m*.pth"
+    # Of `config-nyu-synthmix-dpt-inference.yaml`.
+    resize = ResizeRule(
+        mode="shortest", size=(768, 768), interpolation="bilinear", antialias=True, padding="stretch", once=True
+    )
+    trained_on = "SYNTHMIX"
+
+    @classmethod
+    def recognises(cls, found: Found) -> bool:
+        return dino_dpt.MARKS[-1] in found.tensors and BATCH_NORM in found.tensors
+
+    def bins(self) -> dict[str, Any]:
+        return {"min_depth": NEAR, "max_depth": 100.0, "kind": "affine"}
+
+
+@FAMILIES.register("dinov3-chmv2")
+class Chmv2(DinoV3Depth):
+    """Heights of the canopy in images from above."""
+
+    means = "DINOv3 ViT-L with the canopy height head CHMv2: metres above ground, of images from above"
+    model = "vit_large_patch16_dinov3.sat493m"
+    files = "dinov3_vitl16_pretrain_sat493m*.pth"
+    taps: ClassVar[Mapping[int, tuple[int, ...]]] = {24: (5, 11, 17, 23)}
+    trained_on = "canopy heights (CHMv2)"
+    # Of `chmv2_inference.ipynb`; the backbone's own red is 0.430.
+    mean: ClassVar[tuple[float, ...]] = (0.420, 0.411, 0.296)
+    std: ClassVar[tuple[float, ...]] = (0.213, 0.156, 0.143)
+
+    @classmethod
+    def recognises(cls, found: Found) -> bool:
+        return dino_dpt.MARKS[-1] in found.tensors and READOUT in found.tensors and BATCH_NORM not in found.tensors
+
+    def read(self, found: Found) -> Published:
+        published = super().read(found)
+        normalisation = {"encoder.mean": self.mean, "encoder.std": self.std}
+        tensors = {name: torch.tensor(values).view(1, 3, 1, 1) for name, values in normalisation.items()}
+        return replace(published, tensors={**published.tensors, **tensors})
+
+    def bins(self) -> dict[str, Any]:
+        # The original spreads its bins from 0.001 to 12 and multiplies by 8.
+        return {"min_depth": 8e-3, "max_depth": 96.0, "spacing": "mixed", "floor": 1e-8}
+
+
+@FAMILIES.register("dinov3-depth-linear")
+class Linear(DinoV3Depth):
+    """What `dinov3/eval/depth/train.py` saves: a linear probe on one block or four."""
+
+    means = "DINOv3 with a linear depth probe trained by anybody: metres; give its max_depth (10 for NYU)"
+    licence = "unknown"
+    model = "vit_small_patch16_dinov3.lvd1689m"
+    files = "dinov3_vit*_pretrain_lvd1689m*.pth"
+
+    def __init__(self, *, max_depth: Metres, backbone: Path | None = None) -> None:
+        super().__init__(backbone=backbone)
+        self.max_depth = max_depth
+
+    @classmethod
+    def recognises(cls, found: Found) -> bool:
+        return "conv_depth.weight" in found.tensors
+
+    def parts(
+        self, found: Found, head: Mapping[str, Tensor], tensors: Mapping[str, Tensor]
+    ) -> tuple[dict[str, Any], dict[str, Tensor], tuple[int, ...] | int | None]:
+        bins, channels = head["conv_depth.weight"].shape[:2]
+        width = tensors["blocks.0.attn.qkv.weight"].shape[1]
+        if channels not in (width, 2 * width, 4 * width, 8 * width):
+            raise CheckpointError(f"{found.path}: a probe of {channels} channels fits no backbone of {width}.")
+        rules = (("batchnorm_layer.*", "decoder.norm.*"), ("conv_depth.*", "heads.depth.projection.0.*"))
+        decoder = {
+            "type": "linear",
+            "class_token": channels in (2 * width, 8 * width),
+            "norm": "batch" if "batchnorm_layer.weight" in head else "none",
+        }
+        range_ = {"min_depth": NEAR, "max_depth": self.max_depth}
+        heads = {"depth": {"type": "bins", "bins": bins, "upsample": 1, **range_}}
+        return {"decoder": decoder, "heads": heads}, Renaming(rules).ours(head), 1 if channels <= 2 * width else None

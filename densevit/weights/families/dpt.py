@@ -1,0 +1,174 @@
+"""DPT (Ranftl et al. 2021): large and hybrid, for relative depth, metres of KITTI and NYU, and ADE20K's classes.
+
+https://github.com/isl-org/DPT; MiDaS publishes the relative ones, too, as `dpt_large_384` and `dpt_hybrid_384`.
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from densevit.structures import ResizeRule
+from densevit.weights.families.dpt_tree import (
+    HALF,
+    MULTIPLE,
+    decoder_options,
+    head_rules,
+    minimal,
+    quarters,
+    renaming,
+)
+from densevit.weights.family import FAMILIES, Family
+from densevit.weights.published import Found, Published
+from densevit.weights.renaming import Rule
+from densevit.weights.vit_shapes import vit_options
+
+HYBRID = "pretrained.model.patch_embed.backbone.stem.conv.weight"
+MARKS = (
+    "pretrained.model.pos_embed",
+    "pretrained.model.blocks.0.attn.qkv.weight",
+    "pretrained.act_postprocess4.4.weight",
+    "scratch.refinenet4.out_conv.weight",
+    "scratch.output_conv.4.weight",
+)
+ENCODER: tuple[Rule, ...] = (
+    ("pretrained.model.patch_embed.backbone.*", "encoder.backbone.*"),
+    ("pretrained.model.*", "encoder.vit.*"),
+)
+
+
+class DPT(Family):
+    """What all have in common.
+
+    Attributes:
+        rules: for the names of the head.
+    """
+
+    licence = "MIT"
+    resize: ClassVar[ResizeRule]
+    rules: ClassVar[tuple[Rule, ...]] = head_rules()
+    trained_on: ClassVar[str]
+
+    def read(self, found: Found) -> Published:
+        found.need(*MARKS)
+        names = renaming(*ENCODER, head=self.rules, spare=("auxlayer.*",))
+        tensors = names.ours(found.tensors)
+        hybrid = HYBRID in found.tensors
+        encoder = hybrid_options(tensors, found) if hybrid else plain_options(tensors, found)
+        return Published(
+            model={
+                "encoder": {**encoder, **HALF, "norm": False, "resampling": "bilinear"},
+                "decoder": {"type": "dpt", **decoder_options(tensors)},
+                "heads": self.heads(tensors),
+            },
+            tensors=tensors,
+            spare=names.unused(found.tensors),
+            resize=self.resize,
+            multiple=MULTIPLE,
+            source=f"DPT-{'Hybrid' if hybrid else 'Large' if encoder['depth'] == 24 else 'Base'} (isl-org/DPT)",
+            licence=self.licence,
+            trained_on=self.trained_on,
+        )
+
+    def heads(self, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+        """The heads for tensors under our names."""
+        hidden = tensors["heads.depth.projection.after.0.weight"].shape[0]
+        return {"depth": {**self.head(), "hidden": hidden, "align_corners": True}}
+
+    def head(self) -> dict[str, Any]:
+        return {"type": "disparity"}
+
+
+@FAMILIES.register("dpt")
+class Relative(DPT):
+    """Large, hybrid, and base for those who train one."""
+
+    means = "DPT, relative: inverse depth without unit"
+    resize = minimal(384, 384)
+    trained_on = "MIX 6 (Ranftl et al. 2021)"
+
+    @classmethod
+    def recognises(cls, found: Found) -> bool:
+        return looks_like(found) and found.shape("scratch.output_conv.4.weight")[0] == 1
+
+
+class Metric(DPT):
+    """DPT-Hybrid, fine-tuned: its disparity has a unit, given by two constants that no file holds."""
+
+    scale: ClassVar[float]
+    shift: ClassVar[float]
+
+    @classmethod
+    def recognises(cls, found: Found) -> bool:
+        return Relative.recognises(found) and HYBRID in found.tensors
+
+    def head(self) -> dict[str, Any]:
+        return {"type": "inverse", "scale": self.scale, "shift": self.shift}
+
+
+@FAMILIES.register("dpt-kitti")
+class Kitti(Metric):
+    """Made for KITTI's window of 352 x 1216 pixels."""
+
+    means = "DPT-Hybrid, fine-tuned on KITTI: metres"
+    scale, shift = 0.00006016, 0.00579  # run_monodepth.py
+    resize = minimal(352, 1216)
+    trained_on = "MIX 6, then KITTI"
+
+
+@FAMILIES.register("dpt-nyu")
+class Nyu(Metric):
+    means = "DPT-Hybrid, fine-tuned on NYU: metres"
+    scale, shift = 0.000305, 0.1378  # run_monodepth.py
+    resize = minimal(480, 640)
+    trained_on = "MIX 6, then NYU"
+
+
+@FAMILIES.register("dpt-ade20k")
+class Ade20k(DPT):
+    """150 classes, ids from 0; the original adds 1, since ADE20K's 0 is no class."""
+
+    means = "DPT for semantic segmentation, with batch norm in the decoder"
+    resize = minimal(480, 480)
+    trained_on = "ADE20K"
+    rules = (
+        ("scratch.output_conv.0.*", "heads.labels.before.0.*"),
+        ("scratch.output_conv.1.*", "heads.labels.before.1.*"),
+        ("scratch.output_conv.4.*", "heads.labels.logits.*"),
+    )
+
+    @classmethod
+    def recognises(cls, found: Found) -> bool:
+        return looks_like(found) and found.shape("scratch.output_conv.4.weight")[0] > 1
+
+    def heads(self, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+        classes, hidden = tensors["heads.labels.logits.weight"].shape[:2]
+        return {"labels": {"type": "labels", "classes": classes, "hidden": hidden, "align_corners": True}}
+
+
+def looks_like(found: Found) -> bool:
+    return all(name in found.tensors for name in MARKS)
+
+
+def plain_options(tensors: Mapping[str, Tensor], found: Found) -> dict[str, Any]:
+    """The encoder `vit` of large and base."""
+    options = vit_options(tensors, found.path)
+    return {**options, "taps": quarters(options["depth"])}
+
+
+def hybrid_options(tensors: Mapping[str, Tensor], found: Found) -> dict[str, Any]:
+    """The encoder `hybrid`."""
+    vit = vit_options(tensors, found.path)
+    depths, widths = [], []
+    while (first := f"encoder.backbone.stages.{len(depths)}.blocks") + ".0.conv3.weight" in tensors:
+        widths.append(tensors[f"{first}.0.conv3.weight"].shape[0])
+        depths.append(sum(name.startswith(first) and name.endswith(".conv3.weight") for name in tensors))
+    return {
+        "type": "hybrid",
+        **{name: vit[name] for name in ("dim", "depth", "heads")},
+        "widths": widths,
+        "depths": depths,
+        "stem": tensors["encoder.backbone.stem.conv.weight"].shape[0],
+        "taps": quarters(vit["depth"])[2:],
+        "image_size": vit["image_size"] * 4 * 2 ** (len(depths) - 1),  # its patches are cells of the last stage
+    }

@@ -1,0 +1,155 @@
+"""MiDaS 3.1 (Birkl et al. 2023): BEiT, Swin and Swin V2 under DPT's decoder; relative depth from any picture.
+
+https://github.com/isl-org/MiDaS; its `dpt_large_384` and `dpt_hybrid_384` are of the family `dpt`.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isqrt
+from typing import Any
+
+from torch import Tensor
+
+from densevit.errors import CheckpointError
+from densevit.structures import ResizeRule
+from densevit.weights.families.dpt_tree import MULTIPLE, decoder_options, head_rules, minimal, quarters, renaming
+from densevit.weights.family import FAMILIES, Family
+from densevit.weights.published import Found, Published
+from densevit.weights.renaming import Rule
+
+BEIT = "pretrained.model.blocks.0.attn.relative_position_bias_table"
+SWIN = "pretrained.model.layers.0.blocks.0.norm1.weight"
+MARKS = ("scratch.refinenet4.out_conv.weight", "scratch.output_conv.4.weight")
+TABLE = "relative_position_bias_table"
+
+BEIT_RULES: tuple[Rule, ...] = (
+    (f"pretrained.model.blocks.{{i}}.attn.{TABLE}", f"encoder.vit.blocks.{{i}}.{TABLE}"),
+    ("pretrained.model.*", "encoder.vit.*"),
+)
+# timm has moved the merging of patches from the end of a stage to the beginning of the next.
+SWIN_RULES: tuple[Rule, ...] = (
+    *((f"pretrained.model.layers.{i}.downsample.*", f"encoder.swin.layers.{i + 1}.downsample.*") for i in range(3)),
+    ("pretrained.model.*", "encoder.swin.*"),
+)
+# Buffers, which old versions of timm wrote into files.
+BUFFERS = (
+    "pretrained.model.blocks.{i}.attn.relative_position_index",
+    "pretrained.model.blocks.{i}.attn.k_bias",
+    *(
+        f"pretrained.model.layers.{{s}}.blocks.{{i}}.{buffer}"
+        for buffer in ("attn_mask", "attn.relative_position_index", "attn.relative_coords_table", "attn.k_bias")
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Swin:
+    """One that MiDaS has published a model on.
+
+    Attributes:
+        name: timm's; size: the side of its pictures, which it takes square only.
+    """
+
+    name: str
+    size: int
+
+
+# Channels of the first stage, blocks of the third, version -> what the weights do not say: windows and their history.
+SWINS = {
+    (192, 18, 2): Swin("swinv2_large_window12to24_192to384", 384),
+    (128, 18, 2): Swin("swinv2_base_window12to24_192to384", 384),
+    (96, 6, 2): Swin("swinv2_tiny_window16_256", 256),
+    (192, 18, 1): Swin("swin_large_patch4_window12_384", 384),
+}
+
+
+@FAMILIES.register("midas")
+class Midas(Family):
+    """BEiT-L and -B, Swin2-L, -B and -T, Swin-L."""
+
+    means = "MiDaS 3.1 on BEiT or Swin: inverse depth without unit"
+    licence = "MIT"
+
+    @classmethod
+    def recognises(cls, found: Found) -> bool:
+        return all(name in found.tensors for name in MARKS) and (BEIT in found.tensors or SWIN in found.tensors)
+
+    def read(self, found: Found) -> Published:
+        found.need(*MARKS, SWIN if SWIN in found.tensors else BEIT)
+        beit = BEIT in found.tensors
+        names = renaming(*(BEIT_RULES if beit else SWIN_RULES), head=head_rules(), spare=BUFFERS)
+        tensors = names.ours(found.tensors)
+        encoder = beit_options(found) if beit else swin_options(found)
+        size = encoder["image_size"]
+        return Published(
+            model={
+                "encoder": encoder,
+                "decoder": {"type": "dpt", **decoder_options(tensors)},
+                "heads": {"depth": disparity(tensors)},
+            },
+            tensors=tensors,
+            spare=names.unused(found.tensors),
+            resize=minimal(size, size) if beit else stretched(size),
+            multiple=MULTIPLE,
+            source=f"MiDaS 3.1, {encoder['name']} (isl-org/MiDaS)",
+            licence=self.licence,
+            trained_on="MIX 6 and six more data sets (Birkl et al. 2023)",
+        )
+
+
+def disparity(tensors: Mapping[str, Tensor], projection: str = "heads.depth.projection") -> dict[str, Any]:
+    hidden = tensors[f"{projection}.after.0.weight"].shape[0]
+    return {"type": "disparity", "hidden": hidden, "align_corners": True}
+
+
+def stretched(size: int) -> ResizeRule:
+    return ResizeRule(mode="fixed", size=(size, size), interpolation="bicubic", back="bicubic")
+
+
+def beit_options(found: Found, prefix: str = "") -> dict[str, Any]:
+    """The encoder `timm` for a BEiT of any size.
+
+    Args:
+        prefix: in front of `pretrained`.
+    """
+    model = f"{prefix}pretrained.model."
+    offsets, heads = found.shape(f"{prefix}{BEIT}")
+    side = (isqrt(offsets) + 1) // 2  # a window of n x n cells knows (2n - 1)^2 offsets, and 3 of the class token
+    found.need(f"{model}patch_embed.proj.weight", f"{model}blocks.0.mlp.fc1.weight")
+    dim, _, patch, _ = found.shape(f"{model}patch_embed.proj.weight")
+    depth = blocks(found.tensors, f"{model}blocks.")
+    return {
+        "type": "timm",
+        "name": f"beit_{'base' if depth == 12 else 'large'}_patch16_384",
+        "arguments": {"embed_dim": dim, "depth": depth, "num_heads": heads, "patch_size": patch},
+        "image_size": side * patch,
+        "taps": quarters(depth),
+        "norm": False,
+    }
+
+
+def swin_options(found: Found) -> dict[str, Any]:
+    """The encoder `swin`.
+
+    Raises:
+        CheckpointError: a Swin that MiDaS has not published; its weights do not tell its windows.
+    """
+    layers = "pretrained.model.layers."
+    found.need(f"{layers}3.blocks.0.norm1.weight")
+    channels = found.shape(SWIN)[0]
+    depth = blocks(found.tensors, f"{layers}2.blocks.")
+    version = 2 if f"{layers}0.blocks.0.attn.logit_scale" in found.tensors else 1
+    swin = SWINS.get((channels, depth, version))
+    if swin is None:
+        known = ", ".join(known.name for known in SWINS.values())
+        raise CheckpointError(
+            f"{found.path}: a Swin V{version} of {channels} channels and {depth} blocks in its third stage; known: {known}."
+        )
+    return {"type": "swin", "name": swin.name, "image_size": swin.size, "mean": (0.5,) * 3, "std": (0.5,) * 3}
+
+
+def blocks(tensors: Mapping[str, Tensor], prefix: str) -> int:
+    """How many there are."""
+    found = (re.match(rf"{re.escape(prefix)}(\d+)\.", name) for name in tensors)
+    return 1 + max(int(match[1]) for match in found if match)

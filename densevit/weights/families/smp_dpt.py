@@ -1,0 +1,194 @@
+"""The DPT of segmentation-models-pytorch: any ViT of timm, batch norm in the decoder, logits of classes.
+
+Its files hold weights alone; the folders that its `save_pretrained` writes say the rest.
+https://github.com/qubvel-org/segmentation_models.pytorch
+"""
+
+from collections.abc import Mapping, Sequence
+from math import isqrt
+from typing import Annotated, Any, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from densevit.errors import CheckpointError
+from densevit.structures import ResizeRule
+from densevit.weights.family import FAMILIES, Family
+from densevit.weights.published import Found, Published
+from densevit.weights.renaming import Renaming, Rule
+
+MARKS = (
+    "encoder.model.patch_embed.proj.weight",
+    "decoder.reassemble_blocks.3.project_to_feature_dim.weight",
+    "decoder.fusion_blocks.0.residual_conv_block1.conv_1.weight",
+    "segmentation_head.head.4.weight",
+)
+PATCH = 16  # with another, its four levels lie elsewhere, and 14 makes its decoder fail
+TABLE = "relative_position_bias_table"
+READOUTS = {"cat": "project", "add": "average", "ignore": "ignore"}
+# Arguments of its DPT; what else a folder's config holds, it hands to timm.
+ITS_OWN = frozenset(
+    ["_model_class", "activation", "aux_params", "classes", "decoder_fusion_channels", "decoder_intermediate_channels", "decoder_readout", "encoder_depth", "encoder_name", "encoder_output_indices", "encoder_weights", "in_channels", "dynamic_img_size", "img_size"]
+)
+
+RULES: tuple[Rule, ...] = (
+    (f"encoder.model.blocks.{{i}}.attn.{TABLE}", f"encoder.vit.blocks.{{i}}.{TABLE}"),
+    ("encoder.model.*", "encoder.vit.*"),
+    ("decoder.projection_blocks.{i}.project.0.*", "decoder.reassemble.{i}.readout.project.*"),
+    ("decoder.reassemble_blocks.{i}.project_to_out_channel.*", "decoder.reassemble.{i}.project.*"),
+    ("decoder.reassemble_blocks.{i}.upsample.*", "decoder.reassemble.{i}.resize.*"),
+    ("decoder.reassemble_blocks.{i}.project_to_feature_dim.*", "decoder.reassemble.{i}.conv.*"),
+    *(
+        rule
+        for i in range(4)
+        for rule in (
+            *(
+                (f"decoder.fusion_blocks.{i}.residual_conv_block{unit}.{theirs}_{n}.*", f"decoder.fusions.{3 - i}.{ours}{n}.*")
+                for unit, part in ((1, "level"), (2, "refine"))
+                for theirs, ours in (("conv", f"{part}.conv"), ("batch_norm", f"{part}.norm"))
+                for n in (1, 2)
+            ),
+            (f"decoder.fusion_blocks.{i}.project.*", f"decoder.fusions.{3 - i}.out.*"),
+        )
+    ),
+    ("segmentation_head.head.0.*", "heads.labels.before.0.*"),
+    ("segmentation_head.head.1.*", "heads.labels.before.1.*"),
+    ("segmentation_head.head.4.*", "heads.labels.logits.*"),
+)
+SPARE = (
+    "classification_head.*",
+    "encoder.model.head.*",
+    "encoder.model.fc_norm.*",
+    "encoder.model.norm.*",
+    "encoder.model.attn_pool.*",
+)
+
+
+@FAMILIES.register("smp-dpt")
+class SmpDPT(Family):
+    """Trained by anybody; a mask of one class becomes two, no and yes."""
+
+    means = "DPT of segmentation-models-pytorch: classes of pixels"
+    licence: ClassVar[str] = "unknown"
+
+    def __init__(
+        self,
+        *,
+        encoder: str | None = None,
+        readout: Literal["cat", "add", "ignore"] | None = None,
+        taps: tuple[int, ...] | None = None,
+        size: tuple[Annotated[int, Field(gt=0)], Annotated[int, Field(gt=0)]] | None = None,
+        classes: tuple[str, ...] | None = None,
+    ) -> None:
+        """
+        Args:
+            encoder: its `encoder_name`, a name of timm; needed for files without a folder's `config.json`.
+            readout: its `decoder_readout`; needed where neither config nor weights tell "add" from "ignore".
+            taps: its `encoder_output_indices`; four at even distances unless given.
+            size: height and width that pictures were resized to; the encoder's own unless given.
+            classes: names in the order of the ids.
+        """
+        self.encoder, self.readout, self.taps, self.size, self.classes = encoder, readout, taps, size, classes
+
+    @classmethod
+    def recognises(cls, found: Found) -> bool:
+        return all(name in found.tensors for name in MARKS)
+
+    def read(self, found: Found) -> Published:
+        found.need(*MARKS)
+        check_patch(found)
+        names = Renaming(RULES, SPARE)
+        blocks = 1 + max(int(name.split(".")[3]) for name in found.tensors if name.startswith("encoder.model.blocks."))
+        taps = choose(self.taps or found.config.get("encoder_output_indices"), blocks)
+        beyond = [f"encoder.model.blocks.{i}.*" for i in range(taps[-1] + 1, blocks)]
+        tensors = one_as_two(Renaming(RULES, (*SPARE, *beyond)).ours(found.tensors))
+        side = grid_side(found)
+        size = self.size or (side * PATCH, side * PATCH) if side else self.size
+        return Published(
+            model={
+                "encoder": {
+                    "type": "timm",
+                    "name": self.name(found),
+                    "taps": taps,
+                    "norm": False,
+                    "image_size": side * PATCH if side else None,
+                    "arguments": {key: value for key, value in found.config.items() if key not in ITS_OWN},
+                },
+                "decoder": {
+                    "type": "dpt",
+                    "channels": found.shape("decoder.fusion_blocks.0.project.weight")[0],
+                    "hidden": [found.shape(f"decoder.reassemble_blocks.{i}.project_to_out_channel.weight")[0] for i in range(4)],
+                    "readout": READOUTS[self.read_out(found)],
+                    "norm": "batch",
+                    "deepest_unit": True,
+                },
+                "heads": {"labels": self.head(tensors, found)},
+            },
+            tensors=tensors,
+            spare=names.unused(found.tensors),
+            resize=ResizeRule(mode="fixed", size=size, interpolation="bilinear") if size else ResizeRule(),
+            source=f"segmentation-models-pytorch, DPT on {self.name(found)}",
+            licence=self.licence,
+        )
+
+    def name(self, found: Found) -> str:
+        """timm's name of the encoder."""
+        name = self.encoder or found.config.get("encoder_name")
+        if not name:
+            raise CheckpointError(f"{found.path}: its weights do not name their encoder; say encoder=NAME, as in timm.")
+        return str(name).removeprefix("tu-")
+
+    def read_out(self, found: Found) -> str:
+        """What becomes of the class token."""
+        project = "decoder.projection_blocks.0.project.0.weight"
+        if project in found.tensors:
+            after, before = found.shape(project)
+            if before == after:
+                raise CheckpointError(f"{found.path}: mixes in a class token that its encoder lacks; not supported.")
+            return "cat"
+        readout = self.readout or found.config.get("decoder_readout")
+        if readout not in ("add", "ignore"):
+            raise CheckpointError(
+                f"{found.path}: its weights do not tell whether the class token is added or ignored; say readout=add "
+                f"or readout=ignore, its `decoder_readout`{f', not {readout}' if readout else ''}."
+            )
+        return str(readout)
+
+    def head(self, tensors: Mapping[str, Tensor], found: Found) -> dict[str, Any]:
+        count, hidden = tensors["heads.labels.logits.weight"].shape[:2]
+        if self.classes and len(self.classes) != count:
+            raise CheckpointError(f"{found.path}: has {count} classes, and {len(self.classes)} names were given.")
+        return {"type": "labels", "classes": self.classes or count, "hidden": hidden, "align_corners": True}
+
+
+def check_patch(found: Found) -> None:
+    """
+    Raises:
+        CheckpointError: patches that its decoder cannot make four levels of, or not four levels.
+    """
+    patch = found.shape(MARKS[0])[-1]
+    if patch != PATCH or "decoder.reassemble_blocks.4.upsample.weight" in found.tensors:
+        raise CheckpointError(f"{found.path}: patches of {patch} pixels; here its DPT is read with four taps of {PATCH}.")
+
+
+def choose(given: Sequence[int] | None, blocks: int) -> list[int]:
+    """Its taps, negative ones counted from the end, or the last blocks of four equal parts."""
+    return [tap % blocks for tap in given] if given else [int(blocks / 4 * i) - 1 for i in range(1, 5)]
+
+
+def grid_side(found: Found) -> int:
+    """Cells along a side of the grid that its positions lie on; 0 for encoders without such positions."""
+    positions = found.tensors.get("encoder.model.pos_embed")
+    table = found.tensors.get(f"encoder.model.blocks.0.attn.{TABLE}")
+    if positions is not None:
+        return isqrt(positions.shape[1])  # a few of them belong to class and registers
+    return (isqrt(table.shape[0]) + 1) // 2 if table is not None else 0
+
+
+def one_as_two(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """One logit as two, the first of them 0: their softmax is its sigmoid."""
+    if tensors["heads.labels.logits.weight"].shape[0] > 1:
+        return tensors
+    logits = {name: tensor for name, tensor in tensors.items() if name.startswith("heads.labels.logits.")}
+    return tensors | {name: torch.cat([torch.zeros_like(tensor), tensor]) for name, tensor in logits.items()}

@@ -1,0 +1,218 @@
+"""ZoeDepth (Bhat et al. 2023): metres, from MiDaS on BEiT-L; N for NYU, K for KITTI, NK with bins for both.
+
+https://github.com/isl-org/ZoeDepth
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from densevit.structures import ResizeRule
+from densevit.weights.families.dpt_tree import MULTIPLE, decoder_options, renaming
+from densevit.weights.families.midas import BEIT, BEIT_RULES, BUFFERS, beit_options
+from densevit.weights.family import FAMILIES, Family
+from densevit.weights.published import Found, Published
+from densevit.weights.renaming import Renaming, Rule
+
+CORE = "core.core."
+ROUTER = "patch_transformer.embedding_convPxP.weight"
+MARKS = (CORE + BEIT, CORE + "scratch.output_conv.2.weight", "conv2.weight", "attractors.0._net.2.weight")
+# What bins belong to, in the order of the router's answers.
+DOMAINS = ("nyu", "kitti")
+# Parts of the decoder that have a set of weights for each domain, as one tensor; `embeddings` are shared.
+PIXELWISE = ("decoder.seed.", "decoder.attract.", "decoder.shares.", "decoder.embeddings.")
+SHARED = "decoder.embeddings."
+
+
+def mlp(theirs: str, ours: str) -> tuple[Rule, ...]:
+    """Two layers, of which theirs are numbered around an activation."""
+    return ((f"{theirs}.0.*", f"{ours}.first.*"), (f"{theirs}.2.*", f"{ours}.second.*"))
+
+
+RULES: tuple[Rule, ...] = (
+    ("scratch.output_conv.0.*", "decoder.before.*"),
+    ("scratch.output_conv.2.*", "decoder.after.*"),
+    ("scratch.output_conv.4.*", "decoder.relative.*"),
+    ("conv2.*", "decoder.bottom.*"),
+    *mlp("seed_bin_regressor._net", "decoder.seed.mlp"),
+    *mlp("seed_bin_regressors._net", "decoder.seed.mlp"),
+    *mlp("seed_projector._net", "decoder.embeddings.0"),
+    *(rule for i in range(4) for rule in mlp(f"projectors.{i}._net", f"decoder.embeddings.{i + 1}")),
+    *mlp("attractors.{i}._net", "decoder.attract.{i}.mlp"),
+    *mlp("conditional_log_binomial.mlp", "decoder.shares"),
+    ("patch_transformer.embedding_convPxP.*", "decoder.router.embed.*"),
+    ("patch_transformer.transformer_encoder.layers.{i}.*", "decoder.router.blocks.{i}.*"),
+    ("mlp_classifier.*", "decoder.router.classify.*"),
+    *BEIT_RULES,
+)
+CONSTANTS = "conditional_log_binomial.log_binomial_transform.*"
+
+
+class ZoeDepth(Family):
+    """What all have in common.
+
+    Attributes:
+        size: of the network's pictures; `centres`: how bins are placed; `relative`: whether MiDaS' answer is used.
+    """
+
+    licence = "MIT"
+    size: ClassVar[tuple[int, int]] = (384, 512)
+    centres: ClassVar[str] = "softplus"
+    relative: ClassVar[bool] = True
+    trained_on: ClassVar[str]
+    max_depth: float | None = None
+
+    def __init__(self, *, margin: bool = True, flip: bool = True) -> None:
+        """
+        Args:
+            margin: continue pictures by reflection; `flip`: average with the mirrored picture. As its `infer` does both
+                unless told otherwise.
+        """
+        self.margin, self.flip = margin, flip
+
+    def read(self, found: Found) -> Published:
+        first = "attractors.0._net.2.weight" if ROUTER not in found.tensors else "attractors.nyu.0._net.2.weight"
+        found.need(*MARKS[:-1], first)
+        names = renaming(head=RULES, decoder="decoder.dpt", spare=(*BUFFERS, CONSTANTS, *self.unused()))
+        tensors = joined(found.tensors, names)
+        encoder = beit_options(found, CORE)
+        return Published(
+            model={
+                "encoder": encoder,
+                "decoder": {"type": "zoedepth", **decoder_without_norm(tensors), **self.bins(tensors)},
+                "heads": {"depth": {"type": "metres", "max_depth": self.max_depth}},
+            },
+            tensors=tensors,
+            resize=ResizeRule(
+                mode="minimal",
+                size=self.size,
+                interpolation="bilinear",
+                align_corners=True,
+                back="bicubic",
+                margin=3.0 if self.margin else 0.0,
+                flip=self.flip,
+            ),
+            multiple=MULTIPLE,
+            source=f"{type(self).__name__} (isl-org/ZoeDepth)",
+            licence=self.licence,
+            trained_on=self.trained_on,
+        )
+
+    def unused(self) -> tuple[str, ...]:
+        """More names that never run."""
+        return () if self.relative else ("scratch.output_conv.4.*",)
+
+    def bins(self, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+        """Options of the decoder for tensors under its names."""
+        experts, bins, seed = tensors["decoder.seed.mlp.second.weight"].shape
+        _, embedding, embed = tensors["decoder.embeddings.0.second.weight"].shape
+        points = [tensors[f"decoder.attract.{i}.mlp.second.weight"].shape[1] for i in range(4)]
+        attract = tensors["decoder.attract.0.mlp.first.weight"].shape[1]
+        weigh = tensors["decoder.shares.first.weight"].shape[1]
+        return {
+            "fine": tensors["decoder.after.weight"].shape[0],
+            "relative": self.relative,
+            "bins": bins,
+            "embedding": embedding,
+            "attractors": [count // 2 for count in points] if self.centres == "normed" else points,
+            "widths": (seed, embed, attract, weigh),
+            "centres": self.centres,
+            "experts": experts,
+            **({} if self.max_depth is None else {"max_depth": self.max_depth}),
+        }
+
+
+@FAMILIES.register("zoedepth-n")
+class ZoeDepthN(ZoeDepth):
+    """Rooms; its bins know no limit."""
+
+    means = "ZoeDepth-N, or another with unlimited bins: metres indoors"
+    trained_on = "MIX 12, then NYU"
+
+    @classmethod
+    def recognises(cls, found: Found) -> bool:
+        return looks_like(found) and points(found) != [32, 16, 8, 2]
+
+
+@FAMILIES.register("zoedepth-k")
+class ZoeDepthK(ZoeDepth):
+    """Streets; its bins divide a range that no file holds."""
+
+    means = "ZoeDepth-K, or another with bins that divide a range: metres, up to 80 unless max_depth says otherwise"
+    size = (384, 768)
+    centres = "normed"
+    trained_on = "MIX 12, then KITTI"
+
+    def __init__(
+        self,
+        *,
+        max_depth: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 80.0,
+        margin: bool = True,
+        flip: bool = True,
+    ) -> None:
+        """
+        Args:
+            max_depth: 80 as published.
+            margin, flip: as its `infer` does both unless told otherwise.
+        """
+        super().__init__(margin=margin, flip=flip)
+        self.max_depth = max_depth
+
+    @classmethod
+    def recognises(cls, found: Found) -> bool:
+        return looks_like(found) and all(count % 2 == 0 for count in points(found))
+
+
+@FAMILIES.register("zoedepth-nk")
+class ZoeDepthNK(ZoeDepth):
+    """Both, by a router that looks at each image for itself (the original lets a batch vote)."""
+
+    means = "ZoeDepth-NK: metres, with bins for rooms and for streets"
+    relative = False
+    trained_on = "MIX 12, then NYU and KITTI"
+
+    @classmethod
+    def recognises(cls, found: Found) -> bool:
+        return ROUTER in found.tensors and CORE + BEIT in found.tensors
+
+
+def looks_like(found: Found) -> bool:
+    return all(name in found.tensors for name in MARKS) and ROUTER not in found.tensors
+
+
+def points(found: Found) -> list[int]:
+    """Numbers that each step's attractors are made of."""
+    names = [name for name in found.tensors if name.startswith("attractors.") and name.endswith("._net.2.weight")]
+    return [found.shape(name)[0] for name in sorted(names)]
+
+
+def joined(theirs: Mapping[str, Tensor], names: Renaming) -> dict[str, Tensor]:
+    """Under our names, with the domains' weights stacked."""
+    domains = DOMAINS if ROUTER in theirs else ("",)
+    every = [names.ours(of_domain(theirs, domain)) for domain in domains]
+    tensors = {}
+    for name, tensor in every[0].items():
+        if not name.startswith(PIXELWISE):
+            tensors[name] = tensor
+        elif all(name in one for one in every):
+            own = torch.stack([one[name] for one in (every[:1] if name.startswith(SHARED) else every)])
+            tensors[name] = own.flatten(2) if name.endswith(".weight") else own
+    return tensors
+
+
+def of_domain(theirs: Mapping[str, Tensor], domain: str) -> dict[str, Tensor]:
+    """What all domains share and what is this one's, the core without its prefix."""
+    others = tuple(f".{name}." for name in DOMAINS if name != domain)
+    return {
+        name.removeprefix(CORE).replace(f".{domain}.", ".") if domain else name.removeprefix(CORE): tensor
+        for name, tensor in theirs.items()
+        if not any(other in name for other in others)
+    }
+
+
+def decoder_without_norm(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    options = decoder_options(tensors, "decoder.dpt")
+    return {name: options[name] for name in ("channels", "hidden", "readout")}

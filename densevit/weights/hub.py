@@ -1,0 +1,156 @@
+"""Models on the Hugging Face hub: `hf:owner/name[@revision][/file]`, through huggingface_hub and its cache.
+
+Without a network, what the cache holds is used; where it holds nothing, that is said within a second.
+"""
+
+import fnmatch
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from densevit.errors import CheckpointError
+from densevit.network import hub, within_reach
+from densevit.weights.detect import IN_FOLDER
+from densevit.weights.files import PICKLED, SAFETENSORS
+
+SCHEME = "hf:"
+BESIDE = ("config.json", "preprocessor_config.json", "README.md")
+SHARDS = ("*-of-*.safetensors", "*-of-*.bin")
+
+
+class Address(NamedTuple):
+    """Where a model is.
+
+    Attributes:
+        repository: owner/name; revision: a branch, tag or commit; file: in it, "" for what there is.
+    """
+
+    repository: str
+    revision: str | None
+    file: str
+
+    def __str__(self) -> str:
+        revision = f"@{self.revision}" if self.revision else ""
+        return f"{SCHEME}{self.repository}{revision}{'/' if self.file else ''}{self.file}"
+
+
+class Known(NamedTuple):
+    """What the name of a published repository says, and its files do not."""
+
+    family: str
+    options: Mapping[str, Any] = {}
+
+
+# Patterns of repositories -> how their makers say the files are to be read.
+KNOWN: Mapping[str, Known] = {
+    "LiheYoung/depth_anything_vit?14": Known("depth-anything-v1"),
+    "depth-anything/Depth-Anything-V2-Small": Known("depth-anything-v2"),
+    "depth-anything/Depth-Anything-V2-Base": Known("depth-anything-v2"),
+    "depth-anything/Depth-Anything-V2-Large": Known("depth-anything-v2"),
+    "depth-anything/Depth-Anything-V2-Metric-Hypersim-*": Known("depth-anything-v2-hypersim"),
+    "depth-anything/Depth-Anything-V2-Metric-VKITTI-*": Known("depth-anything-v2-vkitti"),
+    "Intel/dpt-large": Known("huggingface-dpt"),
+    "facebook/dpt-dinov2-*-nyu": Known("huggingface-dpt-metric", {"max_depth": 10.0}),
+    "facebook/dpt-dinov2-*-kitti": Known("huggingface-dpt-metric", {"max_depth": 80.0}),
+}
+
+
+def is_address(path: str | Path) -> bool:
+    return isinstance(path, str) and path.startswith(SCHEME)
+
+
+def parse(text: str) -> Address:
+    """
+    Raises:
+        CheckpointError: no owner and name.
+    """
+    owner, slash, rest = text.removeprefix(SCHEME).partition("/")
+    name, _, file = rest.partition("/")
+    name, _, revision = name.partition("@")
+    if not (owner and slash and name):
+        raise CheckpointError(
+            f"'{text}': a model on the hub is {SCHEME}owner/name, {SCHEME}owner/name@revision or .../file."
+        )
+    return Address(f"{owner}/{name}", revision or None, file)
+
+
+def known(text: str) -> Known | None:
+    """How a published repository is to be read, where its name says so."""
+    repository = parse(text).repository
+    return next((row for pattern, row in KNOWN.items() if fnmatch.fnmatchcase(repository, pattern)), None)
+
+
+def fetch(text: str) -> Path:
+    """The model's file, or a folder with its weights and configs, in huggingface_hub's cache.
+
+    Raises:
+        CheckpointError: neither in the cache nor within reach, no such model, or several files to choose from.
+    """
+    address = parse(text)
+    server = hub()
+    if server and within_reach(server):
+        return downloaded(address)
+    folder = cached(address)
+    found = chosen(address, [str(path.relative_to(folder)) for path in folder.rglob("*")]) if folder else []
+    if folder is None or not all((folder / name).is_file() for name in found):
+        why = f"{server} is out of reach" if server else "HF_HUB_OFFLINE is set"
+        raise CheckpointError(
+            f"{address}: not in the cache of this machine, and {why}. Where there is a network, "
+            f"`hf download {address.repository}` puts it there; or fetch its files elsewhere and load the path."
+        )
+    return place(folder, found)
+
+
+def downloaded(address: Address) -> Path:
+    from huggingface_hub import HfApi, snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    try:
+        names = HfApi().list_repo_files(address.repository, revision=address.revision)
+        wanted = chosen(address, names)
+        folder = snapshot_download(address.repository, revision=address.revision, allow_patterns=wanted)
+    except (HfHubHTTPError, HFValidationError, OSError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise CheckpointError(f"{address}: cannot be fetched ({reason}).") from None
+    return place(Path(folder), wanted)
+
+
+def cached(address: Address) -> Path | None:
+    """The newest snapshot that the cache holds of it."""
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(address.repository, revision=address.revision, local_files_only=True))
+    except (OSError, ValueError):
+        return None
+
+
+def chosen(address: Address, names: Sequence[str]) -> list[str]:
+    """Which of a repository's files make the model.
+
+    Raises:
+        CheckpointError: none, or several of which nobody says which.
+    """
+    if address.file:
+        if address.file not in names:
+            raise CheckpointError(f"{address}: no such file; there are {listed(names)}.")
+        return [address.file]
+    beside = [name for name in BESIDE if name in names]
+    for name in IN_FOLDER:
+        if name in names:
+            shards = [other for other in names if any(fnmatch.fnmatchcase(other, shard) for shard in SHARDS)]
+            return [name, *beside, *(shards if name.endswith(".index.json") else [])]
+    weights = [name for name in names if Path(name).suffix in SAFETENSORS + PICKLED and "/" not in name]
+    if len(weights) != 1:
+        what = "no weights" if not weights else f"{len(weights)} files of weights; say which, as {address}/{weights[0]}"
+        raise CheckpointError(f"{address}: {what}. There are {listed(names)}.")
+    return weights
+
+
+def place(folder: Path, names: Sequence[str]) -> Path:
+    """The folder where it is laid out as one model, else the file."""
+    return folder if names[0] in IN_FOLDER else folder / names[0]
+
+
+def listed(names: Sequence[str]) -> str:
+    return ", ".join(sorted(names)[:8]) + (", ..." if len(names) > 8 else "") or "none"

@@ -1,0 +1,60 @@
+"""Two names for one tensor: tables that read in both directions.
+
+A rule is a pair of names in which `{i}` stands for a number and a trailing `*` for any rest:
+
+    ("depth_head.projects.{i}.*", "decoder.reassemble.{i}.project.*")
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+Rule = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Renaming:
+    """Theirs to ours and back.
+
+    Attributes:
+        rules: (theirs, ours); the first that fits is taken.
+        spare: patterns of tensors in their files that never run, or that we make ourselves.
+    """
+
+    rules: Sequence[Rule]
+    spare: Sequence[str] = ()
+
+    def ours(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Under our names; what no rule knows keeps its own, for the loader to report."""
+        kept = {name: tensor for name, tensor in tensors.items() if not fits_any(name, self.spare)}
+        return {translate(name, self.rules): tensor for name, tensor in kept.items()}
+
+    def unused(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The spare ones, under our names."""
+        kept = {name: tensor for name, tensor in tensors.items() if fits_any(name, self.spare)}
+        return {translate(name, self.rules): tensor for name, tensor in kept.items()}
+
+    def theirs(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Under their names; spare tensors are among them if they are given."""
+        back = [(ours, theirs) for theirs, ours in self.rules]
+        return {translate(name, back): tensor for name, tensor in tensors.items()}
+
+
+def translate(name: str, rules: Iterable[Rule]) -> str:
+    for pattern, target in rules:
+        found = compiled(pattern).fullmatch(name)
+        if found:
+            values = found.groupdict()
+            return re.sub(r"\{(\w+)\}", lambda hole: values[hole[1]], target).replace("*", values.get("rest", ""))
+    return name
+
+
+def fits_any(name: str, patterns: Iterable[str]) -> bool:
+    return any(compiled(pattern).fullmatch(name) for pattern in patterns)
+
+
+def compiled(pattern: str) -> re.Pattern[str]:
+    exact = re.escape(pattern).replace(r"\*", "(?P<rest>.*)")
+    return re.compile(re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>\\d+)", exact))

@@ -1,0 +1,59 @@
+"""A plain ViT's options as the shapes of its tensors tell them."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from densevit.errors import CheckpointError
+
+STEM = "encoder.vit."
+HEAD_DIM = 64  # channels of an attention head in every published ViT, from S to 7B
+
+
+def vit_options(
+    tensors: Mapping[str, Tensor], source: object, *, gated: bool = False, heads: int = 0
+) -> dict[str, Any]:
+    """Options of the encoder `vit` for tensors under its names.
+
+    Args:
+        source: what errors call the file.
+        gated: whether its Mlps are packed SwiGLUs.
+        heads: of attention, which no shape tells; 0 takes 64 channels each.
+
+    Raises:
+        CheckpointError: a tensor is missing, positions of no square grid, or channels that are no multiple of 64.
+    """
+    patch = shape(tensors, "patch_embed.proj.weight", source)
+    positions = shape(tensors, "pos_embed", source)
+    hidden = shape(tensors, "blocks.0.mlp.fc1.weight", source)[0]
+    dim, side = patch[0], round((positions[1] - 1) ** 0.5)
+    if side**2 != positions[1] - 1:
+        raise CheckpointError(f"{source}: its {positions[1]} positions are no class token and a square grid.")
+    if not heads and dim % HEAD_DIM:
+        raise CheckpointError(f"{source}: {dim} channels; published ViTs have multiples of {HEAD_DIM}, as 384 or 768.")
+    return {
+        "type": "vit",
+        "dim": dim,
+        "depth": depth(tensors),
+        "heads": heads or dim // HEAD_DIM,
+        "patch_size": patch[-1],
+        "image_size": side * patch[-1],
+        "mlp": "swiglu_packed" if gated else "gelu",
+        # The part rounds dim * mlp_ratio down; the half keeps ratios that are no whole number on the right side.
+        "mlp_ratio": hidden / dim if hidden % dim == 0 else (hidden + 0.5) / dim,
+        "layer_scale": 1.0 if f"{STEM}blocks.0.ls1.gamma" in tensors else None,
+    }
+
+
+def shape(tensors: Mapping[str, Tensor], name: str, source: object) -> tuple[int, ...]:
+    if STEM + name not in tensors:
+        raise CheckpointError(f"{source}: has no {name} where its encoder should be.")
+    return tuple(tensors[STEM + name].shape)
+
+
+def depth(tensors: Mapping[str, Tensor]) -> int:
+    """How many blocks there are."""
+    found = (re.match(rf"{re.escape(STEM)}blocks\.(\d+)\.", name) for name in tensors)
+    return 1 + max((int(match[1]) for match in found if match), default=-1)

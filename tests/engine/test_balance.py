@@ -1,0 +1,48 @@
+"""How the losses of several tasks become one: by fixed weights, and by learned uncertainty."""
+
+import math
+
+import pytest
+import torch
+
+from densevit.engine.balance import BALANCES, Balance, Uncertainty
+
+
+def terms(depth: float, labels: float) -> dict[str, dict[str, torch.Tensor]]:
+    return {"depth": {"silog": torch.tensor(depth)}, "labels": {"cross_entropy": torch.tensor(labels)}}
+
+
+def test_fixed_weights_change_nothing_and_names_say_whose_a_loss_is() -> None:
+    assert Balance()(terms(2.0, 3.0)) == {"depth/silog": 2.0, "labels/cross_entropy": 3.0}
+    assert Balance()({"depth": {"silog": torch.tensor(2.0)}}) == {"silog": 2.0}
+    assert not list(BALANCES["fixed"](["depth", "labels"]).parameters())
+
+
+def test_uncertainty_by_hand() -> None:
+    balance = Uncertainty(["depth", "labels"])
+    balance.log_variances.data = torch.tensor([math.log(4.0), 0.0])
+    found = {name: value.item() for name, value in balance(terms(2.0, 3.0)).items()}
+    # exp(-ln 4) * 2 and ln 4 / 2; 3 and 0.
+    assert found == pytest.approx(
+        {"depth/silog": 0.5, "depth/balance": math.log(2.0), "labels/cross_entropy": 3.0, "labels/balance": 0.0}
+    )
+
+
+def test_at_rest_every_task_weighs_the_same_however_large_its_loss() -> None:
+    balance = Uncertainty(["depth", "labels"])
+    optimizer = torch.optim.Adam(balance.parameters(), lr=0.05)
+    for _ in range(600):
+        optimizer.zero_grad()
+        torch.stack(list(balance(terms(0.02, 5.0)).values())).sum().backward()
+        optimizer.step()
+    found = balance(terms(0.02, 5.0))
+    # d/ds (exp(-s) L + s / 2) = 0 at exp(-s) L = 1/2.
+    assert found["depth/silog"].item() == pytest.approx(0.5, abs=0.01)
+    assert found["labels/cross_entropy"].item() == pytest.approx(0.5, abs=0.01)
+
+
+def test_a_batch_without_the_truth_of_a_task_leaves_its_uncertainty_alone() -> None:
+    balance = Uncertainty(["depth", "labels"])
+    torch.stack(list(balance(terms(0.7, 0.0)).values())).sum().backward()
+    gradient = balance.log_variances.grad
+    assert gradient is not None and gradient[0] != 0 and gradient[1] == 0

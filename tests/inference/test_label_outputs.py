@@ -1,0 +1,139 @@
+"""Formats for classes of pixels, read back by somebody else's reader."""
+
+import json
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image
+
+from densevit.data.class_files import read_classes
+from densevit.errors import ConfigError, DataError, StorageError
+from densevit.inference.outputs import LABEL_OUTPUTS, Frame, Output
+from densevit.inference.outputs.labels import CLASSES, LEGEND
+from densevit.inference.predictor import Predictor
+from densevit.ops.palette import PAPER, usual_palette
+from densevit.structures import IGNORE, ModelCard, OutputSpec
+
+NAMES = ("wall", "floor", "box")
+SPEC = OutputSpec(kind="labels", unit="", classes=NAMES)
+IDS = np.array([[0, 1, 1, 2], [2, 2, 0, 1]])
+
+
+def output(name: str, **options: object) -> Output:
+    return LABEL_OUTPUTS.check({"type": name, **options}, f"format {name}").build()
+
+
+def frame(ids: np.ndarray = IDS, spec: OutputSpec = SPEC) -> Frame:
+    """Logits 2 for the class and 0 for the others; NaN in the first pixel where `ids` is -1."""
+    logits = 2.0 * (np.arange(len(spec.classes))[:, None, None] == ids).astype(np.float32)
+    logits[:, ids < 0] = np.nan
+    return Frame(values=logits, image=np.full((*ids.shape, 3), 100, np.uint8), spec=spec)
+
+
+def test_ids_are_a_gray_png_that_opencv_and_pillow_read_alike(tmp_path: Path) -> None:
+    output("labels").write(tmp_path / "a.png", frame())
+    stored = cv2.imread(str(tmp_path / "a.png"), cv2.IMREAD_UNCHANGED)
+    assert stored.dtype == np.uint8
+    np.testing.assert_array_equal(stored, IDS)
+    np.testing.assert_array_equal(np.asarray(Image.open(tmp_path / "a.png")), IDS)
+
+
+def test_more_than_255_classes_take_16_bits(tmp_path: Path) -> None:
+    many = OutputSpec(kind="labels", unit="", classes=tuple(map(str, range(300))))
+    output("labels").write(tmp_path / "a.png", frame(np.array([[0, 256, 299, -1]]), many))
+    stored = cv2.imread(str(tmp_path / "a.png"), cv2.IMREAD_UNCHANGED)
+    assert stored.dtype == np.uint16 and stored.tolist() == [[0, 256, 299, 65535]]
+
+
+def test_a_palette_png_shows_colours_and_is_read_as_ids(tmp_path: Path) -> None:
+    output("labels", palette=True).write(tmp_path / "a.png", frame())
+    with Image.open(tmp_path / "a.png") as picture:
+        np.testing.assert_array_equal(np.asarray(picture), IDS)
+        np.testing.assert_array_equal(np.asarray(picture.convert("RGB")), np.array(usual_palette(3))[IDS])
+
+
+def test_pixels_without_finite_logits_have_no_class(tmp_path: Path) -> None:
+    lost = frame(np.array([[-1, 1, 1, 2]]))
+    for name, palette in (("gray", False), ("palette", True)):
+        output("labels", palette=palette).write(tmp_path / name, lost)
+        assert np.asarray(Image.open(tmp_path / name)).tolist() == [[IGNORE, 1, 1, 2]]
+    output("overlay").write(tmp_path / "overlay", lost)
+    assert np.asarray(Image.open(tmp_path / "overlay"))[0, 0].tolist() == [100, 100, 100]
+    assert tuple(Image.open(tmp_path / "palette").convert("RGB").getpixel((0, 0))) == PAPER  # type: ignore[arg-type]
+
+
+def test_an_overlay_mixes_colours_and_image_as_asked(tmp_path: Path) -> None:
+    output("overlay", opacity=0.25).write(tmp_path / "a.png", frame())
+    by_hand = np.rint(0.75 * 100 + 0.25 * np.array(usual_palette(3))[IDS])
+    np.testing.assert_array_equal(np.asarray(Image.open(tmp_path / "a.png")), by_hand)
+
+
+def test_probabilities_are_the_softmax_in_half_precision(tmp_path: Path) -> None:
+    output("probabilities").write(tmp_path / "a.npz", frame())
+    with np.load(tmp_path / "a.npz") as file:
+        assert file["classes"].tolist() == list(NAMES)
+        shares = file["probabilities"]
+    assert shares.dtype == np.float16 and shares.shape == (3, 2, 4)
+    likely, others = np.e**2 / (np.e**2 + 2), 1 / (np.e**2 + 2)
+    np.testing.assert_allclose(shares, np.where(np.arange(3)[:, None, None] == IDS, likely, others), atol=5e-4)
+
+
+def test_the_legend_is_a_list_of_classes_that_the_folder_data_set_reads(tmp_path: Path) -> None:
+    output("overlay").begin(tmp_path, SPEC)
+    table = read_classes(tmp_path / CLASSES)
+    assert (tuple(table.names), table.palette) == (NAMES, usual_palette(3))
+    np.testing.assert_array_equal(table.of_ids(Path("x"), np.array([[2, IGNORE]])), [[2, IGNORE]])
+    picture = np.asarray(Image.open(tmp_path / LEGEND))
+    for colour in usual_palette(3):
+        assert (picture == colour).all(-1).any()
+
+
+def test_a_long_legend_stands_in_columns(tmp_path: Path) -> None:
+    classes = tuple(f"class number {i}" for i in range(150))
+    output("labels").begin(tmp_path, OutputSpec(kind="labels", unit="", classes=classes))
+    h, w = np.asarray(Image.open(tmp_path / LEGEND)).shape[:2]
+    assert w > 400 and h < 1000
+    assert len(json.loads((tmp_path / CLASSES).read_text())) == 151  # and what stands for none
+
+
+def test_what_a_format_cannot_hold_is_refused() -> None:
+    with pytest.raises(ConfigError, match="needs classes of pixels, but this model gives metric"):
+        output("labels").check(OutputSpec(kind="metric"))
+    with pytest.raises(ConfigError, match="256 colours at most, this model 300 classes"):
+        output("labels", palette=True).check(OutputSpec(kind="labels", classes=tuple(map(str, range(300)))))
+    with pytest.raises(ConfigError, match="opacity: input should be less than or equal to 1"):
+        output("overlay", opacity=2)
+
+
+@pytest.mark.parametrize("name", sorted(LABEL_OUTPUTS.parts))
+def test_every_format_is_whole_or_absent(tmp_path: Path, name: str) -> None:
+    made = output(name)
+    with pytest.raises(StorageError, match="its folder does not exist"):
+        made.write(tmp_path / "none" / "a", frame())
+    made.write(tmp_path / "a", frame())
+    first = (tmp_path / "a").read_bytes()
+    made.write(tmp_path / "a", frame())
+    assert (tmp_path / "a").read_bytes() == first
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+KINDS = {"near": "metric", "far": "metric", "things": "labels"}
+
+
+def test_a_format_finds_its_head_and_asks_where_several_fit() -> None:
+    import torch
+
+    outputs = {name: OutputSpec(kind=kind) for name, kind in KINDS.items()}  # type: ignore[arg-type]
+    predictor = Predictor(torch.nn.Identity(), ModelCard(outputs=outputs, multiple=1), device="cpu")
+    assert predictor.head_for(("labels",)) == "things"
+    assert predictor.head_for(("metric",), ["far"]) == "far"
+    with pytest.raises(ConfigError, match="several heads fit, near, far; choose one by --head"):
+        predictor.head_for(("metric",))
+    with pytest.raises(
+        ConfigError, match="needs disparity; near gives metric depth, .* things gives classes of pixels"
+    ):
+        predictor.head_for(("disparity",), what="format x")
+    with pytest.raises(DataError, match="no head 'sky'"):
+        predictor.head("sky")

@@ -1,0 +1,135 @@
+"""What published segmentation heads are made of: DINOv2's and DINOv3's probes, SETR-PUP, DPT on ADE20K."""
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from densevit.errors import ConfigError
+from densevit.losses.auxiliary import Auxiliary
+from densevit.losses.segmentation import CrossEntropy
+from densevit.models import DPT, ConvTranspose, LabelsHead, Linear
+from densevit.models.decoder import Decoded
+from densevit.structures import IGNORE, Features, FeatureSpec
+
+
+def features(taps: int, channels: int = 16, grid: tuple[int, int] = (3, 5), stride: int = 16) -> Features:
+    torch.manual_seed(0)
+    maps = tuple(torch.randn(2, channels, *grid) for _ in range(taps))
+    return Features(maps, tuple(torch.randn(2, 1, channels) for _ in maps), (grid[0] * stride, grid[1] * stride))
+
+
+def specs(taps: int, channels: int = 16) -> list[FeatureSpec]:
+    return [FeatureSpec(channels, 16)] * taps
+
+
+def test_dinov2s_probe_is_a_batch_norm_and_a_matrix_over_the_concatenated_taps() -> None:
+    decoder, head = Linear(specs(4), 1, norm="batch"), LabelsHead(64, classes=7, dropout=0.0)
+    given = features(4)
+    x = torch.cat(given.maps, 1)
+    normed = (x - x.mean((0, 2, 3), keepdim=True)) / (x.var((0, 2, 3), correction=0, keepdim=True) + 1e-5).sqrt()
+    logits = torch.einsum("kc,bchw->bkhw", head.logits.weight[:, :, 0, 0], normed)
+    expected = F.interpolate(logits, (48, 80), mode="bilinear")
+    torch.testing.assert_close(head(decoder(given), (48, 80)), expected, atol=1e-5, rtol=1e-4)
+    parameters = sum(p.numel() for part in (decoder, head) for p in part.parameters())
+    assert parameters == 2 * 64 + 64 * 7 + 7  # gains, shifts, matrix, bias
+
+
+def test_dinov3s_probe_drops_whole_channels_before_the_norm() -> None:
+    decoder = Linear(specs(1, channels=400), 1, norm="batch", dropout=0.1).train()
+    x = decoder(features(1, channels=400))
+    # In a channel that was dropped for one image, all its pixels come out of the norm as one value.
+    flat = x.flatten(2).std(2) < 1e-6
+    assert 0.06 < flat.float().mean() < 0.14  # 800 channels: 10 % give or take four standard deviations
+    assert not (decoder.eval()(features(1, channels=400)).flatten(2).std(2) < 1e-6).any()
+
+
+def test_maps_of_other_sizes_meet_at_that_of_the_first() -> None:
+    # mmseg's `resize_concat`
+    fine, coarse = torch.randn(2, 8, 6, 10), torch.randn(2, 16, 3, 5)
+    given = Features((fine, coarse), (torch.randn(2, 1, 8), torch.randn(2, 1, 16)), (48, 80))
+    both = [FeatureSpec(8, 8), FeatureSpec(16, 16)]
+    decoder = Linear(both, 1)
+    assert decoder.output == FeatureSpec(24, 8)
+    expected = torch.cat([fine, F.interpolate(coarse, (6, 10), mode="bilinear")], 1)
+    torch.testing.assert_close(decoder(given), expected)
+    assert ConvTranspose(both, 1)(given).shape[-2:] == (12, 20)
+
+
+def test_setr_pup_is_four_times_convolution_norm_relu_and_doubling() -> None:
+    decoder = ConvTranspose(specs(1), 1, growth="bilinear", channels=24, norm="batch", stride=1).eval()
+    assert len(decoder.steps) == 4
+    x = features(1).maps[0]
+    for step in decoder.steps:
+        conv, norm, *_ = step  # type: ignore[misc]
+        assert conv.weight.shape[2:] == (3, 3) and conv.bias is None
+        norm.running_mean.normal_()
+        x = F.relu(norm(F.conv2d(x, conv.weight, padding=1)))
+        x = F.interpolate(x, scale_factor=2, mode="bilinear")
+    torch.testing.assert_close(decoder(features(1)), x)
+    assert x.shape == (2, 24, 48, 80)
+    assert decoder.output == FeatureSpec(24, 1)
+
+
+def dpt(**options: Any) -> tuple[DPT, LabelsHead]:
+    torch.manual_seed(0)
+    decoder = DPT(specs(4), 1, channels=8, norm="batch", readout="project", **options)
+    return decoder, LabelsHead(8, classes=5, hidden=8, dropout=0.1, align_corners=True)
+
+
+def test_dpts_segmentation_head_is_a_convolution_norm_relu_and_the_logits_then_doubled() -> None:
+    # isl-org/DPT dpt/models.py: 3x3 without bias, BatchNorm, ReLU, Dropout 0.1, 1x1, Interpolate by 2 align_corners
+    decoder, head = dpt()
+    decoder.eval(), head.eval()
+    given = features(4, grid=(4, 6))
+    x = decoder(given)
+    assert isinstance(x, Tensor)
+    assert x.shape == (2, 8, 32, 48)  # half of the image
+    conv, norm, _, dropout = head.before
+    assert isinstance(conv, nn.Conv2d) and conv.bias is None and dropout.p == 0.1
+    y = F.conv2d(F.relu(norm(F.conv2d(x, conv.weight, padding=1))), head.logits.weight, head.logits.bias)
+    expected = F.interpolate(y, scale_factor=2, mode="bilinear", align_corners=True)
+    torch.testing.assert_close(head(x, (64, 96)), expected)
+
+
+def test_dpts_units_are_relu_convolution_norm_twice() -> None:
+    decoder, _ = dpt()
+    unit = decoder.fusions[0].refine.eval()  # type: ignore[union-attr,operator]
+    for norm in (unit.norm1, unit.norm2):
+        norm.running_mean.normal_()
+    assert unit.conv1.bias is None
+    x = torch.randn(1, 8, 4, 4)
+    inner = unit.norm1(F.conv2d(F.relu(x), unit.conv1.weight, padding=1))
+    torch.testing.assert_close(unit(x), x + unit.norm2(F.conv2d(F.relu(inner), unit.conv2.weight, padding=1)))
+
+
+def test_the_auxiliary_classifier_reads_the_last_fusion_but_one_and_speaks_in_training_only() -> None:
+    decoder, _ = dpt(auxiliary=5)
+    given = features(4, grid=(4, 6))
+    *_, coarser, finest = decoder.eval().climb(decoder.levels(given))
+    assert torch.equal(decoder(given), finest)  # type: ignore[arg-type]
+    decoder.train()
+    for module in decoder.modules():  # so that training computes what evaluation does
+        if isinstance(module, nn.BatchNorm2d | nn.Dropout2d):
+            module.eval()
+    found = decoder(given)
+    assert isinstance(found, Decoded)
+    assert decoder.auxiliary is not None
+    torch.testing.assert_close(found.extras["auxiliary"], decoder.auxiliary(coarser, (64, 96)))
+    assert found.extras["auxiliary"].shape == (2, 5, 64, 96)
+    torch.testing.assert_close(found.map, finest)
+
+
+def test_the_auxiliary_loss_is_cross_entropy_of_the_extra_and_zero_without_labels() -> None:
+    logits, extra = torch.randn(2, 5, 6, 8), torch.randn(2, 5, 6, 8, requires_grad=True)
+    labels = torch.randint(0, 5, (2, 6, 8))
+    found = Auxiliary(label_smoothing=0.1)(logits, labels, {"auxiliary": extra})
+    torch.testing.assert_close(found, CrossEntropy(label_smoothing=0.1)(extra, labels, {}))
+    nothing = Auxiliary()(logits, torch.full_like(labels, IGNORE), {"auxiliary": extra})
+    nothing.backward()
+    assert nothing.item() == 0
+    assert extra.grad is not None and not extra.grad.any()
+    with pytest.raises(ConfigError, match="second classifier"):
+        Auxiliary()(logits, labels, {})

@@ -1,0 +1,111 @@
+"""What can be made to go wrong in a child of the nursery, by name; some take an argument, as `name:argument`."""
+
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+ASKED = [signal.SIGTERM]
+
+
+def before(owner: Any, name: str, act: Callable[[int], object]) -> None:
+    """From now on `owner.name` first calls `act` with the number of the call, from 1."""
+    original = getattr(owner, name)
+    calls = 0
+
+    def patched(*args: Any, **kwargs: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        act(calls)
+        return original(*args, **kwargs)
+
+    setattr(owner, name, patched)
+
+
+def ask_to_stop(call: int, at: int = 1) -> None:
+    if call == at:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def while_building(_: str) -> None:
+    import densevit.build
+
+    before(densevit.build, "build_model", ask_to_stop)
+
+
+def at_step(number: str) -> None:
+    from densevit.engine.trainer import Trainer
+
+    before(Trainer, "attempt", lambda call: ask_to_stop(call, int(number)))
+
+
+def while_validating(_: str) -> None:
+    import densevit.engine.validation
+    from densevit.tasks.depth import DepthTask
+
+    before(DepthTask, "rows", lambda call: ask_to_stop(call, 2))
+
+
+def while_saving(_: str) -> None:
+    from densevit.weights import checkpoint
+
+    before(checkpoint, "write_weights", ask_to_stop)
+
+
+def while_scanning(_: str) -> None:
+    from densevit.data.folder import Folder
+
+    before(Folder, "read", lambda call: ask_to_stop(call, 3))
+
+
+def while_predicting(_: str) -> None:
+    from densevit.inference.predictor import Predictor
+
+    before(Predictor, "run", lambda call: ask_to_stop(call, 2))
+
+
+def deaf(_: str) -> None:
+    """Reading the first sample takes for ever, in one call that Python cannot interrupt, and says so."""
+    import hashlib
+
+    from densevit.data.folder import Folder
+
+    def sleep(call: int) -> None:
+        print("deaf", flush=True)
+        hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)
+
+    before(Folder, "read", sleep)
+
+
+def full_disk(size: str) -> None:
+    """Files can have so many bytes at most."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(size), int(size)))
+
+
+def failing_save(_: str) -> None:
+    """On the process that saves."""
+    from densevit.engine.checkpointing import Checkpoints
+    from densevit.errors import StorageError
+
+    def fail(*args: Any) -> None:
+        raise StorageError("/runs: no room.")
+
+    Checkpoints.save = fail  # type: ignore[method-assign]
+
+
+FAULTS: dict[str, Callable[[str], None]] = {
+    function.__name__: function
+    for function in (
+        while_building,
+        at_step,
+        while_validating,
+        while_saving,
+        while_scanning,
+        while_predicting,
+        deaf,
+        full_disk,
+        failing_save,
+    )
+}

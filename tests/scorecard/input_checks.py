@@ -1,0 +1,5 @@
+"""Data, input and security: D, I and S of the scorecard."""
+
+from scorecard.card import Check, Mutant
+
+CHECKS: tuple[Check, ...] = ()

@@ -1,0 +1,33 @@
+"""Each guard of the scorecard is needed: with it taken out, the test that watches it fails."""
+
+from pathlib import Path
+
+import pytest
+from scorecard import mutation
+from scorecard.card import Mutant
+from scorecard.checks import CHECKS
+
+MUTANTS = [
+    pytest.param(mutant, id=f"{check.number}-{i}") for check in CHECKS for i, mutant in enumerate(check.mutants, 1)
+]
+TESTS_FAILED = 1  # pytest's exit code; 2 to 5 say that it could not run them
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_without_the_guard_its_test_fails(mutant: Mutant, tmp_path: Path) -> None:
+    mutation.apply(mutant, mutation.copy(tmp_path))
+    done = mutation.run(mutant.test, tmp_path)
+    assert done.returncode == TESTS_FAILED, f"{mutant.guard}: {done.stdout[-2000:]}{done.stderr[-1000:]}"
+
+
+def test_every_guard_stands_where_the_table_says() -> None:
+    for mutant in (mutant for check in CHECKS for mutant in check.mutants):
+        assert (mutation.ROOT / mutant.file).read_text().count(mutant.old) == 1, (mutant.file, mutant.old)
+
+
+def test_every_check_names_functions_that_are_there() -> None:
+    named = [test for check in CHECKS for test in (*check.tests, *(mutant.test for mutant in check.mutants))]
+    for test in named:
+        path, _, name = test.partition("::")
+        assert f"def {name.partition('[')[0]}(" in (mutation.ROOT / path).read_text(), test

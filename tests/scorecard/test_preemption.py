@@ -1,0 +1,172 @@
+"""Signals at every stage of a run: what was done is saved, and nothing is half done."""
+
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from scorecard.conftest import Nursery
+from small import small_config
+
+from densevit.engine.log import read_csv
+from densevit.weights import checkpoint
+
+STOPPED = 75
+
+
+def newest(run: Path) -> Path:
+    return checkpoint.steps(run / "checkpoints")[-1]
+
+
+def whole(run: Path) -> bool:
+    """No temporary is left behind, and every checkpoint verifies."""
+    left = [path for path in run.rglob("*") if ".densevit-" in path.name]
+    for path in checkpoint.steps(run / "checkpoints"):
+        checkpoint.verify(path)
+    return not left
+
+
+@pytest.mark.slow
+def test_sigterm_to_the_whole_group_at_ten_random_times_saves_the_step_and_ends_with_75(
+    tmp_path: Path, nursery: Nursery
+) -> None:
+    config = small_config(tmp_path)
+    draw = random.Random(0)
+    for trial in range(10):
+        run = tmp_path / str(trial)
+        child = nursery.start("train", config, f"output={run}", "steps=2000", "data.val=null", "data.workers=2")
+        while len(read_csv(run / "train.csv")) < 1:
+            time.sleep(0.005)
+        time.sleep(draw.uniform(0, 0.3))
+        asked = time.monotonic()
+        child.signal(signal.SIGTERM, group=True)
+        assert child.wait() == STOPPED, child.err.read_text()
+        assert time.monotonic() - asked < 20  # 5 s on a machine of one's own
+        step = checkpoint.step_of(newest(run))
+        assert step == read_csv(run / "train.csv")[-1]["step"]
+        assert f"stopped and saved at step {step} of 2000; go on with --resume." in child.err.read_text()
+        assert whole(run)
+
+
+@pytest.mark.parametrize(
+    ("fault", "message", "saved"),
+    [
+        ("while_building", "stopped before the next step; there is nothing to save.", None),
+        ("at_step:1", "stopped and saved at step 1 of 8", 1),
+        ("while_validating", "stopped and saved at step 4 of 8", 4),
+        ("while_saving", "stopped and saved at step 5 of 8", 5),
+    ],
+)
+def test_sigterm_at_any_stage_of_training_loses_nothing(
+    tmp_path: Path, nursery: Nursery, fault: str, message: str, saved: int | None
+) -> None:
+    config, run = small_config(tmp_path), tmp_path / "run"
+    code, text = nursery.run("train", config, "ema=0.9", fault=fault)
+    assert code == STOPPED, text
+    assert message in text
+    assert [checkpoint.step_of(path) for path in checkpoint.steps(run / "checkpoints")][-1:] == ([saved] if saved else [])
+    assert whole(run)
+    code, text = nursery.run("train", config, "ema=0.9", "--resume")
+    assert code == 0, text
+    code, text = nursery.run("train", config, "ema=0.9", f"output={tmp_path / 'whole'}")
+    assert code == 0, text
+    assert_same_run(run, tmp_path / "whole")
+
+
+def assert_same_run(one: Path, other: Path) -> None:
+    """Weights, resume state and logs, bit for bit, but for the seconds that it took."""
+    weights = [checkpoint.read(newest(run))[0] for run in (one, other)]
+    assert [name for name in weights[0] if not torch.equal(weights[0][name], weights[1][name])] == []
+    states = [checkpoint.read_state(newest(run)) for run in (one, other)]
+    assert [name for name, _ in differing(*states)] == []
+    assert os.readlink(one / "checkpoints/best") == os.readlink(other / "checkpoints/best")
+    for name in ("train.csv", "val.csv"):
+        rows = [[{k: v for k, v in row.items() if k != "seconds"} for row in read_csv(run / name)] for run in (one, other)]
+        assert rows[0] == rows[1]
+
+
+def differing(one: Any, other: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """The leaves of two trees that are not equal, but for the seconds."""
+    if isinstance(one, dict | list | tuple) and type(one) is type(other) and len(one) == len(other):
+        pairs = one.items() if isinstance(one, dict) else enumerate(one)
+        for key, value in pairs:
+            yield from differing(value, other[key], f"{path}.{key}")
+    elif not (torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other) and path != ".seconds":
+        yield path, (one, other)
+
+
+def test_sigterm_during_a_scan_of_the_data_ends_it_with_75(tmp_path: Path, nursery: Nursery) -> None:
+    small_config(tmp_path)
+    words = ["check-data", "--data", "folder", "--root", tmp_path / "data", "--option", "depth_scale=1000"]
+    code, text = nursery.run(*words, "--output", tmp_path / "report", "--threads", 1, fault="while_scanning")
+    assert code == STOPPED, text
+    assert "of 6 samples left; what was seen is remembered" in text
+    assert not (tmp_path / "report").exists()
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, nursery: Nursery) -> Path:
+    folder = tmp_path_factory.mktemp("trained")
+    code, text = nursery.run("train", small_config(folder), "steps=1", "data.val=null")
+    assert code == 0, text
+    return folder
+
+
+def test_sigterm_during_prediction_leaves_whole_maps(tmp_path: Path, nursery: Nursery, trained: Path) -> None:
+    words = ["export-depth", trained / "run", trained / "data/images", "--output", tmp_path / "maps", "--workers", 1]
+    code, text = nursery.run(*words, fault="while_predicting")
+    assert code == STOPPED, text
+    made = len(list((tmp_path / "maps").glob("*.png")))
+    assert 1 <= made < 6
+    assert f"stopped after {made} of 6 images, all of them whole; --resume goes on" in text
+    assert not list((tmp_path / "maps").rglob("*densevit-tmp"))
+
+
+def test_sigterm_during_scoring_writes_no_report(tmp_path: Path, nursery: Nursery, trained: Path) -> None:
+    words = ["eval-depth", trained / "run", "--data", "folder", "--root", trained / "data", "--option", "depth_scale=1000"]
+    code, text = nursery.run(*words, "--output", tmp_path / "report", fault="while_predicting")
+    assert code == STOPPED, text
+    assert "nothing is written" in text
+    assert not (tmp_path / "report").exists()
+
+
+def test_a_second_signal_ends_at_once_even_what_python_cannot_interrupt(tmp_path: Path, nursery: Nursery) -> None:
+    child = nursery.start("train", small_config(tmp_path), fault="deaf")
+    child.wait_for("deaf")
+    child.signal(signal.SIGINT)
+    asked = time.monotonic()
+    time.sleep(0.1)  # two signals of one kind within a moment arrive as one
+    child.signal(signal.SIGINT)
+    assert child.wait() == 128 + signal.SIGINT
+    assert time.monotonic() - asked < 1 + 4  # 1 s on a machine of one's own
+    assert whole(tmp_path / "run")
+
+
+@pytest.mark.slow
+def test_sigterm_to_one_of_two_processes_stops_both_at_the_same_step(tmp_path: Path, nursery: Nursery) -> None:
+    config, run = small_config(tmp_path), tmp_path / "run"
+    children = nursery.together(2, "train", config, "steps=5000", "data.val=null")
+    while len(read_csv(run / "train.csv")) < 2:
+        time.sleep(0.005)
+    children[1].signal(signal.SIGTERM)
+    assert [child.wait() for child in children] == [STOPPED, STOPPED]
+    steps = checkpoint.steps(run / "checkpoints")
+    assert len(steps) == 1
+    said = f"stopped and saved at step {checkpoint.step_of(steps[0])} of 5000"
+    assert all(said in child.err.read_text() for child in children)
+
+
+@pytest.mark.slow
+def test_a_stop_in_the_validation_of_one_of_two_processes_is_taken_up_there(tmp_path: Path, nursery: Nursery) -> None:
+    config, run = small_config(tmp_path), tmp_path / "run"
+    children = nursery.together(2, "train", config, faults={1: "while_validating"})
+    assert [child.wait() for child in children] == [STOPPED, STOPPED]
+    assert [checkpoint.step_of(path) for path in checkpoint.steps(run / "checkpoints")] == [4]
+    children = nursery.together(2, "train", config, "--resume")
+    assert [child.wait() for child in children] == [0, 0]
+    assert [row["step"] for row in read_csv(run / "val.csv")] == [4, 8]

@@ -1,0 +1,179 @@
+"""Depth and classes from one model: trained, resumed, evaluated and exported on real files."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from small_scenes import small_joint_config, small_scenes
+
+from densevit import build
+from densevit.cli.main import main
+from densevit.data.io import read_depth
+from densevit.engine.distributed import World
+from densevit.engine.log import read_csv
+from densevit.inference.predictor import Predictor
+from densevit.weights import checkpoint
+
+CPU = World(torch.device("cpu"))
+MIXED = {"count": 8, "without": [(0, "depths"), (3, "depths"), (1, "labels"), (4, "labels")]}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("joint")
+    config = small_joint_config(folder, **MIXED)
+    words = ["steps=150", "validate_every=50", "optim.lr=3e-3", "balance=uncertainty"]
+    assert main(["train", str(config), *words]) == 0
+    return folder
+
+
+def data_words(run: Path) -> list[str]:
+    options = ["depth_scale=1000", "require_depth=false", "require_labels=false"]
+    given = [word for option in options for word in ("--option", option)]
+    return ["--data", "folder", "--root", str(run / "data"), *given]
+
+
+def metrics(folder: Path) -> dict[str, float]:
+    return json.loads((folder / "metrics.json").read_text())["metrics"]
+
+
+def test_both_tasks_learn_where_images_have_one_truth_or_the_other(run: Path) -> None:
+    rows = read_csv(run / "run/val.csv")
+    assert rows[-1]["labels/miou"] > 0.7 and rows[-1]["depth/abs_rel"] < 0.15
+
+
+def test_the_card_knows_names_and_colours_that_only_the_data_told(run: Path) -> None:
+    spec = build.restore(run / "run")[1].outputs["labels"]
+    assert spec.classes == ("wall", "floor", "box")
+    assert spec.palette == ((120, 120, 180), (80, 50, 50), (255, 200, 0))
+
+
+def test_evaluation_repeats_the_scores_of_training(run: Path) -> None:
+    best = min(read_csv(run / "run/val.csv"), key=lambda row: row["depth/abs_rel"])
+    assert main(["eval-seg", str(run / "run"), *data_words(run), "--output", str(run / "seg")]) == 0
+    assert main(["eval-depth", str(run / "run"), *data_words(run), "--output", str(run / "depth")]) == 0
+    assert metrics(run / "seg")["miou"] == pytest.approx(best["labels/miou"], abs=2e-3)
+    assert metrics(run / "depth")["abs_rel"] == pytest.approx(best["depth/abs_rel"], rel=1e-3)
+    counts = json.loads((run / "seg/metrics.json").read_text())["counts"]
+    assert (counts["scored"], counts["skipped"]) == (6, 2)
+
+
+def test_one_export_writes_depth_and_classes_in_one_pass(run: Path, tmp_path: Path, monkeypatch) -> None:
+    passes = []
+    answers = Predictor.answers
+
+    def counted(self: Predictor, images, **options):
+        passes.append(len(images))
+        return answers(self, images, **options)
+
+    monkeypatch.setattr(Predictor, "answers", counted)
+    out = tmp_path / "maps"
+    words = ["--output", str(out), "--precision", "fp32", "--format", "png16,labels,overlay,probabilities"]
+    assert main(["export-depth", str(run / "run"), str(run / "data/images"), *words]) == 0
+    assert passes == [1] * 8
+    made = {path.name for path in out.iterdir()}
+    suffixes = (".png", ".labels.png", ".overlay.png", ".probabilities.npz")
+    shared = {"classes.json", "legend.png", "export.json"}
+    assert made == {f"00{i}{suffix}" for i in range(8) for suffix in suffixes} | shared
+    predictor = build.load(run / "run", precision="fp32")
+    image = str(run / "data/images/002.jpg")
+    assert np.abs(read_depth(out / "002.png") - predictor(image)).max() < 1e-3
+    ids = np.asarray(Image.open(out / "002.labels.png"))
+    assert np.array_equal(ids, predictor.classes(image))
+    with np.load(out / "002.probabilities.npz") as file:
+        assert file["classes"].tolist() == ["wall", "floor", "box"]
+        assert np.array_equal(file["probabilities"].argmax(0), ids)
+        np.testing.assert_allclose(file["probabilities"].astype(float).sum(0), 1, atol=2e-3)
+
+
+def test_exported_classes_score_as_the_model_does(run: Path, tmp_path: Path) -> None:
+    words = ["--output", str(tmp_path / "maps"), "--precision", "fp32", "--format", "labels"]
+    assert main(["export-seg", str(run / "run"), str(run / "data/images"), *words]) == 0
+    saved = ["--predictions", str(tmp_path / "maps"), "--suffix", ".labels.png", "--output", str(tmp_path / "saved")]
+    assert main(["eval-seg", *saved, *data_words(run)]) == 0
+    assert main(["eval-seg", str(run / "run"), *data_words(run), "--output", str(tmp_path / "model")]) == 0
+    assert metrics(tmp_path / "saved") == metrics(tmp_path / "model")
+
+
+def test_a_head_may_have_a_decoder_of_its_own_which_card_and_weights_remember(tmp_path: Path) -> None:
+    config = small_joint_config(tmp_path)
+    assert main(["train", str(config), "model.decoders.labels={type: linear, norm: batch}", "steps=2"]) == 0
+    model, card = build.restore(tmp_path / "run")
+    assert list(model.decoders) == ["labels"] and card.model["decoders"]["labels"]["norm"] == "batch"
+    answers = model.eval()(torch.rand(1, 3, 32, 40))
+    assert {name: tuple(y.shape) for name, y in answers.items()} == {"depth": (1, 1, 32, 40), "labels": (1, 3, 32, 40)}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["model.decoders.sky={type: dpt}"], "there is no model.heads.sky"),
+        (["model.decoders={depth: {type: dpt}, labels: {type: dpt}}"], "every head has its own"),
+        (["model.heads.labels.classes=7"], "7 classes, where the data has 3"),
+        (["tasks.labels.losses=[{type: dise}]"], "no segmentation loss 'dise'. Did you mean 'dice'?"),
+        (["tasks.labels.losses=[{type: cross_entropy, weights: [1, 2]}]"], "2 numbers, where the head tells 3"),
+        (["tasks.labels.type=depth"], "teaches heads that give metric, affine, disparity"),
+    ],
+)
+def test_what_does_not_fit_together_is_told_before_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    assert main(["train", str(small_joint_config(tmp_path)), *words]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "run/train.csv").exists()
+
+
+def test_balance_needs_two_tasks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "single.yaml"
+    text = small_joint_config(tmp_path).read_text()
+    config.write_text(text.replace("    labels: {type: labels}\n", "").replace("  labels: {type: segmentation}\n", ""))
+    assert main(["train", str(config), "balance=uncertainty"]) == 2
+    assert "balance: there is only one task" in capsys.readouterr().err
+
+
+def test_learned_balance_is_resumed_with_the_weights(tmp_path: Path) -> None:
+    config = small_joint_config(tmp_path)
+    for name, steps in (("whole", [8]), ("parts", [4, 8])):
+        for i, last in enumerate(steps):
+            words = [f"output={tmp_path / name}", "balance=uncertainty", f"steps={last}", *(["--resume"] if i else [])]
+            assert main(["train", str(config), *words]) == 0
+    rows = [read_csv(tmp_path / name / "train.csv")[-1] for name in ("whole", "parts")]
+    assert rows[0]["depth/balance"] == rows[1]["depth/balance"] != 0
+    states = [checkpoint.read_state(tmp_path / name / "checkpoints/step-00000008") for name in ("whole", "parts")]
+    assert torch.equal(states[0]["balance"]["log_variances"], states[1]["balance"]["log_variances"])
+    weights = [checkpoint.read(tmp_path / name / "checkpoints/last")[0] for name in ("whole", "parts")]
+    assert all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())
+
+
+@pytest.mark.slow
+def test_two_processes_learn_the_balance_of_one(tmp_path: Path) -> None:
+    config = small_joint_config(tmp_path)
+    launch = ["-m", "torch.distributed.run", "--nnodes=1", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
+    tool = str(Path(__file__).parents[1] / "tools/train.py")
+    # Every pixel but four is labelled, so that a mean of two halves is nearly the mean of the whole.
+    for processes in (1, 2):
+        start = [*launch, f"--nproc-per-node={processes}"] if processes > 1 else []
+        words = [f"output={tmp_path / str(processes)}", "balance=uncertainty", "model.decoder={type: linear}"]
+        words += ["model.heads.labels.dropout=0"]
+        done = subprocess.run(
+            [sys.executable, *start, tool, str(config), *words],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+    one, two = (read_csv(tmp_path / n / "train.csv")[-1] for n in "12")
+    assert one["depth/balance"] == pytest.approx(two["depth/balance"], rel=1e-3)
+    assert one["loss"] == pytest.approx(two["loss"], rel=1e-3)
+
+
+def test_scenes_have_what_the_tests_think(tmp_path: Path) -> None:
+    root = small_scenes(tmp_path, 3, without=[(1, "depths")])
+    assert sorted(path.name for path in (root / "depths").iterdir()) == ["000.png", "002.png"]
+    assert np.unique(np.asarray(Image.open(root / "labels/000.png"))).tolist() == [0, 1, 2, 3]
