@@ -22,6 +22,7 @@ from densevit.data.scannet import Scannet
 from densevit.data.sintel import Sintel
 from densevit.data.stereo import Motorcycle
 from densevit.data.sunrgbd import SunRgbd
+from densevit.data.tar_shards import TarShards
 from densevit.data.tum import Tum
 from densevit.data.vkitti2 import VirtualKitti
 from densevit.data.voc import Voc
@@ -50,6 +51,7 @@ __all__ = [
     "Scannet",
     "Sintel",
     "SunRgbd",
+    "TarShards",
     "Tum",
     "VirtualKitti",
     "Voc",

@@ -50,12 +50,13 @@ def texts(path: Path, cells: Shaped[np.ndarray, "..."]) -> list[str]:
 
 
 def labels(path: Path, array: Shaped[np.ndarray, "..."]) -> Int64[np.ndarray, "h w"]:
-    """Class ids out of an array of such a file.
+    """Class ids out of an array of such a file; MATLAB's usual type of number is a double.
 
     Raises:
         DataError: it is none of h x w integers.
     """
-    if array.ndim != 2 or array.dtype.kind not in "iub" or not array.size:
+    whole = array.dtype.kind in "iub" or (array.dtype.kind == "f" and bool((array == np.rint(array)).all()))
+    if array.ndim != 2 or not whole or not array.size:
         raise DataError(f"{path}: {array.dtype} of shape {array.shape}; expected h x w integers.")
     return array.astype(np.int64)
 

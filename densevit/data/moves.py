@@ -200,7 +200,7 @@ class RandomResizedCrop(Move):
 def is_varied(labels: Int64[np.ndarray, "h w"], max_share: float) -> bool:
     """Whether at least two classes occur, none with this share of the labelled pixels or more."""
     counts = np.bincount(labels[labels != IGNORE])
-    return np.count_nonzero(counts) > 1 and bool(counts.max() < max_share * counts.sum())
+    return bool(np.count_nonzero(counts) > 1 and counts.max() < max_share * counts.sum())
 
 
 def window(top: int, left: int, size: Size) -> Step:

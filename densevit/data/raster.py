@@ -7,7 +7,7 @@ decodes nothing, so size and mode are known before memory is spent; pixels come 
 
 import io
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -54,6 +54,10 @@ SIGNATURES = (
     (b"Pf", "PFM"), (b"PF", "PFM"), (b"\x89HDF\r\n\x1a\n", "HDF5"), (b"MATLAB 7.3", "HDF5"),
     (b"GIF8", "GIF"), (b"%PDF", "PDF"),
 )  # fmt: skip
+
+
+# PNG chunks that may hold EXIF: its own, and texts (`Raw profile type exif`, XMP).
+MAY_TURN = frozenset({b"eXIf", b"tEXt", b"zTXt", b"iTXt"})
 
 
 def sniff(head: bytes) -> str:
@@ -127,7 +131,7 @@ class Raster:
         if self.format == "TIFF":
             return 1  # Pillow turns these itself, and gives the upright size
         # Pillow decodes a whole PNG to look for an eXIf chunk behind the pixels: ask only where there may be one.
-        if self.format == "PNG" and not any(key in self.data for key in (b"eXIf", b"Raw profile", b"XML:com.adobe")):
+        if self.format == "PNG" and not any(kind in MAY_TURN for kind in chunk_kinds(self.data)):
             return 1
         try:
             found = self.header.getexif().get(Tag.Orientation, 1)
@@ -202,6 +206,14 @@ class Raster:
             raise DataError(f"{self.path}: the JPEG is truncated (no end marker).")
         if self.format == "PNG" and self.data.rfind(b"IEND\xaeB`\x82") < 0:  # with its checksum
             raise DataError(f"{self.path}: the PNG is truncated (no IEND).")
+
+
+def chunk_kinds(data: bytes) -> Iterator[bytes]:
+    """The types of a PNG's chunks; each says where the next begins, so that pixels are jumped over."""
+    at = 8
+    while at + 8 <= len(data):
+        yield data[at + 4 : at + 8]
+        at += 12 + int.from_bytes(data[at : at + 4], "big")
 
 
 def _read(path: Path, count: int = -1) -> bytes:

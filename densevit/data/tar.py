@@ -1,7 +1,7 @@
 """Files inside tar archives, as WebDataset packs them: found once by their headers, then read in place.
 
-Nothing is ever unpacked under a name from the archive. An archive is a plain `.tar`; of a compressed one, no file could be
-read without all before it.
+Nothing is ever unpacked under a name from the archive. An archive is a plain `.tar`; of a compressed one, no file could
+be read without all before it.
 """
 
 import os
@@ -14,7 +14,8 @@ from tempfile import NamedTemporaryFile
 
 from densevit.errors import DataError
 
-END = 1024  # bytes of zeros that end an archive (POSIX.1-1988 ustar, two blocks)
+BLOCK = 512  # bytes; headers and files begin on multiples
+END = 2 * BLOCK  # of zeros end an archive (POSIX.1-1988, ustar)
 
 
 @dataclass(frozen=True)
@@ -69,14 +70,15 @@ def members(archive: Path) -> list[Member]:
     try:
         size = archive.stat().st_size
         with archive.open("rb") as file, tarfile.open(fileobj=file, mode="r:") as tar:
-            found = [_member(archive, info) for info in tar if not info.isdir()]
-            end = tar.offset
+            entries = list(tar)
+            found = [_member(archive, entry) for entry in entries if not entry.isdir()]
     except OSError as error:
         raise DataError(f"{archive}: cannot be read ({error.strerror or error}).") from error
     except tarfile.TarError as error:
         hint = " Compressed archives cannot be read in place: gunzip it." if _compressed(archive) else ""
         raise DataError(f"{archive}: is no tar archive, or is damaged ({error}).{hint}") from error
-    if any(member.offset + member.size > size for member in found) or end + END > size + 512:
+    last = max((entry.offset_data + -(-entry.size // BLOCK) * BLOCK for entry in entries), default=0)
+    if last + END > size:
         raise DataError(f"{archive}: is cut short; it lacks the blocks that end an archive.")
     if len({member.name for member in found}) < len(found):
         raise DataError(f"{archive}: holds several files of one name.")

@@ -1,9 +1,9 @@
 """The data set `tar`: samples out of WebDataset's shards.
 
-    shard-000000.tar
-        kitchen_0001.jpg          a sample is what shares a name up to its first dot;
-        kitchen_0001.depth.png    what comes after it says which part of the sample this is
-        kitchen_0001.labels.png
+shard-000000.tar
+    kitchen_0001.jpg          a sample is what shares a name up to its first dot;
+    kitchen_0001.depth.png    what comes after it says which part of the sample this is
+    kitchen_0001.labels.png
 """
 
 from collections import defaultdict
@@ -70,9 +70,7 @@ class TarShards(Dataset):
         parts = self.samples[name]
         with ExitStack() as stack:
             paths = {kind: stack.enter_context(member.file()) for kind, member in parts.items()}
-            return read_pair(
-                name, paths["image"], paths.get("depth"), self.scale, labels_path=paths.get("labels")
-            )
+            return read_pair(name, paths["image"], paths.get("depth"), self.scale, labels_path=paths.get("labels"))
 
     def scene(self, index: int) -> str:
         return self.names[index].rpartition("/")[0]

@@ -3,8 +3,11 @@
 from functools import cache
 
 import numpy as np
+import pytest
 
+from densevit.data.dataset import Dataset
 from densevit.data.stereo import Motorcycle
+from densevit.errors import DataError
 from densevit.structures import Sample
 
 
@@ -27,3 +30,12 @@ def sample(name: str, height: int = 480, width: int = 640, shift: int = 0) -> Sa
         labels=np.floor(depth).astype(np.int64) % 4,
         intrinsics=np.array([[500.0, 0, 320], [0, 510.0, 240], [0, 0, 1]]),
     )
+
+
+def assert_damage_is_named(data: Dataset, role: str) -> None:
+    """A file of the first sample, cut off and then empty, is an error that names it."""
+    path = data.files(0)[role]
+    for content in (path.read_bytes()[:-40], b""):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match=path.name):
+            data.read(0)

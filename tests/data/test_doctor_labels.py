@@ -94,6 +94,15 @@ def test_classes_that_never_occur_are_noted_and_a_set_without_any_is_at_fault(tm
     assert found(examination)["no_labels"] == {""} and not examination.healthy
 
 
+def test_masks_of_0_and_255_are_asked_about_until_255_is_said_to_be_a_class(tmp_path: Path) -> None:
+    made = [replace(one, labels=np.where(one.labels == 1, 255, 0)) for one in frames(*"ab")]
+    layouts.write_folder(tmp_path, made, classes=("background", "thing"))
+    assert found(examine([patient(tmp_path)])).keys() == {"binary_labels", "absent_class"}
+    ids = [{"id": 0, "name": "background"}, {"id": 255, "name": "thing"}]
+    (tmp_path / "classes.json").write_text(json.dumps(ids))
+    assert examine([patient(tmp_path)]).findings == []
+
+
 def test_what_was_remembered_under_another_list_of_classes_does_not_count(tmp_path: Path) -> None:
     layouts.write_folder(tmp_path, frames(*"ab"), classes=NAMES)
     memory = tmp_path / "memory.json"

@@ -430,3 +430,13 @@ def test_decoding_leaves_the_libraries_as_they_were(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(encode(".png", sample("a").image))
     read_image(tmp_path / "a.png")
     assert (PillowImage.MAX_IMAGE_PIXELS, ImageFile.LOAD_TRUNCATED_IMAGES, cv2.getNumThreads()) == before
+
+
+def test_an_upright_png_is_known_by_its_chunks_and_never_decoded_twice(tmp_path: Path) -> None:
+    from densevit.data.raster import chunk_kinds
+
+    Image.fromarray(np.zeros((4, 5), np.uint16)).save(tmp_path / "a.png")
+    kinds = list(chunk_kinds((tmp_path / "a.png").read_bytes()))
+    assert (kinds[0], kinds[-1]) == (b"IHDR", b"IEND")
+    assert set(kinds) == {b"IHDR", b"IDAT", b"IEND"}
+    assert list(chunk_kinds(b"\x89PNG\r\n\x1a\n" + b"\xff" * 20)) == [b"\xff" * 4]  # a length that leads beyond the end

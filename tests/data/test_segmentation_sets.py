@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import scipy.io
 from PIL import Image
-from real_shaped import sample
+from real_shaped import assert_damage_is_named, sample
 
 from densevit.data import layouts
 from densevit.data.class_files import shipped
@@ -109,14 +109,7 @@ def test_a_missing_label_file_is_counted_and_left_out_where_asked(case: Case, tm
 
 def test_a_truncated_label_map_is_an_error_that_names_it(case: Case, tmp_path: Path) -> None:
     case.write(tmp_path, samples(case.classes, 1), **case.written)
-    data = opened(case.type, tmp_path, **case.options)
-    path = data.files(0)["labels"]
-    path.write_bytes(path.read_bytes()[:-40])
-    with pytest.raises(DataError, match=path.name):
-        data.read(0)
-    path.write_bytes(b"")
-    with pytest.raises(DataError, match=path.name):
-        data.read(0)
+    assert_damage_is_named(opened(case.type, tmp_path, **case.options), "labels")
 
 
 def test_an_id_beyond_the_classes_is_an_error_with_file_id_and_count(case: Case, tmp_path: Path) -> None:
@@ -232,6 +225,17 @@ def test_of_pascal_contexts_459_ids_400_are_background(tmp_path: Path) -> None:
     labels = data.label_map(0)
     assert labels is not None
     assert len(set(ids[labels > 0])) == 59 and set(labels[ids == 440]) == {data.classes.index("wall")}
+
+
+def test_matlabs_doubles_are_ids_if_they_are_whole(tmp_path: Path) -> None:
+    layouts.write_pascal_context(tmp_path, samples(60, 1))
+    data = opened("pascal_context", tmp_path, background=True)
+    path = data.files(0)["labels"]
+    scipy.io.savemat(path, {"LabelMap": np.full((96, 128), 440.0)})
+    assert (data.label_map(0) == data.classes.index("wall")).all()  # type: ignore[union-attr]
+    scipy.io.savemat(path, {"LabelMap": np.full((96, 128), 440.5)})
+    with pytest.raises(DataError, match="expected h x w integers"):
+        data.label_map(0)
 
 
 def test_an_augmented_voc_has_sbds_images_without_those_of_vals_list(tmp_path: Path) -> None:

@@ -43,6 +43,9 @@ KINDS: dict[str, Kind] = {
     "renamed": Kind("warning", "suffix and content differ", "They are read by content; rename them for others' sake."),
     "blank_image": Kind("warning", "images of one colour", "Look whether they should be there."),
     "sparse_depth": Kind("warning", "hardly any depth in a map", "Look whether these samples are worth their time."),
+    "binary_labels": Kind(
+        "warning", "label maps of 0 and 255 only", 'If 255 is a class, list it as {"id": 255, "name": ...}.'
+    ),
     "empty_labels": Kind("warning", "label maps without any class", "They teach nothing; look whether they should."),
     "far_depth": Kind("warning", "much depth beyond the range", "Check the unit, or widen the range."),
     "unusual_size": Kind("warning", "not the published image size", "Resized or cropped: intrinsics do not hold."),

@@ -148,6 +148,9 @@ def _classes(data: Dataset, split: str, looks: Sequence[Look]) -> Iterator[Findi
         yield Finding("no_labels", split, f"all {len(maps):,} label maps are ignored altogether")
         return
     pixels = label_pixels(maps)
+    if pixels.keys() == {0, IGNORE}:
+        ignored = pixels[IGNORE] / sum(pixels.values())
+        yield Finding("binary_labels", split, f"{ignored:.0%} of all pixels are 255, which is ignored")
     absent = [name for id_, name in enumerate(data.classes) if id_ not in pixels and id_ != IGNORE]
     if maps and absent:
         told = ", ".join(absent[:8]) + (f" and {len(absent) - 8} more" if len(absent) > 8 else "")

@@ -1,0 +1,50 @@
+"""Truth against the range of a head, on data made in memory."""
+
+import numpy as np
+import pytest
+
+from densevit.data.dataset import Dataset
+from densevit.data.first_look import first_look
+from densevit.errors import DataError
+from densevit.structures import Sample
+
+
+class Flat(Dataset):
+    """Forty images; the depth of pixel i of any is `values[i]`, 0 where there is none."""
+
+    def __init__(self, values: list[float]) -> None:
+        self.names = [str(i) for i in range(40)]
+        self.values = np.array([values], np.float32)
+        self.read_ones: list[int] = []
+
+    def read(self, index: int) -> Sample:
+        self.read_ones.append(index)
+        image = np.zeros((*self.values.shape, 3), np.uint8)
+        return Sample(name=self.names[index], image=image, depth=self.values, valid=self.values > 0)
+
+
+def test_truth_within_the_range_needs_no_word_and_few_samples() -> None:
+    data = Flat([1.0, 2.0, 8.0])
+    assert first_look(data, 0.001, 10) == []
+    assert len(data.read_ones) == 16 and data.read_ones[0] == 0 and data.read_ones[-1] == 39
+
+
+@pytest.mark.parametrize(("factor", "unit"), [(1000, "millimetres"), (100, "centimetres"), (0.001, "kilometres")])
+def test_truth_in_another_unit_is_refused_and_the_unit_guessed(factor: float, unit: str) -> None:
+    with pytest.raises(DataError, match=f"none of it within the head's range, 1 to 10 m. The values look like {unit}"):
+        first_look(Flat([2.0 * factor, 3.0 * factor, 4.0 * factor]), 1, 10)
+
+
+def test_truth_mostly_outside_is_a_warning_with_the_share() -> None:
+    (warning,) = first_look(Flat([5.0, 30.0, 40.0, 50.0]), 0.001, 10)
+    assert "median 35" in warning and "75% lies outside the head's range, 0.001 to 10 m" in warning
+
+
+def test_a_range_far_beyond_the_truth_is_a_warning_with_what_would_fit() -> None:
+    (warning,) = first_look(Flat([1.0, 2.0, 5.0]), 0.001, 80)
+    assert "the head reaches 80 m" in warning and "set max_depth to 10" in warning
+
+
+def test_data_without_any_truth_is_refused() -> None:
+    with pytest.raises(DataError, match="none of 16 samples looked at has any depth"):
+        first_look(Flat([0.0, 0.0]), 0.001, 10)

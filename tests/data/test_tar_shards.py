@@ -1,0 +1,72 @@
+"""WebDataset's shards give the samples that the same files give in a folder."""
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small import small_folder
+from test_tar import pack
+
+from densevit.data.dataset import DATASETS, Dataset
+from densevit.errors import DataError
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Six samples in two shards, a third of whose files is something else."""
+    folder = small_folder(tmp_path / "plain")
+    for shard in range(2):
+        files = {}
+        for i in range(3 * shard, 3 * shard + 3):
+            files[f"room/{i:03d}.jpg"] = (folder / f"images/{i:03d}.jpg").read_bytes()
+            files[f"room/{i:03d}.depth.png"] = (folder / f"depths/{i:03d}.png").read_bytes()
+            files[f"room/{i:03d}.json"] = b"{}"
+        pack(tmp_path / f"shard-{shard:06d}.tar", files)
+    return tmp_path
+
+
+def open_tar(root: Path, **options: object) -> Dataset:
+    return DATASETS.check({"type": "tar", "root": str(root), "depth_scale": 1000, **options}, "data").build()
+
+
+def test_samples_are_those_of_the_folder(root: Path) -> None:
+    shards = open_tar(root)
+    plain = DATASETS.check({"type": "folder", "root": str(root / "plain"), "depth_scale": 1000}, "data").build()
+    assert list(shards.names) == [f"room/{i:03d}" for i in range(6)]
+    assert shards.scene(0) == "room"
+    for i in (0, 5):
+        a, b = pickle.loads(pickle.dumps(shards)).read(i), plain.read(i)  # as in a worker process
+        assert np.array_equal(a.image, b.image)
+        assert np.array_equal(a.depth, b.depth)
+        assert np.array_equal(a.valid, b.valid)
+
+
+def test_images_alone_may_be_asked_for(root: Path) -> None:
+    sample = open_tar(root, depth=None).read(3)
+    assert sample.image.shape == (60, 80, 3)
+    assert sample.depth is None
+
+
+def test_samples_without_a_part_are_refused_or_left_out(root: Path) -> None:
+    pack(root / "shard-000002.tar", {"room/9.jpg": b"..."})
+    with pytest.raises(DataError, match=r"1 of 7 samples lack a part:\n  room/9: no depth; it has jpg"):
+        open_tar(root)
+    assert len(open_tar(root, subset="available")) == 6
+
+
+def test_a_sample_in_two_shards_and_a_pattern_without_shards_are_errors(root: Path) -> None:
+    pack(root / "shard-000002.tar", {"room/000.jpg": b"..."})
+    with pytest.raises(DataError, match="'room/000' stands in two shards"):
+        open_tar(root)
+    with pytest.raises(DataError, match="matches no archive"):
+        open_tar(root, shards="nothing-*.tar")
+    with pytest.raises(DataError, match="leads out"):
+        open_tar(root, shards="../*.tar")
+
+
+def test_a_damaged_picture_is_named_with_its_shard(root: Path) -> None:
+    (root / "bad").mkdir()
+    pack(root / "bad/shard.tar", {"a.jpg": b"\xff\xd8\xff rest"})
+    with pytest.raises(DataError, match=r"shard\.tar/a\.jpg"):
+        open_tar(root / "bad", depth=None).read(0)
