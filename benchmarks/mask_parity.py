@@ -2,7 +2,8 @@
 
 Give the folders where you have cloned github.com/tue-mps/eomt and github.com/rstrudel/segmenter; nothing is downloaded.
 Compares EoMT on DINOv2 and DINOv3 towers, in evaluation, and in training with every query masked and with none, and
-Segmenter's mask transformer. Prints a table of the largest differences in fp32, ends with 1 if one exceeds the bound.
+Segmenter's mask transformer; then whole models, saved as their authors save them and loaded by `assembly.restore`.
+Prints a table of the largest differences in fp32, ends with 1 if one exceeds the bound.
 
     python benchmarks/mask_parity.py --eomt FOLDER --segmenter FOLDER [--bound 1e-5] [--report FILE.md]
 
@@ -13,6 +14,7 @@ import argparse
 import importlib
 import platform
 import sys
+import tempfile
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,11 +25,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from densevit.assembly import restore
 from densevit.files import write_text
 from densevit.models import DenseModel, EoMT, MasksHead, MaskTransformer, TimmEncoder
 from densevit.structures import Features, FeatureSpec
 
 SIDE, CLASSES, QUERIES, BLOCKS = 96, 7, 9, 3
+IMAGENET = torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1), torch.tensor([0.229, 0.224, 0.225]).view(3, 1, 1)
 DINOV2 = "vit_small_patch14_reg4_dinov2"
 
 
@@ -120,6 +124,9 @@ def eomt(folder: Path) -> Iterator[Row]:
             found = model.train()(image)
             yield Row(f"EoMT, {name}: masks of {BLOCKS + 1} layers, {what}", gap(found["seg/masks"], masks))
             yield Row(f"EoMT, {name}: classes of {BLOCKS + 1} layers, {what}", gap(found["seg/classes"], classes))
+        if name == "DINOv2":
+            state = {f"network.{key}": value for key, value in theirs.state_dict().items()}
+            yield Row("EoMT, DINOv2: scores, from its file", gap(loaded(state, image).exp(), semantic(theirs, image)))
 
 
 def semantic(theirs: Any, image: Tensor) -> Tensor:
@@ -130,13 +137,22 @@ def semantic(theirs: Any, image: Tensor) -> Tensor:
     return torch.einsum("bqhw,bqc->bchw", masks, classes.softmax(-1)[..., :-1])
 
 
+def loaded(state: dict[str, Any], image: Tensor) -> Tensor:
+    """What a model says that was saved by its authors' code."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "checkpoint.pth"
+        torch.save(state, path)
+        model, _ = restore(path)
+    return model.eval()(image)["labels"]
+
+
 def segmenter(folder: Path) -> Iterator[Row]:
     import timm.layers
 
     moved = types.ModuleType("timm.models.layers")  # its name when Segmenter was written
     moved.trunc_normal_, moved.DropPath = timm.layers.trunc_normal_, timm.layers.DropPath  # type: ignore[attr-defined]
     sys.modules["timm.models.layers"] = moved
-    (module,) = borrow(folder, "segm.model.decoder")
+    module, vit, whole = borrow(folder, "segm.model.decoder", "segm.model.vit", "segm.model.segmenter")
     theirs = module.MaskTransformer(150, 16, 384, 2, 6, 384, 1536, 0.0, 0.1).eval()
     scatter(theirs)
     ours = MaskTransformer([FeatureSpec(384, 16)], 1, classes=150).eval()
@@ -144,6 +160,15 @@ def segmenter(folder: Path) -> Iterator[Row]:
     x = torch.randn(2, 384, 8, 11)
     maps = theirs(x.flatten(2).transpose(1, 2), (128, 176))
     yield Row("Segmenter: 150 maps", gap(ours(Features((x,), (x.new_zeros(2, 1, 384),), (128, 176))), maps))
+    for distilled, mean, std in ((False, 0.5, 0.5), (True, *IMAGENET)):
+        encoder = vit.VisionTransformer((SIDE, SIDE), 16, 12, 384, 1536, 6, 1000, distilled=distilled)
+        scatter(encoder)
+        model = whole.Segmenter(encoder, theirs, 150).eval()
+        for size in ((SIDE, SIDE), (SIDE, 2 * SIDE)):
+            image = torch.rand(1, 3, *size)
+            answer = loaded({"model": model.state_dict()}, image)
+            what = f"{'DeiT' if distilled else 'ViT'}, {size[0]} x {size[1]}"
+            yield Row(f"Segmenter, {what}: logits, from its file", gap(answer, model((image - mean) / std)))
 
 
 def main() -> int:

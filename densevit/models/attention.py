@@ -41,9 +41,7 @@ class Attention(nn.Module):
         self.proj = nn.Linear(dim, dim)
         self.proj_drop = nn.Dropout(proj_drop)
 
-    def forward(
-        self, x: Float[Tensor, "b n d"], mask: Bool[Tensor, "b 1 n n"] | None = None
-    ) -> Float[Tensor, "b n d"]:
+    def forward(self, x: Float[Tensor, "b n d"], mask: Bool[Tensor, "b 1 n n"] | None = None) -> Float[Tensor, "b n d"]:
         """`mask`: row by row, which tokens a token may ask; None for all."""
         q, k, v = self.project(x)
         if self.fused:

@@ -86,9 +86,7 @@ class Block(nn.Module):
         self.ls2 = LayerScale(dim, layer_scale) if layer_scale else nn.Identity()
         self.drop_path = DropPath(drop_path) if drop_path else nn.Identity()
 
-    def forward(
-        self, x: Float[Tensor, "b n d"], mask: Bool[Tensor, "b 1 n n"] | None = None
-    ) -> Float[Tensor, "b n d"]:
+    def forward(self, x: Float[Tensor, "b n d"], mask: Bool[Tensor, "b 1 n n"] | None = None) -> Float[Tensor, "b n d"]:
         """`mask`: row by row, which tokens a token may ask; None for all."""
         x = x + self.drop_path(self.ls1(self.attn(self.norm1(x), mask)))
         return x + self.drop_path(self.ls2(self.mlp(self.norm2(x))))
@@ -101,9 +99,7 @@ class Block(nn.Module):
 class PostNormBlock(Block):
     """The Transformer's first form, as in `nn.TransformerEncoderLayer`: normalised after adding, for comparison."""
 
-    def forward(
-        self, x: Float[Tensor, "b n d"], mask: Bool[Tensor, "b 1 n n"] | None = None
-    ) -> Float[Tensor, "b n d"]:
+    def forward(self, x: Float[Tensor, "b n d"], mask: Bool[Tensor, "b 1 n n"] | None = None) -> Float[Tensor, "b n d"]:
         x = self.norm1(x + self.drop_path(self.ls1(self.attn(x, mask))))
         return self.norm2(x + self.drop_path(self.ls2(self.mlp(x))))
 

@@ -24,7 +24,7 @@ def steps(vit: Any, first: int, grid: tuple[int, int]) -> tuple[Step, ...]:
     def step(index: int) -> Step:
         def run(x: Tokens, mask: Mask | None, guests: int) -> Tokens:
             rope = ropes[index]
-            placed = {} if rope is None else {"rope": among_guests(rope, guests)}
+            placed: dict[str, Any] = {} if rope is None else {"rope": among_guests(rope, guests)}
             if vit.grad_checkpointing and torch.is_grad_enabled():
                 return checkpoint(vit.blocks[index], x, attn_mask=mask, use_reentrant=False, **placed)
             return vit.blocks[index](x, attn_mask=mask, **placed)

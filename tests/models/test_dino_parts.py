@@ -1,0 +1,143 @@
+"""What DINOv2's, DINOv3's and Depth Anything 3's published heads ask of our parts, by hand and by property."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from densevit.models import DPT, BinsHead, ConvTranspose, DenseModel, MetricHead, SkyDepthHead, ViTEncoder
+from densevit.models.decoder import Decoded
+from densevit.models.sky_head import farthest
+from densevit.structures import Features, FeatureSpec
+
+SPECS = [FeatureSpec(16, 16)] * 4
+
+
+def features(grid: tuple[int, int]) -> Features:
+    torch.manual_seed(0)
+    maps, prefix = (torch.randn(1, 16, *grid) for _ in range(4)), (torch.randn(1, 1, 16) for _ in range(4))
+    return Features(tuple(maps), tuple(prefix), (16 * grid[0], 16 * grid[1]))
+
+
+def test_doubling_fusions_end_at_sixteen_times_the_deepest_level() -> None:
+    # A strided 3x3 makes 2x3 of 3x5; four doublings make 32x48. Fusions by level end at eight times the grid, 24x40.
+    given = features((3, 5))
+    assert DPT(SPECS, 1, channels=8, growth="doubling")(given).shape[-2:] == (32, 48)
+    assert DPT(SPECS, 1, channels=8)(given).shape[-2:] == (24, 40)
+
+
+def test_doubling_changes_nothing_while_the_grid_is_even() -> None:
+    torch.manual_seed(0)
+    one, other = DPT(SPECS, 1, channels=8), DPT(SPECS, 1, channels=8, growth="doubling")
+    other.load_state_dict(one.state_dict())
+    assert torch.equal(one(features((4, 6))), other(features((4, 6))))
+    assert one(features((4, 5))).shape != other(features((4, 5))).shape
+
+
+def test_a_level_is_stretched_to_the_doubled_map_before_its_unit() -> None:
+    decoder = DPT(SPECS, 1, channels=8, growth="doubling")
+    fusion, level, below = decoder.fusions[0], torch.randn(1, 8, 3, 5), torch.randn(1, 8, 4, 6)
+    stretched = F.interpolate(level, size=(4, 6), mode="bilinear", align_corners=False)
+    x = fusion.refine(below + fusion.level(stretched))  # type: ignore[operator]
+    grown = F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=True)
+    torch.testing.assert_close(fusion(level, below, None), fusion.out(grown))  # type: ignore[operator]
+
+
+def test_dpt_options_show_in_its_parameters() -> None:
+    plain = set(DPT(SPECS, 1, channels=8).state_dict())
+    assert {name.replace("fusions.0.", "") for name in plain - set(DPT(SPECS, 1, channels=8, unit_bias=False).state_dict()) if ".0." in name} == {
+        "level.conv1.bias", "level.conv2.bias", "refine.conv1.bias", "refine.conv2.bias",
+    }  # fmt: skip
+    assert set(DPT(SPECS, 1, channels=8, mix=True).state_dict()) - plain == {"mix.0.weight", "mix.0.bias"}
+    assert "reassemble.3.norm.running_mean" in DPT(SPECS, 1, channels=8, tap_norm="batch").state_dict()
+    assert DPT(SPECS, 1, channels=8, mix=True)(features((2, 2))).min() >= 0
+
+
+def test_a_head_with_a_scale_answers_there_and_is_then_stretched() -> None:
+    # DINOv2: convolve, double with corners aligned, convolve, ReLU above the floor, clamp; then stretched.
+    head, x = (
+        MetricHead(8, activation="relu", min_depth=1.0, max_depth=1.2, hidden=4, align_corners=True, scale=2),
+        torch.randn(1, 8, 3, 4),
+    )
+    before, after = head.projection.before, head.projection.after
+    depth = after(F.interpolate(before(x), scale_factor=2, mode="bilinear", align_corners=True))
+    depth = (1.0 + depth.relu()).clamp(1.0, 1.2)
+    torch.testing.assert_close(head(x, (7, 9)), F.interpolate(depth, size=(7, 9), mode="bilinear", align_corners=False))
+    torch.testing.assert_close(head(x, (6, 8)), depth)
+
+
+def test_mixed_bins_run_from_ratios_to_even_steps() -> None:
+    # Three bins of 1 to 9: ratios 1, 3, 9; even 1, 5, 9; half of both in the middle.
+    assert BinsHead(3, bins=3, spacing="mixed", min_depth=1.0, max_depth=9.0).centres.tolist() == pytest.approx(
+        [1, 4, 9]
+    )
+    steps = [b - a for a, b in pairwise(BinsHead(3, bins=64, spacing="mixed").centres.tolist())]
+    assert all(a < b for a, b in pairwise(steps[:40]))
+
+
+def test_bins_of_a_dpt_head_are_dinov3s() -> None:
+    head = BinsHead(8, bins=4, form="dpt", hidden=2, upsample=2, floor=1e-8, min_depth=1.0, max_depth=4.0)
+    x = torch.randn(1, 8, 3, 4)
+    before, after = head.projection.before, head.projection.after  # type: ignore[union-attr]
+    scores = after(F.interpolate(before(x), scale_factor=2, mode="bilinear", align_corners=True)).relu() + 1e-8  # type: ignore[operator]
+    depth = (scores * torch.tensor([1.0, 2, 3, 4]).view(1, 4, 1, 1)).sum(1, keepdim=True) / scores.sum(1, keepdim=True)
+    torch.testing.assert_close(head(x, (6, 8)), depth)
+
+
+def test_bins_without_metres_claim_none() -> None:
+    output = BinsHead(3, kind="affine").output
+    assert (output.kind, output.unit, output.range) == ("affine", "", None)
+
+
+def stretching(stretch: bool) -> DenseModel:
+    torch.manual_seed(0)
+    encoder = ViTEncoder(dim=32, depth=2, heads=2, image_size=32, patch_size=16)
+    decoder = ConvTranspose(encoder.features, encoder.prefix_tokens)
+    heads = {"depth": MetricHead(decoder.output.channels)}
+    return DenseModel(encoder, decoder, heads, stretch=stretch).eval()
+
+
+def test_a_model_that_stretches_answers_at_any_size_and_cuts_nothing() -> None:
+    image = torch.rand(1, 3, 40, 50)
+    assert stretching(True)(image)["depth"].shape[-2:] == (40, 50)
+    assert stretching(True)(image, (11, 13))["depth"].shape[-2:] == (11, 13)
+    assert not torch.allclose(stretching(True)(image)["depth"], stretching(False)(image)["depth"])
+    even = torch.rand(1, 3, 32, 48)
+    assert torch.equal(stretching(True)(even)["depth"], stretching(False)(even)["depth"])
+
+
+def test_sky_lies_at_the_99th_percentile_of_the_ground() -> None:
+    # Ground 0 to 100 in 101 steps: its 99th percentile is 99.
+    depth = torch.cat([torch.arange(101.0), torch.full((11,), 5.0)])[None, None]
+    sky = torch.arange(112)[None, None] > 100
+    found = farthest(depth, ~sky)
+    assert torch.equal(found[~sky], depth[~sky])
+    assert found[sky].tolist() == pytest.approx([99.0] * 11)
+
+
+@pytest.mark.parametrize("few", [0, 10])
+def test_hardly_any_sky_or_ground_is_taken_for_none(few: int) -> None:
+    depth, mask = torch.rand(1, 8, 8), torch.zeros(64, dtype=torch.bool)
+    mask[:few] = True
+    assert torch.equal(farthest(depth, mask.view(1, 8, 8)), depth)
+    assert torch.equal(farthest(depth, ~mask.view(1, 8, 8)), depth)
+
+
+def test_the_sky_is_an_extra_in_training_and_fills_nothing_there() -> None:
+    torch.manual_seed(0)
+    head, x = SkyDepthHead(8, hidden=4), torch.randn(1, 8, 4, 4)
+    nn.init.constant_(head.sky[-1].bias, 0.3)  # type: ignore[index]
+    answer = head.train()(x, (8, 8))
+    assert isinstance(answer, Decoded)
+    seen: Tensor = head.eval()(x, (8, 8))  # type: ignore[assignment]
+    assert answer.extras["sky"].shape == answer.map.shape
+    ground = answer.extras["sky"] < 0.3
+    assert 10 < int(ground.sum()) < 54
+    assert torch.equal(seen[ground], answer.map[ground]) and not torch.equal(seen, answer.map)
+
+
+def test_a_focal_length_makes_depth_metric() -> None:
+    assert (SkyDepthHead(8).output.kind, SkyDepthHead(8).output.focal) == ("affine", None)
+    assert (SkyDepthHead(8, focal=300.0).output.kind, SkyDepthHead(8, focal=300.0).output.focal) == ("metric", 300.0)
