@@ -2,8 +2,9 @@
 
     benchmarks/multitask.py --rooms DIR [--work DIR] [--report FILE] [key=value ...]
 
-DIR is what `make demo` leaves in demo/rooms (datasets/prepare_rooms.py makes others). Trains configs/multitask/rooms.yaml
-and the same with either task left out, on the same images in the same order, and scores all three on the test rooms.
+DIR is what `make demo` leaves in demo/rooms (datasets/prepare_rooms.py makes others). Trains the recipe
+configs/multitask/rooms.yaml and the same with either task left out, on the same images in the same order, and scores
+all three on the test rooms.
 Cost is timed with the trained models in turns, image by image, so that a busy machine slows all alike; medians.
 Runs that are complete in --work are taken as they are.
 """

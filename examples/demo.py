@@ -1,4 +1,4 @@
-"""The whole of densevit in a few minutes, offline: make rooms, train, evaluate, export, report.
+"""The whole of densevit in a few minutes, offline: make rooms, train, evaluate, export, report; depth and classes.
 
     make demo        or        python examples/demo.py --output demo
 
@@ -26,8 +26,12 @@ from densevit.evaluation.baseline import median_depth_map
 from densevit.evaluation.evaluate import Evaluation, evaluate
 from densevit.evaluation.html import Report, write_html
 from densevit.evaluation.pictures import Picture
+from densevit.evaluation.seg_html import SegPicture, SegReport, sections
+from densevit.evaluation.seg_scores import SegScores, count, summarise
+from densevit.inference.predictor import Predictor
+from densevit.structures import Sample
 
-CONFIG = Path(__file__).parents[1] / "configs/depth/rooms.yaml"
+CONFIG = Path(__file__).parents[1] / "configs/multitask/rooms.yaml"
 SCENES = {"train": 240, "val": 8, "test": 24}
 FRAMES = 8  # per scene
 CORES = min(16, os.cpu_count() or 1)
@@ -65,8 +69,12 @@ def constant_map(train: Dataset, test: Dataset, protocol: Any) -> Evaluation:
     return evaluate(((s.name, median, s.depth, s.valid) for s in readahead(test)), protocol)
 
 
-def picture(predictor: Any, test: Dataset, evaluation: Evaluation, label: str, name: str) -> Picture:
-    sample = test.read(list(test.names).index(name))
+def read(data: Dataset, name: str) -> Sample:
+    return data.read(list(data.names).index(name))
+
+
+def depth_picture(predictor: Predictor, test: Dataset, evaluation: Evaluation, label: str, name: str) -> Picture:
+    sample = read(test, name)
     assert sample.depth is not None and sample.valid is not None
     score = dict(evaluation.rows)[name]["abs_rel"]
     return Picture(
@@ -75,16 +83,35 @@ def picture(predictor: Any, test: Dataset, evaluation: Evaluation, label: str, n
         image=sample.image,
         depth=sample.depth,
         valid=sample.valid,
-        prediction=predictor(sample.image),
+        prediction=predictor(sample.image, head="depth"),
         abs_rel=score,
     )
+
+
+def classes_of(predictor: Predictor, test: Dataset) -> SegScores:
+    samples = readahead(test)
+    k = len(test.classes)
+    return summarise(((s.name, count(predictor.classes(s.image), s.labels, k)) for s in samples), test.classes)
+
+
+def classes_sections(predictor: Predictor, test: Dataset, scores: SegScores) -> dict[str, str]:
+    """What the page tells of the second task."""
+    pictures = []
+    for label, name in scores.examples().items():
+        sample = read(test, name)
+        assert sample.labels is not None
+        ids = predictor.classes(sample.image)
+        pictures.append(SegPicture(name=name, label=label, image=sample.image, labels=sample.labels, predicted=ids))
+    page = SegReport(title="", scores=scores, palette=test.palette, pictures=pictures)
+    return {f"Pixels: {name}": html for name, html in sections(page).items()}
 
 
 def curves(run: Path) -> dict[str, list[tuple[float, float]]]:
     train, val = read_csv(run / "train.csv"), read_csv(run / "val.csv")
     return {
         "training loss": [(row["step"], row["loss"]) for row in train],
-        "validation AbsRel": [(row["step"], row["abs_rel"]) for row in val],
+        "validation AbsRel": [(row["step"], row["depth/abs_rel"]) for row in val],
+        "validation mIoU": [(row["step"], row["labels/miou"]) for row in val],
     }
 
 
@@ -95,7 +122,7 @@ def main() -> int:
     args = parser.parse_args()
     output: Path = args.output.absolute()
     rooms, run, times = output / "rooms", output / "run", {}
-    for old in (run, output / "eval", output / "maps"):
+    for old in (run, output / "eval", output / "eval_classes", output / "maps"):
         shutil.rmtree(old, ignore_errors=True)
     output.mkdir(parents=True, exist_ok=True)
 
@@ -105,7 +132,9 @@ def main() -> int:
         roots = [f"data.{part}.root={rooms}" for part in ("train", "val")]
         call("train", str(CONFIG), f"output={run}", *roots, *args.overrides)
     with timed(times, "evaluate"):
-        call("eval-depth", str(run), "--data", "rooms", "--root", str(rooms), "--output", str(output / "eval"))
+        data = ["--data", "rooms", "--root", str(rooms)]
+        call("eval-depth", str(run), *data, "--output", str(output / "eval"))
+        call("eval-seg", str(run), *data, "--output", str(output / "eval_classes"))
     with timed(times, "export"):
         images = str(rooms / "test/scene_00000/rgb_*.jpg")
         call(
@@ -115,7 +144,7 @@ def main() -> int:
             "--output",
             str(output / "maps"),
             "--format",
-            "png16,color,ply",
+            "png16,color,ply,labels,overlay",
             "--fov",
             "60",
         )
@@ -124,24 +153,30 @@ def main() -> int:
         train = build.open_data({"type": "rooms", "root": str(rooms), "split": "train"})
         predictor = densevit.load(run, precision="fp32")
         protocol = build.find_protocol("plain", test)
-        ours = evaluate(((s.name, predictor(s.image), s.depth, s.valid) for s in readahead(test)), protocol)
+        ours = evaluate(
+            ((s.name, predictor(s.image, head="depth"), s.depth, s.valid) for s in readahead(test)), protocol
+        )
         constant = constant_map(train, test, protocol)
-        shown = [picture(predictor, test, ours, label, name) for label, name in ours.examples().items()]
+        classes = classes_of(predictor, test)
+        shown = [depth_picture(predictor, test, ours, label, name) for label, name in ours.examples().items()]
     page = write_html(
         output / "report.html",
         Report(
             title="densevit demo",
-            subtitle="A small ViT trained from scratch on synthetic rooms, and scored on rooms it has not seen.",
+            subtitle="A small ViT trained from scratch on synthetic rooms, for depth and for the class of each pixel, "
+            "and scored on rooms it has not seen.",
             evaluation=ours,
             baseline=constant,
             curves=curves(run),
             pictures=shown,
+            further=classes_sections(predictor, test, classes),
             times=times,
             config=(run / "config.yaml").read_text(),
         ),
     )
     mine, theirs = ours.mean["abs_rel"], constant.mean["abs_rel"]
     print(f"\nAbsRel on unseen rooms: model {mine:.4f}, best constant map {theirs:.4f}, ratio {mine / theirs:.2f}")
+    print(f"mIoU on unseen rooms, from the same pass: {classes.mean['miou']:.4f} over {len(test.classes)} classes")
     print(f"time: {sum(times.values()):.0f} s (" + ", ".join(f"{k} {v:.0f}" for k, v in times.items()) + ")")
     print(f"report: {page}")
     return 0

@@ -27,6 +27,7 @@ class Report:
         baseline: scores of the best constant depth map on the same images, to set the model's against.
         curves: name -> (step, value) points, a chart for each.
         pictures: in the order of the page.
+        further: sections of other tasks, HTML by heading.
         times: what -> seconds.
         config: the resolved config as text.
         card: what the checkpoint says of itself.
@@ -38,6 +39,7 @@ class Report:
     baseline: Evaluation | None = None
     curves: Mapping[str, Points] = field(default_factory=dict)
     pictures: Sequence[Picture] = ()
+    further: Mapping[str, str] = field(default_factory=dict)
     times: Mapping[str, float] = field(default_factory=dict)
     config: str = ""
     card: Mapping[str, object] = field(default_factory=dict)
@@ -60,6 +62,7 @@ def page(report: Report) -> str:
         "Distance": _distance(report.evaluation),
         "Images": _images(report.evaluation),
         "Pictures": "".join(row(picture) for picture in report.pictures),
+        **report.further,
         "Time": times(report.times),
         "Protocol": paragraphs(report.evaluation.protocol.describe(), account(report.evaluation), _skipped(report)),
         "Checkpoint": card(report.card),

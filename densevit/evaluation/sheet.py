@@ -12,10 +12,13 @@ def sheet(title: str, subtitle: str, top: str, sections: Mapping[str, str]) -> s
     """A page of sections, HTML by their names; empty ones are left out.
 
     Args:
+        sections: the last word of a name is the class that the style sheet knows.
         top: HTML above the first section.
     """
     body = "".join(
-        f'<h2>{name}</h2><div class="{name.lower()}">{html}</div>' for name, html in sections.items() if html
+        f'<h2>{name}</h2><div class="{name.split()[-1].lower()}">{html}</div>'
+        for name, html in sections.items()
+        if html
     )
     made_with = ", ".join(f"{name} {number}" for name, number in versions().items())
     return (

@@ -25,9 +25,14 @@ class Camera:
 
     def in_metres(self, answers: Outputs, size: Size, seen: Size) -> Outputs:
         """Answers to a picture of `size` that met the network at the size `seen`."""
-        fx, fy = (length * after / before for length, after, before in zip(self.focal, seen[::-1], size[::-1], strict=True))
+        fx, fy = (
+            length * after / before for length, after, before in zip(self.focal, seen[::-1], size[::-1], strict=True)
+        )
         at_network = (fx + fy) / 2
-        return {name: y * (at_network / self.canonical[name]) if name in self.canonical else y for name, y in answers.items()}
+        return {
+            name: y * (at_network / self.canonical[name]) if name in self.canonical else y
+            for name, y in answers.items()
+        }
 
 
 def zoomed(focal: Focal | None, factor: float) -> Focal | None:

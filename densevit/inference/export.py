@@ -1,7 +1,7 @@
 """Many images to many files: decoding threads, the model, encoding threads, all at once.
 
 Images travel in fixed groups of the batch size, cut from the whole list, so that a resumed run computes the same
-batches as an uninterrupted one, and writes the same bytes.
+batches as an uninterrupted one, and writes the same bytes. To several processes groups are dealt in turn.
 """
 
 import json
@@ -23,7 +23,8 @@ from densevit.inference.outputs import Frame, Output
 from densevit.inference.picture import Rgb
 from densevit.inference.plan import FAILED, Existing, Plan, fingerprint
 from densevit.inference.predictor import Map, Predictor, as_batch, squeezed
-from densevit.inference.summary import Incomplete, Summary, out_of_memory, reason
+from densevit.inference.summary import Incomplete, Summary, merged, out_of_memory, reason
+from densevit.inference.team import ALONE, Team, dealt
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -42,6 +43,7 @@ def export(
     max_pixels: int | None = None,
     stop: Event | None = None,
     progress: bool = False,
+    team: Team = ALONE,
 ) -> Summary:
     """Writes every format of every image. What one image does wrong costs that image only.
 
@@ -51,6 +53,7 @@ def export(
         workers: threads that decode, and as many that encode.
         max_pixels: larger images fail; None is the reader's own limit.
         stop: when set, the export ends after the images under way.
+        team: the processes that share the list; each calls this, and each is given the summary of all.
 
     Raises:
         ConfigError, DataError, StorageError: before anything is written; StorageError also when the disk fills up.
@@ -61,15 +64,23 @@ def export(
     for format, output in plan.outputs.items():
         output.check(predictor.card.outputs[sources[format]])
     plan.check(existing)
+    team.on_main(lambda: begin(predictor, plan, sources, existing))
+    run = Run(predictor, plan, sources, existing == "resume", max_pixels, stop or Event(), team)
+    begun = time.perf_counter()
+    shown = None if progress and team.rank == 0 else True
+    with tqdm(total=run.summary.images - run.summary.already, unit="image", disable=shown) as bar:
+        run.all(workers, bar.update)
+    run.summary.seconds = time.perf_counter() - begun
+    parts = team.gather((run.summary, run.stopped))
+    summary = merged([part for part, _ in parts])
+    return team.on_main(lambda: concluded(summary, any(stopped for _, stopped in parts), plan))
+
+
+def begin(predictor: Predictor, plan: Plan, sources: Mapping[str, str], existing: Existing) -> None:
+    """Folders, and what is written once for all images."""
     plan.begin(settings(predictor, plan, sources), existing)
     for format, output in plan.outputs.items():
         output.begin(plan.folder, predictor.card.outputs[sources[format]])
-    run = Run(predictor, plan, sources, existing == "resume", max_pixels, stop or Event())
-    begun = time.perf_counter()
-    with tqdm(total=len(plan.items) - run.summary.already, unit="image", disable=None if progress else True) as bar:
-        run.all(workers, bar.update)
-    run.summary.seconds = time.perf_counter() - begun
-    return concluded(run, plan)
 
 
 def head_of_each(outputs: Mapping[str, Output], predictor: Predictor, wanted: Sequence[str]) -> dict[str, str]:
@@ -90,12 +101,11 @@ def head_of_each(outputs: Mapping[str, Output], predictor: Predictor, wanted: Se
     return sources
 
 
-def concluded(run: "Run", plan: Plan) -> Summary:
-    summary = run.summary
+def concluded(summary: Summary, stopped: bool, plan: Plan) -> Summary:
     if summary.failed:
         reasons = [{"image": str(source), "reason": reason} for source, reason in summary.failed.items()]
         write_text(plan.folder / FAILED, json.dumps({"images": summary.images, "failed": reasons}, indent=1))
-    if run.stopped:
+    if stopped:
         ready = summary.done + summary.already
         raise Preempted(f"stopped after {ready} of {summary.images} images, all of them whole; --resume goes on.")
     if summary.failed:
@@ -114,6 +124,7 @@ class Run:
         resume: bool,
         max_pixels: int | None,
         stop: Event,
+        team: Team = ALONE,
     ) -> None:
         self.predictor = predictor
         self.plan = plan
@@ -121,9 +132,11 @@ class Run:
         self.limit: dict[str, int] = {} if max_pixels is None else {"max_pixels": max_pixels}
         self.stop = stop
         self.stopped = False
-        self.complete = {item for item in plan.items if not plan.missing(item)} if resume else set[Item]()
+        self.whole = dealt(plan.items, predictor.batch_size, team)
+        mine = [item for group in self.whole for item in group]
+        self.complete = {item for item in mine if not plan.missing(item)} if resume else set[Item]()
         self.resume = resume
-        self.summary = Summary(len(plan.items), already=len(self.complete))
+        self.summary = Summary(len(mine), already=len(self.complete))
 
     def all(self, workers: int, tick: Callable[[int], object]) -> None:
         with ThreadPoolExecutor(workers, "decode") as readers, ThreadPoolExecutor(workers, "encode") as writers:
@@ -143,9 +156,7 @@ class Run:
 
     def groups(self, readers: ThreadPoolExecutor, ahead: int) -> Iterator[list[tuple[Item, Rgb]]]:
         """The images of each group that still has something to write, decoded ahead of the model."""
-        items, size = self.plan.items, self.predictor.batch_size
-        whole = [items[i : i + size] for i in range(0, len(items), size)]
-        todo = [group for group in whole if not self.complete.issuperset(group)]
+        todo = [group for group in self.whole if not self.complete.issuperset(group)]
         decoded = map_ahead(readers, self.read, (item for group in todo for item in group), ahead)
         for group in todo:
             if self.stop.is_set():
@@ -159,7 +170,8 @@ class Run:
     def read(self, item: Item) -> Rgb | str:
         """The image, or why there is none."""
         try:
-            return read_image(item.source, **self.limit)
+            with item.file() as path:
+                return read_image(path, **self.limit)
         except (DataError, OSError, MemoryError) as error:
             return reason(error, item.source)
 

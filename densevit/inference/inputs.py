@@ -1,4 +1,4 @@
-"""What to export and under which names: files, folders, globs and lists become items with outputs of their own."""
+"""What to export and under which names: files, folders, archives, globs and lists become items with own outputs."""
 
 import csv
 import glob
@@ -6,11 +6,14 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
+from densevit.data.tar import Member, members
 from densevit.errors import DataError
 
+ARCHIVES = frozenset({".tar"})
 IMAGES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp"})
 LISTS = frozenset({".txt", ".csv"})
 MAGIC = re.compile(r"[*?\[]")
@@ -20,8 +23,13 @@ MAGIC = re.compile(r"[*?\[]")
 class Item:
     """One image to export."""
 
-    source: Path  # absolute
+    source: Path  # absolute; of a file in an archive, the archive's path and then its own
     name: str  # of its outputs below the output folder, without format suffix; "/" between folders
+    member: Member | None = None  # where it lies in an archive
+
+    def file(self) -> AbstractContextManager[Path]:
+        """A path that decoders can open."""
+        return nullcontext(self.source) if self.member is None else self.member.file()
 
 
 @dataclass(frozen=True)
@@ -29,7 +37,7 @@ class Found:
     """What one input stands for."""
 
     root: Path  # names are relative to the deepest folder that holds every root
-    images: Sequence[Path]
+    images: Sequence[Path | Member]
 
 
 def find_items(inputs: Sequence[str | os.PathLike[str]], suffixes: Sequence[str], output: Path) -> list[Item]:
@@ -51,7 +59,12 @@ def find_items(inputs: Sequence[str | os.PathLike[str]], suffixes: Sequence[str]
         raise DataError("no images given: name files, folders, globs or a .txt or .csv list.")
     base = Path(os.path.commonpath([f.root for f in found]))
     sources = dict.fromkeys(image for f in found for image in f.images)
-    return named([(source, source.relative_to(base).as_posix()) for source in sources], suffixes)
+    return named([(source, shown(source).relative_to(base).as_posix()) for source in sources], suffixes)
+
+
+def shown(source: Path | Member) -> Path:
+    """The path that a source's outputs are named for; an archive counts as a folder of its name."""
+    return source.archive.with_suffix("") / source.name if isinstance(source, Member) else source
 
 
 def find(text: str, output: Path) -> Found:
@@ -59,7 +72,7 @@ def find(text: str, output: Path) -> Found:
     if path.is_dir():
         return below(path, output)
     if path.is_file():
-        return listed(path) if path.suffix.lower() in LISTS else Found(path.parent, [path])
+        return listed(path) if path.suffix.lower() in LISTS else Found(path.parent, opened(path))
     if MAGIC.search(text):
         return matching(text, output)
     raise DataError(f"{text}: no such file or folder.")
@@ -81,8 +94,9 @@ def matching(pattern: str, output: Path) -> Found:
 
 def listed(path: Path) -> Found:
     """One path a line, or a CSV with a column `image`; relative ones start at the list's folder."""
-    images = [absolute(path.parent / entry) for entry in entries(path)] or nothing(f"{path}: lists no image")
-    return Found(Path(os.path.commonpath([image.parent for image in images])), images)
+    paths = [absolute(path.parent / entry) for entry in entries(path)] or nothing(f"{path}: lists no image")
+    images = [image for each in paths for image in opened(each)]
+    return Found(Path(os.path.commonpath([each.parent for each in paths])), images)
 
 
 def entries(path: Path) -> list[str]:
@@ -98,21 +112,39 @@ def entries(path: Path) -> list[str]:
     return [row["image"] for row in rows if row["image"]]
 
 
-def images_among(paths: Iterable[Path], output: Path) -> list[Path]:
+def images_among(paths: Iterable[Path], output: Path) -> list[Path | Member]:
     def wanted(path: Path) -> bool:
-        hidden = path.name.startswith(".")
-        return path.suffix.lower() in IMAGES and not hidden and not path.is_relative_to(output) and path.is_file()
+        kind, hidden = path.suffix.lower(), path.name.startswith(".")
+        return kind in IMAGES | ARCHIVES and not hidden and not path.is_relative_to(output) and path.is_file()
 
-    return [path for path in paths if wanted(path)]
+    return [image for path in paths if wanted(path) for image in opened(path)]
 
 
-def named(images: Sequence[tuple[Path, str]], suffixes: Sequence[str]) -> list[Item]:
+def opened(path: Path) -> Sequence[Path | Member]:
+    """A file, or the images in an archive.
+
+    Raises:
+        DataError: a bad archive, or one without images.
+    """
+    if path.suffix.lower() not in ARCHIVES:
+        return [path]
+    inside = [member for member in members(path) if PurePosixPath(member.name).suffix.lower() in IMAGES]
+    # WebDataset stores a sample's maps beside its picture: `0001.jpg` and `0001.depth.png`.
+    pictures = [member for member in inside if PurePosixPath(member.name).name.count(".") == 1]
+    return pictures or nothing(f"{path}: holds no image")
+
+
+def named(images: Sequence[tuple[Path | Member, str]], suffixes: Sequence[str]) -> list[Item]:
     """Drops image suffixes, except from names whose outputs would meet."""
     full = [name for _, name in images]
     names = [strip(name) for name in full]
     while clashing := set(clashes(names, suffixes)) - {i for i, name in enumerate(names) if name == full[i]}:
         names = [full[i] if i in clashing else name for i, name in enumerate(names)]
-    return [Item(source, name) for (source, _), name in zip(images, names, strict=True)]
+    return [item(source, name) for (source, _), name in zip(images, names, strict=True)]
+
+
+def item(source: Path | Member, name: str) -> Item:
+    return Item(source.path, name, source) if isinstance(source, Member) else Item(source, name)
 
 
 def strip(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice
+from pathlib import Path
 from typing import Literal, overload
 
 import numpy as np
@@ -78,7 +79,7 @@ class Predictor:
             raise DataError(f"batch_size is {batch_size}; it is 1 or more.")
         self.device = choose_device(device)
         self.precision: Precision = resolve(precision, self.device)
-        self.model = model.eval().to(self.device)
+        self.model = model.eval().to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.card = card
         self.flip, self.scales = flip, tuple(scales)
         self.logits = [name for name, spec in card.outputs.items() if spec.kind == "labels"]
@@ -192,6 +193,22 @@ class Predictor:
         have = ", ".join(f"{name} gives {MEANINGS[spec.kind]}" for name, spec in self.card.outputs.items())
         needed = " or ".join(MEANINGS[kind] for kind in kinds)
         raise ConfigError(f"{what}: there is no map to write or score, for this needs {needed}; {have}.")
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Saves weights and card into a new folder that `densevit.load` reads.
+
+        Raises:
+            CheckpointError: something stands there.
+        """
+        saving.save_pretrained(Path(folder), self.model.state_dict(), self.card)
+
+    def push_to_hub(self, repository: str, *, private: bool = False) -> str:
+        """Saves to `owner/name` on the Hugging Face hub; returns the address that `densevit.load` takes.
+
+        Raises:
+            CheckpointError: out of reach, or refused.
+        """
+        return saving.push_to_hub(repository, self.model.state_dict(), self.card, private=private)
 
     def to_unit(self, images: UInt8[np.ndarray, "b h w 3"]) -> Float[Tensor, "b 3 h w"]:
         # Bytes cross to the device, not floats; the permuted view is channels-last, which convolutions like.

@@ -1,5 +1,6 @@
 """What became of the images of an export, in numbers and in words."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,12 +33,25 @@ class Summary:
         return "\n".join([", ".join([rate, *filter(None, notes)]) + ".", *lines])
 
 
+def merged(parts: Sequence[Summary]) -> Summary:
+    """The summary of several processes that worked at the same time."""
+    counts = ("images", "done", "already", "clipped", "invalid")
+    failed = {source: why for part in parts for source, why in part.failed.items()}
+    seconds = max(part.seconds for part in parts)
+    sums = {name: sum(getattr(part, name) for part in parts) for name in counts}
+    return Summary(failed=failed, seconds=seconds, **sums)
+
+
 class Incomplete(PartialError):
     """The error that carries the summary of what was done nevertheless."""
 
     def __init__(self, summary: Summary, record: Path) -> None:
         super().__init__(f"{len(summary.failed)} of {summary.images} images failed; {record} says why.")
-        self.summary = summary
+        self.summary, self.record = summary, record
+
+    def __reduce__(self) -> tuple[type["Incomplete"], tuple[Summary, Path]]:
+        # Errors travel between processes; by itself one is made anew of its message alone.
+        return Incomplete, (self.summary, self.record)
 
 
 def out_of_memory(error: BaseException) -> bool:

@@ -143,7 +143,7 @@ class MaskSet(LabelLoss):
         bce = (right @ truth.T + wrong @ (1 - truth).T) / known.sum().clamp_min(1)
         shares = logits.sigmoid() * known
         dice = 1 - (2 * shares @ truth.T + 1) / (shares.sum(1)[:, None] + truth.sum(1) + 1)
-        pairwise = (by_mask * bce + by_dice * dice).unflatten(0, masks.shape[:2])
+        pairwise = (by_mask * bce + by_dice * dice).view(*masks.shape[:2], len(ids))
         cost = pairwise - by_class * classes.float().softmax(-1)[..., ids]
         return torch.nan_to_num(cost, nan=BIG, posinf=BIG, neginf=BIG)
 

@@ -29,7 +29,7 @@ def kind(monkeypatch: pytest.MonkeyPatch) -> Kind:
 
 @pytest.fixture(autouse=True)
 def loads(monkeypatch: pytest.MonkeyPatch, kind: Kind) -> None:
-    def load(path: str, **options: object) -> Predictor:
+    def load(path: str, family: object = None, family_options: object = None, **options: object) -> Predictor:
         return Predictor(Mean(), ModelCard(outputs={"depth": OutputSpec(kind=kind)}, multiple=1), **options)  # type: ignore[arg-type]
 
     monkeypatch.setitem(sys.modules, "densevit.build", types.SimpleNamespace(load=load))  # type: ignore[arg-type]

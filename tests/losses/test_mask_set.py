@@ -116,6 +116,8 @@ def test_the_pairs_are_those_of_least_cost_and_every_class_present_gets_one() ->
     found = {(int(i), int(layer), int(c)): int(q) for i, layer, q, c in zip(*vars(pairs).values(), strict=True)}
     assert found[1, 0, 2] == found[1, 1, 2] == 4
     assert {key[::2] for key in found} == {(i, int(c)) for i in range(3) for c in labels[i].unique()}
+    alone = MaskSet().match(extras["masks"][:1], extras["classes"][:1], torch.full((1, H, W), 3))
+    assert alone.label.tolist() == [3, 3]
 
 
 def test_the_truth_brings_the_loss_near_its_floor_and_a_descent_finds_it() -> None:
