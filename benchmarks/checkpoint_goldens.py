@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from checkpoint_cases import dpt, midas, smp, zoedepth
+from checkpoint_cases import depth_anything, depth_anything_3, dinov2, dinov3, dpt, hugging_face, midas, smp, zoedepth
 from checkpoint_cases.case import Case
 from PIL import Image
 
@@ -25,8 +25,17 @@ import seeded
 # name of the file -> (case, the layer behind which the output stands, gain and offset of it, sizes of pictures)
 OUT = "scratch.output_conv.4"
 CORE = "core.core.scratch.output_conv.4"
+META = "decode_head.conv_depth.head.4"
 WIDE, TALL = (60, 90), (110, 70)
+DA = "depth_head.scratch.output_conv2.2"
 GOLDENS = {
+    "depth_anything_v1": ("depth-anything-v1", "tiny", depth_anything.CASES, DA, 1.0, 1.0, (WIDE, TALL)),
+    "depth_anything_v2": ("depth-anything-v2", "tiny", depth_anything.CASES, DA, 1.0, 1.0, (WIDE, TALL)),
+    "depth_anything_v2_metric": ("depth-anything-v2-metric", "tiny", depth_anything.CASES, DA, 1.0, -1.0, (WIDE,)),
+    "hugging_face": ("huggingface", "tiny to 20 m", hugging_face.CASES, "head.conv3", 1.0, -1.0, (WIDE, TALL)),
+    "hugging_face_dpt": (
+        "huggingface-dpt-metric", "tiny DINOv2, padded", hugging_face.CASES, "head.head.4", 1.0, 1.0, (WIDE, TALL)
+    ),
     "dpt_vit": ("dpt", "small ViT", dpt.CASES, OUT, 1.0, 1.0, (WIDE, TALL)),
     "dpt_hybrid_nyu": ("dpt-nyu", "small hybrid", dpt.CASES, OUT, 50.0, 600.0, (WIDE,)),
     "dpt_hybrid_ade20k": ("dpt-ade20k", "small hybrid", dpt.CASES, OUT, 1.0, 0.0, (TALL,)),
@@ -38,7 +47,21 @@ GOLDENS = {
     "zoedepth_nk": ("zoedepth-nk", "small, no margin, no flip", zoedepth.CASES, CORE, 1.0, 1.0, (WIDE,)),
     "smp_cat": ("smp-dpt", "cat, file", smp.CASES, "segmentation_head.head.4", 1.0, 0.0, (WIDE, TALL)),
     "smp_add": ("smp-dpt", "add, registers", smp.CASES, "segmentation_head.head.4", 1.0, 0.0, (WIDE,)),
-}
+    "dinov2_linear": ("dinov2-depth-nyu", "tiny linear", dinov2.CASES, "decode_head.conv_depth", 3.0, 0.0, (WIDE,)),
+    "dinov2_linear4": ("dinov2-depth-kitti", "tiny linear4", dinov2.CASES, "decode_head.conv_depth", 3.0, 0.0, (TALL,)),
+    "dinov2_dpt": ("dinov2-depth-nyu", "tiny DPT with registers", dinov2.CASES, META, 2.0, 3.0, (WIDE, TALL)),
+    "dinov2_segmentation": (
+        "dinov2-segmentation", "tiny linear, 150 classes", dinov2.CASES, "decode_head.conv_seg", 1.0, 0.0, (WIDE,)
+    ),
+    "dinov3_chmv2": ("dinov3-chmv2", "small blocks as ViT-L's", dinov3.CASES, "conv_depth.head.4", 3.0, 0.0, (WIDE, TALL)),
+    "dinov3_synthmix": (
+        "dinov3-depth-synthmix", "DPT, small blocks as ViT-7B's", dinov3.CASES, "conv_depth.head.4", 3.0, 0.0, ((50, 50),)
+    ),
+    "dinov3_linear": ("dinov3-depth-linear", "last block", dinov3.CASES, "conv_depth", 3.0, 0.0, (TALL,)),
+    "depth_anything_3": (
+        "depth-anything-3-metric", "tiny", depth_anything_3.CASES, "head.scratch.output_conv2.2", 1.0, 1.0, (WIDE, TALL)
+    ),
+}  # fmt: skip
 
 
 def make(

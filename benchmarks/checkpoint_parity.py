@@ -43,6 +43,11 @@ class Row(NamedTuple):
     seconds: float
 
 
+class Broken(NamedTuple):
+    case: Case
+    why: str
+
+
 def all_cases() -> list[Case]:
     files = sorted(path.stem for path in (HERE / "checkpoint_cases").glob("*.py") if path.stem != "case")
     return [case for name in files for case in importlib.import_module(f"checkpoint_cases.{name}").CASES]
@@ -76,11 +81,16 @@ def compare(case: Case, repositories: Path | None, work: Path) -> Row:
     return Row(case, gaps, low, high, parameters, time.monotonic() - begun)
 
 
-def rows(cases: Sequence[Case], repositories: Path | None) -> Iterator[Row]:
+def rows(cases: Sequence[Case], repositories: Path | None) -> Iterator[Row | Broken]:
     for case in cases:
-        with tempfile.TemporaryDirectory() as work:
-            row = compare(case, repositories, Path(work))
-        print(line(row), f"({row.seconds:.0f} s)", flush=True)
+        row: Row | Broken
+        try:
+            with tempfile.TemporaryDirectory() as work:
+                row = compare(case, repositories, Path(work))
+            print(line(row), f"({row.seconds:.0f} s)", flush=True)
+        except Exception as error:  # one case that breaks must not cost the others
+            row = Broken(case, f"{type(error).__name__}: {str(error).strip()[:300]}")
+            print(f"{case.family}, {case.name}: {row.why}", flush=True)
         yield row
         gc.collect()
 
@@ -115,13 +125,15 @@ def main() -> int:
     lacking = [
         (case, absent(case, args.repositories) or "only with --slow" * (case.slow and not args.slow)) for case in wanted
     ]
-    found = list(rows([case for case, why in lacking if not why], args.repositories))
+    made = list(rows([case for case, why in lacking if not why], args.repositories))
+    found, broken = [row for row in made if isinstance(row, Row)], [row for row in made if isinstance(row, Broken)]
     failed = [row for row in found if not passes(row, args.bound)]
-    text = report(found, [(case, why) for case, why in lacking if why], failed, args.bound)
+    skipped = [(case, why) for case, why in lacking if why] + [(row.case, f"broke: {row.why}") for row in broken]
+    text = report(found, skipped, failed, args.bound)
     print(f"\n{text}")
     if args.report:
         write_text(args.report, f"# Published checkpoints through our loader, beside the original code\n\n{text}")
-    return int(bool(failed) or not found)
+    return int(bool(failed or broken) or not found)
 
 
 def report(found: Sequence[Row], skipped: Sequence[tuple[Case, str]], failed: Sequence[Row], bound: float) -> str:

@@ -18,7 +18,7 @@ from densevit.models.encoder import ENCODERS, Encoder
 from densevit.models.heads import HEADS, Head
 from densevit.registry import Choice
 from densevit.structures import ModelCard, OutputSpec, Palette, ResizeRule
-from densevit.weights import checkpoint, detect, hub
+from densevit.weights import checkpoint, detect, hub, two_files
 from densevit.weights.description import describe_found, describe_ours
 from densevit.weights.family import FAMILIES
 from densevit.weights.files import read_tensors
@@ -219,7 +219,9 @@ def is_ours(path: str | Path) -> bool:
     path = Path(path)
     if path.is_dir():
         held = [path / name for name in detect.IN_FOLDER if (path / name).is_file()]
-        return not held or (path / checkpoint.MANIFEST).exists() or checkpoint.has_card(held[0])
+        if not held:
+            return not two_files.in_folder(path)
+        return (path / checkpoint.MANIFEST).exists() or checkpoint.has_card(held[0])
     return not path.exists() or checkpoint.has_card(path)
 
 

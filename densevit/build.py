@@ -160,9 +160,9 @@ def check(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     Raises:
         ConfigError: every fault at once, with file and line.
     """
-    run, document = config.read(path, overrides)
+    run, document, unknown = config.read_known(path, overrides)
     load_plugins(run.plugins, Path(path).parent)
-    faults = _Faults(run.problems())
+    faults = _Faults([*unknown, *run.problems()])
     recipe = Recipe(
         run,
         _plan_model(run, faults),
@@ -323,6 +323,11 @@ def check_output(name: str, task: TaskPlan, output: OutputSpec, plan: Plan) -> N
         raise ConfigError(
             f"tasks.{name}: task '{task.task.name}' teaches heads that give {', '.join(kinds)}; "
             f"model.heads.{name} gives {output.kind}."
+        )
+    if output.focal is not None:
+        raise ConfigError(
+            f"model.heads.{name}: its metres depend on the camera (focal {output.focal:g}), which losses do not know. "
+            "Leave `focal` out for depth without unit, or take a head of type 'metric'."
         )
     for data in filter(None, (plan.train, plan.val)):
         if output.kind in SCORES and len(data.classes) != len(output.classes):

@@ -2,20 +2,23 @@
 
 import dataclasses
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import getitem
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import yaml
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from densevit.document import Document
 from densevit.errors import ConfigError
-from densevit.registry import Part, explain
+from densevit.registry import UNKNOWN, Part, explain
 from densevit.structures import ResizeRule
 
-Positive = Annotated[float, Field(gt=0)]
-NonNegative = Annotated[float, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
@@ -101,7 +104,7 @@ class Run:
     compile: bool = False
     parallel: Literal["ddp", "fsdp"] = "ddp"  # of several processes: each holds the whole model, or a part of it
     device: str = "auto"
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0  # numpy takes no larger one
     output: Path = Path("runs/default")
     log_every: Count = 20  # steps
     validate_every: Count | None = None  # steps; default: ten times a run
@@ -122,6 +125,8 @@ class Run:
         for name in ("encoder", "decoder"):
             if self.model.init is None and getattr(self.model, name) is None:
                 found.append(f"model.{name}: missing.")
+        if (rule := self.model.resize) and rule.mode != "native" and not (rule.size and min(rule.size) > 0):
+            found.append(f"model.resize.size: mode '{rule.mode}' needs two sides over 0, got {rule.size}.")
         if self.model.init_family and not self.model.init:
             found.append("model.init_family: there is no model.init whose family this could be.")
         for name in self.tasks.keys() ^ self.model.heads.keys():
@@ -133,7 +138,18 @@ class Run:
             found.append("model.decoders: every head has its own; leave one of them to model.decoder.")
         if self.balance == "uncertainty" and len(self.tasks) == 1:
             found.append("balance: there is only one task, and nothing to balance it with.")
-        return found
+        return found + _window_problems(self.model.resize)
+
+
+def _window_problems(rule: ResizeRule | None) -> list[str]:
+    if rule is None or (rule.window is None and rule.stride is None):
+        return []
+    if rule.window is None:
+        return ["model.resize.stride: there is no model.resize.window to move by it."]
+    stride = rule.stride or rule.window
+    if min(*rule.window, *stride) < 1 or any(step > side for step, side in zip(stride, rule.window, strict=True)):
+        return [f"model.resize.stride: between 1 and the sides of the window, got {stride} for {rule.window}."]
+    return []
 
 
 for _node in (Run, Model, Task, Data, Optim, Schedule, ResizeRule):
@@ -146,18 +162,37 @@ def read(path: str | Path, overrides: Sequence[str] = ()) -> tuple[Run, Document
     Raises:
         ConfigError: every fault at once.
     """
+    run, document, unknown = read_known(path, overrides)
+    if unknown:
+        raise ConfigError(*map(document.locate, unknown))
+    return run, document
+
+
+def read_known(path: str | Path, overrides: Sequence[str] = ()) -> tuple[Run, Document, list[str]]:
+    """The same without the keys that nobody knows, and a problem for each, to be told along with others.
+
+    Raises:
+        ConfigError: whatever else is wrong, every fault at once.
+    """
     document = Document.read(path)
     for item in overrides:
         document.override(item)
-    return parse(document.tree, document), document
-
-
-def parse(tree: dict[str, Any], document: Document | None = None) -> Run:
     try:
-        return TypeAdapter(Run).validate_python(tree)
+        return TypeAdapter(Run).validate_python(document.tree), document, []
     except ValidationError as error:
-        problems = explain(error, tree, "", known_at)
-        raise ConfigError(*map(document.locate, problems) if document else problems) from None
+        problems = explain(error, document.tree, "", known_at)
+        unknown = [fault["loc"] for fault in error.errors() if fault["type"] in UNKNOWN]
+        if len(unknown) < error.error_count():
+            raise ConfigError(*map(document.locate, problems)) from None
+    return TypeAdapter(Run).validate_python(without(document.tree, unknown)), document, problems
+
+
+def without(tree: dict[str, Any], places: Sequence[Sequence[Any]]) -> dict[str, Any]:
+    """A copy of the tree that lacks some of its keys."""
+    left = deepcopy(tree)
+    for *above, name in places:
+        del reduce(getitem, above, left)[name]
+    return left
 
 
 def dump(run: Run) -> str:
@@ -173,9 +208,18 @@ def known_at(loc: Sequence[Any]) -> list[str]:
     """The keys that may stand at a place of the tree, then the full paths of all keys."""
     schema: Any = Run
     for name in loc:
-        schema = get_type_hints(schema).get(str(name)) if dataclasses.is_dataclass(schema) else None
+        schema = _below(schema, str(name))
     here = [f.name for f in dataclasses.fields(schema)] if dataclasses.is_dataclass(schema) else []
     return here + _paths(Run, "")
+
+
+def _below(schema: Any, name: str) -> Any:
+    """The type of a key: of a node's field, or of any entry of a mapping."""
+    if get_origin(schema) is dict:
+        return get_args(schema)[-1]
+    hint = get_type_hints(schema).get(name) if dataclasses.is_dataclass(schema) else None
+    branches = () if get_origin(hint) is dict else get_args(hint)
+    return next((branch for branch in branches if dataclasses.is_dataclass(branch)), hint)
 
 
 def _paths(schema: type, prefix: str) -> list[str]:

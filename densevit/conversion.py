@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +25,9 @@ OURS = "densevit"
 HEAD = "depth"  # what published layouts call their only head
 # Options that a trained model no longer depends on, or that its tensors' names and shapes say as well.
 SETTLED = frozenset(
-    ("size", "weights", "pretrained", "init", "fix_init", "positions", "layer_scale", "mlp_ratio", "init_depth")
-    + ("pos_drop", "attn_drop", "proj_drop", "drop_path")
-)
+    ["size", "weights", "pretrained", "init", "fix_init", "positions", "layer_scale", "mlp_ratio", "init_depth",
+     "pos_drop", "attn_drop", "proj_drop", "drop_path"]
+)  # fmt: skip
 # Where layouts differ and the weights fit nonetheless; maps then differ a little.
 NOTED = {
     "encoder.resampling": "positions are resampled another way, so maps differ by some percent off the native grid",
@@ -69,9 +69,9 @@ def convert(source: str, target: Path, to: str, family: str | None = None, **opt
         layout = _family(to).writer(model_card)
         written = layout.write({**tensors, **opened.published.spare}, model_card)
         beside = layout.describe(model_card)
+        notes = read_back(layout, Found(target, written, *described(beside)), tensors, model_card)
     except CheckpointError as error:
         raise CheckpointError(f"{source}: cannot become {to}: {error}") from None
-    notes = read_back(layout, Found(target, written, *described(beside)), tensors, model_card, to)
     if beside and target.suffix:
         raise ConfigError(
             f"{target}: {to} is a folder of {', '.join(beside)} and {detect.IN_FOLDER[0]}; give no suffix."
@@ -83,7 +83,7 @@ def convert(source: str, target: Path, to: str, family: str | None = None, **opt
 BUFFERS = ("encoder.mean", "encoder.std")
 
 
-def read_back(layout: Family, found: Found, tensors: Mapping[str, Tensor], card: ModelCard, to: str) -> list[str]:
+def read_back(layout: Family, found: Found, tensors: Mapping[str, Tensor], card: ModelCard) -> list[str]:
     """Checks that the layout says the same model with the same tensors.
 
     Returns:
@@ -102,10 +102,12 @@ def read_back(layout: Family, found: Found, tensors: Mapping[str, Tensor], card:
     ]
     wrong += [f"{len(lost)} tensors have no place there: {', '.join(lost[:5])}"] if lost else []
     if wrong:
-        raise CheckpointError(f"this model is none that {to} can hold: {'; '.join(wrong)}.")
+        raise CheckpointError(f"it would be another model: {'; '.join(wrong)}.")
     notes = [f"{key} is {mine[key]!r}, there {other[key]!r}: {NOTED[key]}." for key in differing]
-    if again.resize != card.resize:
-        notes.append(f"images meet the network otherwise: here by {card.resize}, there by {again.resize}.")
+    here, there = asdict(card.resize), asdict(again.resize)
+    moved = [f"{key} {here[key]}, there {there[key]}" for key in here if here[key] != there[key]]
+    if moved:
+        notes.append(f"images meet the network otherwise: here {'; '.join(moved)}.")
     return notes
 
 

@@ -111,6 +111,9 @@ def validate(model: type[BaseModel], options: Mapping[str, Any], where: str) -> 
     return {name: getattr(checked, name) for name in model.model_fields}
 
 
+UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")  # pydantic's words for a key that no schema has
+
+
 def explain(
     error: ValidationError, tree: Mapping[str, Any], where: str, known_at: Callable[[Sequence[Any]], Iterable[str]]
 ) -> list[str]:
@@ -120,7 +123,7 @@ def explain(
     for fault in error.errors():
         loc = _real(fault["loc"], tree)
         key = ".".join(map(str, [where, *loc] if where else loc))
-        if fault["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        if fault["type"] in UNKNOWN:
             message = f"no such option.{did_you_mean(str(loc[-1]), known_at(loc[:-1]))}"
         elif fault["type"] in ("missing", "missing_argument", "missing_keyword_only_argument"):
             message = "missing."
@@ -166,6 +169,9 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     habit = HABITS.get(word.lower())
     if habit in known:
         return f" Did you mean '{habit}'?"
+    begun = [name for leaf, name in leaves.items() if len(word) > 3 and leaf.startswith(word.lower())]
+    if len(begun) == 1:
+        return f" Did you mean '{begun[0]}'?"
     close = difflib.get_close_matches(word, known, n=1) or difflib.get_close_matches(word, leaves, n=1)
     if close:
         return f" Did you mean '{leaves.get(close[0], close[0])}'?"

@@ -97,3 +97,17 @@ def test_what_types_cannot_say_is_checked(write) -> None:
     run, _ = config.read(write(MINIMAL), ["epochs=3", "accumulate=3", "schedule.warmup=100", "tasks.seg.type=depth"])
     keys = {problem.partition(":")[0] for problem in run.problems()}
     assert keys == {"steps", "accumulate", "schedule.warmup", "tasks.seg", "model.heads.depth"}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("{stride: [4, 4]}", "model.resize.stride: there is no model.resize.window to move by it."),
+        ("{window: [8, 8], stride: [9, 4]}", "between 1 and the sides of the window, got (9, 4) for (8, 8)"),
+        ("{window: [8, 8], stride: [0, 4]}", "between 1 and the sides of the window, got (0, 4) for (8, 8)"),
+        ("{window: [0, 8]}", "between 1 and the sides of the window"),
+    ],
+)
+def test_a_window_that_cannot_slide_is_refused(write, words: str, message: str) -> None:
+    run, _ = config.read(write(MINIMAL), [f"model.resize={words}"])
+    assert any(message in problem for problem in run.problems())

@@ -32,11 +32,14 @@ def test_the_demo_makes_a_report_of_all_its_parts(tmp_path: Path, monkeypatch, c
     )
     assert demo.main() == 0
     out = capsys.readouterr().out
-    assert "AbsRel on unseen rooms: model" in out
+    assert "AbsRel on unseen rooms: model" in out and "mIoU on unseen rooms" in out
     page = (tmp_path / "report.html").read_text()
     for word in (
         "training loss",
         "validation AbsRel",
+        "validation mIoU",
+        "Confusion",
+        "television",
         "abs_rel",
         "best",
         "median",
@@ -46,8 +49,9 @@ def test_the_demo_makes_a_report_of_all_its_parts(tmp_path: Path, monkeypatch, c
         "plain",
     ):
         assert word in page
-    assert page.count("data:image") >= 12
-    assert {path.suffix for path in (tmp_path / "maps").iterdir()} >= {".png", ".ply"}
+    assert page.count("data:image") >= 24
+    made = {path.name for path in (tmp_path / "maps").iterdir()}
+    assert made >= {"rgb_00.png", "rgb_00.ply", "rgb_00.labels.png", "rgb_00.overlay.png", "legend.png"}
 
 
 def pairs(folder: Path, rgb: str, depth: str, size: tuple[int, int], scale: int) -> None:

@@ -20,31 +20,47 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 
+TINY = "tiny"
+
+
 def v2(repository: Path, work: Path, size: str) -> Original:
-    model = imported(repository, "depth_anything_v2.dpt").DepthAnythingV2(**SIZES[size]).eval()
+    model = sized(imported(repository, "depth_anything_v2.dpt").DepthAnythingV2, size)
     liven(model, mean=1.0, std=0.5)
     torch.save(model.state_dict(), work / "depth_anything_v2.pth")
-    return Original(work / "depth_anything_v2.pth", lambda path: model.infer_image(cv2.imread(str(path))))
+    predict = lambda path: model.infer_image(cv2.imread(str(path)))  # noqa: E731
+    return Original(work / "depth_anything_v2.pth", predict, model=model)
 
 
 def v2_metric(repository: Path, work: Path, size: str, max_depth: float, wrapped: bool = False) -> Original:
     package = imported(repository / "metric_depth", "depth_anything_v2.dpt")
-    model = package.DepthAnythingV2(**SIZES[size], max_depth=max_depth).eval()
+    model = sized(partial(package.DepthAnythingV2, max_depth=max_depth), size)
     liven(model, mean=-1.0, std=1.0)
     state: dict[str, Any] = model.state_dict()
     if wrapped:  # as its train.py saves them
         state = {"model": {f"module.{name}": tensor for name, tensor in state.items()}, "epoch": 3, "previous_best": {}}
     torch.save(state, work / "latest.pth")
     predict = lambda path: model.infer_image(cv2.imread(str(path)))  # noqa: E731
-    return Original(work / "latest.pth", predict, {"max_depth": max_depth})
+    return Original(work / "latest.pth", predict, {"max_depth": max_depth}, model=model)
 
 
 def v1(repository: Path, work: Path, size: str) -> Original:
     with contextlib.chdir(repository):  # it loads DINOv2 from a folder below
-        model = imported(repository, "depth_anything.dpt").DepthAnything(SIZES[size]).eval()
+        kind = imported(repository, "depth_anything.dpt").DepthAnything
+        model = sized(lambda **options: kind(options), size, nclass=1)
     liven(model, mean=1.0, std=0.5)
     torch.save(model.state_dict(), work / "depth_anything_v1.pth")
-    return Original(work / "depth_anything_v1.pth", partial(run_v1, repository, model))
+    return Original(work / "depth_anything_v1.pth", partial(run_v1, repository, model), model=model)
+
+
+def sized(build: Callable[..., Any], size: str, **head: Any) -> Any:
+    """One of the published sizes, or a tiny one of their classes, which their factories do not know."""
+    model = build(**SIZES["vits" if size == TINY else size]).eval()
+    if size == TINY:
+        vit, decoder = type(model.pretrained), type(model.depth_head)
+        sizes = {"img_size": 518, "patch_size": 14, "embed_dim": 64, "depth": 12, "num_heads": 1}
+        model.pretrained = vit(**sizes, init_values=1.0, block_chunks=0)
+        model.depth_head = decoder(in_channels=64, features=64, out_channels=[8, 16, 32, 64], **head)
+    return model.eval()
 
 
 def run_v1(repository: Path, model: nn.Module, path: Path) -> Map:
@@ -86,13 +102,16 @@ def of_v1(name: str, size: str, **more: Any) -> Case:
 
 METRIC = "depth-anything-v2-metric"
 CASES = [
+    of_v1("tiny", TINY),
     of_v1("ViT-S", "vits"),
     of_v1("ViT-B", "vitb"),
     of_v1("ViT-L", "vitl", slow=True),
+    of_v2("tiny", partial(v2, size=TINY)),
     of_v2("ViT-S", partial(v2, size="vits")),
     of_v2("ViT-B", partial(v2, size="vitb")),
     of_v2("ViT-L", partial(v2, size="vitl"), slow=True),
     of_v2("ViT-g, square only", partial(v2, size="vitg"), slow=True, sizes={"square": (540, 540)}),
+    of_v2("tiny", partial(v2_metric, size=TINY, max_depth=20.0), METRIC),
     of_v2("ViT-S to 20 m", partial(v2_metric, size="vits", max_depth=20.0), METRIC),
     of_v2("ViT-S to 80 m, a fine-tune", partial(v2_metric, size="vits", max_depth=80.0, wrapped=True), METRIC),
     of_v2("V2 weights read as V1", partial(v2, size="vits"), "depth-anything-v1", differs=True),

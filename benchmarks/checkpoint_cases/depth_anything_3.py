@@ -19,10 +19,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 SIZES: dict[str, dict[str, Any]] = {
+    "tiny": {"dim_in": 64, "features": 64, "out_channels": [8, 16, 32, 32]},
     "vits": {"dim_in": 384, "features": 64, "out_channels": [48, 96, 192, 384]},
     "vitl": {"dim_in": 1024, "features": 256, "out_channels": [256, 512, 1024, 1024]},
 }
-OUT_LAYERS = {"vits": [2, 5, 8, 11], "vitl": [4, 11, 17, 23]}
+TINY = {"img_size": 56, "patch_size": 14, "embed_dim": 64, "depth": 12, "num_heads": 1, "cat_token": False}
+OUT_LAYERS = {"tiny": [2, 5, 8, 11], "vits": [2, 5, 8, 11], "vitl": [4, 11, 17, 23]}
 FOCAL = (610.0, 590.0)
 
 
@@ -30,16 +32,19 @@ def made(repository: Path, work: Path, size: str, metric: bool) -> Original:
     with code(repository / "src", "depth_anything_3"):
         from depth_anything_3.model import da3
         from depth_anything_3.model.dinov2.dinov2 import DinoV2
+        from depth_anything_3.model.dinov2.vision_transformer import DinoVisionTransformer
         from depth_anything_3.model.dpt import DPT
         from depth_anything_3.utils.io.input_processor import InputProcessor
 
-        net = DinoV2(size, OUT_LAYERS[size], cat_token=False)
+        net = DinoV2("vits" if size == "tiny" else size, OUT_LAYERS[size], cat_token=False)
+        if size == "tiny":
+            net.pretrained = DinoVisionTransformer(**TINY)
         model = da3.DepthAnything3Net(net, DPT(output_dim=1, **SIZES[size])).eval()
     see = InputProcessor()
     liven(model)
     save_file({f"model.{name}": tensor for name, tensor in model.state_dict().items()}, work / "model.safetensors")
     camera = {"focal": FOCAL} if metric else {}
-    return Original(work / "model.safetensors", partial(predict, model, see, metric), camera=camera)
+    return Original(work / "model.safetensors", partial(predict, model, see, metric), camera=camera, model=model)
 
 
 @torch.no_grad()
@@ -76,6 +81,7 @@ def case(family: str, name: str, size: str, *, slow: bool = False, **more: Any) 
 
 METRIC, MONO = "depth-anything-3-metric", "depth-anything-3-mono"
 CASES = [
+    case(METRIC, "tiny", "tiny"),
     case(METRIC, "ViT-S", "vits"),
     case(MONO, "ViT-S", "vits"),
     case(METRIC, "ViT-L", "vitl", slow=True),

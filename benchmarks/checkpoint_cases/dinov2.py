@@ -8,7 +8,7 @@ import contextlib
 import importlib.util
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -23,8 +23,23 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+TINY = {
+    "img_size": 56,
+    "patch_size": 14,
+    "embed_dim": 64,
+    "depth": 12,
+    "num_heads": 1,
+    "init_values": 1.0,
+    "block_chunks": 0,
+}
 RANGES = {"NYU": 10.0, "KITTI": 80.0}
-ARCHITECTURES = {"vits": "vit_small", "vitb": "vit_base", "vitl": "vit_large", "vitg": "vit_giant2"}
+ARCHITECTURES = {
+    "tiny": "vit_small",
+    "vits": "vit_small",
+    "vitb": "vit_base",
+    "vitl": "vit_large",
+    "vitg": "vit_giant2",
+}
 REGISTERS = {"num_register_tokens": 4, "interpolate_antialias": True, "interpolate_offset": 0.0}
 MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 
@@ -44,6 +59,31 @@ def code(repository: Path, package: str) -> Iterator[None]:
             del sys.modules[name]
 
 
+class Halves:
+    """Models whose tensors are one file's, each behind a prefix."""
+
+    def __init__(self, parts: Mapping[str, nn.Module]) -> None:
+        self.parts = parts
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {f"{prefix}{k}": t for prefix, part in self.parts.items() for k, t in part.state_dict().items()}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        for prefix, part in self.parts.items():
+            part.load_state_dict({name: state[f"{prefix}{name}"] for name in part.state_dict()})
+
+
+def backbone_of(size: str) -> Any:
+    """Its own maker of backbones, which knows the released sizes alone, or one of a size for tests."""
+    from dinov2.hub.backbones import _make_dinov2_model
+    from dinov2.models.vision_transformer import DinoVisionTransformer
+
+    def tiny(arch_name: str, pretrained: bool, **given: Any) -> nn.Module:
+        return DinoVisionTransformer(**TINY, **{name: given[name] for name in REGISTERS if name in given})
+
+    return tiny if size == "tiny" else _make_dinov2_model
+
+
 def depther(
     repository: Path, work: Path, size: str, head: str, data: str, registers: bool = False, apart: bool = False
 ) -> Original:
@@ -59,6 +99,7 @@ def depther(
     with code(repository, "dinov2"):
         from dinov2.hub import depthers
 
+        depthers._make_dinov2_model = backbone_of(size)
         if head == "dpt":
             model = depthers._make_dinov2_dpt_depther(**given)
         else:
@@ -70,7 +111,7 @@ def depther(
     state = {name: t for name, t in model.state_dict().items() if name.startswith("decode_head.")}
     weights = work / f"dinov2_{size}14_{data.lower()}_{head}_head.pth"
     torch.save({"state_dict": state, "meta": {"epoch": 1}}, weights)
-    return Original(weights, partial(whole_inference, model), {"backbone": backbone} if apart else {})
+    return Original(weights, partial(whole_inference, model), {"backbone": backbone} if apart else {}, model=model)
 
 
 def liven(model: nn.Module) -> None:
@@ -90,7 +131,9 @@ def normalised(image: np.ndarray) -> Tensor:
 def whole_inference(model: nn.Module, path: Path) -> Map:
     """What its depth notebook does up to the colours."""
     with torch.inference_mode():
-        return model.whole_inference(normalised(np.asarray(Image.open(path).convert("RGB"))), img_meta=None, rescale=True)[0, 0].numpy()
+        return model.whole_inference(
+            normalised(np.asarray(Image.open(path).convert("RGB"))), img_meta=None, rescale=True
+        )[0, 0].numpy()
 
 
 class BaseDecodeHead(nn.Module):
@@ -120,15 +163,13 @@ def stand_ins() -> dict[str, Any]:
 
 def segmenter(repository: Path, work: Path, size: str, layers: int, classes: int) -> Original:
     with code(repository, "dinov2"), patch.dict(sys.modules, stand_ins()):
-        from dinov2.hub.backbones import _make_dinov2_model
-
         path = repository / "dinov2/eval/segmentation/models/decode_heads/linear_head.py"
         spec = importlib.util.spec_from_file_location("linear_head", path)
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         from dinov2.hub.utils import CenterPadding
 
-        backbone = _make_dinov2_model(arch_name=ARCHITECTURES[size], pretrained=False).eval()
+        backbone = backbone_of(size)(arch_name=ARCHITECTURES[size], pretrained=False).eval()
     width = backbone.embed_dim
     head = module.BNHead(
         in_channels=[width] * layers, channels=width * layers, num_classes=classes, in_index=list(range(layers))
@@ -138,14 +179,18 @@ def segmenter(repository: Path, work: Path, size: str, layers: int, classes: int
     torch.save(backbone.state_dict(), work / f"dinov2_{size}14_pretrain.pth")
     kind = "linear" if layers == 1 else "ms"
     weights = work / f"dinov2_{size}14_ade20k_{kind}_head.pth"
-    torch.save({"meta": {"CLASSES": ("wall",)}, "state_dict": {f"decode_head.{k}": t for k, t in head.state_dict().items()}}, weights)
+    torch.save(
+        {"meta": {"CLASSES": ("wall",)}, "state_dict": {f"decode_head.{k}": t for k, t in head.state_dict().items()}},
+        weights,
+    )
 
     def encode_decode(view: Tensor) -> Tensor:
         maps = backbone.get_intermediate_layers(CenterPadding(14)(view), n=layers, reshape=True)
         return F.interpolate(head(maps), view.shape[2:], mode="bilinear", align_corners=False)
 
     side, stride = (512, 341) if layers == 1 else (640, 320)
-    return Original(weights, partial(slide_inference, encode_decode, side, stride))
+    halves = Halves({"": backbone, "decode_head.": head})
+    return Original(weights, partial(slide_inference, encode_decode, side, stride), model=halves)
 
 
 @torch.inference_mode()
@@ -179,6 +224,13 @@ SIZES = {"square": (270, 270), "landscape": (265, 350), "portrait": (350, 265), 
 SEGMENTED = {"family": "dinov2-segmentation", "code": "dinov2, stand-in for mmseg", "repository": "dinov2"}
 ONLY_SQUARE = {"square": (270, 270)}
 CASES = [
+    case("tiny linear", "NYU", size="tiny", head="linear"),
+    case("tiny linear4", "KITTI", size="tiny", head="linear4"),
+    case("tiny DPT with registers", "NYU", size="tiny", head="dpt", registers=True),
+    Case(
+        name="tiny linear, 150 classes", make=partial(segmenter, size="tiny", layers=1, classes=150), sizes=SIZES,
+        **SEGMENTED,
+    ),
     case("ViT-S linear", "NYU", size="vits", head="linear"),
     case("ViT-S linear4", "KITTI", size="vits", head="linear4"),
     case("ViT-S DPT", "NYU", size="vits", head="dpt"),

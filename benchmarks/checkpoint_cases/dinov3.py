@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from checkpoint_cases.case import Case, Map, Original, picture, scatter, spread
-from checkpoint_cases.dinov2 import code
+from checkpoint_cases.dinov2 import Halves, code
 from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -25,22 +25,33 @@ VIT: dict[str, Any] = {
     "pos_embed_rope_rescale_coords": 2, "pos_embed_rope_dtype": "fp32", "layerscale_init": 1e-5, "n_storage_tokens": 4,
     "norm_layer": "layernormbf16", "mask_k_bias": True,
 }  # fmt: skip
-PLAIN = {**VIT, "embed_dim": 192, "depth": 8, "num_heads": 3}
+PLAIN = {**VIT, "embed_dim": 128, "depth": 4, "num_heads": 2}
 GATED = {
-    **VIT, "embed_dim": 256, "depth": 8, "num_heads": 2, "ffn_ratio": 3, "qkv_bias": False, "ffn_layer": "swiglu64",
+    **VIT, "embed_dim": 128, "depth": 4, "num_heads": 1, "ffn_ratio": 3, "qkv_bias": False, "ffn_layer": "swiglu64",
     "untie_global_and_local_cls_norm": True,
 }  # fmt: skip
-SYNTHMIX = {"max_depth": 100, "use_batchnorm": True, "type": "dpt", "head_kwargs": {"channels": 128, "post_process_channels": [96] * 4}}
+SYNTHMIX = {
+    "max_depth": 100,
+    "use_batchnorm": True,
+    "type": "dpt",
+    "n_output_channels": 64,
+    "head_kwargs": {"channels": 64, "post_process_channels": [32] * 4},
+}
 CANOPY = {
     "max_depth": 96.0, "use_cls_token": True, "type": "dpt", "bins_strategy": "chmv2_mixlog",
-    "norm_strategy": "chmv2_mixlog", "backbone_out_layers": [1, 3, 5, 7],
-    "head_kwargs": {"n_hidden_channels": 128, "use_bias": True, "projection_after_fusion": False},
+    "norm_strategy": "chmv2_mixlog", "backbone_out_layers": [0, 1, 2, 3],
+    "head_kwargs": {"channels": 64, "post_process_channels": [16, 32, 64, 128], "n_hidden_channels": 32, "use_bias": True, "projection_after_fusion": False},
 }  # fmt: skip
 NYU = {"max_depth": 10.0, "use_batchnorm": True, "type": "linear"}
 
 
 def depther(
-    repository: Path, work: Path, vit: Mapping[str, Any], head: Mapping[str, Any], layers: str, see: Callable[..., Tensor]
+    repository: Path,
+    work: Path,
+    vit: Mapping[str, Any],
+    head: Mapping[str, Any],
+    layers: str,
+    see: Callable[..., Tensor],
 ) -> Original:
     with code(repository, "dinov3"):
         build = importlib.import_module("dinov3.eval.depth.models")
@@ -53,7 +64,8 @@ def depther(
     torch.save(backbone.state_dict(), work / "backbone.pth")
     torch.save(model.decoder.state_dict(), work / "head.pth")
     options = {"backbone": work / "backbone.pth"} | ({"max_depth": 10.0} if head["type"] == "linear" else {})
-    return Original(work / "head.pth", partial(predict, model, see), options)
+    halves = Halves({"": backbone, **{f"{name}.": part for name, part in model.decoder.named_children()}})
+    return Original(work / "head.pth", partial(predict, model, see), options, model=halves)
 
 
 @torch.no_grad()

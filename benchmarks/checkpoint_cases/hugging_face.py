@@ -22,11 +22,20 @@ def dinov2(indices: list[int], **more: Any) -> Any:
     return Dinov2Config(**{**sizes, "out_indices": indices, "reshape_hidden_states": False, **more})
 
 
-def depth_anything(_: Path, work: Path, indices: list[int], new_names: bool = False, **config: Any) -> Original:
+TINY: dict[str, Any] = {"hidden_size": 64, "num_attention_heads": 1}
+
+
+def depth_anything(
+    _: Path,
+    work: Path,
+    indices: list[int],
+    new_names: bool = False,
+    backbone: dict[str, Any] | None = None,
+    **config: Any,
+) -> Original:
     from transformers import DepthAnythingConfig, DepthAnythingForDepthEstimation, DPTImageProcessor
 
-    gated = {"use_swiglu_ffn": config.pop("gated", False)}
-    options = {"backbone_config": dinov2(indices, **gated), "fusion_hidden_size": 64, **config}
+    options = {"backbone_config": dinov2(indices, **(backbone or {})), "fusion_hidden_size": 64, **config}
     model: Any = DepthAnythingForDepthEstimation(DepthAnythingConfig(**options)).eval()
     images = DPTImageProcessor(
         size={"height": 518, "width": 518}, ensure_multiple_of=14, keep_aspect_ratio=True, **IMAGENET
@@ -45,11 +54,11 @@ def dpt(_: Path, work: Path, options: dict[str, Any] | None = None, **config: An
     return saved(model, DPTImageProcessor(), work)
 
 
-def dpt_dinov2(_: Path, work: Path, resize: bool) -> Original:
+def dpt_dinov2(_: Path, work: Path, resize: bool, **more: Any) -> Original:
     """As facebook/dpt-dinov2-*-nyu: bytes as floats, padded to patches, no resizing."""
     from transformers import DPTConfig, DPTForDepthEstimation, DPTImageProcessor
 
-    backbone = dinov2([3, 6, 9, 12], apply_layernorm=False)
+    backbone = dinov2([3, 6, 9, 12], apply_layernorm=False, **more)
     config = DPTConfig(
         backbone_config=backbone,
         add_projection=True,
@@ -79,7 +88,7 @@ def saved(
         save_file(
             {name: tensor.contiguous() for name, tensor in model.state_dict().items()}, work / "model.safetensors"
         )
-    return Original(work, partial(predict, model, images), options or {})
+    return Original(work, partial(predict, model, images), options or {}, model=model)
 
 
 @torch.no_grad()
@@ -96,11 +105,18 @@ def case(family: str, name: str, make: Callable[..., Original], **more: Any) -> 
 
 V1, V2 = [9, 10, 11, 12], [3, 6, 9, 12]
 METRIC = {"depth_estimation_type": "metric", "max_depth": 20}
+SMALL = {"backbone": TINY, "reassemble_hidden_size": 64, "neck_hidden_sizes": [8, 16, 32, 64]}
 CASES = [
+    case("huggingface", "tiny to 20 m", partial(depth_anything, indices=V2, **SMALL, **METRIC)),
+    case("huggingface-dpt-metric", "tiny DINOv2, padded", partial(dpt_dinov2, resize=False, **TINY), sizes=SQUARE),
     case("huggingface", "Depth Anything V1, ViT-S", partial(depth_anything, indices=V1)),
     case("huggingface", "Depth Anything V2, ViT-S, newer names", partial(depth_anything, indices=V2, new_names=True)),
     case("huggingface", "Depth Anything V2, ViT-S to 20 m", partial(depth_anything, indices=V2, **METRIC)),
-    case("huggingface", "Depth Anything V2, ViT-S with gates", partial(depth_anything, indices=V2, gated=True)),
+    case(
+        "huggingface",
+        "Depth Anything V2, ViT-S with gates",
+        partial(depth_anything, indices=V2, backbone={"use_swiglu_ffn": True}),
+    ),
     *(
         case("huggingface-dpt", f"ViT-S/16, readout {readout}", partial(dpt, readout_type=readout), sizes=SQUARE)
         for readout in ("project", "add", "ignore")

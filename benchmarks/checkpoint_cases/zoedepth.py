@@ -38,7 +38,7 @@ def make(repository: Path, work: Path, version: str, small: bool, favour: str = 
             model.mlp_classifier[2].bias[["nyu", "kitti"].index(favour)] += 100
     torch.save({"model": model.state_dict()}, work / "model.pt")
     options = {ours: infer[its] for its, ours in OPTIONS if its in infer}
-    return Original(work / "model.pt", partial(predict, model, infer), options, model)
+    return Original(work / "model.pt", partial(predict, model, infer), options, model=model)
 
 
 @torch.no_grad()

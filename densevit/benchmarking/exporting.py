@@ -25,7 +25,7 @@ from densevit.inference.outputs import OUTPUTS
 from densevit.inference.plan import Plan
 from densevit.inference.predictor import Predictor
 
-PURE, REFERENCE = "the model alone, images in memory", "Depth Anything V2, reference"
+OURS, PURE, REFERENCE = "densevit export-depth", "the model alone, images in memory", "Depth Anything V2, run.py"
 PART = 8  # images of a turn
 
 
@@ -47,7 +47,7 @@ def measure(settings: Settings) -> Iterator[Row]:
         works = {
             REFERENCE: partial(the_reference_way, peer, root / "photos", root),
             PURE: lambda: [predictor(image) for image in images],
-            "densevit export-depth": ours,
+            OURS: ours,
         }
         seconds = take_turns(works, max(2, settings.images // PART))
         share = times_faster(seconds, "densevit export-depth", PURE)

@@ -1,6 +1,6 @@
 """How long one image takes in a model: ours in each number format beside the same network elsewhere."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from densevit.benchmarking import peers
+from densevit.benchmarking import machine, peers
 from densevit.benchmarking.peers import Absent, Peer
 from densevit.benchmarking.report import Row, number
 from densevit.benchmarking.settings import Settings
@@ -20,7 +20,7 @@ from densevit.ops.precision import Precision, autocast
 Answer = Callable[[], Tensor]
 
 
-def measure(settings: Settings, peaks: dict[str, float]) -> Iterator[Row]:
+def measure(settings: Settings) -> Iterator[Row]:
     """Every contestant at each size and batch, then the network of patches of 16."""
     with TemporaryDirectory() as folder, torch.inference_mode():
         found = settings.able(lambda: peers.depth_anything(settings.size, settings.depth_anything))
@@ -29,15 +29,13 @@ def measure(settings: Settings, peaks: dict[str, float]) -> Iterator[Row]:
         if first is not None:
             for side in settings.sides:
                 for batch in settings.batches:
-                    yield from at(settings, [p for p in (found, other) if p], side, batch, Path(folder), peaks)
+                    yield from at(settings, [p for p in (found, other) if p], side, batch, Path(folder))
         sixteen = settings.able(lambda: peers.smp(settings.size))
         if sixteen is not None:
-            yield from at(settings, [sixteen], settings.sides[0] // 16 * 16, 1, Path(folder), peaks)
+            yield from at(settings, [sixteen], settings.sides[0] // 16 * 16, 1, Path(folder))
 
 
-def at(
-    settings: Settings, present: list[Peer], side: int, batch: int, folder: Path, peaks: dict[str, float]
-) -> Iterator[Row]:
+def at(settings: Settings, present: list[Peer], side: int, batch: int, folder: Path) -> Iterator[Row]:
     """One size and batch. The first peer in fp32 is the baseline, and its weights are what ours runs."""
     device, baseline = settings.device, present[0]
     image = torch.rand(batch, 3, side, side, generator=torch.Generator().manual_seed(0)).to(device)
@@ -52,16 +50,28 @@ def at(
     answers |= own(ours, image, settings, shown)
     expected = answers[f"{baseline.name}, fp32"]().float()
     for name, answer in answers.items():
-        shown[name] = f"{shown.get(name, '')}{difference(answer(), expected)}" if agrees(name, present) else ""
-    seconds = take_turns(answers, settings.rounds)
+        if agrees(name, present) and name != f"{baseline.name}, fp32":
+            shown[name] = f"{shown.get(name, '')}{difference(answer(), expected)}"
+    formats = sorted({format_of(name) for name in answers})
+    seconds = take_turns({**answers, **{f"peak {p}": machine.product(p, device) for p in formats}}, settings.rounds)
     for name in answers:
-        precision = "bf16" if "bf16" in name else "fp32"
-        rate = flops / min(seconds[name]) / 1e9
-        share = f"; {rate / peaks[precision]:.0%} of the {precision} peak" if precision in peaks else ""
+        share = share_of_peak(seconds, name, flops, machine.product_flops(device))
         yield Row(
             "inference", f"{side} x {side}, batch {batch}", name, Spread.of(seconds[name]).map(lambda s: s / batch),
-            "s an image", faster=times_faster(seconds, name, f"{baseline.name}, fp32"), note=shown[name] + share,
+            "s an image", faster=times_faster(seconds, name, f"{baseline.name}, fp32"),
+            note="; ".join(filter(None, (shown.get(name), share))),
         )  # fmt: skip
+
+
+def format_of(name: str) -> str:
+    return next((precision for precision in ("bf16", "fp16") if precision in name), "fp32")
+
+
+def share_of_peak(seconds: Mapping[str, list[float]], name: str, flops: float, product: float) -> str:
+    """How much of the rate of a matrix product, timed in the same turns and the same number format."""
+    peak = f"peak {format_of(name)}"
+    shares = [flops / own / (product / best) for own, best in zip(seconds[name], seconds[peak], strict=True)]
+    return f"{Spread.of(shares).middle:.0%} of the {peak.removeprefix('peak ')} peak"
 
 
 def agrees(name: str, present: list[Peer]) -> bool:

@@ -2,7 +2,7 @@
 
 import os
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 
 import densevit
 from densevit.benchmarking.report import Row
-from densevit.benchmarking.turns import Spread, take_turns
+from densevit.benchmarking.turns import Spread, Work, take_turns
 from densevit.ops.precision import DTYPES, resolve
 
 SIDE = 2048  # of the matrices: larger than any cache, and what the rate no longer grows with
@@ -44,24 +44,30 @@ def processor() -> str:
 
 def floors(device: torch.device, rounds: int) -> Iterator[Row]:
     """What this machine can do at best: products of large square matrices, and a copy of memory."""
-    side = SIDE_CUDA if device.type == "cuda" else SIDE
-    products = {name: product(side, name, device) for name in ("fp32", "bf16")}
+    products = {name: product(name, device) for name in ("fp32", "bf16")}
     source = torch.empty(COPIED, dtype=torch.uint8, device=device).fill_(1)
     target = torch.empty_like(source)
     seconds = take_turns({**products, "copy": lambda: target.copy_(source)}, max(rounds, 5), warm=2)
+    flops = product_flops(device)
     for name in products:
-        rate = Spread.of([2 * side**3 / s / 1e9 for s in seconds[name]])
-        yield Row("floors", f"{side} x {side} matrix product", name, rate, "GFLOP/s", better="higher")
-    rate = Spread.of([2 * COPIED / s / 1e9 for s in seconds["copy"]])
+        rate = Spread.of(seconds[name]).map(lambda s: flops / s / 1e9)
+        yield Row("floors", f"{side_of(device)} x {side_of(device)} matrix product", name, rate, "GFLOP/s", "higher")
+    rate = Spread.of(seconds["copy"]).map(lambda s: 2 * COPIED / s / 1e9)
     yield Row("floors", "memory copy, read and written", "bytes", rate, "GB/s", better="higher")
 
 
-def product(side: int, precision: str, device: torch.device) -> Callable[[], object]:
+def side_of(device: torch.device) -> int:
+    return SIDE_CUDA if device.type == "cuda" else SIDE
+
+
+def product_flops(device: torch.device) -> float:
+    """Of one `product`, a multiplication and an addition counting two."""
+    return 2.0 * side_of(device) ** 3
+
+
+def product(precision: str, device: torch.device) -> Work:
+    """A matrix product in a number format, ready to run."""
+    side = side_of(device)
     a = torch.randn(side, side, device=device).to(DTYPES[precision])  # type: ignore[index]
     out = torch.empty_like(a)
     return lambda: torch.mm(a, a, out=out)
-
-
-def peaks(rows: list[Row]) -> dict[str, float]:
-    """The matrix-product rate of each number format, in GFLOP/s."""
-    return {row.who: row.value.middle for row in rows if row.section == "floors" and row.unit == "GFLOP/s"}

@@ -27,6 +27,7 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 """Depth Anything V2's own table (its run.py)."""
 
+PROCESSOR = {"image_processor_type": "DPTImageProcessor", "do_resize": True, "size": {"height": 518, "width": 518}}
 SEED = 0
 GAIN = 0.1  # of LayerScale: at its usual start, 1e-5, blocks hardly count, and every difference would pass
 

@@ -43,7 +43,7 @@ class Report:
     command: str
     machine: Mapping[str, Any]
     rows: Sequence[Row]
-    absent: Sequence[str] = field(default_factory=tuple)  # peers that are not here, and why
+    absent: Sequence[str] = field(default_factory=list)  # peers that are not here, and why
 
     def write(self, stem: Path) -> list[Path]:
         """Writes `stem`.md and `stem`.json."""
@@ -70,8 +70,8 @@ class Report:
         told = ", ".join(f"{key} {value}" for key, value in machine.items() if key != "versions")
         lines = [f"# Benchmark of {self.date}", "", f"`{self.command}`", "", f"Machine: {told}.", ""]
         lines += [
-            "Contestants take turns. A value is the median, with its quartiles; *times faster* is the median of the ratios "
-            "turn by turn, against the row that says 1.",
+            "Contestants take turns. A value is the median, with its quartiles; *times faster* is the median of the "
+            "ratios turn by turn, against the row that says 1.",
             "",
         ]
         lines += [f"Not run: {reason}" for reason in self.absent] + [""] * bool(self.absent)

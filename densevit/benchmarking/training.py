@@ -1,7 +1,7 @@
 """One training step, forward, backward and AdamW: its time in turns, its memory in a process of its own.
 
-The reference steps as its training program does (fp32, torch's AdamW as it comes); ours as the trainer does, its gradient
-clipped, too. Both learn the same loss on the same random truth. b images, h x w pixels.
+The reference steps as its training program does (fp32, torch's AdamW as it comes); ours as the trainer does, its
+gradient clipped, too. Both learn the same loss on the same random truth. b images, h x w pixels.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Contestants take turns, so that a machine that slows down slows all of them; what counts is their ratio in one turn."""
+"""Contestants take turns, so that a machine that slows down slows all of them; what counts is their ratio in a turn."""
 
 import time
 from collections.abc import Callable, Mapping

@@ -19,6 +19,7 @@ SECTIONS = ("inference", "training", "loader", "export", "scoring", "start-up")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sections", default=",".join(SECTIONS), metavar="A,B", help=f"of {', '.join(SECTIONS)} (all)")
     parser.add_argument("--output", type=Path, default=Path("runs/benchmarks"), metavar="DIR", help="for the report")
+    parser.add_argument("--name", default="benchmark", help="of the report, behind the date (benchmark)")
     parser.add_argument("--against", type=Path, metavar="JSON", help="an earlier report: say what became slower")
     parser.add_argument(
         "--depth-anything", type=Path, metavar="DIR", help="a clone of Depth-Anything-V2: the reference to run beside"
@@ -50,7 +51,8 @@ def run(args: argparse.Namespace) -> int:
     report = measured(args, wanted)
     text = report.markdown()
     print(text)
-    print("written: " + ", ".join(map(str, report.write(args.output / f"{report.date}-benchmark"))))
+    args.output.mkdir(parents=True, exist_ok=True)
+    print("written: " + ", ".join(map(str, report.write(args.output / f"{report.date}-{args.name}"))))
     worse = list(regressions(before, report)) if before else []
     print(*[f"slower: {line}" for line in worse], sep="\n", end="\n" if worse else "")
     return 1 if worse else 0
@@ -79,7 +81,7 @@ def measured(args: argparse.Namespace, wanted: list[str]) -> "Report":
     rows = list(machine.floors(device, settings.rounds))
     for name in wanted:
         print(f"{name} ...", file=sys.stderr, flush=True)
-        rows += sections(settings, machine.peaks(rows))[name]()
+        rows += sections(settings)[name]()
     return Report(
         date=datetime.now(UTC).strftime("%Y-%m-%d"),
         command=" ".join(["densevit", "benchmark", *sys.argv[1:]]),
@@ -89,11 +91,11 @@ def measured(args: argparse.Namespace, wanted: list[str]) -> "Report":
     )
 
 
-def sections(settings: "Settings", peaks: dict[str, float]) -> "dict[str, Callable[[], Iterator[Row]]]":
+def sections(settings: "Settings") -> "dict[str, Callable[[], Iterator[Row]]]":
     from densevit.benchmarking import exporting, inference, loading, scoring, starting, training
 
     return {
-        "inference": lambda: inference.measure(settings, peaks),
+        "inference": lambda: inference.measure(settings),
         "training": lambda: training.measure(settings),
         "loader": lambda: loading.measure(settings),
         "export": lambda: exporting.measure(settings),

@@ -3,12 +3,14 @@
 Each map has its image's size. From a model with several heads, formats for classes of pixels may be asked for as well:
 each format takes the head that it is for, and one pass through the model serves all.
 
-One bad image costs one line in the summary and exit code 3; the others are written.
+One bad image costs one line in the summary and exit code 3; the others are written. Under torchrun, several processes
+share the list.
 """
 
 import argparse
 import os
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +20,11 @@ from densevit.errors import ConfigError, Preempted
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from densevit.engine.distributed import World
     from densevit.inference.forward import Box
     from densevit.inference.plan import Existing, Plan
 
+PATIENCE = timedelta(days=7)  # what one process of several may wait for the slowest at the end
 # Which options belong to which format.
 OPTIONS = {
     "png16": ("scale",),
@@ -34,7 +38,7 @@ FORMATS = "png16, npy, npz, pfm, h5, color, ply; of classes: labels, overlay, pr
 
 def add_arguments(parser: argparse.ArgumentParser, usual: str = "png16") -> None:
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a checkpoint folder or .safetensors file")
-    parser.add_argument("inputs", metavar="INPUT", nargs="+", help="image, folder, glob, or .txt/.csv list of images")
+    parser.add_argument("inputs", metavar="INPUT", nargs="+", help="image, folder, .tar, glob, or .txt/.csv list of images")
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder to write to")
     parser.add_argument(
         "--format", default=usual, metavar="NAMES", help=f"comma-separated, of depth: {FORMATS} (default {usual})"
@@ -84,24 +88,38 @@ def run(args: argparse.Namespace) -> int:
         tiling = tiles.tiling(args)
         plan, existing = planned(args)
         from densevit.build import load
+        from densevit.engine import distributed
         from densevit.inference.export import export
         from densevit.inference.summary import Incomplete
 
         whose = family.chosen(args)
-        chosen = {"precision": args.precision, "batch_size": args.batch_size, "tiling": tiling}
-        predictor = load(args.checkpoint, device=args.device, window=find_window(args.window), **chosen, **whose)
-        looks.apply(args, predictor)
-        if stop.is_set():
-            raise Preempted("stopped before the first image; nothing was written.")
-        print(f"{len(plan.items)} images on {predictor.device} in {predictor.precision}", file=sys.stderr)
-        how = {"workers": args.workers, "max_pixels": args.max_pixels, "stop": stop, "progress": True}
-        try:
+        with distributed.session(args.device, timeout=PATIENCE) as world:
+            chosen = {"precision": args.precision, "batch_size": args.batch_size, "tiling": tiling}
+            window = find_window(args.window)
+            predictor = load(args.checkpoint, device=str(world.device), window=window, **chosen, **whose)
+            looks.apply(args, predictor)
+            if stop.is_set():
+                raise Preempted("stopped before the first image; nothing was written.")
             heads = [] if args.head is None else args.head.split(",")
-            print(export(predictor, plan, heads=heads, existing=existing, **how))
-        except Incomplete as error:
-            print(error.summary)
-            raise
+            how = {"workers": args.workers, "max_pixels": args.max_pixels, "stop": stop, "progress": True}
+            say(world, f"{len(plan.items)} images on {device_of(world)} in {predictor.precision}", file=sys.stderr)
+            try:
+                summary = export(predictor, plan, heads=heads, existing=existing, team=world, **how)
+            except Incomplete as error:
+                say(world, error.summary)
+                raise
+            say(world, summary)
     return 0
+
+
+def say(world: "World", text: object, **how: Any) -> None:
+    """Prints once, whatever the number of processes."""
+    if world.is_main:
+        print(text, **how)
+
+
+def device_of(world: "World") -> str:
+    return str(world.device) if world.size == 1 else f"{world.size} x {world.device.type}"
 
 
 def find_window(name: str | None) -> "Callable[[int, int], Box] | None":

@@ -1,4 +1,4 @@
-"""Say what a checkpoint is: what it predicts, its parts, source, licence and scores; of a stranger's file, whose it may be."""
+"""Say what a checkpoint is: what it predicts, its parts, source, licence, scores; of a stranger's, whose it may be."""
 
 import argparse
 import json

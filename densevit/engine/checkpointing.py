@@ -2,11 +2,11 @@
 
 import math
 import os
-import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from shutil import rmtree as remove
 from typing import Any, Literal
 
 from torch import Tensor
@@ -86,7 +86,7 @@ class Checkpoints:
                 try:
                     # Renamed first: a folder that is half gone must not pass for a checkpoint.
                     gone = path.rename(path.with_name(f".{path.name}.{os.getpid()}{files.SUFFIX}"))
-                    shutil.rmtree(gone)
+                    remove(gone)
                 except OSError as error:
                     print(f"warning: {path}: old checkpoint could not be removed ({error.strerror}).", file=sys.stderr)
 

@@ -93,8 +93,11 @@ class World:
             return model
         if how == "fsdp":
             return sharding.shard(model, init_device_mesh(self.device.type, (self.size,)))
-        ids = [self.device.index] if self.device.type == "cuda" else None
-        return DistributedDataParallel(model, device_ids=ids)
+        if self.device.type != "cuda":
+            return DistributedDataParallel(model)
+        # BatchNorm over the images of all processes, as mmseg and DINOv2's probes have it; torch has none for CPUs.
+        model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+        return DistributedDataParallel(model, device_ids=[self.device.index])
 
 
 def averaging(wrapped: nn.Module, wanted: bool) -> AbstractContextManager[None]:
@@ -107,8 +110,12 @@ def averaging(wrapped: nn.Module, wanted: bool) -> AbstractContextManager[None]:
 
 
 @contextmanager
-def session(device: str = "auto") -> Iterator[World]:
-    """The process group that torchrun asks for, or a world of one."""
+def session(device: str = "auto", timeout: timedelta = timedelta(minutes=10)) -> Iterator[World]:
+    """The process group that torchrun asks for, or a world of one.
+
+    Args:
+        timeout: how long one process may wait for another.
+    """
     rank, size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     chosen = choose_device(device)
     if chosen.type == "cuda":
@@ -119,8 +126,14 @@ def session(device: str = "auto") -> Iterator[World]:
         yield World(chosen)
         return
     backend = "nccl" if chosen.type == "cuda" else "gloo"
-    dist.init_process_group(backend, timeout=timedelta(minutes=10))
+    local_size = int(os.environ.get("LOCAL_WORLD_SIZE", size))
+    store, _, _ = next(iter(dist.rendezvous("env://", timeout=timeout)))
+    if local_size == size:
+        # torchrun hands restarted processes the store of the dead ones, with their addresses in it (pytorch#135712).
+        # On one machine all know which attempt this is; on several see docs/scale.md.
+        store = dist.PrefixStore(f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
     try:
-        yield World(chosen, rank, size, int(os.environ.get("LOCAL_WORLD_SIZE", size)))
+        yield World(chosen, rank, size, local_size)
     finally:
         dist.destroy_process_group()

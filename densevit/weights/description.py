@@ -17,7 +17,7 @@ Description = dict[str, Any]
 
 # Tensors whose shapes tell one model from another at a glance; the first of each kind is shown.
 TELLING = {
-    "patch embedding": r"(patch_embed\.proj|patch_embeddings\.projection|patch_embed\.backbone\.stem\.conv|conv1)\.weight$",
+    "patch embedding": r"(patch_embed\.proj|patch_embeddings\.projection|backbone\.stem\.conv|conv1)\.weight$",
     "positions": r"(pos_embed|position_embeddings|position_embedding\.weight|relative_position_bias_table)$",
     "class token": r"(cls_token|class_embedding)$",
     "registers": r"(reg_token|register_tokens|storage_tokens)$",
@@ -135,7 +135,8 @@ def _row(name: str, value: str) -> str:
 
 def _size(found: Description) -> str:
     types = ", ".join(f"{count} {name}" for name, count in found["types"].items())
-    return f"{found['parameters'] / 1e6:.2f} M parameters in {found['tensors']} tensors ({types}), {found['bytes'] / 1e6:.1f} MB"
+    parameters, megabytes = found["parameters"] / 1e6, found["bytes"] / 1e6
+    return f"{parameters:.2f} M parameters in {found['tensors']} tensors ({types}), {megabytes:.1f} MB"
 
 
 def _meaning(output: OutputSpec) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from densevit.errors import CheckpointError
+from densevit.weights import two_files
 from densevit.weights.family import FAMILIES, Family
 from densevit.weights.files import read_tensors
 from densevit.weights.published import Found
@@ -15,7 +16,7 @@ IN_FOLDER = ("model.safetensors", "model.safetensors.index.json", "pytorch_model
 
 
 def find(path: Path) -> Found:
-    """Reads a file, or a folder as Hugging Face lays one out.
+    """Reads a file, a folder as Hugging Face lays one out, or one that holds a backbone and a head.
 
     Raises:
         CheckpointError: missing, damaged, or nothing of the kind.
@@ -23,6 +24,8 @@ def find(path: Path) -> Found:
     if path.is_file():
         return Found(path, read_tensors(path))
     weights = next((path / name for name in IN_FOLDER if (path / name).is_file()), None)
+    if weights is None and (pair := two_files.in_folder(path)):
+        return Found(path, two_files.joined(pair))
     if weights is None:
         raise CheckpointError(f"{path}: no weights here; a folder should hold {IN_FOLDER[0]} or {IN_FOLDER[2]}.")
     if weights.suffix == ".json":

@@ -4,12 +4,19 @@ Without a network, what the cache holds is used; where it holds nothing, that is
 """
 
 import fnmatch
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import yaml
+from torch import Tensor
+
+from densevit import files
 from densevit.errors import CheckpointError
 from densevit.network import hub, within_reach
+from densevit.structures import ModelCard
+from densevit.weights import checkpoint
 from densevit.weights.detect import IN_FOLDER
 from densevit.weights.files import PICKLED, SAFETENSORS
 
@@ -110,8 +117,7 @@ def downloaded(address: Address) -> Path:
         wanted = chosen(address, names)
         folder = snapshot_download(address.repository, revision=address.revision, allow_patterns=wanted)
     except (HfHubHTTPError, HFValidationError, OSError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise CheckpointError(f"{address}: cannot be fetched ({reason}).") from None
+        raise CheckpointError(f"{address}: cannot be fetched ({first_line(error)}).") from None
     return place(Path(folder), wanted)
 
 
@@ -150,6 +156,64 @@ def chosen(address: Address, names: Sequence[str]) -> list[str]:
 def place(folder: Path, names: Sequence[str]) -> Path:
     """The folder where it is laid out as one model, else the file."""
     return folder if names[0] in IN_FOLDER else folder / names[0]
+
+
+def save_pretrained(folder: Path, tensors: Mapping[str, Tensor], card: ModelCard) -> None:
+    """A folder that `densevit.load` reads and a repository on the hub can hold: weights with their card, and a page.
+
+    Raises:
+        CheckpointError: something stands there.
+        StorageError: it cannot be written.
+    """
+    if folder.exists():
+        raise CheckpointError(f"{folder}: exists already; nothing is replaced.")
+    with files.atomic_folder(folder) as temporary:
+        checkpoint.write_weights(temporary / checkpoint.WEIGHTS, tensors, card)
+        files.write_text(temporary / "README.md", page(card))
+
+
+def push_to_hub(repository: str, tensors: Mapping[str, Tensor], card: ModelCard, *, private: bool = False) -> str:
+    """Saves to a repository `owner/name` on the hub, made where there is none; returns its address.
+
+    Raises:
+        CheckpointError: out of reach, or refused; with the hub's reason.
+    """
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    address, server = parse(SCHEME + repository.removeprefix(SCHEME)), hub()
+    if not (server and within_reach(server)):
+        why = f"{server} is out of reach" if server else "HF_HUB_OFFLINE is set"
+        raise CheckpointError(f"{address}: cannot be saved there, {why}. `save_pretrained(FOLDER)` saves here.")
+    with tempfile.TemporaryDirectory() as work:
+        folder = Path(work) / "model"
+        save_pretrained(folder, tensors, card)
+        try:
+            api = HfApi()
+            api.create_repo(address.repository, private=private, exist_ok=True)
+            api.upload_folder(repo_id=address.repository, folder_path=folder, commit_message="densevit model")
+        except (HfHubHTTPError, HFValidationError, OSError) as error:
+            raise CheckpointError(f"{address}: cannot be saved there ({first_line(error)}).") from None
+    return str(address)
+
+
+def page(card: ModelCard) -> str:
+    """What a visitor of the repository reads; the block on top is what the hub reads."""
+    kinds = {name: output.kind for name, output in card.outputs.items()}
+    task = "image-segmentation" if set(kinds.values()) == {"labels"} else "depth-estimation"
+    top = {"library_name": "densevit", "pipeline_tag": task, "license": "other", "license_name": card.licence}
+    lines = "\n".join(f"- {name}: {kind}" for name, kind in kinds.items())
+    scores = "\n".join(f"- {name}: {value:.4g}" for name, value in card.scores.items()) or "none recorded"
+    return (
+        f"---\n{yaml.safe_dump(top, sort_keys=False)}---\n\n# A densevit model\n\n"
+        '```python\nimport densevit\n\npredict = densevit.load("hf:OWNER/NAME")\nmaps = predict("photo.jpg")\n```\n\n'
+        f"Predicts:\n\n{lines}\n\nSource: {card.source}. Licence: {card.licence}. "
+        f"Trained on: {card.trained_on or 'not recorded'}.\n\nScores:\n\n{scores}\n"
+    )
+
+
+def first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def listed(names: Sequence[str]) -> str:

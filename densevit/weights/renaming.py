@@ -8,10 +8,13 @@ A rule is a pair of names in which `{i}` stands for a number and a trailing `*` 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from functools import partial
 
 from torch import Tensor
 
 Rule = tuple[str, str]
+HOLE = re.compile(r"\{(\w+)\}")
 
 
 @dataclass(frozen=True)
@@ -47,14 +50,19 @@ def translate(name: str, rules: Iterable[Rule]) -> str:
         found = compiled(pattern).fullmatch(name)
         if found:
             values = found.groupdict()
-            return re.sub(r"\{(\w+)\}", lambda hole: values[hole[1]], target).replace("*", values.get("rest", ""))
+            return HOLE.sub(partial(_fill, values), target).replace("*", values.get("rest", ""))
     return name
+
+
+def _fill(values: Mapping[str, str], hole: re.Match[str]) -> str:
+    return values[hole[1]]
 
 
 def fits_any(name: str, patterns: Iterable[str]) -> bool:
     return any(compiled(pattern).fullmatch(name) for pattern in patterns)
 
 
+@cache  # thousands of names meet dozens of rules
 def compiled(pattern: str) -> re.Pattern[str]:
     exact = re.escape(pattern).replace(r"\*", "(?P<rest>.*)")
     return re.compile(re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>\\d+)", exact))

@@ -86,15 +86,22 @@ class Taking:
 
     def head(self, name: str, mine: Spec, other: Spec | None) -> None:
         """A head is taken if its numbers mean the same and its layers are as wide."""
+        why = self.unlike(name, mine, other)
+        if why:
+            self.start_fresh(name, why)
+        else:
+            self.load(name)
+
+    def unlike(self, name: str, mine: Spec, other: Spec | None) -> str:
         if other is None:
-            return self.start_fresh(name, "the file has none of this name")
+            return "the file has none of this name"
         for key in ("type", "activation"):
             if key in other and mine.get(key) != other[key]:
-                return self.start_fresh(name, f"{mine.get(key)} where the file has {other[key]}")
+                return f"{mine.get(key)} where the file has {other[key]}"
         stored, own = dict(self.stored(name)), self.model.get_submodule(name).state_dict()
         if {key: t.shape for key, t in stored.items()} != {key: t.shape for key, t in own.items()}:
-            return self.start_fresh(name, "its layers are of other shapes than the file's")
-        self.load(name)
+            return "its layers are of other shapes than the file's"
+        return ""
 
     def load(self, name: str) -> None:
         module = self.model.get_submodule(name)

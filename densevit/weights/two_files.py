@@ -6,7 +6,7 @@ from pathlib import Path
 from torch import Tensor
 
 from densevit.errors import CheckpointError
-from densevit.weights.files import NUMPY, PICKLED, SAFETENSORS, read_tensors
+from densevit.weights.files import PICKLED, SAFETENSORS, read_tensors
 from densevit.weights.published import Found
 
 MARK = "patch_embed.proj.weight"  # of every backbone of DINOv2 and DINOv3
@@ -41,15 +41,16 @@ def backbone(found: Found, given: Path | None, usual: str, head: tuple[str, ...]
         return read_tensors(beside[0])
     seen = f"; {len(beside)} of these lie beside it" if beside else ", and it does not lie beside it"
     raise CheckpointError(
-        f"{found.path}: holds a head without its backbone, published as {usual}{seen}. Say backbone=PATH, or give a folder "
-        "that holds these two files and no other weights."
+        f"{found.path}: holds a head without its backbone, published as {usual}{seen}. Say backbone=PATH, or give a "
+        "folder that holds these two files and no other weights."
     )
 
 
 def in_folder(folder: Path) -> tuple[Path, ...]:
-    """The two files of a folder that holds so many; none otherwise."""
-    suffixes = SAFETENSORS + PICKLED + NUMPY
-    files = sorted(path for path in folder.iterdir() if path.suffix in suffixes and path.is_file())
+    """The two files of weights of a folder that holds so many; none otherwise."""
+    if not folder.is_dir():
+        return ()
+    files = sorted(path for path in folder.iterdir() if path.suffix in SAFETENSORS + PICKLED and path.is_file())
     return tuple(files) if len(files) == 2 else ()
 
 
@@ -63,8 +64,8 @@ def joined(files: tuple[Path, ...]) -> dict[str, Tensor]:
     common = sorted(first.keys() & second.keys())
     if common:
         raise CheckpointError(
-            f"{files[0].parent}: {files[0].name} and {files[1].name} are no head and backbone, with {len(common)} names in "
-            f"common: {', '.join(common[:5])}. Give one of them."
+            f"{files[0].parent}: {files[0].name} and {files[1].name} are no head and backbone, with {len(common)} names "
+            f"in common: {', '.join(common[:5])}. Give one of them."
         )
     return {**first, **second}
 
@@ -76,6 +77,4 @@ def demand_width(found: Found, head: int, tensors: Mapping[str, Tensor]) -> None
     """
     width = int(tensors[MARK].shape[0])
     if width != head:
-        raise CheckpointError(
-            f"{found.path}: its head reads {head} channels, this backbone gives {width}; take its own."
-        )
+        raise CheckpointError(f"{found.path}: its head reads {head} channels, this backbone has {width}; take its own.")

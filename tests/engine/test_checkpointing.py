@@ -1,10 +1,12 @@
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from densevit.engine.checkpointing import Checkpoints
+from densevit.engine.checkpointing import Checkpoints, newest_good
+from densevit.errors import CheckpointError
 from densevit.structures import ModelCard, OutputSpec
 from densevit.weights import checkpoint
 from densevit.weights.checkpoint import Manifest
@@ -21,7 +23,7 @@ def kept(folder: Path) -> list[int]:
     return [checkpoint.step_of(path) for path in checkpoint.steps(folder)]
 
 
-@pytest.mark.parametrize(("keep", "left"), [(1, [2, 5]), (3, [2, 3, 4, 5])])
+@pytest.mark.parametrize(("keep", "left"), [(0, [1, 2, 3, 4, 5]), (1, [2, 5]), (3, [2, 3, 4, 5])])
 def test_the_best_and_the_last_stay(tmp_path: Path, keep: int, left: list[int]) -> None:
     checkpoints = Checkpoints(tmp_path, ("abs_rel", "min"), keep)
     for step, score in enumerate([0.5, 0.1, 0.4, math.nan, 0.3], start=1):
@@ -47,6 +49,47 @@ def test_a_damaged_best_gives_way_to_the_next(tmp_path: Path) -> None:
     (tmp_path / "step-00000001" / checkpoint.WEIGHTS).write_bytes(b"")
     save(checkpoints, 2, 0.2)
     assert (tmp_path / "best").resolve().name == "step-00000002"
+
+
+def test_the_only_checkpoint_stays_until_the_next_has_been_read_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoints = Checkpoints(tmp_path, ("abs_rel", "min"), 1)
+    save(checkpoints, 1, math.nan)
+    write = checkpoint.write
+
+    def write_badly(folder: Path, *rest: Any) -> None:
+        write(folder, *rest)
+        (folder / checkpoint.STATE).write_bytes(b"a disk that lies")
+
+    monkeypatch.setattr(checkpoint, "write", write_badly)
+    with pytest.raises(CheckpointError, match="step-00000002.*damaged"):
+        save(checkpoints, 2, math.nan)
+    assert checkpoint.verify(tmp_path / "last").step == 1
+    assert newest_good(tmp_path)[0].name == "step-00000001"  # type: ignore[index]
+
+
+def test_an_old_checkpoint_that_cannot_be_removed_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoints = Checkpoints(tmp_path, ("abs_rel", "min"), 1)
+    save(checkpoints, 1, 0.5)
+
+    def refuse(path: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("densevit.engine.checkpointing.remove", refuse)
+    save(checkpoints, 2, 0.4)
+    assert f"warning: {tmp_path / 'step-00000001'}: old checkpoint could not be removed" in capsys.readouterr().err
+    assert checkpoint.verify(tmp_path / "last").step == 2
+
+
+def test_a_step_that_is_saved_again_takes_the_place_of_the_first(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, ("abs_rel", "min"), 1)
+    save(checkpoints, 3, math.nan)
+    save(checkpoints, 3, 0.5)
+    assert checkpoint.verify(tmp_path / "step-00000003").scores == {"abs_rel": 0.5}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["best", "last", "step-00000003"]
 
 
 def test_the_card_in_the_weights_carries_the_scores(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from densevit.config import Data, Model, Optim, Run, Schedule
-from densevit.engine import resuming, seed
+from densevit.engine import resuming, seed, state
 from densevit.engine.distributed import World
 from densevit.engine.log import read_csv
 from densevit.engine.trainer import Trainer
@@ -179,11 +180,31 @@ def test_a_resumed_run_ends_bit_for_bit_where_an_uninterrupted_one_does(tmp_path
     assert [r["loss"] for r in logs[0]] == [r["loss"] for r in logs[1]]
 
 
-@pytest.mark.parametrize("key", ["optimizer", "random", "updates", "raw_weights", "scores", "scaler"])
+def without(tree: Any, key: str) -> Any:
+    """A copy without the first thing of that name, however deep it stands."""
+    if isinstance(tree, dict):
+        if key in tree:
+            return {k: v for k, v in tree.items() if k != key}
+        for name, value in tree.items():
+            if (changed := without(value, key)) is not value:
+                return {**tree, name: changed}
+    if isinstance(tree, list):
+        for place, value in enumerate(tree):
+            if (changed := without(value, key)) is not value:
+                return [*tree[:place], changed, *tree[place + 1 :]]
+    return tree
+
+
+STATE = ["optimizer", "balance", "scaler", "random", "raw_weights", *state.PLAIN]
+INSIDE = ["exp_avg", "exp_avg_sq", "param_groups", "python", "numpy", "torch", "encoder.norm.running_mean"]
+
+
+@pytest.mark.parametrize("key", [*STATE, *INSIDE])
 def test_a_state_that_lacks_anything_is_refused_by_name(tmp_path: Path, key: str, monkeypatch) -> None:
     interrupted_at(5, tmp_path)
     read = checkpoint.read_state
-    monkeypatch.setattr(checkpoint, "read_state", lambda path: {k: v for k, v in read(path).items() if k != key})
+    assert sorted(STATE) == sorted(read(checkpoint.steps(tmp_path / "checkpoints")[-1]))
+    monkeypatch.setattr(checkpoint, "read_state", lambda path: without(read(path), key))
     with pytest.raises(CheckpointError, match=key):
         resumed(some_run(tmp_path))
 
@@ -221,6 +242,55 @@ def test_a_step_that_is_not_finite_changes_nothing_and_is_counted(tmp_path: Path
     assert seen[2][0]["lr"] == trainer.rate(1)
     assert "step 2: loss or gradient is not finite" in capsys.readouterr().out
     assert read_csv(tmp_path / "train.csv")[-1]["skipped"] == 1
+
+
+@pytest.mark.parametrize("where", ["image", "gradient"])
+def test_a_step_that_is_not_finite_leaves_no_trace(tmp_path: Path, where: str) -> None:
+    """Not in the weights, nor in their average, the optimiser, the schedule, or BatchNorm's running statistics."""
+    trainer = some_trainer(some_run(tmp_path, steps=4, accumulate=1, batch_size=2))
+    states: list[dict[str, Tensor]] = []
+    step = trainer.take_step
+
+    def spoilt(start: int) -> Iterator[Batch]:
+        for place, batch in enumerate(train(start)):
+            bad = where == "image" and place == 2
+            yield replace(batch, image=batch.image * math.nan) if bad else batch
+
+    def spy(batches, stop):
+        states.append(everything(trainer))
+        ruin = trainer.model.head.weight.register_hook(lambda gradient: gradient * math.nan)
+        if where == "image" or trainer.step != 2:
+            ruin.remove()
+        values = step(batches, stop)
+        ruin.remove()
+        return values
+
+    trainer.take_step = spy  # type: ignore[method-assign]
+    trainer.fit(spoilt, None)
+    changed = [name for name in states[2] if not torch.equal(states[2][name], states[3][name])]
+    assert changed == ["counts", "rng"]
+    assert (trainer.step, trainer.updates) == (4, 3)
+
+
+def test_a_loss_that_leaves_its_course_is_told_with_its_images_and_counted(tmp_path: Path, capsys) -> None:
+    run = some_run(tmp_path, steps=30, accumulate=1, batch_size=2)
+    trainer = some_trainer(run, ToyTask(dict.fromkeys(range(21, 26), 100.0)))
+    trainer.fit(train, None)
+    said = [line for line in capsys.readouterr().out.splitlines() if "was usual" in line]
+    assert len(said) == 5
+    assert "step 21: the loss is" in said[0] and "Rank 0 had: image40, image41" in said[0]
+    assert read_csv(tmp_path / "train.csv")[-1]["spikes"] == 5
+
+
+def test_weights_that_are_not_finite_are_not_saved_and_the_last_good_ones_stay(tmp_path: Path) -> None:
+    trainer = some_trainer(some_run(tmp_path))
+    trainer.fit(train, VAL)
+    trainer.step += 1
+    trainer.ema.average["head.weight"][0] = math.nan
+    with pytest.raises(CheckpointError, match=r"step-00000013: not saved, 1 weights are not finite: head.weight"):
+        trainer.save()
+    found = resuming.prepare(some_run(tmp_path), "auto", CPU)
+    assert found is not None and found[1].step == 12
 
 
 def test_too_many_bad_steps_in_a_row_end_the_run_and_keep_the_last_good_checkpoint(tmp_path: Path) -> None:

@@ -84,6 +84,17 @@ def full_disk(size: str) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(size), int(size)))
 
 
+def noting_writes(path: str) -> None:
+    """Each file or folder that is written leaves a line with the rank of the process."""
+    from densevit import files
+
+    def note(_: int) -> None:
+        with open(path, "a") as file:
+            file.write(f"{os.environ.get('RANK', '0')}\n")
+
+    before(files, "_temporary", note)
+
+
 def failing_save(_: str) -> None:
     """On the process that saves."""
     from densevit.engine.checkpointing import Checkpoints
@@ -106,6 +117,7 @@ FAULTS: dict[str, Callable[[str], None]] = {
         while_predicting,
         deaf,
         full_disk,
+        noting_writes,
         failing_save,
     )
 }

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 GOLDEN = Path(__file__).parent / "golden"
-BUFFERS = ("relative_position_index", "relative_coords_table", "attn_mask", "k_idx", "K_minus_1", "num_batches_tracked")
+BUFFERS = ("relative_position_index", "relative_coords_table", "attn_mask", "k_idx", "K_minus_1", "num_batches_tracked", "bias_mask", "periods")
 
 
 class Golden(NamedTuple):
@@ -46,8 +46,10 @@ def draw(name: str, shape: tuple[int, ...]) -> Tensor:
         return torch.zeros(shape)
     if leaf == "running_var":
         return torch.from_numpy(0.5 + np.abs(noise))
-    if leaf in ("pos_embed", "cls_token", "reg_token"):
+    if leaf in ("pos_embed", "position_embeddings", "cls_token", "reg_token"):
         return torch.from_numpy(noise * np.float32(0.5))
+    if shape == (4,) and "log_binomial" in name:  # ZoeDepth's two numbers of a chance and two of a temperature: cool
+        return torch.tensor([0.0, 0.0, -3.0, 3.0])
     if len(shape) > 1:
         return torch.from_numpy(noise * np.float32(np.prod(shape[1:]) ** -0.5))
     return torch.from_numpy(noise * np.float32(0.1) + np.float32(leaf in ("weight", "gamma_1", "gamma_2")))

@@ -7,8 +7,10 @@ from densevit.weights.families import (
     dinov2_segmentation,
     dinov3_depth,
     dpt,
+    eomt,
     hugging_face,
     midas,
+    segmenter,
     smp_dpt,
     zoedepth,
 )
@@ -20,8 +22,10 @@ __all__ = [
     "dinov2_segmentation",
     "dinov3_depth",
     "dpt",
+    "eomt",
     "hugging_face",
     "midas",
+    "segmenter",
     "smp_dpt",
     "zoedepth",
 ]

@@ -129,7 +129,7 @@ class DepthAnythingV1(DepthAnything):
     means = "Depth Anything V1, relative: inverse depth without unit, from the last four blocks"
     licence = "Apache-2.0"
     version = "V1"
-    taps = {12: (8, 9, 10, 11), 24: (20, 21, 22, 23)}
+    taps: ClassVar = {12: (8, 9, 10, 11), 24: (20, 21, 22, 23)}
     resize = replace(RESIZE, back_align_corners=False)
     trained_on = "1.5 M labelled and 62 M unlabelled images"
 
@@ -138,7 +138,7 @@ class DepthAnythingV2(DepthAnything):
     """What relative and metric models share."""
 
     version = "V2"
-    taps = {12: (2, 5, 8, 11), 24: (4, 11, 17, 23), 40: (9, 19, 29, 39)}
+    taps: ClassVar = {12: (2, 5, 8, 11), 24: (4, 11, 17, 23), 40: (9, 19, 29, 39)}
 
     def licence_of(self, size: str) -> str:
         return "Apache-2.0" if size == "S" else "CC-BY-NC-4.0"  # its README

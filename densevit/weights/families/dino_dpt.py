@@ -32,7 +32,7 @@ RULES: tuple[Rule, ...] = (
     ("conv_depth.head.2.*", "heads.depth.projection.after.0.*"),
     ("conv_depth.head.4.*", "heads.depth.projection.after.2.*"),
 )
-MARKS = tuple(f"reassemble_blocks.projects.{i}.conv.weight" for i in range(4)) + ("conv_depth.head.4.weight",)
+MARKS = (*(f"reassemble_blocks.projects.{i}.conv.weight" for i in range(4)), "conv_depth.head.4.weight")
 
 
 def decoder(tensors: Mapping[str, Tensor]) -> dict[str, Any]:

@@ -21,6 +21,12 @@ RULES: tuple[Rule, ...] = (
 )
 
 
+def file_name(found: Found) -> str:
+    """What the backbone of a head is published as; a glob where the head's own name does not say whose it is."""
+    model, size, *_ = [*found.path.name.split("_"), ""]
+    return f"dinov2_{size}_pretrain.pth" if model == "dinov2" else "dinov2_*_pretrain.pth"
+
+
 def even(depth: int) -> tuple[int, ...]:
     """Four blocks at even distances, as its heads have been trained with; of 24 the first is the fifth."""
     return (4, 11, 17, 23) if depth == 24 else tuple(depth * i // 4 - 1 for i in range(1, 5))

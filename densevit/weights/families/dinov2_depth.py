@@ -49,8 +49,7 @@ class DinoV2Depth(Family):
 
     def read(self, found: Found) -> Published:
         head = {name.removeprefix(HEAD): t for name, t in found.tensors.items() if name.startswith(HEAD)}
-        usual = f"{'_'.join(found.path.name.split('_')[:2])}_pretrain.pth"
-        tensors = backbone(found, self.backbone, usual, (HEAD,))
+        tensors = backbone(found, self.backbone, dinov2_backbone.file_name(found), (HEAD,))
         if LINEAR in head:
             taps, parts, ours = self.linear(found, head, int(tensors["patch_embed.proj.weight"].shape[0]))
         else:

@@ -64,8 +64,7 @@ class DinoV2Segmentation(Family):
 
     def read(self, found: Found) -> Published:
         found.need(*MARKS)
-        usual = f"{'_'.join(found.path.name.split('_')[:2])}_pretrain.pth"
-        tensors = backbone(found, self.backbone, usual, (HEAD,))
+        tensors = backbone(found, self.backbone, dinov2_backbone.file_name(found), (HEAD,))
         classes, channels = found.shape(MARKS[1])[:2]
         width = int(tensors["patch_embed.proj.weight"].shape[0])
         if channels not in (width, 4 * width):

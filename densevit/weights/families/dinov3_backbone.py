@@ -44,10 +44,8 @@ def encoder(
     """
     Found(found.path, tensors).need(*NEEDED)
     gated = "blocks.0.mlp.w1.weight" in tensors
-    dim, hidden = (
-        tensors["blocks.0.attn.qkv.weight"].shape[1],
-        len(tensors[f"blocks.0.mlp.{'w1' if gated else 'fc1'}.bias"]),
-    )
+    dim = tensors["blocks.0.attn.qkv.weight"].shape[1]
+    hidden = len(tensors[f"blocks.0.mlp.{'w1' if gated else 'fc1'}.weight"])
     periods = tensors["rope_embed.periods"]
     check_periods(found, periods)
     arguments = {
@@ -73,8 +71,8 @@ def check_periods(found: Found, periods: Tensor) -> None:
     usual = BASE ** (torch.arange(count) / count)
     if not torch.allclose(periods.float(), usual, rtol=0.01):  # bfloat16 has three digits
         raise CheckpointError(
-            f"{found.path}: its positions turn with periods {periods[0]:g} to {periods[-1]:g}; released models have 1 to "
-            f"{usual[-1]:.4g}, and no others can be read."
+            f"{found.path}: its positions turn with periods {periods[0]:g} to {periods[-1]:g}; released models have "
+            f"1 to {usual[-1]:.4g}, and no others can be read."
         )
 
 

@@ -12,6 +12,7 @@ from densevit.structures import ResizeRule
 from densevit.weights.families.dpt_tree import (
     HALF,
     MULTIPLE,
+    WIDTHS,
     decoder_options,
     head_rules,
     minimal,
@@ -41,16 +42,17 @@ class DPT(Family):
     """What all have in common.
 
     Attributes:
-        rules: for the names of the head.
+        rules: for the names of the head; `widths`: tensors whose shapes say how wide it is.
     """
 
     licence = "MIT"
     resize: ClassVar[ResizeRule]
     rules: ClassVar[tuple[Rule, ...]] = head_rules()
+    widths: ClassVar[tuple[str, ...]] = ("scratch.output_conv.2.weight",)
     trained_on: ClassVar[str]
 
     def read(self, found: Found) -> Published:
-        found.need(*MARKS)
+        found.need(*MARKS, *WIDTHS, *self.widths)
         names = renaming(*ENCODER, head=self.rules, spare=("auxlayer.*",))
         tensors = names.ours(found.tensors)
         hybrid = HYBRID in found.tensors
@@ -131,6 +133,7 @@ class Ade20k(DPT):
     means = "DPT for semantic segmentation, with batch norm in the decoder"
     resize = minimal(480, 480)
     trained_on = "ADE20K"
+    widths = ()
     rules = (
         ("scratch.output_conv.0.*", "heads.labels.before.0.*"),
         ("scratch.output_conv.1.*", "heads.labels.before.1.*"),

@@ -20,6 +20,9 @@ NEVER_RUN = (
     "scratch.refinenet4.resConfUnit1.*",
 )
 
+# Whose shapes say how wide a decoder is.
+WIDTHS = (*(f"scratch.layer{i + 1}_rn.weight" for i in LEVELS), "scratch.refinenet1.out_conv.weight")
+
 
 def decoder_rules(decoder: str = "decoder") -> tuple[Rule, ...]:
     """Theirs and ours for the decoder's names; `decoder` is where our DPT stands."""
@@ -56,19 +59,13 @@ def renaming(*encoder: Rule, head: Sequence[Rule], decoder: str = "decoder", spa
 
 
 def decoder_options(tensors: Mapping[str, Tensor], decoder: str = "decoder") -> dict[str, Any]:
-    """Options of our DPT for tensors under its names."""
-    widths = [_width(tensors, f"{decoder}.reassemble.{i}") for i in LEVELS]
+    """Options of our DPT for tensors under its names, `WIDTHS` among them."""
     return {
         "channels": tensors[f"{decoder}.fusions.0.out.weight"].shape[0],
-        "hidden": widths,
+        "hidden": [tensors[f"{decoder}.reassemble.{i}.conv.weight"].shape[1] for i in LEVELS],
         "readout": "project" if f"{decoder}.reassemble.3.readout.project.weight" in tensors else "ignore",
         "norm": "batch" if f"{decoder}.fusions.0.refine.norm1.weight" in tensors else "none",
     }
-
-
-def _width(tensors: Mapping[str, Tensor], level: str) -> int:
-    """Channels before the 3x3 convolution."""
-    return int(tensors[f"{level}.conv.weight"].shape[1])
 
 
 def quarters(depth: int) -> tuple[int, ...]:

@@ -236,8 +236,8 @@ class Metric(DPT):
     """Metres, which neither the config nor the file says: facebook/dpt-dinov2-*-{nyu,kitti}."""
 
     means = (
-        "a folder of transformers' DPTForDepthEstimation, metric: metres; give max_depth (10 for facebook/dpt-dinov2-*-nyu, "
-        "80 for -kitti)"
+        "a folder of transformers' DPTForDepthEstimation, metric: metres; give max_depth (10 for "
+        "facebook/dpt-dinov2-*-nyu, 80 for -kitti)"
     )
     licence = "Apache-2.0"
 

@@ -58,8 +58,8 @@ def read_dinov2(found: Found) -> tuple[dict[str, Any], tuple[int, ...]]:
     given = found.config.get("backbone_config") or {}
     if given.get("model_type") != "dinov2":
         raise CheckpointError(
-            f"{found.path}: its config has backbone {given.get('model_type') or found.config.get('backbone')!r}; what is "
-            "read here is 'dinov2'."
+            f"{found.path}: its config has backbone {given.get('model_type') or found.config.get('backbone')!r}; "
+            "what is read here is 'dinov2'."
         )
     config = filled(found, given, DINOV2)
     options = {
@@ -108,8 +108,8 @@ def read_depth_anything_head(found: Found) -> dict[str, Any]:
         return {"type": "metric", "max_depth": float(scale), "min_depth": 0.0, "activation": "sigmoid"}
     if kind != "relative" or scale != 1:
         raise CheckpointError(
-            f"{found.path}: its config has depth_estimation_type {kind!r} and max_depth {scale!r}; what is read here is "
-            "'metric' with any, or 'relative' with 1."
+            f"{found.path}: its config has depth_estimation_type {kind!r} and max_depth {scale!r}; what is read "
+            "here is 'metric' with any, or 'relative' with 1."
         )
     return {"type": "disparity"}
 

@@ -57,8 +57,8 @@ def read_processor(found: Found, patch_size: int) -> tuple[ResizeRule, int, dict
     sides = (multiple,) if rule.size is None or rule.mode == "minimal" else rule.size
     if not whole and any(side % patch_size for side in sides):
         raise CheckpointError(
-            f"{found.path}: its processor makes sizes that are no multiples of the network's patch of {patch_size}; set "
-            f"ensure_multiple_of, or do_pad with size_divisor, to {patch_size}."
+            f"{found.path}: its processor makes sizes that are no multiples of the network's patch of {patch_size}; "
+            f"set ensure_multiple_of, or do_pad with size_divisor, to {patch_size}."
         )
     return rule, multiple, values_of(config)
 

@@ -13,14 +13,22 @@ from torch import Tensor
 
 from densevit.errors import CheckpointError
 from densevit.structures import ResizeRule
-from densevit.weights.families.dpt_tree import MULTIPLE, decoder_options, head_rules, minimal, quarters, renaming
+from densevit.weights.families.dpt_tree import (
+    MULTIPLE,
+    WIDTHS,
+    decoder_options,
+    head_rules,
+    minimal,
+    quarters,
+    renaming,
+)
 from densevit.weights.family import FAMILIES, Family
 from densevit.weights.published import Found, Published
 from densevit.weights.renaming import Rule
 
 BEIT = "pretrained.model.blocks.0.attn.relative_position_bias_table"
 SWIN = "pretrained.model.layers.0.blocks.0.norm1.weight"
-MARKS = ("scratch.refinenet4.out_conv.weight", "scratch.output_conv.4.weight")
+MARKS = ("scratch.refinenet4.out_conv.weight", "scratch.output_conv.2.weight", "scratch.output_conv.4.weight")
 TABLE = "relative_position_bias_table"
 
 BEIT_RULES: tuple[Rule, ...] = (
@@ -76,17 +84,17 @@ class Midas(Family):
         return all(name in found.tensors for name in MARKS) and (BEIT in found.tensors or SWIN in found.tensors)
 
     def read(self, found: Found) -> Published:
-        found.need(*MARKS, SWIN if SWIN in found.tensors else BEIT)
+        found.need(*MARKS, *WIDTHS, SWIN if SWIN in found.tensors else BEIT)
         beit = BEIT in found.tensors
         names = renaming(*(BEIT_RULES if beit else SWIN_RULES), head=head_rules(), spare=BUFFERS)
         tensors = names.ours(found.tensors)
         encoder = beit_options(found) if beit else swin_options(found)
-        size = encoder["image_size"]
+        size, hidden = encoder["image_size"], found.shape("scratch.output_conv.2.weight")[0]
         return Published(
             model={
                 "encoder": encoder,
                 "decoder": {"type": "dpt", **decoder_options(tensors)},
-                "heads": {"depth": disparity(tensors)},
+                "heads": {"depth": {"type": "disparity", "hidden": hidden, "align_corners": True}},
             },
             tensors=tensors,
             spare=names.unused(found.tensors),
@@ -96,11 +104,6 @@ class Midas(Family):
             licence=self.licence,
             trained_on="MIX 6 and six more data sets (Birkl et al. 2023)",
         )
-
-
-def disparity(tensors: Mapping[str, Tensor], projection: str = "heads.depth.projection") -> dict[str, Any]:
-    hidden = tensors[f"{projection}.after.0.weight"].shape[0]
-    return {"type": "disparity", "hidden": hidden, "align_corners": True}
 
 
 def stretched(size: int) -> ResizeRule:
@@ -116,7 +119,7 @@ def beit_options(found: Found, prefix: str = "") -> dict[str, Any]:
     model = f"{prefix}pretrained.model."
     offsets, heads = found.shape(f"{prefix}{BEIT}")
     side = (isqrt(offsets) + 1) // 2  # a window of n x n cells knows (2n - 1)^2 offsets, and 3 of the class token
-    found.need(f"{model}patch_embed.proj.weight", f"{model}blocks.0.mlp.fc1.weight")
+    found.need(f"{model}patch_embed.proj.weight")
     dim, _, patch, _ = found.shape(f"{model}patch_embed.proj.weight")
     depth = blocks(found.tensors, f"{model}blocks.")
     return {

@@ -20,9 +20,11 @@ from densevit.weights.renaming import Renaming, Rule
 
 MARKS = (
     "encoder.model.patch_embed.proj.weight",
-    "decoder.reassemble_blocks.3.project_to_feature_dim.weight",
+    *(f"decoder.reassemble_blocks.{i}.project_to_out_channel.weight" for i in range(4)),
+    "decoder.fusion_blocks.0.project.weight",
     "decoder.fusion_blocks.0.residual_conv_block1.conv_1.weight",
     "segmentation_head.head.4.weight",
+    "segmentation_head.head.4.bias",
 )
 PATCH = 16  # with another, its four levels lie elsewhere, and 14 makes its decoder fail
 TABLE = "relative_position_bias_table"

@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor
 
 from densevit.structures import ResizeRule
-from densevit.weights.families.dpt_tree import MULTIPLE, decoder_options, renaming
+from densevit.weights.families.dpt_tree import MULTIPLE, WIDTHS, decoder_options, renaming
 from densevit.weights.families.midas import BEIT, BEIT_RULES, BUFFERS, beit_options
 from densevit.weights.family import FAMILIES, Family
 from densevit.weights.published import Found, Published
@@ -19,7 +19,7 @@ from densevit.weights.renaming import Renaming, Rule
 
 CORE = "core.core."
 ROUTER = "patch_transformer.embedding_convPxP.weight"
-MARKS = (CORE + BEIT, CORE + "scratch.output_conv.2.weight", "conv2.weight", "attractors.0._net.2.weight")
+MARKS = (CORE + BEIT, CORE + "scratch.output_conv.2.weight", "conv2.weight", "projectors.3._net.2.weight")
 # What bins belong to, in the order of the router's answers.
 DOMAINS = ("nyu", "kitti")
 # Parts of the decoder that have a set of weights for each domain, as one tensor; `embeddings` are shared.
@@ -74,8 +74,9 @@ class ZoeDepth(Family):
         self.margin, self.flip = margin, flip
 
     def read(self, found: Found) -> Published:
-        first = "attractors.0._net.2.weight" if ROUTER not in found.tensors else "attractors.nyu.0._net.2.weight"
-        found.need(*MARKS[:-1], first)
+        domains = DOMAINS if ROUTER in found.tensors else ("",)
+        bins = [name for domain in domains for name in of_bins(domain)]
+        found.need(*MARKS, *(CORE + name for name in WIDTHS), *bins)
         names = renaming(head=RULES, decoder="decoder.dpt", spare=(*BUFFERS, CONSTANTS, *self.unused()))
         tensors = joined(found.tensors, names)
         encoder = beit_options(found, CORE)
@@ -180,13 +181,20 @@ class ZoeDepthNK(ZoeDepth):
 
 
 def looks_like(found: Found) -> bool:
-    return all(name in found.tensors for name in MARKS) and ROUTER not in found.tensors
+    return all(name in found.tensors for name in (*MARKS, *of_bins("")))
+
+
+def of_bins(domain: str) -> list[str]:
+    """Tensors whose shapes say how many bins there are, and how wide what moves them."""
+    dot, plural = (f".{domain}", "s") if domain else ("", "")
+    seeds = [f"seed_bin_regressor{plural}{dot}._net.2.weight", "seed_projector._net.2.weight"]
+    attractors = [f"attractors{dot}.{i}._net.2.weight" for i in range(4)]
+    return [*seeds, *attractors, f"attractors{dot}.0._net.0.weight", f"conditional_log_binomial{dot}.mlp.0.weight"]
 
 
 def points(found: Found) -> list[int]:
     """Numbers that each step's attractors are made of."""
-    names = [name for name in found.tensors if name.startswith("attractors.") and name.endswith("._net.2.weight")]
-    return [found.shape(name)[0] for name in sorted(names)]
+    return [found.shape(f"attractors.{i}._net.2.weight")[0] for i in range(4)]
 
 
 def joined(theirs: Mapping[str, Tensor], names: Renaming) -> dict[str, Tensor]:

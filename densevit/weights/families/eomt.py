@@ -1,0 +1,73 @@
+"""EoMT on DINOv2 (Kerssies et al. 2025): queries in the last blocks of the encoder, for pixels of classes.
+
+https://github.com/tue-mps/eomt. Its panoptic and instance models have the same tensors; here they give classes of
+pixels, too. Those on DINOv3 are published as differences to weights with a licence of their own, and are not read.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import Field
+from torch import Tensor
+
+from densevit.structures import ResizeRule
+from densevit.weights.family import FAMILIES, Family
+from densevit.weights.published import Found, Published
+from densevit.weights.renaming import Renaming, Rule
+from densevit.weights.vit_shapes import STEM, vit_options
+
+TOWER = "network.encoder.backbone."
+MARKS = ("network.q.weight", "network.class_head.weight", f"{TOWER}blocks.0.attn.qkv.weight", f"{TOWER}pos_embed")
+RULES: tuple[Rule, ...] = ((f"{TOWER}*", f"{STEM}*"), ("network.*", "decoder.*"))
+OWN = ("network.encoder.pixel_*", "network.attn_mask_probs", "criterion.*")
+
+
+@FAMILIES.register("eomt")
+class EoMT(Family):
+    """Every size on DINOv2, with registers or without."""
+
+    means = "EoMT on DINOv2: classes of pixels"
+    licence = "MIT"
+
+    def __init__(self, *, blocks: Annotated[int, Field(gt=0)] = 4) -> None:
+        """
+        Args:
+            blocks: how many the queries join, where the file does not say.
+        """
+        self.blocks = blocks
+
+    @classmethod
+    def recognises(cls, found: Found) -> bool:
+        return all(name in found.tensors for name in MARKS)
+
+    def read(self, found: Found) -> Published:
+        found.need(*MARKS)
+        names = Renaming(RULES, OWN)
+        tensors = names.ours(found.tensors)
+        probabilities = found.tensors.get("network.attn_mask_probs")
+        queries, classes = found.shape("network.q.weight")[0], found.shape("network.class_head.weight")[0] - 1
+        blocks = self.blocks if probabilities is None else len(probabilities)
+        encoder = tower(tensors, found)
+        side = (encoder["image_size"],) * 2
+        return Published(
+            model={
+                "encoder": encoder,
+                "decoder": {"type": "eomt", "classes": classes, "queries": queries, "blocks": blocks},
+                "heads": {"labels": {"type": "masks", "classes": classes}},
+            },
+            tensors=tensors,
+            resize=ResizeRule(mode="shortest", size=side, interpolation="bilinear", antialias=True, window=side),
+            source=f"EoMT, {encoder['depth']} blocks of {encoder['dim']} channels (tue-mps/eomt)",
+            licence=self.licence,
+        )
+
+
+def tower(tensors: Mapping[str, Tensor], found: Found) -> dict[str, Any]:
+    """The encoder `vit` for timm's DINOv2 under our names; beside registers, only patches have positions."""
+    registers = tensors.get(f"{STEM}reg_token")
+    positions = tensors[f"{STEM}pos_embed"]
+    whole = positions if registers is None else positions[:, [0, *range(positions.shape[1])]]
+    first, second = (found.shape(f"{TOWER}blocks.0.mlp.fc{i}.weight") for i in (1, 2))
+    options = vit_options({**tensors, f"{STEM}pos_embed": whole}, found.path, gated=first[0] == 2 * second[1])
+    options |= {"taps": (options["depth"] - 1,), "norm": True, "resampling": "antialias"}
+    return options | ({} if registers is None else {"registers": registers.shape[1], "no_embed_class": True})

@@ -1,0 +1,84 @@
+"""Segmenter (Strudel et al. 2021): a ViT of ImageNet, fine-tuned, and a mask transformer; for pixels of classes.
+
+https://github.com/rstrudel/segmenter, whose `checkpoint.pth` lies beside `variant.yml`. What that says is told by the
+tensors, too, but for the size at which images are shown.
+"""
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from densevit.structures import ResizeRule
+from densevit.weights.family import FAMILIES, Family
+from densevit.weights.published import Found, Published
+from densevit.weights.renaming import Renaming, Rule
+from densevit.weights.vit_shapes import STEM, vit_options
+
+Pixels = Annotated[int, Field(gt=0)]
+MARKS = ("decoder.cls_emb", "decoder.proj_patch", "decoder.mask_norm.weight", "encoder.pos_embed")
+RULES: tuple[Rule, ...] = (("encoder.dist_token", "encoder.vit.reg_token"), ("encoder.*", "encoder.vit.*"))
+NEVER_RUN = ("encoder.head.*", "encoder.head_dist.*", "encoder.pre_logits.*")
+IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+HALF = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
+# Classes -> the shorter side of images and the stride of the window, segm/config.yml; ADE20K has both from the window.
+SHOWN = {19: (1024, 512), 60: (520, 320)}
+
+
+@FAMILIES.register("segmenter")
+class Segmenter(Family):
+    """Every size with a mask decoder; DeiT's have a second token, which stands as a register here."""
+
+    means = "Segmenter with a mask transformer: classes of pixels"
+    licence = "MIT"
+
+    def __init__(self, *, short_side: Pixels | None = None, stride: Pixels | None = None) -> None:
+        """
+        Args:
+            short_side: of the images as shown; as published for its number of classes unless given.
+            stride: of the window, which is as large as the images that it learned from; likewise.
+        """
+        self.short_side, self.stride = short_side, stride
+
+    @classmethod
+    def recognises(cls, found: Found) -> bool:
+        return all(name in found.tensors for name in MARKS)
+
+    def read(self, found: Found) -> Published:
+        found.need(*MARKS)
+        names = Renaming(RULES, NEVER_RUN)
+        tensors = names.ours(found.tensors)
+        distilled = "encoder.dist_token" in found.tensors
+        # Positions of prefix and patches: to a plain ViT's shapes the second token is one too many.
+        plain = {**tensors, f"{STEM}pos_embed": tensors[f"{STEM}pos_embed"][:, distilled:]}
+        encoder = vit_options(plain, found.path)
+        side, depth, classes = encoder["image_size"], encoder["depth"], found.shape("decoder.cls_emb")[1]
+        encoder |= {"registers": int(distilled), "taps": (depth - 1,), "norm": True, "eps": 1e-5}
+        encoder |= {"resampling": "bilinear", **(IMAGENET if distilled else HALF)}
+        return Published(
+            model={
+                "encoder": encoder,
+                "decoder": self.decoder(found, classes),
+                "heads": {"labels": {"type": "masks", "classes": classes}},
+            },
+            tensors=tensors,
+            spare=names.unused(found.tensors),
+            resize=self.resize(side, classes),
+            source=f"Segmenter, {depth} blocks of {encoder['dim']} channels (rstrudel/segmenter)",
+            licence=self.licence,
+        )
+
+    def decoder(self, found: Found, classes: int) -> dict[str, Any]:
+        layers = sum(name.endswith("attn.qkv.weight") and name.startswith("decoder.blocks.") for name in found.tensors)
+        channels = found.shape("decoder.proj_dec.weight")[0]
+        return {"type": "mask_transformer", "classes": classes, "channels": channels, "layers": layers}
+
+    def resize(self, side: int, classes: int) -> ResizeRule:
+        short, stride = SHOWN.get(classes, (side, side))
+        short, stride = self.short_side or short, self.stride or stride
+        return ResizeRule(
+            mode="shortest",
+            size=(short, short),
+            interpolation="bilinear",
+            window=(side, side),
+            stride=(stride, stride),
+        )

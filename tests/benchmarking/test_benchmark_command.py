@@ -1,0 +1,75 @@
+"""`densevit benchmark`: what it refuses, what it writes, and that our networks are the peers' networks."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from densevit.benchmarking import memory, peers
+from densevit.cli.main import main
+
+
+def test_wrong_options_are_refused_before_anything_is_timed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["benchmark", "--sections", "inferenc"]) == 2
+    assert main(["benchmark", "--sides", "500"]) == 2
+    assert main(["benchmark", "--against", str(tmp_path / "none.json")]) == 2
+    told = capsys.readouterr().err
+    assert "there are inference, training" in told
+    assert "490 fits" in told
+    assert "no report" in told
+
+
+def test_a_run_writes_a_dated_report_that_the_next_one_is_held_against(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("densevit.benchmarking.machine.SIDE", 64)
+    monkeypatch.setattr("densevit.benchmarking.machine.COPIED", 2**16)
+    monkeypatch.setattr("densevit.benchmarking.scoring.IMAGES", 2)
+    arguments = ["benchmark", "--sections", "scoring", "--rounds", "1", "--threads", "1", "--output", str(tmp_path)]
+    assert main(arguments) == 0
+    (markdown,), (data,) = tmp_path.glob("*-benchmark.md"), tmp_path.glob("*-benchmark.json")
+    assert "## Scoring" in markdown.read_text()
+    tree = json.loads(data.read_text())
+    assert {row["section"] for row in tree["rows"]} == {"floors", "scoring"}
+    assert tree["machine"]["threads"] == 1
+    for row in tree["rows"]:
+        row["value"] = {"middle": 1e9, "low": 1e9, "high": 1e9}  # as if it had been this fast before
+    data.write_text(json.dumps(tree))
+    assert main([*arguments, "--against", str(data)]) == 1
+    assert "slower: scoring, saved PNG16, nyu_eigen, 1 threads" in capsys.readouterr().out
+
+
+def test_a_peer_that_is_not_here_is_told_by_name(tmp_path: Path) -> None:
+    with pytest.raises(peers.Absent, match="--depth-anything"):
+        peers.depth_anything("small", None)
+    with pytest.raises(peers.Absent, match="holds no depth_anything_v2"):
+        peers.depth_anything("small", tmp_path)
+    with pytest.raises(peers.Absent, match="no_such_package is not installed"):
+        peers.need("no_such_package")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("package", "build"), [("transformers", peers.transformers), ("segmentation_models_pytorch", peers.smp)]
+)
+@pytest.mark.filterwarnings("default")
+def test_our_twin_of_a_peer_gives_its_numbers(package: str, build: object, tmp_path: Path) -> None:
+    pytest.importorskip(package)
+    peer = build("small")  # type: ignore[operator]
+    twin = peer.twin(tmp_path)
+    image = torch.rand(1, 3, 8 * peer.patch, 10 * peer.patch)
+    with torch.inference_mode():
+        theirs = peer((image - twin.encoder.mean) / twin.encoder.std)
+        ours = next(iter(twin(image).values()))
+    assert (ours - theirs).abs().max() <= 1e-4 * theirs.abs().max()
+
+
+def allocate(megabytes: int) -> object:
+    kept = torch.ones(4)
+    return lambda: kept.add(torch.ones(megabytes * 2**18).sum())
+
+
+@pytest.mark.skipif(not memory.STATUS.exists(), reason="only Linux tells how much memory is held")
+def test_peak_growth_sees_what_the_work_takes_and_not_what_is_there_before() -> None:
+    assert 60 < (memory.peak_growth(allocate, 64) or 0) < 110

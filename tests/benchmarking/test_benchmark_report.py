@@ -1,0 +1,83 @@
+"""Reports are read back as they were written, and say what became slower, and only that."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from densevit.benchmarking.report import Report, Row, number, regressions
+from densevit.benchmarking.turns import Spread, take_turns, times_faster
+from densevit.errors import DataError
+
+
+def row(middle: float, faster: float | None = None, **options: str) -> Row:
+    ratio = None if faster is None else Spread(faster, faster * 0.98, faster * 1.02)
+    return Row(
+        "inference", "518 x 518", "densevit", Spread(middle, middle * 0.98, middle * 1.02), "s", faster=ratio, **options
+    )  # type: ignore[arg-type]
+
+
+def report(*rows: Row) -> Report:
+    return Report(
+        date="2026-01-01",
+        command="densevit benchmark",
+        machine={"processor": "x", "versions": {"torch": "2"}},
+        rows=list(rows),
+    )
+
+
+def test_a_report_is_read_back_as_it_was_written(tmp_path: Path) -> None:
+    told = report(row(0.5, 2.0, note="85% of the peak"), row(0.25))
+    markdown, json = told.write(tmp_path / "2026-01-01-benchmark")
+    assert Report.read(json) == told
+    text = markdown.read_text()
+    assert "| 518 x 518 | densevit | 0.5 s | 0.49 to 0.51 | 2.00 | 85% of the peak |" in text
+    assert "processor x, torch 2" in text
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"rows": [{}]}'])
+def test_what_is_no_report_says_so(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(DataError, match="no report"):
+        Report.read(tmp_path / "a.json")
+
+
+def test_ratios_decide_where_both_have_them_so_that_a_slow_machine_is_no_regression() -> None:
+    before = report(row(0.5, 2.0))
+    assert list(regressions(before, report(row(5.0, 2.0)))) == []
+    (line,) = regressions(before, report(row(0.5, 1.5)))
+    assert line == "inference, 518 x 518, densevit: 1.5 times faster than the baseline, was 2 (33% worse)."
+
+
+@pytest.mark.parametrize(
+    ("better", "after", "worse"),
+    [("lower", 0.6, True), ("lower", 0.52, False), ("higher", 0.4, True), ("higher", 0.6, False)],
+)
+def test_without_ratios_values_decide_beyond_a_tenth(better: str, after: float, worse: bool) -> None:
+    assert bool(list(regressions(report(row(0.5, better=better)), report(row(after, better=better))))) == worse
+
+
+def test_a_difference_inside_the_quartiles_and_a_new_row_are_no_regressions() -> None:
+    wide = replace(row(0.5), value=Spread(0.5, 0.3, 0.9))
+    assert list(regressions(report(row(0.4)), report(wide))) == []
+    assert list(regressions(report(), report(row(1.0)))) == []
+
+
+def test_turns_run_everyone_as_often_and_every_other_round_backwards() -> None:
+    order: list[str] = []
+    seconds = take_turns({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, 3, warm=1)
+    assert "".join(order) == "ab" + "ab" + "ba" + "ab"
+    assert {name: len(times) for name, times in seconds.items()} == {"a": 3, "b": 3}
+
+
+def test_times_faster_is_the_median_of_the_ratios_turn_by_turn() -> None:
+    # The second turn fell on a busy moment; both suffered, and the ratio does not show it.
+    assert times_faster({"slow": [2.0, 20.0, 2.0], "fast": [1.0, 10.0, 1.0]}, "fast", "slow").middle == 2.0
+
+
+def test_a_quantity_that_falls_as_seconds_rise_has_its_quartiles_turned_over() -> None:
+    assert Spread(2.0, 1.0, 4.0).map(lambda s: 8 / s) == Spread(4.0, 2.0, 8.0)
+
+
+def test_numbers_show_three_digits() -> None:
+    assert [number(x) for x in (0, 0.01234, 1.234, 12.34, 1234.5)] == ["0", "0.0123", "1.23", "12.3", "1234"]

@@ -1,0 +1,74 @@
+"""Bytes are resized by the code that published pipelines call, and rules of torchvision and Depth Anything 3 keep theirs."""
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from densevit.ops.resize import network_size, network_steps, resize
+from densevit.ops.resize_bytes import resize_bytes
+from densevit.structures import ResizeRule
+
+
+def noise(h: int, w: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (h, w, 3), dtype=np.uint8)
+
+
+def as_tensor(image: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(image).permute(2, 0, 1)[None].float() / 255
+
+
+@pytest.mark.parametrize(
+    ("name", "flag"), [("bilinear", cv2.INTER_LINEAR), ("bicubic", cv2.INTER_CUBIC), ("area", cv2.INTER_AREA)]
+)
+def test_bytes_are_opencvs(name: str, flag: int) -> None:
+    image = noise(41, 57)
+    expected = cv2.resize(image, (31, 23), interpolation=flag)
+    found = resize_bytes(as_tensor(image), (23, 31), name)  # type: ignore[arg-type]
+    assert torch.equal(found, as_tensor(expected))
+    # Rounding floats afterwards is not the same, or this module need not be.
+    rounded = resize(as_tensor(image), (23, 31), name).mul(255).round().div(255)  # type: ignore[arg-type]
+    assert name == "area" or not torch.equal(found, rounded)
+
+
+def test_antialiased_bytes_are_pils_up_to_the_last_bit() -> None:
+    image = noise(41, 57)
+    expected = as_tensor(np.asarray(Image.fromarray(image).resize((31, 23), Image.Resampling.BILINEAR)))
+    found = resize_bytes(as_tensor(image), (23, 31), "bilinear", antialias=True)
+    assert (found - expected).abs().max() <= 1.01 / 255
+
+
+@pytest.mark.parametrize(("size", "flag"), [((20, 30), cv2.INTER_AREA), ((50, 40), cv2.INTER_CUBIC)])
+def test_adaptive_is_area_to_shrink_and_bicubic_to_grow(size: tuple[int, int], flag: int) -> None:
+    image = noise(41, 57)
+    expected = cv2.resize(image, size[::-1], interpolation=flag)
+    assert torch.equal(resize_bytes(as_tensor(image), size, "adaptive"), as_tensor(expected))
+    name = "area" if flag == cv2.INTER_AREA else "bicubic"
+    assert torch.equal(resize(as_tensor(image), size, "adaptive"), resize(as_tensor(image), size, name))
+
+
+# By hand, from `InputProcessor`: the longer side to 504, rounded; then to the nearest multiple of 14, ties upwards.
+@pytest.mark.parametrize(
+    ("size", "steps"),
+    [
+        ((480, 640), [(378, 504), (378, 504)]),
+        ((375, 1242), [(152, 504), (154, 504)]),
+        ((700, 530), [(504, 382), (504, 378)]),
+        ((60, 90), [(336, 504), (336, 504)]),
+        ((343, 504), [(343, 504), (350, 504)]),  # 343 is 24.5 patches
+        ((1, 2000), [(1, 504), (14, 504)]),  # no image may vanish
+    ],
+)
+def test_the_longest_side_goes_first(size: tuple[int, int], steps: list[tuple[int, int]]) -> None:
+    rule = ResizeRule(mode="longest", size=(504, 504))
+    assert network_steps(size, rule, 14) == steps
+    assert network_size(size, rule, 14) == steps[-1]
+
+
+# torchvision's Resize(768): int(768 * long / short).
+@pytest.mark.parametrize(
+    ("size", "expected"), [((480, 640), (768, 1024)), ((530, 701), (768, 1015)), ((701, 530), (1015, 768))]
+)
+def test_the_shortest_side_keeps_no_multiple(size: tuple[int, int], expected: tuple[int, int]) -> None:
+    assert network_size(size, ResizeRule(mode="shortest", size=(768, 768)), 16) == expected

@@ -1,0 +1,144 @@
+"""Several processes (gloo) are one run: they agree on every step, and files do not tell how many there were."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from scorecard.conftest import Nursery
+from small import small_config
+from torch import Tensor
+
+from densevit.engine.log import read_csv
+from densevit.weights import checkpoint
+
+pytestmark = pytest.mark.slow
+TRAIN = str(Path(__file__).parents[2] / "tools/train.py")
+WORDS = ["ema=0.9", "accumulate=2", "save_every=2", "keep_last=0"]
+# What falls on the process of rank 1 (or on the only one): NaN in its third loss; death in its seventh, once.
+PLUGIN = """
+import os
+from pathlib import Path
+
+from densevit.losses import DEPTH_LOSSES, DepthLoss
+
+
+class Counted(DepthLoss):
+    calls = 0
+
+    def forward(self, pred, target, valid):
+        self.calls += 1
+        return (pred - target).abs().mean() * self.factor(os.environ.get("RANK", "1") == "1")
+
+
+@DEPTH_LOSSES.register("nan_once")
+class NanOnce(Counted):
+    def factor(self, hit):
+        return float("nan") if hit and self.calls == 3 else 1.0
+
+
+@DEPTH_LOSSES.register("dies_once")
+class DiesOnce(Counted):
+    def factor(self, hit):
+        grave = Path(__file__).with_name("grave")
+        if hit and self.calls == 7 and not grave.exists():
+            grave.touch()
+            os._exit(9)
+        return 1.0
+"""
+
+
+def weights(run: Path) -> dict[str, Tensor]:
+    return checkpoint.read(checkpoint.steps(run / "checkpoints")[-1])[0]
+
+
+def losses(run: Path) -> list[float]:
+    return [row["loss"] for row in read_csv(run / "train.csv")]
+
+
+def assert_close(one: Path, other: Path) -> None:
+    """The sums of a batch are taken in another order by two processes: the last bits differ."""
+    theirs = weights(other)
+    assert max(float((value - theirs[name]).abs().max()) for name, value in weights(one).items()) < 2e-6
+    assert losses(one) == pytest.approx(losses(other), rel=1e-5, nan_ok=True)
+
+
+def with_plugin(config: Path, loss: str) -> list[str]:
+    plugin = config.with_name("plugin.py")
+    plugin.write_text(PLUGIN)
+    return [f"plugins=[{plugin}]", f"tasks.depth.losses=[{{type: {loss}}}]"]
+
+
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_a_run_goes_from_one_process_to_two_and_back(tmp_path: Path, nursery: Nursery, parallel: str) -> None:
+    config, writers = small_config(tmp_path), tmp_path / "writers"
+    code, text = nursery.run("train", config, *WORDS, f"output={tmp_path / 'whole'}")
+    assert code == 0, text
+    words = ["train", config, *WORDS, f"output={tmp_path / 'parts'}", f"parallel={parallel}"]
+    assert nursery.run(*words, fault="at_step:3")[0] == 75
+    children = nursery.together(2, *words, "--resume", faults={0: f"noting_writes:{writers}", 1: f"noting_writes:{writers}"})
+    assert [child.wait() for child in children] == [0, 0], children[0].err.read_text()
+    assert set(writers.read_text().split()) == {"0"}
+    assert_close(tmp_path / "parts", tmp_path / "whole")
+    # and back: the last steps once more, on one process, from what two had saved
+    for path in checkpoint.steps(tmp_path / "parts/checkpoints")[-2:]:
+        path.rename(tmp_path / path.name)
+    code, text = nursery.run(*words, "--resume")
+    assert code == 0, text
+    assert_close(tmp_path / "parts", tmp_path / "whole")
+    ours, theirs = (checkpoint.read_state(checkpoint.steps(tmp_path / run / "checkpoints")[-1]) for run in ("parts", "whole"))
+    assert ours.keys() == theirs.keys()
+    for index, moments in theirs["optimizer"]["state"].items():
+        for name, value in moments.items():
+            assert torch.allclose(ours["optimizer"]["state"][index][name], value, atol=2e-6), (index, name)
+
+
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_a_nan_on_one_of_two_processes_skips_the_step_on_both(tmp_path: Path, nursery: Nursery, parallel: str) -> None:
+    config = small_config(tmp_path)
+    words = ["train", config, *with_plugin(config, "nan_once"), "ema=0.9", "data.val=null"]
+    children = nursery.together(2, *words, f"parallel={parallel}", f"output={tmp_path / 'two'}")
+    assert [child.wait() for child in children] == [0, 0], children[1].err.read_text()
+    said = [child.out.read_text() for child in children]
+    assert all("step 3: loss or gradient is not finite; step skipped. Rank" in text for text in said)
+    assert read_csv(tmp_path / "two/train.csv")[-1]["skipped"] == 1
+    code, text = nursery.run(*words, f"output={tmp_path / 'one'}")
+    assert code == 0, text
+    assert_close(tmp_path / "two", tmp_path / "one")
+
+
+def test_two_processes_validate_to_the_scores_of_one(tmp_path: Path, nursery: Nursery) -> None:
+    """Seven images, so that their shares differ; no image is padded or counted twice."""
+    config = small_config(tmp_path)
+    from small import small_folder
+
+    small_folder(tmp_path / "odd", count=7)
+    words = ["train", config, "steps=1", "optim.lr=1e-12", f"data.val.root={tmp_path / 'odd'}"]
+    assert nursery.run(*words, f"output={tmp_path / 'one'}")[0] == 0
+    for parallel in ("ddp", "fsdp"):
+        children = nursery.together(2, *words, f"parallel={parallel}", f"output={tmp_path / parallel}")
+        assert [child.wait() for child in children] == [0, 0], children[0].err.read_text()
+        scores = [read_csv(tmp_path / run / "val.csv")[-1] for run in ("one", parallel)]
+        for name, value in scores[0].items():
+            assert name == "seconds" or scores[1][name] == pytest.approx(value, rel=1e-6), name
+
+
+def test_torchrun_restarts_a_run_whose_process_died_and_it_ends_as_if_it_had_not(
+    tmp_path: Path, nursery: Nursery
+) -> None:
+    config = small_config(tmp_path)
+    words = [*with_plugin(config, "dies_once"), "data.val=null", "save_every=2"]
+    launch = ["--nnodes=1", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "--nproc-per-node=2", "--max-restarts=1"]
+    command = [sys.executable, "-m", "torch.distributed.run", *launch, TRAIN, str(config), *words, "--resume"]
+    done = subprocess.run(
+        [*command, f"output={tmp_path / 'restarted'}"], capture_output=True, text=True, timeout=400, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert (tmp_path / "grave").exists()
+    children = nursery.together(2, "train", config, *words, f"output={tmp_path / 'whole'}")
+    assert [child.wait() for child in children] == [0, 0]
+    theirs = weights(tmp_path / "whole")
+    assert all(torch.equal(value, theirs[name]) for name, value in weights(tmp_path / "restarted").items())
+    assert losses(tmp_path / "restarted") == losses(tmp_path / "whole")
+    assert [row["step"] for row in read_csv(tmp_path / "restarted/train.csv")] == list(range(1, 9))

@@ -1,0 +1,96 @@
+"""A step that went wrong is kept, and goes wrong again in the same way."""
+
+import json
+from pathlib import Path
+
+import pytest
+from scorecard.conftest import Nursery
+from small import small_config
+
+from densevit.engine import bad_steps
+from densevit.engine.log import read_csv
+
+# The truth of one sample is spoilt as some files are: finite in the file, infinite in half precision's range.
+PLUGIN = """
+import torch
+
+from densevit.losses import DEPTH_LOSSES, DepthLoss
+
+
+@DEPTH_LOSSES.register("moody")
+class Moody(DepthLoss):
+    def forward(self, pred, target, valid):
+        loss = (pred - target).abs().mean()
+        return loss * float("inf") * 0 if self.step == 3 else loss
+"""
+
+
+@pytest.fixture(scope="module")
+def spoilt(tmp_path_factory: pytest.TempPathFactory, nursery: Nursery) -> tuple[Path, str]:
+    """A run whose fourth step can never be taken, and what it said."""
+    folder = tmp_path_factory.mktemp("spoilt")
+    config = small_config(folder)
+    (folder / "plugin.py").write_text(PLUGIN)
+    losses = "tasks.depth.losses=[{type: silog}, {type: moody}]"
+    words = [f"plugins=[{folder / 'plugin.py'}]", losses, "model.encoder.drop_path=0.3", "accumulate=2", "ema=0.9"]
+    code, text = nursery.run("train", config, *words, "data.workers=2", "steps=9")
+    assert code == 4, text
+    return folder / "run", text
+
+
+def test_bad_steps_are_named_counted_and_recorded_and_end_the_run_with_4(spoilt: tuple[Path, str]) -> None:
+    run, text = spoilt
+    assert text.count("loss or gradient is not finite; step skipped. Rank 0 had: ") == 4
+    assert "4 steps in a row were not finite, the last at step 7; try a lower optim.lr" in text
+    assert [path.name for path in sorted((run / "bad_steps").iterdir())] == [f"step-0000000{i}" for i in (4, 5, 6)]
+    bad = bad_steps.read(run / "bad_steps/step-00000004")
+    assert (bad.step, bad.samples, bad.seed) == (4, 12, 0)
+    assert len(bad.parts[0].names) == 4 and list(bad.parts[0].losses) == ["silog", "moody"]
+    assert all(name in text for name in bad.parts[0].names)
+    assert read_csv(run / "train.csv")[-1]["skipped"] == 3  # after the sixth; the seventh ended it
+
+
+def test_a_recorded_step_goes_wrong_again_bit_for_bit(spoilt: tuple[Path, str], nursery: Nursery) -> None:
+    run, _ = spoilt
+    code, text = nursery.run("replay", run / "bad_steps/step-00000004")
+    assert code == 0, text
+    assert "The same, bit for bit." in text
+    assert "gradients are not finite: encoder." in text
+
+
+def test_a_replay_on_other_images_says_that_it_differs(
+    tmp_path: Path, spoilt: tuple[Path, str], nursery: Nursery
+) -> None:
+    run, _ = spoilt
+    code, text = nursery.run("replay", run / "bad_steps/step-00000004", "seed=1")
+    assert code == 0, text
+    assert "Not the same" in text
+
+
+@pytest.mark.slow
+def test_the_part_of_either_process_can_be_done_again(tmp_path: Path, nursery: Nursery) -> None:
+    config = small_config(tmp_path)
+    (tmp_path / "plugin.py").write_text(PLUGIN)
+    words = [f"plugins=[{tmp_path / 'plugin.py'}]", "tasks.depth.losses=[{type: silog}, {type: moody}]", "data.val=null"]
+    children = nursery.together(2, "train", config, *words, "model.encoder.drop_path=0.3", "max_skipped=1")
+    assert [child.wait() for child in children] == [4, 4]
+    folder = tmp_path / "run/bad_steps/step-00000004"
+    names = [part["names"] for part in json.loads((folder / bad_steps.RECORD).read_text())["parts"]]
+    assert not set(names[0]) & set(names[1])
+    for rank in (0, 1):
+        code, text = nursery.run("replay", folder, "--rank", rank)
+        assert code == 0 and "The same, bit for bit." in text, text
+        assert ", ".join(names[rank]) in text
+    code, text = nursery.run("replay", folder, "--rank", 2)
+    assert code == 2 and "2 processes took part" in text
+
+
+def test_one_batch_can_be_overfitted_or_is_told_not_to_fit(tmp_path: Path, nursery: Nursery) -> None:
+    config = small_config(tmp_path)
+    code, text = nursery.run("train", config, "--overfit-one-batch", "steps=60", "optim.lr=5e-3")
+    assert code == 0, text
+    assert "one batch is learned: loss" in text
+    code, text = nursery.run("train", config, "--overfit-one-batch", "steps=20", "optim.lr=1e-9")
+    assert code == 4, text
+    assert "one batch is not learned: loss" in text and "densevit check-data" in text
+    assert not (tmp_path / "run").exists()

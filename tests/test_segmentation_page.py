@@ -1,0 +1,81 @@
+"""docs/segmentation.md: its commands run one after the other, on a small folder and with a small model."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+from PIL import Image
+from small_scenes import small_scenes
+
+from densevit.cli.main import main
+from densevit.data.io import read_depth
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs/segmentation.md").read_text()
+COUNT = 24  # images: a tenth of them, drawn by their names, is for validation
+# What makes the page's trainings small; the recipes are otherwise as they stand.
+SMALL = [
+    "model.encoder={type: vit, dim: 32, depth: 2, heads: 2, patch_size: 8, image_size: 64, taps: 2}",
+    "model.decoder={type: conv_transpose, stride: 4, min_channels: 8}",
+    "data.transforms=[{type: random_crop, size: [48, 64]}]",
+    *("epochs=null", "steps=12", "batch_size=4", "precision=fp32", "data.workers=0", "device=cpu"),
+]
+
+
+def commands() -> list[list[str]]:
+    blocks = re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    return [shlex.split(line)[1:] for block in blocks for line in block.splitlines()]
+
+
+def small(words: list[str]) -> list[str]:
+    if words[0] == "train":
+        rule = ["model.resize={window: [48, 48], stride: [32, 32]}"] if "segmentation" in words[1] else []
+        return [words[0], str(ROOT / words[1]), *words[2:], *SMALL, *rule]
+    return words
+
+
+def test_the_page_leads_from_a_folder_to_overlays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Images are checked for their depth, too, once a folder has some: it comes with the chapter that needs it.
+    small_scenes(tmp_path / "mine", COUNT, without=[(i, "depths") for i in range(COUNT)])
+    monkeypatch.chdir(tmp_path)
+    told = commands()
+    chapter = next(i for i, words in enumerate(told) if "configs/multitask/folder.yaml" in words)
+    for words in told[:chapter]:
+        assert main(small(words)) == 0, words
+    small_scenes(tmp_path / "mine", COUNT)
+    for words in told[chapter:]:
+        assert main(small(words)) == 0, words
+    with Image.open(tmp_path / "overlays/003.overlay.png") as overlay:
+        assert overlay.size == (80, 60) and overlay.mode == "RGB"
+    assert read_depth(tmp_path / "both/003.png").shape == (60, 80)
+    made = {path.name for path in (tmp_path / "both").iterdir()}
+    assert made >= {f"003{end}" for end in (".png", ".color.png", ".labels.png", ".overlay.png")}
+    space: dict[str, object] = {}
+    for block in re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL):
+        exec(compile(block, "segmentation.md", "exec"), space)
+    assert space["names"] == ("wall", "floor", "box")
+    assert space["ids"].shape == (60, 80) and space["logits"].shape == (3, 60, 80)  # type: ignore[attr-defined]
+
+
+def test_the_pages_config_is_one(tmp_path: Path) -> None:
+    from densevit import build
+
+    block = re.search(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    assert block is not None
+    shown = yaml.safe_load(block[1])
+    tree = yaml.safe_load((ROOT / "configs/segmentation/folder.yaml").read_text())
+    tree["model"] |= shown["model"]
+    tree["tasks"] = shown["tasks"]
+    (tmp_path / "shown.yaml").write_text(yaml.safe_dump(tree))
+    assert build.check(tmp_path / "shown.yaml").tasks["labels"].losses[1][0] == 0.5
+
+
+def test_the_page_names_every_loss_score_and_format() -> None:
+    from densevit.evaluation.seg_metrics import FORMULAE
+    from densevit.inference.outputs import LABEL_OUTPUTS
+    from densevit.losses import LABEL_LOSSES
+
+    for name in (*LABEL_LOSSES.parts, *FORMULAE, *LABEL_OUTPUTS.parts):
+        assert f"`{name}`" in PAGE, name

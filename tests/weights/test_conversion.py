@@ -1,0 +1,82 @@
+"""From layout to layout: nothing is lost, nothing is overwritten, and what cannot be held is refused."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import seeded
+import torch
+
+import densevit
+from densevit.conversion import convert
+from densevit.errors import CheckpointError, ConfigError
+from densevit.weights.files import read_tensors
+
+
+@pytest.fixture
+def v2(tmp_path: Path) -> Path:
+    torch.save(seeded.read("depth_anything_v2").state(), tmp_path / "v2.pth")
+    return tmp_path / "v2.pth"
+
+
+def same(one: Path, other: Path) -> bool:
+    a, b = read_tensors(one), read_tensors(other)
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_there_and_back_through_ours_and_hugging_faces_gives_every_tensor_back(v2: Path, tmp_path: Path) -> None:
+    ours, folder, back = tmp_path / "ours.safetensors", tmp_path / "folder", tmp_path / "back.pth"
+    assert convert(str(v2), ours, "densevit", "depth-anything-v2") == []
+    notes = convert(str(ours), folder, "huggingface")
+    assert "encoder.resampling is 'offset', there 'bicubic'" in notes[0]
+    convert(str(folder), back, "depth-anything-v2")
+    assert same(v2, back)  # those that never run, too
+
+
+def test_hugging_faces_folder_comes_back_with_config_and_processor(v2: Path, tmp_path: Path) -> None:
+    convert(str(v2), tmp_path / "one", "huggingface", "depth-anything-v2-hypersim")
+    convert(str(tmp_path / "one"), tmp_path / "ours", "densevit")
+    assert convert(str(tmp_path / "ours"), tmp_path / "two", "huggingface") == []
+    assert same(tmp_path / "one" / "model.safetensors", tmp_path / "two" / "model.safetensors")
+    for name in ("config.json", "preprocessor_config.json"):
+        one, two = (json.loads((tmp_path / folder / name).read_text()) for folder in ("one", "two"))
+        assert one == two
+    assert one["ensure_multiple_of"] == 14
+    config = json.loads((tmp_path / "one/config.json").read_text())
+    assert (config["depth_estimation_type"], config["max_depth"]) == ("metric", 20)
+
+
+def test_ours_predicts_as_the_file_did(v2: Path, tmp_path: Path) -> None:
+    convert(str(v2), tmp_path / "ours.safetensors", "densevit", "depth-anything-v2")
+    image = seeded.picture((40, 60))
+    one = densevit.load(v2, "depth-anything-v2", device="cpu", precision="fp32")
+    two = densevit.load(tmp_path / "ours.safetensors", device="cpu", precision="fp32")
+    assert np.array_equal(one(image), two(image))
+    assert one.card == two.card
+
+
+def test_a_layout_that_reads_other_blocks_is_refused(v2: Path, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"encoder.taps is \[2, 5, 8, 11\], there \[8, 9, 10, 11\]"):
+        convert(str(v2), tmp_path / "v1.pth", "depth-anything-v1", "depth-anything-v2")
+    assert not (tmp_path / "v1.pth").exists()
+
+
+def test_an_architecture_that_a_layout_does_not_know_is_refused(tmp_path: Path) -> None:
+    old = Path(__file__).parent / "old" / "schema_1.safetensors"
+    with pytest.raises(CheckpointError, match="cannot become depth-anything-v2"):
+        convert(str(old), tmp_path / "v2.pth", "depth-anything-v2")
+    with pytest.raises(CheckpointError, match="not written back to the layout of"):
+        convert(str(old), tmp_path / "dpt.pth", "dpt")
+
+
+def test_nothing_is_overwritten_and_no_layout_is_guessed(v2: Path, tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    with pytest.raises(CheckpointError, match="exists already"):
+        convert(str(v2), tmp_path / "there", "huggingface", "depth-anything-v2")
+    with pytest.raises(ConfigError, match="no layout 'depth_anything'"):
+        convert(str(v2), tmp_path / "x", "depth_anything", "depth-anything-v2")
+    with pytest.raises(ConfigError, match=r"written are \.safetensors files"):
+        convert(str(v2), tmp_path / "x.pth", "densevit", "depth-anything-v2")
+    with pytest.raises(ConfigError, match="is a folder of config.json"):
+        convert(str(v2), tmp_path / "x.safetensors", "huggingface", "depth-anything-v2")

@@ -1,0 +1,119 @@
+"""Depth Anything: what the originals said of seeded weights (`golden/`), and files that cannot tell or do not fit."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import seeded
+import torch
+
+import densevit
+from densevit.errors import CheckpointError, ConfigError
+
+CASES = {
+    "depth_anything_v1": ("depth-anything-v1", {}),
+    "depth_anything_v2": ("depth-anything-v2", {}),
+    "depth_anything_v2_metric": ("depth-anything-v2-metric", {"max_depth": 20}),
+}
+
+
+def saved(name: str, folder: Path, **changes: torch.Tensor | None) -> Path:
+    """The golden's weights as a file; a change of None leaves a tensor out."""
+    state = {**seeded.read(name).state(), **changes}
+    path = folder / f"{name}.pth"
+    torch.save({key: value for key, value in state.items() if value is not None}, path)
+    return path
+
+
+def load(path: Path, family: str | None = None, **options: object) -> densevit.Predictor:
+    return densevit.load(path, family, device="cpu", precision="fp32", family_options=options)
+
+
+def gap(name: str, predictor: densevit.Predictor) -> float:
+    """Largest difference from the original, as a share of its range."""
+    maps = seeded.read(name).maps
+    pairs = [(seeded.thinned(predictor(seeded.picture(size))), theirs) for size, theirs in maps.items()]
+    return max(float(np.abs(ours - theirs).max() / np.ptp(theirs)) for ours, theirs in pairs)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_maps_are_the_originals(name: str, tmp_path: Path) -> None:
+    family, options = CASES[name]
+    assert gap(name, load(saved(name, tmp_path), family, **options)) <= 1e-4
+
+
+def test_v2_weights_read_as_v1_would_be_something_else(tmp_path: Path) -> None:
+    assert gap("depth_anything_v2", load(saved("depth_anything_v2", tmp_path), "depth-anything-v1")) > 0.01
+
+
+def test_the_card_says_kind_range_size_and_licence(tmp_path: Path) -> None:
+    card = load(saved("depth_anything_v2", tmp_path), "depth-anything-v2-vkitti").card
+    assert (card.outputs["depth"].kind, card.outputs["depth"].range) == ("metric", (0.0, 80.0))
+    assert (card.resize.mode, card.resize.size, card.multiple) == ("lower_bound", (518, 518), 14)
+    assert card.mean == (0.485, 0.456, 0.406)
+    assert card.taps == (2, 5, 8, 11)
+    assert card.trained_on == "Virtual KITTI 2"
+
+
+def test_a_file_alone_cannot_tell_and_the_choices_are_listed_with_what_they_mean(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="say family=NAME") as caught:
+        load(saved("depth_anything_v2", tmp_path))
+    text = str(caught.value)
+    names = [f"depth-anything-{name}" for name in ("v1", "v2", "v2-metric", "v2-hypersim", "v2-vkitti")]
+    assert all(f"\n  {name}: Depth Anything" in text for name in names)
+
+
+def test_what_training_scripts_wrap_around_weights_is_unwrapped(tmp_path: Path) -> None:
+    state = seeded.read("depth_anything_v2_metric").state()
+    wrapped = {"model": {f"module.{name}": tensor for name, tensor in state.items()}, "epoch": 3}
+    torch.save(wrapped, tmp_path / "latest.pth")
+    predictor = load(tmp_path / "latest.pth", "depth-anything-v2-metric", max_depth=20)
+    assert gap("depth_anything_v2_metric", predictor) <= 1e-4
+
+
+def test_a_fine_tune_without_its_maximum_is_asked_for_it(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"family\.max_depth: missing"):
+        load(saved("depth_anything_v2_metric", tmp_path), "depth-anything-v2-metric")
+    with pytest.raises(ConfigError, match="greater than 0"):
+        load(saved("depth_anything_v2_metric", tmp_path), "depth-anything-v2-metric", max_depth=-1)
+
+
+def test_an_unknown_family_gets_a_suggestion(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="Did you mean 'depth-anything-v2'"):
+        load(saved("depth_anything_v2", tmp_path), "depth-anything-v3")
+
+
+def test_a_file_of_another_family_is_told_by_what_it_lacks(tmp_path: Path) -> None:
+    torch.save({"backbone.conv1.weight": torch.zeros(1)}, tmp_path / "other.pth")
+    with pytest.raises(CheckpointError, match="not of this family, or cut short; 4 of its tensors are missing"):
+        load(tmp_path / "other.pth", "depth-anything-v2")
+    with pytest.raises(CheckpointError, match="of no known family; its 1 tensors begin with backbone"):
+        load(tmp_path / "other.pth")
+
+
+def test_missing_and_misshapen_tensors_are_counted_and_named(tmp_path: Path) -> None:
+    gone = {f"pretrained.blocks.3.{name}.weight": None for name in ("norm1", "attn.qkv", "attn.proj", "norm2")}
+    changed = {"depth_head.scratch.output_conv2.2.weight": torch.zeros(3, 32, 1, 1), "extra": torch.zeros(1)}
+    with pytest.raises(CheckpointError, match="4 missing") as caught:
+        load(saved("depth_anything_v2", tmp_path, **gone, **changed), "depth-anything-v2")
+    text = str(caught.value)
+    assert "encoder.vit.blocks.3.attn.qkv.weight" in text
+    assert "1 unexpected: extra" in text
+    assert "projection.after.2.weight (file [3, 32, 1, 1], model [1, 32, 1, 1])" in text
+
+
+def test_a_depth_nobody_published_is_refused(tmp_path: Path) -> None:
+    golden = seeded.read("depth_anything_v2").state()
+    gone: dict[str, torch.Tensor | None] = {name: None for name in golden if name.startswith("pretrained.blocks.11.")}
+    with pytest.raises(CheckpointError, match="11 blocks; Depth Anything V2 has 12 or 24 or 40"):
+        load(saved("depth_anything_v2", tmp_path, **gone), "depth-anything-v2")
+
+
+def test_a_truncated_file_and_one_that_wants_to_run_code_are_refused(tmp_path: Path) -> None:
+    path = saved("depth_anything_v2", tmp_path)
+    path.write_bytes(path.read_bytes()[:-1000])
+    with pytest.raises(CheckpointError, match="not a readable PyTorch file"):
+        load(path, "depth-anything-v2")
+    torch.save({"model": Path("anything")}, tmp_path / "pickled.pth")
+    with pytest.raises(CheckpointError, match="refused"):
+        load(tmp_path / "pickled.pth", "depth-anything-v2")

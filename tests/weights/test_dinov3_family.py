@@ -1,0 +1,106 @@
+"""DINOv3's heads: the original's answers for seeded weights (benchmarks/checkpoint_goldens.py), and files that do not fit."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from seeded import Golden, picture, read, thinned
+from torch import Tensor
+
+import densevit
+from densevit.errors import CheckpointError, ConfigError
+from densevit.inference.predictor import Predictor
+
+HEAD = ("reassemble_blocks.", "convs.", "fusion_blocks.", "project.", "conv_depth.", "batchnorm_layer.")
+GOLDENS: dict[str, tuple[str, dict[str, Any]]] = {
+    "dinov3_synthmix": ("dinov3-depth-synthmix", {}),
+    "dinov3_chmv2": ("dinov3-chmv2", {}),
+    "dinov3_linear": ("dinov3-depth-linear", {"max_depth": 10.0}),
+}
+
+
+def halves(golden: Golden) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Head and backbone, whose constant buffers no seed makes."""
+    state = golden.state()
+    head = {name: tensor for name, tensor in state.items() if name.startswith(HEAD)}
+    backbone = {name: tensor for name, tensor in state.items() if name not in head}
+    count = len(backbone["rope_embed.periods"])
+    backbone["rope_embed.periods"] = 100.0 ** (torch.arange(count) / count)
+    for name, mask in backbone.items():
+        if name.endswith("bias_mask"):
+            mask.fill_(1).view(3, -1)[1] = 0  # queries, keys, values
+    return head, backbone
+
+
+def put(golden: Golden, folder: Path, change: Callable[[dict[str, Tensor]], object] = lambda backbone: None) -> Path:
+    head, backbone = halves(golden)
+    change(backbone)
+    torch.save(head, folder / "head.pth")
+    torch.save(backbone, folder / "backbone.pth")
+    return folder / "head.pth"
+
+
+def load(path: Path, family: str | None = None, **options: Any) -> Predictor:
+    return densevit.load(path, family, device="cpu", precision="fp32", family_options=options)
+
+
+@pytest.mark.parametrize("name", GOLDENS)
+def test_head_and_backbone_say_what_the_original_says(name: str, tmp_path: Path) -> None:
+    golden, (family, options) = read(name), GOLDENS[name]
+    predictor = load(put(golden, tmp_path), family, backbone=tmp_path / "backbone.pth", **options)
+    for size, expected in golden.maps.items():
+        found = thinned(predictor(picture(size)))
+        assert np.abs(found - expected).max() <= 1e-4 * np.ptp(expected)
+
+
+def test_the_dpt_heads_are_told_apart_by_their_names(tmp_path: Path) -> None:
+    for name in ("dinov3_synthmix", "dinov3_chmv2"):
+        folder = tmp_path / name
+        folder.mkdir()
+        put(read(name), folder)
+        card = load(folder).card
+        assert (card.outputs["depth"].kind, card.licence) == (
+            "affine" if "synth" in name else "metric",
+            "DINOv3 License",
+        )
+
+
+def test_canopy_heights_have_a_normalisation_of_their_own(tmp_path: Path) -> None:
+    # chmv2_inference.ipynb; the backbone alone has 0.430.
+    put(read("dinov3_chmv2"), tmp_path)
+    assert load(tmp_path).card.mean == pytest.approx((0.420, 0.411, 0.296))
+
+
+def test_a_linear_probe_asks_for_its_range(tmp_path: Path) -> None:
+    path = put(read("dinov3_linear"), tmp_path)
+    with pytest.raises(ConfigError, match="max_depth: missing"):
+        load(path, backbone=tmp_path / "backbone.pth")
+
+
+def test_the_backbone_is_asked_for_by_its_published_name(tmp_path: Path) -> None:
+    path = put(read("dinov3_chmv2"), tmp_path)
+    with pytest.raises(CheckpointError, match=r"published as dinov3_vitl16_pretrain_sat493m\*.pth, and it"):
+        load(path)
+    (tmp_path / "backbone.pth").rename(tmp_path / "dinov3_vitl16_pretrain_sat493m-eadcf0ff.pth")
+    assert load(path).card.taps == (0, 1, 2, 3)
+
+
+def test_other_positions_are_refused(tmp_path: Path) -> None:
+    path = put(read("dinov3_chmv2"), tmp_path, lambda backbone: backbone["rope_embed.periods"].mul_(2))
+    with pytest.raises(CheckpointError, match=r"periods 2 to .*released models have 1 to"):
+        load(path, backbone=tmp_path / "backbone.pth")
+
+
+def test_biases_of_keys_are_refused_where_no_mask_hides_them(tmp_path: Path) -> None:
+    path = put(read("dinov3_chmv2"), tmp_path, lambda backbone: backbone.pop("blocks.0.attn.qkv.bias_mask"))
+    with pytest.raises(CheckpointError, match=r"blocks.0.attn.qkv.bias moves keys"):
+        load(path, backbone=tmp_path / "backbone.pth")
+
+
+def test_a_backbone_cut_short_is_reported_with_counts_and_names(tmp_path: Path) -> None:
+    path = put(read("dinov3_chmv2"), tmp_path, lambda backbone: backbone.pop("blocks.2.mlp.fc2.weight"))
+    with pytest.raises(CheckpointError, match=r"1 missing: encoder.vit.blocks.2.mlp.fc2.weight"):
+        load(path, backbone=tmp_path / "backbone.pth")

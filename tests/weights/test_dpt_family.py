@@ -1,0 +1,109 @@
+"""DPT through our loader: what the original said of seeded weights (`golden/`), and files that do not fit."""
+
+import contextlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import seeded
+import torch
+
+import densevit
+import densevit.weights.families  # registers them
+from densevit.errors import CheckpointError
+from densevit.weights.family import FAMILIES
+from densevit.weights.published import Found
+
+
+def saved(name: str, folder: Path, **changes: torch.Tensor | None) -> Path:
+    """The golden's weights as a file; a change of None leaves a tensor out."""
+    state = {**seeded.read(name).state(), **changes}
+    torch.save({"model": {key: value for key, value in state.items() if value is not None}}, folder / "model.pt")
+    return folder / "model.pt"
+
+
+def check(name: str, family: str | None, folder: Path, **options: object) -> densevit.Predictor:
+    """The maps of our loader are the original's, within 1e-4 of their range."""
+    predictor = densevit.load(saved(name, folder), family, device="cpu", precision="fp32", family_options=options)
+    for size, theirs in seeded.read(name).maps.items():
+        ours = seeded.thinned(predictor(seeded.picture(size)))
+        assert ours.shape == theirs.shape
+        assert np.abs(ours - theirs).max() <= 1e-4 * np.ptp(theirs)
+    return predictor
+
+
+def test_large_gives_the_originals_disparity(tmp_path: Path) -> None:
+    card = check("dpt_vit", None, tmp_path).card
+    assert (card.outputs["depth"].kind, card.multiple, card.licence) == ("disparity", 32, "MIT")
+    assert card.resize.mode == "minimal"
+
+
+def test_hybrid_gives_the_originals_metres(tmp_path: Path) -> None:
+    card = check("dpt_hybrid_nyu", "dpt-nyu", tmp_path).card
+    assert (card.outputs["depth"].kind, card.outputs["depth"].unit) == ("metric", "m")
+    assert card.resize.size == (480, 640)
+
+
+def test_kittis_constants_are_its_own(tmp_path: Path) -> None:
+    disparity = densevit.load(saved("dpt_hybrid_nyu", tmp_path), "dpt", device="cpu", precision="fp32")
+    metres = densevit.load(saved("dpt_hybrid_nyu", tmp_path), "dpt-kitti", device="cpu", precision="fp32")
+    x = torch.rand(1, 3, 64, 96)
+    with torch.no_grad():
+        expected = 1 / (0.00006016 * disparity.model(x)["depth"] + 0.00579)  # run_monodepth.py
+        torch.testing.assert_close(metres.model(x)["depth"], expected)
+    assert metres.card.resize.size == (352, 1216)
+
+
+def test_ade20k_gives_the_originals_logits(tmp_path: Path) -> None:
+    card = check("dpt_hybrid_ade20k", None, tmp_path).card
+    assert card.outputs["labels"].kind == "labels"
+    assert len(card.outputs["labels"].classes) == 150
+
+
+def test_a_hybrid_cannot_say_whether_it_is_relative_or_of_kitti_or_nyu(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="cannot tell") as error:
+        densevit.load(saved("dpt_hybrid_nyu", tmp_path))
+    assert all(f"\n  {family}:" in str(error.value) for family in ("dpt", "dpt-kitti", "dpt-nyu"))
+
+
+def test_a_missing_tensor_is_named(tmp_path: Path) -> None:
+    path = saved("dpt_vit", tmp_path, **{"scratch.refinenet2.out_conv.weight": None})
+    with pytest.raises(CheckpointError, match=r"1 missing: decoder\.fusions\.1\.out\.weight"):
+        densevit.load(path)
+
+
+@pytest.mark.parametrize(
+    ("golden", "family"), [("dpt_vit", "dpt"), ("midas_beit", "midas"), ("zoedepth_nk", "zoedepth-nk"), ("smp_cat", "smp-dpt")]
+)
+def test_whatever_is_missing_the_error_is_about_the_file(golden: str, family: str) -> None:
+    options = {"encoder": "test_vit"} if family == "smp-dpt" else {}
+    reader = FAMILIES.check({"type": family, **options}, "family").build()
+    whole = {name: torch.empty(shape, device="meta") for name, shape in seeded.read(golden).shapes.items()}
+    for name in [name for name in whole if ".blocks." not in name and ".layers." not in name]:
+        found = Found(Path("cut.pt"), {key: value for key, value in whole.items() if key != name})
+        with contextlib.suppress(CheckpointError):  # what `read` does not miss, loading does
+            reader.read(found)
+
+
+def test_a_tensor_of_another_shape_is_named_with_both(tmp_path: Path) -> None:
+    path = saved("dpt_vit", tmp_path, **{"scratch.refinenet2.out_conv.bias": torch.zeros(7)})
+    with pytest.raises(CheckpointError, match=r"decoder\.fusions\.1\.out\.bias \(file \[7\], model \[64\]\)"):
+        densevit.load(path)
+
+
+def test_an_unexpected_tensor_is_named(tmp_path: Path) -> None:
+    path = saved("dpt_vit", tmp_path, **{"scratch.refinenet5.out_conv.bias": torch.zeros(7)})
+    with pytest.raises(CheckpointError, match=r"1 unexpected: scratch\.refinenet5\.out_conv\.bias"):
+        densevit.load(path)
+
+
+def test_another_familys_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="not of this family"):
+        densevit.load(saved("zoedepth_n", tmp_path), "dpt")
+
+
+def test_a_cut_file_is_refused(tmp_path: Path) -> None:
+    path = saved("dpt_vit", tmp_path)
+    path.write_bytes(path.read_bytes()[:-5000])
+    with pytest.raises(CheckpointError, match="not a readable PyTorch file"):
+        densevit.load(path)

@@ -1,0 +1,149 @@
+"""Addresses on the hub: from the cache without a network, a quick word where there is neither, and saving."""
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub
+import numpy as np
+import pytest
+import seeded
+import torch
+from huggingface_hub import constants
+
+import densevit
+from densevit.errors import CheckpointError
+from densevit.weights import hub
+from densevit.weights.files import read_tensors
+
+SMALL = Path(__file__).parent / "old" / "schema_1.safetensors"
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache, and a hub that does not answer."""
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "ENDPOINT", "https://hub.invalid")  # RFC 2606: never resolves
+    for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path / "cache"
+
+
+def put(cache: Path, repository: str) -> Path:
+    """A snapshot as huggingface_hub keeps one."""
+    home = cache / f"models--{repository.replace('/', '--')}"
+    snapshot = home / "snapshots" / ("a" * 40)
+    snapshot.mkdir(parents=True)
+    (home / "refs").mkdir()
+    (home / "refs" / "main").write_text("a" * 40)
+    return snapshot
+
+
+def test_out_of_reach_is_said_within_a_second_with_the_way_out(cache: Path) -> None:
+    begun = time.monotonic()
+    with pytest.raises(CheckpointError, match=r"hub\.invalid is out of reach.*hf download owner/name"):
+        densevit.load("hf:owner/name")
+    assert time.monotonic() - begun < 1
+
+
+def test_a_user_who_ruled_the_network_out_is_reminded(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(CheckpointError, match="HF_HUB_OFFLINE is set"):
+        densevit.load("hf:owner/name")
+
+
+def test_a_model_in_the_cache_needs_no_network_and_its_name_tells_the_family(cache: Path) -> None:
+    snapshot = put(cache, "depth-anything/Depth-Anything-V2-Metric-VKITTI-Small")
+    torch.save(seeded.read("depth_anything_v2").state(), snapshot / "depth_anything_v2_metric_vkitti_vits.pth")
+    card = densevit.load("hf:depth-anything/Depth-Anything-V2-Metric-VKITTI-Small", device="cpu").card
+    assert card.outputs["depth"].range == (0.0, 80.0)
+
+
+def test_ours_is_loaded_from_the_cache_and_its_file_by_name(cache: Path) -> None:
+    snapshot = put(cache, "me/rooms")
+    (snapshot / "model.safetensors").write_bytes(SMALL.read_bytes())
+    one, two = (densevit.load(name, device="cpu") for name in ("hf:me/rooms", "hf:me/rooms@main/model.safetensors"))
+    assert one.card == two.card
+    assert one.card.trained_on == "{'type': 'nyu'}"
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("hf:me/rooms", hub.Address("me/rooms", None, "")),
+        ("hf:me/rooms@v1", hub.Address("me/rooms", "v1", "")),
+        ("hf:me/rooms@v1/a/b.pth", hub.Address("me/rooms", "v1", "a/b.pth")),
+    ],
+)
+def test_addresses_say_repository_revision_and_file(text: str, address: hub.Address) -> None:
+    assert hub.parse(text) == address
+    assert str(address) == text
+
+
+def test_an_address_without_owner_is_refused() -> None:
+    with pytest.raises(CheckpointError, match="hf:owner/name"):
+        hub.parse("hf:rooms")
+
+
+def test_the_model_among_a_repositorys_files_is_chosen_or_asked_for() -> None:
+    address = hub.Address("me/rooms", None, "")
+
+    def chosen(*names: str) -> Sequence[str]:
+        return hub.chosen(address, names)
+
+    assert chosen("README.md", "a.pth") == ["a.pth"]
+    assert chosen("config.json", "pytorch_model.bin", "model.safetensors") == ["model.safetensors", "config.json"]
+    shards = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
+    assert chosen("model.safetensors.index.json", *shards) == ["model.safetensors.index.json", *shards]
+    with pytest.raises(CheckpointError, match="2 files of weights; say which, as hf:me/rooms/a.pth"):
+        chosen("a.pth", "b.pth")
+    with pytest.raises(CheckpointError, match="no weights"):
+        chosen("README.md")
+
+
+def test_save_pretrained_makes_a_folder_that_loads(tmp_path: Path) -> None:
+    predictor = densevit.load(SMALL, device="cpu", precision="fp32")
+    predictor.save_pretrained(tmp_path / "model")
+    again = densevit.load(tmp_path / "model", device="cpu", precision="fp32")
+    assert again.card == predictor.card
+    image = seeded.picture((32, 48))
+    assert np.array_equal(predictor(image), again(image))
+    assert "license_name: unknown" in (tmp_path / "model/README.md").read_text()
+    with pytest.raises(CheckpointError, match="exists already"):
+        predictor.save_pretrained(tmp_path / "model")
+
+
+def test_push_to_hub_uploads_what_save_pretrained_saves(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: dict[str, Any] = {}
+
+    class Api:
+        def create_repo(self, name: str, **options: Any) -> None:
+            sent["repository"] = (name, options["private"])
+
+        def upload_folder(self, *, folder_path: Path, **_: Any) -> None:
+            sent["files"] = sorted(path.name for path in folder_path.iterdir())
+            sent["tensors"] = len(read_tensors(folder_path / "model.safetensors"))
+
+    monkeypatch.setattr(huggingface_hub, "HfApi", Api)
+    monkeypatch.setattr(hub, "within_reach", lambda server: True)
+    predictor = densevit.load(SMALL, device="cpu")
+    assert predictor.push_to_hub("me/rooms", private=True) == "hf:me/rooms"
+    assert sent["repository"] == ("me/rooms", True)
+    assert sent["files"] == ["README.md", "model.safetensors"]
+    assert sent["tensors"] == len(predictor.model.state_dict())
+
+
+def test_saving_without_a_network_says_so_at_once(cache: Path) -> None:
+    with pytest.raises(CheckpointError, match="out of reach.*save_pretrained"):
+        densevit.load(SMALL, device="cpu").push_to_hub("me/rooms")
+
+
+def test_every_known_repository_names_a_family_that_takes_its_options() -> None:
+    from densevit.weights.family import FAMILIES
+
+    for row in hub.KNOWN.values():
+        FAMILIES.check({"type": row.family, **row.options}, "family").build()
+        assert json.dumps(dict(row.options))

@@ -1,0 +1,121 @@
+"""Folders of transformers: what its models said of seeded weights (`golden/`), configs and processors old and new."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import seeded
+import torch
+from safetensors.torch import save_file
+
+import densevit
+from densevit.errors import CheckpointError
+
+DINOV2 = {"model_type": "dinov2", "hidden_size": 64, "num_attention_heads": 1, "image_size": 518}
+DEPTH_ANYTHING = {
+    "model_type": "depth_anything",
+    "backbone_config": {**DINOV2, "out_indices": [3, 6, 9, 12]},
+    "depth_estimation_type": "metric",
+    "max_depth": 20,
+}
+DPT = {
+    "model_type": "dpt",
+    "backbone_config": {**DINOV2, "out_features": ["stage3", "stage6", "stage9", "stage12"], "apply_layernorm": False},
+    "add_projection": True,
+    "use_bias_in_fusion_residual": False,
+}
+RESIZED = {
+    "image_processor_type": "DPTImageProcessor", "size": {"height": 518, "width": 518}, "ensure_multiple_of": 14,
+    "keep_aspect_ratio": True, "image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225],
+}  # fmt: skip
+PADDED = {
+    "image_processor_type": "DPTImageProcessorFast", "do_resize": False, "do_rescale": False, "do_pad": True,
+    "size_divisor": 14, "image_mean": [123.675, 116.28, 103.53], "image_std": [58.395, 57.12, 57.375],
+}  # fmt: skip
+
+
+def folder(name: str, path: Path, config: dict[str, Any], processor: dict[str, Any] | None, old: bool = False) -> Path:
+    state = seeded.read(name).state()
+    if old:
+        state = {in_files(key): tensor for key, tensor in state.items()}
+    save_file(state, path / "model.safetensors")
+    (path / "config.json").write_text(json.dumps(config))
+    if processor is not None:
+        (path / "preprocessor_config.json").write_text(json.dumps(processor))
+    return path
+
+
+def in_files(name: str) -> str:
+    """The older name of attention, which files have."""
+    for new, old in (("q", "query"), ("k", "key"), ("v", "value")):
+        name = name.replace(f".attention.{new}_proj.", f".attention.attention.{old}.")
+    return name.replace(".attention.o_proj.", ".attention.output.dense.")
+
+
+def check(name: str, path: Path, family: str | None = None, **options: object) -> densevit.Predictor:
+    predictor = densevit.load(path, family, device="cpu", precision="fp32", family_options=options)
+    for size, theirs in seeded.read(name).maps.items():
+        ours = seeded.thinned(predictor(seeded.picture(size)))
+        assert np.abs(ours - theirs).max() <= 1e-4 * np.ptp(theirs)
+    return predictor
+
+
+@pytest.mark.parametrize("old", [True, False])
+def test_depth_anything_gives_transformers_metres_under_old_and_new_names(old: bool, tmp_path: Path) -> None:
+    card = check("hugging_face", folder("hugging_face", tmp_path, DEPTH_ANYTHING, RESIZED, old)).card
+    assert (card.outputs["depth"].kind, card.outputs["depth"].range) == ("metric", (0.0, 20.0))
+    assert card.taps == (2, 5, 8, 11)
+
+
+def test_dpt_on_dinov2_gives_transformers_metres_through_padding(tmp_path: Path) -> None:
+    path = folder("hugging_face_dpt", tmp_path, DPT, PADDED)
+    card = check("hugging_face_dpt", path, "huggingface-dpt-metric", max_depth=1000).card
+    assert card.resize.padding == "stretch"
+    assert card.mean == pytest.approx((0.485, 0.456, 0.406))  # of bytes, by 255
+
+
+def test_dpt_cannot_tell_metres_from_inverse_depth(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="cannot tell") as caught:
+        densevit.load(folder("hugging_face_dpt", tmp_path, DPT, PADDED))
+    assert "\n  huggingface-dpt-metric:" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("config", "processor", "message"),
+    [
+        ({}, None, "has no preprocessor_config.json"),
+        ({}, {**RESIZED, "ensure_multiple_of": 16}, "no multiples of the network's patch of 14"),
+        ({}, {**RESIZED, "image_processor_type": "ViTImageProcessor"}, "go through a ViTImageProcessor"),
+        ({}, {**RESIZED, "resample": 1}, "resamples by PIL's 1"),
+        ({"backbone_config": {"model_type": "swin"}}, RESIZED, "backbone 'swin'; what is read here is 'dinov2'"),
+        ({"backbone_config": {**DINOV2, "out_indices": [3, 6, 9]}}, RESIZED, r"reads blocks \[2, 5, 8\] of 12"),
+        ({"reassemble_factors": [8, 4, 2, 1]}, RESIZED, "reassemble_factors"),
+        ({"depth_estimation_type": "relative", "max_depth": 5}, RESIZED, "'relative' with 1"),
+    ],
+)
+def test_what_is_not_read_here_is_said(config: dict[str, Any], processor: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=message):
+        densevit.load(folder("hugging_face", tmp_path, {**DEPTH_ANYTHING, **config}, processor))
+
+
+def test_shards_are_read_through_their_index(tmp_path: Path) -> None:
+    state = seeded.read("hugging_face").state()
+    halves = list(state)[::2], list(state)[1::2]
+    index = {}
+    for number, names in enumerate(halves, 1):
+        file = f"model-0000{number}-of-00002.safetensors"
+        save_file({name: state[name] for name in names}, tmp_path / file)
+        index |= dict.fromkeys(names, file)
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
+    (tmp_path / "config.json").write_text(json.dumps(DEPTH_ANYTHING))
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(RESIZED))
+    check("hugging_face", tmp_path)
+
+
+def test_a_folder_of_pickled_weights_is_read_with_nothing_run(tmp_path: Path) -> None:
+    folder("hugging_face", tmp_path, DEPTH_ANYTHING, RESIZED)
+    (tmp_path / "model.safetensors").unlink()
+    torch.save(seeded.read("hugging_face").state(), tmp_path / "pytorch_model.bin")
+    check("hugging_face", tmp_path)

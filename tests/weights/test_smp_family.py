@@ -1,0 +1,68 @@
+"""The DPT of segmentation-models-pytorch through our loader: golden outputs (`golden/`), and files that do not fit."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import seeded
+import torch
+from safetensors.torch import save_file
+from test_dpt_family import check, saved
+
+import densevit
+from densevit.errors import CheckpointError
+
+# As `save_pretrained` writes it.
+CONFIG = {
+    "_model_class": "DPT",
+    "encoder_name": "tu-test_vit",
+    "encoder_weights": None,
+    "decoder_readout": "add",
+    "classes": 5,
+    "reg_tokens": 2,
+    "img_size": 192,
+}
+
+
+def folder(where: Path) -> Path:
+    save_file(seeded.read("smp_add").state(), where / "model.safetensors")
+    (where / "config.json").write_text(json.dumps(CONFIG))
+    return where
+
+
+def test_a_file_gives_the_originals_logits(tmp_path: Path) -> None:
+    card = check("smp_cat", None, tmp_path, encoder="test_vit").card
+    assert (card.outputs["labels"].kind, card.resize.mode, card.resize.size) == ("labels", "fixed", (160, 160))
+
+
+def test_a_folder_says_all_that_is_needed(tmp_path: Path) -> None:
+    predictor = densevit.load(folder(tmp_path), device="cpu", precision="fp32")
+    for size, theirs in seeded.read("smp_add").maps.items():
+        ours = seeded.thinned(predictor(seeded.picture(size)))
+        assert np.abs(ours - theirs).max() <= 1e-4 * np.ptp(theirs)
+
+
+def test_a_mask_of_one_class_becomes_two(tmp_path: Path) -> None:
+    head = {f"segmentation_head.head.4.{part}": torch.ones(shape) for part, shape in [("weight", (1, 32, 1, 1)), ("bias", 1)]}
+    path = saved("smp_cat", tmp_path, **head)
+    logits = densevit.load(path, device="cpu", family_options={"encoder": "test_vit"})(seeded.picture((60, 90)))
+    assert logits.shape == (2, 60, 90)
+    assert not logits[0].any()  # sigmoid(x) is the softmax of 0 and x
+    assert logits[1].any()
+
+
+def test_a_file_does_not_name_its_encoder(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="say encoder=NAME"):
+        densevit.load(saved("smp_cat", tmp_path), device="cpu")
+
+
+def test_a_file_without_a_projection_does_not_tell_its_readout(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="say readout=add or readout=ignore"):
+        densevit.load(saved("smp_add", tmp_path), device="cpu", family_options={"encoder": "test_vit"})
+
+
+def test_names_of_classes_must_be_as_many_as_the_classes(tmp_path: Path) -> None:
+    options = {"encoder": "test_vit", "classes": ("wall", "floor")}
+    with pytest.raises(CheckpointError, match="has 5 classes, and 2 names"):
+        densevit.load(saved("smp_cat", tmp_path), device="cpu", family_options=options)
