@@ -74,7 +74,7 @@ def _hdf5(path: Path, max_size: int) -> Array:
         )
         link = file.get(key, getlink=True)
         dataset = None if isinstance(link, h5py.ExternalLink) else file[key]
-        if not isinstance(dataset, h5py.Dataset) or dataset.is_virtual or dataset.external:
+        if not isinstance(dataset, h5py.Dataset) or dataset.is_virtual or dataset.external or dataset.file != file:
             raise DataError(
                 f"{path}: '{key}' is no data set of this file itself; links to other files are not followed."
             )

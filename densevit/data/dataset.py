@@ -3,15 +3,27 @@
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence, Set
+from math import inf
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 from jaxtyping import Int64
+from pydantic import AfterValidator
 
 from densevit.data.class_table import ClassTable
 from densevit.errors import DataError
 from densevit.registry import Registry
 from densevit.structures import Palette, Sample
+
+
+def rising(ends: tuple[float, float]) -> tuple[float, float]:
+    if not 0 <= ends[0] < ends[1] < inf:
+        raise ValueError("input should be two numbers of metres, 0 <= near < far")
+    return ends
+
+
+DepthRange = Annotated[tuple[float, float], AfterValidator(rising)]
 
 
 class Dataset(ABC):

@@ -4,7 +4,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from densevit.data.dataset import Dataset
-from densevit.data.loader import naming
+from densevit.data.loader import OnError, naming
 from densevit.errors import DataError
 
 LOOKS = 16
@@ -13,8 +13,11 @@ UNITS = {1000.0: "millimetres", 100.0: "centimetres", 256.0: "KITTI's 1/256 m", 
 OUTSIDE, UNUSED = 0.5, 0.25  # shares that are worth a word
 
 
-def first_look(dataset: Dataset, low: float, high: float) -> list[str]:
+def first_look(dataset: Dataset, low: float, high: float, *, on_error: OnError = "raise") -> list[str]:
     """Compares the depth of some samples, spread over the data set, with a head's range in metres.
+
+    Args:
+        on_error: what an unreadable sample does; the loader counts those that are skipped.
 
     Returns:
         warnings, each with what to do.
@@ -23,7 +26,7 @@ def first_look(dataset: Dataset, low: float, high: float) -> list[str]:
         DataError: no sample has depth, or all of it lies outside the range.
     """
     indices = np.unique(np.linspace(0, len(dataset) - 1, min(LOOKS, len(dataset))).astype(int))
-    depth = np.concatenate([_depth(dataset, int(index)) for index in indices])
+    depth = np.concatenate([_depth(dataset, int(index), on_error) for index in indices])
     if not depth.size:
         raise DataError(f"data.train: none of {len(indices)} samples looked at has any depth to learn from.")
     least, middle, most = (float(x) for x in np.percentile(depth, (1, 50, 99)))
@@ -45,12 +48,17 @@ def first_look(dataset: Dataset, low: float, high: float) -> list[str]:
     return []
 
 
-def _depth(dataset: Dataset, index: int) -> Float32[np.ndarray, " pixels"]:
-    with naming(dataset, index):
-        sample = dataset.read(index)
+def _depth(dataset: Dataset, index: int, on_error: OnError) -> Float32[np.ndarray, " pixels"]:
+    try:
+        with naming(dataset, index):
+            sample = dataset.read(index)
+    except DataError:
+        if on_error == "raise":
+            raise
+        return np.zeros(0, np.float32)
     if sample.depth is None or sample.valid is None:
         return np.zeros(0, np.float32)
-    depth = sample.depth[sample.valid]
+    depth: Float32[np.ndarray, " pixels"] = sample.depth[sample.valid]
     return depth[:: max(1, depth.size // PIXELS)]
 
 

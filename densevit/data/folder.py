@@ -22,7 +22,7 @@ from pydantic import Field
 
 from densevit.data import matching
 from densevit.data.class_files import find_classes
-from densevit.data.dataset import DATASETS, Dataset, resolve_root
+from densevit.data.dataset import DATASETS, Dataset, DepthRange, resolve_root
 from densevit.data.folder_camera import with_intrinsics
 from densevit.data.manifest import Row, read_manifest
 from densevit.data.pairs import read_label_map, read_pair
@@ -53,7 +53,7 @@ class Folder(Dataset):
         split: Split = "all",
         val_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0,
         depth_scale: Annotated[float, Field(gt=0)] | None = None,
-        depth_range: tuple[float, float] = (1e-3, 80.0),
+        depth_range: DepthRange = (1e-3, 80.0),
         require_depth: bool | None = None,
         require_labels: bool | None = None,
         subset: Subset = "full",

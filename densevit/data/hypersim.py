@@ -22,7 +22,7 @@ from densevit.data.dataset import DATASETS, resolve_root
 from densevit.data.frames import Frame, Frames, assemble, search
 from densevit.data.io import read_image
 from densevit.data.pairs import pinhole
-from densevit.data.paths import Subset
+from densevit.data.paths import Subset, inside
 from densevit.data.raster import MAX_PIXELS, file_format
 from densevit.errors import DataError
 from densevit.structures import Sample
@@ -67,7 +67,8 @@ class Hypersim(Frames):
         try:
             with open(path, newline="") as file:
                 rows = [row for row in csv.DictReader(file) if row["split_partition_name"] == split]
-            return [self.root / _image(row) for row in rows if row["included_in_public_release"] == "True"]
+            images = [_image(row) for row in rows if row["included_in_public_release"] == "True"]
+            return [self.root / image for image in inside(images, path)]
         except (OSError, KeyError, UnicodeDecodeError) as error:
             raise DataError(f"{path}: cannot be read as Hypersim's table of splits ({error}).") from error
 

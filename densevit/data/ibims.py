@@ -18,6 +18,7 @@ from jaxtyping import Bool
 from densevit.data.dataset import DATASETS, resolve_root
 from densevit.data.frames import Frame, Frames, assemble, first_folder, numbers, search
 from densevit.data.io import read_depth, read_image, read_labels
+from densevit.data.labelled import listed_names
 from densevit.data.pairs import pinhole
 from densevit.data.paths import Subset
 from densevit.errors import DataError
@@ -68,7 +69,7 @@ class Ibims(Frames):
 def _names(root: Path, home: Path) -> list[str]:
     for path in (root / "imagelist.txt", home / "imagelist.txt"):
         if path.is_file():
-            return path.read_text().split()
+            return listed_names(path)
     return [path.stem for path in search(home, ["rgb/*.png"], "iBims-1's raw archive has them.")]
 
 

@@ -15,7 +15,7 @@ from densevit.data.class_table import ClassTable
 from densevit.data.dataset import Dataset
 from densevit.data.io import read_image, read_labels
 from densevit.data.pairs import same_size
-from densevit.data.paths import Lack, Subset, keep_present, note
+from densevit.data.paths import Lack, Subset, inside, keep_present, note
 from densevit.errors import DataError
 from densevit.structures import Sample
 
@@ -90,10 +90,9 @@ def listed_names(path: Path) -> list[str]:
         DataError: it is not there, empty, or leads out of the data set.
     """
     try:
-        names = path.read_text().split()
+        names = inside(path.read_text().split(), path)
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: the list of images cannot be read ({error}).") from error
-    bad = next((name for name in names if ".." in name.split("/") or name.startswith("/")), None)
-    if not names or bad:
-        raise DataError(f"{path}: expected a name a line, got {bad!r}." if bad else f"{path}: the list is empty.")
+    if not names:
+        raise DataError(f"{path}: the list is empty.")
     return names

@@ -63,6 +63,11 @@ def describe(dataset: Dataset, index: int) -> str:
     return f"sample {index} ('{dataset.names[index]}')"
 
 
+def located(dataset: Dataset, index: int) -> str:
+    """The sample and its files, where no reader could say which of them it was."""
+    return ", ".join([describe(dataset, index), *map(str, dataset.files(index).values())])
+
+
 @dataclass(frozen=True)
 class _Fetched:
     """A batch, and the samples that others stand in for: (epoch, what was wrong)."""
@@ -178,7 +183,7 @@ def train_loader(
     progress = Progress(count)
     job = _TrainingJob(TrainingSet(dataset, transform, seed), stream, on_error, progress)
     batches = run_jobs(
-        stream, job, progress, workers=count, timeout=timeout, describe=partial(describe, dataset), pin=pin
+        stream, job, progress, workers=count, timeout=timeout, describe=partial(located, dataset), pin=pin
     )
     return TrainLoader(batches, math.ceil(len(dataset) / world_size), max_bad)
 
@@ -221,7 +226,7 @@ class EvalLoader:
             progress,
             workers=min(self.workers, len(jobs)),
             timeout=self.timeout,
-            describe=partial(describe, self.dataset),
+            describe=partial(located, self.dataset),
             pin=self.pin,
         )
         with closing(batches):

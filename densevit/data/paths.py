@@ -120,5 +120,19 @@ def confine(root: Path, text: str, *, allow_outside: bool) -> Path:
         raise DataError(f"{text!r} in {root}: expected a file path relative to the root.")
     path = root / PurePosixPath(text.replace("\\", "/"))
     if not allow_outside and not path.resolve().is_relative_to(root.resolve()):
-        raise DataError(f"{text!r} leads out of {root}. If that is meant, set `allow_outside_root: true`.")
+        meant = "If that is meant: `allow_outside_root: true` in a config, or --allow-outside-root."
+        raise DataError(f"{text!r} leads out of {root}. {meant}")
     return path
+
+
+def inside(names: Iterable[str], where: Path) -> list[str]:
+    """Names of folders or files that a list of a published data set gives; links that its owner made are followed.
+
+    Raises:
+        DataError: one leads out of the data set, by `..` or `/`, or is no path at all.
+    """
+    names = list(names)
+    for name in names:
+        if not name or "\0" in name or name.startswith("/") or ".." in name.replace("\\", "/").split("/"):
+            raise DataError(f"{where}: expected names in the data set, got {name!r}.")
+    return names

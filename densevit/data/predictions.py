@@ -32,17 +32,27 @@ class SavedFiles:
             `.png` or `.labels.png`.
         manifest: CSV with the columns `name` and `prediction` (a path below the folder), or JSONL with these keys,
             where names do not match.
+        allow_outside: the list may name files that lie elsewhere.
 
     Raises:
         DataError: maps are missing or ambiguous; with the count and the first five.
     """
 
     def __init__(
-        self, folder: Path, names: Sequence[str], suffixes: frozenset[str], manifest: Path | None = None
+        self,
+        folder: Path,
+        names: Sequence[str],
+        suffixes: frozenset[str],
+        manifest: Path | None = None,
+        *,
+        allow_outside: bool = False,
     ) -> None:
         if not folder.is_dir():
             raise DataError(f"{folder}: no such folder of predictions.")
-        self.paths = _matched(folder, names, suffixes) if manifest is None else _listed(folder, names, manifest)
+        if manifest is None:
+            self.paths = _matched(folder, names, suffixes)
+        else:
+            self.paths = _listed(folder, names, manifest, allow_outside)
 
 
 class SavedMaps(SavedFiles):
@@ -63,8 +73,10 @@ class SavedMaps(SavedFiles):
         scale: float | None = None,
         suffix: str | None = None,
         manifest: Path | None = None,
+        allow_outside: bool = False,
     ):
-        super().__init__(folder, names, frozenset([suffix.lower()]) if suffix else DEPTH_SUFFIXES, manifest)
+        suffixes = frozenset([suffix.lower()]) if suffix else DEPTH_SUFFIXES
+        super().__init__(folder, names, suffixes, manifest, allow_outside=allow_outside)
         self.kind, self.scale = kind, scale
 
     def read(self, name: str) -> Float32[np.ndarray, "h w"]:
@@ -89,8 +101,10 @@ class SavedLabels(SavedFiles):
         table: ClassTable | None = None,
         suffix: str | None = None,
         manifest: Path | None = None,
+        allow_outside: bool = False,
     ):
-        super().__init__(folder, names, frozenset([suffix.lower()]) if suffix else LABEL_SUFFIXES, manifest)
+        suffixes = frozenset([suffix.lower()]) if suffix else LABEL_SUFFIXES
+        super().__init__(folder, names, suffixes, manifest, allow_outside=allow_outside)
         self.table = table
 
     def read(self, name: str) -> Int64[np.ndarray, "h w"]:
@@ -121,7 +135,7 @@ def _matched(folder: Path, names: Sequence[str], suffixes: frozenset[str]) -> di
     return {name: found[matched[name]][0] for name in names}
 
 
-def _listed(folder: Path, names: Sequence[str], manifest: Path) -> dict[str, Path]:
+def _listed(folder: Path, names: Sequence[str], manifest: Path, allow_outside: bool) -> dict[str, Path]:
     listed: dict[str, Path] = {}
     for number, cells in enumerate(_records(manifest), 1):
         try:
@@ -130,7 +144,7 @@ def _listed(folder: Path, names: Sequence[str], manifest: Path) -> dict[str, Pat
             raise DataError(f"{manifest}: entry {number} lacks `name` or `prediction`.") from None
         if name in listed:
             raise DataError(f"{manifest}: {name} stands in it twice.")
-        listed[name] = confine(folder, where, allow_outside=True)
+        listed[name] = confine(folder, where, allow_outside=allow_outside)
     _check_complete(manifest, names, listed)
     gone = [str(listed[name]) for name in names if not listed[name].is_file()]
     if gone:

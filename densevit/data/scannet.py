@@ -20,7 +20,7 @@ from pydantic import Field
 from densevit.data.dataset import DATASETS, resolve_root
 from densevit.data.frames import Frame, Frames, assemble, first_folder, numbers, search
 from densevit.data.io import read_depth, read_image
-from densevit.data.paths import Subset
+from densevit.data.paths import Subset, inside
 from densevit.errors import DataError
 from densevit.structures import Sample
 
@@ -65,7 +65,7 @@ class Scannet(Frames):
     def _listed(self, split: str) -> list[str]:
         path = self.root / f"scannetv2_{split}.txt"
         try:
-            return path.read_text().split()
+            return inside(path.read_text().split(), path)
         except (OSError, UnicodeDecodeError) as error:
             raise DataError(f"{path}: cannot be read ({error}). It comes with ScanNet's benchmark.") from error
 

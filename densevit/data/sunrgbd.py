@@ -21,7 +21,7 @@ from densevit.data import mat5
 from densevit.data.dataset import DATASETS, resolve_root
 from densevit.data.frames import Frame, Frames, assemble, first_folder, numbers, search
 from densevit.data.io import read_image
-from densevit.data.paths import Subset
+from densevit.data.paths import Subset, inside
 from densevit.data.raster import Raster
 from densevit.errors import DataError
 from densevit.structures import Sample
@@ -99,7 +99,7 @@ def _folders(root: Path, home: Path, split: Split) -> list[str]:
     if path is None:
         raise DataError(f"{root / SPLITS}: no such file. It comes with SUNRGBDtoolbox.zip; or set `split: all`.")
     cells = mat5.load(path, f"all{split}").ravel()
-    return [str(cell.item()).rpartition("/SUNRGBD/")[2].strip("/") for cell in cells]
+    return inside((str(cell.item()).rpartition("/SUNRGBD/")[2].strip("/") for cell in cells), path)
 
 
 def _frame(home: Path, name: str, depth_folder: str) -> Frame:

@@ -15,7 +15,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from densevit.data.dataset import DATASETS, Dataset, resolve_root
+from densevit.data.dataset import DATASETS, Dataset, DepthRange, resolve_root
 from densevit.data.pairs import read_pair
 from densevit.data.paths import Subset, confine, first_five
 from densevit.data.tar import Member, members
@@ -38,7 +38,7 @@ class TarShards(Dataset):
         depth: str | None = "depth.png",
         labels: str | None = None,
         depth_scale: Annotated[float, Field(gt=0)] | None = None,
-        depth_range: tuple[float, float] = (1e-3, 80.0),
+        depth_range: DepthRange = (1e-3, 80.0),
         subset: Subset = "full",
     ) -> None:
         """Reads the headers of all shards; nothing is decoded.

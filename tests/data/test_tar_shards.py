@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from small import small_folder
-from test_tar import pack
+from tar_files import pack
 
 from densevit.data.dataset import DATASETS, Dataset
 from densevit.errors import DataError

@@ -140,8 +140,9 @@ def test_doubling_by_resize_repeats_depth_and_keeps_its_values() -> None:
     assert intrinsics.tolist() == [[10, 0, 2.5], [0, 10, 1.5], [0, 0, 1]]  # 2 (c + 0.5) - 0.5
 
 
-def test_resize_by_the_short_side_keeps_the_aspect() -> None:
+def test_resize_by_one_side_keeps_the_aspect() -> None:
     assert apply(plane(), {"type": "resize", "short_side": 24}).image.shape == (24, 32, 3)
+    assert apply(plane(), {"type": "resize", "long_side": 24}).image.shape == (18, 24, 3)
 
 
 def test_a_rotation_by_a_right_angle_of_a_square_is_exact() -> None:
