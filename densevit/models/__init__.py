@@ -11,8 +11,8 @@ from densevit.models.hybrid_encoder import HybridEncoder
 from densevit.models.labels_head import LabelsHead
 from densevit.models.masks_head import MasksHead
 from densevit.models.metric_heads import InverseHead, MetresHead
-from densevit.models.swin_encoder import SwinEncoder
 from densevit.models.sky_head import SkyDepthHead
+from densevit.models.swin_encoder import SwinEncoder
 from densevit.models.timm_encoder import TimmEncoder
 from densevit.models.vit_encoder import ViTEncoder
 
@@ -40,8 +40,8 @@ __all__ = [
     "MetresHead",
     "MetricHead",
     "PoolTokens",
-    "SwinEncoder",
     "SkyDepthHead",
+    "SwinEncoder",
     "TimmEncoder",
     "ViTEncoder",
 ]

@@ -40,8 +40,12 @@ class Probe(nn.Sequential):
         super().__init__(*layers)
         self.scale = scale
 
-    def forward(self, x: Float[Tensor, "b c h w"], size: tuple[int, int]) -> Float[Tensor, "b k _ _"]:
-        return upsample(super().forward(x), (self.scale * x.shape[-2], self.scale * x.shape[-1]))
+    def forward(  # type: ignore[override]
+        self, x: Float[Tensor, "b c h w"], size: tuple[int, int]
+    ) -> Float[Tensor, "b k _ _"]:
+        for layer in self:
+            x = layer(x)
+        return upsample(x, (self.scale * x.shape[-2], self.scale * x.shape[-1]))
 
 
 @HEADS.register("bins")

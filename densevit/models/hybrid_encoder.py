@@ -101,8 +101,8 @@ class HybridEncoder(Encoder):
 
     def look(self, x: Float[Tensor, "b 3 h w"]) -> list[Float[Tensor, "b _ _ _"]]:
         if self.vit.checkpointing and torch.is_grad_enabled():
-            return checkpoint(self.backbone, x, use_reentrant=False)  # type: ignore[no-any-return]
-        return self.backbone(x)  # type: ignore[no-any-return]
+            return checkpoint(self.backbone, x, use_reentrant=False)
+        return self.backbone(x)
 
     def load_weights(self, state: Mapping[str, Tensor], source: str) -> None:
         early = {name.partition(BACKBONE)[2]: tensor for name, tensor in state.items() if BACKBONE in name}
@@ -129,5 +129,7 @@ def check_widths(widths: Sequence[int], stages: int) -> None:
         raise ConfigError(f"encoder: {len(widths) - 1} widths and {stages} depths; each stage has one of both.")
     odd = [width for width in widths[1:] if width % (4 * GROUPS)] + [width for width in widths[:1] if width % GROUPS]
     if odd:
-        raise ConfigError(f"encoder.widths: {odd[0]} cannot be normalised in {GROUPS} groups; stem takes multiples of "
-                          f"{GROUPS}, stages of {4 * GROUPS}.")
+        raise ConfigError(
+            f"encoder.widths: {odd[0]} cannot be normalised in {GROUPS} groups; stem takes multiples of "
+            f"{GROUPS}, stages of {4 * GROUPS}."
+        )

@@ -5,13 +5,13 @@ from typing import Annotated
 import torch
 from jaxtyping import Float
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from densevit.models.activations import within
 from densevit.models.decoder import Decoded
 from densevit.models.heads import HEADS, Head, Metres, Width
 from densevit.models.projection import Projection, upsample
-from densevit.structures import OutputSpec
+from densevit.structures import Kind, OutputSpec
 
 FEW = 10  # pixels; a sky, or a ground, of no more is taken for a mistake
 FAR = 0.99  # the quantile of the ground's depth that the sky is given
@@ -21,7 +21,7 @@ FAR = 0.99  # the quantile of the ground's depth that the sky is given
 class SkyDepthHead(Head):
     """Positive depth; where a second branch sees sky, that of the farthest ground. In training the sky is an extra.
 
-    With `focal` depth is metric: metres for a camera of this focal length, in pixels at network size, and those of another
+    With `focal` depth is metric: metres for a camera of this focal length, in pixels at network size, and for another
     in the ratio of the two. Without, it is depth up to scale and shift.
     """
 
@@ -46,8 +46,10 @@ class SkyDepthHead(Head):
         self.projection = Projection(channels, 1, hidden=hidden, align_corners=align_corners)
         self.projection.start_at(0.0)
         # The branches part behind the upsampling; what is before belongs to both.
-        self.sky = Projection(channels, 1, hidden=hidden, align_corners=align_corners).after
-        kind = "affine" if focal is None else "metric"
+        sky = Projection(channels, 1, hidden=hidden, align_corners=align_corners)
+        sky.start_at(1.0)  # away from 0, where a ReLU learns nothing
+        self.sky = sky.after
+        kind: Kind = "affine" if focal is None else "metric"
         self.output = OutputSpec(kind=kind, unit="" if focal is None else "m", focal=focal)
 
     def forward(

@@ -1,4 +1,4 @@
-"""Builds timm's Swin Transformers (Liu et al. 2021, 2022) and runs them; imports timm, and is imported when one is built.
+"""Builds timm's Swin Transformers (Liu et al. 2021, 2022) and runs them; imported, as timm is, when one is built.
 
 b images, h x w pixels.
 """
@@ -47,7 +47,9 @@ def create(
     return swin
 
 
-def stages(swin: Any, image: Float[Tensor, "b 3 h w"], last: int, checkpointing: bool) -> list[Float[Tensor, "b _ _ _"]]:
+def stages(
+    swin: Any, image: Float[Tensor, "b 3 h w"], last: int, checkpointing: bool
+) -> list[Float[Tensor, "b _ _ _"]]:
     """The maps behind the stages up to `last`."""
     x, maps = swin.patch_embed(image), []
     for stage in swin.layers[: last + 1]:

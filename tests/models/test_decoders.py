@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from densevit.errors import ConfigError
 from densevit.models.decoders import DPT, ConvTranspose, Linear
-from densevit.models.decoders.readout import Project
+from densevit.models.decoders.readout import READOUTS, Project
 from densevit.models.norms import LayerNorm2d
 from densevit.structures import Features, FeatureSpec
 
@@ -158,3 +158,17 @@ def test_what_a_decoder_cannot_take_it_refuses() -> None:
         Linear(specs(4), 0, class_token=True)
     with pytest.raises(ConfigError, match=r"one width, not \[8, 16\]; 'concat' fits"):
         ConvTranspose([FeatureSpec(8, 16), FeatureSpec(16, 16)], 1, fuse="sum")
+
+
+def test_the_deepest_level_passes_a_unit_of_its_own_only_where_asked() -> None:
+    features = [FeatureSpec(8, 16)] * 4
+    plain, smp = DPT(features, 1, channels=16), DPT(features, 1, channels=16, deepest_unit=True)
+    assert set(smp.state_dict()) - set(plain.state_dict()) == {
+        f"fusions.3.level.conv{n}.{part}" for n in (1, 2) for part in ("weight", "bias")
+    }
+
+
+def test_average_adds_the_mean_of_class_token_and_registers() -> None:
+    x, prefix = torch.zeros(1, 2, 3, 3), torch.tensor([[[1.0, 0.0], [3.0, 4.0]]])
+    y = READOUTS["average"](2, 2)(x, prefix)
+    assert y[0, :, 1, 1].tolist() == [2.0, 2.0]

@@ -47,9 +47,9 @@ def test_a_level_is_stretched_to_the_doubled_map_before_its_unit() -> None:
 
 def test_dpt_options_show_in_its_parameters() -> None:
     plain = set(DPT(SPECS, 1, channels=8).state_dict())
-    assert {name.replace("fusions.0.", "") for name in plain - set(DPT(SPECS, 1, channels=8, unit_bias=False).state_dict()) if ".0." in name} == {
-        "level.conv1.bias", "level.conv2.bias", "refine.conv1.bias", "refine.conv2.bias",
-    }  # fmt: skip
+    without = plain - set(DPT(SPECS, 1, channels=8, unit_bias=False).state_dict())
+    units = ("level.conv1", "level.conv2", "refine.conv1", "refine.conv2")
+    assert {name for name in without if ".0." in name} == {f"fusions.0.{unit}.bias" for unit in units}
     assert set(DPT(SPECS, 1, channels=8, mix=True).state_dict()) - plain == {"mix.0.weight", "mix.0.bias"}
     assert "reassemble.3.norm.running_mean" in DPT(SPECS, 1, channels=8, tap_norm="batch").state_dict()
     assert DPT(SPECS, 1, channels=8, mix=True)(features((2, 2))).min() >= 0
@@ -58,7 +58,9 @@ def test_dpt_options_show_in_its_parameters() -> None:
 def test_a_head_with_a_scale_answers_there_and_is_then_stretched() -> None:
     # DINOv2: convolve, double with corners aligned, convolve, ReLU above the floor, clamp; then stretched.
     head, x = (
-        MetricHead(8, activation="relu", min_depth=1.0, max_depth=1.2, hidden=4, align_corners=True, scale=2),
+        MetricHead(
+            8, activation="relu", min_depth=1.0, max_depth=1.2, init_depth=1.1, hidden=4, align_corners=True, scale=2
+        ),
         torch.randn(1, 8, 3, 4),
     )
     before, after = head.projection.before, head.projection.after

@@ -11,6 +11,7 @@ from densevit.errors import ConfigError
 from densevit.models.activations import ACTIVATIONS, within
 from densevit.models.bins_head import BinsHead
 from densevit.models.heads import HEADS, AffineHead, DisparityHead, Head, MetricHead
+from densevit.models.metric_heads import InverseHead, MetresHead
 from densevit.models.projection import Projection
 
 METRIC = ["sigmoid", "log", "exp", "softplus"]
@@ -140,3 +141,22 @@ def test_disparity_is_never_negative_and_starts_alive() -> None:
 def test_ranges_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         MetricHead(8, **options)
+
+
+def test_inverse_turns_disparity_into_metres_by_two_constants() -> None:
+    # DPT's for NYU, run_monodepth.py: nothing is further than 1 / 0.1378 m.
+    head = InverseHead(4, scale=0.000305, shift=0.1378, hidden=0)
+    with torch.no_grad():
+        head.projection.last.weight.zero_()
+        head.projection.last.bias.fill_(1000.0)  # type: ignore[union-attr]
+        assert head(torch.rand(1, 4, 2, 2), (4, 4)).mean().item() == pytest.approx(1 / (0.305 + 0.1378))
+        head.projection.last.bias.fill_(-5.0)  # type: ignore[union-attr]
+        furthest = head(torch.rand(1, 4, 2, 2), (4, 4)).max().item()
+    assert head.output.range == (0.0, pytest.approx(furthest))
+
+
+def test_metres_hands_one_map_on_as_it_is() -> None:
+    x = torch.rand(1, 1, 4, 4)
+    assert torch.equal(MetresHead(1)(x, (4, 4)), x)
+    assert MetresHead(1).output.range is None
+    assert MetresHead(1, max_depth=80.0).output.range == (0.0, 80.0)

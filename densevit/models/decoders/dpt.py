@@ -169,9 +169,7 @@ class Fusion(nn.Module):
     The deepest has nothing to add; published files store a unit for it that never ran, which is not built here.
     """
 
-    def __init__(
-        self, channels: int, norm: Norm, align_corners: bool, *, unit: bool, bias: bool | None = None
-    ) -> None:
+    def __init__(self, channels: int, norm: Norm, align_corners: bool, *, unit: bool, bias: bool | None = None) -> None:
         super().__init__()
         self.align_corners = align_corners
         self.level = ResidualUnit(channels, norm, bias) if unit else None

@@ -5,6 +5,7 @@ Parameters and numbers are those of github.com/tue-mps/eomt.
 """
 
 import math
+from collections.abc import Iterator
 from typing import Annotated, NamedTuple
 
 import torch
@@ -64,11 +65,11 @@ class EoMT(Decoder):
                 one after another, as published, unless given.
 
         Raises:
-            ConfigError: as many spans as blocks are needed.
+            ConfigError: more or fewer spans than blocks.
         """
         super().__init__()
         dim, stride = features[-1].channels, features[-1].stride
-        steps = max(1, int(math.log2(stride)) - 2)
+        doublings = max(1, int(math.log2(stride)) - 2)  # to a quarter of the image, from patches of 16
         self.joins, self.masked = blocks, masked
         self.annealing = Annealing(blocks, anneal)
         self.q = nn.Embedding(queries, dim)
@@ -76,25 +77,12 @@ class EoMT(Decoder):
         self.mask_head = nn.Sequential(
             nn.Linear(dim, dim), nn.GELU(), nn.Linear(dim, dim), nn.GELU(), nn.Linear(dim, dim)
         )
-        self.upscale = nn.Sequential(*(Upscale(dim) for _ in range(steps)))
-        self.output = FeatureSpec(len(class_names(classes)), max(1, round(stride / 2**steps)))
+        self.upscale = nn.Sequential(*(Upscale(dim) for _ in range(doublings)))
+        self.output = FeatureSpec(len(class_names(classes)), max(1, round(stride / 2**doublings)))
 
     def forward(self, features: Features) -> Float[Tensor, "b k h w"] | Decoded:
-        rest = features.rest
-        assert rest is not None, "the model asks the encoder to leave its last blocks"
-        x, guests = rest.tokens, self.q.num_embeddings
-        alone = len(rest.steps) - self.joins  # another decoder may join earlier
-        for step in rest.steps[:alone]:
-            x = step(x, None, 0)
-        x = torch.cat([x[:, : rest.prefix_tokens], self.q.weight.expand(len(x), -1, -1), x[:, rest.prefix_tokens :]], 1)
-        answers = []
-        for index, step in enumerate(rest.steps[alone:]):
-            mask = None
-            if self.training and self.masked:
-                answers.append(self.answer(x, rest))
-                mask = self.see(answers[-1].masks, self.annealing.share(index), rest)
-            x = step(x, mask, guests)
-        answers.append(self.answer(x, rest))
+        assert features.rest is not None, "the model asks the encoder to leave its last blocks"
+        answers = list(self.answers(features.rest))
         if not self.training:
             return scores(answers[-1], features.image_size)
         extras = {
@@ -103,6 +91,22 @@ class EoMT(Decoder):
             "covers": torch.tensor(features.image_size, dtype=torch.float32),  # pixels (h, w)
         }
         return Decoded(scores(answers[-1], None), extras)
+
+    def answers(self, rest: Remainder) -> Iterator[Answers]:
+        """Those behind the last block; in training, where attention is masked, those before each block come first."""
+        x, guests = rest.tokens, self.q.num_embeddings
+        alone = len(rest.steps) - self.joins  # another decoder may join earlier
+        for step in rest.steps[:alone]:
+            x = step(x, None, 0)
+        x = torch.cat([x[:, : rest.prefix_tokens], self.q.weight.expand(len(x), -1, -1), x[:, rest.prefix_tokens :]], 1)
+        for index, step in enumerate(rest.steps[alone:]):
+            mask = None
+            if self.training and self.masked:
+                answer = self.answer(x, rest)
+                mask = self.see(answer.masks, self.annealing.share(index), rest)
+                yield answer
+            x = step(x, mask, guests)
+        yield self.answer(x, rest)
 
     def answer(self, x: Float[Tensor, "b n d"], rest: Remainder) -> Answers:
         x, first = rest.norm(x), rest.prefix_tokens

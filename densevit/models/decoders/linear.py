@@ -45,8 +45,8 @@ class Linear(Decoder):
             ConfigError: a class token is asked of an encoder that has none.
         """
         super().__init__()
-        if class_token and not prefix_tokens:
-            raise ConfigError("decoder.class_token: this encoder has no class token.")
+        if class_token and not (prefix_tokens and all(spec.tokens for spec in features)):
+            raise ConfigError("decoder.class_token: this encoder has no class token, or not beside every map.")
         fused = fused_spec(features, "concat")
         width = fused.channels * (1 + class_token)
         self.class_token, self.scale = class_token, scale

@@ -29,7 +29,7 @@ class Pixelwise(nn.Module):
 
     def forward(self, x: Float[Tensor, "b c h w"], which: Int64[Tensor, "b"]) -> Float[Tensor, "b d h w"]:
         y = torch.baddbmm(self.bias[which][:, :, None], self.weight[which], x.flatten(2))
-        return y.unflatten(2, x.shape[-2:])
+        return y.reshape(len(x), -1, *x.shape[-2:])
 
 
 class Mlp(nn.Module):

@@ -31,7 +31,7 @@ class PoolTokens(Decoder):
             ConfigError: the class token is asked of an encoder that has none.
         """
         super().__init__()
-        if pool != "average" and not prefix_tokens:
+        if pool != "average" and not (prefix_tokens and all(feature.tokens for feature in features)):
             raise ConfigError(f"decoder.pool: '{pool}' needs a class token, which this encoder lacks; use 'average'.")
         self.pool = pool
         width = sum(feature.channels for feature in features)

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from densevit.errors import ConfigError
 
-
 ReadoutKind = Literal["ignore", "add", "average", "project"]
 
 

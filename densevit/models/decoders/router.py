@@ -19,7 +19,9 @@ class Router(nn.Module):
     def __init__(self, channels: int, experts: int, *, dim: int = 128, heads: int = 4, depth: int = 4) -> None:
         super().__init__()
         self.embed = nn.Conv2d(channels, dim, 1)
-        self.blocks = nn.ModuleList(nn.TransformerEncoderLayer(dim, heads, 1024, batch_first=True) for _ in range(depth))
+        self.blocks = nn.ModuleList(
+            nn.TransformerEncoderLayer(dim, heads, 1024, batch_first=True) for _ in range(depth)
+        )
         self.classify = nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, experts))
         self.requires_grad_(False)
 

@@ -1,0 +1,139 @@
+"""Encoders whose maps have several strides: the ResNet hybrid and Swin, beside timm's own."""
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import timm
+import torch
+from timm.layers import HybridEmbed, StdConv2dSame
+from timm.models.resnetv2 import ResNetV2
+
+from densevit.errors import CheckpointError, ConfigError
+from densevit.models import DPT, HybridEncoder, Linear, PoolTokens, SwinEncoder
+from densevit.structures import FeatureSpec
+
+SMALL = {"dim": 64, "depth": 2, "heads": 1, "widths": (128, 128, 256), "depths": (1, 2, 1), "image_size": 96}
+SWIN = {"embed_dim": 24, "depths": [1, 1, 2, 1], "num_heads": [1, 2, 4, 8]}
+
+
+def timm_hybrid() -> torch.nn.Module:
+    """timm's model of the sizes of `SMALL`."""
+    torch.manual_seed(0)
+    resnet = ResNetV2(
+        layers=(1, 2, 1),
+        channels=(128, 128, 256),
+        num_classes=0,
+        global_pool="",
+        preact=False,
+        stem_type="same",
+        conv_layer=partial(StdConv2dSame, eps=1e-8),
+    )
+    sizes = {"img_size": 96, "embed_dim": 64, "depth": 2, "num_heads": 1, "num_classes": 0}
+    model = timm.create_model("vit_base_r50_s16_384", embed_layer=partial(HybridEmbed, backbone=resnet), **sizes)
+    for parameter in model.parameters():
+        parameter.data += 0.05 * torch.randn_like(parameter)
+    return model.eval()
+
+
+def test_the_hybrid_is_timms() -> None:
+    theirs, ours = timm_hybrid(), HybridEncoder(**SMALL, norm=True).eval()  # type: ignore[arg-type]
+    ours.load_weights(theirs.state_dict(), "timm")
+    image = torch.rand(2, 3, 96, 96)
+    stages: list[torch.Tensor] = []
+    for stage in theirs.patch_embed.backbone.stages[:2]:  # type: ignore[union-attr,index]
+        stage.register_forward_hook(lambda module, given, answer: stages.append(answer))
+    with torch.no_grad():
+        tokens = theirs.forward_features((image - 0.5) / 0.5)  # type: ignore[operator]
+        found = ours(image)
+    assert [tuple(map_.shape) for map_ in found.maps] == [
+        (2, 128, 24, 24),
+        (2, 128, 12, 12),
+        (2, 64, 6, 6),
+        (2, 64, 6, 6),
+    ]
+    for mine, other in zip(found.maps[:2], stages, strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(found.maps[-1].flatten(2).mT, tokens[:, 1:], rtol=1e-4, atol=1e-5)
+    assert [prefix.shape[1] for prefix in found.prefix] == [0, 0, 1, 1]
+
+
+def test_the_hybrid_takes_any_size_and_pads_it() -> None:
+    found = HybridEncoder(**SMALL)(torch.rand(1, 3, 50, 70))  # type: ignore[arg-type]
+    assert found.image_size == (64, 80)
+    assert [tuple(map_.shape[-2:]) for map_ in found.maps] == [(16, 20), (8, 10), (4, 5), (4, 5)]
+
+
+def test_the_hybrids_layers_hold_every_parameter_once() -> None:
+    encoder = HybridEncoder(**SMALL)  # type: ignore[arg-type]
+    listed = [id(parameter) for group in encoder.layers() for parameter in group]
+    assert sorted(listed) == sorted(map(id, encoder.parameters()))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"stages": (3,)}, "no rising choice"),
+        ({"stages": (1, 0)}, "no rising choice"),
+        ({"widths": (128, 128)}, "2 widths and 3 depths"),
+        ({"widths": (128, 130, 256)}, "130 cannot be normalised"),
+    ],
+)
+def test_a_hybrid_that_cannot_be_is_refused(options: dict[str, object], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        HybridEncoder(**{**SMALL, **options})  # type: ignore[arg-type]
+
+
+def test_a_file_without_its_resnet_is_refused() -> None:
+    state = {name: tensor for name, tensor in timm_hybrid().state_dict().items() if "stages.1.blocks.0" not in name}
+    with pytest.raises(CheckpointError, match=r"missing: stages\.1\.blocks\.0"):
+        HybridEncoder(**SMALL).load_weights(state, "cut.pt")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["swin_tiny_patch4_window7_224", "swinv2_tiny_window8_256"])
+def test_swin_is_timms(name: str) -> None:
+    torch.manual_seed(0)
+    theirs = timm.create_model(name, img_size=64, num_classes=7, **SWIN).eval()
+    for parameter in theirs.parameters():
+        parameter.data += 0.05 * torch.randn_like(parameter)
+    ours = SwinEncoder(name=name, image_size=64, arguments=SWIN).eval()  # type: ignore[arg-type]
+    ours.load_weights(theirs.state_dict(), "timm")
+    image = torch.rand(2, 3, 64, 64)
+    with torch.no_grad():
+        expected = theirs.forward_intermediates((image - ours.mean) / ours.std, intermediates_only=True)
+        found = ours(image)
+    assert [spec.stride for spec in ours.features] == [4, 8, 16, 32]
+    for mine, other in zip(found.maps, expected, strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-5)
+
+
+def test_swin_takes_any_size_and_pads_it_to_32() -> None:
+    encoder = SwinEncoder(name="swinv2_tiny_window8_256", image_size=64, arguments=SWIN)  # type: ignore[arg-type]
+    found = encoder(torch.rand(1, 3, 50, 70))
+    assert found.image_size == (64, 96)
+    assert [tuple(map_.shape[-2:]) for map_ in found.maps] == [(16, 24), (8, 12), (4, 6), (2, 3)]
+
+
+def test_stages_behind_the_last_tap_are_dropped() -> None:
+    encoder = SwinEncoder(name="swinv2_tiny_window8_256", image_size=64, taps=(0, 1), arguments=SWIN)  # type: ignore[arg-type]
+    assert (encoder.patch_size, len(encoder.swin.layers)) == (8, 2)
+    listed = [id(parameter) for group in encoder.layers() for parameter in group]
+    assert sorted(listed) == sorted(map(id, encoder.parameters()))
+
+
+def test_a_vit_is_no_swin() -> None:
+    with pytest.raises(ConfigError, match="encoder 'timm' takes plain ones"):
+        SwinEncoder(name="vit_tiny_patch16_224")
+
+
+def test_dpt_takes_a_pyramid_as_its_levels() -> None:
+    pyramid = [FeatureSpec(8 * 2**i, 4 * 2**i, tokens=False) for i in range(4)]
+    decoder = DPT(pyramid, 0, channels=16)
+    assert not any(hasattr(level, "project") for level in decoder.reassemble)
+    assert decoder.output.stride == 2
+
+
+@pytest.mark.parametrize("decoder", [partial(Linear, class_token=True), partial(PoolTokens, pool="token")])
+def test_maps_without_a_class_token_have_none_to_give(decoder: Callable[..., object]) -> None:
+    with pytest.raises(ConfigError, match="class token"):
+        decoder([FeatureSpec(8, 16, tokens=False), FeatureSpec(8, 16)], 1)
