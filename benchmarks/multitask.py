@@ -45,6 +45,8 @@ def config(rooms: Path, tasks: Sequence[str], output: Path) -> dict[str, Any]:
         del tree["model"]["heads"][name], tree["tasks"][name]
     if len(tasks) == 1:
         tree["tasks"][tasks[0]].pop("weight", None)
+        own = tree["model"].pop("decoders", {})
+        tree["model"]["decoder"] = own.get(tasks[0], tree["model"]["decoder"])
     tree["data"] = {**copy.deepcopy(tree["data"]), "workers": 0}
     for part in ("train", "val"):
         tree["data"][part]["root"] = str(rooms)

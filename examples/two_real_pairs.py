@@ -4,8 +4,8 @@
 
 FOLDER holds `nyu_v2/{rgb,depth}` (rgb_00000.jpg, sync_depth_00000.png) and `kitti/{rgb,depth}` (0000000005.png, the
 improved annotated depth under the same names). The script copies them into the official layouts below DIR, trains a
-small model on each two pairs, evaluates it by the paper's protocol, exports PNG16 maps and scores those, too. It ends
-with exit code 1 if a score is over its bound.
+small model on each two pairs (or fine-tunes a checkpoint of yours: --init), evaluates it by the paper's protocol,
+exports PNG16 maps and scores those, too. It ends with exit code 1 if a score is over its bound.
 """
 
 import argparse
@@ -110,11 +110,18 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--work", type=Path, default=Path("runs/two_real_pairs"))
     parser.add_argument("--only", choices=CASES)
+    parser.add_argument("--init", metavar="CHECKPOINT", help="fine-tune this one, ours or published, not train anew")
+    parser.add_argument("--init-family", metavar="NAME", help="whose it is, where its keys cannot tell")
+    parser.add_argument("--steps", type=int, help="of training (180)")
     args = parser.parse_args()
     sources = {"nyu": args.folder / "nyu_v2", "kitti": args.folder / "kitti"}
     if missing := [str(path) for path in sources.values() if not (path / "rgb").is_dir()]:
         print(f"{args.folder} lacks {', '.join(missing)}; it should hold nyu_v2/{{rgb,depth}} and kitti/{{rgb,depth}}.")
         return 2
+    EXTRA.extend(f"steps={args.steps}" for _ in range(args.steps is not None))
+    if args.init:  # encoder and decoder are the file's, a head for metres is new
+        EXTRA.extend(["model.encoder=null", "model.decoder=null", "model.resize={mode: native}"])
+        EXTRA.extend([f"model.init={args.init}", *(f"model.init_family={name}" for name in [args.init_family] if name)])
     results = [run(name, source, args.work) for name, source in sources.items() if args.only in (None, name)]
     return 0 if all(results) else 1
 

@@ -48,6 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     maps.add_argument(
         "--manifest", type=Path, help="CSV or JSONL with `name` and `prediction`, where names do not match"
     )
+    maps.add_argument(
+        "--allow-outside-root", action="store_true", help="--manifest may name files outside of --predictions"
+    )
     maps.add_argument("--workers", type=int, default=2, help="threads that read and score; the result is the same")
     model = parser.add_argument_group("model")
     looks.add_arguments(model)
@@ -126,7 +129,12 @@ def saved(args: argparse.Namespace, data: "Dataset") -> Source:
     from densevit.ops.palette import usual_palette
 
     maps = SavedLabels(
-        args.predictions, data.names, table=table(args.ids, data), suffix=args.suffix, manifest=args.manifest
+        args.predictions,
+        data.names,
+        table=table(args.ids, data),
+        suffix=args.suffix,
+        manifest=args.manifest,
+        allow_outside=args.allow_outside_root,
     )
     source = Source(data, data.palette or usual_palette(len(data.classes)), args.boundary)
 

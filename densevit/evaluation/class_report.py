@@ -1,17 +1,14 @@
 """Scores of a classifier on paper: a table to print; `metrics.json`, `per_image.csv` and `confusion.csv` to keep."""
 
-import csv
-import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from densevit.errors import StorageError
 from densevit.evaluation.class_metrics import COLUMNS, FORMULAE, ClassScores
 from densevit.evaluation.report import versions
-from densevit.files import write_text
+from densevit.evaluation.tables import csv_text, finite
+from densevit.files import make_folder, write_text
 
 SCHEMA = 1  # of metrics.json; a new number when a key changes its meaning
 WORST = 5  # confusions in the table
@@ -64,11 +61,7 @@ def write_report(folder: str | Path, scores: ClassScores, *, source: Mapping[str
     Raises:
         StorageError: the folder cannot be made or written to.
     """
-    folder = Path(folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(f"{folder}: cannot be made ({error.strerror}).") from error
+    folder = make_folder(folder)
     content = {
         "metrics.json": json.dumps(as_tree(scores, source or {}), indent=2, allow_nan=False) + "\n",
         "per_image.csv": as_csv(scores),
@@ -84,7 +77,7 @@ def as_tree(scores: ClassScores, source: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "task": "classification",
-        "metrics": _plain(scores.mean),
+        "metrics": finite(scores.mean),
         "formulae": {name: FORMULAE[name] for name in scores.mean},
         "counts": {
             "images": len(scores.rows) + len(scores.skipped),
@@ -92,7 +85,7 @@ def as_tree(scores: ClassScores, source: Mapping[str, Any]) -> dict[str, Any]:
             "skipped": len(scores.skipped),
             "invalid_predictions": scores.invalid(),
         },
-        "per_class": {name: _plain(row) for name, row in scores.per_class().items()},
+        "per_class": {name: finite(row) for name, row in scores.per_class().items()},
         "confusion": scores.confusion.tolist(),
         "skipped": list(scores.skipped),
         "source": dict(source),
@@ -106,26 +99,16 @@ def as_csv(scores: ClassScores) -> str:
     lines = [["name", *columns]]
     lines += [[name, *(_cell(scores.classes, column, row[column]) for column in columns)] for name, row in scores.rows]
     lines += [[name, *([""] * len(columns))] for name in scores.skipped]
-    return _csv(lines)
+    return csv_text(lines)
 
 
 def confusion_csv(scores: ClassScores) -> str:
     """True classes down, predicted ones across."""
     rows = zip(scores.classes, scores.confusion.tolist(), strict=True)
-    return _csv([["true / predicted", *scores.classes], *([name, *row] for name, row in rows)])
+    return csv_text([["true / predicted", *scores.classes], *([name, *row] for name, row in rows)])
 
 
 def _cell(classes: Sequence[str], column: str, value: float) -> str:
     if column in ("label", "predicted"):
         return classes[int(value)] if value >= 0 else ""
     return str(int(value)) if value.is_integer() else repr(value)
-
-
-def _csv(lines: Iterable[Sequence[object]]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(lines)
-    return text.getvalue()
-
-
-def _plain(row: Mapping[str, float]) -> dict[str, float | None]:
-    return {name: value if isfinite(value) else None for name, value in row.items()}

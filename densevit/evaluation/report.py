@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from densevit import __version__
-from densevit.errors import StorageError
 from densevit.evaluation.bootstrap import Interval
 from densevit.evaluation.depth_metrics import METRICS
 from densevit.evaluation.evaluate import Evaluation
 from densevit.evaluation.protocol import COUNTS
-from densevit.files import write_text
+from densevit.files import make_folder, write_text
 
 SCHEMA = 1  # of metrics.json; a new number when a key changes its meaning
 WORST = 10  # images named as the worst
@@ -85,11 +84,7 @@ def write_report(folder: str | Path, evaluation: Evaluation, *, source: Mapping[
     Raises:
         StorageError: the folder cannot be made or written to.
     """
-    folder = Path(folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(f"{folder}: cannot be made ({error.strerror}).") from error
+    folder = make_folder(folder)
     metrics, images = folder / "metrics.json", folder / "per_image.csv"
     write_text(metrics, json.dumps(as_tree(evaluation, source or {}), indent=2, allow_nan=False) + "\n")
     write_text(images, as_csv(evaluation))

@@ -1,22 +1,20 @@
 """Scores of semantic segmentation on paper: a table to print; JSON, CSV and a picture to keep."""
 
-import csv
-import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import cv2
 
-from densevit.errors import StorageError
 from densevit.evaluation import confusion_picture
 from densevit.evaluation.bootstrap import Interval
 from densevit.evaluation.report import versions
 from densevit.evaluation.seg_metrics import FORMULAE
 from densevit.evaluation.seg_scores import SegScores
-from densevit.files import atomic_write, write_text
+from densevit.evaluation.tables import cell, csv_text, finite
+from densevit.files import atomic_write, make_folder, write_text
 
 SCHEMA = 1  # of metrics.json; a new number when a key changes its meaning
 SHOWN = 60  # classes in the table that is printed
@@ -81,11 +79,7 @@ def write_report(folder: str | Path, scores: SegScores, *, source: Mapping[str, 
     Raises:
         StorageError: the folder cannot be made or written to.
     """
-    folder = Path(folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(f"{folder}: cannot be made ({error.strerror}).") from error
+    folder = make_folder(folder)
     content = {
         "metrics.json": json.dumps(as_tree(scores, source or {}), indent=2, allow_nan=False) + "\n",
         "per_image.csv": rows_csv("name", scores.per_image(), scores.skipped),
@@ -104,7 +98,7 @@ def as_tree(scores: SegScores, source: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "task": "segmentation",
-        "metrics": _plain(scores.mean),
+        "metrics": finite(scores.mean),
         "intervals": _of_scores(scores, scores.intervals),
         "scene_intervals": _of_scores(scores, scores.scene_intervals),
         "formulae": {name: FORMULAE[name] for name in scores.mean},
@@ -115,7 +109,7 @@ def as_tree(scores: SegScores, source: Mapping[str, Any]) -> dict[str, Any]:
             "pixels": int(scores.confusion.sum()),
             "unclassified_pixels": scores.unclassified(),
         },
-        "per_class": {name: _plain(row) for name, row in scores.per_class().items()},
+        "per_class": {name: finite(row) for name, row in scores.per_class().items()},
         "class_intervals": {
             name: list(scores.intervals[f"iou/{i}"])
             for i, name in enumerate(scores.classes)
@@ -135,28 +129,12 @@ def rows_csv(what: str, rows: Sequence[tuple[str, Mapping[str, float]]], skipped
     """A line per row in full precision; what is not defined is empty, as all of a skipped one is."""
     columns = list(rows[0][1])
     lines: list[list[str]] = [[what, *columns]]
-    lines += [[name, *(_number(row[column]) for column in columns)] for name, row in rows]
+    lines += [[name, *(cell(row[column]) for column in columns)] for name, row in rows]
     lines += [[name, *([""] * len(columns))] for name in skipped]
-    return _csv(lines)
+    return csv_text(lines)
 
 
 def confusion_csv(scores: SegScores) -> str:
     """Pixels of the true classes down, of the predicted ones across."""
     rows = zip(scores.classes, scores.confusion.tolist(), strict=True)
-    return _csv([["true / predicted", *scores.classes, "none"], *([name, *row] for name, row in rows)])
-
-
-def _csv(lines: Iterable[Sequence[object]]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(lines)
-    return text.getvalue()
-
-
-def _number(value: float) -> str:
-    if not isfinite(value):
-        return ""
-    return str(int(value)) if value.is_integer() else repr(value)
-
-
-def _plain(row: Mapping[str, float]) -> dict[str, float | None]:
-    return {name: value if isfinite(value) else None for name, value in row.items()}
+    return csv_text([["true / predicted", *scores.classes, "none"], *([name, *row] for name, row in rows)])

@@ -19,6 +19,7 @@ from densevit.ops.device import choose_device
 from densevit.ops.precision import Precision, autocast, resolve
 from densevit.ops.tiles import Tiling
 from densevit.structures import IGNORE, ModelCard
+from densevit.weights import hub as saving
 
 Map = Float32[np.ndarray, "..."]
 """h w, or k h w from a head with k > 1 channels: metres from a metric head, no unit from affine and disparity heads.
@@ -62,6 +63,7 @@ class Predictor:
         window: Callable[[int, int], Box | None] | None = None,
         focal: Focal | None = None,
         tiling: Tiling | None = None,
+        compile: bool = False,
     ) -> None:
         """Moves the model to the device and switches it to evaluation.
 
@@ -74,6 +76,8 @@ class Predictor:
             window: height and width of a picture -> the part that the model sees, where no `box` is given.
             focal: of the camera, in pixels of its pictures; only models that cannot give metres without it ask for it.
             tiling: pictures with a longer side are seen in overlapping tiles (inference/tiled.py).
+            compile: by torch.compile, at the first picture of each size; `densevit benchmark --compile` says what that
+                takes and gives.
         """
         if batch_size < 1:
             raise DataError(f"batch_size is {batch_size}; it is 1 or more.")
@@ -87,6 +91,8 @@ class Predictor:
         self.window = window
         self.focal = focal
         self.tiling = tiling
+        if compile:
+            self.model.compile()
 
     @overload  # a path in a `str` is an Iterable[Picture], too, but no typo: it is one picture
     def __call__(self, image: Picture, *, head: str | None = None, box: Box | None = None) -> Map: ...  # type: ignore[overload-overlap]
@@ -134,7 +140,8 @@ class Predictor:
             ConfigError: no head does, or several.
         """
         name = self.head_for(("labels",), [head] if head else (), "classes")
-        return classified(self.answers(as_rgb(image)[None])[name])[0]
+        ids: Int64[np.ndarray, "b h w"] = classified(self.answers(as_rgb(image)[None])[name])
+        return np.asarray(ids[0])
 
     def run(self, images: UInt8[np.ndarray, "b h w 3"], *, box: Box | None = None) -> dict[str, Map]:
         """One pass through the model, or tile by tile: b k h w per head."""

@@ -27,7 +27,7 @@ def boxes(size: Size, window: Size, stride: Size) -> list[Box]:
 
 
 def _spans(side: int, length: int, step: int) -> list[tuple[int, int]]:
-    count = max(side - length, 0) // step + 1
+    count = max(side - length + step - 1, 0) // step + 1
     ends = [min(i * step + length, side) for i in range(count)]
     return [(max(end - length, 0), end) for end in ends]
 

@@ -80,3 +80,22 @@ def test_a_thin_image_is_refused_before_it_is_blown_up() -> None:
     # lower_bound 518 makes 1 x 5000 into 518 x 2,590,000.
     with pytest.raises(DataError, match="1x5000 image would meet the network at 518x2590000"):
         forward(Red(), torch.rand(1, 3, 1, 5000), ResizeRule(mode="lower_bound", size=(518, 518)), 14)
+
+
+def test_the_rule_may_ask_for_the_mirrored_mean() -> None:
+    answer = forward(Column(), torch.rand(1, 3, 2, 4), ResizeRule(flip=True), 1)["depth"]
+    assert (answer == 1.5).all()
+
+
+def test_a_margin_continues_the_image_by_reflection_and_is_cut_off_again() -> None:
+    # ZoeDepth: int(sqrt(8 / 2) * 3) = 6 rows and int(sqrt(18 / 2) * 3) = 9 columns on either side.
+    model, image = Column(), torch.rand(1, 3, 8, 18)
+    answer = forward(model, image, ResizeRule(margin=3.0), 1)["depth"]
+    assert model.sizes == [(1, 3, 20, 36)]
+    assert answer[0, 0, 0].tolist() == list(range(9, 27))
+    assert torch.equal(forward(Red(), image, ResizeRule(margin=3.0), 1)["depth"], image[:, :1])
+
+
+def test_a_margin_is_narrower_than_a_tiny_image() -> None:
+    answer = forward(Red(), torch.rand(1, 3, 2, 3), ResizeRule(margin=3.0), 1)["depth"]
+    assert answer.shape == (1, 1, 2, 3)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from test_tar import pack
+from tar_files import pack
 
 from densevit.cli.main import main
 from densevit.inference.team import Alone, dealt
@@ -67,6 +67,7 @@ def test_two_processes_write_the_bytes_of_one_and_one_summary(photos: Path, tmp_
     assert "7 images in" in one.stdout
     assert two.stdout.count("7 images in") == 1, two.stderr
     assert "8 images on 2 x cpu" in two.stderr
+    assert "1 of 8 images failed" in two.stderr  # rank 0's error, raised by all
     names = {path.name for path in (tmp_path / "one").iterdir()}
     assert (
         names

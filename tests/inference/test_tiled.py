@@ -5,13 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
 from densevit.benchmarking.memory import STATUS, status
 from densevit.errors import ConfigError
 from densevit.inference.predictor import Predictor
-from densevit.inference.tiled import mosaic
+from densevit.inference.tiled import mosaic, stretched
 from densevit.ops.tiles import Tiling, seam
 from densevit.structures import Kind, ModelCard, OutputSpec, ResizeRule
 
@@ -63,13 +64,24 @@ def stitched(look: Fickle, image: np.ndarray) -> np.ndarray:
 
 
 def test_a_tile_that_says_the_opposite_of_the_whole_is_not_believed() -> None:
+    noise = np.random.default_rng(0)
+
     def look(images: np.ndarray, zoom: float) -> dict[str, np.ndarray]:
         light = images[:, None, ..., 0].astype(np.float32)
-        return {"depth": light if zoom < 1 else -light}
+        return {"depth": light if zoom < 1 else noise.normal(0, 20, light.shape).astype(np.float32) - light}
 
     image = scene(200, 200)
     found = mosaic(look, image, {"depth": "affine"}, TILING)["depth"]
     assert np.abs(found - image[..., 0]).max() < 6  # the whole, seen at half the size
+
+
+def test_the_part_of_the_whole_that_a_tile_is_fitted_to_lies_where_resizing_would_put_it() -> None:
+    small = np.random.default_rng(0).normal(size=(20, 26)).astype(np.float32)
+    large = F.interpolate(torch.from_numpy(small)[None, None], size=(200, 260), mode="bilinear", align_corners=False)
+    for rows, columns in TILING.over(200, 260):
+        part = large[0, 0, rows.slice, columns.slice].numpy()
+        # OpenCV's warp places pixels to 1/32 of a small one.
+        assert np.abs(stretched(small, (200, 260), rows, columns) - part).max() < 4 / 32
 
 
 def test_tiles_may_share_a_batch_and_other_heads_are_left_out() -> None:
