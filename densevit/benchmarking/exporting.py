@@ -17,7 +17,7 @@ from densevit.benchmarking import peers
 from densevit.benchmarking.loading import make_pairs
 from densevit.benchmarking.report import Row
 from densevit.benchmarking.settings import Settings
-from densevit.benchmarking.turns import Spread, take_turns, times_faster
+from densevit.benchmarking.turns import Spread, Work, take_turns, times_faster
 from densevit.data.io import read_image
 from densevit.inference.export import export
 from densevit.inference.inputs import find_items
@@ -41,10 +41,10 @@ def measure(settings: Settings) -> Iterator[Row]:
         images = [read_image(path) for path in sorted((root / "photos").iterdir())]
         number = count()
 
-        def ours() -> object:
-            return export_folder(predictor, root / "photos", root / f"maps{next(number)}", settings.workers)
+        def ours() -> None:
+            export_folder(predictor, root / "photos", root / f"maps{next(number)}", settings.workers)
 
-        works = {
+        works: dict[str, Work] = {
             REFERENCE: partial(the_reference_way, peer, root / "photos", root),
             PURE: lambda: [predictor(image) for image in images],
             OURS: ours,

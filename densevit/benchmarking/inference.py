@@ -88,7 +88,7 @@ def theirs(peer: Peer, twin: nn.Module, image: Tensor, settings: Settings) -> di
     mean, std = (getattr(twin.encoder, name) for name in ("mean", "std"))
     peer.module.to(settings.device)
     normalised = ((image.cpu() - mean) / std).to(settings.device)
-    a, b = peer(normalised), next(iter(twin.to(settings.device)(image).values()))
+    a, b = peer(normalised), peers.only(twin.to(settings.device)(image))
     if (a - b).abs().max() > 1e-4 * a.abs().max():
         raise DensevitError(f"{peer.name}: our network with its weights is {difference(b, a)}.")
     found: dict[str, Answer] = {f"{peer.name}, fp32": lambda: peer(normalised)}
@@ -123,7 +123,7 @@ def own(
     def answer(network: nn.Module, precision: Precision) -> Answer:
         def run() -> Tensor:
             with autocast(precision, settings.device):
-                return next(iter(network(seen).values()))
+                return peers.only(network(seen))
 
         return run
 

@@ -68,6 +68,6 @@ def product_flops(device: torch.device) -> float:
 def product(precision: str, device: torch.device) -> Work:
     """A matrix product in a number format, ready to run."""
     side = side_of(device)
-    a = torch.randn(side, side, device=device).to(DTYPES[precision])  # type: ignore[index]
+    a = torch.randn(side, side, device=device).to(DTYPES[precision])
     out = torch.empty_like(a)
     return lambda: torch.mm(a, a, out=out)

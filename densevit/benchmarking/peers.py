@@ -7,9 +7,10 @@ the same network twice. b images, h x w pixels, k channels. No weights are downl
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from densevit.assembly import restore
 from densevit.models.dense import DenseModel
 
 SIZES: dict[str, dict[str, Any]] = {
@@ -58,8 +60,6 @@ class Peer:
 
     def twin(self, folder: Path) -> DenseModel:
         """Our network with this one's weights, read from a file as a user would."""
-        from densevit.build import restore
-
         model, _ = restore(self.save(self.module, folder), self.family)
         return model.eval()
 
@@ -75,9 +75,7 @@ def depth_anything(size: str, folder: Path | None) -> Peer:
     if not (folder / "depth_anything_v2/dpt.py").is_file():
         raise Absent(f"Depth Anything V2's reference code: {folder} holds no depth_anything_v2/dpt.py.")
     with importable(folder):
-        from depth_anything_v2.dpt import DepthAnythingV2  # type: ignore[import-not-found]
-
-        module = seeded(lambda: DepthAnythingV2(**SIZES[size]))
+        module = seeded(lambda: need("depth_anything_v2.dpt").DepthAnythingV2(**SIZES[size]))
     return Peer("Depth Anything V2, reference", "depth-anything-v2", module, lambda m, x: m(x)[:, None], save_state, 14)
 
 
@@ -86,21 +84,19 @@ def transformers(size: str) -> Peer:
     Raises:
         Absent: transformers is not installed.
     """
-    need("transformers")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    from transformers import DepthAnythingConfig, DepthAnythingForDepthEstimation, Dinov2Config
-
+    library = need("transformers")
     table, dims = SIZES[size], {"small": (384, 12, 6), "base": (768, 12, 12), "large": (1024, 24, 16)}[size]
     taps = [3, 6, 9, 12] if dims[1] == 12 else [5, 12, 18, 24]
-    backbone = Dinov2Config(
+    backbone = library.Dinov2Config(
         hidden_size=dims[0], num_hidden_layers=dims[1], num_attention_heads=dims[2], image_size=518, patch_size=14,
         out_indices=taps, apply_layernorm=True, reshape_hidden_states=False,
     )  # fmt: skip
-    config = DepthAnythingConfig(
+    config = library.DepthAnythingConfig(
         backbone_config=backbone, reassemble_hidden_size=dims[0], neck_hidden_sizes=table["out_channels"],
         fusion_hidden_size=table["features"],
     )  # fmt: skip
-    module = seeded(lambda: DepthAnythingForDepthEstimation(config))
+    module = seeded(lambda: library.DepthAnythingForDepthEstimation(config))
 
     def save(module: nn.Module, folder: Path) -> Path:
         module.save_pretrained(folder / "transformers")  # type: ignore[operator]
@@ -122,12 +118,10 @@ def smp(size: str) -> Peer:
     Raises:
         Absent: it is not installed.
     """
-    need("segmentation_models_pytorch")
-    import segmentation_models_pytorch
-
+    library = need("segmentation_models_pytorch")
     encoder = f"tu-vit_{size}_patch16_224.augreg_in21k"
     options = {"encoder_weights": None, "classes": 2, "dynamic_img_size": True}
-    module = seeded(lambda: segmentation_models_pytorch.DPT(encoder_name=encoder, **options))
+    module = seeded(lambda: library.DPT(encoder_name=encoder, **options))
 
     def save(module: nn.Module, folder: Path) -> Path:
         module.save_pretrained(folder / "smp")  # type: ignore[operator]
@@ -142,17 +136,16 @@ def onnx_runtime(peer: Peer, example: Float[Tensor, "1 3 h w"], folder: Path) ->
     Raises:
         Absent: onnxruntime, or what torch exports with, is not installed.
     """
-    for name in ("onnxruntime", "onnx", "onnxscript"):
+    for name in ("onnx", "onnxscript"):
         need(name)
-    import onnxruntime
-
+    library = need("onnxruntime")
     path = folder / "peer.onnx"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # exporters warn of much that does not concern the result
         torch.onnx.export(peer.module, (example,), str(path), dynamo=True, verbose=False)
-    options = onnxruntime.SessionOptions()
+    options = library.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    session = library.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     name = session.get_inputs()[0].name
 
     def run(x: Tensor) -> Tensor:
@@ -160,6 +153,12 @@ def onnx_runtime(peer: Peer, example: Float[Tensor, "1 3 h w"], folder: Path) ->
         return found[:, None] if found.ndim == 3 else found
 
     return run
+
+
+def only(answers: Mapping[str, Tensor]) -> Tensor:
+    """The answer of a network with one head."""
+    (answer,) = answers.values()
+    return answer
 
 
 def seeded(build: Callable[[], nn.Module]) -> nn.Module:
@@ -179,9 +178,15 @@ def save_state(module: nn.Module, folder: Path) -> Path:
     return path
 
 
-def need(package: str) -> None:
+def need(package: str) -> Any:
+    """A package that we do not require, imported.
+
+    Raises:
+        Absent: it is not installed.
+    """
     if find_spec(package) is None:
         raise Absent(f"{package} is not installed.")
+    return import_module(package)
 
 
 @contextmanager

@@ -14,12 +14,14 @@ from torch import Tensor, nn
 
 from densevit.benchmarking import peers
 from densevit.benchmarking.memory import peak_growth
+from densevit.benchmarking.peers import only
 from densevit.benchmarking.report import Row
 from densevit.benchmarking.settings import Settings
 from densevit.benchmarking.turns import Spread, Work, take_turns, times_faster
 from densevit.config import Optim
 from densevit.engine.optim import build_optimizer, parameter_groups
 from densevit.losses.silog import silog
+from densevit.models.dense import DenseModel
 from densevit.ops.precision import Precision, autocast
 
 BATCH, HEIGHT, WIDTH = 2, 392, 518  # an NYU crop, as multiples of 14
@@ -78,16 +80,15 @@ def reference_step(peer: peers.Peer, image: Tensor, depth: Tensor, valid: Tensor
     return stepping(lambda: peer(image), optimizer, depth, valid, lambda: None)
 
 
-def our_step(model: nn.Module, precision: Precision, image: Tensor, depth: Tensor, valid: Tensor) -> Work:
-    model = model.to(image.device, memory_format=torch.channels_last).train()  # type: ignore[call-overload]
-    encoder = model.encoder
+def our_step(model: DenseModel, precision: Precision, image: Tensor, depth: Tensor, valid: Tensor) -> Work:
+    model.to(image.device, memory_format=torch.channels_last).train()  # type: ignore[call-overload]
     optim = Optim(lr=RATE)
-    optimizer = build_optimizer(parameter_groups(model, encoder, optim), optim)
+    optimizer = build_optimizer(parameter_groups(model, model.encoder, optim), optim)
     seen = image.contiguous(memory_format=torch.channels_last)
 
     def predict() -> Tensor:
         with autocast(precision, image.device):
-            return next(iter(model(seen).values()))
+            return only(model(seen))
 
     return stepping(predict, optimizer, depth, valid, lambda: nn.utils.clip_grad_norm_(model.parameters(), 1.0))
 

@@ -99,7 +99,7 @@ def seam(values: Float[np.ndarray, "h w"], tiling: Tiling, reach: int = 8) -> fl
         steps = np.where(known, jumps, 0).sum(1 - axis) / np.maximum(known.sum(1 - axis), 1)
         lines = seams(tiling, values.shape[axis])
         near = {i for line in lines for i in range(line - reach, line + reach + 1)} - set(lines)
-        seen = known.any(1 - axis)
+        seen = known.sum(1 - axis) > 0
         at += [steps[line] for line in lines if seen[line]]
         beside += [steps[i] for i in sorted(near) if 0 <= i < len(steps) and seen[i]]
     usual = float(np.mean(beside)) if beside else 0.0

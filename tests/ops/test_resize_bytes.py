@@ -1,4 +1,4 @@
-"""Bytes are resized by the code that published pipelines call, and rules of torchvision and Depth Anything 3 keep theirs."""
+"""Bytes are resized by the code that published pipelines call; the sizes of torchvision and Depth Anything 3."""
 
 import cv2
 import numpy as np
@@ -34,7 +34,7 @@ def test_bytes_are_opencvs(name: str, flag: int) -> None:
 
 def test_antialiased_bytes_are_pils_up_to_the_last_bit() -> None:
     image = noise(41, 57)
-    expected = as_tensor(np.asarray(Image.fromarray(image).resize((31, 23), Image.Resampling.BILINEAR)))
+    expected = as_tensor(np.array(Image.fromarray(image).resize((31, 23), Image.Resampling.BILINEAR)))
     found = resize_bytes(as_tensor(image), (23, 31), "bilinear", antialias=True)
     assert (found - expected).abs().max() <= 1.01 / 255
 
