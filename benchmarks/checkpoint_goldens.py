@@ -53,9 +53,12 @@ GOLDENS = {
     "dinov2_segmentation": (
         "dinov2-segmentation", "tiny linear, 150 classes", dinov2.CASES, "decode_head.conv_seg", 1.0, 0.0, (WIDE,)
     ),
-    "dinov3_chmv2": ("dinov3-chmv2", "small blocks as ViT-L's", dinov3.CASES, "conv_depth.head.4", 3.0, 0.0, (WIDE, TALL)),
+    "dinov3_chmv2": (
+        "dinov3-chmv2", "small blocks as ViT-L's", dinov3.CASES, "conv_depth.head.4", 3.0, 0.0, (WIDE, TALL)
+    ),
     "dinov3_synthmix": (
-        "dinov3-depth-synthmix", "DPT, small blocks as ViT-7B's", dinov3.CASES, "conv_depth.head.4", 3.0, 0.0, ((50, 50),)
+        "dinov3-depth-synthmix", "DPT, small blocks as ViT-7B's", dinov3.CASES, "conv_depth.head.4", 3.0, 0.0,
+        ((50, 50),),
     ),
     "dinov3_linear": ("dinov3-depth-linear", "last block", dinov3.CASES, "conv_depth", 3.0, 0.0, (TALL,)),
     "depth_anything_3": (
@@ -86,7 +89,9 @@ def make(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repositories", type=Path, required=True, help="folder with clones of the original repositories")
+    parser.add_argument(
+        "--repositories", type=Path, required=True, help="folder with clones of the original repositories"
+    )
     parser.add_argument("--only", default="", metavar="WORD", help="files with this in their name")
     args = parser.parse_args()
     for name, (family, variant, cases, last, gain, offset, sizes) in GOLDENS.items():

@@ -90,7 +90,8 @@ def build_card(
         taps=model.encoder.taps,
         model=plan.spec(),
         trained_on=trained_on,
-        **({"source": f"densevit, from {start.source}", "licence": start.licence} if start else {}),
+        source=f"densevit, from {start.source}" if start else "densevit",
+        licence=start.licence if start else "unknown",
     )
 
 

@@ -26,7 +26,8 @@ from densevit.data.transform import TRANSFORMS, Transform
 from densevit.data.transforms import compose
 from densevit.data.workers import auto_workers
 from densevit.engine.distributed import World
-from densevit.engine.trainer import Trainer, Validation
+from densevit.engine.interfaces import Validation
+from densevit.engine.trainer import Trainer
 from densevit.errors import ConfigError
 from densevit.evaluation import class_metrics, seg_metrics
 from densevit.evaluation.class_metrics import Row
@@ -282,7 +283,9 @@ def first_look(plan: Plan, card: ModelCard) -> list[str]:
         DataError: all of it lies outside the range of a head.
     """
     metric = [output for name, output in card.outputs.items() if output.kind == "metric" and name in plan.tasks]
-    return [warning for output in metric if output.range for warning in look_at_depth(plan.train, *output.range)]
+    policy = plan.run.data.on_error
+    ranges = [output.range for output in metric if output.range]
+    return [warning for ends in ranges for warning in look_at_depth(plan.train, *ends, on_error=policy)]
 
 
 def with_run(plan: Plan, run: Run) -> Plan:

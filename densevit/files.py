@@ -53,6 +53,19 @@ def atomic_write(path: str | Path, write: Callable[[BinaryIO], object]) -> str:
     return hashing.digest.hexdigest()
 
 
+def make_folder(path: str | Path) -> Path:
+    """The folder, made with its parents where it is not there.
+
+    Raises:
+        StorageError: it cannot be made.
+    """
+    try:
+        Path(path).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be made ({error.strerror}).") from error
+    return Path(path)
+
+
 def write_text(path: str | Path, text: str) -> str:
     return atomic_write(path, lambda file: file.write(text.encode()))
 
@@ -138,7 +151,9 @@ def require(folder: Path, size: int) -> None:
     """
     free = shutil.disk_usage(folder).free
     if free < size:
-        raise StorageError(f"{folder}: no room for {size:,} bytes ({free:,} bytes free); what stands there is untouched.")
+        raise StorageError(
+            f"{folder}: no room for {size:,} bytes ({free:,} bytes free); what stands there is untouched."
+        )
 
 
 def sha256(path: str | Path) -> str:

@@ -1,4 +1,4 @@
-"""Stopping cleanly when asked to: the first signal is noted, and work ends where it is whole; the second ends it at once."""
+"""Stopping cleanly when asked to: at the first signal work ends where it is whole, at the second it ends at once."""
 
 import os
 import signal

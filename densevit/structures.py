@@ -115,10 +115,10 @@ class ResizeRule:
     """How an image of any size meets the network, and how the answer returns to its size.
 
     `native` only pads; the others keep to multiples of the card's `multiple`. lower_bound: keep the aspect, no side
-    under `size` (Depth Anything); upper_bound: no side over it; minimal: keep the aspect, by whichever side asks for the
-    smaller change (MiDaS, DPT); shortest: keep the aspect, the shorter side at `size`, at no multiple (torchvision);
-    longest: keep the aspect, the longer side at `size`, and in a second step each side to the nearest multiple (Depth
-    Anything 3); fixed: stretch to it.
+    under `size` (Depth Anything); upper_bound: no side over it; minimal: keep the aspect, by whichever side asks for
+    the smaller change (MiDaS, DPT); shortest: keep the aspect, the shorter side at `size`, to no multiple
+    (torchvision); longest: keep the aspect, the longer side at `size`, and in a second step each side to the nearest
+    multiple (Depth Anything 3); fixed: stretch to it.
     """
 
     mode: Literal["native", "lower_bound", "upper_bound", "minimal", "shortest", "longest", "fixed"] = "native"

@@ -104,11 +104,11 @@ METRIC = "depth-anything-v2-metric"
 CASES = [
     of_v1("tiny", TINY),
     of_v1("ViT-S", "vits"),
-    of_v1("ViT-B", "vitb"),
+    of_v1("ViT-B", "vitb", slow=True),
     of_v1("ViT-L", "vitl", slow=True),
     of_v2("tiny", partial(v2, size=TINY)),
     of_v2("ViT-S", partial(v2, size="vits")),
-    of_v2("ViT-B", partial(v2, size="vitb")),
+    of_v2("ViT-B", partial(v2, size="vitb"), slow=True),
     of_v2("ViT-L", partial(v2, size="vitl"), slow=True),
     of_v2("ViT-g, square only", partial(v2, size="vitg"), slow=True, sizes={"square": (540, 540)}),
     of_v2("tiny", partial(v2_metric, size=TINY, max_depth=20.0), METRIC),

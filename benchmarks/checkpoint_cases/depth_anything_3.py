@@ -1,7 +1,7 @@
 """Depth Anything 3's monocular models beside its `DepthAnything3Net` and `InputProcessor`.
 
-Its ViT-L alone is slow; the small variants are the same classes with ViT-S. What its `api.py` adds is bfloat16, which is
-left out. Its output has the network's size; both are resized to the picture's bilinearly.
+Released are ViT-L; the small variants are the same classes with ViT-S. What its `api.py` adds is bfloat16, which is
+left out. Its output has the network's size; here it is resized to the picture's bilinearly.
 """
 
 from functools import partial

@@ -1,7 +1,7 @@
 """DINOv2's heads beside its own code, backbone and head in two files as published.
 
-Depth: `dinov2/hub/depthers.py`. Segmentation: its `BNHead` needs an mmsegmentation that no longer installs; that class runs
-here on a stand-in for its base, and what mmsegmentation does around it (resize, slide, resize back) is written anew.
+Depth: `dinov2/hub/depthers.py`. Segmentation: its `BNHead` needs an mmsegmentation that no longer installs; that class
+runs here on a stand-in for its base, and what mmsegmentation does around it (resize, slide, resize back) is ours.
 """
 
 import contextlib
@@ -246,5 +246,5 @@ CASES = [
         name="ViT-S multi-scale, 21 classes, one scale", make=partial(segmenter, size="vits", layers=4, classes=21),
         sizes=SIZES, **SEGMENTED,
     ),
-    case("a head for NYU read as KITTI's", "NYU", family="dinov2-depth-kitti", size="vits", head="linear", differs=True),
+    case("NYU's read as KITTI's", "NYU", family="dinov2-depth-kitti", size="vits", head="linear", differs=True),
 ]  # fmt: skip

@@ -31,16 +31,16 @@ GATED = {
     "untie_global_and_local_cls_norm": True,
 }  # fmt: skip
 SYNTHMIX = {
-    "max_depth": 100,
-    "use_batchnorm": True,
-    "type": "dpt",
-    "n_output_channels": 64,
+    "max_depth": 100, "use_batchnorm": True, "type": "dpt", "n_output_channels": 64,
     "head_kwargs": {"channels": 64, "post_process_channels": [32] * 4},
-}
+}  # fmt: skip
 CANOPY = {
     "max_depth": 96.0, "use_cls_token": True, "type": "dpt", "bins_strategy": "chmv2_mixlog",
     "norm_strategy": "chmv2_mixlog", "backbone_out_layers": [0, 1, 2, 3],
-    "head_kwargs": {"channels": 64, "post_process_channels": [16, 32, 64, 128], "n_hidden_channels": 32, "use_bias": True, "projection_after_fusion": False},
+    "head_kwargs": {
+        "channels": 64, "post_process_channels": [16, 32, 64, 128], "n_hidden_channels": 32, "use_bias": True,
+        "projection_after_fusion": False,
+    },
 }  # fmt: skip
 NYU = {"max_depth": 10.0, "use_batchnorm": True, "type": "linear"}
 

@@ -4,8 +4,8 @@ Besides the clone, --repositories needs that timm, which today's cannot stand in
 
     pip install --no-deps --target DIR/timm-0.6.13 timm==0.6.13
 
-(MiDaS asks for 0.6.12, which does not import on Python 3.11; 0.6.13 repairs that.) Quick cases replace the function that
-makes the encoder by one that calls the same functions with small numbers.
+(MiDaS asks for 0.6.12, which does not import on Python 3.11; 0.6.13 repairs that.) Quick cases replace the function
+that makes the encoder by one that calls the same functions with small numbers.
 """
 
 import sys

@@ -24,7 +24,9 @@ def make(repository: Path, work: Path, encoder: str, size: int, classes: int, fo
     if folder:
         model.save_pretrained(work / "model")
         rotary = getattr(model.encoder.model, "pos_embed", None) is None and "beit" not in encoder
-        return Original(work / "model", partial(predict, read, model), {"size": (size, size)} if rotary else {}, model=model)
+        return Original(
+            work / "model", partial(predict, read, model), {"size": (size, size)} if rotary else {}, model=model
+        )
     torch.save(model.state_dict(), work / "model.pth")
     return Original(work / "model.pth", partial(predict, read, model), {"encoder": encoder}, model=model)
 

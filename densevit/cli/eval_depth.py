@@ -49,6 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     maps.add_argument(
         "--manifest", type=Path, help="CSV or JSONL with `name` and `prediction`, where names do not match"
     )
+    maps.add_argument(
+        "--allow-outside-root", action="store_true", help="--manifest may name files outside of --predictions"
+    )
     maps.add_argument("--workers", type=int, default=2, help="threads that read and score; the result is the same")
     parser.add_argument(
         "--output", type=Path, metavar="DIR", help="write metrics.json, per_image.csv and report.html there"
@@ -131,7 +134,13 @@ def saved(args: argparse.Namespace, data: "Dataset") -> Source:
 
     protocols = chosen(args, data, OutputSpec(kind=args.kind))
     maps = SavedMaps(
-        args.predictions, data.names, kind=args.kind, scale=args.scale, suffix=args.suffix, manifest=args.manifest
+        args.predictions,
+        data.names,
+        kind=args.kind,
+        scale=args.scale,
+        suffix=args.suffix,
+        manifest=args.manifest,
+        allow_outside=args.allow_outside_root,
     )
 
     def read(index: int) -> tuple["Sample", Any]:

@@ -36,6 +36,7 @@ def run(args: argparse.Namespace) -> int:
     import json
 
     from densevit import build
+    from densevit.data.paths import inside
     from densevit.errors import ConfigError
     from densevit.evaluation.ordinal import ordinal_scores, read_pairs
     from densevit.files import write_text
@@ -44,6 +45,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("give either a CHECKPOINT or --predictions DIR.")
     build.load_plugins(args.plugin)
     pairs = read_pairs(args.pairs)
+    inside(pairs, args.pairs)
     read, disparity = saved(args, list(pairs)) if args.checkpoint is None else predicted(args)
     scores = ordinal_scores(pairs, read, disparity=disparity)
     print(table(scores))

@@ -38,7 +38,7 @@ FORMATS = "png16, npy, npz, pfm, h5, color, ply; of classes: labels, overlay, pr
 
 def add_arguments(parser: argparse.ArgumentParser, usual: str = "png16") -> None:
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a checkpoint folder or .safetensors file")
-    parser.add_argument("inputs", metavar="INPUT", nargs="+", help="image, folder, .tar, glob, or .txt/.csv list of images")
+    parser.add_argument("inputs", metavar="INPUT", nargs="+", help="image, folder, .tar, glob, .txt or .csv list")
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder to write to")
     parser.add_argument(
         "--format", default=usual, metavar="NAMES", help=f"comma-separated, of depth: {FORMATS} (default {usual})"
@@ -52,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser, usual: str = "png16") -> None
     model.add_argument("--precision", default="auto", choices=("auto", "fp32", "bf16", "fp16"))
     looks.add_arguments(model)
     tiles.add_arguments(model)
+    model.add_argument("--compile", action="store_true", help="pays on many images of one size; half a minute first")
     model.add_argument("--batch-size", type=at_least_one, default=1, metavar="N", help="neighbours of one size (1)")
     model.add_argument(
         "--window",
@@ -94,9 +95,9 @@ def run(args: argparse.Namespace) -> int:
 
         whose = family.chosen(args)
         with distributed.session(args.device, timeout=PATIENCE) as world:
-            chosen = {"precision": args.precision, "batch_size": args.batch_size, "tiling": tiling}
+            chosen = {name: getattr(args, name) for name in ("precision", "batch_size", "compile")}
             window = find_window(args.window)
-            predictor = load(args.checkpoint, device=str(world.device), window=window, **chosen, **whose)
+            predictor = load(args.checkpoint, device=str(world.device), window=window, tiling=tiling, **chosen, **whose)
             looks.apply(args, predictor)
             if stop.is_set():
                 raise Preempted("stopped before the first image; nothing was written.")

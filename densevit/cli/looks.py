@@ -31,7 +31,6 @@ def apply(args: argparse.Namespace, predictor: "Predictor") -> None:
         ConfigError: a stride without a window, or larger than it.
     """
     from densevit.errors import ConfigError
-
     from densevit.inference.camera import camera_for
 
     predictor.flip, predictor.scales, predictor.focal = args.flip, args.scales, args.focal

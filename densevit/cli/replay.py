@@ -1,6 +1,7 @@
 """Do a step again that training skipped, and see where it went wrong: images, losses, modules, gradients."""
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,5 +51,5 @@ def told(done: "Replayed") -> str:
     return "\n".join(lines)
 
 
-def shortly(names: "list[str]") -> str:
+def shortly(names: Sequence[str]) -> str:
     return ", ".join(names[:FIRST]) + (" ..." if len(names) > FIRST else "")

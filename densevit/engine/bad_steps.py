@@ -1,11 +1,11 @@
 """Steps that went wrong, kept so that they can be done again: `bad_steps/step-N/` in the run's folder.
 
-    step-00000008/
-        model.safetensors   the weights before the step (they are those after it, since it was skipped)
-        state.pt            random states of each process before the step, loss scale, updates
-        config.yaml
-        manifest.json
-        step.json           images, losses and gradient norm on each process
+step-00000008/
+    model.safetensors   the weights before the step (they are those after it, since it was skipped)
+    state.pt            random states of each process before the step, loss scale, updates
+    config.yaml
+    manifest.json
+    step.json           images, losses and gradient norm on each process
 """
 
 import json

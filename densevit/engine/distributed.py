@@ -11,7 +11,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.fsdp import FSDPModule
+from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 from densevit.engine import sharding
@@ -91,13 +93,13 @@ class World:
         """The model as each process trains it: gradients averaged over all; under `fsdp` each holds a part of it."""
         if self.size == 1:
             return model
+        cuda = self.device.type == "cuda"
+        if cuda:
+            # BatchNorm over the images of all processes, as mmseg and DINOv2's probes have it; torch has none for CPUs.
+            model = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
         if how == "fsdp":
             return sharding.shard(model, init_device_mesh(self.device.type, (self.size,)))
-        if self.device.type != "cuda":
-            return DistributedDataParallel(model)
-        # BatchNorm over the images of all processes, as mmseg and DINOv2's probes have it; torch has none for CPUs.
-        model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
-        return DistributedDataParallel(model, device_ids=[self.device.index])
+        return DistributedDataParallel(model, device_ids=[self.device.index] if cuda else None)
 
 
 def averaging(wrapped: nn.Module, wanted: bool) -> AbstractContextManager[None]:
@@ -127,11 +129,11 @@ def session(device: str = "auto", timeout: timedelta = timedelta(minutes=10)) ->
         return
     backend = "nccl" if chosen.type == "cuda" else "gloo"
     local_size = int(os.environ.get("LOCAL_WORLD_SIZE", size))
-    store, _, _ = next(iter(dist.rendezvous("env://", timeout=timeout)))
+    store, _, _ = next(iter(rendezvous("env://", timeout=timeout)))
     if local_size == size:
         # torchrun hands restarted processes the store of the dead ones, with their addresses in it (pytorch#135712).
         # On one machine all know which attempt this is; on several see docs/scale.md.
-        store = dist.PrefixStore(f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
+        store = PrefixStore(f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
     try:
         yield World(chosen, rank, size, local_size)

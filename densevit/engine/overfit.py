@@ -1,6 +1,6 @@
 """The first thing to try with new data or a new part: a model that cannot learn one batch by heart learns nothing."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import replace
 from itertools import islice
@@ -9,7 +9,8 @@ from statistics import fmean
 from tqdm import tqdm
 
 from densevit.config import Run, Schedule
-from densevit.engine.trainer import Batches, Trainer
+from densevit.engine.interfaces import Batches
+from densevit.engine.trainer import Trainer
 from densevit.errors import Diverged, Preempted
 from densevit.signals import interruptible
 from densevit.structures import Batch
@@ -54,6 +55,6 @@ def overfit_one_batch(trainer: Trainer, train: Callable[[int], Batches]) -> str:
     return f"one batch is learned: loss {course}. Model, losses and data fit together."
 
 
-def _forever(batches: list[Batch]) -> Iterator[Batch]:
+def _forever(batches: list[Batch]) -> Generator[Batch, None, None]:
     while True:
         yield from batches

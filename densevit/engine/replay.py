@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from densevit.engine import bad_steps, seed, state
 from densevit.engine.bad_steps import Part
-from densevit.engine.trainer import Batches, Trainer
+from densevit.engine.interfaces import Batches
+from densevit.engine.trainer import Trainer
 from densevit.errors import ConfigError
 from densevit.weights import checkpoint
 

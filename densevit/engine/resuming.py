@@ -23,7 +23,7 @@ def prepare(run: Run, resume: str | None, world: World) -> Found | None:
         a verified checkpoint, the same on every process, or None to start anew.
 
     Raises:
-        ConfigError: the folder holds a run that was not asked to go on, or one that is further than the named checkpoint.
+        ConfigError: the folder holds a run that was not asked to go on, or one further than the named checkpoint.
         CheckpointError: the named checkpoint is missing or damaged, and no other is taken instead; or none is whole.
     """
     return world.on_main(lambda: _prepare(run, resume))
@@ -43,7 +43,9 @@ def _prepare(run: Run, resume: str | None) -> Found | None:
 
 
 def _named(resume: str, folder: Path) -> Found:
-    path = checkpoint.locate(resume)
+    # Of a run the newest goes on; `locate` would take the best.
+    steps = checkpoint.steps(Path(resume) / "checkpoints") or checkpoint.steps(Path(resume))
+    path = steps[-1] if steps else checkpoint.locate(resume)
     path = path if path.is_dir() else path.parent
     manifest = checkpoint.verify(path)
     later = [other.name for other in checkpoint.steps(folder) if checkpoint.step_of(other) > manifest.step]

@@ -81,7 +81,7 @@ def clip(parameters: Iterable[nn.Parameter], limit: float | None) -> Tensor:
     if not sharded:
         return nn.utils.clip_grad_norm_(trained, limit or math.inf)
     others = [p for p in trained if not isinstance(p, DTensor)]
-    norms = [_norm(group) for group in (sharded, others) if group]
+    norms = [_norm([p.grad for p in group if p.grad is not None]) for group in (sharded, others) if group]
     norm = torch.stack(norms).square().sum().sqrt()
     for group in (sharded, others):
         if group and limit is not None:
@@ -89,6 +89,6 @@ def clip(parameters: Iterable[nn.Parameter], limit: float | None) -> Tensor:
     return norm
 
 
-def _norm(parameters: list[nn.Parameter]) -> Tensor:
-    norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+def _norm(gradients: list[Tensor]) -> Tensor:
+    norm = nn.utils.get_total_norm(gradients)
     return norm.full_tensor() if isinstance(norm, DTensor) else norm

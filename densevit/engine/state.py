@@ -105,7 +105,8 @@ def load_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -
         if index >= len(parameters) or any(x.ndim and x.shape != parameters[index].shape for x in entry.values()):
             raise ValueError(f"the optimiser's parameter {index} is of another shape")
     placed = {
-        index: {name: like(value, parameters[index]) for name, value in entry.items()} for index, entry in moments.items()
+        index: {name: like(value, parameters[index]) for name, value in entry.items()}
+        for index, entry in moments.items()
     }
     optimizer.load_state_dict({**state, "state": placed})
 

@@ -2,11 +2,11 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 from threading import Event
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,7 @@ from densevit.engine.checkpointing import Checkpoints
 from densevit.engine.distributed import World, averaging
 from densevit.engine.ema import EMA
 from densevit.engine.guard import Statistics
+from densevit.engine.interfaces import Batches, Objective, Scores, Validation
 from densevit.engine.log import Log
 from densevit.engine.optim import (
     LayeredEncoder,
@@ -39,39 +40,6 @@ from densevit.ops.precision import autocast, resolve
 from densevit.signals import interruptible
 from densevit.structures import Batch, ModelCard
 from densevit.weights.checkpoint import Manifest
-
-Scores = dict[str, float]
-
-
-@runtime_checkable
-class Objective(Protocol):
-    """What the loop asks of a task."""
-
-    best: tuple[str, Literal["min", "max"]]
-
-    def losses(
-        self, prediction: Tensor, batch: Batch, step: int, extras: Mapping[str, Tensor]
-    ) -> dict[str, Tensor]: ...
-    def rows(self, prediction: Tensor, batch: Batch) -> list[Scores]: ...
-    def summary(self, rows: Sequence[Scores]) -> Scores: ...
-    def panel(self, prediction: Tensor, batch: Batch) -> Any: ...
-
-
-@runtime_checkable
-class Batches(Protocol):
-    """An endless iterator that may hold processes until it is closed; any generator is one."""
-
-    def __next__(self) -> Batch: ...
-    def __iter__(self) -> Iterator[Batch]: ...
-    def close(self) -> None: ...
-
-
-@runtime_checkable
-class Validation(Protocol):
-    """The validation images of this process, each once, and their number over all processes."""
-
-    def __iter__(self) -> Iterator[Batch]: ...
-    def __len__(self) -> int: ...
 
 
 class Trainer:
@@ -107,7 +75,9 @@ class Trainer:
         self.predict, self.card, self.data = predict, card, data
         self.precision = resolve(run.precision, world.device)
         if run.parallel == "fsdp" and self.precision == "fp16":
-            raise ConfigError("parallel: fsdp does not go with precision fp16, whose loss scale would differ; take bf16.")
+            raise ConfigError(
+                "parallel: fsdp does not go with precision fp16, whose loss scale would differ; take bf16."
+            )
         self.model = model.to(world.device).to(memory_format=torch.channels_last)
         if run.compile:
             self.model.compile()
@@ -169,6 +139,7 @@ class Trainer:
         """A run that was stopped in a validation takes that up first."""
         _, stopping = self.world.agree(True, stop.is_set())
         if not stopping and self.step and self._validation_due(val):
+            self._tell_progress(self.updates - (self.skipped_in_row == 0))  # as in the step before it
             stopping = not self.validate(val, log, stop)
             if not stopping:
                 self.save()
@@ -211,8 +182,7 @@ class Trainer:
         self.wrapped.train()
         if self.run.model.freeze_encoder:
             self.encoder.eval()
-        for part in self.scheduled:
-            part.at_progress(self.updates / self.steps)
+        self._tell_progress(self.updates)
         self.optimizer.zero_grad(set_to_none=True)
         values: dict[str, Tensor] = {}
         names: list[str] = []
@@ -232,6 +202,10 @@ class Trainer:
         norm = clip([p for group in self.optimizer.param_groups for p in group["params"]], self.run.optim.clip_grad)
         *losses, grad_norm = torch.stack([*values.values(), norm.float()]).tolist()
         return Part(names, indices, dict(zip(values, losses, strict=True)), grad_norm)
+
+    def _tell_progress(self, updates: int) -> None:
+        for part in self.scheduled:
+            part.at_progress(updates / self.steps)
 
     def _losses(self, batch: Batch) -> dict[str, Tensor]:
         with autocast(self.precision, self.world.device):
@@ -288,9 +262,7 @@ class Trainer:
         """A checkpoint that any number of processes can resume from, bit for bit on as many."""
         taken = state.take(self)
         self.world.on_main(
-            lambda: self.checkpoints.save(
-                taken.weights, self.card, config.dump(self.run), taken.state, taken.manifest
-            )
+            lambda: self.checkpoints.save(taken.weights, self.card, config.dump(self.run), taken.state, taken.manifest)
         )
 
     def resume(self, path: Path, manifest: Manifest) -> None:

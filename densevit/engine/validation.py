@@ -11,19 +11,20 @@ from torch.distributed.fsdp import FSDPModule
 from tqdm import tqdm
 
 from densevit.engine.distributed import World
+from densevit.engine.interfaces import Scores, Validation
 from densevit.engine.log import Log
 from densevit.ops.precision import autocast
 from densevit.structures import Batch
 
 if TYPE_CHECKING:
-    from densevit.engine.trainer import Scores, Trainer, Validation
+    from densevit.engine.trainer import Trainer
 
 
 class Stopped(Exception):
     """A process was asked to stop; all leave the validation together."""
 
 
-def score(trainer: "Trainer", val: "Validation", log: Log, stop: Event) -> "Scores | None":
+def score(trainer: "Trainer", val: Validation, log: Log, stop: Event) -> Scores | None:
     """The scores of the model, of its moving average where there is one; None if `stop` was set on the way."""
     world = trainer.world
     found: dict[str, dict[int, Scores]] = {name: {} for name in trainer.tasks}
@@ -76,7 +77,7 @@ def idle(model: nn.Module, multiple: int, world: World) -> None:
         model(torch.zeros(1, 3, 4 * multiple, 4 * multiple, device=world.device))
 
 
-def together(trainer: "Trainer", found: "dict[str, dict[int, Scores]]") -> "Scores":
+def together(trainer: "Trainer", found: dict[str, dict[int, Scores]]) -> Scores:
     """One row for the data set from the rows that each process has, by index."""
     scores: Scores = {}
     for name, task in trainer.tasks.items():

@@ -23,6 +23,8 @@ def find(path: Path) -> Found:
     """
     if path.is_file():
         return Found(path, read_tensors(path))
+    if not path.exists():
+        raise CheckpointError(f"{path}: no such file or folder.")
     weights = next((path / name for name in IN_FOLDER if (path / name).is_file()), None)
     if weights is None and (pair := two_files.in_folder(path)):
         return Found(path, two_files.joined(pair))

@@ -8,8 +8,7 @@ A rule is a pair of names in which `{i}` stands for a number and a trailing `*` 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from functools import partial
+from functools import cache, partial
 
 from torch import Tensor
 

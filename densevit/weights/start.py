@@ -30,7 +30,11 @@ class Start:
 
     @classmethod
     def of(cls, published: Published) -> "Start":
-        return cls(published.model, published.resize, published.multiple, published.source, published.licence)
+        # Where the file's own encoder once came from no longer matters: its weights are in the file.
+        stored = published.model["encoder"]
+        encoder = {key: value for key, value in stored.items() if key not in ("pretrained", "weights")}
+        model = {**published.model, "encoder": encoder}
+        return cls(model, published.resize, published.multiple, published.source, published.licence)
 
 
 def filled(given: Spec | None, stored: Spec) -> dict[str, Any]:

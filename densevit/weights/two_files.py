@@ -64,8 +64,8 @@ def joined(files: tuple[Path, ...]) -> dict[str, Tensor]:
     common = sorted(first.keys() & second.keys())
     if common:
         raise CheckpointError(
-            f"{files[0].parent}: {files[0].name} and {files[1].name} are no head and backbone, with {len(common)} names "
-            f"in common: {', '.join(common[:5])}. Give one of them."
+            f"{files[0].parent}: {files[0].name} and {files[1].name} are no head and backbone, with {len(common)} "
+            f"names in common: {', '.join(common[:5])}. Give one of them."
         )
     return {**first, **second}
 

@@ -373,6 +373,15 @@ def test_resume_passes_over_a_damaged_checkpoint_aloud_but_never_when_it_was_nam
         resuming.prepare(some_run(tmp_path), str(newest), CPU)
 
 
+def test_a_run_named_to_go_on_from_means_its_newest_checkpoint_not_its_best(tmp_path: Path) -> None:
+    some_trainer(some_run(tmp_path, keep_last=3)).fit(train, VAL)
+    (tmp_path / "checkpoints/best").unlink()
+    (tmp_path / "checkpoints/best").symlink_to("step-00000004")
+    for folder in (tmp_path, tmp_path / "checkpoints"):
+        found = resuming.prepare(some_run(tmp_path), str(folder), CPU)
+        assert found is not None and found[1].step == 12
+
+
 def test_tensorboard_gets_scalars_and_panels(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 

@@ -2,4 +2,8 @@
 
 from scorecard import input_checks, training_checks
 
-CHECKS = tuple(sorted((*training_checks.CHECKS, *input_checks.CHECKS), key=lambda c: ("CPNDIRS".index(c.number[0]), int(c.number[1:]))))
+CHECKS = tuple(
+    sorted(
+        (*training_checks.CHECKS, *input_checks.CHECKS), key=lambda c: ("CPNDIRS".index(c.number[0]), int(c.number[1:]))
+    )
+)

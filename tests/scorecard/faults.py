@@ -40,7 +40,6 @@ def at_step(number: str) -> None:
 
 
 def while_validating(_: str) -> None:
-    import densevit.engine.validation
     from densevit.tasks.depth import DepthTask
 
     before(DepthTask, "rows", lambda call: ask_to_stop(call, 2))
@@ -62,6 +61,13 @@ def while_predicting(_: str) -> None:
     from densevit.inference.predictor import Predictor
 
     before(Predictor, "run", lambda call: ask_to_stop(call, 2))
+
+
+def killed_predicting(number: str) -> None:
+    """Without a warning, at so many images."""
+    from densevit.inference.predictor import Predictor
+
+    before(Predictor, "run", lambda call: os.kill(os.getpid(), signal.SIGKILL) if call == int(number) else None)
 
 
 def deaf(_: str) -> None:
@@ -115,6 +121,7 @@ FAULTS: dict[str, Callable[[str], None]] = {
         while_saving,
         while_scanning,
         while_predicting,
+        killed_predicting,
         deaf,
         full_disk,
         noting_writes,

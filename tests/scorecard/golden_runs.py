@@ -1,9 +1,11 @@
 """Twenty steps of each task, small and exact; their losses, scores and predictions are kept in `golden/`.
 
-    python tests/scorecard/golden_runs.py    writes them anew; a change that should change no number leaves them alone
+python tests/scorecard/golden_runs.py    writes them anew; a change that should change no number leaves them alone
 """
 
+import contextlib
 import json
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -29,6 +31,8 @@ OLD = GOLDEN / "schema-1"  # a checkpoint as this version wrote it
 MODEL = "encoder: {type: vit, dim: 16, depth: 2, heads: 2, patch_size: 8, image_size: 32, taps: 1}"
 RUN = "optim: {lr: 1e-3}\nprecision: fp32\nema: 0.9\nlog_every: 1\nsteps: 20\nbatch_size: 4\nvalidate_every: 20\n"
 FOLDER = "{type: folder, root: ROOT, depth_scale: 1000}"
+TRANSFORMS = "transforms: [{type: random_crop, size: [32, 32]}, {type: hflip}]"
+DATA = f"{{train: {FOLDER}, val: {FOLDER}, {TRANSFORMS}, workers: 0}}"
 CONFIGS = {
     "depth": f"""
 model:
@@ -36,7 +40,7 @@ model:
   decoder: {{type: conv_transpose, stride: 4, min_channels: 8}}
   heads: {{depth: {{type: metric, max_depth: 10, hidden: 8}}}}
 tasks: {{depth: {{losses: [{{type: silog}}, {{type: gradient}}, {{type: l1, weight: 0.5}}]}}}}
-data: {{train: {FOLDER}, val: {FOLDER}, transforms: [{{type: random_crop, size: [32, 32]}}, {{type: hflip}}], workers: 0}}
+data: {DATA}
 {RUN}""",
     "labels": f"""
 model:
@@ -44,7 +48,7 @@ model:
   decoder: {{type: linear}}
   heads: {{seg: {{type: labels, classes: 3}}}}
 tasks: {{seg: {{type: segmentation}}}}
-data: {{train: {FOLDER}, val: {FOLDER}, transforms: [{{type: random_crop, size: [32, 32]}}, {{type: hflip}}], workers: 0}}
+data: {DATA}
 {RUN}""",
     "class": f"""
 model:
@@ -79,18 +83,23 @@ def picture() -> Any:
 
 def run(task: str, folder: Path) -> dict[str, Any]:
     """Losses of twenty steps, scores of the validation behind them, and what the average then makes of a picture."""
-    config = folder / f"{task}.yaml"
-    config.write_text(CONFIGS[task].replace("ROOT", str(images(folder / "data"))))
-    plan, world = build.configure(config, [f"output={folder / task}"]), World(torch.device("cpu"))
+    with contextlib.chdir(folder):  # so that the paths in the checkpoint are those of any machine
+        return run_here(task)
+
+
+def run_here(task: str) -> dict[str, Any]:
+    config = Path(f"{task}.yaml")
+    config.write_text(CONFIGS[task].replace("ROOT", str(images(Path("data")))))
+    plan, world = build.configure(config, [f"output={task}"]), World(torch.device("cpu"))
     resuming.prepare(plan.run, None, world)
     seed.seed_everything(plan.run.seed)
     trainer = build.build_trainer(plan, world)
     seed.reseed(plan.run.seed, 0)
     scores = trainer.fit(build.train_batches(plan, world), build.val_batches(plan, world))
     return {
-        "losses": [row["loss"] for row in read_csv(folder / task / "train.csv")],
+        "losses": [row["loss"] for row in read_csv(Path(task) / "train.csv")],
         "scores": {name: value for name, value in scores.items() if name != "seconds"},
-        "prediction": predicted(folder / task),
+        "prediction": predicted(Path(task)),
     }
 
 
@@ -103,8 +112,6 @@ def predicted(path: Path) -> list[float]:
 
 
 def write() -> None:
-    import shutil
-
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -1,5 +1,5 @@
 """Data, input and security: D, I and S of the scorecard."""
 
-from scorecard.card import Check, Mutant
+from scorecard.card import Check
 
 CHECKS: tuple[Check, ...] = ()

@@ -1,6 +1,6 @@
 """Saves checkpoints for ever in forked children and kills each in the middle; run by `test_checkpoints.py`.
 
-    python killing.py FOLDER TRIALS SEED
+python killing.py FOLDER TRIALS SEED
 """
 
 import os

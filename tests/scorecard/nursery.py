@@ -12,7 +12,6 @@ import signal
 import sys
 import time
 import traceback
-from typing import Any
 
 import faults
 
@@ -20,10 +19,11 @@ PATIENCE = 100.0  # seconds; generous, since the machine may be busy
 
 
 def main() -> None:
+    import torch
+
     import densevit.build
     import densevit.cli.eval_depth
     import densevit.cli.train  # noqa: F401
-    import torch
 
     torch.set_num_threads(1)
     for line in sys.stdin:

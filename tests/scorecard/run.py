@@ -1,8 +1,8 @@
 """Runs the scorecard and prints it as a table.
 
-    python tests/scorecard/run.py                all checks, and all guards taken out one by one
-    python tests/scorecard/run.py C P2 -n 2      some of them, on two cores
-    python tests/scorecard/run.py --no-mutants   the checks alone
+python tests/scorecard/run.py                all checks, and all guards taken out one by one
+python tests/scorecard/run.py C P2 -n 2      some of them, on two cores
+python tests/scorecard/run.py --no-mutants   the checks alone
 """
 
 import argparse
@@ -50,7 +50,9 @@ def wanted(checks: Sequence[Check], *, mutants: bool) -> list[str]:
 
 
 def guards(check: Check) -> list[str]:
-    return [f"{MUTANTS}::test_without_the_guard_its_test_fails[{check.number}-{i + 1}]" for i in range(len(check.mutants))]
+    return [
+        f"{MUTANTS}::test_without_the_guard_its_test_fails[{check.number}-{i + 1}]" for i in range(len(check.mutants))
+    ]
 
 
 def run(tests: Sequence[str], processes: int) -> dict[str, bool]:
@@ -82,9 +84,8 @@ def passed(test: str, outcomes: dict[str, bool]) -> bool:
 def line(check: Check, outcomes: dict[str, bool]) -> str:
     held = "yes" if all(passed(test, outcomes) for test in check.tests) else "**no**"
     noticed = sum(passed(guard, outcomes) for guard in guards(check))
-    return (
-        f"| {check.number} | {check.fault} | {check.target} | {held} | {check.anchor} | {noticed} of {len(check.mutants)} |"
-    )
+    cells = check.number, check.fault, check.target, held, check.anchor, f"{noticed} of {len(check.mutants)}"
+    return f"| {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":

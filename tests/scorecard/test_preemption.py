@@ -1,6 +1,5 @@
 """Signals at every stage of a run: what was done is saved, and nothing is half done."""
 
-import os
 import random
 import signal
 import time
@@ -61,6 +60,7 @@ def test_sigterm_to_the_whole_group_at_ten_random_times_saves_the_step_and_ends_
         ("while_validating", "stopped and saved at step 4 of 8", 4),
         ("while_saving", "stopped and saved at step 5 of 8", 5),
     ],
+    ids=["building", "first step", "validating", "saving"],
 )
 def test_sigterm_at_any_stage_of_training_loses_nothing(
     tmp_path: Path, nursery: Nursery, fault: str, message: str, saved: int | None
@@ -69,7 +69,9 @@ def test_sigterm_at_any_stage_of_training_loses_nothing(
     code, text = nursery.run("train", config, "ema=0.9", fault=fault)
     assert code == STOPPED, text
     assert message in text
-    assert [checkpoint.step_of(path) for path in checkpoint.steps(run / "checkpoints")][-1:] == ([saved] if saved else [])
+    assert [checkpoint.step_of(path) for path in checkpoint.steps(run / "checkpoints")][-1:] == (
+        [saved] if saved else []
+    )
     assert whole(run)
     code, text = nursery.run("train", config, "ema=0.9", "--resume")
     assert code == 0, text
@@ -84,9 +86,11 @@ def assert_same_run(one: Path, other: Path) -> None:
     assert [name for name in weights[0] if not torch.equal(weights[0][name], weights[1][name])] == []
     states = [checkpoint.read_state(newest(run)) for run in (one, other)]
     assert [name for name, _ in differing(*states)] == []
-    assert os.readlink(one / "checkpoints/best") == os.readlink(other / "checkpoints/best")
+    assert (one / "checkpoints/best").readlink() == (other / "checkpoints/best").readlink()
     for name in ("train.csv", "val.csv"):
-        rows = [[{k: v for k, v in row.items() if k != "seconds"} for row in read_csv(run / name)] for run in (one, other)]
+        rows = [
+            [{k: v for k, v in row.items() if k != "seconds"} for row in read_csv(run / name)] for run in (one, other)
+        ]
         assert rows[0] == rows[1]
 
 
@@ -128,7 +132,16 @@ def test_sigterm_during_prediction_leaves_whole_maps(tmp_path: Path, nursery: Nu
 
 
 def test_sigterm_during_scoring_writes_no_report(tmp_path: Path, nursery: Nursery, trained: Path) -> None:
-    words = ["eval-depth", trained / "run", "--data", "folder", "--root", trained / "data", "--option", "depth_scale=1000"]
+    words = [
+        "eval-depth",
+        trained / "run",
+        "--data",
+        "folder",
+        "--root",
+        trained / "data",
+        "--option",
+        "depth_scale=1000",
+    ]
     code, text = nursery.run(*words, "--output", tmp_path / "report", fault="while_predicting")
     assert code == STOPPED, text
     assert "nothing is written" in text

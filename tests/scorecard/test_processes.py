@@ -77,7 +77,9 @@ def test_a_run_goes_from_one_process_to_two_and_back(tmp_path: Path, nursery: Nu
     assert code == 0, text
     words = ["train", config, *WORDS, f"output={tmp_path / 'parts'}", f"parallel={parallel}"]
     assert nursery.run(*words, fault="at_step:3")[0] == 75
-    children = nursery.together(2, *words, "--resume", faults={0: f"noting_writes:{writers}", 1: f"noting_writes:{writers}"})
+    children = nursery.together(
+        2, *words, "--resume", faults={0: f"noting_writes:{writers}", 1: f"noting_writes:{writers}"}
+    )
     assert [child.wait() for child in children] == [0, 0], children[0].err.read_text()
     assert set(writers.read_text().split()) == {"0"}
     assert_close(tmp_path / "parts", tmp_path / "whole")
@@ -87,7 +89,9 @@ def test_a_run_goes_from_one_process_to_two_and_back(tmp_path: Path, nursery: Nu
     code, text = nursery.run(*words, "--resume")
     assert code == 0, text
     assert_close(tmp_path / "parts", tmp_path / "whole")
-    ours, theirs = (checkpoint.read_state(checkpoint.steps(tmp_path / run / "checkpoints")[-1]) for run in ("parts", "whole"))
+    ours, theirs = (
+        checkpoint.read_state(checkpoint.steps(tmp_path / run / "checkpoints")[-1]) for run in ("parts", "whole")
+    )
     assert ours.keys() == theirs.keys()
     for index, moments in theirs["optimizer"]["state"].items():
         for name, value in moments.items():
@@ -129,7 +133,13 @@ def test_torchrun_restarts_a_run_whose_process_died_and_it_ends_as_if_it_had_not
 ) -> None:
     config = small_config(tmp_path)
     words = [*with_plugin(config, "dies_once"), "data.val=null", "save_every=2"]
-    launch = ["--nnodes=1", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "--nproc-per-node=2", "--max-restarts=1"]
+    launch = [
+        "--nnodes=1",
+        "--rdzv-backend=c10d",
+        "--rdzv-endpoint=localhost:0",
+        "--nproc-per-node=2",
+        "--max-restarts=1",
+    ]
     command = [sys.executable, "-m", "torch.distributed.run", *launch, TRAIN, str(config), *words, "--resume"]
     done = subprocess.run(
         [*command, f"output={tmp_path / 'restarted'}"], capture_output=True, text=True, timeout=400, check=False

@@ -17,15 +17,23 @@ from torch import Tensor
 from densevit import build
 from densevit.engine import resuming, seed
 from densevit.engine.distributed import World
+from densevit.engine.interfaces import Batches
 from densevit.engine.log import read_csv
-from densevit.engine.trainer import Batches, Trainer
+from densevit.engine.trainer import Trainer
 from densevit.errors import Preempted
 from densevit.structures import Batch
 
 CPU = World(torch.device("cpu"))
 STEPS = 12
 # Stochastic depth draws from torch's generator in every step; fp16 adds the scale of the loss.
-OPTIONS = [f"steps={STEPS}", "accumulate=2", "ema=0.9", "model.encoder.drop_path=0.3", "save_every=4", "schedule.type=cosine"]
+OPTIONS = [
+    f"steps={STEPS}",
+    "accumulate=2",
+    "ema=0.9",
+    "model.encoder.drop_path=0.3",
+    "save_every=4",
+    "schedule.type=cosine",
+]
 
 
 @dataclass
@@ -132,7 +140,7 @@ def test_the_same_seed_gives_the_same_weights_with_any_number_of_workers(tmp_pat
     }
     first = runs.pop("first")
     expected = everything(first.trainer)
-    assert len({indices for indices in first.seen}) > 1
+    assert len(set(first.seen)) > 1
     for name, run in runs.items():
         assert run.seen == first.seen
         assert differing(everything(run.trainer), expected) == [], name

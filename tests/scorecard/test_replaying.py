@@ -71,7 +71,11 @@ def test_a_replay_on_other_images_says_that_it_differs(
 def test_the_part_of_either_process_can_be_done_again(tmp_path: Path, nursery: Nursery) -> None:
     config = small_config(tmp_path)
     (tmp_path / "plugin.py").write_text(PLUGIN)
-    words = [f"plugins=[{tmp_path / 'plugin.py'}]", "tasks.depth.losses=[{type: silog}, {type: moody}]", "data.val=null"]
+    words = [
+        f"plugins=[{tmp_path / 'plugin.py'}]",
+        "tasks.depth.losses=[{type: silog}, {type: moody}]",
+        "data.val=null",
+    ]
     children = nursery.together(2, "train", config, *words, "model.encoder.drop_path=0.3", "max_skipped=1")
     assert [child.wait() for child in children] == [4, 4]
     folder = tmp_path / "run/bad_steps/step-00000004"

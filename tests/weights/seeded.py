@@ -1,4 +1,4 @@
-"""Weights and pictures that anybody can make again from names and sizes alone, and files of what originals made of them."""
+"""Weights and pictures that anybody can make again from names and sizes, and files of what originals made of them."""
 
 import zlib
 from collections.abc import Mapping
@@ -10,14 +10,23 @@ import torch
 from torch import Tensor
 
 GOLDEN = Path(__file__).parent / "golden"
-BUFFERS = ("relative_position_index", "relative_coords_table", "attn_mask", "k_idx", "K_minus_1", "num_batches_tracked", "bias_mask", "periods")
+BUFFERS = (
+    "relative_position_index",
+    "relative_coords_table",
+    "attn_mask",
+    "k_idx",
+    "K_minus_1",
+    "num_batches_tracked",
+    "bias_mask",
+    "periods",
+)
 
 
 class Golden(NamedTuple):
     """What an original says.
 
     Attributes:
-        shapes: of its tensors; last: the layer whose numbers are the output, `gain` and `offset`: what makes them lively.
+        shapes: of its tensors; last: the layer whose numbers are the output; gain, offset: what makes these lively.
         maps: (h, w) of a picture -> its map, every so many pixels (and classes).
     """
 
@@ -72,7 +81,10 @@ def thinned(map_: np.ndarray) -> np.ndarray:
 
 def read(name: str) -> Golden:
     with np.load(GOLDEN / f"{name}.npz", allow_pickle=False) as file:
-        shapes = {str(name): tuple(int(n) for n in shape if n >= 0) for name, shape in zip(file["names"], file["shapes"], strict=True)}
+        shapes = {
+            str(name): tuple(int(n) for n in shape if n >= 0)
+            for name, shape in zip(file["names"], file["shapes"], strict=True)
+        }
         maps = {tuple(int(n) for n in key.split("x")): file[key] for key in file.files if key[0].isdigit()}
         return Golden(shapes, str(file["last"]), float(file["gain"]), float(file["offset"]), maps)  # type: ignore[arg-type]
 

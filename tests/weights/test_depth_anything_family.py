@@ -109,6 +109,11 @@ def test_a_depth_nobody_published_is_refused(tmp_path: Path) -> None:
         load(saved("depth_anything_v2", tmp_path, **gone), "depth-anything-v2")
 
 
+def test_a_path_with_nothing_there_is_said_so_with_a_family_too(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"gone\.pth: no such file"):
+        load(tmp_path / "gone.pth", "depth-anything-v2")
+
+
 def test_a_truncated_file_and_one_that_wants_to_run_code_are_refused(tmp_path: Path) -> None:
     path = saved("depth_anything_v2", tmp_path)
     path.write_bytes(path.read_bytes()[:-1000])

@@ -1,4 +1,4 @@
-"""DINOv3's heads: the original's answers for seeded weights (benchmarks/checkpoint_goldens.py), and files that do not fit."""
+"""DINOv3's heads: what the originals say with seeded weights (checkpoint_goldens.py), and files that do not fit."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -73,7 +73,8 @@ def test_a_missing_tensor_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("golden", "family"), [("dpt_vit", "dpt"), ("midas_beit", "midas"), ("zoedepth_nk", "zoedepth-nk"), ("smp_cat", "smp-dpt")]
+    ("golden", "family"),
+    [("dpt_vit", "dpt"), ("midas_beit", "midas"), ("zoedepth_nk", "zoedepth-nk"), ("smp_cat", "smp-dpt")],
 )
 def test_whatever_is_missing_the_error_is_about_the_file(golden: str, family: str) -> None:
     options = {"encoder": "test_vit"} if family == "smp-dpt" else {}

@@ -6,7 +6,6 @@ import numpy as np
 import torch
 
 import densevit
-from densevit.cli.main import main
 
 OLD = Path(__file__).parent / "old" / "schema_1.safetensors"
 # What the code that wrote it said of a ramp of 3 x 32 x 48 numbers from 0 to 1, every 8th row and 12th column.
@@ -30,7 +29,3 @@ def test_its_card_is_whole() -> None:
     assert (card.resize.mode, card.resize.size, card.multiple, card.taps) == ("fixed", (32, 48), 8, (0, 1))
     assert card.scores == {"abs_rel": 0.1}
     assert card.config == {}
-
-
-def test_inspect_prints_it(capsys: object) -> None:
-    assert main(["inspect", str(OLD)]) == 0

@@ -44,7 +44,10 @@ def test_a_folder_says_all_that_is_needed(tmp_path: Path) -> None:
 
 
 def test_a_mask_of_one_class_becomes_two(tmp_path: Path) -> None:
-    head = {f"segmentation_head.head.4.{part}": torch.ones(shape) for part, shape in [("weight", (1, 32, 1, 1)), ("bias", 1)]}
+    head = {
+        f"segmentation_head.head.4.{part}": torch.ones(shape)
+        for part, shape in [("weight", (1, 32, 1, 1)), ("bias", 1)]
+    }
     path = saved("smp_cat", tmp_path, **head)
     logits = densevit.load(path, device="cpu", family_options={"encoder": "test_vit"})(seeded.picture((60, 90)))
     assert logits.shape == (2, 60, 90)

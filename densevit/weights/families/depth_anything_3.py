@@ -45,8 +45,8 @@ class DepthAnything3(Family):
         theirs = Found(found.path, unwrapped(found.tensors))
         if several := [name for name in OTHERS if name in theirs.tensors]:
             raise CheckpointError(
-                f"{found.path}: a Depth Anything 3 model for several views (it has {several[0]}); what is read here are "
-                "the monocular ones, DA3METRIC-LARGE and DA3MONO-LARGE."
+                f"{found.path}: a Depth Anything 3 model for several views (it has {several[0]}); what is read here "
+                "are the monocular ones, DA3METRIC-LARGE and DA3MONO-LARGE."
             )
         theirs.need(*MARKS, "head.scratch.output_conv2.2.weight")
         ours = Renaming(RULES, depth_anything.SPARE).ours(OLDER.ours(theirs.tensors))

@@ -1,7 +1,7 @@
 """DINOv2's segmentation heads (Oquab et al. 2024): batch norm and a 1x1 on the last block, or on the last four.
 
-The file holds the head alone, in mmsegmentation's names; its backbone is another file. ADE20K (150 classes) and PASCAL VOC
-2012 (21). https://github.com/facebookresearch/dinov2
+The file holds the head alone, in mmsegmentation's names; its backbone is another file. ADE20K (150 classes) and PASCAL
+VOC 2012 (21). https://github.com/facebookresearch/dinov2
 """
 
 from pathlib import Path
@@ -46,7 +46,7 @@ def resize(kind: Kind) -> ResizeRule:
 
 @FAMILIES.register("dinov2-segmentation")
 class DinoV2Segmentation(Family):
-    """Its `multi-scale` heads are published with five scales and mirrors: scales=(1, 1.32, 1.73, 2.28, 3), flip=True."""
+    """The multi-scale heads are published with five scales and mirrors: scales=(1, 1.32, 1.73, 2.28, 3), flip=True."""
 
     means = "DINOv2 with a segmentation head (..._linear_head or ..._ms_head): classes of pixels"
     licence = "Apache-2.0"
@@ -69,8 +69,8 @@ class DinoV2Segmentation(Family):
         width = int(tensors["patch_embed.proj.weight"].shape[0])
         if channels not in (width, 4 * width):
             raise CheckpointError(
-                f"{found.path}: a head of {channels} channels does not fit a backbone of {width}; it would need {width} "
-                f"(the last block) or {4 * width} (the last four)."
+                f"{found.path}: a head of {channels} channels does not fit a backbone of {width}; it would need "
+                f"{width} (the last block) or {4 * width} (the last four)."
             )
         taps = channels // width
         encoder, vit = dinov2_backbone.encoder(found, tensors, taps, norm=True)

@@ -162,7 +162,8 @@ def plain_options(tensors: Mapping[str, Tensor], found: Found) -> dict[str, Any]
 def hybrid_options(tensors: Mapping[str, Tensor], found: Found) -> dict[str, Any]:
     """The encoder `hybrid`."""
     vit = vit_options(tensors, found.path)
-    depths, widths = [], []
+    depths: list[int] = []
+    widths: list[int] = []
     while (first := f"encoder.backbone.stages.{len(depths)}.blocks") + ".0.conv3.weight" in tensors:
         widths.append(tensors[f"{first}.0.conv3.weight"].shape[0])
         depths.append(sum(name.startswith(first) and name.endswith(".conv3.weight") for name in tensors))

@@ -35,7 +35,10 @@ def decoder_rules(decoder: str = "decoder") -> tuple[Rule, ...]:
             (f"pretrained.act_postprocess{i + 1}.4.*", f"{decoder}.reassemble.{i}.resize.*"),
             (f"scratch.layer{i + 1}_rn.*", f"{decoder}.reassemble.{i}.conv.*"),
             *(
-                (f"scratch.refinenet{i + 1}.resConfUnit{unit}.{theirs}{n}.*", f"{decoder}.fusions.{i}.{part}.{ours}{n}.*")
+                (
+                    f"scratch.refinenet{i + 1}.resConfUnit{unit}.{theirs}{n}.*",
+                    f"{decoder}.fusions.{i}.{part}.{ours}{n}.*",
+                )
                 for unit, part in ((1, "level"), (2, "refine"))
                 for theirs, ours in (("conv", "conv"), ("bn", "norm"))
                 for n in (1, 2)

@@ -147,7 +147,8 @@ def swin_options(found: Found) -> dict[str, Any]:
     if swin is None:
         known = ", ".join(known.name for known in SWINS.values())
         raise CheckpointError(
-            f"{found.path}: a Swin V{version} of {channels} channels and {depth} blocks in its third stage; known: {known}."
+            f"{found.path}: a Swin V{version} of {channels} channels and {depth} blocks in its third stage; "
+            f"known: {known}."
         )
     return {"type": "swin", "name": swin.name, "image_size": swin.size, "mean": (0.5,) * 3, "std": (0.5,) * 3}
 

@@ -31,7 +31,22 @@ TABLE = "relative_position_bias_table"
 READOUTS = {"cat": "project", "add": "average", "ignore": "ignore"}
 # Arguments of its DPT; what else a folder's config holds, it hands to timm.
 ITS_OWN = frozenset(
-    ["_model_class", "activation", "aux_params", "classes", "decoder_fusion_channels", "decoder_intermediate_channels", "decoder_readout", "encoder_depth", "encoder_name", "encoder_output_indices", "encoder_weights", "in_channels", "dynamic_img_size", "img_size"]
+    [
+        "_model_class",
+        "activation",
+        "aux_params",
+        "classes",
+        "decoder_fusion_channels",
+        "decoder_intermediate_channels",
+        "decoder_readout",
+        "encoder_depth",
+        "encoder_name",
+        "encoder_output_indices",
+        "encoder_weights",
+        "in_channels",
+        "dynamic_img_size",
+        "img_size",
+    ]
 )
 
 RULES: tuple[Rule, ...] = (
@@ -46,7 +61,10 @@ RULES: tuple[Rule, ...] = (
         for i in range(4)
         for rule in (
             *(
-                (f"decoder.fusion_blocks.{i}.residual_conv_block{unit}.{theirs}_{n}.*", f"decoder.fusions.{3 - i}.{ours}{n}.*")
+                (
+                    f"decoder.fusion_blocks.{i}.residual_conv_block{unit}.{theirs}_{n}.*",
+                    f"decoder.fusions.{3 - i}.{ours}{n}.*",
+                )
                 for unit, part in ((1, "level"), (2, "refine"))
                 for theirs, ours in (("conv", f"{part}.conv"), ("batch_norm", f"{part}.norm"))
                 for n in (1, 2)
@@ -120,7 +138,9 @@ class SmpDPT(Family):
                 "decoder": {
                     "type": "dpt",
                     "channels": found.shape("decoder.fusion_blocks.0.project.weight")[0],
-                    "hidden": [found.shape(f"decoder.reassemble_blocks.{i}.project_to_out_channel.weight")[0] for i in range(4)],
+                    "hidden": [
+                        found.shape(f"decoder.reassemble_blocks.{i}.project_to_out_channel.weight")[0] for i in range(4)
+                    ],
                     "readout": READOUTS[self.read_out(found)],
                     "norm": "batch",
                     "deepest_unit": True,
@@ -171,7 +191,9 @@ def check_patch(found: Found) -> None:
     """
     patch = found.shape(MARKS[0])[-1]
     if patch != PATCH or "decoder.reassemble_blocks.4.upsample.weight" in found.tensors:
-        raise CheckpointError(f"{found.path}: patches of {patch} pixels; here its DPT is read with four taps of {PATCH}.")
+        raise CheckpointError(
+            f"{found.path}: patches of {patch} pixels; here its DPT is read with four taps of {PATCH}."
+        )
 
 
 def choose(given: Sequence[int] | None, blocks: int) -> list[int]:

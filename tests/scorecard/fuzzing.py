@@ -1,0 +1,98 @@
+"""Damages files of every format and reads them in forked children; run by `test_data.py`.
+
+    python fuzzing.py FOLDER TRIALS
+
+Each child has an alarm that ends it when one file takes longer than PATIENCE. Says what ended otherwise than well.
+"""
+
+import os
+import signal
+import sys
+import traceback
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from densevit.data.encode import DEPTH_WRITERS, encode
+from densevit.data.io import read_depth, read_image, read_labels
+from densevit.errors import DataError
+
+PATIENCE = 30  # seconds; the machine may be busy
+PICTURES = (".jpg", ".png", ".webp", ".tiff", ".bmp")
+Case = tuple[bytes, Callable[[Path], object]]
+
+
+def cases() -> dict[str, Case]:
+    """Name -> a sound file and its reader."""
+    draw = np.random.default_rng(0)
+    rows, columns = np.mgrid[:60, :90]
+    smooth = np.stack([rows * 4, columns * 2, 255 - columns * 2], -1) + draw.integers(0, 15, (60, 90, 3))
+    image = smooth.clip(0, 255).astype(np.uint8)
+    depth = (1 + rows[:24, :32] / 10 + draw.uniform(0, 0.1, (24, 32))).astype(np.float32)
+    ids = (rows // 20 + columns // 30).astype(np.uint8)
+    return {
+        **{f"image{suffix}": (encode(suffix, image), read_image) for suffix in PICTURES},
+        **{f"depth{suffix}": (write(depth, 1000.0), in_metres) for suffix, write in DEPTH_WRITERS.items()},
+        "labels.png": (encode(".png", ids), read_labels),
+        "palette.png": (palette(ids), read_labels),
+    }
+
+
+def in_metres(path: Path) -> object:
+    return read_depth(path, 1000.0)
+
+
+def palette(ids: np.ndarray) -> bytes:
+    from io import BytesIO
+
+    file, picture = BytesIO(), Image.fromarray(ids).convert("P")
+    picture.save(file, "PNG")
+    return file.getvalue()
+
+
+def fuzz(path: Path, case: Case, trials: int) -> None:
+    """
+    Raises:
+        AssertionError: an error does not name the file; and whatever is no DataError.
+    """
+    data, read = case
+    draw = np.random.default_rng(0)
+    for trial in range(trials):
+        damaged = bytearray(data)
+        if trial % 2:
+            del damaged[int(draw.integers(1, len(data))) :]
+        else:
+            damaged[int(draw.integers(len(data)))] ^= int(draw.integers(1, 256))
+        path.write_bytes(bytes(damaged))
+        signal.alarm(PATIENCE)
+        try:
+            read(path)
+        except DataError as error:
+            assert str(path) in str(error), error
+    signal.alarm(0)
+
+
+def in_child(path: Path, case: Case, trials: int) -> int:
+    """How the child ended: 0, or minus the signal."""
+    if pid := os.fork():
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    code = 1
+    try:
+        fuzz(path, case, trials)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    chosen = cases()
+    ends = {name: in_child(Path(sys.argv[1]) / name, case, int(sys.argv[2])) for name, case in chosen.items()}
+    print("bad:", {name: end for name, end in ends.items() if end})
+    print("held", len(ends))

@@ -1,0 +1,470 @@
+"""What users hand over: configs, pictures, lists, folders to write to. All of it may be wrong, none of it may hurt."""
+
+import json
+import signal
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from jaxtyping import Float
+from PIL import Image
+from scorecard import zoo
+from scorecard.conftest import Nursery
+from small import small_config, small_folder
+from torch import Tensor, nn
+
+from densevit.cli.main import main
+from densevit.data import archives
+from densevit.data.dataset import DATASETS
+from densevit.data.io import read_depth
+from densevit.data.loader import eval_loader, train_loader
+from densevit.data.predictions import SavedMaps
+from densevit.data.transform import Transform
+from densevit.errors import DataError
+from densevit.inference.predictor import Predictor
+from densevit.structures import ModelCard, OutputSpec, ResizeRule, Sample
+
+MODEL = Path(__file__).parent / "golden/schema-1/model.safetensors"
+
+# What people write -> what must be suggested.
+KEYS = {
+    "lr": "optim.lr",
+    "wd": "optim.weight_decay",
+    "bs": "batch_size",
+    "num_workers": "data.workers",
+    "max_steps": "steps",
+    "ephocs": "epochs",
+    "acumulate": "accumulate",
+    "grad_clip": "optim.clip_grad",
+    "output_dir": "output",
+    "backbone": "model.encoder",
+    "optim.weigth_decay": "weight_decay",
+    "schedule.warm_up": "warmup",
+    "data.num_workers": "data.workers",
+    "model.freeze": "freeze_encoder",
+    "tasks.depth.loss": "losses",
+    "model.decoder.min_channel": "min_channels",
+    "model.heads.depth.maxdepth": "max_depth",
+    "model.encoder.img_size": "image_size",
+    "data.train.depthscale": "depth_scale",
+    "data.transforms.0.crop_size": "size",
+}
+
+
+def failing(capsys: pytest.CaptureFixture[str], *words: object) -> list[str]:
+    """The lines of a command that must end with 2 and say why, without a traceback."""
+    assert main([str(word) for word in words]) == 2
+    said = capsys.readouterr().err
+    assert "Traceback" not in said
+    return said.splitlines()
+
+
+def test_twenty_wrong_keys_are_all_told_at_once_each_with_the_right_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = failing(capsys, "train", small_config(tmp_path), *(f"{key}=1" for key in KEYS))
+    assert len(lines) == len(KEYS) == 20
+    for key, meant in KEYS.items():
+        (line,) = (line for line in lines if f" {key}: " in line)
+        assert line.removeprefix("error: ").startswith(f"'{key}=1': {key}: no such option."), line
+        assert line.endswith((f"Did you mean '{meant}'?", f".{meant}'?")), line
+    assert not (tmp_path / "run").exists()
+
+
+def test_wrong_keys_of_a_file_are_told_with_their_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = small_config(tmp_path)
+    text = (
+        config.read_text()
+        .replace("steps: 8", "step: 8")
+        .replace("workers: 0", "worker: 0")
+        .replace("lr: 1e-3", "rate: 1e-3")
+    )
+    config.write_text(text.replace("min_channels: 8", "min_chanels: 8") + "steps: 8\n")
+    lines = failing(capsys, "train", config)
+    at = {
+        key: 1 + [f"{key}:" in line for line in config.read_text().splitlines()].index(True)
+        for key in ("step", "worker", "rate", "min_chanels")
+    }
+    assert len(lines) == 4
+    for key, line in at.items():
+        assert any(f"{config}:{line}: " in said and f"{key}: no such option." in said for said in lines), key
+
+
+# Overrides that cannot mean anything -> what the message must name: the key, what came, what would fit.
+VALUES = {
+    "optim.lr=fast": ("optim.lr", "'fast'", "number"),
+    "optim.lr=-1": ("optim.lr", "-1", "greater than 0"),
+    "optim.lr=.inf": ("optim.lr", "inf", "finite"),
+    "steps=1:30": ("steps", "'1:30'", "integer"),
+    "steps=8.5": ("steps", "8.5", "integer"),
+    "steps=yes": ("steps", "'yes'", "integer"),
+    "compile=maybe": ("compile", "'maybe'", "boolean"),
+    "seed=-1": ("seed", "-1", "greater than or equal to 0"),
+    "model.heads.depth.max_depth=-3": ("max_depth", "-3", "greater than 0"),
+    "model.heads.depth.min_depth=20": ("min_depth", "20", "max_depth 10"),
+    "data.train.depth_range=[5, 1]": ("depth_range", "[5, 1]", "near < far"),
+    "model.encoder={type: vitt}": ("model.encoder", "'vitt'", "'vit'"),
+    "model.encoder={type: timm, name: vit_tiny_patch16_22}": ("encoder.name", "patch16_22'", "vit_tiny_patch16_224"),
+    "model.encoder.patch_size=0": ("model.encoder.patch_size", "0", "greater than 0"),
+    "model.encoder.heads=3": ("heads", "3", "32"),
+    "model.resize={mode: fixed, size: [0, 0]}": ("model.resize.size", "(0, 0)", "over 0"),
+    "data.transforms.0.size=[0, 64]": ("data.transforms.0.size.0", "0", "greater than 0"),
+    "precision=fp8": ("precision", "'fp8'", "'bf16'"),
+    "device=gpu": ("device", "gpu", "cuda"),
+    "accumulate=3": ("accumulate", "3", "4"),
+    "schedule.type=cos": ("schedule.type", "'cos'", "'cosine'"),
+    "optim.betas=[0.9, 1.9]": ("optim.betas.1", "1.9", "less than or equal to 1"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("word", VALUES)
+def test_a_wrong_value_is_refused_with_key_value_and_what_would_fit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], word: str
+) -> None:
+    (line,) = failing(capsys, "train", small_config(tmp_path), word)
+    for part in VALUES[word]:
+        assert part in line, line
+    assert not list(tmp_path.glob("run/*.csv"))
+
+
+def test_values_that_yaml_misreads_come_as_they_were_meant(tmp_path: Path) -> None:
+    from densevit import config
+
+    words = ["optim.lr=1e-3", "steps=010", "compile=no", "data.train.images=no", "optim.weight_decay=.05"]
+    run, _ = config.read(small_config(tmp_path), words)
+    assert (run.optim.lr, run.steps, run.compile, run.optim.weight_decay) == (1e-3, 10, False, 0.05)
+    assert run.data.train["images"] == "no"
+
+
+def test_an_image_size_that_no_patches_fill_is_padded(tmp_path: Path) -> None:
+    assert main(["train", str(small_config(tmp_path)), "model.encoder.image_size=65", "steps=1"]) == 0
+
+
+def test_options_are_never_guessed_from_their_beginning(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["train", "x.yaml", "--overfit-one"])
+    assert caught.value.code == 2 and "--overfit-one" in capsys.readouterr().err
+
+
+def test_a_twice_written_key_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = small_config(tmp_path)
+    config.write_text(config.read_text() + "steps: 9\n")
+    assert "steps: written twice" in failing(capsys, "train", config)[0]
+
+
+class Echo(nn.Module):
+    """Answers with the mean colour, and keeps what it was shown."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("nearest", torch.tensor(1.0))
+        self.seen: list[Tensor] = []
+
+    def forward(self, image: Float[Tensor, "b 3 h w"]) -> dict[str, Tensor]:
+        self.seen.append(image)
+        return {"depth": self.nearest + image.mean(1, keepdim=True)}
+
+
+class Still(Transform):
+    def __call__(self, sample: Sample, rng: np.random.Generator) -> Sample:
+        return sample
+
+
+def echo(rule: ResizeRule | None = None) -> Predictor:
+    card = ModelCard(
+        outputs={"depth": OutputSpec(kind="metric", range=(1e-3, 10.0))}, multiple=1, resize=rule or ResizeRule()
+    )
+    return Predictor(Echo(), card, device="cpu", precision="fp32")
+
+
+def open_folder(root: Path, **options: object):  # type: ignore[no-untyped-def]
+    return DATASETS.check({"type": "folder", "root": str(root), "require_depth": False, **options}, "data").build()
+
+
+def test_training_evaluation_and_prediction_see_the_same_pixels(tmp_path: Path) -> None:
+    folder = zoo.fill(tmp_path / "images", readable=True)
+    data, predictor = open_folder(tmp_path), echo()
+    assert len(data) == 18
+    training = train_loader(data, Still(), seed=0, batch_size=1)
+    trained = {batch.names[0]: batch.image for batch, _ in zip(training, range(18), strict=False)}
+    evaluated = {
+        name: batch.image[i] for batch in eval_loader(data, batch_size=4) for i, name in enumerate(batch.names)
+    }
+    for path in sorted(folder.iterdir()):
+        answer = predictor(path)
+        assert answer.shape == zoo.size_of(path.name), path
+        shown = predictor.model.seen[-1]
+        assert torch.equal(trained[path.stem], shown) and torch.equal(evaluated[path.stem][None], shown), path
+
+
+def test_pictures_turned_by_exif_give_the_answer_of_the_upright_one(tmp_path: Path) -> None:
+    folder, predictor = zoo.fill(tmp_path / "images"), echo()
+    first = predictor(folder / zoo.EXIF[0])
+    assert first.shape == zoo.SIZE and np.ptp(first) > 0.3
+    for name in zoo.EXIF[1:]:
+        np.testing.assert_array_equal(predictor(folder / name), first, err_msg=name)
+
+
+def test_the_zoo_is_trained_on_evaluated_and_exported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = zoo.fill(tmp_path / "zoo/images", readable=True)
+    (tmp_path / "zoo/depths").mkdir()
+    for path in folder.iterdir():
+        depth = np.linspace(1, 9, int(np.prod(zoo.size_of(path.name))), dtype=np.float32)
+        np.save(tmp_path / f"zoo/depths/{path.stem}.npy", depth.reshape(zoo.size_of(path.name)))
+    config, root = small_config(tmp_path), tmp_path / "zoo"
+    words = [f"data.{split}.root={root}" for split in ("train", "val")]
+    assert main(["train", str(config), *words, "steps=5"]) == 0
+    assert main(["eval-depth", str(MODEL), "--data", "folder", "--root", str(root)]) == 0
+    made = zoo.fill(tmp_path / "all")
+    assert main(["export-depth", str(MODEL), *map(str, sorted(made.iterdir())), "--output", str(tmp_path / "out")]) == 3
+    said = capsys.readouterr()
+    failed = json.loads((tmp_path / "out/failed.json").read_text())["failed"]
+    assert {Path(entry["image"]).name for entry in failed} == zoo.REFUSED.keys()
+    for entry in failed:
+        assert zoo.REFUSED[Path(entry["image"]).name] in entry["reason"]
+    for name in zoo.ZOO.keys() - zoo.REFUSED.keys():
+        assert read_depth(tmp_path / f"out/{Path(name).stem}.png").shape == zoo.size_of(name)
+    assert "Traceback" not in said.err + said.out
+
+
+# Each line: the most that the process ever held, before and after, in kB; and what was said.
+BOMBS = """
+import json, resource, sys
+from densevit.data.io import read_depth, read_image
+from densevit.errors import DensevitError
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+read_image(sys.argv[1])
+before = peak()
+for path in sys.argv[2:]:
+    try:
+        (read_depth if path.endswith((".npz", ".h5")) else read_image)(path)
+        said = "read"
+    except DensevitError as error:
+        said = str(error)
+    print(json.dumps([path, said, peak() - before]))
+"""
+
+
+def test_bombs_are_refused_by_their_header(tmp_path: Path) -> None:
+    (tmp_path / "ok.png").write_bytes(encode_png(8, 8))
+    bombs = {
+        "square.png": encode_png(20_000, 20_000),
+        "tall.tiff": tiff_header(100_000, 100_000),
+        "archive.png": b"PK\x03\x04" + bytes(100),
+        "paper.jpg": b"%PDF-1.7\n" + bytes(100),
+    }
+    for name, data in bombs.items():
+        (tmp_path / name).write_bytes(data)
+    assert len(bombs["square.png"]) < 60_000
+    with h5py.File(tmp_path / "sparse.h5", "w") as file:
+        file.create_dataset("depth", (100_000, 100_000), np.float32, chunks=(1000, 1000))
+    with (
+        zipfile.ZipFile(tmp_path / "zeros.npz", "w", zipfile.ZIP_DEFLATED) as file,
+        file.open("depth.npy", "w") as entry,
+    ):
+        np.lib.format.write_array_header_1_0(entry, {"descr": "<f4", "fortran_order": False, "shape": (20_000, 20_000)})
+        for _ in range(400):
+            entry.write(bytes(4_000_000))
+    names = [*bombs, "sparse.h5", "zeros.npz"]
+    command = [sys.executable, "-c", BOMBS, *(str(tmp_path / name) for name in ("ok.png", *names))]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=200)
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(told) == len(names)
+    for path, said, grown in told:
+        assert path in said and grown < 200_000, (path, said, grown)
+        reason = {"archive.png": "is ZIP", "paper.jpg": "is PDF"}.get(Path(path).name, "(max_pixels)")
+        assert reason in said, said
+
+
+def encode_png(width: int, height: int) -> bytes:
+    """One bit a pixel, all black."""
+    import struct
+    import zlib
+
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    rows = zlib.compress(bytes((1 + (width + 7) // 8) * height), 9)
+    header = struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+
+
+def tiff_header(width: int, height: int) -> bytes:
+    import struct
+
+    tags = [
+        (256, 4, width),
+        (257, 4, height),
+        (258, 3, 8),
+        (259, 3, 1),
+        (262, 3, 1),
+        (273, 4, 8),
+        (278, 4, height),
+        (279, 4, 1),
+    ]
+    entries = b"".join(struct.pack("<HHII", tag, kind, 1, value) for tag, kind, value in tags)
+    return b"II*\0" + struct.pack("<IH", 8, len(tags)) + entries + bytes(4)
+
+
+def test_a_strip_is_refused_where_the_resize_rule_would_blow_it_up_and_read_where_not() -> None:
+    strip = np.zeros((30_000, 8, 3), np.uint8)
+    predictor = echo(ResizeRule(mode="lower_bound", size=(518, 518)))
+    with pytest.raises(DataError, match="too thin"):
+        predictor(strip)
+    assert not predictor.model.seen
+    assert echo()(strip).shape == (30_000, 8)
+
+
+def test_a_config_of_aliases_is_refused_before_it_grows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 12)]
+    (tmp_path / "bomb.yaml").write_text("\n".join(lines))
+    assert "bomb.yaml:1: anchors and aliases" in failing(capsys, "train", tmp_path / "bomb.yaml")[0]
+
+
+def pictures(root: Path) -> Path:
+    """Ten, of which three share a name and one is cut short."""
+    for i, name in enumerate(
+        ("a.jpg", "a.png", "s/a.jpg", "b.png", "c.png", "d.png", "e.png", "f.png", "g.png", "h.png")
+    ):
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pixels = np.random.default_rng(i).integers(0, 256, (24, 32, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(path)
+    whole = (root / "d.png").read_bytes()
+    (root / "d.png").write_bytes(whole[: len(whole) // 2])
+    return root
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@pytest.mark.slow
+def test_an_export_killed_in_the_middle_is_resumed_to_the_same_bytes(tmp_path: Path, nursery: Nursery) -> None:
+    words = ["export-depth", MODEL, pictures(tmp_path / "in"), "--workers", 1, "--output"]
+    code, text = nursery.run(*words, tmp_path / "whole")
+    whole = contents(tmp_path / "whole")
+    maps = {name for name in whole if name.endswith(".png")}
+    assert code == 3 and "1 failed" in text
+    assert maps == {"a.jpg.png", "a.png.png", "s/a.png", *(f"{letter}.png" for letter in "bcefgh")}
+    failed = json.loads(whole["failed.json"])
+    assert [Path(entry["image"]).name for entry in failed["failed"]] == ["d.png"]
+    assert nursery.run(*words, tmp_path / "part", fault="killed_predicting:5")[0] == -signal.SIGKILL
+    kept = {name: (tmp_path / "part" / name).stat().st_mtime_ns for name in contents(tmp_path / "part") if name in maps}
+    assert 0 < len(kept) < 9
+    code, text = nursery.run(*words, tmp_path / "part")
+    assert code == 2 and "--resume" in text and "--overwrite" in text
+    assert nursery.run(*words, tmp_path / "part", "--resume")[0] == 3
+    assert contents(tmp_path / "part") == whole
+    assert all((tmp_path / "part" / name).stat().st_mtime_ns == stamp for name, stamp in kept.items())
+
+
+@pytest.mark.parametrize("where", ["../secret/d.npy", "ABSOLUTE", "link/d.npy", "file:///d.npy", "a\0b.npy"])
+def test_a_list_of_saved_maps_may_not_lead_out_of_their_folder(tmp_path: Path, where: str) -> None:
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "maps").mkdir()
+    np.save(tmp_path / "secret/d.npy", np.ones((3, 4), np.float32))
+    (tmp_path / "maps/link").symlink_to(tmp_path / "secret")
+    where = where.replace("ABSOLUTE", str(tmp_path / "secret/d.npy"))
+    (tmp_path / "list.jsonl").write_text(json.dumps({"name": "d", "prediction": where}))
+    with pytest.raises(DataError, match=r"leads out of|expected a file path"):
+        SavedMaps(tmp_path / "maps", ["d"], manifest=tmp_path / "list.jsonl")
+    if "secret" in where or "link" in where:
+        allowed = SavedMaps(tmp_path / "maps", ["d"], manifest=tmp_path / "list.jsonl", allow_outside=True)
+        assert allowed.read("d").shape == (3, 4)
+
+
+# Lists that come with published data sets -> data set, options, the list's path and text with a name that leads out.
+LISTS = {
+    "voc": ("ImageSets/Segmentation/train.txt", "2007_1\n../../x\n"),
+    "pascal_context": ("ImageSets/SegmentationContext/train.txt", "/etc/x\n"),
+    "scannet": ("scannetv2_train.txt", "../scene0000_00\n"),
+    "ibims": ("imagelist.txt", "corridor_01\n../../x\n"),
+    "hypersim": (
+        "metadata_images_split_scene_v1.csv",
+        "scene_name,camera_name,frame_id,included_in_public_release,split_partition_name\n../../x,cam_00,0,True,train\n",
+    ),
+}
+FOLDERS = ("JPEGImages", "SegmentationClass", "scans/scene0000_00/color", "rgb")
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_a_published_list_with_a_name_that_leads_out_is_refused(tmp_path: Path, name: str) -> None:
+    for folder in FOLDERS:
+        (tmp_path / folder).mkdir(parents=True)
+    where, text = LISTS[name]
+    (tmp_path / where).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / where).write_text(text)
+    options = {} if name == "ibims" else {"split": "train"}
+    with pytest.raises(DataError, match="expected names in the data set"):
+        DATASETS.check({"type": name, "root": str(tmp_path), **options}, "data").build()
+
+
+def test_pairs_of_images_that_lie_elsewhere_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pair = {"point1": [0, 0], "point2": [1, 1], "closer_point": "point1"}
+    (tmp_path / "pairs.json").write_text(json.dumps({"../a.jpg": [pair]}))
+    assert "'../a.jpg'" in failing(capsys, "eval-pairs", MODEL, "--pairs", tmp_path / "pairs.json")[0]
+
+
+@pytest.mark.parametrize("kind", ["external", "soft", "virtual", "raw"])
+def test_hdf5_never_opens_another_file(tmp_path: Path, kind: str) -> None:
+    with h5py.File(tmp_path / "secret.h5", "w") as file:
+        file["depth"] = np.ones((2, 3), np.float32)
+    (tmp_path / "secret.bin").write_bytes(np.ones(6, np.float32).tobytes())
+    with h5py.File(tmp_path / "link.h5", "w") as file:
+        if kind == "external":
+            file["depth"] = h5py.ExternalLink("secret.h5", "depth")
+        elif kind == "soft":  # by way of a group that is elsewhere
+            file["elsewhere"] = h5py.ExternalLink("secret.h5", "/")
+            file["depth"] = h5py.SoftLink("/elsewhere/depth")
+        elif kind == "virtual":
+            layout = h5py.VirtualLayout((2, 3), np.float32)
+            layout[:] = h5py.VirtualSource(tmp_path / "secret.h5", "depth", (2, 3))
+            file.create_virtual_dataset("depth", layout)
+        else:
+            file.create_dataset("depth", (2, 3), np.float32, external=[(str(tmp_path / "secret.bin"), 0, 24)])
+    with pytest.raises(DataError, match="other files are not followed"):
+        read_depth(tmp_path / "link.h5")
+
+
+@pytest.mark.parametrize("name", ["../out.txt", "/out.txt", "a/../../out.txt", "..\\out.txt"])
+@pytest.mark.parametrize("suffix", [".zip", ".tar", ".tar.gz"])
+def test_no_archive_writes_outside_of_its_folder(tmp_path: Path, name: str, suffix: str) -> None:
+    path, folder = tmp_path / f"data{suffix}", tmp_path / "deep/root"
+    if suffix == ".zip":
+        with zipfile.ZipFile(path, "w") as file:
+            file.writestr(name, "x")
+    else:
+        with tarfile.open(path, "w:gz" if suffix == ".tar.gz" else "w") as file:
+            file.addfile(tarfile.TarInfo(name))
+    before = contents(tmp_path)
+    with pytest.raises(DataError, match="leads out"):
+        archives.unpack(path, folder)
+    assert contents(tmp_path) == before
+
+
+def test_links_in_an_archive_are_not_made_so_nothing_is_written_through_them(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    link = tarfile.TarInfo("door")
+    link.type, link.linkname = tarfile.SYMTYPE, str(tmp_path / "elsewhere")
+    with tarfile.open(tmp_path / "data.tar", "w") as file:
+        file.addfile(link)
+        file.addfile(tarfile.TarInfo("door/x.txt"))
+    archives.unpack(tmp_path / "data.tar", tmp_path / "root")
+    assert (tmp_path / "root/door/x.txt").is_file() and not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_a_link_out_of_a_training_folder_is_refused_unless_allowed(tmp_path: Path) -> None:
+    small_folder(tmp_path / "data", count=2)
+    Image.new("RGB", (80, 60)).save(tmp_path / "secret.png")
+    (tmp_path / "data/images/x.png").symlink_to(tmp_path / "secret.png")
+    with pytest.raises(DataError, match="allow_outside_root"):
+        open_folder(tmp_path / "data")
+    assert len(open_folder(tmp_path / "data", allow_outside_root=True)) == 3

@@ -1,0 +1,146 @@
+"""Training from a checkpoint by config alone: what is taken of the file, what is new, what the config still says."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import seeded
+import small
+import torch
+import yaml
+
+from densevit import build
+from densevit.cli.main import main
+from densevit.engine.distributed import session
+from densevit.engine.trainer import Trainer
+from densevit.errors import CheckpointError, ConfigError
+from densevit.structures import ResizeRule
+from densevit.weights.published import Published
+from densevit.weights.start import Start
+
+METRIC = {"type": "metric", "activation": "log", "max_depth": 10, "align_corners": True}
+
+
+@pytest.fixture
+def relative(tmp_path: Path) -> Path:
+    torch.save(seeded.read("depth_anything_v2").state(), tmp_path / "relative.pth")
+    return tmp_path / "relative.pth"
+
+
+def config(folder: Path, **model: Any) -> Path:
+    """The small run, with another model."""
+    path = small.small_config(folder)
+    tree = yaml.safe_load(path.read_text())
+    tree["model"] = model
+    path.write_text(yaml.safe_dump({**tree, "steps": 2, "validate_every": 2}))
+    return path
+
+
+def trainer(path: Path) -> Trainer:
+    plan = build.configure(path)
+    with session("cpu") as world:
+        return build.build_trainer(plan, world)
+
+
+def test_a_relative_model_becomes_a_metric_one_by_config_alone(
+    relative: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = config(tmp_path, init=str(relative), init_family="depth-anything-v2", heads={"depth": METRIC})
+    model = trainer(path).model
+    said = capsys.readouterr().err
+    assert "encoder (174 tensors, 0.73 M parameters)" in said
+    assert "decoder (54 tensors, " in said
+    assert "new: heads.depth (metric where the file has disparity; 6 tensors, " in said
+    state = seeded.read("depth_anything_v2").state()
+    assert torch.equal(model.encoder.vit.blocks[7].mlp.fc1.weight, state["pretrained.blocks.7.mlp.fc1.weight"])
+    assert torch.equal(model.decoder.fusions[1].out.weight, state["depth_head.scratch.refinenet2.out_conv.weight"])
+
+
+def test_it_trains_and_its_checkpoint_says_where_it_comes_from(relative: Path, tmp_path: Path) -> None:
+    resize = {"mode": "native"}  # the file's own would show the small pictures at 518 pixels
+    path = config(tmp_path, init=str(relative), init_family="depth-anything-v2", resize=resize, heads={"depth": METRIC})
+    assert main(["train", str(path)]) == 0
+    _, card = build.restore(tmp_path / "run")
+    assert card.source == "densevit, from Depth Anything V2, ViT-64 channels"
+    assert (card.outputs["depth"].kind, card.taps) == ("metric", (2, 5, 8, 11))
+    assert card.config["model"]["init_family"] == "depth-anything-v2"
+    assert card.config["model"]["encoder"]["dim"] == 64
+
+
+def test_the_files_rule_for_images_is_taken_unless_given(relative: Path, tmp_path: Path) -> None:
+    common = {"init": str(relative), "init_family": "depth-anything-v2", "heads": {"depth": METRIC}}
+    assert trainer(config(tmp_path, **common)).card.resize.mode == "lower_bound"
+    assert trainer(config(tmp_path, **common, resize={"mode": "native"})).card.resize.mode == "native"
+
+
+def test_options_without_a_type_go_over_the_files(relative: Path, tmp_path: Path) -> None:
+    path = config(
+        tmp_path,
+        init=str(relative),
+        init_family="depth-anything-v2",
+        encoder={"drop_path": 0.1},
+        heads={"depth": {"type": "disparity", "align_corners": True}},
+    )
+    plan = build.check(path).model
+    assert (plan.encoder.options["drop_path"], plan.encoder.options["dim"]) == (0.1, 64)
+
+
+def test_a_head_of_the_same_meaning_is_taken(
+    relative: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    family = {"type": "depth-anything-v2-metric", "max_depth": 20}
+    head = {**METRIC, "activation": "sigmoid"}
+    model = trainer(config(tmp_path, init=str(relative), init_family=family, heads={"depth": head})).model
+    assert "heads.depth (6 tensors" in capsys.readouterr().err
+    last = seeded.read("depth_anything_v2").state()["depth_head.scratch.output_conv2.2.weight"]
+    assert torch.equal(model.heads["depth"].projection.last.weight, last)
+
+
+def test_another_decoder_is_new_and_another_encoder_an_error(
+    relative: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    common = {"init": str(relative), "init_family": "depth-anything-v2", "heads": {"depth": METRIC}}
+    trainer(config(tmp_path, **common, decoder={"type": "conv_transpose", "stride": 7, "min_channels": 8}))
+    assert "new: decoder ('conv_transpose' where the file has 'dpt'" in capsys.readouterr().err
+    with pytest.raises(CheckpointError, match=r"encoder: does not fit the model; of 32 weights, 144 unexpected"):
+        trainer(config(tmp_path, **common, encoder={"type": "vit", "dim": 32, "depth": 2, "heads": 2}))
+    with pytest.raises(CheckpointError, match="holds encoder 'vit', and the config asks for 'timm'"):
+        trainer(config(tmp_path, **common, encoder={"type": "timm", "name": "test_vit"}))
+
+
+def test_without_a_file_the_parts_are_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"model\.encoder: missing") as caught:
+        build.check(config(tmp_path, heads={"depth": METRIC}, init_family="depth-anything-v2"))
+    assert "model.decoder: missing" in str(caught.value)
+    assert "no model.init whose family" in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_an_error_of_the_config(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"model\.init: no such file, got '.*gone\.pth'"):
+        build.check(config(tmp_path, heads={"depth": METRIC}, init=str(tmp_path / "gone.pth")))
+
+
+def test_a_file_of_several_possible_families_is_not_guessed_at(relative: Path, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="say family=NAME"):
+        build.check(config(tmp_path, heads={"depth": METRIC}, init=str(relative)))
+
+
+def test_a_run_of_ours_is_a_start_like_any_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", str(small.small_config(tmp_path))]) == 0
+    capsys.readouterr()
+    model = trainer(config(tmp_path, init=str(tmp_path / "run"), heads={"depth": {"type": "disparity"}})).model
+    said = capsys.readouterr().err
+    assert "encoder (" in said
+    assert "new: heads.depth (disparity where the file has metric" in said
+    stored, _ = build.restore(tmp_path / "run")
+    assert torch.equal(model.encoder.vit.pos_embed, stored.encoder.vit.pos_embed)
+
+
+def test_where_a_files_encoder_once_came_from_is_forgotten() -> None:
+    published = Published(
+        model={"encoder": {"type": "timm", "name": "test_vit", "pretrained": True}, "decoder": {}, "heads": {}},
+        tensors={},
+        resize=ResizeRule(),
+        source="somewhere",
+    )
+    assert Start.of(published).model["encoder"] == {"type": "timm", "name": "test_vit"}
