@@ -17,11 +17,11 @@ def fill_background(depth: Float[np.ndarray, "h w"]) -> Float[np.ndarray, "h w"]
     after = np.where(after < 0, after, depth.shape[1] - 1 - after)
     ends = [np.where(ends < 0, np.inf, np.take_along_axis(depth, ends.clip(0), 1)) for ends in (before, after)]
     filled: Float[np.ndarray, "h w"] = np.where(known, depth, np.minimum(*ends)).astype(depth.dtype)
-    rows = np.flatnonzero(known.any(1))
-    filled[: rows[0]], filled[rows[-1] + 1 :] = filled[rows[0]], filled[rows[-1]]
-    empty = ~known.any(1)
-    empty[: rows[0]] = empty[rows[-1] + 1 :] = False
+    rows = np.flatnonzero(known.any(axis=1))
+    inner = np.arange(len(depth))[rows[0] : rows[-1] + 1]
+    empty = np.setdiff1d(inner, rows)
     filled[empty] = depth[empty]
+    filled[: rows[0]], filled[rows[-1] + 1 :] = filled[rows[0]], filled[rows[-1]]
     return filled
 
 
