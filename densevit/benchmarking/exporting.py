@@ -13,8 +13,10 @@ from tempfile import TemporaryDirectory
 import cv2
 import numpy as np
 
+from densevit.assembly import restore
 from densevit.benchmarking import peers
 from densevit.benchmarking.loading import make_pairs
+from densevit.benchmarking.network import network
 from densevit.benchmarking.report import Row
 from densevit.benchmarking.settings import Settings
 from densevit.benchmarking.turns import Spread, Work, take_turns, times_faster
@@ -26,13 +28,11 @@ from densevit.inference.plan import Plan
 from densevit.inference.predictor import Predictor
 
 OURS, PURE, REFERENCE = "densevit export-depth", "the model alone, images in memory", "Depth Anything V2, run.py"
-PART = 8  # images of a turn
+PART = 20  # images of a turn: enough that its beginning and end count little
 
 
 def measure(settings: Settings) -> Iterator[Row]:
     peer = settings.able(lambda: peers.depth_anything(settings.size, settings.depth_anything))
-    if peer is None:
-        return
     with TemporaryDirectory() as folder:
         root = Path(folder)
         (root / "photos").mkdir()
@@ -44,31 +44,26 @@ def measure(settings: Settings) -> Iterator[Row]:
         def ours() -> None:
             export_folder(predictor, root / "photos", root / f"maps{next(number)}", settings.workers)
 
-        works: dict[str, Work] = {
-            REFERENCE: partial(the_reference_way, peer, root / "photos", root),
-            PURE: lambda: [predictor(image) for image in images],
-            OURS: ours,
-        }
-        seconds = take_turns(works, max(2, settings.images // PART))
-        share = times_faster(seconds, "densevit export-depth", PURE)
+        works: dict[str, Work] = {PURE: lambda: [predictor(image) for image in images], OURS: ours}
+        if peer is not None:
+            works = {REFERENCE: partial(the_reference_way, peer, root / "photos", root), **works}
+        baseline = next(iter(works))
+        predictor(images[0])  # enough to warm up: a turn is long
+        seconds = take_turns(works, max(2, settings.images // PART), warm=0)
+        share = times_faster(seconds, OURS, PURE)
         for name in works:
-            note = (
-                f"{share.middle:.0%} of the model alone ({predictor.precision})"
-                if name not in (REFERENCE, PURE)
-                else ""
-            )
+            note = f"{share.middle:.0%} of the model alone ({predictor.precision})" if name == OURS else ""
             rate = Spread.of(seconds[name]).map(lambda s: PART / s)
             yield Row(
                 "export", "640x480 JPEG to PNG16", name, rate, "images/s", better="higher",
-                faster=times_faster(seconds, name, REFERENCE), note=note,
+                faster=times_faster(seconds, name, baseline), note=note,
             )  # fmt: skip
 
 
-def load(peer: peers.Peer, folder: Path, settings: Settings) -> Predictor:
-    from densevit.build import load
-
-    path = peer.save(peer.module, folder)
-    return load(path, peer.family, device=str(settings.device), precision=settings.precision)
+def load(peer: peers.Peer | None, folder: Path, settings: Settings) -> Predictor:
+    """With the reference's weights, and resizing as it does, where it is there."""
+    read = network(settings.size) if peer is None else restore(peer.save(peer.module, folder), peer.family)
+    return Predictor(*read, device=settings.device, precision=settings.precision)
 
 
 def export_folder(predictor: Predictor, photos: Path, output: Path, workers: int) -> None:

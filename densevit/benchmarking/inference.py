@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from densevit.benchmarking import machine, peers
+from densevit.benchmarking.network import network
 from densevit.benchmarking.peers import Absent, Peer
 from densevit.benchmarking.report import Row, number
 from densevit.benchmarking.settings import Settings
@@ -25,11 +26,9 @@ def measure(settings: Settings) -> Iterator[Row]:
     with TemporaryDirectory() as folder, torch.inference_mode():
         found = settings.able(lambda: peers.depth_anything(settings.size, settings.depth_anything))
         other = settings.able(lambda: peers.transformers(settings.size))
-        first = found or other
-        if first is not None:
-            for side in settings.sides:
-                for batch in settings.batches:
-                    yield from at(settings, [p for p in (found, other) if p], side, batch, Path(folder))
+        for side in settings.sides:
+            for batch in settings.batches:
+                yield from at(settings, [peer for peer in (found, other) if peer], side, batch, Path(folder))
         sixteen = settings.able(lambda: peers.smp(settings.size))
         if sixteen is not None:
             yield from at(settings, [sixteen], settings.sides[0] // 16 * 16, 1, Path(folder))
@@ -37,20 +36,21 @@ def measure(settings: Settings) -> Iterator[Row]:
 
 def at(settings: Settings, present: list[Peer], side: int, batch: int, folder: Path) -> Iterator[Row]:
     """One size and batch. The first peer in fp32 is the baseline, and its weights are what ours runs."""
-    device, baseline = settings.device, present[0]
+    device = settings.device
     image = torch.rand(batch, 3, side, side, generator=torch.Generator().manual_seed(0)).to(device)
     answers: dict[str, Answer] = {}
     shown: dict[str, str] = {}
     for peer in present:
         answers |= theirs(peer, peer.twin(folder), image, settings)
-    if settings.onnx and device.type == "cpu" and batch == 1:
-        add_onnx(answers, baseline, image, folder, settings)
-    ours = baseline.twin(folder).to(device)
+    if present and device.type == "cpu" and batch == 1:
+        add_onnx(answers, present[0], image, folder, settings)
+    ours = (present[0].twin(folder) if present else network(settings.size)[0]).to(device)
+    baseline = f"{present[0].name if present else 'densevit'}, fp32"
     flops = count_flops(ours, image)
     answers |= own(ours, image, settings, shown)
-    expected = answers[f"{baseline.name}, fp32"]().float()
+    expected = answers[baseline]().float()
     for name, answer in answers.items():
-        if agrees(name, present) and name != f"{baseline.name}, fp32":
+        if agrees(name, present) and name != baseline:
             shown[name] = f"{shown.get(name, '')}{difference(answer(), expected)}"
     formats = sorted({format_of(name) for name in answers})
     seconds = take_turns({**answers, **{f"peak {p}": machine.product(p, device) for p in formats}}, settings.rounds)
@@ -58,7 +58,7 @@ def at(settings: Settings, present: list[Peer], side: int, batch: int, folder: P
         share = share_of_peak(seconds, name, flops, machine.product_flops(device))
         yield Row(
             "inference", f"{side} x {side}, batch {batch}", name, Spread.of(seconds[name]).map(lambda s: s / batch),
-            "s an image", faster=times_faster(seconds, name, f"{baseline.name}, fp32"),
+            "s an image", faster=times_faster(seconds, name, baseline),
             note="; ".join(filter(None, (shown.get(name), share))),
         )  # fmt: skip
 
@@ -120,10 +120,10 @@ def own(
     """Ours in fp32 and in the number format that `auto` takes, and compiled where asked for."""
     seen = image.contiguous(memory_format=torch.channels_last)
 
-    def answer(network: nn.Module, precision: Precision) -> Answer:
+    def answer(module: nn.Module, precision: Precision) -> Answer:
         def run() -> Tensor:
             with autocast(precision, settings.device):
-                return peers.only(network(seen))
+                return peers.only(module(seen))
 
         return run
 

@@ -35,7 +35,6 @@ class Settings:
     workers: int = 2
     threads: int = 1
     compile: bool = False
-    onnx: bool = True
     depth_anything: Path | None = None
     absent: list[str] = field(default_factory=list)
 

@@ -6,14 +6,13 @@ gradient clipped, too. Both learn the same loss on the same random truth. b imag
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import torch
 from torch import Tensor, nn
 
 from densevit.benchmarking import peers
 from densevit.benchmarking.memory import peak_growth
+from densevit.benchmarking.network import network
 from densevit.benchmarking.peers import only
 from densevit.benchmarking.report import Row
 from densevit.benchmarking.settings import Settings
@@ -30,9 +29,9 @@ REFERENCE = "Depth Anything V2, reference, fp32"
 
 
 def measure(settings: Settings) -> Iterator[Row]:
-    if settings.able(lambda: peers.depth_anything(settings.size, settings.depth_anything)) is None:
-        return
-    names = [REFERENCE, *(f"densevit, {p}" for p in dict.fromkeys(("fp32", settings.precision)))]
+    peer = settings.able(lambda: peers.depth_anything(settings.size, settings.depth_anything))
+    names = [f"densevit, {precision}" for precision in dict.fromkeys(("fp32", settings.precision))]
+    names = names if peer is None else [REFERENCE, *names]
     plain = replace(settings, absent=[])  # what a fresh process is given must travel
     case = f"{BATCH} x {HEIGHT} x {WIDTH}"
     memory = {name: peak_growth(prepare, plain, name) for name in names} if settings.device.type == "cpu" else {}
@@ -42,23 +41,21 @@ def measure(settings: Settings) -> Iterator[Row]:
         works[names[-1]] = prepare(settings, names[-1])
     seconds = take_turns(works, settings.rounds, warm=2 if settings.compile else 1)
     for name in names:
-        faster = times_faster(seconds, name, REFERENCE)
+        faster = times_faster(seconds, name, names[0])
         yield Row("training", f"step of {case}", name, Spread.of(seconds[name]), "s", faster=faster)
     for name, grown in memory.items():
-        base = memory[REFERENCE]
+        base = memory[names[0]]
         if grown is not None and base:
-            share = f"{grown / base:.2f} of the reference"
+            share = f"{grown / base:.2f} of the first row"
             yield Row("training", f"peak memory of {case}", name, Spread.of([grown]), "MB", note=share)
 
 
 def prepare(settings: Settings, name: str) -> Work:
     """The step of one contestant, ready to run."""
     torch.set_num_threads(settings.threads)
-    with TemporaryDirectory() as folder:
-        peer = peers.depth_anything(settings.size, settings.depth_anything)
-        if name == REFERENCE:
-            return reference_step(peer, *truth(settings.device))
-        model = peer.twin(Path(folder))
+    if name == REFERENCE:
+        return reference_step(peers.depth_anything(settings.size, settings.depth_anything), *truth(settings.device))
+    model, _ = network(settings.size)
     precision: Precision = settings.precision if settings.precision in name else "fp32"
     if "compiled" in name:
         model.compile()

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from densevit.benchmarking import memory, peers
+from densevit.benchmarking import inference, machine, memory, peers, training
+from densevit.benchmarking.settings import Settings
 from densevit.cli.main import main
 
 
@@ -47,6 +48,23 @@ def test_a_peer_that_is_not_here_is_told_by_name(tmp_path: Path) -> None:
         peers.depth_anything("small", tmp_path)
     with pytest.raises(peers.Absent, match="no_such_package is not installed"):
         peers.need("no_such_package")
+
+
+def test_without_any_peer_ours_is_timed_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(*_: object) -> None:
+        raise peers.Absent("not here")
+
+    for name in ("depth_anything", "transformers", "smp"):
+        monkeypatch.setattr(peers, name, absent)
+    monkeypatch.setattr(machine, "SIDE", 64)
+    monkeypatch.setattr(training, "HEIGHT", 56)
+    monkeypatch.setattr(training, "WIDTH", 56)
+    monkeypatch.setattr(training, "peak_growth", lambda *_: None)
+    settings = Settings(device=torch.device("cpu"), precision="bf16", sides=(56,), rounds=1)
+    rows = [*inference.measure(settings), *training.measure(settings)]
+    assert [row.who for row in rows] == ["densevit, fp32", "densevit, bf16"] * 2
+    assert [row.faster.middle for row in rows[::2] if row.faster] == [1.0, 1.0]
+    assert settings.absent == ["not here"]
 
 
 @pytest.mark.slow
