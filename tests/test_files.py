@@ -74,6 +74,17 @@ def test_sweep_removes_what_dead_processes_left_and_only_that(tmp_path: Path) ->
     assert [p.name for p in tmp_path.iterdir()] == [ours.name]
 
 
+def test_a_folder_is_replaced_only_where_that_is_asked_for(tmp_path: Path) -> None:
+    for text in ("old", "new"):
+        with files.atomic_folder(tmp_path / "step", replace=True) as folder:
+            (folder / text).write_text(text)
+    assert [path.name for path in (tmp_path / "step").iterdir()] == ["new"]
+    with pytest.raises(StorageError, match="step"), files.atomic_folder(tmp_path / "step") as folder:
+        (folder / "other").write_text("x")
+    assert [path.name for path in tmp_path.iterdir()] == ["step"]
+    assert [path.name for path in (tmp_path / "step").iterdir()] == ["new"]
+
+
 def test_new_files_have_the_permissions_of_ordinary_ones(tmp_path: Path) -> None:
     files.write_text(tmp_path / "ours", "x")
     (tmp_path / "plain").write_text("x")

@@ -92,7 +92,7 @@ def spread(last: nn.Conv2d, run: Callable[[], object], mean: float, std: float) 
 
 
 def picture(size: tuple[int, int], seed: int = 0) -> np.ndarray:
-    """h x w x 3 in uint8: slopes, a disc, stripes that alias, noise; black and white corners, where bicubic overshoots."""
+    """h x w x 3 in uint8: slopes, a disc, stripes that alias, noise, black and white corners (bicubic overshoots)."""
     h, w = size
     draw = np.random.default_rng(seed)
     y, x = np.mgrid[:h, :w] / np.array([h, w]).reshape(2, 1, 1)

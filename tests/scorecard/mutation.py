@@ -2,14 +2,16 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 from scorecard.card import Mutant
 
+TESTS_FAILED = 1  # pytest's exit code; 2 to 5 say that it could not run them
 ROOT = Path(__file__).parents[2]
-COPIED = ("densevit", "tests", "tools", "configs", "docs", "examples", "setup.cfg", "README.md")
+COPIED = ("densevit", "tests", "tools", "datasets", "configs", "docs", "examples", "setup.cfg", "README.md")
 
 
 def copy(folder: Path) -> Path:
@@ -35,11 +37,21 @@ def apply(mutant: Mutant, folder: Path) -> None:
     path.write_text(text.replace(mutant.old, mutant.new))
 
 
-def run(test: str, folder: Path, timeout: float = 240) -> subprocess.CompletedProcess[str]:
-    """One test against the code in `folder`, with the processes it starts."""
+def run(test: str, folder: Path, patience: float = 300) -> tuple[int, str]:
+    """One test against the code in `folder`, with the processes it starts: pytest's exit code, and what it said.
+
+    A test that hangs has noticed, too: it is ended, and counts as failed.
+    """
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", test]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
     environment |= {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=timeout, check=False
-    )
+    with subprocess.Popen(
+        command, cwd=folder, env=environment, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    ) as process:  # fmt: skip
+        try:
+            said, _ = process.communicate(timeout=patience)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            return TESTS_FAILED, f"ended after {patience:.0f} s"
+    return process.returncode, said

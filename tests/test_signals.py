@@ -1,0 +1,52 @@
+import os
+import signal
+import threading
+
+import pytest
+
+from densevit.errors import Preempted
+from densevit.signals import interruptible, poll
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_is_noted_and_told_where_one_asks(number: int) -> None:
+    poll("nobody listens")
+    with interruptible() as stop:
+        poll("nothing has come")
+        os.kill(os.getpid(), number)
+        assert stop.is_set()
+        with pytest.raises(Preempted, match="here"):
+            poll("here")
+    poll("that is over")
+
+
+def test_blocks_inside_one_another_share_their_signal() -> None:
+    with interruptible() as outer:
+        with interruptible() as inner:
+            assert inner is outer
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert outer.is_set()
+
+
+def test_handlers_and_threads_are_as_before() -> None:
+    def state() -> list[object]:
+        wakeup = signal.set_wakeup_fd(-1)
+        return [signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM), wakeup, threading.active_count()]
+
+    before = state()
+    with interruptible():
+        assert signal.getsignal(signal.SIGTERM) != before[1]
+    assert state() == before
+
+
+def test_another_thread_gets_an_event_that_no_signal_sets() -> None:
+    found: list[bool] = []
+
+    def work() -> None:
+        with interruptible() as stop:
+            found.append(stop.is_set())
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert found == [False]
