@@ -23,12 +23,13 @@ def first_look(dataset: Dataset, low: float, high: float, *, on_error: OnError =
         warnings, each with what to do.
 
     Raises:
-        DataError: no sample has depth, or all of it lies outside the range.
+        DataError: all of the depth lies outside the range.
     """
     indices = np.unique(np.linspace(0, len(dataset) - 1, min(LOOKS, len(dataset))).astype(int))
     depth = np.concatenate([_depth(dataset, int(index), on_error) for index in indices])
     if not depth.size:
-        raise DataError(f"data.train: none of {len(indices)} samples looked at has any depth to learn from.")
+        looked = f"{len(indices)} samples looked at, of {len(dataset)}"
+        return [f"data.train: none of {looked}, has any depth to learn from."]
     least, middle, most = (float(x) for x in np.percentile(depth, (1, 50, 99)))
     found = f"depth in {len(indices)} samples of data.train: median {middle:.4g}, 1% to 99% {least:.4g} to {most:.4g} m"
     outside = float(((depth < low) | (depth > high)).mean())

@@ -10,23 +10,13 @@ import cv2
 import h5py
 import numpy as np
 import pytest
+from orientations import TURNS
 from PIL import Image, PngImagePlugin
 from real_shaped import photo, sample
 
 from densevit.data.encode import DEPTH_WRITERS, encode, encode_depth, encode_pfm
 from densevit.data.io import image_size, read_depth, read_image, read_labels
 from densevit.errors import DataError
-
-TURNS = {
-    1: None,
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_90,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_270,
-}  # what a camera that writes this orientation did to the upright picture
 
 
 def small() -> Image.Image:
