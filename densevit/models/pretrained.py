@@ -11,6 +11,15 @@ from densevit.errors import CheckpointError, ConfigError
 from densevit.network import hub, within_reach
 
 
+def demand_one_source(pretrained: bool, weights: Path | None) -> None:
+    """
+    Raises:
+        ConfigError: published weights and those of a file are both asked for.
+    """
+    if pretrained and weights:
+        raise ConfigError("encoder: pretrained and weights exclude each other; keep one.")
+
+
 def overlay(name: str, cfg: Any) -> dict[str, str]:
     """What to add to a model's pretrained_cfg so that timm loads its weights without asking in vain.
 

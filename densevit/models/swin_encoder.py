@@ -8,9 +8,10 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
-from densevit.errors import CheckpointError, ConfigError
+from densevit.errors import CheckpointError
 from densevit.models import loading
 from densevit.models.encoder import ENCODERS, Encoder
+from densevit.models.pretrained import demand_one_source
 from densevit.models.token_encoder import Taps, choose_taps
 from densevit.ops.resize import pad_to_multiple
 from densevit.structures import Features, FeatureSpec
@@ -54,11 +55,10 @@ class SwinEncoder(Encoder):
             CheckpointError: pretrained weights that are neither in a cache nor within reach.
         """
         super().__init__()
-        if pretrained and weights:
-            raise ConfigError("encoder: pretrained and weights exclude each other; keep one.")
-        from densevit.models import timm_swin
+        demand_one_source(pretrained, weights)
+        from densevit.models import timm_models, timm_swin
 
-        swin = timm_swin.create(name, pretrained, drop_path, image_size, arguments or {})
+        swin = timm_swin.create(name, pretrained, timm_models.options(arguments or {}, drop_path, image_size))
         self.weights, self.checkpointing, self.prefix_tokens = weights, False, 0
         card = swin.pretrained_cfg
         self.set_normalisation(mean or card["mean"], std or card["std"])
@@ -81,7 +81,7 @@ class SwinEncoder(Encoder):
         return Features(maps, none, (x.shape[-2], x.shape[-1]))
 
     def load_weights(self, state: Mapping[str, Tensor], source: str) -> None:
-        from densevit.models.timm_swin import convert
+        from densevit.models.timm_models import convert
 
         anchor = next((name for name in state if name.endswith(ANCHOR)), None)
         if anchor is None:

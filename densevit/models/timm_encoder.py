@@ -12,8 +12,8 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
-from densevit.errors import ConfigError
 from densevit.models.encoder import ENCODERS
+from densevit.models.pretrained import demand_one_source
 from densevit.models.token_encoder import Taps, TokenEncoder
 from densevit.models.vit import Tap
 from densevit.structures import Step
@@ -54,11 +54,10 @@ class TimmEncoder(TokenEncoder):
             CheckpointError: pretrained weights that are neither in a cache nor within reach.
         """
         super().__init__()
-        if pretrained and weights:
-            raise ConfigError("encoder: pretrained and weights exclude each other; keep one.")
-        from densevit.models import timm_vit
+        demand_one_source(pretrained, weights)
+        from densevit.models import timm_models, timm_vit
 
-        vit = timm_vit.create(name, pretrained, drop_path, image_size, arguments or {})
+        vit = timm_vit.create(name, pretrained, timm_models.options(arguments or {}, drop_path, image_size))
         self.weights = weights
         self.family = timm_vit.family(vit)
         self.family.prepare(vit)

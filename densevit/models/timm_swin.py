@@ -3,11 +3,9 @@
 b images, h x w pixels.
 """
 
-import inspect
 from collections.abc import Mapping
 from typing import Any
 
-import timm
 import torch
 from jaxtyping import Float
 from timm.models import SwinTransformer, SwinTransformerV2
@@ -15,34 +13,27 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from densevit.errors import ConfigError
-from densevit.models import pretrained
-from densevit.models.timm_vit import card, sketch_of
+from densevit.models import timm_models
 
 
-def create(
-    name: str,
-    with_weights: bool,
-    drop_path: float,
-    image_size: int | tuple[int, int] | None,
-    arguments: Mapping[str, Any],
-) -> Any:
+def create(name: str, with_weights: bool, given: Mapping[str, Any]) -> Any:
     """A Swin of timm that takes any image size, without classifier and final norm.
+
+    Args:
+        given: to timm, by `timm_models.options`.
 
     Raises:
         ConfigError: no such model, one of another kind, or arguments it does not take.
         CheckpointError: weights that are neither in a cache nor within reach.
     """
-    found = card(name)
-    given = {**arguments, "num_classes": 0, "drop_path_rate": drop_path, "strict_img_size": False}
-    if image_size is not None:
-        given["img_size"] = image_size
+    known = timm_models.card(name)
+    given = {**given, "strict_img_size": False}
     if not name.startswith("swin"):
         raise ConfigError(f"encoder.name: '{name}' is no Swin Transformer; encoder 'timm' takes plain ones.")
-    sketch = sketch_of(name, given)
+    sketch = timm_models.sketch_of(name, given)
     if not isinstance(sketch, SwinTransformer | SwinTransformerV2):
         raise ConfigError(f"encoder.name: '{name}' is a {type(sketch).__name__}; would fit: swin_*, swinv2_*.")
-    overlay = pretrained.overlay(name, found) if with_weights else {}
-    swin: Any = timm.create_model(name, pretrained=with_weights, pretrained_cfg_overlay=overlay, **given)
+    swin = timm_models.make(name, known, with_weights, given)
     swin.norm = swin.head = nn.Identity()
     return swin
 
@@ -58,8 +49,3 @@ def stages(
             x = checkpoint(block, x, use_reentrant=False) if checkpointing and torch.is_grad_enabled() else block(x)
         maps.append(x.permute(0, 3, 1, 2))
     return maps
-
-
-def convert(swin: Any, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """As timm itself reads published files, original ones among them."""
-    return dict(inspect.getmodule(type(swin)).checkpoint_filter_fn(dict(state), swin))  # type: ignore[union-attr]
