@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from densevit.cli import family, looks
+from densevit.cli import computing, family, looks, saved_maps, scored_data
 
 if TYPE_CHECKING:
     from densevit.data.class_table import ClassTable
@@ -23,12 +23,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("checkpoint", nargs="?", help="a run's folder, a step folder or a model.safetensors")
-    parser.add_argument("--data", required=True, metavar="NAME", help="ade20k, cityscapes, rooms, folder, ...")
-    parser.add_argument("--root", type=Path, help="the data set's folder; default: its own below $DENSEVIT_DATASETS")
-    parser.add_argument("--split", help="default: test, where the data set has one")
-    parser.add_argument(
-        "--option", action="append", default=[], metavar="key=value", help="of the data set; repeatable"
-    )
+    scored_data.add_arguments(parser, "ade20k, cityscapes, rooms, folder")
     parser.add_argument(
         "--output", type=Path, metavar="DIR", help="write JSON, CSV, confusion.png and report.html there"
     )
@@ -36,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--boundary", action=argparse.BooleanOptionalAction, default=True, help="boundary IoU, too (default: yes)"
     )
     maps = parser.add_argument_group("saved label maps")
-    maps.add_argument("--predictions", type=Path, metavar="DIR", help="score the label maps in this folder instead")
+    saved_maps.add_arguments(maps, "label maps", ".labels.png")
     maps.add_argument(
         "--ids",
         default="classes",
@@ -44,33 +39,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what the numbers in them are: classes, positions among the data's classes (default); stored, as in the "
         "label files of the data set; or a JSON or text file that names them",
     )
-    maps.add_argument("--suffix", help="which files of --predictions to take, .labels.png say")
-    maps.add_argument(
-        "--manifest", type=Path, help="CSV or JSONL with `name` and `prediction`, where names do not match"
-    )
-    maps.add_argument(
-        "--allow-outside-root", action="store_true", help="--manifest may name files outside of --predictions"
-    )
-    maps.add_argument("--workers", type=int, default=2, help="threads that read and score; the result is the same")
     model = parser.add_argument_group("model")
     looks.add_arguments(model)
     model.add_argument("--head", help="which head of a model that has several that classify pixels")
-    model.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:N")
-    model.add_argument("--precision", default="fp32", choices=["fp32", "bf16", "fp16", "auto"])
+    computing.add_arguments(model)
     family.add_arguments(parser)
     parser.add_argument("--plugin", type=Path, action="append", default=[], help="a file that registers your parts")
 
 
 def run(args: argparse.Namespace) -> int:
     from densevit import build
-    from densevit.cli.eval_depth import data_spec
     from densevit.errors import ConfigError
     from densevit.evaluation import seg_report
 
-    if (args.checkpoint is None) == (args.predictions is None):
-        raise ConfigError("give either a CHECKPOINT or --predictions DIR.")
+    saved_maps.demand_one_source(args)
     build.load_plugins(args.plugin)
-    data = build.open_data(data_spec(args))
+    data = build.open_data(scored_data.spec(args))
     if not data.classes:
         raise ConfigError(f"data '{args.data}' names no classes, so there is nothing to score.")
     source = saved(args, data) if args.predictions is not None else predicted(args, data)
@@ -188,9 +172,7 @@ def predicted(args: argparse.Namespace, data: "Dataset") -> Source:
     from densevit.evaluation.seg_scores import summarise
     from densevit.ops.palette import palette_for
 
-    predictor = build.load(
-        args.checkpoint, device=args.device, precision=args.precision, **family.chosen(args)
-    )
+    predictor = build.load(args.checkpoint, device=args.device, precision=args.precision, **family.chosen(args))
     looks.apply(args, predictor)
     head = predictor.head_for(("labels",), [args.head] if args.head else (), "eval-seg")
     spec = predictor.card.outputs[head]
@@ -235,8 +217,7 @@ def keep(scores: "SegScores", args: argparse.Namespace, source: Source) -> None:
     from densevit.evaluation import seg_report
     from densevit.evaluation.seg_html import SegReport, write_html
 
-    asked = {key: str(value) for key, value in vars(args).items() if value not in (None, False, [], ())}
-    written = seg_report.write_report(args.output, scores, source=asked)
+    written = seg_report.write_report(args.output, scores, source=scored_data.asked(args))
     page = SegReport(
         title=f"{Path(args.checkpoint or args.predictions).name} on {args.data}",
         subtitle=seg_report.account(scores),

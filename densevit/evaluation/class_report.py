@@ -1,14 +1,12 @@
 """Scores of a classifier on paper: a table to print; `metrics.json`, `per_image.csv` and `confusion.csv` to keep."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from densevit.evaluation.class_metrics import COLUMNS, FORMULAE, ClassScores
 from densevit.evaluation.report import versions
-from densevit.evaluation.tables import csv_text, finite
-from densevit.files import make_folder, write_text
+from densevit.evaluation.tables import csv_text, finite, json_text, number, write_files
 
 SCHEMA = 1  # of metrics.json; a new number when a key changes its meaning
 WORST = 5  # confusions in the table
@@ -61,15 +59,12 @@ def write_report(folder: str | Path, scores: ClassScores, *, source: Mapping[str
     Raises:
         StorageError: the folder cannot be made or written to.
     """
-    folder = make_folder(folder)
     content = {
-        "metrics.json": json.dumps(as_tree(scores, source or {}), indent=2, allow_nan=False) + "\n",
+        "metrics.json": json_text(as_tree(scores, source or {})),
         "per_image.csv": as_csv(scores),
         "confusion.csv": confusion_csv(scores),
     }
-    for name, text in content.items():
-        write_text(folder / name, text)
-    return [folder / name for name in content]
+    return write_files(folder, content)
 
 
 def as_tree(scores: ClassScores, source: Mapping[str, Any]) -> dict[str, Any]:
@@ -111,4 +106,4 @@ def confusion_csv(scores: ClassScores) -> str:
 def _cell(classes: Sequence[str], column: str, value: float) -> str:
     if column in ("label", "predicted"):
         return classes[int(value)] if value >= 0 else ""
-    return str(int(value)) if value.is_integer() else repr(value)
+    return number(value)

@@ -43,6 +43,11 @@ class Scored:
         return difference
 
     @cached_property
+    def inverse_errors(self) -> Float64[np.ndarray, " n"]:
+        difference: Float64[np.ndarray, " n"] = 1 / self.pixels - 1 / self.depths
+        return difference
+
+    @cached_property
     def logs(self) -> Float64[np.ndarray, " n"]:
         ratios: Float64[np.ndarray, " n"] = np.log(self.pixels / self.depths)
         return ratios
@@ -87,12 +92,15 @@ def formula(metric: str) -> str:
 
 
 def _extra(seen: Scored) -> Metrics:
-    inverse = 1 / seen.pixels - 1 / seen.depths
     return {
         "mae": float(np.abs(seen.errors).mean()),
-        "imae": float(np.abs(inverse).mean() * 1000),
-        "irmse": float(np.sqrt(inverse @ inverse / inverse.size) * 1000),
+        "imae": float(np.abs(seen.inverse_errors).mean() * 1000),
+        "irmse": _irmse(seen),
     }
+
+
+def _irmse(seen: Scored) -> float:
+    return float(np.sqrt(seen.inverse_errors @ seen.inverse_errors / seen.inverse_errors.size) * 1000)
 
 
 def _silog(seen: Scored) -> Metrics:
@@ -108,11 +116,11 @@ def _silog(seen: Scored) -> Metrics:
 
 
 def _kitti(seen: Scored) -> Metrics:
-    relative, inverse = seen.errors / seen.depths, 1 / seen.pixels - 1 / seen.depths
+    relative = seen.errors / seen.depths
     return {
         "abs_error_rel": float(np.abs(relative).mean() * 100),
         "sq_error_rel": float(relative @ relative / relative.size * 100),
-        "irmse": float(np.sqrt(inverse @ inverse / inverse.size) * 1000),
+        "irmse": _irmse(seen),
     }
 
 

@@ -1,8 +1,5 @@
 """An evaluation on paper: a table to print, `metrics.json` and `per_image.csv` to keep."""
 
-import csv
-import io
-import json
 import math
 import platform
 from collections.abc import Mapping, Sequence
@@ -12,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from densevit import __version__
-from densevit.evaluation.bootstrap import Interval
 from densevit.evaluation.depth_metrics import METRICS
 from densevit.evaluation.evaluate import Evaluation
 from densevit.evaluation.protocol import COUNTS
-from densevit.files import make_folder, write_text
+from densevit.evaluation.tables import csv_text, interval_lines, json_text, number, write_files
 
 SCHEMA = 1  # of metrics.json; a new number when a key changes its meaning
 WORST = 10  # images named as the worst
@@ -27,19 +23,12 @@ def table(evaluation: Evaluation) -> str:
     names = "".join(f"{name:>10}" for name in METRICS)
     values = "".join(f"{evaluation.mean[name]:10.4f}" for name in METRICS)
     lines = [evaluation.protocol.describe(), "", names, values]
-    lines += _spread(evaluation.intervals, "95% over images")
-    lines += _spread(evaluation.scene_intervals, "95% over scenes")
+    lines += interval_lines(evaluation.intervals, METRICS, "95% over images", width=10)
+    lines += interval_lines(evaluation.scene_intervals, METRICS, "95% over scenes", width=10)
     further = [metric for metric in evaluation.mean if metric not in METRICS]
     if further:
         lines += ["", *(_further(evaluation, metric) for metric in further)]
     return "\n".join([*lines, "", account(evaluation)])
-
-
-def _spread(found: Mapping[str, Interval], what: str) -> list[str]:
-    if not found:
-        return []
-    ends = ("".join(f"{found[name][end]:10.4f}" for name in METRICS) for end in (0, 1))
-    return [f"{line}  {told}" for line, told in zip(ends, (f"{what}, from", "to"), strict=True)]
 
 
 def _further(evaluation: Evaluation, metric: str) -> str:
@@ -84,11 +73,8 @@ def write_report(folder: str | Path, evaluation: Evaluation, *, source: Mapping[
     Raises:
         StorageError: the folder cannot be made or written to.
     """
-    folder = make_folder(folder)
-    metrics, images = folder / "metrics.json", folder / "per_image.csv"
-    write_text(metrics, json.dumps(as_tree(evaluation, source or {}), indent=2, allow_nan=False) + "\n")
-    write_text(images, as_csv(evaluation))
-    return [metrics, images]
+    content = {"metrics.json": json_text(as_tree(evaluation, source or {})), "per_image.csv": as_csv(evaluation)}
+    return write_files(folder, content)
 
 
 def as_tree(evaluation: Evaluation, source: Mapping[str, Any]) -> dict[str, Any]:
@@ -119,21 +105,13 @@ def _plain(value: Any) -> Any:
 
 def as_csv(evaluation: Evaluation) -> str:
     """One line per image in full precision; what an image does not have is empty."""
-    text = io.StringIO()
-    lines = csv.writer(text, lineterminator="\n")
     columns = (*evaluation.mean, *COUNTS)
-    lines.writerow(["name", *columns])
-    lines.writerows([name, *(_number(row.get(column)) for column in columns)] for name, row in evaluation.rows)
-    lines.writerows([name, *([""] * len(columns))] for name in evaluation.skipped)
-    return text.getvalue()
+    lines = [["name", *columns]]
+    lines += [[name, *(number(row[c]) if c in row else "" for c in columns)] for name, row in evaluation.rows]
+    lines += [[name, *([""] * len(columns))] for name in evaluation.skipped]
+    return csv_text(lines)
 
 
 def versions() -> dict[str, str]:
     others = {name: version(name) for name in ("torch", "numpy")}
     return {"densevit": __version__, "python": platform.python_version(), **others}
-
-
-def _number(value: float | None) -> str:
-    if value is None:
-        return ""
-    return str(int(value)) if value.is_integer() else repr(value)

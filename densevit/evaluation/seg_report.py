@@ -1,6 +1,5 @@
 """Scores of semantic segmentation on paper: a table to print; JSON, CSV and a picture to keep."""
 
-import json
 from collections.abc import Mapping, Sequence
 from math import isfinite
 from pathlib import Path
@@ -13,8 +12,8 @@ from densevit.evaluation.bootstrap import Interval
 from densevit.evaluation.report import versions
 from densevit.evaluation.seg_metrics import FORMULAE
 from densevit.evaluation.seg_scores import SegScores
-from densevit.evaluation.tables import cell, csv_text, finite
-from densevit.files import atomic_write, make_folder, write_text
+from densevit.evaluation.tables import cell, csv_text, finite, interval_lines, json_text, write_files
+from densevit.files import atomic_write
 
 SCHEMA = 1  # of metrics.json; a new number when a key changes its meaning
 SHOWN = 60  # classes in the table that is printed
@@ -24,16 +23,9 @@ def table(scores: SegScores) -> str:
     """The scores with their intervals, then each class, the best first, and what is commonly confused."""
     names = "".join(f"{name:>16}" for name in scores.mean)
     values = "".join(f"{value:16.4f}" for value in scores.mean.values())
-    lines = [names, values, *_spread(scores, scores.intervals, "95% over images")]
-    lines += _spread(scores, scores.scene_intervals, "95% over scenes")
+    lines = [names, values, *interval_lines(scores.intervals, scores.mean, "95% over images", width=16)]
+    lines += interval_lines(scores.scene_intervals, scores.mean, "95% over scenes", width=16)
     return "\n".join([*lines, "", *classes_table(scores), "", *_confused(scores), account(scores)])
-
-
-def _spread(scores: SegScores, found: Mapping[str, Interval], what: str) -> list[str]:
-    if not found:
-        return []
-    ends = ("".join(f"{found[name][end]:16.4f}" for name in scores.mean) for end in (0, 1))
-    return [f"{line}  {told}" for line, told in zip(ends, (f"{what}, from", "to"), strict=True)]
 
 
 def classes_table(scores: SegScores) -> list[str]:
@@ -79,18 +71,16 @@ def write_report(folder: str | Path, scores: SegScores, *, source: Mapping[str, 
     Raises:
         StorageError: the folder cannot be made or written to.
     """
-    folder = make_folder(folder)
     content = {
-        "metrics.json": json.dumps(as_tree(scores, source or {}), indent=2, allow_nan=False) + "\n",
+        "metrics.json": json_text(as_tree(scores, source or {})),
         "per_image.csv": rows_csv("name", scores.per_image(), scores.skipped),
         "per_class.csv": rows_csv("class", list(scores.per_class().items())),
         "confusion.csv": confusion_csv(scores),
     }
-    for name, text in content.items():
-        write_text(folder / name, text)
+    written = write_files(folder, content)
     picture = cv2.imencode(".png", confusion_picture.draw(scores.confusion, scores.classes)[..., ::-1])[1].tobytes()
-    atomic_write(folder / "confusion.png", lambda file: file.write(picture))
-    return [folder / name for name in (*content, "confusion.png")]
+    atomic_write(shown := Path(folder) / "confusion.png", lambda file: file.write(picture))
+    return [*written, shown]
 
 
 def as_tree(scores: SegScores, source: Mapping[str, Any]) -> dict[str, Any]:
