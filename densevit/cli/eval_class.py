@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from densevit.cli import computing, scored_data
+
 if TYPE_CHECKING:
     from densevit.data.dataset import Dataset
     from densevit.evaluation.class_metrics import Row
@@ -13,31 +15,24 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("checkpoint", help="a run's folder, a step folder or a model.safetensors")
-    parser.add_argument("--data", required=True, metavar="NAME", help="mnist, digits, ...")
-    parser.add_argument("--root", type=Path, help="the data set's folder; default: its own below $DENSEVIT_DATASETS")
-    parser.add_argument("--split", help="default: test, where the data set has one")
-    parser.add_argument(
-        "--option", action="append", default=[], metavar="key=value", help="of the data set; repeatable"
-    )
+    scored_data.add_arguments(parser, "mnist, digits")
     parser.add_argument(
         "--output", type=Path, metavar="DIR", help="write metrics.json, per_image.csv and confusion.csv there"
     )
     parser.add_argument("--flip", action="store_true", help="average with the mirrored image's logits")
     parser.add_argument("--head", help="which head of a model that has several that classify")
     parser.add_argument("--batch-size", type=int, default=32, help="images of one size that share a pass (32)")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:N")
-    parser.add_argument("--precision", default="fp32", choices=["fp32", "bf16", "fp16", "auto"])
+    computing.add_arguments(parser)
     parser.add_argument("--plugin", type=Path, action="append", default=[], help="a file that registers your parts")
 
 
 def run(args: argparse.Namespace) -> int:
     from densevit import build
-    from densevit.cli.eval_depth import data_spec
     from densevit.evaluation import class_report
     from densevit.evaluation.class_metrics import summarise
 
     build.load_plugins(args.plugin)
-    data = build.open_data(data_spec(args))
+    data = build.open_data(scored_data.spec(args))
     predictor = build.load(
         args.checkpoint, device=args.device, precision=args.precision, flip=args.flip, batch_size=args.batch_size
     )
@@ -45,8 +40,7 @@ def run(args: argparse.Namespace) -> int:
     scores = summarise(scored(predictor, head, data), predictor.card.outputs[head].classes)
     print(class_report.table(scores))
     if args.output is not None:
-        source = {key: str(value) for key, value in vars(args).items() if value not in (None, False, [])}
-        written = class_report.write_report(args.output, scores, source=source)
+        written = class_report.write_report(args.output, scores, source=scored_data.asked(args))
         print("written: " + ", ".join(map(str, written)))
     return 0
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from densevit.cli import tiles, family
+from densevit.cli import computing, family, saved_maps, scored_data, tiles
 
 if TYPE_CHECKING:
     from densevit.data.dataset import Dataset
@@ -21,12 +21,7 @@ USUAL = {"nyu": "nyu_eigen", "kitti": "kitti_eigen_garg"}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("checkpoint", nargs="?", help="a run's folder, a step folder or a model.safetensors")
-    parser.add_argument("--data", required=True, metavar="NAME", help="nyu, kitti, rooms, folder, ...")
-    parser.add_argument("--root", type=Path, help="the data set's folder; default: its own below $DENSEVIT_DATASETS")
-    parser.add_argument("--split", help="default: test, where the data set has one")
-    parser.add_argument(
-        "--option", action="append", default=[], metavar="key=value", help="of the data set; repeatable"
-    )
+    scored_data.add_arguments(parser, "nyu, kitti, rooms, folder")
     parser.add_argument("--protocol", help="a name (`densevit protocols` lists them), or all; default: by --data")
     parser.add_argument("--align", metavar="NAME", help="fit predictions to each image's truth: lstsq, median, ...")
     parser.add_argument(
@@ -37,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="beside the usual nine: extra, silog, kitti, curve, boundary, distance, points",
     )
     maps = parser.add_argument_group("saved maps")
-    maps.add_argument("--predictions", type=Path, metavar="DIR", help="score the depth maps in this folder instead")
+    saved_maps.add_arguments(maps, "depth maps", ".png")
     maps.add_argument(
         "--kind",
         choices=["metric", "affine", "disparity"],
@@ -45,14 +40,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="metres (default); depth or disparity without unit, which is aligned to the truth",
     )
     maps.add_argument("--scale", type=float, help="stored units per metre of PNG16 predictions that do not say")
-    maps.add_argument("--suffix", help="which files of --predictions to take, .png say")
-    maps.add_argument(
-        "--manifest", type=Path, help="CSV or JSONL with `name` and `prediction`, where names do not match"
-    )
-    maps.add_argument(
-        "--allow-outside-root", action="store_true", help="--manifest may name files outside of --predictions"
-    )
-    maps.add_argument("--workers", type=int, default=2, help="threads that read and score; the result is the same")
     parser.add_argument(
         "--output", type=Path, metavar="DIR", help="write metrics.json, per_image.csv and report.html there"
     )
@@ -69,30 +56,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of the camera, for models whose metres depend on it, where the data does not tell",
     )
     tiles.add_arguments(parser)
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:N")
-    parser.add_argument(
-        "--precision",
-        default="fp32",
-        choices=["fp32", "bf16", "fp16", "auto"],
-        help="fp32 (default), since bf16 moves the third digit of a score; auto: bf16 where fast",
-    )
+    computing.add_arguments(parser)
     family.add_arguments(parser)
     parser.add_argument("--plugin", type=Path, action="append", default=[], help="a file that registers your parts")
 
 
 def run(args: argparse.Namespace) -> int:
     from densevit import build
-    from densevit.errors import ConfigError
     from densevit.evaluation import report
     from densevit.evaluation.metric_sets import find_sets
 
-    if (args.checkpoint is None) == (args.predictions is None):
-        raise ConfigError("give either a CHECKPOINT or --predictions DIR.")
+    saved_maps.demand_one_source(args)
     if args.output is not None and "distance" not in args.metrics:
         args.metrics = (*args.metrics, "distance")  # its charts belong to a report
     find_sets(args.metrics)
     build.load_plugins(args.plugin)
-    data = build.open_data(data_spec(args))
+    data = build.open_data(scored_data.spec(args))
     source = saved(args, data) if args.predictions is not None else predicted(args, data)
     evaluations = source.evaluate()
     print(report.table(evaluations[0]) if len(evaluations) == 1 else report.tables(evaluations))
@@ -227,8 +206,7 @@ def keep(folder: Path, found: "Evaluation", args: argparse.Namespace, source: So
     from densevit.evaluation import report
     from densevit.evaluation.html import Report, write_html
 
-    asked = {key: str(value) for key, value in vars(args).items() if value not in (None, False, [], ())}
-    written = report.write_report(folder, found, source=asked)
+    written = report.write_report(folder, found, source=scored_data.asked(args))
     page = Report(
         title=f"{Path(args.checkpoint or args.predictions).name} on {args.data}",
         subtitle=f"{found.protocol.name}, {report.account(found)}",
@@ -259,25 +237,6 @@ def pictures(found: "Evaluation", source: Source) -> Sequence["Picture"]:
             )
         )  # fmt: skip
     return shown
-
-
-def data_spec(args: argparse.Namespace) -> dict[str, Any]:
-    """The data set as a config would name it."""
-    from densevit.data.dataset import DATASETS
-    from densevit.document import Document
-    from densevit.registry import choices, default
-
-    document = Document({"type": args.data})
-    for item in args.option:
-        document.override(item)
-    if args.root is not None:
-        document.tree["root"] = str(args.root.absolute())
-    part = DATASETS.parts.get(args.data)
-    if args.split is not None:
-        document.tree["split"] = args.split
-    elif part is not None and default(part, "split") == "train" and "test" in choices(part, "split"):
-        document.tree.setdefault("split", "test")
-    return document.tree
 
 
 def _words(text: str) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from densevit.cli import family
+from densevit.cli import computing, family, saved_maps
 
 if TYPE_CHECKING:
     from densevit.evaluation.ordinal import OrdinalScores
@@ -27,8 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the scores as JSON, with every image's")
     family.add_arguments(parser)
     parser.add_argument("--head", help="which head of a model that has several")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:N")
-    parser.add_argument("--precision", default="fp32", choices=["fp32", "bf16", "fp16", "auto"])
+    computing.add_arguments(parser)
     parser.add_argument("--plugin", type=Path, action="append", default=[], help="a file that registers your parts")
 
 
@@ -37,12 +36,10 @@ def run(args: argparse.Namespace) -> int:
 
     from densevit import build
     from densevit.data.paths import inside
-    from densevit.errors import ConfigError
     from densevit.evaluation.ordinal import ordinal_scores, read_pairs
     from densevit.files import write_text
 
-    if (args.checkpoint is None) == (args.predictions is None):
-        raise ConfigError("give either a CHECKPOINT or --predictions DIR.")
+    saved_maps.demand_one_source(args)
     build.load_plugins(args.plugin)
     pairs = read_pairs(args.pairs)
     inside(pairs, args.pairs)
@@ -65,9 +62,7 @@ def predicted(args: argparse.Namespace) -> tuple[Callable[[str], Any], bool]:
     from densevit.errors import ConfigError
 
     folder = args.images or args.pairs.parent
-    predictor = build.load(
-        args.checkpoint, device=args.device, precision=args.precision, **family.chosen(args)
-    )
+    predictor = build.load(args.checkpoint, device=args.device, precision=args.precision, **family.chosen(args))
     head = predictor.head(args.head)
     kind = predictor.card.outputs[head].kind
     if kind not in ("metric", "affine", "disparity"):

@@ -30,6 +30,9 @@ class Found:
     def shape(self, name: str) -> tuple[int, ...]:
         return tuple(self.tensors[name].shape)
 
+    def has(self, *names: str) -> bool:
+        return all(name in self.tensors for name in names)
+
     def need(self, *names: str) -> None:
         """
         Raises:

@@ -415,6 +415,7 @@ CHECKS: tuple[Check, ...] = (
             f"{EDGES}::test_fp32_equals_fp64",
             f"{EDGES}::test_the_gradient_is_the_derivative",
             "tests/losses/test_classification_loss.py::test_a_batch_without_any_class_costs_nothing_and_keeps_the_graph",
+            "tests/losses/test_segmentation_losses.py::test_losses_and_gradients_are_finite_and_exactly_0_without_labels",
         ),
         (
             Mutant(
@@ -464,6 +465,13 @@ CHECKS: tuple[Check, ...] = (
                 f"{LOOP}::test_a_step_that_is_not_finite_leaves_no_trace",
             ),
             Mutant(
+                "the schedule moves with real steps only",
+                "densevit/engine/trainer.py",
+                "        rate = self.rate(self.updates)\n",
+                "        rate = self.rate(self.step)\n",
+                f"{LOOP}::test_a_step_that_is_not_finite_changes_nothing_and_is_counted",
+            ),
+            Mutant(
                 "too many bad steps end the run",
                 "densevit/engine/guard.py",
                 "    if in_row > (limit or LIMITS[precision]):\n",
@@ -504,6 +512,13 @@ CHECKS: tuple[Check, ...] = (
         "Hugging Face's accelerate; detectron2 logs the scale",
         (f"{LOOP}::test_fp16_overflow_is_skipped_and_counted_and_moves_no_schedule",),
         (
+            Mutant(
+                "under fp16 more overflows are forgiven",
+                "densevit/engine/guard.py",
+                'LIMITS = {"fp16": 12,',
+                'LIMITS = {"fp16": 3,',
+                f"{LOOP}::test_fp16_overflow_is_skipped_and_counted_and_moves_no_schedule",
+            ),
             Mutant(
                 "the hint names what to do",
                 "densevit/engine/guard.py",

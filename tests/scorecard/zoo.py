@@ -4,21 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from orientations import TURNS
 from PIL import Image
 
 from densevit.data.encode import encode
 
 SIZE = (48, 80)  # h, w; multiples of 16, so that the blocks of a turned JPEG are those of the upright one
-TURNS = {
-    1: None,
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_90,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_270,
-}  # what a camera that writes this orientation did to the upright picture
 EXIF = [f"exif{i}.jpg" for i in TURNS]
 REFUSED = {"animated.gif": "is GIF", "float.tiff": "float"}
 

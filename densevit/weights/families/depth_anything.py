@@ -64,7 +64,7 @@ class DepthAnything(Family):
 
     @classmethod
     def recognises(cls, found: Found) -> bool:
-        return all(mark in found.tensors for mark in MARKS) and any(
+        return found.has(*MARKS) and any(
             f"pretrained.blocks.{depth - 1}.norm1.weight" in found.tensors
             and f"pretrained.blocks.{depth}.norm1.weight" not in found.tensors
             for depth in cls.taps

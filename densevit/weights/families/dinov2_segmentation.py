@@ -60,7 +60,7 @@ class DinoV2Segmentation(Family):
 
     @classmethod
     def recognises(cls, found: Found) -> bool:
-        return all(mark in found.tensors for mark in MARKS) and found.shape(MARKS[1])[2:] == (1, 1)
+        return found.has(*MARKS) and found.shape(MARKS[1])[2:] == (1, 1)
 
     def read(self, found: Found) -> Published:
         found.need(*MARKS)

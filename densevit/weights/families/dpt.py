@@ -150,7 +150,7 @@ class Ade20k(DPT):
 
 
 def looks_like(found: Found) -> bool:
-    return all(name in found.tensors for name in MARKS)
+    return found.has(*MARKS)
 
 
 def plain_options(tensors: Mapping[str, Tensor], found: Found) -> dict[str, Any]:

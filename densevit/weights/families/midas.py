@@ -81,7 +81,7 @@ class Midas(Family):
 
     @classmethod
     def recognises(cls, found: Found) -> bool:
-        return all(name in found.tensors for name in MARKS) and (BEIT in found.tensors or SWIN in found.tensors)
+        return found.has(*MARKS) and (BEIT in found.tensors or SWIN in found.tensors)
 
     def read(self, found: Found) -> Published:
         found.need(*MARKS, *WIDTHS, SWIN if SWIN in found.tensors else BEIT)

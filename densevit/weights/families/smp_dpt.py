@@ -113,7 +113,7 @@ class SmpDPT(Family):
 
     @classmethod
     def recognises(cls, found: Found) -> bool:
-        return all(name in found.tensors for name in MARKS)
+        return found.has(*MARKS)
 
     def read(self, found: Found) -> Published:
         found.need(*MARKS)

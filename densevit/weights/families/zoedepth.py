@@ -181,7 +181,7 @@ class ZoeDepthNK(ZoeDepth):
 
 
 def looks_like(found: Found) -> bool:
-    return all(name in found.tensors for name in (*MARKS, *of_bins("")))
+    return found.has(*MARKS, *of_bins(""))
 
 
 def of_bins(domain: str) -> list[str]:

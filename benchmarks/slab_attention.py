@@ -1,0 +1,53 @@
+"""Attention by slabs beside torch's fused kernel, in bfloat16 on one core; they take turns.
+
+python benchmarks/slab_attention.py [--tokens 1370] [--heads 6] [--rounds 9]
+"""
+
+import argparse
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from densevit.benchmarking.turns import Spread, Work, take_turns, times_faster
+from densevit.ops.attention import slab_attention
+
+KERNELS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "torch": F.scaled_dot_product_attention,
+    "slabs": slab_attention,
+}
+
+
+def works(tokens: int, heads: int) -> dict[str, dict[str, Work]]:
+    """For each way of running, what each kernel does."""
+    qkv = torch.randn(1, tokens, 3, heads, 64).bfloat16().requires_grad_()
+
+    def forward(name: str) -> Tensor:
+        return KERNELS[name](*qkv.permute(2, 0, 3, 1, 4).unbind(0))
+
+    def both(name: str) -> object:
+        return torch.autograd.grad(forward(name).float().square().sum(), qkv)
+
+    return {
+        "forward": {name: lambda name=name: forward(name) for name in KERNELS},  # type: ignore[misc]
+        "forward and backward": {name: lambda name=name: both(name) for name in KERNELS},  # type: ignore[misc]
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tokens", type=int, default=1370, help="of a 518 x 518 image in patches of 14 (1370)")
+    parser.add_argument("--heads", type=int, default=6)
+    parser.add_argument("--rounds", type=int, default=9)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    for way, contestants in works(args.tokens, args.heads).items():
+        seconds = take_turns(contestants, args.rounds, warm=2)
+        faster = times_faster(seconds, "slabs", "torch")
+        times = ", ".join(f"{name} {Spread.of(values).middle * 1e3:.1f} ms" for name, values in seconds.items())
+        print(f"{way}: {times}; slabs {faster.middle:.2f} times faster ({faster.low:.2f} to {faster.high:.2f})")
+
+
+if __name__ == "__main__":
+    main()
