@@ -15,9 +15,7 @@ class Projection(nn.Module):
     A 1x1 convolution commutes with bilinear upsampling, so the cheap order of the latter loses nothing.
     """
 
-    def __init__(
-        self, channels: int, out: int, *, hidden: int, align_corners: bool, scale: int | None = None
-    ) -> None:
+    def __init__(self, channels: int, out: int, *, hidden: int, align_corners: bool, scale: int | None = None) -> None:
         """
         Args:
             scale: what the map grows by between its convolutions, whatever size is asked for; None grows it to that.
