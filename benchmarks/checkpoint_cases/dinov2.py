@@ -47,16 +47,17 @@ MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 @contextlib.contextmanager
 def code(repository: Path, package: str) -> Iterator[None]:
     """Lets a repository import its own modules, also from within functions, and forgets them afterwards."""
+    held = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] == package}
     sys.path.insert(0, str(repository))
-    before = set(sys.modules)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of xFormers, which is absent
             yield
     finally:
         sys.path.remove(str(repository))
-        for name in {name for name in set(sys.modules) - before if name.partition(".")[0] == package}:
+        for name in [name for name in sys.modules if name.partition(".")[0] == package]:
             del sys.modules[name]
+        sys.modules.update(held)  # another repository's modules of this name
 
 
 class Halves:

@@ -32,7 +32,7 @@ COMMANDS = {
 }
 
 # Those that look for a signal as they go, and end where nothing is half done.
-STOPPABLE = {"train", "check-data", "eval-depth", "eval-class", "eval-seg", "export-depth", "export-seg"}
+STOPPABLE = {"train", "check-data", "eval-depth", "eval-pairs", "eval-class", "eval-seg", "export-depth", "export-seg"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

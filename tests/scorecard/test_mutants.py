@@ -12,7 +12,7 @@ MUTANTS = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.mutant
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_without_the_guard_its_test_fails(mutant: Mutant, tmp_path: Path) -> None:
     mutation.apply(mutant, mutation.copy(tmp_path))
