@@ -113,8 +113,13 @@ class _Children(Generic[Result]):
     def __init__(self, loader: "DataLoader[Result | DensevitError]", progress: Progress) -> None:
         self.progress = progress
         before = set(multiprocessing.active_children())
-        with _signals_blocked(), _sigchld_kept():
-            self.results_left: Iterator[Result | DensevitError] | None = iter(loader)
+        self.stillborn: RuntimeError | None = None
+        self.results_left: Iterator[Result | DensevitError] | None = None
+        try:
+            with _signals_blocked(), _sigchld_kept():
+                self.results_left = iter(loader)
+        except RuntimeError as error:  # a worker died before all had been started
+            self.stillborn = error
         self.processes = [p for p in multiprocessing.active_children() if p not in before]
         # multiprocessing ends its children with SIGTERM, which these ignore, and then waits for them for ever.
         self.last_resort = partial(_kill, self.processes)
@@ -136,10 +141,12 @@ class _Children(Generic[Result]):
 
     def _wait(self, timeout: float) -> tuple[Result | DensevitError] | str | None:
         """The next result; or what went wrong, in words; or None after the last."""
-        assert self.results_left is not None
         deadline = time.monotonic() + timeout
         while True:
             try:
+                if self.stillborn is not None:
+                    raise self.stillborn
+                assert self.results_left is not None
                 return (next(self.results_left),)
             except StopIteration:
                 return None
@@ -147,6 +154,8 @@ class _Children(Generic[Result]):
                 dead = [p for p in self.processes if not p.is_alive()]
                 if dead:
                     return f"a loader worker died (pid {dead[0].pid}, {_ending(dead[0].exitcode)})."
+                if "killed by signal" in str(error):  # and already forgotten by multiprocessing
+                    return f"a loader worker died: {str(error).splitlines()[0]}"
                 if "timed out" not in str(error):
                     raise
                 # DataLoader's own time limit ends its wait, not its work: asking again goes on waiting.

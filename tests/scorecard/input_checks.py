@@ -2,7 +2,7 @@
 
 from scorecard.card import Check, Mutant
 
-HERE = "tests/scorecard/test_inputs.py"
+HERE = "tests/scorecard/test_input_faults.py"
 SOURCE = "tests/scorecard/test_source.py"
 CONFIG = "tests/test_config.py"
 READING = "tests/data/test_io.py"
