@@ -5,6 +5,7 @@ python benchmarks/slab_attention.py [--tokens 1370] [--heads 6] [--rounds 9]
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -30,8 +31,8 @@ def works(tokens: int, heads: int) -> dict[str, dict[str, Work]]:
         return torch.autograd.grad(forward(name).float().square().sum(), qkv)
 
     return {
-        "forward": {name: lambda name=name: forward(name) for name in KERNELS},  # type: ignore[misc]
-        "forward and backward": {name: lambda name=name: both(name) for name in KERNELS},  # type: ignore[misc]
+        "forward": {name: partial(forward, name) for name in KERNELS},
+        "forward and backward": {name: partial(both, name) for name in KERNELS},
     }
 
 

@@ -244,7 +244,8 @@ def table(rows: list[Row]) -> str:
         "| reference | | tokens | maps | logits | gradients |",
         "|---|---|---|---|---|---|",
         *(
-            f"| {row.theirs} | {row.what} | " + " | ".join(f"{value:.1e}" for value in row[2:]) + " |"  # type: ignore[str-format]
+            f"| {row.theirs} | {row.what} | {row.tokens:.1e} | {row.maps:.1e} "
+            f"| {row.logits:.1e} | {row.gradients:.1e} |"
             for row in rows
         ),
     ]

@@ -23,12 +23,17 @@ SIZES: dict[str, dict[str, Any]] = {
 TINY = "tiny"
 
 
+def inferred(model: Any, path: Path) -> Map:
+    """V2's own way from a picture file to a map."""
+    found: Map = model.infer_image(cv2.imread(str(path)))
+    return found
+
+
 def v2(repository: Path, work: Path, size: str) -> Original:
     model = sized(imported(repository, "depth_anything_v2.dpt").DepthAnythingV2, size)
     liven(model, mean=1.0, std=0.5)
     torch.save(model.state_dict(), work / "depth_anything_v2.pth")
-    predict = lambda path: model.infer_image(cv2.imread(str(path)))  # noqa: E731
-    return Original(work / "depth_anything_v2.pth", predict, model=model)
+    return Original(work / "depth_anything_v2.pth", partial(inferred, model), model=model)
 
 
 def v2_metric(repository: Path, work: Path, size: str, max_depth: float, wrapped: bool = False) -> Original:
@@ -39,8 +44,7 @@ def v2_metric(repository: Path, work: Path, size: str, max_depth: float, wrapped
     if wrapped:  # as its train.py saves them
         state = {"model": {f"module.{name}": tensor for name, tensor in state.items()}, "epoch": 3, "previous_best": {}}
     torch.save(state, work / "latest.pth")
-    predict = lambda path: model.infer_image(cv2.imread(str(path)))  # noqa: E731
-    return Original(work / "latest.pth", predict, {"max_depth": max_depth}, model=model)
+    return Original(work / "latest.pth", partial(inferred, model), {"max_depth": max_depth}, model=model)
 
 
 def v1(repository: Path, work: Path, size: str) -> Original:
