@@ -1,29 +1,40 @@
 """How long it takes to score saved 16-bit maps of NYU's size: densevit beside bts' own script.
 
-    benchmarks/scoring.py [--bts CLONE] [--images 654] [--workers 1 2]
+    benchmarks/scoring.py [--bts CLONE] [--images 654] [--workers 1 2] [--report FILE]
 
 Makes the files (truth with holes, predictions 10% off, steps and slopes as in rooms), then scores them from disk to the
 nine means: by `utils/eval_with_pngs.py` of a clone of cogaplex-bts/bts as it stands, in a process of its own, and by
 `evaluate_indexed` under `nyu_eigen`. Both include reading; the start of the interpreters is not counted. The rows
-`.npy` score the same predictions saved as float32 NPY, which the script does not read.
+`.npy` score the same predictions saved as float32 NPY, which the script does not read; `truth kept` is
+`eval-depth --truth-cache`, where this truth has been scored against before. Each row is the faster of two rounds.
 """
 
 import argparse
+import os
 import re
+import resource
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import product
+from operator import itemgetter
 from pathlib import Path
+from resource import RUSAGE_CHILDREN, RUSAGE_SELF
 
 import cv2
 import numpy as np
 import torch
 
+from densevit.benchmarking.machine import processor
+from densevit.data.decoded import keep_decoded
 from densevit.data.io import read_depth
+from densevit.data.parallel import in_order
 from densevit.evaluation.evaluate import Evaluation, evaluate_indexed
 from densevit.evaluation.protocols import PROTOCOLS
+from densevit.files import write_text
 
 KINDS = ("maps/room_rgb_{}.png", "arrays/room_rgb_{}.npy")
 
@@ -62,19 +73,24 @@ def make(folder: Path, count: int) -> list[str]:
 
 
 def ours(
-    folder: Path, names: list[str], workers: int, maps: str = "maps/room_rgb_{}.png"
+    folder: Path, names: list[str], workers: int, maps: str = KINDS[0], kept: Path | None = None
 ) -> tuple[float, float, Evaluation]:
-    """Seconds on the clock, seconds of processor, and what came out."""
+    """Seconds on the clock, seconds of processor, and what came out.
+
+    Args:
+        kept: the folder of the decoded truth; None decodes it.
+    """
 
     def read(index: int) -> tuple[str, np.ndarray, np.ndarray, np.ndarray]:
         name = names[index]
-        truth = read_depth(folder / f"truth/room/sync_depth_{name}.png", 1000)
+        with keep_decoded(kept):
+            truth = read_depth(folder / f"truth/room/sync_depth_{name}.png", 1000)
         prediction = folder / maps.format(name)
         return name, read_depth(prediction, 1000 if prediction.suffix == ".png" else None), truth, truth > 0
 
-    began, busy = time.perf_counter(), time.process_time()
-    found = evaluate_indexed(read, len(names), [PROTOCOLS["nyu_eigen"]], workers=workers)[0]
-    return time.perf_counter() - began, time.process_time() - busy, found
+    began, busy = time.perf_counter(), processor_time()
+    found = evaluate_indexed(read, len(names), [PROTOCOLS["nyu_eigen"]], spread=partial(in_order, workers=workers))[0]
+    return time.perf_counter() - began, processor_time() - busy, found
 
 
 def bts(clone: Path, folder: Path) -> tuple[float, float, float, list[float]]:
@@ -105,8 +121,13 @@ def stages(folder: Path, name: str) -> tuple[float, float]:
     return reading, cost(lambda: PROTOCOLS["nyu_eigen"].score(prediction, truth, valid))
 
 
+def processor_time() -> float:
+    """Seconds that this process and its ended children have computed."""
+    return sum(used.ru_utime + used.ru_stime for used in map(resource.getrusage, (RUSAGE_SELF, RUSAGE_CHILDREN)))
+
+
 def peak() -> float:
-    """Most memory that this process has held, in MB (Linux)."""
+    """Most memory that this process, without its children, has held, in MB (Linux)."""
     status = Path("/proc/self/status").read_text()
     return float(re.findall(r"VmHWM:\s+(\d+)", status)[0]) / 1024
 
@@ -116,28 +137,47 @@ def main() -> None:
     parser.add_argument("--bts", type=Path, help="a clone of cogaplex-bts/bts")
     parser.add_argument("--images", type=int, default=654)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--report", type=Path, help="write the table there, too")
     args = parser.parse_args()
     cv2.setNumThreads(1)
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        names = make(folder, args.images)
-        ours(folder, names[:8], 1)
-        row = "{:26} {:>14} {:>22} {:>10}".format
-        print(row("", "ms an image", "of processor, ms", "peak MB"))
-        n = len(names)
-        for maps, workers in ((maps, workers) for maps in KINDS for workers in args.workers):
-            seconds, busy, found = ours(folder, names, workers, maps)
-            label = f"densevit {maps[-4:]}, {workers} thread{'s' * (workers > 1)}"
-            print(row(label, f"{1000 * seconds / n:.2f}", f"{1000 * busy / n:.2f}", f"{peak():.0f}"))
-        reading, scoring = stages(folder, names[0])
-        print(f"  of which reading two PNG: {reading:.2f} ms of processor, scoring: {scoring:.2f} ms")
-        if args.bts is not None:
-            seconds, busy, most, numbers = bts(args.bts, folder)
-            print(row("bts, eval_with_pngs.py", f"{1000 * seconds / n:.2f}", f"{1000 * busy / n:.2f}", f"{most:.0f}"))
-            order = ("d1", "d2", "d3", "abs_rel", "sq_rel", "rmse", "rmse_log", "silog", "log10")
-            apart = max(abs(found.mean[name] - value) for name, value in zip(order, numbers, strict=True))
-            print(f"means as bts prints them, to 3 digits: at most {apart:.4f} apart")
+        lines = table(Path(place), args.images, args.workers, args.bts)
+    print("\n".join(lines))
+    if args.report is not None:
+        write_text(args.report, "\n".join(["# Scoring saved maps beside bts' script", "", *lines]) + "\n")
+
+
+def table(folder: Path, images: int, threads: Sequence[int], clone: Path | None) -> list[str]:
+    names = make(folder, images)
+    kept = folder / "kept"
+    ours(folder, names, 1, kept=kept)
+    rows = []
+    for maps, truth, workers in product(KINDS, (None, kept), threads):
+        seconds, busy, found = min((ours(folder, names, workers, maps, truth) for _ in range(2)), key=itemgetter(0))
+        label = f"densevit, {maps[-4:]}{', truth kept' * (truth is not None)}, {workers} process{'es' * (workers > 1)}"
+        rows.append((label, seconds, busy, peak()))
+    if clone is not None:
+        rounds = [bts(clone, folder) for _ in range(2)]
+        seconds, busy, most, numbers = min(rounds, key=itemgetter(0))
+        rows.append(("bts, utils/eval_with_pngs.py", seconds, busy, most))
+    slowest = rows[-1][1]
+    lines = [
+        f"{images} pairs of 480x640, {processor()}, {os.cpu_count()} cores, numpy {np.__version__}:",
+        "",
+        "| | ms an image | of processor | peak MB | times faster |",
+        "|---|---|---|---|---|",
+    ]
+    for label, seconds, busy, most in rows:
+        times = f"{slowest / seconds:.1f}" if clone is not None else ""
+        lines.append(f"| {label} | {1000 * seconds / images:.2f} | {1000 * busy / images:.2f} | {most:.0f} | {times} |")
+    reading, scoring = stages(folder, names[0])
+    lines += ["", f"Of the first row, reading two PNG takes {reading:.2f} ms of processor, scoring {scoring:.2f} ms."]
+    if clone is not None:
+        order = ("d1", "d2", "d3", "abs_rel", "sq_rel", "rmse", "rmse_log", "silog", "log10")
+        apart = max(abs(found.mean[name] - value) for name, value in zip(order, numbers, strict=True))
+        lines.append(f"The means as bts prints them, to 3 digits, are at most {apart:.4f} apart.")
+    return lines
 
 
 if __name__ == "__main__":

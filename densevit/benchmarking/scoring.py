@@ -1,6 +1,7 @@
 """Saved 16-bit maps of NYU's size to the nine means, reading included."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -11,6 +12,7 @@ from densevit.benchmarking.report import Row
 from densevit.benchmarking.settings import Settings
 from densevit.benchmarking.turns import Spread, take_turns
 from densevit.data.io import read_depth
+from densevit.data.parallel import in_order
 from densevit.evaluation.evaluate import evaluate_indexed
 from densevit.evaluation.protocols import PROTOCOLS
 
@@ -29,9 +31,9 @@ def measure(settings: Settings) -> Iterator[Row]:
             return name, guess, truth, truth > 0
 
         def score(workers: int) -> None:
-            evaluate_indexed(read, IMAGES, [protocol], workers=workers)
+            evaluate_indexed(read, IMAGES, [protocol], spread=partial(in_order, workers=workers))
 
-        works = {f"{n} threads": (lambda n=n: score(n)) for n in sorted({1, settings.workers})}
+        works = {f"{n} process{'es' * (n > 1)}": (lambda n=n: score(n)) for n in sorted({1, settings.workers})}
         for name, seconds in take_turns(works, settings.rounds).items():
             rate = Spread.of(seconds).map(lambda s: IMAGES / s)
             yield Row("scoring", "saved PNG16, nyu_eigen", name, rate, "images/s", better="higher")

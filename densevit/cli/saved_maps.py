@@ -14,7 +14,7 @@ def add_arguments(group: "argparse._ArgumentGroup", what: str, suffix: str) -> N
     add("--suffix", help=f"which files of --predictions to take, {suffix} say")
     add("--manifest", type=Path, help="CSV or JSONL with `name` and `prediction`, where names do not match")
     add("--allow-outside-root", action="store_true", help="--manifest may name files outside of --predictions")
-    add("--workers", type=int, default=2, help="threads that read and score; the result is the same")
+    add("--workers", type=int, default=2, help="processes that read and score; the result is the same")
 
 
 def demand_one_source(args: argparse.Namespace) -> None:

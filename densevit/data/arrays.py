@@ -3,12 +3,14 @@
 Every reader takes a path and the most elements it may hold, and returns the array as stored.
 """
 
+import math
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float, Shaped
+from numpy.lib.format import read_array_header_1_0, read_array_header_2_0, read_magic
 
 from densevit.errors import DataError
 
@@ -16,6 +18,8 @@ KEY = "depth"  # what the array is called in an NPZ or HDF5 file that holds seve
 
 # What renderers call depth: OpenEXR's own name, Blender's, and the only channel of a gray file.
 EXR_CHANNELS = (KEY, "Z", "Depth.V", "Depth.Z", "View Layer.Depth.Z", "ViewLayer.Depth.Z", "V", "Y")
+
+NPY_HEADERS = {(1, 0): read_array_header_1_0, (2, 0): read_array_header_2_0}
 
 Array = Shaped[np.ndarray, "..."]
 
@@ -36,9 +40,19 @@ def read_array(path: Path, kind: str, max_size: int) -> Array:
 
 
 def _npy(path: Path, max_size: int) -> Array:
-    mapped = np.load(path, mmap_mode="r", allow_pickle=False)
-    _check_size(path, mapped.size, max_size)
-    return np.array(mapped)
+    with open(path, "rb") as file:
+        version = read_magic(file)
+        if version not in NPY_HEADERS:
+            raise DataError(f"{path}: an array of records; expected numbers.")
+        shape, columns_first, dtype = NPY_HEADERS[version](file)
+        if dtype.hasobject:
+            raise DataError(f"{path}: an array of Python objects; expected numbers.")
+        size = math.prod(shape)
+        _check_size(path, size, max_size)
+        values = np.fromfile(file, dtype, size)
+    if values.size < size:
+        raise DataError(f"{path}: the NPY is truncated ({values.size:,} of {size:,} values).")
+    return values.reshape(shape, order="F" if columns_first else "C")
 
 
 def _npz(path: Path, max_size: int) -> Array:

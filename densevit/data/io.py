@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Float32, Int64, Integer, Shaped, UInt8
 
 from densevit.data.arrays import READERS, read_array
+from densevit.data.decoded import FOLDER, Decoded
 from densevit.data.label_faults import UNFIT, LabelError
 from densevit.data.raster import MAX_PIXELS, Raster, file_format
 from densevit.errors import DataError
@@ -71,6 +72,15 @@ def read_depth(
     """
     path = Path(path)
     kind = file_format(path)
+    if (folder := FOLDER.get()) is None:
+        return _decode(path, kind, scale, max_pixels)
+    kept = Decoded(folder, path, scale, max_pixels)
+    if (metres := kept.read()) is None:
+        kept.keep(metres := _decode(path, kind, scale, max_pixels))
+    return metres
+
+
+def _decode(path: Path, kind: str, scale: float | None, max_pixels: int) -> Float32[np.ndarray, "h w"]:
     if kind in READERS:
         stored = _plane(path, read_array(path, kind, max_pixels))
     else:
@@ -164,8 +174,10 @@ def _metres(stored: Shaped[np.ndarray, "h w"], scale: float | None) -> Float32[n
     # In float64 only where something is divided. A tiny value may round to 0 metres, a huge one overflow to inf.
     with np.errstate(over="ignore"):
         exact = stored if scale is None else stored.astype(np.float64) / scale
-        metres = exact.astype(np.float32)
-    metres[~((metres > 0) & (metres < np.inf))] = 0
+        metres = exact.astype(np.float32, copy=False)
+    if not (metres.min() > 0 and metres.max() < np.inf):  # neither holds of NaN
+        metres = np.require(metres, requirements="W")  # what Pillow hands out is not to be written to
+        metres[~((metres > 0) & (metres < np.inf))] = 0
     return metres
 
 

@@ -1,8 +1,6 @@
 """A stream of predictions with their truth becomes rows, a mean, and an account of everything left out."""
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import fsum
@@ -16,7 +14,6 @@ from densevit.evaluation.depth_metrics import METRICS
 from densevit.evaluation.metric_sets import is_larger_better
 from densevit.evaluation.protocol import COUNTS, Protocol, Row
 from densevit.memory import keep_freed
-from densevit.signals import poll
 
 Item = tuple[Any, ...]
 """Name, prediction, depth in metres, where depth was measured (None for an image without); and the camera's intrinsics
@@ -106,47 +103,31 @@ def evaluate_all(
     return collect((score_item(item, protocols, metrics) for item in bar), protocols)
 
 
+Spread = Callable[[Callable[[int], Any], int], Iterable[Any]]
+
+
+def _one_by_one(work: Callable[[int], Any], count: int) -> Iterable[Any]:
+    return map(work, range(count))
+
+
 def evaluate_indexed(
     read: Callable[[int], Item],
     count: int,
     protocols: Sequence[Protocol],
     *,
     metrics: Sequence[str] = (),
-    workers: int = 2,
+    spread: Spread = _one_by_one,
     progress: bool = False,
 ) -> list[Evaluation]:
-    """Scores `count` items that can be read in any order, in several threads; the same bits for any number of them.
+    """Scores `count` items that can be read in any order; the same bits however the work is spread.
 
-    Reading and scoring release the interpreter's lock for most of their time. As many items as there are threads, and
-    a few more, are held at a time.
+    Args:
+        spread: has work(0), work(1), ... done, by several processes say, and hands the results over in order.
     """
     keep_freed()
-    bar = tqdm(total=count, desc="evaluate", unit="image", delay=1, disable=not progress)
-
-    def rows() -> Iterator[Scores]:
-        for scores in in_order(lambda index: score_item(read(index), protocols, metrics), count, workers):
-            bar.update()
-            yield scores
-
-    with bar:
-        return collect(rows(), protocols)
-
-
-def in_order(work: Callable[[int], Any], count: int, workers: int) -> Iterator[Any]:
-    """work(0), work(1), ... computed in threads, handed out in order; a few are waiting at most."""
-    if workers < 2:
-        for index in range(count):
-            poll(f"stopped after {index} of {count} images; nothing is written.")
-            yield work(index)
-        return
-    with ThreadPoolExecutor(workers) as pool:
-        waiting = deque(pool.submit(work, index) for index in range(min(2 * workers, count)))
-        for index in range(count):
-            poll(f"stopped after {index} of {count} images; nothing is written.")
-            done = waiting.popleft().result()
-            if (ahead := index + 2 * workers) < count:
-                waiting.append(pool.submit(work, ahead))
-            yield done
+    rows = spread(lambda index: score_item(read(index), protocols, metrics), count)
+    bar = tqdm(rows, total=count, desc="evaluate", unit="image", delay=1, disable=not progress)
+    return collect(iter(bar), protocols)
 
 
 Scores = tuple[str, list[Row]]

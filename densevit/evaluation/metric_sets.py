@@ -13,6 +13,7 @@ from densevit.evaluation.boundary import boundary_depth_pro, boundary_moge
 from densevit.evaluation.depth_metrics import FORMULAE, Metrics, silog_form
 from densevit.evaluation.points import point_metrics
 from densevit.ops.align import lower_median
+from densevit.ops.inner import inner
 from densevit.registry import did_you_mean
 
 
@@ -100,7 +101,7 @@ def _extra(seen: Scored) -> Metrics:
 
 
 def _irmse(seen: Scored) -> float:
-    return float(np.sqrt(seen.inverse_errors @ seen.inverse_errors / seen.inverse_errors.size) * 1000)
+    return float(np.sqrt(inner(seen.inverse_errors, seen.inverse_errors) / seen.inverse_errors.size) * 1000)
 
 
 def _silog(seen: Scored) -> Metrics:
@@ -119,7 +120,7 @@ def _kitti(seen: Scored) -> Metrics:
     relative = seen.errors / seen.depths
     return {
         "abs_error_rel": float(np.abs(relative).mean() * 100),
-        "sq_error_rel": float(relative @ relative / relative.size * 100),
+        "sq_error_rel": float(inner(relative, relative) / relative.size * 100),
         "irmse": _irmse(seen),
     }
 

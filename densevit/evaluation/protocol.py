@@ -262,11 +262,14 @@ class Protocol:
 
     def _finished(self, p: Float64[np.ndarray, "..."]) -> tuple[Float64[np.ndarray, "..."], int]:
         """Clamped, every value a positive finite number; and how many were not."""
-        usable = (p > 0) & (p < np.inf)
-        invalid = int(p.size - np.count_nonzero(usable))
         low, high = self.limits or (max(self.range[0], NEAREST), self.range[1])
-        if invalid:
+        least, most, invalid = p.min(initial=np.inf), p.max(initial=0), 0  # NaN, if there is one
+        if not (least > 0 and most < np.inf):
+            usable = (p > 0) & (p < np.inf)
+            invalid = int(p.size - np.count_nonzero(usable))
             p = np.where(usable, p, np.where((p == np.inf) & np.isfinite(high), high, low or NEAREST))
+        elif low <= least and most <= high:
+            return p, 0
         return (p if self.limits is None else p.clip(low, high)), invalid
 
 

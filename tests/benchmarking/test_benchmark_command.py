@@ -38,7 +38,7 @@ def test_a_run_writes_a_dated_report_that_the_next_one_is_held_against(
         row["value"] = {"middle": 1e9, "low": 1e9, "high": 1e9}  # as if it had been this fast before
     data.write_text(json.dumps(tree))
     assert main([*arguments, "--against", str(data)]) == 1
-    assert "slower: scoring, saved PNG16, nyu_eigen, 1 threads" in capsys.readouterr().out
+    assert "slower: scoring, saved PNG16, nyu_eigen, 1 process" in capsys.readouterr().out
 
 
 def test_a_peer_that_is_not_here_is_told_by_name(tmp_path: Path) -> None:

@@ -77,6 +77,17 @@ def test_any_number_of_workers_writes_the_same_files(data: Path, saved: Path, tm
     assert written[0] == written[1]
 
 
+def test_processes_and_a_kept_truth_change_no_number(
+    data: Path, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("densevit.data.parallel.JOB", 1)  # or six images are too few for processes
+    score(data, saved, tmp_path / "plain", "--workers", "1")
+    for turn in ("first", "again"):
+        score(data, saved, tmp_path / turn, "--workers", "2", "--truth-cache", str(tmp_path / "kept"))
+        assert (tmp_path / turn / "per_image.csv").read_bytes() == (tmp_path / "plain/per_image.csv").read_bytes()
+    assert len(list((tmp_path / "kept").iterdir())) == TRUTH
+
+
 def test_disparity_without_unit_is_aligned(data: Path, tmp_path: Path) -> None:
     (tmp_path / "maps").mkdir()
     for name, depth in maps(data).items():

@@ -430,3 +430,60 @@ def test_an_upright_png_is_known_by_its_chunks_and_never_decoded_twice(tmp_path:
     assert (kinds[0], kinds[-1]) == (b"IHDR", b"IEND")
     assert set(kinds) == {b"IHDR", b"IDAT", b"IEND"}
     assert list(chunk_kinds(b"\x89PNG\r\n\x1a\n" + b"\xff" * 20)) == [b"\xff" * 4]  # a length that leads beyond the end
+
+
+def chunk(kind: bytes, body: bytes) -> bytes:
+    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+
+def gray16(pixels: np.ndarray, extra: bytes, *, interlaced: bool) -> bytes:
+    """A PNG of 16-bit gray, written by hand."""
+    passes = [(0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1)]
+    parts = [pixels[y::dy, x::dx] for y, x, dy, dx in passes] if interlaced else [pixels]
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for part in parts if part.size for row in part)
+    packed, (h, w) = zlib.compress(rows), pixels.shape
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", w, h, 16, 0, 0, 0, interlaced))
+    data = chunk(b"IDAT", packed[: len(packed) // 2]) + chunk(b"IDAT", packed[len(packed) // 2 :])
+    return b"\x89PNG\r\n\x1a\n" + header + extra + data + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize("interlaced", [False, True])
+@pytest.mark.parametrize(
+    "extra", [b"", chunk(b"tRNS", b"\7\x94"), chunk(b"sBIT", b"\x0c"), chunk(b"gAMA", b"\0\0\xb1\x8f")]
+)
+@pytest.mark.parametrize("size", [(1, 1), (7, 5), (60, 90)])
+def test_a_16_bit_png_gives_its_numbers_whatever_else_it_holds(
+    tmp_path: Path, size: tuple[int, int], extra: bytes, interlaced: bool
+) -> None:
+    pixels = np.random.default_rng(0).integers(0, 65536, size).astype(np.uint16)
+    (tmp_path / "a.png").write_bytes(gray16(pixels, extra, interlaced=interlaced))
+    np.testing.assert_array_equal(read_depth(tmp_path / "a.png", 1), pixels.astype(np.float32))
+
+
+@pytest.mark.parametrize("version", [(1, 0), (2, 0)])
+@pytest.mark.parametrize("kind", ["<f4", ">f4", "<f8", "<f2", ">i4", "<u2"])
+@pytest.mark.parametrize("turn", [np.ascontiguousarray, np.asfortranarray])
+def test_npy_of_any_number_and_order_is_read(tmp_path: Path, turn: Callable, kind: str, version: tuple) -> None:
+    values = turn(np.arange(1, 13).reshape(3, 4).astype(kind))
+    with open(tmp_path / "a.npy", "wb") as file:
+        np.lib.format.write_array(file, values, version)
+    np.testing.assert_array_equal(read_depth(tmp_path / "a.npy", 1), values.astype(np.float32))
+
+
+@pytest.mark.filterwarnings("ignore:Stored array in format 3.0")
+@pytest.mark.parametrize(
+    ("values", "cut", "told"),
+    [
+        (np.ones((9, 9), np.float32), 7, "truncated"),
+        (np.array([[None, 1]], object), 0, "Python objects"),
+        (np.zeros((2, 2), [("\u6df1", "f4")]), 0, "records"),
+        (np.zeros((2, 2), [("depth", "f4")]), 0, "height|holds"),
+    ],
+)
+def test_npy_that_is_no_map_is_refused(tmp_path: Path, values: np.ndarray, cut: int, told: str) -> None:
+    path = tmp_path / "a.npy"
+    with open(path, "wb") as file:
+        np.lib.format.write_array(file, values, None)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size - cut])
+    with pytest.raises(DataError, match=f"a.npy.*({told})"):
+        read_depth(path)

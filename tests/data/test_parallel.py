@@ -1,0 +1,60 @@
+"""Work spread over processes: in order, complete, and told of when it goes wrong."""
+
+import os
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from densevit.data import parallel
+from densevit.data.parallel import JOB, in_order
+from densevit.errors import DataError
+
+COUNT = 5 * JOB + 3
+
+
+def squared(index: int) -> tuple[int, int]:
+    return index**2, os.getpid()
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+@pytest.mark.parametrize("count", [0, 1, JOB, 2 * JOB, COUNT])
+def test_results_come_in_order_whoever_worked(count: int, workers: int) -> None:
+    assert [value for value, _ in in_order(squared, count, workers)] == [i**2 for i in range(count)]
+
+
+@pytest.mark.skipif(not parallel.FORKS, reason="needs fork")
+def test_several_processes_work_where_there_is_enough_to_do() -> None:
+    pids = {pid for _, pid in in_order(squared, COUNT, 2)}
+    assert len(pids) == 2 and os.getpid() not in pids
+    assert {pid for _, pid in in_order(squared, JOB, 3)} == {os.getpid()}
+
+
+def test_where_a_system_cannot_fork_threads_do_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel, "FORKS", False)
+    assert list(in_order(squared, COUNT, 3)) == [(i**2, os.getpid()) for i in range(COUNT)]
+
+
+def refuses(index: int) -> int:
+    if index == COUNT - 2:
+        raise DataError("depth/0041.png: truncated.")
+    return index
+
+
+def dies(index: int) -> int:
+    if index == COUNT - 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return index
+
+
+@pytest.mark.skipif(not parallel.FORKS, reason="needs fork")
+@pytest.mark.parametrize(
+    ("work", "told"),
+    [(refuses, r"^depth/0041.png: truncated.$"), (dies, r"SIGKILL.*was reading image 41")],
+)
+def test_what_goes_wrong_in_a_process_is_told_by_name(work: Callable[[int], int], told: str) -> None:
+    came = []
+    with pytest.raises(DataError, match=told):
+        for value in in_order(work, COUNT, 2, "image {}".format):
+            came.append(value)
+    assert came == list(range(len(came)))
