@@ -35,6 +35,7 @@ from densevit.data.parallel import in_order
 from densevit.evaluation.evaluate import Evaluation, evaluate_indexed
 from densevit.evaluation.protocols import PROTOCOLS
 from densevit.files import write_text
+from densevit.memory import keep_freed
 
 KINDS = ("maps/room_rgb_{}.png", "arrays/room_rgb_{}.npy")
 
@@ -141,6 +142,7 @@ def main() -> None:
     args = parser.parse_args()
     cv2.setNumThreads(1)
     torch.set_num_threads(1)
+    keep_freed()  # as the command does
     with tempfile.TemporaryDirectory() as place:
         lines = table(Path(place), args.images, args.workers, args.bts)
     print("\n".join(lines))

@@ -16,7 +16,7 @@ from densevit.data.parallel import in_order
 from densevit.evaluation.evaluate import evaluate_indexed
 from densevit.evaluation.protocols import PROTOCOLS
 
-IMAGES = 24
+IMAGES = 240
 
 
 def measure(settings: Settings) -> Iterator[Row]:

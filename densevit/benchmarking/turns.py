@@ -31,23 +31,6 @@ class Spread:
         return Spread(change(self.middle), low, high)
 
 
-def take_turns(contestants: Mapping[str, Work], rounds: int, *, warm: int = 1) -> dict[str, list[float]]:
-    """Seconds of each contestant in each round; every other round runs backwards, so that nobody is always first.
-
-    Args:
-        warm: untimed rounds before, which choose kernels and fill caches.
-    """
-    for _ in range(warm):
-        for work in contestants.values():
-            work()
-    seconds: dict[str, list[float]] = {name: [] for name in contestants}
-    order = list(contestants)
-    for turn in range(rounds):
-        for name in order if turn % 2 == 0 else order[::-1]:
-            seconds[name].append(clock(contestants[name]))
-    return seconds
-
-
 def clock(work: Work) -> float:
     wait()
     began = time.perf_counter()
@@ -60,6 +43,26 @@ def wait() -> None:
     """Lets a GPU finish what it was given."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
+
+
+def take_turns(
+    contestants: Mapping[str, Work], rounds: int, *, warm: int = 1, clock: Callable[[Work], float] = clock
+) -> dict[str, list[float]]:
+    """Seconds of each contestant in each round; every other round runs backwards, so that nobody is always first.
+
+    Args:
+        warm: untimed rounds before, which choose kernels and fill caches.
+        clock: tells how long some work takes.
+    """
+    for _ in range(warm):
+        for work in contestants.values():
+            work()
+    seconds: dict[str, list[float]] = {name: [] for name in contestants}
+    order = list(contestants)
+    for turn in range(rounds):
+        for name in order if turn % 2 == 0 else order[::-1]:
+            seconds[name].append(clock(contestants[name]))
+    return seconds
 
 
 def times_faster(seconds: Mapping[str, list[float]], name: str, baseline: str) -> Spread:

@@ -84,7 +84,7 @@ def measured(args: argparse.Namespace, wanted: list[str]) -> "Report":
         rows += sections(settings)[name]()
     return Report(
         date=datetime.now(UTC).strftime("%Y-%m-%d"),
-        command=" ".join(["densevit", "benchmark", *sys.argv[1:]]),
+        command=f"densevit benchmark {' '.join(sys.argv[1:]).removeprefix('benchmark').strip()}",
         machine=machine.describe(device),
         rows=rows,
         absent=settings.absent,

@@ -31,7 +31,7 @@ COMMANDS = {
     "benchmark": "measure how fast it is here, beside other implementations",
 }
 
-# Those that look for a signal as they go, and end where nothing is half done.
+# Those that work for long: they look for a signal as they go, end where nothing is half done, and keep memory.
 STOPPABLE = {"train", "check-data", "eval-depth", "eval-pairs", "eval-class", "eval-seg", "export-depth", "export-seg"}
 
 
@@ -51,6 +51,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(f"densevit {name}", description=module.__doc__, allow_abbrev=False)
     module.add_arguments(parser)
     args = parser.parse_intermixed_args(rest)  # overrides may stand behind options
+    if name in STOPPABLE:
+        from densevit.memory import keep_freed
+
+        keep_freed()
     try:
         with interruptible() if name in STOPPABLE else nullcontext():
             return int(module.run(args))

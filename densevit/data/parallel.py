@@ -15,6 +15,7 @@ Result = TypeVar("Result")
 Work = Callable[[int], Result]
 
 JOB = 8  # indices to a job: results are small, and each message between processes costs a tenth of an image
+ENOUGH = 64  # items that are worth starting processes for, which takes a third of a second
 TIMEOUT = 600.0  # seconds that a job may take: network disks pause for minutes
 FORKS = sys.platform == "linux"
 
@@ -34,7 +35,7 @@ def in_order(
         DataError: a worker died or hangs.
         Preempted: a signal came.
     """
-    if workers < 2 or count < 2 * JOB:
+    if workers < 2 or count < ENOUGH:
         results: Iterator[Result] = map(work, range(count))
     else:
         results = (_in_processes if FORKS else _in_threads)(work, count, workers, describe)

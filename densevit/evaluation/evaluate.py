@@ -13,7 +13,6 @@ from densevit.evaluation.bootstrap import Interval, intervals, scenes_of
 from densevit.evaluation.depth_metrics import METRICS
 from densevit.evaluation.metric_sets import is_larger_better
 from densevit.evaluation.protocol import COUNTS, Protocol, Row
-from densevit.memory import keep_freed
 
 Item = tuple[Any, ...]
 """Name, prediction, depth in metres, where depth was measured (None for an image without); and the camera's intrinsics
@@ -124,7 +123,6 @@ def evaluate_indexed(
     Args:
         spread: has work(0), work(1), ... done, by several processes say, and hands the results over in order.
     """
-    keep_freed()
     rows = spread(lambda index: score_item(read(index), protocols, metrics), count)
     bar = tqdm(rows, total=count, desc="evaluate", unit="image", delay=1, disable=not progress)
     return collect(iter(bar), protocols)

@@ -80,7 +80,8 @@ def test_any_number_of_workers_writes_the_same_files(data: Path, saved: Path, tm
 def test_processes_and_a_kept_truth_change_no_number(
     data: Path, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("densevit.data.parallel.JOB", 1)  # or six images are too few for processes
+    monkeypatch.setattr("densevit.data.parallel.JOB", 1)
+    monkeypatch.setattr("densevit.data.parallel.ENOUGH", 2)  # or six images are too few for processes
     score(data, saved, tmp_path / "plain", "--workers", "1")
     for turn in ("first", "again"):
         score(data, saved, tmp_path / turn, "--workers", "2", "--truth-cache", str(tmp_path / "kept"))

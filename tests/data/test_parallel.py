@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from densevit.data import parallel
-from densevit.data.parallel import JOB, in_order
+from densevit.data.parallel import ENOUGH, JOB, in_order
 from densevit.errors import DataError
 
-COUNT = 5 * JOB + 3
+COUNT = ENOUGH + 3
 
 
 def squared(index: int) -> tuple[int, int]:
@@ -18,7 +18,7 @@ def squared(index: int) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2])
-@pytest.mark.parametrize("count", [0, 1, JOB, 2 * JOB, COUNT])
+@pytest.mark.parametrize("count", [0, 1, JOB, ENOUGH, COUNT])
 def test_results_come_in_order_whoever_worked(count: int, workers: int) -> None:
     assert [value for value, _ in in_order(squared, count, workers)] == [i**2 for i in range(count)]
 
@@ -50,7 +50,7 @@ def dies(index: int) -> int:
 @pytest.mark.skipif(not parallel.FORKS, reason="needs fork")
 @pytest.mark.parametrize(
     ("work", "told"),
-    [(refuses, r"^depth/0041.png: truncated.$"), (dies, r"SIGKILL.*was reading image 41")],
+    [(refuses, r"^depth/0041.png: truncated.$"), (dies, r"SIGKILL.*was reading image 65")],
 )
 def test_what_goes_wrong_in_a_process_is_told_by_name(work: Callable[[int], int], told: str) -> None:
     came = []

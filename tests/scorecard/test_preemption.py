@@ -5,6 +5,7 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -35,7 +36,7 @@ def test_sigterm_to_the_whole_group_at_ten_random_times_saves_the_step_and_ends_
     tmp_path: Path, nursery: Nursery
 ) -> None:
     config = small_config(tmp_path)
-    draw = random.Random(0)
+    draw, seconds = random.Random(0), []
     for trial in range(10):
         run = tmp_path / str(trial)
         child = nursery.start("train", config, f"output={run}", "steps=2000", "data.val=null", "data.workers=2")
@@ -45,11 +46,12 @@ def test_sigterm_to_the_whole_group_at_ten_random_times_saves_the_step_and_ends_
         asked = time.monotonic()
         child.signal(signal.SIGTERM, group=True)
         assert child.wait() == STOPPED, child.err.read_text()
-        assert time.monotonic() - asked < 20  # 5 s on a machine of one's own
+        seconds.append(time.monotonic() - asked)
         step = checkpoint.step_of(newest(run))
         assert step == read_csv(run / "train.csv")[-1]["step"]
         assert f"stopped and saved at step {step} of 2000; go on with --resume." in child.err.read_text()
         assert whole(run)
+    assert median(seconds) < 5 and max(seconds) < 20, seconds  # one may have met with a busy disk
 
 
 @pytest.mark.parametrize(
@@ -152,11 +154,11 @@ def test_a_second_signal_ends_at_once_even_what_python_cannot_interrupt(tmp_path
     child = nursery.start("train", small_config(tmp_path), fault="deaf")
     child.wait_for("deaf")
     child.signal(signal.SIGINT)
-    asked = time.monotonic()
     time.sleep(0.1)  # two signals of one kind within a moment arrive as one
+    asked = time.monotonic()
     child.signal(signal.SIGINT)
     assert child.wait() == 128 + signal.SIGINT
-    assert time.monotonic() - asked < 1 + 4  # 1 s on a machine of one's own
+    assert time.monotonic() - asked < 1
     assert whole(tmp_path / "run")
 
 
