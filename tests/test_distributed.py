@@ -8,6 +8,7 @@ import pytest
 import torch
 from small import small_config
 
+from densevit.engine import distributed
 from densevit.engine.log import read_csv
 from densevit.weights import checkpoint
 
@@ -63,3 +64,19 @@ def test_a_batch_that_cannot_be_shared_is_refused_before_any_work(tmp_path: Path
     assert done.returncode != 0
     assert "batch_size" in done.stderr
     assert not (tmp_path / "x/train.csv").exists()
+
+
+def test_restarted_processes_do_not_read_the_addresses_of_the_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared, seen = torch.distributed.HashStore(), []
+    monkeypatch.setattr(distributed, "rendezvous", lambda *args, **kwargs: iter([(shared, 0, 2)]))
+    monkeypatch.setattr(distributed.dist, "init_process_group", lambda *args, store, **kwargs: seen.append(store))
+    monkeypatch.setattr(distributed.dist, "destroy_process_group", lambda: None)
+    for attempt in ("0", "1"):
+        for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", attempt)
+        with distributed.session("cpu"):
+            seen[-1].set(f"address of attempt {attempt}", "127.0.0.1:1")
+    first, second = seen
+    assert first.check(["address of attempt 0"]) and second.check(["address of attempt 1"])
+    assert not second.check(["address of attempt 0"])

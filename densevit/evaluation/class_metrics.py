@@ -8,8 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int64
 
 from densevit.errors import DataError
-
-Row = dict[str, float]
+from densevit.evaluation.rows import Row, told_apart
 
 FORMULAE = {
     "accuracy": "share of images whose largest logit is that of their class",
@@ -109,19 +108,13 @@ def summarise(rows: Iterable[tuple[str, Row]], classes: Sequence[str]) -> ClassS
     """The scores that a set of rows makes, empty ones for images without a class.
 
     Raises:
-        DataError: a name that comes twice would weigh twice; nothing to score.
+        DataError: a name that comes twice; nothing to score.
     """
-    found: dict[str, Row] = {}
-    for name, row in rows:
-        if name in found:
-            raise DataError(f"{name}: comes twice in one evaluation.")
-        found[name] = row
-    scored = [(name, row) for name, row in found.items() if row]
+    scored, skipped = told_apart(rows)
     if not scored:
-        raise DataError(f"nothing to score: none of {len(found)} images has a class.")
+        raise DataError(f"nothing to score: none of {len(skipped)} images has a class.")
     confusion = np.zeros((len(classes), len(classes)), np.int64)
     for _, row in scored:
         if row["predicted"] >= 0:
             confusion[int(row["label"]), int(row["predicted"])] += 1
-    skipped = [name for name, row in found.items() if not row]
     return ClassScores(tuple(classes), scored, mean_row([row for _, row in scored]), confusion, skipped)

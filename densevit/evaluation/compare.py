@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import fsum
 from pathlib import Path
+from typing import Any
 
 from densevit.errors import DataError
 from densevit.evaluation.bootstrap import DRAWS, Interval, intervals, scenes_of
@@ -75,7 +76,8 @@ def compare(a: Path, b: Path, metrics: tuple[str, ...] = ()) -> Comparison:
     both = sorted(rows_a.keys() & rows_b.keys())
     if not both:
         raise DataError(f"{a} and {b} have no scored image in common.")
-    known = [m for m in (rows_a[both[0]] | {}) if m not in COUNTS and any(m in rows_b[name] for name in both)]
+    shared = dict.fromkeys(metric for name in both for metric in rows_a[name] if metric in rows_b[name])
+    known = [metric for metric in shared if metric not in COUNTS]
     unknown = [metric for metric in metrics if metric not in known]
     if unknown:
         raise DataError(f"no metric {', '.join(unknown)} in both; there are {', '.join(known)}.")
@@ -123,6 +125,8 @@ def sentence(found: Comparison) -> str:
         return "Each is better in some metrics: " + ", ".join(
             f"{row.metric} {row.better}" for row in nine if row.better
         )
+    if all(row.interval is None for row in nine):
+        return "No difference is shown: one image tells nothing of others."
     return "No difference is shown: every interval holds 0."
 
 
@@ -136,27 +140,44 @@ def _span(spread: Interval | None) -> str:
 
 def read_protocol(folder: Path) -> str:
     """Name and range of what a folder was scored by."""
-    path = folder / "metrics.json"
-    try:
-        tree = json.loads(path.read_text())
-        protocol: Mapping[str, object] = tree["protocol"]
-        return f"{protocol['name']} {protocol['range']}"
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); `eval-depth --output` writes it.") from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path}: is not what `eval-depth --output` writes ({error}).") from None
+    protocol = _read_summary(folder)["protocol"]
+    return f"{protocol['name']} {protocol['range']}"
 
 
 def read_rows(folder: Path) -> Rows:
-    """Name -> scores, of the scored images of a `per_image.csv`."""
+    """Name -> scores, of the scored images of a `per_image.csv`.
+
+    Raises:
+        DataError: it is missing, damaged, or not as long as `metrics.json` says.
+    """
     path = folder / "per_image.csv"
+    rows: Rows = {}
     try:
         with open(path, newline="", encoding="utf-8") as file:
-            records = [(record.pop("name"), record) for record in csv.DictReader(file)]
+            for record in csv.DictReader(file):
+                if None in record or None in record.values():
+                    raise ValueError(f"a row of {record['name']!r} is not as long as the first line")
+                if (name := record.pop("name")) in ():
+                    raise ValueError(f"{name!r} stands in it twice")
+                rows[name] = {metric: float(cell) for metric, cell in record.items() if cell}
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}); `eval-depth --output` writes it.") from None
+    except (ValueError, KeyError, TypeError, csv.Error) as error:
+        raise DataError(f"{path}: is not what `eval-depth --output` writes ({error}).") from None
+    images = _read_summary(folder)["counts"]["images"]
+    if len(rows) != images:
+        raise DataError(f"{path}: holds {len(rows):,} images, where metrics.json says {images:,}: a part is gone.")
+    return {name: row for name, row in rows.items() if row}
+
+
+def _read_summary(folder: Path) -> Mapping[str, Any]:
+    """What `metrics.json` says, as far as it is needed here."""
+    path = folder / "metrics.json"
+    try:
+        tree: Mapping[str, Any] = json.loads(path.read_text())
         return {
-            name: {metric: float(cell) for metric, cell in record.items() if cell}
-            for name, record in records
-            if any(record.values())
+            "protocol": {key: tree["protocol"][key] for key in ("name", "range")},
+            "counts": {"images": int(tree["counts"]["images"])},
         }
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}); `eval-depth --output` writes it.") from None

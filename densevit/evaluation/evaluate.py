@@ -13,6 +13,7 @@ from densevit.evaluation.bootstrap import Interval, intervals, scenes_of
 from densevit.evaluation.depth_metrics import METRICS
 from densevit.evaluation.metric_sets import is_larger_better
 from densevit.evaluation.protocol import COUNTS, Protocol, Row
+from densevit.evaluation.rows import told_apart
 
 Item = tuple[Any, ...]
 """Name, prediction, depth in metres, where depth was measured (None for an image without); and the camera's intrinsics
@@ -159,17 +160,13 @@ def summarise(rows: Iterable[tuple[str, Row]], protocol: Protocol) -> Evaluation
     Rows gathered from several processes give the same numbers as one process would.
 
     Raises:
-        DataError: a name that comes twice would weigh twice; nothing to score.
+        DataError: a name that comes twice; nothing to score.
     """
-    found: dict[str, Row] = {}
-    for name, row in rows:
-        if name in found:
-            raise DataError(f"{name}: comes twice in one evaluation.")
-        found[name] = row
-    scored = [(name, row) for name, row in found.items() if row]
-    skipped = [name for name, row in found.items() if not row]
+    scored, skipped = told_apart(rows)
     if not scored:
-        raise DataError(f"nothing to score under '{protocol.name}': none of {len(found)} images has truth that counts.")
+        raise DataError(
+            f"nothing to score under '{protocol.name}': none of {len(skipped)} images has truth that counts."
+        )
     mean = mean_row([row for _, row in scored])
     return Evaluation(protocol, scored, mean, skipped, _counts([row for _, row in scored], len(skipped)))
 

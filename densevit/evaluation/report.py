@@ -44,6 +44,9 @@ def tables(evaluations: Sequence[Evaluation]) -> str:
     for found in evaluations:
         values = "".join(f"{found.mean[name]:10.4f}" for name in METRICS)
         lines.append(f"{found.protocol.name:{width}}{values}{found.counts['scored']:>10,}")
+    stretched = [found.protocol.name for found in evaluations if found.counts["resized_predictions"]]
+    if stretched:
+        lines += ["", f"predictions are not of the size that these show, and were resized: {', '.join(stretched)}"]
     return "\n".join([*lines, "", "`densevit protocols NAME` explains each."])
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from densevit.errors import ConfigError, DataError
 from densevit.inference.camera import Focal, camera_for, zoomed
 from densevit.inference.forward import Box, forward
+from densevit.inference.packed import pack
 from densevit.inference.picture import Picture, Rgb, are_several, as_rgb
 from densevit.inference.tiled import framed, mosaic, together
 from densevit.ops.device import choose_device
@@ -93,6 +94,8 @@ class Predictor:
         self.tiling = tiling
         if compile:
             self.model.compile()
+        elif self.device.type == "cpu":
+            pack(self.model, self.precision)
 
     @overload  # a path in a `str` is an Iterable[Picture], too, but no typo: it is one picture
     def __call__(self, image: Picture, *, head: str | None = None, box: Box | None = None) -> Map: ...  # type: ignore[overload-overlap]

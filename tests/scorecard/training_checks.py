@@ -386,14 +386,17 @@ CHECKS: tuple[Check, ...] = (
         "torchrun --max-restarts 1; rank 1 dies at step 7",
         "it restarts, resumes, and ends with the weights of a run that did not die, bit for bit",
         "torchtitan's contract, without a CPU test",
-        (f"{MANY}::test_torchrun_restarts_a_run_whose_process_died_and_it_ends_as_if_it_had_not",),
+        (
+            f"{MANY}::test_torchrun_restarts_a_run_whose_process_died_and_it_ends_as_if_it_had_not",
+            "tests/test_distributed.py::test_restarted_processes_do_not_read_the_addresses_of_the_dead",
+        ),
         (
             Mutant(
                 "restarted processes do not read the addresses of the dead",
                 "densevit/engine/distributed.py",
                 "    if local_size == size:\n",
                 "    if False:\n",
-                f"{MANY}::test_torchrun_restarts_a_run_whose_process_died_and_it_ends_as_if_it_had_not",
+                "tests/test_distributed.py::test_restarted_processes_do_not_read_the_addresses_of_the_dead",
             ),
             Mutant(
                 "the log is cut to where the run goes on",
