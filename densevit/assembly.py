@@ -10,7 +10,8 @@ from torch import Tensor
 import densevit.models
 import densevit.weights.families  # noqa: F401 (both imports register parts)
 from densevit import config
-from densevit.errors import CheckpointError, ConfigError
+from densevit.data.class_files import shipped
+from densevit.errors import CheckpointError, ConfigError, DensevitError
 from densevit.models.blank import Blank
 from densevit.models.decoder import DECODERS, Decoder
 from densevit.models.dense import DenseModel
@@ -20,12 +21,13 @@ from densevit.registry import Choice
 from densevit.structures import ModelCard, OutputSpec, Palette, ResizeRule
 from densevit.weights import checkpoint, detect, hub, two_files
 from densevit.weights.description import describe_found, describe_ours
-from densevit.weights.family import FAMILIES
+from densevit.weights.family import FAMILIES, Family
 from densevit.weights.files import read_tensors
-from densevit.weights.published import Published
+from densevit.weights.published import Found, Published
 from densevit.weights.start import Start, Taking
 
 T = TypeVar("T")
+ITSELF = ("encoder", "decoder", "head")  # how parts call themselves in their errors
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class ModelPlan:
     heads: Mapping[str, Choice[Head]]
     decoders: Mapping[str, Choice[Decoder]] = field(default_factory=dict)
     start: Start | None = None  # the checkpoint that training starts from
+    source: "Source | None" = None  # its weights
 
     def spec(self) -> dict[str, Any]:
         return {
@@ -66,14 +69,31 @@ def _named(part: Choice[T], names: tuple[str, ...]) -> Choice[T]:
 
 def build_model(plan: ModelPlan, resize: ResizeRule | None = None) -> DenseModel:
     """The network, with the encoder's weights where the config names a file of them."""
-    encoder = plan.encoder.build()
+    encoder = built(plan.encoder, "model.encoder")
     weights: Path | None = plan.encoder.options.get("weights")
     if weights is not None:
         encoder.load_weights(read_tensors(weights), str(weights))
-    decoder = plan.decoder.build(encoder.features, encoder.prefix_tokens)
-    own = {name: choice.build(encoder.features, encoder.prefix_tokens) for name, choice in plan.decoders.items()}
-    heads = {name: head.build(own.get(name, decoder).output.channels) for name, head in plan.heads.items()}
+    given = (encoder.features, encoder.prefix_tokens)
+    decoder = built(plan.decoder, "model.decoder", *given)
+    own = {name: built(choice, f"model.decoders.{name}", *given) for name, choice in plan.decoders.items()}
+    heads = {
+        name: built(head, f"model.heads.{name}", own.get(name, decoder).output.channels)
+        for name, head in plan.heads.items()
+    }
     return DenseModel(encoder, decoder, heads, own, stretch=plan.resize_by(resize).padding == "stretch")
+
+
+def built(part: Choice[T], where: str, *given: Any) -> T:
+    """The part; what it refuses is told with the place of the config that it stands at."""
+    try:
+        return part.build(*given)
+    except ConfigError as error:
+        raise ConfigError(*(placed(problem, where) for problem in error.problems)) from None
+
+
+def placed(problem: str, where: str) -> str:
+    name = next((name for name in ITSELF if problem.startswith((f"{name}.", f"{name}:"))), None)
+    return f"{where}: {problem}" if name is None else where + problem.removeprefix(name)
 
 
 def build_card(
@@ -150,7 +170,24 @@ def open_checkpoint(path: str | Path, family: str | None = None, **options: Any)
     found = detect.find(place)
     name = family or (known.family if known else detect.detect(found))
     chosen = {"type": name, **(known.options if known else {}), **options}
-    return Opened(FAMILIES.check(chosen, "family").build().read(found), None, str(path))
+    return Opened(read_as(FAMILIES.check(chosen, "family"), found), None, str(path))
+
+
+def read_as(family: Choice[Family], found: Found) -> Published:
+    """A stranger's file in our terms; what is odd in it is the file's fault.
+
+    Raises:
+        CheckpointError: it is damaged, or of another family.
+    """
+    try:
+        return family.build().read(found)
+    except DensevitError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"{found.path}: cannot be read as {family.name}; it lacks something, or has other shapes or values than "
+            f"that family ({type(error).__name__}: {hub.first_line(error)})."
+        ) from error
 
 
 def describe(path: str | Path) -> dict[str, Any]:
@@ -176,24 +213,36 @@ def restore(path: str | Path, family: str | None = None, **options: Any) -> tupl
 def assemble(opened: Opened) -> tuple[DenseModel, ModelCard]:
     """Builds an opened checkpoint and loads it strictly."""
     published = opened.published
-    model = rebuild(published.model, opened.path, published.resize)
+    table = shipped(published.classes) if published.classes else None
+    plan = plan_of(published.model, opened.path).for_classes(table.names if table else ())
+    model = rebuild(plan, published.resize)
     # Published files leave out the normalisation, which is among the encoder's options.
     own = {name: tensor for name, tensor in model.state_dict().items() if name in ("encoder.mean", "encoder.std")}
     checkpoint.load_into(model, {**own, **published.tensors}, opened.path)
     if opened.card is not None:
         return model, opened.card
-    card = build_card(model, plan_of(published.model, opened.path), published.resize, published.trained_on)
+    palette = table.palette if table else ()
+    card = build_card(model, plan, published.resize, published.trained_on, palette)
     multiple = published.multiple or card.multiple
     return model, replace(card, multiple=multiple, source=published.source, licence=published.licence)
 
 
-def read_start(model: config.Model) -> Start | None:
-    """What a run's `init` is, without its weights.
+class Source:
+    """A run's `init`: read once, when the config is checked, and held until a model takes its weights."""
 
-    Raises:
-        CheckpointError, ConfigError: see `open_checkpoint`.
-    """
-    return Start.of(open_init(model).published) if model.init is not None else None
+    def __init__(self, model: config.Model) -> None:
+        """
+        Raises:
+            CheckpointError, ConfigError: see `open_checkpoint`.
+        """
+        self.model = model
+        self.held: Opened | None = open_init(model)
+        self.start = Start.of(self.held.published)
+
+    def hand_over(self) -> Opened:
+        """The weights. They are let go here, so that training does not hold them twice; a second model reads anew."""
+        opened, self.held = self.held, None
+        return opened or open_init(self.model)
 
 
 def open_init(model: config.Model) -> Opened:
@@ -205,13 +254,13 @@ def open_init(model: config.Model) -> Opened:
     return open_checkpoint(model.init, **options)
 
 
-def start_from(model: DenseModel, plan: ModelPlan, run: config.Model) -> str:
+def start_from(model: DenseModel, plan: ModelPlan, source: Source) -> str:
     """Loads what fits of a run's `init` into its new model; says what was taken and what is new.
 
     Raises:
         CheckpointError: see `Taking`.
     """
-    opened = open_init(run)
+    opened = source.hand_over()
     return f"model.init: {Taking(model, plan.spec(), opened.published, opened.path).take()}"
 
 
@@ -226,11 +275,11 @@ def is_ours(path: str | Path) -> bool:
     return not path.exists() or checkpoint.has_card(path)
 
 
-def rebuild(spec: Mapping[str, Any], source: str | Path, resize: ResizeRule | None = None) -> DenseModel:
+def rebuild(plan: ModelPlan, resize: ResizeRule | None = None) -> DenseModel:
     """The model that a card describes, its weights still anything; all of them are in the file."""
-    encoder = {key: value for key, value in spec["encoder"].items() if key not in ("pretrained", "weights")}
+    options = {key: value for key, value in plan.encoder.options.items() if key not in ("pretrained", "weights")}
     with Blank():
-        return build_model(plan_of({**spec, "encoder": encoder}, source), resize)
+        return build_model(replace(plan, encoder=replace(plan.encoder, options=options)), resize)
 
 
 def plan_of(spec: Mapping[str, Any], source: str | Path) -> ModelPlan:

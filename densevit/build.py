@@ -3,9 +3,10 @@
 import hashlib
 import importlib.util
 import sys
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, inf
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,10 +18,12 @@ import densevit.models
 import densevit.tasks
 import densevit.weights.families  # noqa: F401 (the five imports register the parts)
 from densevit import config
-from densevit.assembly import ModelPlan, build_card, build_model, read_start, restore, start_from
+from densevit.assembly import ModelPlan, Source, build_card, build_model, restore, start_from
 from densevit.config import Run
+from densevit.data.class_table import refuse_reordered
 from densevit.data.dataset import DATASETS, Dataset
 from densevit.data.first_look import first_look as look_at_depth
+from densevit.data.first_look import first_look_at_labels as look_at_labels
 from densevit.data.loader import TrainLoader, eval_loader, train_loader
 from densevit.data.transform import TRANSFORMS, Transform
 from densevit.data.transforms import compose
@@ -28,13 +31,14 @@ from densevit.data.workers import auto_workers
 from densevit.engine.distributed import World
 from densevit.engine.interfaces import Validation
 from densevit.engine.trainer import Trainer
-from densevit.errors import ConfigError
+from densevit.errors import ConfigError, DataError
 from densevit.evaluation import class_metrics, seg_metrics
-from densevit.evaluation.class_metrics import Row
 from densevit.evaluation.evaluate import mean_row
 from densevit.evaluation.protocols import PROTOCOLS, Protocol
+from densevit.evaluation.rows import Row
 from densevit.inference.forward import forward
 from densevit.inference.predictor import Predictor
+from densevit.inference.summary import out_of_memory
 from densevit.models.decoder import DECODERS
 from densevit.models.encoder import ENCODERS
 from densevit.models.heads import HEADS
@@ -46,6 +50,7 @@ from densevit.weights.hub import is_address
 from densevit.weights.start import filled
 
 T = TypeVar("T")
+Locate = Callable[[str], str]
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,7 @@ class Plan:
 
     Attributes:
         run: resolved: every default spelled out, `steps` known. Its dump repeats the run.
+        locate: puts file and line of its key in front of a problem.
     """
 
     run: Run
@@ -73,6 +79,7 @@ class Plan:
     transforms: Sequence[Choice[Transform]]
     train: Dataset
     val: Dataset | None
+    locate: Locate = str
 
 
 @dataclass(frozen=True)
@@ -85,17 +92,22 @@ class Recipe:
     transforms: Sequence[Choice[Transform]]
     train: Choice[Dataset]
     val: Choice[Dataset] | None
+    locate: Locate = str
 
     def open(self) -> Plan:
         """Opens the data sets, which says how long an epoch is.
 
         Raises:
+            ConfigError: the run has too few steps for its schedule.
             DataError: a data set is not where or what it should be.
         """
-        train = self.train.build()
-        val = self.val.build() if self.val else None
+        train = opened(self.train, "data.train", self.locate)
+        val = opened(self.val, "data.val", self.locate) if self.val else None
         named = replace(self, model=self.model.for_classes(train.classes))
-        return Plan(named.resolved(len(train)), named.model, self.tasks, self.transforms, train, val)
+        run = named.resolved(len(train))
+        if problems := run.problems():  # such as a warm-up longer than the epochs, whose steps are only known now
+            raise ConfigError(*map(self.locate, problems))
+        return Plan(run, named.model, self.tasks, self.transforms, train, val, self.locate)
 
     def resolved(self, length: int) -> Run:
         """The run with every default spelled out, for `length` training samples."""
@@ -118,6 +130,15 @@ class Recipe:
             validate_every=validate_every,
             save_every=run.save_every or validate_every,
         )
+
+
+def opened(data: Choice[Dataset], where: str, locate: Locate) -> Dataset:
+    try:
+        return data.build()
+    except ConfigError as error:
+        raise ConfigError(*(locate(f"{where}: {problem}") for problem in error.problems)) from None
+    except DataError as error:
+        raise DataError(locate(f"{where}: {error}")) from error
 
 
 class _Faults:
@@ -161,9 +182,9 @@ def check(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     Raises:
         ConfigError: every fault at once, with file and line.
     """
-    run, document, unknown = config.read_known(path, overrides)
+    run, document, told = config.read_known(path, overrides)
     load_plugins(run.plugins, Path(path).parent)
-    faults = _Faults([*unknown, *run.problems()])
+    faults = _Faults(told)
     recipe = Recipe(
         run,
         _plan_model(run, faults),
@@ -171,6 +192,7 @@ def check(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
         [faults.check(TRANSFORMS, spec, f"data.transforms.{i}") for i, spec in enumerate(run.data.transforms)],
         faults.check(DATASETS, run.data.train, "data.train"),
         faults.check(DATASETS, run.data.val, "data.val") if run.data.val else None,
+        document.locate,
     )
     if faults.problems:
         raise ConfigError(*map(document.locate, faults.problems))
@@ -181,15 +203,25 @@ def _plan_model(run: Run, faults: _Faults) -> ModelPlan:
     init = run.model.init
     if init is not None and not is_address(init):
         faults.check_file(Path(init), "model.init")
-    start = read_start(run.model) if not faults.problems else None
+    source = Source(run.model) if init is not None and not faults.problems else None
+    start = source.start if source else None
     given = {"encoder": run.model.encoder, "decoder": run.model.decoder}
     parts = {name: filled(spec, start.model[name] if start else {}) for name, spec in given.items()}
-    encoder = faults.check(ENCODERS, parts["encoder"], "model.encoder") if parts["encoder"] else UNCHOSEN
-    decoder = faults.check(DECODERS, parts["decoder"], "model.decoder") if parts["decoder"] else UNCHOSEN
+
+    def choose(registry: Registry[T], name: str) -> Choice[T]:
+        spec = given[name]
+        if start is None and (spec is None or (init is not None and "type" not in spec)):
+            return UNCHOSEN  # told already, or left to a file that was not read
+        return faults.check(registry, parts[name], f"model.{name}")
+
+    encoder, decoder = choose(ENCODERS, "encoder"), choose(DECODERS, "decoder")
+    for name in run.model.heads:
+        if hasattr(nn.ModuleDict, name) or name == "training":
+            faults.problems.append(f"model.heads.{name}: a name that torch needs for itself; take another.")
     heads = {name: faults.check(HEADS, spec, f"model.heads.{name}") for name, spec in run.model.heads.items()}
     own = {name: faults.check(DECODERS, spec, f"model.decoders.{name}") for name, spec in run.model.decoders.items()}
     faults.check_file(encoder.options.get("weights"), "model.encoder.weights")
-    return ModelPlan(encoder, decoder, heads, own, start)
+    return ModelPlan(encoder, decoder, heads, own, start, source)
 
 
 def _plan_task(task: config.Task, where: str, faults: _Faults) -> TaskPlan:
@@ -199,7 +231,7 @@ def _plan_task(task: config.Task, where: str, faults: _Faults) -> TaskPlan:
     for i, spec in enumerate(task.losses or kind.usual):
         options = dict(spec)
         weight = options.pop("weight", 1.0)
-        if not isinstance(weight, int | float) or weight <= 0:
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < inf:
             faults.problems.append(f"{where}.losses.{i}.weight: a number over 0, got {weight!r}.")
             weight = 1.0
         losses.append((float(weight), faults.check(kind.objectives, options, f"{where}.losses.{i}")))
@@ -237,7 +269,7 @@ def load_plugins(paths: Sequence[Path], folder: Path = Path()) -> None:
     """Runs Python files that register parts; each once. Relative ones lie beside the config, or in the working folder.
 
     Raises:
-        ConfigError: no such file.
+        ConfigError: no such file, no Python file, or what went wrong in it and where.
     """
     for path in paths:
         found = next((p.resolve() for p in (folder / path, path) if p.is_file()), None)
@@ -247,9 +279,22 @@ def load_plugins(paths: Sequence[Path], folder: Path = Path()) -> None:
         if getattr(sys.modules.get(name), "__file__", None) == str(found):
             continue
         spec = importlib.util.spec_from_file_location(name, found)
-        assert spec is not None and spec.loader is not None
+        if spec is None or spec.loader is None:
+            raise ConfigError(f"plugins: {found} is no Python file (.py).")
         sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
+        try:
+            spec.loader.exec_module(sys.modules[name])
+        except Exception as error:
+            del sys.modules[name]
+            raise ConfigError(f"plugins: {blamed(error, found)}: {type(error).__name__}: {error}") from error
+
+
+def blamed(error: Exception, plugin: Path) -> str:
+    """The plugin, and its last line that was at work."""
+    if isinstance(error, SyntaxError):
+        return f"{error.filename}:{error.lineno}"
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(plugin)]
+    return f"{plugin}:{lines[-1]}" if lines else str(plugin)
 
 
 def build_trainer(plan: Plan, world: World) -> Trainer:
@@ -259,9 +304,16 @@ def build_trainer(plan: Plan, world: World) -> Trainer:
         ConfigError, CheckpointError: weights that are missing or do not fit.
     """
     run = plan.run
-    model = build_model(plan.model, run.model.resize)
-    if run.model.init is not None:
-        started = start_from(model, plan.model, run.model)
+    try:
+        model = build_model(plan.model, run.model.resize)
+    except ConfigError as error:
+        raise ConfigError(*map(plan.locate, error.problems)) from None
+    except (MemoryError, RuntimeError) as error:
+        if not (isinstance(error, MemoryError) or out_of_memory(error)):
+            raise
+        raise ConfigError(f"model: does not fit into memory ({str(error).splitlines()[0]}).") from None
+    if plan.model.source is not None:
+        started = start_from(model, plan.model, plan.model.source)
         if world.is_main:
             print(started, file=sys.stderr)
     if run.model.freeze_encoder:
@@ -277,15 +329,17 @@ def build_trainer(plan: Plan, world: World) -> Trainer:
 
 
 def first_look(plan: Plan, card: ModelCard) -> list[str]:
-    """Warnings about truth that the heads cannot reach.
+    """Warnings about truth that the heads cannot reach, or that tells nothing apart.
 
     Raises:
         DataError: all of it lies outside the range of a head.
     """
-    metric = [output for name, output in card.outputs.items() if output.kind == "metric" and name in plan.tasks]
+    taught = [output for name, output in card.outputs.items() if name in plan.tasks]
     policy = plan.run.data.on_error
-    ranges = [output.range for output in metric if output.range]
-    return [warning for ends in ranges for warning in look_at_depth(plan.train, *ends, on_error=policy)]
+    ranges = [output.range for output in taught if output.kind == "metric" and output.range]
+    warnings = [warning for ends in ranges for warning in look_at_depth(plan.train, *ends, on_error=policy)]
+    labelled = any(output.kind == "labels" for output in taught)
+    return warnings + (look_at_labels(plan.train, on_error=policy) if labelled else [])
 
 
 def with_run(plan: Plan, run: Run) -> Plan:
@@ -337,6 +391,8 @@ def check_output(name: str, task: TaskPlan, output: OutputSpec, plan: Plan) -> N
             raise ConfigError(
                 f"model.heads.{name}: {len(output.classes)} classes, where the data has {len(data.classes) or 'none'}."
             )
+        if output.kind in SCORES:
+            refuse_reordered(f"model.heads.{name}", output.classes, data.classes)
 
 
 def predict_by(protocol: Protocol, card: ModelCard) -> Callable[[nn.Module, Tensor], dict[str, Tensor]]:

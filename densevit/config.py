@@ -4,23 +4,22 @@ import dataclasses
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
-from functools import reduce
-from operator import getitem
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import yaml
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from densevit.document import Document
 from densevit.errors import ConfigError
-from densevit.registry import UNKNOWN, Part, explain
+from densevit.registry import UNKNOWN, Part, explain, misread
 from densevit.structures import ResizeRule
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, lt=2**32)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
+Memory = Annotated[float, Field(ge=0, lt=1)]  # what a moving average keeps at each step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,10 +52,10 @@ class Data:
     train: Part
     val: Part | None = None
     transforms: list[Part] = field(default_factory=list)
-    workers: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"  # loader processes of each rank
+    workers: Annotated[int, Field(ge=0, le=1024)] | Literal["auto"] = "auto"  # loader processes of each rank
     on_error: Literal["raise", "skip"] = "raise"  # a file that turns bad: stop, or take its successor and count
     max_bad: Fraction = 0.001  # share of an epoch that may be skipped so
-    timeout: Positive = 300.0  # seconds to wait for a sample: network disks pause for a minute now and then
+    timeout: Annotated[float, Field(gt=0, le=1e6)] = 300.0  # seconds for a sample: network disks pause now and then
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +67,7 @@ class Optim:
     encoder_lr_scale: NonNegative = 1.0
     layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
     weight_decay: NonNegative = 0.05
-    betas: tuple[Fraction, Fraction] = (0.9, 0.999)
+    betas: tuple[Memory, Memory] = (0.9, 0.999)
     eps: Positive = 1e-8
     momentum: Fraction = 0.9  # of sgd, which has neither betas nor eps
     clip_grad: Positive | None = 1.0  # largest norm of the whole gradient
@@ -80,9 +79,16 @@ class Schedule:
 
     type: Literal["cosine", "poly", "one_cycle", "constant"] = "cosine"
     warmup: NonNegative = 0.05  # steps; below 1 a share of all steps
+    encoder_warmup: NonNegative | None = None  # likewise: the encoder rests during `warmup`, then has its own (EoMT)
     final: Fraction = 0.0
     power: Positive = 0.9  # of poly
     start: Fraction = 0.0  # factor before the first step of the warm-up
+
+    def warmups(self, steps: int) -> tuple[int, int]:
+        """The steps of the warm-up, and of the encoder's own behind it."""
+        shares = (self.warmup, self.encoder_warmup or 0)
+        first, own = (round(share * steps if share < 1 else share) for share in shares)
+        return first, own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +103,7 @@ class Run:
     schedule: Schedule = field(default_factory=Schedule)
     steps: Count | None = None  # optimiser steps; either this or epochs
     epochs: Positive | None = None
-    batch_size: Count = 8  # images per optimiser step, over all processes and accumulation
+    batch_size: Annotated[int, Field(ge=1, le=2**20)] = 8  # images a step, over all processes and accumulation
     accumulate: Count = 1  # micro-batches per step
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     ema: Annotated[float, Field(gt=0, lt=1)] | None = None  # decay of the weights' moving average
@@ -105,11 +111,11 @@ class Run:
     parallel: Literal["ddp", "fsdp"] = "ddp"  # of several processes: each holds the whole model, or a part of it
     device: str = "auto"
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0  # numpy takes no larger one
-    output: Path = Path("runs/default")
+    output: Annotated[Path, AfterValidator(Path.expanduser)] = Path("runs/default")
     log_every: Count = 20  # steps
     validate_every: Count | None = None  # steps; default: ten times a run
     save_every: Count | None = None  # steps between checkpoints; default: at each validation
-    keep_last: Annotated[int, Field(ge=0)] = 2  # newest checkpoints kept besides the best; 0 keeps all
+    keep_last: Annotated[int, Field(ge=0, lt=2**32)] = 2  # newest checkpoints kept besides the best; 0 keeps all
     max_skipped: Count | None = None  # non-finite steps in a row before giving up: 3, under fp16 12
     plugins: list[Path] = field(default_factory=list)  # Python files that register parts of your own
 
@@ -120,8 +126,11 @@ class Run:
             found.append(f"steps: give either steps or epochs, got {'neither' if self.steps is None else 'both'}.")
         if self.batch_size % self.accumulate:
             found.append(f"accumulate: {self.accumulate} micro-batches cannot share {self.batch_size} images evenly.")
-        if self.steps and self.schedule.warmup >= self.steps:
-            found.append(f"schedule.warmup: {self.schedule.warmup:g} steps leave nothing of {self.steps}.")
+        if self.steps and sum(warmups := self.schedule.warmups(self.steps)) >= self.steps:
+            name = "encoder_warmup" if warmups[0] < self.steps else "warmup"
+            found.append(f"schedule.{name}: {sum(warmups)} steps leave nothing of {self.steps}.")
+        if self.schedule.encoder_warmup is not None and self.model.freeze_encoder:
+            found.append("schedule.encoder_warmup: model.freeze_encoder leaves nothing to warm up.")
         for name in ("encoder", "decoder"):
             if self.model.init is None and getattr(self.model, name) is None:
                 found.append(f"model.{name}: missing.")
@@ -129,6 +138,11 @@ class Run:
             found.append(f"model.resize.size: mode '{rule.mode}' needs two sides over 0, got {rule.size}.")
         if self.model.init_family and not self.model.init:
             found.append("model.init_family: there is no model.init whose family this could be.")
+        if not self.model.heads:
+            found.append("model.heads: there is none, and nothing to learn.")
+        for name in self.model.heads:
+            if not name or set(name) & set("./="):
+                found.append(f"model.heads.{name}: a head's name has a letter, and no '.', '/' or '='.")
         for name in self.tasks.keys() ^ self.model.heads.keys():
             have, lack = ("tasks", "model.heads") if name in self.tasks else ("model.heads", "tasks")
             found.append(f"{have}.{name}: there is no {lack}.{name} to go with it.")
@@ -162,36 +176,54 @@ def read(path: str | Path, overrides: Sequence[str] = ()) -> tuple[Run, Document
     Raises:
         ConfigError: every fault at once.
     """
-    run, document, unknown = read_known(path, overrides)
-    if unknown:
-        raise ConfigError(*map(document.locate, unknown))
+    run, document, told, _ = _read(path, overrides)
+    if told:
+        raise ConfigError(*map(document.locate, told))
     return run, document
 
 
 def read_known(path: str | Path, overrides: Sequence[str] = ()) -> tuple[Run, Document, list[str]]:
-    """The same without the keys that nobody knows, and a problem for each, to be told along with others.
+    """The same with what is known and fits, and a problem for all else, to be told along with the faults of parts.
 
     Raises:
-        ConfigError: whatever else is wrong, every fault at once.
+        ConfigError: what does not fit leaves no run; every fault at once.
     """
+    run, document, told, whole = _read(path, overrides)
+    # Where a default stands for what did not fit, what it does not go with is nobody's fault.
+    return run, document, [*told, *run.problems()] if whole else told
+
+
+def _read(path: str | Path, overrides: Sequence[str]) -> tuple[Run, Document, list[str], bool]:
+    """Run, document, problems; and whether all values fit."""
     document = Document.read(path)
     for item in overrides:
         document.override(item)
+    tree = document.tree
     try:
-        return TypeAdapter(Run).validate_python(document.tree), document, []
+        run = TypeAdapter(Run).validate_python(tree)
+        told = list(misread(tree, run, ""))
+        return run, document, told, not told
     except ValidationError as error:
-        problems = explain(error, document.tree, "", known_at)
-        unknown = [fault["loc"] for fault in error.errors() if fault["type"] in UNKNOWN]
-        if len(unknown) < error.error_count():
-            raise ConfigError(*map(document.locate, problems)) from None
-    return TypeAdapter(Run).validate_python(without(document.tree, unknown)), document, problems
+        faults, told = error.errors(), explain(error, tree, "", known_at)
+    try:
+        run = TypeAdapter(Run).validate_python(without(tree, [fault["loc"] for fault in faults]))
+    except ValidationError:
+        raise ConfigError(*map(document.locate, told)) from None
+    return run, document, told, all(fault["type"] in UNKNOWN for fault in faults)
 
 
 def without(tree: dict[str, Any], places: Sequence[Sequence[Any]]) -> dict[str, Any]:
-    """A copy of the tree that lacks some of its keys."""
+    """A copy of the tree that lacks some of its keys; a list goes whole."""
     left = deepcopy(tree)
-    for *above, name in places:
-        del reduce(getitem, above, left)[name]
+    for place in places:
+        node: Any = left
+        for name, below in zip(place, (*place[1:], None), strict=True):
+            if not isinstance(node, dict) or name not in node:
+                break
+            if not isinstance(node[name], dict) or below not in node[name]:
+                del node[name]
+                break
+            node = node[name]
     return left
 
 

@@ -11,6 +11,7 @@ import yaml
 from densevit.errors import ConfigError
 
 Key = tuple[str, ...]
+LARGEST = 2**32 - 1  # of whole numbers: nothing counts further than a seed
 PLAIN = ("map", "seq", "str", "int", "float", "bool", "null")  # no tags that make Python objects
 
 
@@ -102,6 +103,8 @@ class Document:
             for key_node, value_node in node.value:
                 key, line = str(key_node.value), key_node.start_mark.line + 1
                 where = source if source.startswith("'") else f"{source}:{line}"
+                if not isinstance(key_node, yaml.ScalarNode):
+                    raise ConfigError(f"{where}: a key is a word, not a list or a mapping.")
                 if key in tree:
                     raise ConfigError(f"{where}: {'.'.join((*names, key))}: written twice.")
                 self.origin[(*names, key)] = where
@@ -124,14 +127,19 @@ def _compose(text: str, source: str) -> yaml.Node | None:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
         raise ConfigError(f"{source}{line}: not YAML: {getattr(error, 'problem', None) or error}.") from None
+    except RecursionError:
+        raise ConfigError(f"{source}: lists and mappings are nested deeper than any config needs.") from None
 
 
 def _scalar(node: yaml.Node, source: str) -> Any:
+    where = f"{source}:{node.start_mark.line + 1}"
+    if node.tag.endswith(":int") and len(node.value) > len(str(LARGEST)) + 1:
+        raise ConfigError(f"{where}: a whole number of {len(node.value)} digits; they go to {LARGEST}.")
     loader = _Loader("")
     try:
         return loader.construct_object(node, deep=True)
     except yaml.YAMLError as error:
-        raise ConfigError(f"{source}:{node.start_mark.line + 1}: {getattr(error, 'problem', error)}.") from None
+        raise ConfigError(f"{where}: {getattr(error, 'problem', error)}.") from None
     finally:
         loader.dispose()
 

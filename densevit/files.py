@@ -66,6 +66,18 @@ def make_folder(path: str | Path) -> Path:
     return Path(path)
 
 
+def expect_folder(path: str | Path) -> None:
+    """Says whether `make_folder` would fail, before hours of work rather than after them; makes nothing.
+
+    Raises:
+        StorageError: it would.
+    """
+    path = Path(path)
+    place = next(place for place in (path, *path.absolute().parents) if os.path.lexists(place))
+    if not place.is_dir() or not os.access(place, os.W_OK):
+        raise StorageError(f"{path}: cannot be made ({place} is {'read-only' if place.is_dir() else 'no folder'}).")
+
+
 def write_text(path: str | Path, text: str) -> str:
     return atomic_write(path, lambda file: file.write(text.encode()))
 

@@ -2,7 +2,7 @@
 
 import difflib
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Generic, Literal, TypeVar, get_args, get_origin
@@ -72,7 +72,7 @@ class Registry(Generic[T]):
         name = options.pop("type", None)
         if name is None:
             raise ConfigError(f"{where}.type: missing. Known: {', '.join(sorted(self.parts))}.")
-        if name not in self.parts:
+        if not isinstance(name, str) or name not in self.parts:
             raise ConfigError(f"{where}.type: no {self.kind} '{name}'.{did_you_mean(str(name), self.parts)}")
         part = self.parts[name]
         return Choice(name, part, validate(schema(part), options, where))
@@ -86,7 +86,7 @@ def schema(part: Callable[..., Any]) -> type[BaseModel]:
         for p in inspect.signature(part, eval_str=True).parameters.values()
         if p.kind is p.KEYWORD_ONLY
     }
-    rules = ConfigDict(extra="forbid", arbitrary_types_allowed=True, protected_namespaces=())
+    rules = ConfigDict(extra="forbid", arbitrary_types_allowed=True, protected_namespaces=(), allow_inf_nan=False)
     return create_model(getattr(part, "__name__", "Part"), __config__=rules, **chosen)
 
 
@@ -108,7 +108,22 @@ def validate(model: type[BaseModel], options: Mapping[str, Any], where: str) -> 
     except ValidationError as error:
         known = list(model.model_fields)
         raise ConfigError(*explain(error, options, where, lambda _: known)) from None
+    if wrong := list(misread(options, checked, where)):
+        raise ConfigError(*wrong)
     return {name: getattr(checked, name) for name in model.model_fields}
+
+
+def misread(given: Any, checked: Any, where: str) -> Iterator[str]:
+    """Numbers that pydantic takes and nobody meant: true for 1."""
+    if isinstance(given, Mapping):
+        for name, value in given.items():
+            below = checked.get(name) if isinstance(checked, Mapping) else getattr(checked, str(name), None)
+            yield from misread(value, below, f"{where}.{name}" if where else str(name))
+    elif isinstance(given, list) and isinstance(checked, list | tuple):
+        for i, pair in enumerate(zip(given, checked, strict=False)):
+            yield from misread(*pair, f"{where}.{i}")
+    elif isinstance(given, bool) and isinstance(checked, int | float) and not isinstance(checked, bool):
+        yield f"{where}: a number, got {str(given).lower()}."
 
 
 UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")  # pydantic's words for a key that no schema has
@@ -140,7 +155,7 @@ def _real(loc: Sequence[Any], tree: Any) -> list[Any]:
     for i, name in enumerate(loc):
         items = range(len(tree)) if isinstance(tree, list | tuple) else ()
         known = name in (tree if isinstance(tree, Mapping) else items)
-        missing = isinstance(tree, Mapping) and i == len(loc) - 1
+        missing = i == len(loc) - 1 and (isinstance(tree, Mapping) or (bool(items) and isinstance(name, int)))
         if known or missing:
             real.append(name)
             tree = tree[name] if known else None
@@ -164,7 +179,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     >>> did_you_mean("chanels", ["channels", "norm"])
     " Did you mean 'channels'?"
     """
-    known = sorted(known)
+    known = sorted(set(known))
     leaves = {name.rpartition(".")[2]: name for name in known}
     habit = HABITS.get(word.lower())
     if habit in known:

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from densevit import config
+from densevit import build, config
 from densevit.document import Document
 from densevit.errors import ConfigError
 
@@ -44,6 +44,9 @@ def test_yaml_scalars_mean_what_people_mean(write) -> None:
         ("- 1\n", r"a config is a mapping"),
         ("a: &x [1]\nb: *x\n", r"run.yaml:1: anchors and aliases"),
         ("a: !!python/object/apply:os.system [ls]\n", r"os.system' is not used in configs"),
+        ("? [a, b]\n: 1\n", r"run.yaml:1: a key is a word"),
+        ("a: " + "[" * 5000 + "]" * 5000, r"nested deeper than any config needs"),
+        ("b: 1\na: " + "9" * 5000, r"run.yaml:2: a whole number of 5000 digits; they go to 4294967295"),
     ],
 )
 def test_documents_that_mean_nothing_are_refused_with_their_line(write, text: str, message: str) -> None:
@@ -86,6 +89,43 @@ def test_every_fault_is_named_at_once_with_line_and_hint(write) -> None:
     assert "'model.resize.mode=big': model.resize.mode:" in joined
 
 
+def test_values_that_do_not_fit_are_told_along_with_the_faults_of_parts(write) -> None:
+    text = MINIMAL.replace("linear", "lin, chanels: 3").replace("sigmoid", "metric, max_depth: -1")
+    with pytest.raises(ConfigError) as caught:
+        build.check(
+            write(text), ["optim.lr=fast", "data.transforms=[{type: hflip, p: 2}]", "batch_size=0", "accumulate=3"]
+        )
+    told = "\n".join(caught.value.problems)
+    for key in ("optim.lr", "batch_size", "model.decoder.type", "model.heads.depth.max_depth", "data.transforms.0.p"):
+        assert f": {key}: " in told
+    # And data.train.root, which MINIMAL leaves out; that 3 do not share the usual batch of 8 is nobody's fault.
+    assert len(caught.value.problems) == 6
+
+
+def test_true_is_no_number(write) -> None:
+    found = problems_of(write(MINIMAL + "optim: {lr: true}\nschedule: {warmup: false}\n"), "steps=true")
+    assert [problem.partition(": ")[2] for problem in found] == [
+        "steps: a number, got true.",
+        "optim.lr: a number, got true.",
+        "schedule.warmup: a number, got false.",
+    ]
+
+
+def test_a_run_needs_heads_with_names_that_files_and_torch_can_hold(write) -> None:
+    run, _ = config.read(write(MINIMAL), ["model.heads={}", "tasks={}"])
+    assert "model.heads: there is none, and nothing to learn." in run.problems()
+    text = MINIMAL.replace("{depth: {type: sigmoid}}", "{a.b: {type: metric}, values: {type: metric}}")
+    with pytest.raises(ConfigError) as caught:
+        build.check(write(text + "tasks: {a.b: {}, values: {}}\n"))
+    first, second, _ = caught.value.problems  # and data.train.root, which MINIMAL leaves out
+    assert "model.heads.a.b: a head's name has" in first and "model.heads.values: a name that torch needs" in second
+
+
+def test_home_is_where_people_write_it(write) -> None:
+    run, _ = config.read(write(MINIMAL), ["output=~/runs/a"])
+    assert run.output == Path.home() / "runs/a"
+
+
 def test_the_dumped_run_reads_back_equal(write, tmp_path: Path) -> None:
     run, _ = config.read(write(MINIMAL), ["optim.lr=3e-5", "model.init=weights/a.safetensors"])
     again = tmp_path / "again.yaml"
@@ -97,6 +137,13 @@ def test_what_types_cannot_say_is_checked(write) -> None:
     run, _ = config.read(write(MINIMAL), ["epochs=3", "accumulate=3", "schedule.warmup=100", "tasks.seg.type=depth"])
     keys = {problem.partition(":")[0] for problem in run.problems()}
     assert keys == {"steps", "accumulate", "schedule.warmup", "tasks.seg", "model.heads.depth"}
+
+
+def test_two_warm_ups_must_leave_steps_and_something_to_warm_up(write) -> None:
+    run, _ = config.read(write(MINIMAL), ["steps=10", "schedule.warmup=0.4", "schedule.encoder_warmup=6"])
+    assert "schedule.encoder_warmup: 10 steps leave nothing of 10." in run.problems()
+    run, _ = config.read(write(MINIMAL), ["model.freeze_encoder=true", "schedule.encoder_warmup=0"])
+    assert "schedule.encoder_warmup: model.freeze_encoder leaves nothing to warm up." in run.problems()
 
 
 @pytest.mark.parametrize(

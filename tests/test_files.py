@@ -53,6 +53,15 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
         files.write_text(tmp_path / "no" / "a.txt", "x")
 
 
+def test_a_folder_that_cannot_be_made_is_told_and_none_is_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file", tmp_path / "file/below"):
+        with pytest.raises(StorageError, match=r"cannot be made \(.*file is no folder\)"):
+            files.expect_folder(path)
+    files.expect_folder(tmp_path / "new/deep")
+    assert not (tmp_path / "new").exists()
+
+
 def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError), files.atomic_folder(tmp_path / "step") as folder:
         (folder / "a").write_text("x")

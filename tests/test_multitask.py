@@ -100,6 +100,30 @@ def test_exported_classes_score_as_the_model_does(run: Path, tmp_path: Path) -> 
     assert metrics(tmp_path / "saved") == metrics(tmp_path / "model")
 
 
+def test_data_that_names_the_same_classes_in_another_order_is_not_scored(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "other.json").write_text('{"1": "floor", "2": "wall", "3": "box", "0": "ceiling"}')
+    words = [str(run / "run"), *data_words(run), "--option", f"classes={tmp_path / 'other.json'}"]
+    assert main(["eval-seg", *words]) == 2
+    assert "tells 3 classes apart; the data has 4" in capsys.readouterr().err
+    (tmp_path / "other.json").write_text('{"1": "floor", "2": "wall", "3": "box"}')
+    assert main(["eval-seg", *words]) == 2
+    assert "head 'labels' has the classes of the data in another order: 0 is 'wall', in the data 'floor'" in (
+        capsys.readouterr().err
+    )
+
+
+def test_a_head_that_is_none_or_gives_depth_is_not_scored_as_another(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for head, told in (("sky", "no head 'sky'. It has: depth, labels"), ("depth", "head 'depth' gives metric depth")):
+        assert main(["eval-seg", str(run / "run"), *data_words(run), "--head", head]) == 2
+        assert told in capsys.readouterr().err
+    assert main(["eval-seg", str(run / "run"), *data_words(run), "--slide", "7"]) == 2
+    assert "--slide: 7 pixels are less than one patch, 8" in capsys.readouterr().err
+
+
 def test_a_head_may_have_a_decoder_of_its_own_which_card_and_weights_remember(tmp_path: Path) -> None:
     config = small_joint_config(tmp_path)
     assert main(["train", str(config), "model.decoders.labels={type: linear, norm: batch}", "steps=2"]) == 0
@@ -115,9 +139,11 @@ def test_a_head_may_have_a_decoder_of_its_own_which_card_and_weights_remember(tm
         (["model.decoders.sky={type: dpt}"], "there is no model.heads.sky"),
         (["model.decoders={depth: {type: dpt}, labels: {type: dpt}}"], "every head has its own"),
         (["model.heads.labels.classes=7"], "7 classes, where the data has 3"),
+        (["model.heads.labels.classes=[floor, wall, box]"], "another order: 0 is 'floor', in the data 'wall'"),
         (["tasks.labels.losses=[{type: dise}]"], "no segmentation loss 'dise'. Did you mean 'dice'?"),
         (["tasks.labels.losses=[{type: cross_entropy, weights: [1, 2]}]"], "2 numbers, where the head tells 3"),
         (["tasks.labels.type=depth"], "teaches heads that give metric, affine, disparity"),
+        (["steps=null", "epochs=1", "schedule.warmup=50"], "schedule.warmup: 50 steps leave nothing of 2."),
     ],
 )
 def test_what_does_not_fit_together_is_told_before_training(

@@ -46,13 +46,14 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(f"--sides: {odd[0]} is no multiple of 14, the patch; {odd[0] // 14 * 14} fits.")
 
     from densevit.benchmarking.report import Report, regressions
+    from densevit.files import expect_folder, make_folder
 
+    expect_folder(args.output)
     before = Report.read(args.against) if args.against else None
     report = measured(args, wanted)
     text = report.markdown()
     print(text)
-    args.output.mkdir(parents=True, exist_ok=True)
-    print("written: " + ", ".join(map(str, report.write(args.output / f"{report.date}-{args.name}"))))
+    print("written: " + ", ".join(map(str, report.write(make_folder(args.output) / f"{report.date}-{args.name}"))))
     worse = list(regressions(before, report)) if before else []
     print(*[f"slower: {line}" for line in worse], sep="\n", end="\n" if worse else "")
     return 1 if worse else 0

@@ -25,11 +25,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from densevit.data import doctor
     from densevit.errors import ConfigError
+    from densevit.files import expect_folder
     from densevit.registry import did_you_mean
 
     for kind in args.ignore:
         if kind not in doctor.KINDS:
             raise ConfigError(f"--ignore: no kind '{kind}'.{did_you_mean(kind, doctor.KINDS)}")
+    if args.threads is not None and args.threads < 1:
+        raise ConfigError(f"--threads {args.threads}: at least 1.")
+    if args.output is not None:
+        expect_folder(args.output)
     examination = doctor.examine(
         patients(args), threads=args.threads, sums=args.hash, ignore=args.ignore, progress=_progress
     )
@@ -56,14 +61,10 @@ def patients(args: argparse.Namespace) -> "Iterator[Patient]":
 def write(folder: Path, examination: Any) -> None:
     """Writes the report in its three forms, and says where."""
     from densevit.data import doctor
-    from densevit.errors import StorageError
     from densevit.evaluation.style import STYLE
-    from densevit.files import write_text
+    from densevit.files import make_folder, write_text
 
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(f"{folder}: cannot be made ({error.strerror}).") from error
+    make_folder(folder)
     write_text(folder / "report.txt", doctor.text(examination) + "\n")
     doctor.write_json(folder / "report.json", examination)
     doctor.write_html(folder / "report.html", examination, style=STYLE)

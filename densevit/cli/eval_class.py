@@ -9,7 +9,7 @@ from densevit.cli import computing, scored_data
 
 if TYPE_CHECKING:
     from densevit.data.dataset import Dataset
-    from densevit.evaluation.class_metrics import Row
+    from densevit.evaluation.rows import Row
     from densevit.inference.predictor import Predictor
 
 
@@ -30,6 +30,7 @@ def run(args: argparse.Namespace) -> int:
     from densevit import build
     from densevit.evaluation import class_report
     from densevit.evaluation.class_metrics import summarise
+    from densevit.files import expect_folder
 
     build.load_plugins(args.plugin)
     data = build.open_data(scored_data.spec(args))
@@ -37,6 +38,8 @@ def run(args: argparse.Namespace) -> int:
         args.checkpoint, device=args.device, precision=args.precision, flip=args.flip, batch_size=args.batch_size
     )
     head = class_head(predictor, args.head, data)
+    if args.output is not None:
+        expect_folder(args.output)
     scores = summarise(scored(predictor, head, data), predictor.card.outputs[head].classes)
     print(class_report.table(scores))
     if args.output is not None:
@@ -51,6 +54,7 @@ def class_head(predictor: "Predictor", name: str | None, data: "Dataset") -> str
     Raises:
         ConfigError: none, several, or one with other classes.
     """
+    from densevit.data.class_table import refuse_reordered
     from densevit.errors import ConfigError
 
     known = {key: spec for key, spec in predictor.card.outputs.items() if spec.kind == "class"}
@@ -63,6 +67,7 @@ def class_head(predictor: "Predictor", name: str | None, data: "Dataset") -> str
         raise ConfigError(
             f"head '{name}' tells {len(known[name].classes)} classes apart; the data has {len(data.classes) or 'none'}."
         )
+    refuse_reordered(f"head '{name}'", known[name].classes, data.classes)
     return name
 
 

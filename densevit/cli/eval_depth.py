@@ -67,6 +67,7 @@ def run(args: argparse.Namespace) -> int:
     from densevit.errors import ConfigError
     from densevit.evaluation import report
     from densevit.evaluation.metric_sets import find_sets
+    from densevit.files import expect_folder
 
     saved_maps.demand_one_source(args)
     if args.truth_cache is not None and args.predictions is None:
@@ -77,6 +78,8 @@ def run(args: argparse.Namespace) -> int:
     build.load_plugins(args.plugin)
     data = build.open_data(scored_data.spec(args))
     source = saved(args, data) if args.predictions is not None else predicted(args, data)
+    if args.output is not None:
+        expect_folder(args.output)
     evaluations = source.evaluate()
     print(report.table(evaluations[0]) if len(evaluations) == 1 else report.tables(evaluations))
     if source.seconds:

@@ -37,16 +37,19 @@ def run(args: argparse.Namespace) -> int:
     from densevit import build
     from densevit.data.paths import inside
     from densevit.evaluation.ordinal import ordinal_scores, read_pairs
-    from densevit.files import write_text
+    from densevit.files import expect_folder, make_folder, write_text
 
     saved_maps.demand_one_source(args)
     build.load_plugins(args.plugin)
     pairs = read_pairs(args.pairs)
     inside(pairs, args.pairs)
+    if args.output is not None:
+        expect_folder(args.output.parent)
     read, disparity = saved(args, list(pairs)) if args.checkpoint is None else predicted(args)
     scores = ordinal_scores(pairs, read, disparity=disparity)
     print(table(scores))
     if args.output is not None:
+        make_folder(args.output.parent)
         write_text(args.output, json.dumps(scores.to_dict(), indent=1))
         print(f"written: {args.output}")
     return 0

@@ -47,6 +47,7 @@ def run(args: argparse.Namespace) -> int:
     from densevit.cli.label_source import predicted, saved
     from densevit.errors import ConfigError
     from densevit.evaluation import seg_report
+    from densevit.files import expect_folder
 
     saved_maps.demand_one_source(args)
     build.load_plugins(args.plugin)
@@ -54,6 +55,8 @@ def run(args: argparse.Namespace) -> int:
     if not data.classes:
         raise ConfigError(f"data '{args.data}' names no classes, so there is nothing to score.")
     source = saved(args, data) if args.predictions is not None else predicted(args, data)
+    if args.output is not None:
+        expect_folder(args.output)
     scores = source.evaluate()
     print(seg_report.table(scores))
     if source.seconds:

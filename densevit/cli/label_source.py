@@ -15,7 +15,7 @@ from tqdm import tqdm
 from densevit import build
 from densevit.cli import family, looks
 from densevit.data.class_files import read_classes
-from densevit.data.class_table import ClassTable
+from densevit.data.class_table import ClassTable, refuse_reordered
 from densevit.data.dataset import Dataset
 from densevit.data.loader import located
 from densevit.data.parallel import in_order
@@ -117,10 +117,11 @@ def predicted(args: argparse.Namespace, data: Dataset) -> Source:
     """A model's predictions; the next image is read while the model works."""
     predictor = build.load(args.checkpoint, device=args.device, precision=args.precision, **family.chosen(args))
     looks.apply(args, predictor)
-    head = predictor.head_for(("labels",), [args.head] if args.head else (), "eval-seg")
+    head = predictor.label_head(args.head, "eval-seg")
     spec = predictor.card.outputs[head]
     if len(spec.classes) != len(data.classes):
         raise ConfigError(f"head '{head}' tells {len(spec.classes)} classes apart; the data has {len(data.classes)}.")
+    refuse_reordered(f"head '{head}'", spec.classes, data.classes)
     source = Source(data, data.palette or palette_for(spec), args.boundary)
     source.card = predictor.card.to_dict()
 

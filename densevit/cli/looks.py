@@ -28,7 +28,7 @@ def apply(args: argparse.Namespace, predictor: "Predictor") -> None:
     """Sets what was asked; a window of the checkpoint's own stays unless another is named.
 
     Raises:
-        ConfigError: a stride without a window, or larger than it.
+        ConfigError: a window smaller than a patch; a stride without one, or larger than it.
     """
     from densevit.errors import ConfigError
     from densevit.inference.camera import camera_for
@@ -41,6 +41,8 @@ def apply(args: argparse.Namespace, predictor: "Predictor") -> None:
         rule = replace(rule, window=(args.slide, args.slide), stride=(stride, stride))
     elif args.stride is not None:
         raise ConfigError("--stride: belongs to --slide.")
+    if args.slide is not None and args.slide < predictor.card.multiple:
+        raise ConfigError(f"--slide: {args.slide} pixels are less than one patch, {predictor.card.multiple}.")
     if rule.window and rule.stride and max(rule.stride) > max(rule.window):
         raise ConfigError(f"--stride: {max(rule.stride)} pixels leave gaps between windows of {max(rule.window)}.")
     predictor.card = replace(predictor.card, resize=rule)

@@ -17,14 +17,15 @@ NOTHING_YET = "stopped before the first step; there is nothing to save."
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", help="a YAML file, configs/depth/nyu_vits_dpt.yaml say")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="optim.lr=3e-5, batch_size=8, ...")
-    parser.add_argument(
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument(
         "--resume",
         nargs="?",
         const="auto",
         metavar="PATH",
         help="go on from the newest good checkpoint of `output` (or start, where there is none), or from the one named",
     )
-    parser.add_argument(
+    how.add_argument(
         "--overfit-one-batch",
         action="store_true",
         help="learn the first batch by heart instead, to see that model, losses and data fit together; writes nothing",
@@ -56,6 +57,7 @@ def train(plan: "Plan", world: "World", resume: str | None) -> int:
     seed.reseed(plan.run.seed, world.rank)
     if found is not None:
         trainer.resume(*found)
+    resuming.begin(plan.run, world)
     scores = trainer.fit(build.train_batches(plan, world), build.val_batches(plan, world))
     if world.is_main:
         best = trainer.checkpoints.best()

@@ -16,6 +16,7 @@ labels.txt, which has no colours: they are the VOC colour map's at its ids.
 import csv
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
@@ -29,6 +30,8 @@ from densevit.structures import IGNORE, Palette
 USUAL = ("classes.json", "classes.txt", "labelmap.txt")
 
 SHIPPED = Path(__file__).parent / "tables"
+
+LARGEST = 65535  # id that a label map can hold, in 16 bits
 
 NUMBERED = re.compile(r"(\d+)\s*[:\t]\s*(.+)")
 COLOURED = re.compile(r"([^:]+):(\d+),(\d+),(\d+)(?::.*)?")
@@ -72,6 +75,7 @@ def read_classes(path: Path) -> ClassTable:
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: the classes cannot be read ({error}).") from error
     entries = _of_json(path, text) if path.suffix.lower() == ".json" else _of_text(text)
+    _refuse_beyond(path, entries)
     return ClassTable(with_ignored(entries, str(path)), str(path))
 
 
@@ -99,10 +103,19 @@ def with_ignored(entries: Sequence[Entry], where: str) -> list[Entry]:
     return list(entries)
 
 
+def _refuse_beyond(path: Path, entries: Sequence[Entry]) -> None:
+    for entry in entries:
+        if entry.id > LARGEST or max(entry.colour or (0,)) > 255:
+            raise DataError(
+                f"{path}: class '{entry.name}' has id {entry.id} and colour {entry.colour}; ids go to {LARGEST}, "
+                "colours to 255."
+            )
+
+
 def _of_json(path: Path, text: str) -> list[Entry]:
     try:
-        tree = json.loads(text)
-    except ValueError as error:
+        tree = json.loads(text, object_pairs_hook=_object)
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: is not readable JSON ({error}).") from error
     if isinstance(tree, list) and all(isinstance(item, str) for item in tree):
         return _in_order(tree)
@@ -113,17 +126,27 @@ def _of_json(path: Path, text: str) -> list[Entry]:
     raise DataError(f"{path}: expected a list or an object of classes, got {text.strip()[:60]}.")
 
 
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose keys are all different: of two alike Python would take the last."""
+    counts = Counter(key for key, _ in pairs)
+    if twice := [key for key, count in counts.items() if count > 1]:
+        raise ValueError(f"key '{twice[0]}' occurs more than once")
+    return dict(pairs)
+
+
 def _of_object(path: Path, item: Any) -> Entry:
     if not isinstance(item, dict) or not isinstance(item.get("name"), str) or not _is_id(item.get("id")):
         raise DataError(f'{path}: expected {{"id": 7, "name": "road", ...}}, got {json.dumps(item)[:80]}.')
     colour = item.get("color", item.get("colour"))
-    ignored = bool(item.get("ignore", item.get("ignored", False)))
-    return Entry(item["id"], item["name"], None if colour is None else _colour(path, colour), ignored)
+    ignored = item.get("ignore", item.get("ignored", False))
+    if ignored not in (False, True):
+        raise DataError(f"{path}: ignore of '{item['name']}' is true or false, got {json.dumps(ignored)[:40]}.")
+    return Entry(item["id"], item["name"], None if colour is None else _colour(path, colour), bool(ignored))
 
 
 def _of_pair(path: Path, place: int, key: str, value: Any) -> Entry:
     """An item of an object: id -> name, name -> id, or name -> colour."""
-    if isinstance(value, str) and key.isdigit():
+    if isinstance(value, str) and key.isdecimal():
         return Entry(int(key), value)
     if _is_id(value):
         return Entry(value, key)
@@ -140,7 +163,7 @@ def _colour(path: Path, value: Any) -> Colour:
 
 
 def _is_id(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 65536
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST
 
 
 def _of_text(text: str) -> list[Entry]:

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Int64, UInt8
 
 from densevit.data.label_faults import UNFIT, LabelError, counted, counted_colours, shortened
-from densevit.errors import DataError
+from densevit.errors import ConfigError, DataError
 from densevit.structures import IGNORE, Palette
 
 Colour = tuple[int, int, int]
@@ -121,10 +121,11 @@ class ClassTable:
         found = np.minimum(np.searchsorted(codes, packed), codes.size - 1)
         unknown = codes[found] != packed
         if unknown.any():
-            raise LabelError(
-                f"{path}: {counted_colours(packed[unknown])} "
-                f"{self.where} has no class. Anti-aliased or lossy label maps cannot be read."
+            gray = bool((pixels == pixels[..., :1]).all())
+            why = (
+                "All are gray: store ids in one channel" if gray else "Anti-aliased or lossy label maps cannot be read"
             )
+            raise LabelError(f"{path}: {counted_colours(packed[unknown])} {self.where} has no class. {why}.")
         labels: Int64[np.ndarray, "h w"] = positions[found]
         return labels
 
@@ -132,6 +133,23 @@ class ClassTable:
         ids = sorted(self.places)
         span = f"{ids[0]} to {ids[-1]}" if len(ids) == ids[-1] - ids[0] + 1 else shortened(ids)
         return f"that {self.where} has no class for; it has ids {span}."
+
+
+def refuse_reordered(where: str, told: Sequence[str], classes: Sequence[str]) -> None:
+    """Same names in another order would be taught, or scored, as each other.
+
+    Args:
+        told: the names of a head, or of other data; classes: those of the data.
+
+    Raises:
+        ConfigError: they are the same and stand elsewhere.
+    """
+    moved = [i for i, (one, other) in enumerate(zip(told, classes, strict=False)) if one != other]
+    if moved and set(told) == set(classes):
+        raise ConfigError(
+            f"{where} has the classes of the data in another order: {moved[0]} is '{told[moved[0]]}', in the data "
+            f"'{classes[moved[0]]}'. Give both the same list."
+        )
 
 
 def _refuse_twice(where: str, what: str, values: Sequence[object]) -> None:

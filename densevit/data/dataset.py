@@ -54,6 +54,9 @@ class Dataset(ABC):
     typical_density: tuple[float, float] | None = None
     """Shares of pixels with depth between which that of a set of such images lies; None where that is not known."""
 
+    maps_shared: bool = False
+    """Whether several images may rightly have one map, as one view in fog and in rain has."""
+
     table: ClassTable | None = None
     """What the numbers and colours in label files mean; None where they are the classes' ids, or there are no files."""
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from jaxtyping import Bool
 
 from densevit.data.arrays import read_array
 from densevit.data.dataset import DATASETS, resolve_root
@@ -19,6 +20,7 @@ from densevit.data.io import read_depth, read_image
 from densevit.data.pairs import pinhole
 from densevit.data.paths import Subset
 from densevit.data.raster import MAX_PIXELS
+from densevit.errors import DataError
 from densevit.structures import Sample
 
 INTRINSICS = pinhole(886.81, 927.06, 512.0, 384.0)  # the devkit's intrinsics.txt
@@ -62,10 +64,21 @@ class Diode(Frames):
 
     def read(self, index: int) -> Sample:
         frame = self.frames[index]
-        mask = np.squeeze(read_array(frame.masks[0], "NPY", MAX_PIXELS)) > 0
-        return assemble(
-            frame, read_image(frame.image), read_depth(frame.depth), valid=mask, intrinsics=INTRINSICS.copy()
-        )
+        depth = read_depth(frame.depth)
+        mask = read_mask(frame.masks[0], depth.shape)
+        return assemble(frame, read_image(frame.image), depth, valid=mask, intrinsics=INTRINSICS.copy())
+
+
+def read_mask(path: Path, size: tuple[int, ...]) -> Bool[np.ndarray, "h w"]:
+    """Where the depth is valid.
+
+    Raises:
+        DataError: it is damaged, of no numbers, or of another size than the depth map.
+    """
+    values = np.squeeze(read_array(path, "NPY", MAX_PIXELS))
+    if values.shape != size or values.dtype.kind not in "biuf":
+        raise DataError(f"{path}: {values.dtype} of shape {values.shape}; the depth map is {size[0]} x {size[1]}.")
+    return values > 0
 
 
 def _frame(image: Path, root: Path) -> Frame:

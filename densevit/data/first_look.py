@@ -1,11 +1,17 @@
 """A look at some of the truth before the first step: does it lie where the head can reach it?"""
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import numpy as np
 from jaxtyping import Float32
 
 from densevit.data.dataset import Dataset
 from densevit.data.loader import OnError, naming
 from densevit.errors import DataError
+from densevit.structures import IGNORE
+
+T = TypeVar("T")
 
 LOOKS = 16
 PIXELS = 4096  # of each sample; enough for percentiles
@@ -25,8 +31,8 @@ def first_look(dataset: Dataset, low: float, high: float, *, on_error: OnError =
     Raises:
         DataError: all of the depth lies outside the range.
     """
-    indices = np.unique(np.linspace(0, len(dataset) - 1, min(LOOKS, len(dataset))).astype(int))
-    depth = np.concatenate([_depth(dataset, int(index), on_error) for index in indices])
+    indices = spread(dataset)
+    depth = np.concatenate([_depth(dataset, index, on_error) for index in indices])
     if not depth.size:
         looked = f"{len(indices)} samples looked at, of {len(dataset)}"
         return [f"data.train: none of {looked}, has any depth to learn from."]
@@ -49,15 +55,53 @@ def first_look(dataset: Dataset, low: float, high: float, *, on_error: OnError =
     return []
 
 
-def _depth(dataset: Dataset, index: int, on_error: OnError) -> Float32[np.ndarray, " pixels"]:
+def first_look_at_labels(dataset: Dataset, *, on_error: OnError = "raise") -> list[str]:
+    """Whether the label maps of some samples, spread over the data set, tell anything apart.
+
+    Returns:
+        warnings, each with what to do.
+
+    Raises:
+        DataError: a label map is bad, and may not be skipped.
+    """
+    indices = spread(dataset)
+    looked = f"{len(indices)} samples looked at, of {len(dataset)}"
+    found = sorted(set().union(*(_ids(dataset, index, on_error) for index in indices)))
+    if not found:
+        return [f"data.train: none of {looked}, has a pixel with a class to learn from."]
+    if len(found) == 1:
+        return [
+            f"data.train: every pixel that has a class is '{dataset.classes[found[0]]}', in all {looked}. Masks of 0 "
+            f"and {IGNORE}, say? {IGNORE} means no class, unless the list of classes names it."
+        ]
+    return []
+
+
+def spread(dataset: Dataset) -> list[int]:
+    """The samples to look at."""
+    places = np.linspace(0, len(dataset) - 1, min(LOOKS, len(dataset))).astype(int)
+    return [int(place) for place in np.unique(places)]
+
+
+def _attempted(read: Callable[[int], T], dataset: Dataset, index: int, on_error: OnError) -> T | None:
+    """What `read` gives; None for a sample that is unreadable and may be skipped."""
     try:
         with naming(dataset, index):
-            sample = dataset.read(index)
+            return read(index)
     except DataError:
         if on_error == "raise":
             raise
-        return np.zeros(0, np.float32)
-    if sample.depth is None or sample.valid is None:
+        return None
+
+
+def _ids(dataset: Dataset, index: int, on_error: OnError) -> set[int]:
+    labels = _attempted(dataset.label_map, dataset, index, on_error)
+    return set() if labels is None else set(np.unique(labels[labels != IGNORE]).tolist())
+
+
+def _depth(dataset: Dataset, index: int, on_error: OnError) -> Float32[np.ndarray, " pixels"]:
+    sample = _attempted(dataset.read, dataset, index, on_error)
+    if sample is None or sample.depth is None or sample.valid is None:
         return np.zeros(0, np.float32)
     depth: Float32[np.ndarray, " pixels"] = sample.depth[sample.valid]
     return depth[:: max(1, depth.size // PIXELS)]

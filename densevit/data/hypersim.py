@@ -68,9 +68,9 @@ class Hypersim(Frames):
             with open(path, newline="") as file:
                 rows = [row for row in csv.DictReader(file) if row["split_partition_name"] == split]
             images = [_image(row) for row in rows if row["included_in_public_release"] == "True"]
-            return [self.root / image for image in inside(images, path)]
-        except (OSError, KeyError, UnicodeDecodeError) as error:
+        except (OSError, KeyError, ValueError, csv.Error) as error:
             raise DataError(f"{path}: cannot be read as Hypersim's table of splits ({error}).") from error
+        return [self.root / image for image in inside(images, path)]
 
     def read(self, index: int) -> Sample:
         frame = self.frames[index]

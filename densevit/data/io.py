@@ -56,7 +56,11 @@ def image_size(path: str | os.PathLike[str]) -> tuple[int, int]:
 
 
 def read_depth(
-    path: str | os.PathLike[str], scale: float | None = None, *, max_pixels: int = MAX_PIXELS
+    path: str | os.PathLike[str],
+    scale: float | None = None,
+    *,
+    infinite: bool = False,
+    max_pixels: int = MAX_PIXELS,
 ) -> Float32[np.ndarray, "h w"]:
     """Reads a depth map in metres; what is not a positive finite number comes back as 0.
 
@@ -66,21 +70,22 @@ def read_depth(
     Args:
         scale: stored units per metre: 1000 for NYU, 256 for KITTI. None: float files are in metres, integer ones
             must say it themselves in a PNG text chunk `depth_scale`.
+        infinite: keep inf, which a prediction may say and no sensor measures.
 
     Raises:
         DataError: naming the file, when it is missing, damaged, no depth map, or integers without a scale.
     """
     path = Path(path)
     kind = file_format(path)
-    if (folder := FOLDER.get()) is None:
-        return _decode(path, kind, scale, max_pixels)
+    if infinite or (folder := FOLDER.get()) is None:
+        return _decode(path, kind, scale, max_pixels, infinite)
     kept = Decoded(folder, path, scale, max_pixels)
     if (metres := kept.read()) is None:
-        kept.keep(metres := _decode(path, kind, scale, max_pixels))
+        kept.keep(metres := _decode(path, kind, scale, max_pixels, infinite))
     return metres
 
 
-def _decode(path: Path, kind: str, scale: float | None, max_pixels: int) -> Float32[np.ndarray, "h w"]:
+def _decode(path: Path, kind: str, scale: float | None, max_pixels: int, infinite: bool) -> Float32[np.ndarray, "h w"]:
     if kind in READERS:
         stored = _plane(path, read_array(path, kind, max_pixels))
     else:
@@ -90,10 +95,13 @@ def _decode(path: Path, kind: str, scale: float | None, max_pixels: int) -> Floa
     if stored.dtype.kind not in "iuf" or stored.dtype.itemsize < 2:
         _refuse(path, f"holds {stored.dtype}")
     if scale is None and stored.dtype.kind != "f":
-        raise DataError(f"{path}: integers ({stored.dtype}) of no known unit. Set depth_scale, the units per metre.")
+        raise DataError(
+            f"{path}: integers ({stored.dtype}) of no known unit. Set depth_scale, the units per metre "
+            "(--scale where predictions are scored)."
+        )
     if scale is not None and not (math.isfinite(scale) and scale > 0):
         raise DataError(f"{path}: depth_scale is {scale}; it must be a positive number of stored units per metre.")
-    return _metres(stored, scale)
+    return _metres(stored, scale, infinite)
 
 
 def read_values(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS) -> Float32[np.ndarray, "h w"]:
@@ -168,7 +176,7 @@ def read_label_picture(path: str | os.PathLike[str]) -> LabelPicture:
     return LabelPicture(ids.astype(np.int64), palette)
 
 
-def _metres(stored: Shaped[np.ndarray, "h w"], scale: float | None) -> Float32[np.ndarray, "h w"]:
+def _metres(stored: Shaped[np.ndarray, "h w"], scale: float | None, infinite: bool) -> Float32[np.ndarray, "h w"]:
     if stored.dtype == np.uint16:  # no negative, no NaN: the common case in one pass
         return stored.astype(np.float32) / np.float32(scale)
     # In float64 only where something is divided. A tiny value may round to 0 metres, a huge one overflow to inf.
@@ -177,7 +185,7 @@ def _metres(stored: Shaped[np.ndarray, "h w"], scale: float | None) -> Float32[n
         metres = exact.astype(np.float32, copy=False)
     if not (metres.min() > 0 and metres.max() < np.inf):  # neither holds of NaN
         metres = np.require(metres, requirements="W")  # what Pillow hands out is not to be written to
-        metres[~((metres > 0) & (metres < np.inf))] = 0
+        metres[~((metres > 0) & ((metres < np.inf) | infinite))] = 0
     return metres
 
 
@@ -197,9 +205,9 @@ def _wide(raster: Raster) -> bool:
 
 
 def _plane(path: Path, array: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "h w"]:
-    """h w out of h w, h w 1 (DIODE) or 1 h w."""
-    if array.ndim == 3 and 1 in (array.shape[0], array.shape[2]):
-        array = array.squeeze(2 if array.shape[2] == 1 else 0)
+    """h w out of h w, h w 1 (DIODE), 1 h w or 1 1 h w (a batch of one, as models give it)."""
+    while array.ndim > 2 and 1 in (array.shape[0], array.shape[-1]):
+        array = array.squeeze(-1 if array.shape[-1] == 1 else 0)
     if array.ndim != 2 or 0 in array.shape:
         raise DataError(f"{path}: an array of shape {array.shape}; expected height x width.")
     return array

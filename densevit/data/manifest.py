@@ -45,23 +45,31 @@ def read_manifest(path: Path, root: Path, *, allow_outside: bool) -> list[Row]:
         DataError: naming the line: an unknown column, no image, a path that leads out, a number that is none.
     """
     rows = []
-    try:
-        for number, cells in _records(path):
-            try:
-                rows.append(_row(cells, root, allow_outside))
-            except DataError as error:
-                raise DataError(f"{path}:{number}: {error}") from None
-    except (OSError, ValueError, csv.Error) as error:
-        if isinstance(error, DataError):
-            raise
-        raise DataError(f"{path}: cannot be read ({error}).") from error
+    for number, cells in read_table(path):
+        try:
+            rows.append(_row(cells, root, allow_outside))
+        except DataError as error:
+            raise DataError(f"{path}:{number}: {error}") from None
     if not rows:
         raise DataError(f"{path}: no samples in it.")
     return rows
 
 
+def read_table(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
+    """(line number, cells) of every line of a CSV or JSONL that is not blank.
+
+    Raises:
+        DataError: it cannot be read; naming the line that is no object.
+    """
+    try:
+        return list(_records(path))
+    except DataError:
+        raise
+    except (OSError, ValueError, csv.Error) as error:
+        raise DataError(f"{path}: cannot be read ({error}).") from error
+
+
 def _records(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """(line number, cells) of every line that is not blank."""
     with open(path, encoding="utf-8-sig", newline="") as file:
         if path.suffix.lower() in (".jsonl", ".ndjson"):
             for number, line in enumerate(file, 1):
@@ -69,12 +77,16 @@ def _records(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
                     yield number, _object(line, f"{path}:{number}")
         else:
             reader = csv.DictReader(file, restkey="more cells than columns")
+            reader.fieldnames = [column.strip() for column in reader.fieldnames or ()]
             for record in reader:
                 yield reader.line_num, record
 
 
 def _object(line: str, where: str) -> Mapping[str, Any]:
-    cells = json.loads(line)
+    try:
+        cells = json.loads(line)
+    except ValueError as error:
+        raise DataError(f"{where}: cannot be read ({error}).") from error
     if not isinstance(cells, dict):
         raise DataError(f'{where}: expected an object such as {{"image": ...}}, got {line.strip()[:60]}.')
     return cells

@@ -20,6 +20,7 @@ ROLES = frozenset(
     {"rgb", "image", "img", "color", "colors", "colour", "colours", "photo"}
     | {"depth", "depths", "sync", "gt", "groundtruth", "truth"}
     | {"label", "labels", "mask", "seg", "semantic"}
+    | {"pred", "prediction"}
 )
 
 IMAGE_SUFFIXES = frozenset([".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp"])
@@ -31,7 +32,7 @@ def find(root: Path, where: str, suffixes: frozenset[str], *, allow_outside: boo
     """Files of a folder or pattern under `root`, by key (rules 1 and 3).
 
     Raises:
-        DataError: the folder is missing, a link leads out of `root`, or two files have one key.
+        DataError: the folder is missing, a link leads out of `root`, a name is not UTF-8, or two files have one key.
     """
     pattern = _pattern(where) if is_pattern(where) else None
     base = root / where if pattern is None else root
@@ -41,7 +42,7 @@ def find(root: Path, where: str, suffixes: frozenset[str], *, allow_outside: boo
     for path in walk(base, root, allow_outside=allow_outside):
         if path.suffix.lower() not in suffixes:
             continue
-        relative = path.relative_to(base).as_posix()
+        relative = _text(path, base)
         hit = pattern.fullmatch(relative) if pattern else None
         if pattern is None:
             found[relative.removesuffix(path.suffix)].append(path)
@@ -51,6 +52,18 @@ def find(root: Path, where: str, suffixes: frozenset[str], *, allow_outside: boo
     if twice and not note(_duplicates(found)):
         raise DataError(f"{base}: {len(twice):,} names stand for several files each:{first_five(twice)}")
     return {key: paths[0] for key, paths in sorted(found.items())}
+
+
+def _text(path: Path, base: Path) -> str:
+    """A path below a folder, as every report, table and log can write it.
+
+    Raises:
+        DataError: its bytes are no UTF-8.
+    """
+    relative = path.relative_to(base).as_posix()
+    if not relative.isascii() and any("\ud800" <= letter <= "\udfff" for letter in relative):
+        raise DataError(f"{str(path)!a}: the name is not UTF-8; rename the file.")
+    return relative
 
 
 def is_pattern(where: str) -> bool:
@@ -89,6 +102,8 @@ def partners(keys: Sequence[str], others: Sequence[str]) -> dict[str, str]:
 def walk(folder: Path, root: Path, *, allow_outside: bool) -> Iterator[Path]:
     """All files below, hidden ones left out; links are followed as long as they stay inside `root`.
 
+    A link to nothing counts as a file: who opens the list tells that it is not there, instead of losing a sample.
+
     Raises:
         DataError: a link leads out, or in a circle.
     """
@@ -99,6 +114,9 @@ def walk(folder: Path, root: Path, *, allow_outside: bool) -> Iterator[Path]:
         if entry.name.startswith("."):
             continue
         if entry.is_symlink():
+            if not path.exists():  # it leads nowhere, or in a circle of links
+                yield path
+                continue
             target = path.resolve()
             if not allow_outside and not target.is_relative_to(root.resolve()):
                 raise DataError(

@@ -14,7 +14,7 @@ from densevit.errors import ConfigError, DataError
 from densevit.ops.geometry import mirror, rotate, scale, shift
 from densevit.structures import IGNORE
 
-Positive = Annotated[int, Field(gt=0)]
+Positive = Annotated[int, Field(gt=0, le=65536)]
 Sides = tuple[Positive, Positive]
 Probability = Annotated[float, Field(ge=0, le=1)]
 Factor = Annotated[float, Field(gt=0)]

@@ -146,7 +146,7 @@ def _frames(path: Path, split: Literal["train", "test"], count: int, subset: Sub
     if count == FRAMES:
         return frames
     few = Lack("missing", str(path), f"{count} frames; the official file has {FRAMES}")
-    if not note([few]) and (subset == "full" or not frames):
+    if not note([few], subset) and (subset == "full" or not frames):
         raise DataError(f"{path}: {count} frames; the official file has {FRAMES}. For a part, set `subset: available`.")
     log.warning("%s: %d of the %d '%s' frames are there.", path, len(frames), len(official), split)
     return frames

@@ -56,7 +56,10 @@ def note(lacks: Iterable[Lack], subset: Subset = "full") -> bool:
 
 
 class Listing:
-    """Answers `path in listing` by listing each folder once: 50,000 single look-ups take minutes on a network disk."""
+    """Answers `path in listing` by listing each folder once: 50,000 single look-ups take minutes on a network disk.
+
+    Links to nothing are not in it.
+    """
 
     def __init__(self) -> None:
         self._folders: dict[str, frozenset[str]] = {}
@@ -71,7 +74,7 @@ class Listing:
     def _names(folder: str) -> frozenset[str]:
         try:
             with os.scandir(folder or ".") as entries:
-                return frozenset(entry.name for entry in entries)
+                return frozenset(e.name for e in entries if not e.is_symlink() or Path(e).exists())
         except OSError:
             return frozenset()
 
@@ -91,12 +94,15 @@ def keep_present(rows: Sequence[T], files: Callable[[T], Iterable[Path]], subset
         what: the data set and split, for the message.
 
     Raises:
-        DataError: some are missing and `subset` is full, or none is there; with the count and the first five.
+        DataError: nothing is listed; some are missing and `subset` is full, or none is there; with the count and the
+            first five.
     """
+    if not rows and not note([]):
+        raise DataError(f"{what}: no samples; the list of them names none.")
     listing = Listing()
     missing = {i: [f for f in files(row) if f not in listing] for i, row in enumerate(rows)}
     present = [row for i, row in enumerate(rows) if not missing[i]]
-    if len(present) == len(rows) and rows:
+    if len(present) == len(rows):
         return present
     lost = [f for absent in missing.values() for f in absent]
     absent = [Lack("missing", str(path), "no such file, though the data set lists it") for path in dict.fromkeys(lost)]
@@ -119,7 +125,11 @@ def confine(root: Path, text: str, *, allow_outside: bool) -> Path:
     if "\0" in text or "://" in text or not text.strip():
         raise DataError(f"{text!r} in {root}: expected a file path relative to the root.")
     path = root / PurePosixPath(text.replace("\\", "/"))
-    if not allow_outside and not path.resolve().is_relative_to(root.resolve()):
+    try:
+        led = path.resolve()
+    except RuntimeError:  # of Python until 3.12; later ones find no file
+        raise DataError(f"{text!r} in {root}: links that lead in a circle.") from None
+    if not allow_outside and not led.is_relative_to(root.resolve()):
         meant = "If that is meant: `allow_outside_root: true` in a config, or --allow-outside-root."
         raise DataError(f"{text!r} leads out of {root}. {meant}")
     return path

@@ -1,17 +1,15 @@
 """Maps of depth or classes that some system saved, found again for the images of a data set."""
 
-import csv
-import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float32, Int64
 
 from densevit.data.class_table import ClassTable
 from densevit.data.io import read_depth, read_values
+from densevit.data.manifest import read_table
 from densevit.data.matching import DEPTH_SUFFIXES, LABEL_SUFFIXES, partners, walk
 from densevit.data.pairs import read_label_map
 from densevit.data.paths import confine, first_five
@@ -24,7 +22,8 @@ class SavedFiles:
 
     A file belongs to the image of the same path up to the suffix; where that leaves some alone, words such as `rgb`
     or `depth` in the names do not count; where that does, too, the ends of the paths decide, as long as there is
-    one answer: `out/kitchen/0001.png` is found for `kitchen/0001`, and `0001.png` if there is only one such.
+    one answer: `out/kitchen/0001.png` is found for `kitchen/0001`, and `0001.png` if there is only one such; and at
+    last names that hold a folder, `kitchen_0001.png` or `kitchen__0001.png`.
 
     Args:
         names: those of the data set.
@@ -75,14 +74,13 @@ class SavedMaps(SavedFiles):
         manifest: Path | None = None,
         allow_outside: bool = False,
     ):
-        suffixes = frozenset([suffix.lower()]) if suffix else DEPTH_SUFFIXES
-        super().__init__(folder, names, suffixes, manifest, allow_outside=allow_outside)
+        super().__init__(folder, names, _wanted(suffix, DEPTH_SUFFIXES), manifest, allow_outside=allow_outside)
         self.kind, self.scale = kind, scale
 
     def read(self, name: str) -> Float32[np.ndarray, "h w"]:
-        """The map; 0 where a metric one, NaN where another has no value."""
+        """The map; 0 where a metric one, NaN where another has no value. Metres may be infinite."""
         path = self.paths[name]
-        return read_depth(path, self.scale) if self.kind == "metric" else read_values(path)
+        return read_depth(path, self.scale, infinite=True) if self.kind == "metric" else read_values(path)
 
 
 class SavedLabels(SavedFiles):
@@ -103,13 +101,19 @@ class SavedLabels(SavedFiles):
         manifest: Path | None = None,
         allow_outside: bool = False,
     ):
-        suffixes = frozenset([suffix.lower()]) if suffix else LABEL_SUFFIXES
-        super().__init__(folder, names, suffixes, manifest, allow_outside=allow_outside)
+        super().__init__(folder, names, _wanted(suffix, LABEL_SUFFIXES), manifest, allow_outside=allow_outside)
         self.table = table
 
     def read(self, name: str) -> Int64[np.ndarray, "h w"]:
         """Positions of classes; what is none of them stands for no class."""
         return read_label_map(self.paths[name], self.table)
+
+
+def _wanted(suffix: str | None, usual: frozenset[str]) -> frozenset[str]:
+    """The user's suffix, `png` as `.png`, or the usual ones."""
+    if not suffix:
+        return usual
+    return frozenset([f".{suffix.lower()}" if suffix.isalnum() else suffix.lower()])
 
 
 def _matched(folder: Path, names: Sequence[str], suffixes: frozenset[str]) -> dict[str, Path]:
@@ -120,11 +124,18 @@ def _matched(folder: Path, names: Sequence[str], suffixes: frozenset[str]) -> di
             found[path.relative_to(folder).as_posix()[: -len(suffix)]].append(path)
     if not found:
         raise DataError(f"{folder}: holds no such maps ({', '.join(sorted(suffixes))}).")
-    matched = partners(list(names), list(found))
+    try:
+        matched = partners(list(names), list(found))
+    except DataError as error:
+        raise DataError(f"{folder}: {error}\nChoose by --suffix, or list them in a --manifest.") from None
+    ends: dict[str, list[str]] = defaultdict(list)
+    for key in found:
+        ends[PurePosixPath(key).name].append(key)
     for name in names:
-        if name not in matched and (key := _by_ending(name, list(found))):
-            matched[name] = key
-    _check_complete(folder, names, matched)
+        if name not in matched and (mate := _by_ending(name, ends) or _by_folders(name, ends)):
+            matched[name] = mate
+    _check_complete(folder, names, matched, found)
+    _check_own(folder, names, matched)
     several = [
         f"{name}: {', '.join(p.name for p in found[matched[name]])}" for name in names if len(found[matched[name]]) > 1
     ]
@@ -137,44 +148,58 @@ def _matched(folder: Path, names: Sequence[str], suffixes: frozenset[str]) -> di
 
 def _listed(folder: Path, names: Sequence[str], manifest: Path, allow_outside: bool) -> dict[str, Path]:
     listed: dict[str, Path] = {}
-    for number, cells in enumerate(_records(manifest), 1):
-        try:
-            name, where = str(cells["name"]), str(cells["prediction"])
-        except (KeyError, TypeError):
-            raise DataError(f"{manifest}: entry {number} lacks `name` or `prediction`.") from None
+    for number, cells in read_table(manifest):
+        given = [cells.get(column) for column in ("name", "prediction")]
+        name, where = ("" if value is None else str(value).strip() for value in given)
+        if not name or not where:
+            came = ", ".join(map(repr, cells)) or "nothing"
+            raise DataError(f"{manifest}:{number}: lacks `name` or `prediction`; it has {came}.")
         if name in listed:
-            raise DataError(f"{manifest}: {name} stands in it twice.")
+            raise DataError(f"{manifest}:{number}: {name} stands in it twice.")
         listed[name] = confine(folder, where, allow_outside=allow_outside)
-    _check_complete(manifest, names, listed)
+    _check_complete(manifest, names, listed, listed)
     gone = [str(listed[name]) for name in names if not listed[name].is_file()]
     if gone:
         raise DataError(f"{manifest}: {len(gone):,} of its files are not there:{first_five(gone)}")
     return {name: listed[name] for name in names}
 
 
-def _records(manifest: Path) -> list[Mapping[str, Any]]:
-    try:
-        with open(manifest, encoding="utf-8-sig", newline="") as file:
-            if manifest.suffix.lower() in (".jsonl", ".ndjson"):
-                return [json.loads(line) for line in file if line.strip()]
-            return list(csv.DictReader(file))
-    except (OSError, ValueError, csv.Error) as error:
-        raise DataError(f"{manifest}: cannot be read ({error}).") from error
-
-
-def _check_complete(where: Path, names: Sequence[str], found: Mapping[str, object]) -> None:
+def _check_complete(where: Path, names: Sequence[str], found: Mapping[str, object], there: Iterable[str]) -> None:
     missing = [name for name in names if name not in found]
     if missing:
-        raise DataError(f"{where}: no map for {len(missing):,} of {len(names):,} images:{first_five(missing)}")
+        others = ", ".join(list(there)[:3])
+        came = f"\nIt has {others}, ..." if others else "\nIt is empty."
+        raise DataError(f"{where}: no map for {len(missing):,} of {len(names):,} images:{first_five(missing)}{came}")
 
 
-def _by_ending(name: str, keys: list[str]) -> str | None:
-    """The one key whose path ends as the name does, compared from the file up; None if none or several do."""
+def _check_own(folder: Path, names: Sequence[str], matched: Mapping[str, str]) -> None:
+    owners: dict[str, list[str]] = defaultdict(list)
+    for name in names:
+        owners[matched[name]].append(name)
+    shared = [f"{key}: {', '.join(first_of)}" for key, first_of in owners.items() if len(first_of) > 1]
+    if shared:
+        raise DataError(f"{folder}: {len(shared):,} maps would stand for several images each:{first_five(shared)}")
+
+
+def _by_ending(name: str, keys: Mapping[str, Sequence[str]]) -> str | None:
+    """The one key whose path ends as the name does, compared from the file up; None if none or several do.
+
+    Args:
+        keys: by their last part.
+    """
     parts = PurePosixPath(name).parts[::-1]
-    shared = {key: _common(parts, PurePosixPath(key).parts[::-1]) for key in keys}
-    longest = max(shared.values())
-    best = [key for key, length in shared.items() if length == longest]
-    return best[0] if longest > 0 and len(best) == 1 else None
+    shared = {key: _common(parts, PurePosixPath(key).parts[::-1]) for key in keys.get(parts[0], ())}
+    best = [key for key, length in shared.items() if length == max(shared.values())]
+    return best[0] if len(best) == 1 else None
+
+
+def _by_folders(name: str, keys: Mapping[str, Sequence[str]]) -> str | None:
+    """The one key whose file is named by folders, too: `bathroom_rgb_00045`, as bts saves, or with `__`, as AdaBins."""
+    *folders, stem = PurePosixPath(name).parts
+    tails = [(*folders[i:], stem) for i in range(len(folders))]
+    spelled = {sign.join(words) for sign in ("_", "__") for words in (*tails, *((folder, stem) for folder in folders))}
+    hits = [key for word in spelled for key in keys.get(word, ())]
+    return hits[0] if len(hits) == 1 else None
 
 
 def _common(one: Sequence[str], other: Sequence[str]) -> int:

@@ -48,6 +48,8 @@ READERS: dict[str, type[ImageFile.ImageFile]] = {
     "BMP": BmpImagePlugin.BmpImageFile,
 }
 
+NO_MODE = "unknown pixel mode"  # Pillow, of sound TIFFs whose type of pixels it does not know
+
 # What a file starts with; those without a reader are only named, so that the error can say what came.
 SIGNATURES = (
     (b"\xff\xd8\xff", "JPEG"), (b"\x89PNG\r\n\x1a\n", "PNG"), (b"BM", "BMP"),
@@ -108,6 +110,11 @@ class Raster:
         try:
             header = READERS[kind](stream)
         except Exception as error:  # a parser over damaged bytes raises anything, IndexError and struct.error too
+            if str(error) == NO_MODE:
+                raise DataError(
+                    f"{path}: a {kind} of pixels that are not read here (64 bits?); store 8 or 16-bit integers, or "
+                    "32-bit floats."
+                ) from error
             raise DataError(f"{path}: its {kind} header is damaged ({_short(error)}).") from error
         width, height = header.size
         if width * height > max_pixels:

@@ -18,13 +18,14 @@ from jaxtyping import UInt8
 from pydantic import Field
 
 from densevit.data.dataset import DATASETS, resolve_root
-from densevit.data.frames import Frame, Frames, assemble, first_folder, numbers, search
+from densevit.data.frames import Frame, Frames, assemble, numbers, search
 from densevit.data.io import read_depth, read_image
 from densevit.data.paths import Subset, inside
 from densevit.errors import DataError
 from densevit.structures import Sample
 
 SCALE = 1000.0  # stored units per metre
+HOMES = ("scans/", "scannet_frames_25k/", "")
 CAMERAS = ("intrinsic/intrinsic_depth.txt", "intrinsics_depth.txt")
 
 
@@ -54,9 +55,9 @@ class Scannet(Frames):
             DataError: nothing is there, or not all and `subset` is full; with the count and the first five.
         """
         self.root = resolve_root(root, "scannet")
-        homes = ("scans", "scannet_frames_25k")
-        self.home = first_folder(self.root, homes, "")
-        scenes = [path.parent.name for path in search(self.home, ["*/color"], "as ScanNet's exporter writes.")]
+        found = search(self.root, [f"{home}*/color" for home in HOMES], "as ScanNet's exporter writes.")
+        self.home = found[0].parents[1]
+        scenes = [path.parent.name for path in found]
         if split != "all":
             scenes = self._listed(split)
         frames = [frame for scene in scenes for frame in scene_frames(self.home / scene)[::every]]

@@ -36,6 +36,7 @@ class VirtualKitti(Frames):
     """Virtual KITTI 2."""
 
     sizes = frozenset([(375, 1242)])
+    maps_shared = True  # clone, fog, morning, overcast, rain and sunset are one geometry
 
     def __init__(
         self,

@@ -19,10 +19,15 @@ class LayeredEncoder(Protocol):
     def eval(self) -> object: ...
 
 
-def parameter_groups(model: nn.Module, encoder: LayeredEncoder, optim: Optim) -> list[dict[str, Any]]:
+def parameter_groups(
+    model: nn.Module, encoder: LayeredEncoder, optim: Optim, *, apart: bool = False
+) -> list[dict[str, Any]]:
     """One group per learning rate and weight decay; `scale` is a group's share of the scheduled rate.
 
     Biases, norms and gains (one dimension or less), tokens and embeddings are not decayed.
+
+    Args:
+        apart: the encoder has a rate of its own: groups of it alone say `encoder`.
     """
     layers = encoder.layers()
     scale_of = {
@@ -31,13 +36,15 @@ def parameter_groups(model: nn.Module, encoder: LayeredEncoder, optim: Optim) ->
         for parameter in layer
     }
     undecayed = set(encoder.undecayed())
-    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    groups: dict[tuple[float, float, bool], list[nn.Parameter]] = {}
     for parameter in model.parameters():
         if parameter.requires_grad:
             decay = 0.0 if parameter.ndim <= 1 or parameter in undecayed else optim.weight_decay
-            groups.setdefault((scale_of.get(parameter, 1.0), decay), []).append(parameter)
+            key = (scale_of.get(parameter, 1.0), decay, apart and parameter in scale_of)
+            groups.setdefault(key, []).append(parameter)
     return [
-        {"params": parameters, "scale": scale, "weight_decay": decay} for (scale, decay), parameters in groups.items()
+        {"params": parameters, "scale": scale, "weight_decay": decay, **({"encoder": True} if alone else {})}
+        for (scale, decay, alone), parameters in groups.items()
     ]
 
 
@@ -52,10 +59,28 @@ def build_optimizer(groups: list[dict[str, Any]], optim: Optim) -> torch.optim.O
     return torch.optim.AdamW(groups, lr=optim.lr, betas=optim.betas, eps=optim.eps, fused=True)
 
 
-def learning_rate(optim: Optim, schedule: Schedule, steps: int) -> Callable[[int], float]:
-    """The rate of step n (from 0): warm-up, then the curve. A pure function, so there is nothing to save."""
-    warmup = round(schedule.warmup * steps if schedule.warmup < 1 else schedule.warmup)
+Rate = Callable[[int], float]
+"""The learning rate of step n (from 0); a pure function, so there is nothing to save."""
 
+
+def learning_rate(optim: Optim, schedule: Schedule, steps: int) -> Rate:
+    """Warm-up, then the curve."""
+    return rise_and_fall(optim, schedule, steps, schedule.warmups(steps)[0])
+
+
+def encoder_rate(optim: Optim, schedule: Schedule, steps: int) -> Rate:
+    """The same; with a warm-up of its own, 0 till the first is over, and all anew for the steps that are left.
+
+    In two stages the new parts have learned something before they change the encoder (EoMT, Kerssies et al. 2025).
+    """
+    if schedule.encoder_warmup is None:
+        return learning_rate(optim, schedule, steps)
+    first, own = schedule.warmups(steps)
+    rate = rise_and_fall(optim, schedule, steps - first, own)
+    return lambda n: rate(n - first) if n >= first else 0.0
+
+
+def rise_and_fall(optim: Optim, schedule: Schedule, steps: int, warmup: int) -> Rate:
     def rate(n: int) -> float:
         if n < warmup:
             rise = (n + 1) / (warmup + 1)
@@ -74,6 +99,10 @@ def learning_rate(optim: Optim, schedule: Schedule, steps: int) -> Callable[[int
     return rate
 
 
-def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float, of_encoder: float) -> None:
+    """
+    Args:
+        of_encoder: the rate of groups that are the encoder's alone.
+    """
     for group in optimizer.param_groups:
-        group["lr"] = rate * group["scale"]
+        group["lr"] = (of_encoder if group.get("encoder") else rate) * group["scale"]

@@ -1,9 +1,12 @@
 """Before the first step: where a run starts from, and that it overwrites nothing."""
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from densevit import config, files
 from densevit.config import Run
+from densevit.document import Document
 from densevit.engine.checkpointing import newest_good
 from densevit.engine.distributed import World
 from densevit.errors import ConfigError, StorageError
@@ -11,6 +14,7 @@ from densevit.weights import checkpoint
 from densevit.weights.checkpoint import Manifest
 
 Found = tuple[Path, Manifest]
+INDIFFERENT = ("output", "device", "data.workers", "log_every")  # to what is learned
 
 
 def prepare(run: Run, resume: str | None, world: World) -> Found | None:
@@ -30,16 +34,42 @@ def prepare(run: Run, resume: str | None, world: World) -> Found | None:
 
 
 def _prepare(run: Run, resume: str | None) -> Found | None:
+    try:
+        return _found(run, resume)
+    except OSError as error:
+        raise StorageError(f"output: {run.output} cannot be used ({error.strerror}).") from None
+
+
+def _found(run: Run, resume: str | None) -> Found | None:
     folder = run.output / "checkpoints"
     if resume is None and checkpoint.steps(folder):
         raise ConfigError(
             f"output: {run.output} already holds a run. Go on with --resume, or name another folder by output=..."
         )
     named = None if resume in (None, "auto") else _named(str(resume), folder)
-    _claim(folder)
-    found = newest_good(folder) if resume == "auto" else named
-    files.write_text(run.output / "config.yaml", config.dump(run))
-    return found
+    folder.mkdir(parents=True, exist_ok=True)
+    files.sweep(folder)
+    return newest_good(folder) if resume == "auto" else named
+
+
+def begin(run: Run, world: World) -> None:
+    """Notes the run's config in its folder; once it is known to go on, for another one's may stand there."""
+    world.on_main(lambda: files.write_text(run.output / checkpoint.CONFIG, config.dump(run)))
+
+
+def changed(folder: Path, run: Run) -> list[str]:
+    """What a run does otherwise than when it saved this checkpoint, `key was this, is that`."""
+    before, now = (dict(flat(tree)) for tree in (Document.read(folder / checkpoint.CONFIG).tree, config.to_dict(run)))
+    differing = [key for key in {**before, **now} if before.get(key) != now.get(key) and key not in INDIFFERENT]
+    return [f"{key} was {before.get(key)!r}, is {now.get(key)!r}" for key in differing]
+
+
+def flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
 
 
 def _named(resume: str, folder: Path) -> Found:
@@ -55,11 +85,3 @@ def _named(resume: str, folder: Path) -> Found:
             "or name another folder by output=..."
         )
     return path, manifest
-
-
-def _claim(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(f"output: {folder.parent} cannot be made ({error.strerror}).") from None
-    files.sweep(folder)

@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 PLAIN = ("updates", "skipped_in_row", "seconds", "scores", "scored_at")
 """Numbers of the trainer that are saved as they are."""
 
+REGROUPED = (
+    "the optimiser's groups of parameters were others: keep model.freeze_encoder, optim.layer_decay, "
+    "optim.encoder_lr_scale, schedule.encoder_warmup, and whether optim.weight_decay is 0, as they were; or start anew "
+    "from its weights, by model.init"
+)
+
 
 @dataclass(frozen=True)
 class Snapshot:
@@ -68,7 +74,8 @@ def give_back(trainer: "Trainer", folder: Path, manifest: Manifest) -> None:
     state = checkpoint.read_state(folder)
     where = folder / checkpoint.STATE
     try:
-        load(trainer.model, state["raw_weights"] if trainer.ema else weights, folder)
+        # A run that had an average and gives it up goes on from what it learned, not from the average of that.
+        load(trainer.model, state["raw_weights"] if trainer.ema else state.get("raw_weights", weights), folder)
         if trainer.ema:
             trainer.ema.load_state_dict(weights)
         load_optimizer(trainer.optimizer, state["optimizer"])
@@ -77,9 +84,11 @@ def give_back(trainer: "Trainer", folder: Path, manifest: Manifest) -> None:
         for name in PLAIN:
             setattr(trainer, name, state[name])
         restore_random(trainer, state["random"], manifest.step)
+    except CheckpointError:
+        raise
     except KeyError as error:
         raise CheckpointError(f"{where}: holds no {error}; was it written with another config?") from None
-    except (ValueError, RuntimeError) as error:
+    except (ValueError, RuntimeError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{where}: does not fit this run ({error}).") from None
     trainer.step, trainer.samples = manifest.step, manifest.samples
 
@@ -91,12 +100,19 @@ def load(model: nn.Module, weights: Mapping[str, Tensor], source: Path) -> None:
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
-    """
+    """Moments as they were; rates, decay and betas as the config has them now.
+
     Raises:
         KeyError: a parameter's state lacks what the others have.
-        ValueError: it is of other parameters.
+        ValueError: it is of another optimiser, or of other parameters.
     """
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    groups, saved = optimizer.param_groups, state["param_groups"]
+    if [len(group["params"]) for group in groups] != [len(group["params"]) for group in saved]:
+        raise ValueError(REGROUPED)
+    if any(("betas" in group) != ("betas" in other) for group, other in zip(groups, saved, strict=True)):
+        raise ValueError("it was trained by another optim.type")
+    settings = [{name: value for name, value in group.items() if name != "params"} for group in groups]
+    parameters = [p for group in groups for p in group["params"]]
     moments = state["state"]
     wanted = set().union(*(entry.keys() for entry in moments.values()))
     for index, entry in moments.items():
@@ -109,6 +125,8 @@ def load_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -
         for index, entry in moments.items()
     }
     optimizer.load_state_dict({**state, "state": placed})
+    for group, setting in zip(optimizer.param_groups, settings, strict=True):  # torch brings back those of then
+        group.update(setting)
 
 
 def restore_random(trainer: "Trainer", states: list[dict[str, Any]], step: int) -> None:

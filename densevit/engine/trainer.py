@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from densevit import config
 from densevit.config import Run
-from densevit.engine import bad_steps, guard, seed, state
+from densevit.engine import bad_steps, guard, resuming, seed, state
 from densevit.engine.alarms import SaturationAlarm, SpikeAlarm
 from densevit.engine.bad_steps import Part
 from densevit.engine.balance import BALANCES
@@ -27,6 +27,7 @@ from densevit.engine.log import Log
 from densevit.engine.optim import (
     LayeredEncoder,
     build_optimizer,
+    encoder_rate,
     learning_rate,
     parameter_groups,
     set_learning_rate,
@@ -85,9 +86,11 @@ class Trainer:
         self.encoder: LayeredEncoder = model.encoder  # type: ignore[assignment]
         self.scheduled = scheduled_parts(model)
         self.balance = BALANCES[run.balance](list(tasks)).to(world.device)
-        groups = [*parameter_groups(model, self.encoder, run.optim), undecayed_group(self.balance)]
+        apart = run.schedule.encoder_warmup is not None
+        groups = [*parameter_groups(model, self.encoder, run.optim, apart=apart), undecayed_group(self.balance)]
         self.optimizer = build_optimizer([group for group in groups if group["params"]], run.optim)
         self.rate = learning_rate(run.optim, run.schedule, self.steps)
+        self.encoder_rate = encoder_rate(run.optim, run.schedule, self.steps)
         self.scaler = torch.GradScaler(world.device.type, enabled=self.precision == "fp16")
         self.ema = EMA(model, run.ema) if run.ema else None
         self.statistics = Statistics(model)
@@ -154,7 +157,7 @@ class Trainer:
             what the step's line of `train.csv` says, and whether any process was asked to stop.
         """
         rate = self.rate(self.updates)
-        set_learning_rate(self.optimizer, rate)
+        set_learning_rate(self.optimizer, rate, self.encoder_rate(self.updates))
         random = seed.random_state(self.world.device)
         self.statistics.keep()
         part = self.attempt(batches)
@@ -273,6 +276,8 @@ class Trainer:
         """
         if manifest.data != self.data and self.world.is_main:
             tqdm.write(f"warning: {path} was trained on other data ({manifest.data or 'unknown'}; now {self.data}).")
+        if self.world.is_main and (changes := resuming.changed(path, self.run)):
+            tqdm.write(f"note: {path} was trained otherwise: {'; '.join(changes)}.")
         state.give_back(self, path, manifest)
 
 

@@ -157,7 +157,7 @@ def read_rows(folder: Path) -> Rows:
             for record in csv.DictReader(file):
                 if None in record or None in record.values():
                     raise ValueError(f"a row of {record['name']!r} is not as long as the first line")
-                if (name := record.pop("name")) in ():
+                if (name := record.pop("name")) in rows:
                     raise ValueError(f"{name!r} stands in it twice")
                 rows[name] = {metric: float(cell) for metric, cell in record.items() if cell}
     except OSError as error:

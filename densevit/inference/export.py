@@ -22,7 +22,7 @@ from densevit.inference.inputs import Item
 from densevit.inference.outputs import Frame, Output
 from densevit.inference.picture import Rgb
 from densevit.inference.plan import FAILED, Existing, Plan, fingerprint
-from densevit.inference.predictor import Map, Predictor, as_batch, squeezed
+from densevit.inference.predictor import Map, Predictor, as_batch
 from densevit.inference.summary import Incomplete, Summary, merged, out_of_memory, reason
 from densevit.inference.team import ALONE, Team, dealt
 
@@ -183,7 +183,7 @@ class Run:
         maps, trouble = self.attempt([image for _, image in pairs], pairs[0][0])
         if maps is not None:
             for i, (item, image) in enumerate(pairs):
-                yield item, {head: squeezed(values[i]) for head, values in maps.items()}, image
+                yield item, self.predictor.taken_apart(maps, i), image
         elif len(pairs) > 1:  # what is too much together may go one by one
             for pair in pairs:
                 yield from self.batch([pair])

@@ -115,7 +115,8 @@ def entries(path: Path) -> list[str]:
 def images_among(paths: Iterable[Path], output: Path) -> list[Path | Member]:
     def wanted(path: Path) -> bool:
         kind, hidden = path.suffix.lower(), path.name.startswith(".")
-        return kind in IMAGES | ARCHIVES and not hidden and not path.is_relative_to(output) and path.is_file()
+        there = path.is_file() or not path.exists()  # a link to nothing is an image that fails, not one that is not
+        return kind in IMAGES | ARCHIVES and not hidden and not path.is_relative_to(output) and there
 
     return [image for path in paths if wanted(path) for image in opened(path)]
 

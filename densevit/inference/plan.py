@@ -76,7 +76,10 @@ class Plan:
 
 
 def check_writable(folder: Path) -> None:
-    standing = next(path for path in (folder, *folder.parents) if path.exists())
+    try:
+        standing = next(path for path in (folder, *folder.parents) if path.exists())
+    except OSError as error:  # a name that is too long, say
+        raise StorageError(f"output {folder}: cannot be made ({error.strerror}).") from None
     if not standing.is_dir():
         raise StorageError(f"output {folder}: {standing} is a file, not a folder.")
     if not os.access(standing, os.W_OK | os.X_OK):

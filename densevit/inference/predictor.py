@@ -19,7 +19,7 @@ from densevit.inference.tiled import framed, mosaic, together
 from densevit.ops.device import choose_device
 from densevit.ops.precision import Precision, autocast, resolve
 from densevit.ops.tiles import Tiling
-from densevit.structures import IGNORE, ModelCard
+from densevit.structures import IGNORE, Kind, ModelCard
 from densevit.weights import hub as saving
 
 Map = Float32[np.ndarray, "..."]
@@ -130,7 +130,11 @@ class Predictor:
         for _, neighbours in groupby(images, lambda image: image.shape):
             while batch := list(islice(neighbours, self.batch_size)):
                 answers = self.run(as_batch(batch), box=box)
-                yield from ({name: squeezed(values[i]) for name, values in answers.items()} for i in range(len(batch)))
+                yield from (self.taken_apart(answers, i) for i in range(len(batch)))
+
+    def taken_apart(self, answers: Mapping[str, Map], index: int) -> dict[str, Map]:
+        """What the heads said of one picture of a batch."""
+        return {name: squeezed(values[index], self.card.outputs[name].kind) for name, values in answers.items()}
 
     @torch.inference_mode()
     def classes(self, image: Picture, head: str | None = None) -> Int64[np.ndarray, "h w"]:
@@ -142,7 +146,7 @@ class Predictor:
         Raises:
             ConfigError: no head does, or several.
         """
-        name = self.head_for(("labels",), [head] if head else (), "classes")
+        name = self.label_head(head, "classes")
         ids: Int64[np.ndarray, "b h w"] = classified(self.answers(as_rgb(image)[None])[name])
         return np.asarray(ids[0])
 
@@ -192,8 +196,11 @@ class Predictor:
         """The head of one of these kinds: the only one, the one that is wanted, or `depth`.
 
         Raises:
-            ConfigError: none or several; `what` is who asks.
+            ConfigError: none or several, or no such head; `what` is who asks.
         """
+        for name in wanted:
+            if name not in self.card.outputs:
+                raise ConfigError(f"{what}: this model has no head '{name}'. It has: {', '.join(self.card.outputs)}.")
         fitting = [name for name, spec in self.card.outputs.items() if spec.kind in kinds]
         meant = [name for name in fitting if name in wanted] or [name for name in fitting if name == "depth"] or fitting
         if len(meant) == 1:
@@ -203,6 +210,18 @@ class Predictor:
         have = ", ".join(f"{name} gives {MEANINGS[spec.kind]}" for name, spec in self.card.outputs.items())
         needed = " or ".join(MEANINGS[kind] for kind in kinds)
         raise ConfigError(f"{what}: there is no map to write or score, for this needs {needed}; {have}.")
+
+    def label_head(self, name: str | None, what: str) -> str:
+        """The head that classifies pixels: the only one, or the one that is named.
+
+        Raises:
+            ConfigError: as `head_for`; or the named one gives something else.
+        """
+        head = self.head_for(("labels",), [name] if name else (), what)
+        if name not in (None, head):
+            given = MEANINGS[self.card.outputs[name].kind]
+            raise ConfigError(f"{what}: head '{name}' gives {given}; classes of pixels come from '{head}'.")
+        return head
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Saves weights and card into a new folder that `densevit.load` reads.
@@ -239,9 +258,10 @@ def as_arrays(answers: Mapping[str, Float[Tensor, "b _ _ _"]]) -> dict[str, Map]
     return {name: values.float().cpu().numpy() for name, values in answers.items()}
 
 
-def squeezed(values: Float32[np.ndarray, "k h w"]) -> Map:
+def squeezed(values: Float32[np.ndarray, "k h w"], kind: Kind) -> Map:
+    """One map or row of numbers out of what a head of this kind says of a picture."""
     # np.array copies: a view would keep its whole batch alive.
     if len(values) == 1:
         alone = values.base is not None and values.base.size == values.size
         return values[0] if alone else np.array(values[0])
-    return np.array(values[:, 0, 0] if values.shape[1:] == (1, 1) else values)
+    return np.array(values[:, 0, 0] if kind == "class" else values)

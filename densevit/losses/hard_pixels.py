@@ -43,7 +43,9 @@ def focal(
 ) -> Scalar:
     """Mean of -(1 - p)^gamma ln p over the labelled pixels (Lin et al. 2017, with the softmax's probability)."""
     plain = pixel_losses(logits, labels)
-    losses = (1 - torch.exp(-plain)) ** gamma * plain
+    # Kept off 0, where a power below 1 has no slope: what is ignored, or certain, would turn gradients into NaN.
+    unsure = (1 - torch.exp(-plain)).clamp_min(torch.finfo(plain.dtype).tiny)
+    losses = unsure**gamma * plain
     if weights is not None:
         losses = losses * weights[labels.where(labels != IGNORE, 0)]
     return labelled_mean(losses, labels != IGNORE, pool)

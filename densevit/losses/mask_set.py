@@ -159,4 +159,5 @@ def present(labels: Labels, classes: int) -> list[Int64[Tensor, " t"]]:
     """The classes of each image, rising, on the CPU."""
     seen = torch.zeros(len(labels), max(classes, IGNORE + 1), dtype=torch.bool, device=labels.device)
     seen.scatter_(1, labels.flatten(1), value=True)
+    seen[:, IGNORE] = False  # a seat that stays empty among more classes
     return [row.nonzero()[:, 0] for row in seen[:, :classes].cpu()]

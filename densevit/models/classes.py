@@ -17,5 +17,5 @@ def class_names(classes: Classes) -> tuple[str, ...]:
         ConfigError: None, which a config leaves to its data, has reached a part that is built without any.
     """
     if classes is None:
-        raise ConfigError("classes: missing, and there is no data to take them from.")
+        raise ConfigError("classes: missing, and the data names none to take; of a folder classes.json does.")
     return tuple(map(str, range(classes))) if isinstance(classes, int) else classes

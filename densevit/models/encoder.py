@@ -31,6 +31,12 @@ class Encoder(nn.Module, ABC):
     std: Tensor
 
     def set_normalisation(self, mean: Sequence[float], std: Sequence[float]) -> None:
+        """
+        Raises:
+            ConfigError: a deviation of 0, by which nothing can be divided.
+        """
+        if min(std) <= 0:
+            raise ConfigError(f"encoder.std: three numbers over 0, got {list(std)}.")
         self.register_buffer("mean", torch.tensor(mean).view(1, 3, 1, 1))
         self.register_buffer("std", torch.tensor(std).view(1, 3, 1, 1))
 

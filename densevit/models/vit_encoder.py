@@ -20,7 +20,7 @@ from densevit.models.vit_sizes import SIZES, choose_grid
 from densevit.models.vit_weights import convert
 from densevit.structures import Step
 
-Positive = Annotated[int, Field(gt=0)]
+Positive = Annotated[int, Field(gt=0, le=65536)]
 Rate = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -33,7 +33,7 @@ class ViTEncoder(TokenEncoder):
         *,
         size: Literal["nano", "mini", "tiny", "small", "base", "large", "huge", "giant"] = "small",
         dim: Positive | None = None,
-        depth: Positive | None = None,
+        depth: Annotated[int, Field(gt=0, le=1024)] | None = None,
         heads: Positive | None = None,
         patch_size: Positive = 16,
         image_size: Positive | tuple[Positive, Positive] = 224,

@@ -4,6 +4,8 @@ import torch
 
 from densevit.errors import ConfigError
 
+KINDS = ("cpu", "cuda", "mps", "xpu")
+
 
 def choose_device(wanted: str | torch.device) -> torch.device:
     """Resolves `auto` to CUDA, else MPS, else the CPU.
@@ -13,6 +15,10 @@ def choose_device(wanted: str | torch.device) -> torch.device:
     """
     if wanted == "auto":
         wanted = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    kind = torch.device(wanted).type if isinstance(wanted, torch.device) else str(wanted).partition(":")[0]
+    if kind not in KINDS:
+        known = ", ".join(KINDS)
+        raise ConfigError(f"device: '{wanted}' cannot be used here; auto, {known} may, or cuda:1 for a second GPU.")
     try:
         device = torch.device(wanted)
         torch.empty(0, device=device)

@@ -69,7 +69,7 @@ def write(
         CheckpointError: a weight is NaN or infinite; such a checkpoint must never replace a good one.
         StorageError: the disk is full or read-only.
     """
-    bad = [name for name, value in weights.items() if value.is_floating_point() and not torch.isfinite(value).all()]
+    bad = [name for name, value in weights.items() if not finite(value)]
     if bad:
         raise CheckpointError(f"{folder}: not saved, {len(bad)} weights are not finite: {', '.join(bad[:5])}.")
     files.require(folder.parent, size(weights) + size(state))
@@ -131,7 +131,7 @@ def verify(folder: Path) -> Manifest:
         raise CheckpointError(f"{folder}: no checkpoint ({MANIFEST} is missing).") from None
     except CheckpointError:
         raise
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"{path}: damaged ({error}).") from None
     for name, expected in manifest.files.items():
         if not (folder / name).is_file():
@@ -210,7 +210,7 @@ def read_whole(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Tensor], 
         raise CheckpointError(f"{path}: no densevit card in its header; it is not a densevit checkpoint.")
     try:
         return *spare.part(tensors), ModelCard.from_dict(json.loads(metadata[CARD]))
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"{path}: its card cannot be read ({error}).") from None
 
 
@@ -228,7 +228,8 @@ def load_into(module: torch.nn.Module, tensors: Mapping[str, Tensor], source: st
     """Strict loading with a report a person can act on.
 
     Raises:
-        CheckpointError: counts and the first five of missing, unexpected and misshapen weights.
+        CheckpointError: counts and the first five of missing, unexpected and misshapen weights, and of those that are
+            no usual numbers.
     """
     own = module.state_dict()
     faults = [
@@ -242,6 +243,15 @@ def load_into(module: torch.nn.Module, tensors: Mapping[str, Tensor], source: st
                 if name in tensors and tensors[name].shape != own[name].shape
             ],
         ),
+        (
+            "of a type that cannot be converted",
+            [
+                f"{name} (file {told_type(tensors[name])}, model {told_type(own[name])})"
+                for name in own
+                if name in tensors and not convertible(tensors[name], own[name])
+            ],
+        ),
+        ("not finite", [name for name, _ in module.named_parameters() if not finite(tensors.get(name))]),
     ]
     report = [
         f"{len(names)} {what}: {', '.join(names[:5])}{' ...' * (len(names) > 5)}" for what, names in faults if names
@@ -249,6 +259,21 @@ def load_into(module: torch.nn.Module, tensors: Mapping[str, Tensor], source: st
     if report:
         raise CheckpointError(f"{source}: does not fit the model; of {len(own)} weights, " + "; ".join(report) + ".")
     module.load_state_dict(dict(tensors))
+
+
+def convertible(tensor: Tensor, own: Tensor) -> bool:
+    """Whether its numbers mean the same in the model: a quantised weight's do not, and a boolean's are none."""
+    return tensor.layout == own.layout and (tensor.is_floating_point() or not own.is_floating_point())
+
+
+def told_type(tensor: Tensor) -> str:
+    return f"{tensor.dtype}, {tensor.layout}".replace("torch.", "").removesuffix(", strided")
+
+
+def finite(tensor: Tensor | None) -> bool:
+    if tensor is None or tensor.layout != torch.strided or not tensor.is_floating_point():
+        return True
+    return bool(torch.isfinite(tensor).all())
 
 
 def _neighbours(path: Path) -> str:

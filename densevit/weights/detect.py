@@ -8,7 +8,7 @@ from typing import Any
 from densevit.errors import CheckpointError
 from densevit.weights import two_files
 from densevit.weights.family import FAMILIES, Family
-from densevit.weights.files import read_tensors
+from densevit.weights.files import PICKLED, SAFETENSORS, read_tensors
 from densevit.weights.published import Found
 
 # In the order of preference; an index names the shards.
@@ -29,13 +29,22 @@ def find(path: Path) -> Found:
     if weights is None and (pair := two_files.in_folder(path)):
         return Found(path, two_files.joined(pair))
     if weights is None:
-        raise CheckpointError(f"{path}: no weights here; a folder should hold {IN_FOLDER[0]} or {IN_FOLDER[2]}.")
+        held = sorted(file.name for file in path.iterdir() if file.suffix in SAFETENSORS + PICKLED)
+        hint = f" Or give one of its files: {', '.join(held[:5])}." if held else ""
+        raise CheckpointError(f"{path}: no weights here; a folder should hold {IN_FOLDER[0]} or {IN_FOLDER[2]}.{hint}")
     if weights.suffix == ".json":
-        shards = sorted(set(read_json(weights).get("weight_map", {}).values()))
-        tensors = {name: t for shard in shards for name, t in read_tensors(path / Path(shard).name).items()}
+        tensors = {name: t for shard in shards(weights) for name, t in read_tensors(path / shard).items()}
     else:
         tensors = read_tensors(weights)
     return Found(path, tensors, read_json(path / "config.json"), read_json(path / "preprocessor_config.json"))
+
+
+def shards(index: Path) -> list[str]:
+    """The files that an index names; they lie beside it."""
+    named = read_json(index).get("weight_map")
+    if not isinstance(named, dict) or not named or not all(isinstance(file, str) for file in named.values()):
+        raise CheckpointError(f"{index}: a `weight_map` should give each tensor's file, got {str(named)[:60]}.")
+    return sorted({Path(file).name for file in named.values()})
 
 
 def read_json(path: Path) -> Mapping[str, Any]:
@@ -44,7 +53,7 @@ def read_json(path: Path) -> Mapping[str, Any]:
         return {}
     try:
         content = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: cannot be read as JSON ({error}).") from None
     if not isinstance(content, dict):
         raise CheckpointError(f"{path}: holds a {type(content).__name__}, not an object.")

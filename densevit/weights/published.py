@@ -57,6 +57,7 @@ class Published:
         spare: what stands in the file and never runs, under our names; kept for whoever converts it back.
         resize: how its makers resize an image before the network, and the answer after it.
         multiple: the network's sides are multiples of this; the patch size unless given.
+        classes: the data set whose classes its heads tell apart, where they are as many: ade20k, voc, ...
         source: repository and model, for the card; licence: of the weights.
     """
 
@@ -68,3 +69,4 @@ class Published:
     spare: Mapping[str, Tensor] = field(default_factory=dict)
     licence: str = "unknown"
     trained_on: str = ""
+    classes: str = ""

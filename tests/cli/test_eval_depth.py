@@ -97,7 +97,7 @@ def test_disparity_without_unit_is_aligned(data: Path, tmp_path: Path) -> None:
     assert found["protocol"]["name"] == "plain+lstsq_disparity" and found["metrics"]["abs_rel"] < 1e-4
 
 
-def test_half_size_and_manifest(data: Path, tmp_path: Path) -> None:
+def test_half_size_and_manifest(data: Path, tmp_path: Path, capsys) -> None:
     (tmp_path / "maps").mkdir()
     lines = ["name,prediction"]
     for i, (name, depth) in enumerate(maps(data).items()):
@@ -105,6 +105,9 @@ def test_half_size_and_manifest(data: Path, tmp_path: Path) -> None:
         lines.append(f"{name},frame-{9 - i}.npy")
     (tmp_path / "list.csv").write_text("\n".join(lines))
     found = score(data, tmp_path / "maps", tmp_path / "out", "--manifest", str(tmp_path / "list.csv"))
+    words = ["--manifest", str(tmp_path / "list.csv"), "--protocol", "all"]
+    score(data, tmp_path / "maps", tmp_path / "all", *words)
+    assert "were resized: plain, " in capsys.readouterr().out
     assert found["counts"]["resized_predictions"] == TRUTH and found["metrics"]["abs_rel"] == pytest.approx(
         0.1, abs=0.02
     )
@@ -122,9 +125,20 @@ def test_a_manifest_that_lacks_images_or_files_is_told(data: Path, saved: Path, 
         assert told in capsys.readouterr().err
 
 
+def test_a_folder_that_cannot_be_written_is_told_before_anything_is_scored(
+    data: Path, saved: Path, tmp_path: Path, capsys
+) -> None:
+    (tmp_path / "file").touch()
+    base = ["eval-depth", "--data", "folder", "--root", str(data), "--option", "depth_scale=1000"]
+    assert main([*base, "--predictions", str(saved), "--output", str(tmp_path / "file")]) == 2
+    told = capsys.readouterr()
+    assert "cannot be made" in told.err and "abs_rel" not in told.out
+
+
 def test_all_protocols_at_once_give_what_each_gives_alone(data: Path, saved: Path, tmp_path: Path, capsys) -> None:
     score(data, saved, tmp_path / "all", "--protocol", "all")
     told = capsys.readouterr().out
+    assert "were resized" not in told
     for name in ("plain", "dav2_outdoor", "median_scale", "moge_affine"):
         alone = score(data, saved, tmp_path / name, "--protocol", name)
         assert json.loads((tmp_path / "all" / name / "metrics.json").read_text())["metrics"] == alone["metrics"]

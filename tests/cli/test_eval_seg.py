@@ -144,6 +144,17 @@ def test_what_does_not_fit_is_told(root: Path, tmp_path: Path, capsys: pytest.Ca
     assert "give either a CHECKPOINT or --predictions" in refuse(root, tmp_path, capsys, "checkpoint")
 
 
+def test_a_folder_that_cannot_be_written_is_told_before_anything_is_scored(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, ids in positions(root).items():
+        save_gray(tmp_path / name, ids)
+    (tmp_path / "file").touch()
+    assert main(["eval-seg", "--predictions", str(tmp_path), *words(root), "--output", str(tmp_path / "file")]) == 2
+    told = capsys.readouterr()
+    assert "cannot be made" in told.err and "miou" not in told.out
+
+
 def test_data_without_classes_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["eval-seg", "--predictions", str(tmp_path), "--data", "motorcycle"]) == 2
     assert "names no classes" in capsys.readouterr().err

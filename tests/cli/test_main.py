@@ -75,6 +75,39 @@ def test_what_a_run_lacks_is_told_before_it_starts(tmp_path: Path, capsys, word:
     assert not list(tmp_path.glob("run/*.csv"))
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("mine.txt", "hello", "mine.txt is no Python file"),
+        ("torn.py", "\ndef (", r"torn.py:2: SyntaxError"),
+        ("wrong.py", "import math\nmath.nothing", r"wrong.py:2: AttributeError"),
+    ],
+)
+def test_a_plugin_that_fails_is_told_with_its_line(tmp_path: Path, capsys, name: str, text: str, message: str) -> None:
+    (tmp_path / name).write_text(text)
+    for _ in range(2):  # the second time is no better
+        assert main(["train", str(small_config(tmp_path)), f"plugins=[{tmp_path / name}]"]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_a_model_that_does_not_fit_into_memory_is_told(tmp_path: Path, capsys, monkeypatch) -> None:
+    def too_large(*_: object) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 10 bytes")
+
+    monkeypatch.setattr("densevit.build.build_model", too_large)
+    assert main(["train", str(small_config(tmp_path))]) == 2
+    assert "model: does not fit into memory" in capsys.readouterr().err
+
+
+def test_a_run_that_cannot_go_on_keeps_its_config(tmp_path: Path, capsys) -> None:
+    path = str(small_config(tmp_path))
+    assert main(["train", path, "steps=1"]) == 0
+    before = (tmp_path / "run/config.yaml").read_text()
+    assert main(["train", path, "model.encoder.dim=64", "--resume"]) == 2
+    assert "does not fit the model" in capsys.readouterr().err
+    assert (tmp_path / "run/config.yaml").read_text() == before
+
+
 def test_a_missing_checkpoint_or_data_set_is_told(tmp_path: Path, capsys) -> None:
     assert "no such checkpoint" in failing(capsys, "eval-depth", str(tmp_path / "gone"), "--data", "motorcycle")
     assert "Did you mean 'nyu'" in failing(capsys, "eval-depth", "x", "--data", "nyuu")

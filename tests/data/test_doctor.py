@@ -135,6 +135,42 @@ def test_what_a_subset_leaves_out_is_a_warning_only(tmp_path: Path) -> None:
     assert found(examination) == {"left_out": {"02.jpg", "03.png"}} and examination.healthy
 
 
+def test_a_split_of_which_nothing_is_there_is_a_fault_even_where_a_part_will_do(tmp_path: Path) -> None:
+    layouts.write_folder(tmp_path, [replace(frames("a")[0], labels=None)])
+    (tmp_path / "depths/a.png").unlink()
+    examination = examine([patient("train", tmp_path, subset="available")])
+    assert not examination.healthy and "not one of its samples" in text(examination)
+
+
+def test_links_to_nothing_are_missing_files(tmp_path: Path) -> None:
+    layouts.write_folder(tmp_path, frames("a", "b", "c"))
+    for name, target in (("a", "gone.jpg"), ("b", "b.jpg")):  # the second leads to itself
+        (tmp_path / f"images/{name}.jpg").unlink()
+        (tmp_path / f"images/{name}.jpg").symlink_to(target)
+    assert found(examine([patient("train", tmp_path)])) == {"missing": {"a.jpg", "b.jpg"}}
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["upright", "turned by EXIF"])
+def test_a_jpeg_with_a_hole_in_its_data_is_damaged_though_every_decoder_takes_it(tmp_path: Path, turned: bool) -> None:
+    """Its end is there; the pixels that the lost bytes held are plain gray, at the end of the picture."""
+    layouts.write_folder(tmp_path, frames("a", "b"))
+    path = tmp_path / "images/a.jpg"
+    if turned:
+        exif = Image.Exif()
+        exif[274] = 8
+        Image.open(path).rotate(-90, expand=True).save(path, exif=exif)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2] + whole[-40:])
+    assert found(examine([patient("train", tmp_path)])) == {"damaged": {"a.jpg"}}
+
+
+def test_gray_bars_above_and_below_are_no_damage(tmp_path: Path) -> None:
+    made = frames("a", "b")
+    made[0].image[:16] = made[0].image[-16:] = 128
+    layouts.write_folder(tmp_path, made)
+    assert not found(examine([patient("train", tmp_path)]))
+
+
 def test_listed_files_that_are_not_there_are_missing_by_path(tmp_path: Path) -> None:
     layouts.write_folder(tmp_path, frames("a", "b", "c"))
     (tmp_path / "images/a.jpg").unlink()
@@ -199,6 +235,16 @@ def test_the_same_image_or_depth_under_two_names_is_found(tmp_path: Path) -> Non
     (tmp_path / "depths/05.png").write_bytes((tmp_path / "depths/04.png").read_bytes())
     kinds = found(examine([patient("train", tmp_path)]))
     assert kinds == {"duplicate_image": {"03.jpg"}, "duplicate_depth": {"05.png"}}
+
+
+def test_virtual_kittis_weathers_share_their_depth(tmp_path: Path) -> None:
+    """Fog and rain over one geometry: the same depth files under other pictures are how it was published."""
+    one, other, another = (sample(name, 375, 1242, shift=shift) for name, shift in (("0", 0), ("0", 40), ("1", 80)))
+    depth = np.minimum(one.depth, 70).astype(np.float32)  # nothing else to find
+    for variation, image in (("clone", one.image), ("fog", other.image), ("rain", another.image)):
+        layouts.write_vkitti2(tmp_path, [replace(one, image=image, depth=depth)], variation=variation)
+    spec = {"type": "vkitti2", "root": str(tmp_path)}
+    assert found(examine([Patient("all", DATASETS.check(spec, "data").build)])) == {}
 
 
 def test_evaluation_images_in_the_training_set_are_found_by_bytes_by_look_and_by_scene(tmp_path: Path) -> None:
@@ -413,12 +459,26 @@ def test_the_command_takes_a_config_and_looks_before_anything_is_built(
         (["--data", "folder", "--root", "x", "--ignore", "mising"], "Did you mean 'missing'"),
         (["--data", "folder", "--root", "no/such/folder"], "no data at"),
         (["--data", "folder", "--option", "rot=3"], "rot"),
+        (["--data", "motorcycle", "--threads", "-2"], "at least 1"),
+        (["--data", "motorcycle", "--output", __file__], "cannot be made"),
     ],
 )
 def test_what_cannot_be_examined_ends_with_2_and_a_message(
     words: list[str], reason: str, cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert reason in command(capsys, *words, code=2)
+    said = command(capsys, *words, code=2)
+    assert reason in said and "samples are readable" not in said
+
+
+def test_a_memory_that_somebody_wrote_into_is_made_anew(
+    tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    layouts.write_folder(tmp_path / "d", frames("a", "b"))
+    words = [str(tmp_path / "d"), "--option", "depth_scale=1000"]
+    command(capsys, *words, code=0)
+    (kept,) = cache.rglob("*.json")
+    kept.write_text(json.dumps({key: {"size": None} for key in json.loads(kept.read_text())}))
+    assert "2 of 2 samples are readable" in command(capsys, *words, code=0)
 
 
 def test_every_kind_has_words_and_a_remedy() -> None:

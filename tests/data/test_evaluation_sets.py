@@ -241,6 +241,14 @@ def test_scannet_colour_comes_at_the_size_of_the_depth_map(tmp_path: Path) -> No
         opened(case, tmp_path, split="test")
 
 
+def test_scannets_small_export_is_found_beside_scans_that_are_not_exported(tmp_path: Path) -> None:
+    layouts.write_scannet(tmp_path, [sample("scene0000_00/0")])
+    (tmp_path / "scans").rename(tmp_path / "scannet_frames_25k")
+    (tmp_path / "scans/scene0000_00").mkdir(parents=True)
+    (tmp_path / "scans/scene0000_00/scene0000_00.sens").touch()
+    assert list(opened(Case("scannet", layouts.write_scannet, (480, 640), 0), tmp_path).names) == ["scene0000_00/0"]
+
+
 def test_a_make3d_value_covers_the_pixels_it_stands_for(tmp_path: Path) -> None:
     made = sample("math7-p-139t0", 2272, 1704)
     layouts.write_make3d(tmp_path, [made])
@@ -269,3 +277,26 @@ def test_hypersim_takes_the_public_images_of_its_table(tmp_path: Path) -> None:
     assert list(data.names) == ["ai_001_001/scene_cam_00/frame_0000"]
     with pytest.raises(DataError):
         DATASETS.check({"type": "hypersim", "root": str(tmp_path), "split": "test"}, "data").build()
+
+
+@pytest.mark.parametrize("mask", [np.ones((5, 5)), np.full((96, 128), "a")], ids=["of another size", "of words"])
+def test_a_diode_mask_that_cannot_be_one_is_named(tmp_path: Path, mask: np.ndarray) -> None:
+    layouts.write_diode(tmp_path, [sample("a", 96, 128)])
+    np.save(next(tmp_path.rglob("*_mask.npy")), mask)
+    data = DATASETS.check({"type": "diode", "root": str(tmp_path)}, "data").build()
+    with pytest.raises(DataError, match=r"_mask\.npy: .* the depth map is 96 x 128"):
+        data.read(0)
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ("ai_001_001,cam_00,first,True,val\n", "table of splits.*'first'"),
+        ("", "no samples; the list of them names none"),
+    ],
+)
+def test_a_hypersim_table_that_names_no_image_is_told(tmp_path: Path, row: str, told: str) -> None:
+    head = "scene_name,camera_name,frame_id,included_in_public_release,split_partition_name\n"
+    (tmp_path / "metadata_images_split_scene_v1.csv").write_text(head + row)
+    with pytest.raises(DataError, match=told):
+        DATASETS.check({"type": "hypersim", "root": str(tmp_path), "split": "val"}, "data").build()

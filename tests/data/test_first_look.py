@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from densevit.data.dataset import Dataset
-from densevit.data.first_look import first_look
+from densevit.data.first_look import first_look, first_look_at_labels
 from densevit.errors import DataError
-from densevit.structures import Sample
+from densevit.structures import IGNORE, Sample
 
 
 class Flat(Dataset):
@@ -48,3 +48,24 @@ def test_a_range_far_beyond_the_truth_is_a_warning_with_what_would_fit() -> None
 def test_data_without_any_truth_is_a_warning_since_other_samples_may_have_some() -> None:
     (warning,) = first_look(Flat([0.0, 0.0]), 0.001, 10)
     assert "none of 16 samples looked at, of 40, has any depth" in warning
+
+
+class Painted(Dataset):
+    """Forty images; pixel i of any is of class `ids[i]`."""
+
+    classes = ("background", "cat")
+
+    def __init__(self, ids: list[int]) -> None:
+        self.names = [str(i) for i in range(40)]
+        self.ids = np.array([ids])
+
+    def read(self, index: int) -> Sample:
+        return Sample(name=self.names[index], image=np.zeros((*self.ids.shape, 3), np.uint8), labels=self.ids)
+
+
+def test_labels_that_tell_nothing_apart_are_a_warning() -> None:
+    assert first_look_at_labels(Painted([0, 1, IGNORE])) == []
+    (warning,) = first_look_at_labels(Painted([IGNORE, IGNORE]))
+    assert "none of 16 samples looked at, of 40, has a pixel with a class" in warning
+    (warning,) = first_look_at_labels(Painted([0, IGNORE]))
+    assert "every pixel that has a class is 'background'" in warning and "Masks of 0 and 255" in warning

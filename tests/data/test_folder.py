@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -256,6 +257,27 @@ def test_links_are_followed_inside_the_root_only(tmp_path: Path) -> None:
     (root / "all" / "circle").symlink_to(root / "all")
     with pytest.raises(DataError, match="holds it"):
         open_folder(root)
+
+
+@pytest.mark.parametrize("target", ["gone.png", "b.png"], ids=["nothing", "itself"])
+def test_a_link_that_leads_nowhere_is_a_missing_sample_not_a_silent_loss(tmp_path: Path, target: str) -> None:
+    put(tmp_path, "images/a.png", "depths/depth_a.png", "depths/depth_b.png")
+    (tmp_path / "images/b.png").symlink_to(target)
+    with pytest.raises(DataError, match=r"1 of 2 samples lack a file:\n.*images/b\.png"):
+        open_folder(tmp_path)
+    (tmp_path / "m.csv").write_text("image,depth\nimages/b.png,depths/depth_b.png\n")
+    with pytest.raises(DataError, match=r"b\.png"):
+        open_folder(tmp_path, manifest="m.csv")
+
+
+def test_a_name_that_no_report_could_write_is_refused_at_once(tmp_path: Path) -> None:
+    put(tmp_path, "images/a.png", "depths/depth_a.png")
+    try:
+        put(tmp_path, os.fsdecode(b"images/caf\xe9.png"))
+    except OSError:
+        pytest.skip("this disk takes UTF-8 only")
+    with pytest.raises(DataError, match=r"caf\\udce9.*not UTF-8"):
+        open_folder(tmp_path, require_depth=False)
 
 
 def test_labels_of_another_size_name_both_files(tmp_path: Path) -> None:

@@ -167,6 +167,9 @@ def test_a_list_of_classes_has_many_forms(tmp_path: Path, file: str, text: str, 
         ('{"a": [1, 2, 256]}', "colour"),
         ('{"a": "#12345"}', "colour"),
         ('[{"id": 0, "name": "a", "ignore": true}]', "no class"),
+        ('[{"id": 0, "name": "a", "ignore": "false"}]', 'ignore of .a. is true or false, got "false"'),
+        ('{"wall": 0, "wall": 1}', "key 'wall' occurs more than once"),
+        ('{"70000": "wall", "1": "floor"}', "'wall' has id 70000"),
     ],
 )
 def test_a_bad_list_of_classes_is_an_error_that_names_it(tmp_path: Path, text: str, reason: str) -> None:
@@ -175,6 +178,25 @@ def test_a_bad_list_of_classes_is_an_error_that_names_it(tmp_path: Path, text: s
         read_classes(tmp_path / "classes.json")
     with pytest.raises(DataError, match="no such file of classes"):
         read_classes(tmp_path / "none.json")
+
+
+def test_a_text_of_classes_with_numbers_that_no_file_can_hold_is_refused(tmp_path: Path) -> None:
+    for text, told in (
+        ("1: wall\n99999999999: floor", "'floor' has id 99999999999"),
+        ("road:999,0,0::", "colour .999"),
+    ):
+        (tmp_path / "classes.txt").write_text(text)
+        with pytest.raises(DataError, match=f"{told}.*ids go to 65535, colours to 255"):
+            read_classes(tmp_path / "classes.txt")
+
+
+def test_ids_saved_as_rgb_are_told_from_blurred_colours(tmp_path: Path) -> None:
+    (tmp_path / "classes.json").write_text('{"road": [128, 64, 128], "car": [0, 0, 142]}')
+    table = read_classes(tmp_path / "classes.json")
+    with pytest.raises(DataError, match="has no class. All are gray: store ids in one channel."):
+        table.of_colours(Path("a.png"), np.full((2, 2, 3), 1, np.uint8))
+    with pytest.raises(DataError, match="has no class. Anti-aliased or lossy"):
+        table.of_colours(Path("a.png"), np.array([[[128, 64, 128], [128, 64, 127]]], np.uint8))
 
 
 def test_where_labels_are_alone_every_image_needs_them_and_none_needs_depth(tmp_path: Path) -> None:

@@ -278,7 +278,7 @@ def test_what_is_no_depth_is_refused_with_the_reason(tmp_path: Path, name: str, 
     assert name in str(error.value)
 
 
-@pytest.mark.parametrize("shape", [(4, 5, 1), (1, 4, 5)])
+@pytest.mark.parametrize("shape", [(4, 5, 1), (1, 4, 5), (1, 1, 4, 5)])
 def test_an_array_with_one_channel_is_a_plane(tmp_path: Path, shape: tuple[int, ...]) -> None:
     np.save(tmp_path / "d.npy", np.ones(shape, np.float32))
     assert read_depth(tmp_path / "d.npy").shape == (4, 5)
@@ -289,6 +289,12 @@ def test_arrays_that_are_no_plane_of_numbers_are_refused(tmp_path: Path, array: 
     np.save(tmp_path / "d.npy", array)
     with pytest.raises(DataError, match="d.npy"):
         read_depth(tmp_path / "d.npy", 1.0)
+
+
+def test_a_tiff_of_64_bits_is_not_called_damaged(tmp_path: Path) -> None:
+    cv2.imwrite(str(tmp_path / "d.tif"), np.ones((4, 5)))
+    with pytest.raises(DataError, match=r"d\.tif.*not read here.*32-bit floats"):
+        read_depth(tmp_path / "d.tif")
 
 
 def test_pickled_arrays_are_never_loaded(tmp_path: Path) -> None:

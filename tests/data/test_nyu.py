@@ -19,6 +19,7 @@ from densevit.data.io import read_depth, read_image
 from densevit.data.lists import read_list
 from densevit.data.nyu import Nyu
 from densevit.data.nyu_mat import LabelledMat, official_frames
+from densevit.data.paths import noting
 from densevit.errors import ConfigError, DataError
 
 CLASSES = ("wall", "floor", "bed", "chair")
@@ -107,9 +108,10 @@ def test_chosen_classes_are_numbered_as_chosen_and_the_rest_ignored(mat: Path) -
 def test_a_mat_of_fewer_frames_is_refused_unless_a_part_will_do(mat: Path, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(DataError, match=r"6 frames; the official file has 1449.*subset: available"):
         open_nyu(mat.parent)
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.WARNING), noting() as lacks:
         assert len(open_nyu(mat.parent, subset="available")) == 4
     assert "4 of the 795" in caplog.text
+    assert [lack.kind for lack in lacks] == ["left_out"]  # to the doctor
 
 
 def test_the_mat_itself_will_do_as_root(mat: Path) -> None:

@@ -1,8 +1,9 @@
-"""Parts that change over a run are told how far it is, and SGD is resumed like AdamW."""
+"""Parts that change over a run are told how far it is; SGD and two warm-ups are resumed as the usual ways are."""
 
 from pathlib import Path
 
 import pytest
+import torch
 from test_trainer import (
     CARD,
     CPU,
@@ -19,7 +20,7 @@ from test_trainer import (
 )
 from torch import nn
 
-from densevit.config import Optim
+from densevit.config import Optim, Schedule
 from densevit.engine.scheduled import scheduled_parts
 from densevit.engine.trainer import Trainer
 
@@ -52,3 +53,18 @@ def test_sgd_resumes_bit_for_bit(tmp_path: Path) -> None:
     again = resumed(some_run(tmp_path / "b", optim=sgd))
     again.fit(train, VAL)
     assert_equal(everything(again), everything(whole))
+
+
+def test_an_encoder_with_a_warm_up_of_its_own_rests_first_and_resumes_bit_for_bit(tmp_path: Path) -> None:
+    two = Schedule(warmup=3.0, encoder_warmup=2.0)
+    start = some_trainer(some_run(tmp_path)).model.state_dict()
+    begun = start["encoder.conv.weight"].clone(), start["head.weight"].clone()
+    interrupted_at(3, tmp_path / "a", schedule=two)
+    resting = resumed(some_run(tmp_path / "a", schedule=two))
+    assert torch.equal(resting.model.encoder.conv.weight, begun[0])
+    assert not torch.equal(resting.model.head.weight, begun[1])
+    resting.fit(train, VAL)
+    whole = some_trainer(some_run(tmp_path / "b", schedule=two))
+    whole.fit(train, VAL)
+    assert not torch.equal(whole.model.encoder.conv.weight, begun[0])
+    assert_equal(everything(resting), everything(whole))

@@ -18,7 +18,7 @@ from densevit.engine import resuming, seed, state
 from densevit.engine.distributed import World
 from densevit.engine.log import read_csv
 from densevit.engine.trainer import Trainer
-from densevit.errors import CheckpointError, ConfigError, Diverged, Preempted
+from densevit.errors import CheckpointError, ConfigError, Diverged, Preempted, StorageError
 from densevit.structures import Batch, ModelCard, OutputSpec
 from densevit.weights import checkpoint
 
@@ -355,10 +355,42 @@ def test_a_frozen_encoder_learns_nothing_not_even_its_statistics(tmp_path: Path)
     assert not torch.equal(head, trainer.model.head.weight)
 
 
+def test_a_resumed_run_has_the_decay_and_betas_of_its_config_and_says_what_has_changed(tmp_path: Path, capsys) -> None:
+    interrupted_at(5, tmp_path)
+    trainer = resumed(some_run(tmp_path, optim=Optim(lr=1e-2, weight_decay=0.3, betas=(0.8, 0.99))))
+    decays = [group["weight_decay"] for group in trainer.optimizer.param_groups]
+    assert set(decays) == {0.0, 0.3} and {group["betas"] for group in trainer.optimizer.param_groups} == {(0.8, 0.99)}
+    said = capsys.readouterr().out
+    assert "was trained otherwise: optim.weight_decay was 0.05, is 0.3; optim.betas was [0.9, 0.999], is" in said
+    resumed(some_run(tmp_path))
+    assert "otherwise" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("optim", "message"),
+    [({"type": "sgd"}, "another optim.type"), ({"layer_decay": 0.5}, "keep model.freeze_encoder, optim.layer_decay")],
+)
+def test_an_optimiser_that_is_another_is_refused(tmp_path: Path, optim: dict[str, Any], message: str) -> None:
+    interrupted_at(5, tmp_path)
+    with pytest.raises(CheckpointError, match=message):
+        resumed(some_run(tmp_path, optim=Optim(lr=1e-2, **optim)))
+
+
+def test_a_run_that_gives_up_its_average_goes_on_from_what_it_learned(tmp_path: Path) -> None:
+    interrupted_at(5, tmp_path)
+    with_average, without = resumed(some_run(tmp_path)), resumed(some_run(tmp_path, ema=None))
+    assert_equal(with_average.model.state_dict(), without.model.state_dict())
+
+
 def test_a_run_is_not_overwritten_unless_asked_to_go_on(tmp_path: Path) -> None:
     interrupted_at(5, tmp_path)
     with pytest.raises(ConfigError, match="already holds a run. Go on with --resume"):
         resuming.prepare(some_run(tmp_path), None, CPU)
+
+
+def test_an_output_that_no_disk_takes_is_told(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="cannot be used"):
+        resuming.prepare(some_run(tmp_path / ("long" * 100)), "auto", CPU)
 
 
 def test_resume_passes_over_a_damaged_checkpoint_aloud_but_never_when_it_was_named(tmp_path: Path, capsys) -> None:

@@ -1,5 +1,6 @@
 """Intervals and comparisons: right as often as they say, and the same in any order."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -103,3 +104,43 @@ def test_missing_and_damaged_folders_and_metrics_are_told(tmp_path: Path) -> Non
     (a / "metrics.json").write_text("{}")
     with pytest.raises(DataError, match="is not what"):
         compare(a, a)
+
+
+def test_a_metric_that_the_first_image_lacks_is_compared_over_those_that_have_it(tmp_path: Path) -> None:
+    """Rows at a distance exist only where an image has truth there; one that no image has in both is none."""
+    near, far = np.full((4, 4), 2.5, np.float32), np.full((4, 4), 4.0, np.float32)
+    for name, error in (("a", 1.1), ("b", 1.2)):
+        items = [(f"{i}", truth * np.float32(error), truth, truth > 0) for i, truth in enumerate((near, far, far))]
+        write_report(tmp_path / name, evaluate(items, PROTOCOLS["plain"], metrics=("distance",)))
+    rows = {row.metric: row for row in compare(tmp_path / "a", tmp_path / "b").differences}
+    assert rows["abs_rel@3-5m"].mean == pytest.approx(0.1, abs=1e-6)
+    csv = tmp_path / "b/per_image.csv"
+    head, first, *rest = csv.read_text().splitlines()
+    cells = first.split(",")
+    cells[head.split(",").index("abs_rel@2-3m")] = ""
+    csv.write_text("\n".join([head, ",".join(cells), *rest]))
+    assert "abs_rel@2-3m" not in {row.metric for row in compare(tmp_path / "a", tmp_path / "b").differences}
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (lambda text: "".join(text.splitlines(keepends=True)[:20]), "19 images, where metrics.json says 40"),
+        (lambda text: text[: text.rindex(",") - 12], "not as long as the first line"),
+        (lambda text: text + text.splitlines()[1], "stands in it twice"),
+    ],
+    ids=["cut between rows", "cut in a row", "a row twice"],
+)
+def test_a_part_of_the_rows_is_not_compared_as_if_it_were_all(
+    tmp_path: Path, damage: Callable[[str], str], told: str
+) -> None:
+    a, b = scored(tmp_path / "a", 0.2), scored(tmp_path / "b", 0.1)
+    rows = b / "per_image.csv"
+    rows.write_text(damage(rows.read_text()))
+    with pytest.raises(DataError, match=told):
+        compare(a, b)
+
+
+def test_one_image_in_common_says_nothing_of_others(tmp_path: Path) -> None:
+    found = compare(scored(tmp_path / "a", 0.2, count=1), scored(tmp_path / "b", 0.1, count=1))
+    assert "one image" in sentence(found)

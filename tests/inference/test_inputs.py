@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from densevit.errors import DataError
+from densevit.errors import DataError, StorageError
 from densevit.inference.inputs import find_items
+from densevit.inference.plan import check_writable
 
 DEPTH = [".png"]
 
@@ -24,6 +25,17 @@ def names(*inputs: object, output: Path, suffixes: list[str] = DEPTH) -> dict[st
 def test_a_folder_keeps_its_structure_and_takes_images_only(tmp_path: Path) -> None:
     root = make(tmp_path / "in", "b.JPG", "s/t/a.png", "notes.txt", ".hidden.jpg", "s/.x.png.1.2.densevit-tmp")
     assert names(root, output=tmp_path / "out") == {"b.JPG": "b", "a.png": "s/t/a"}
+
+
+def test_a_link_to_nothing_is_an_image_that_will_fail_not_one_that_is_not(tmp_path: Path) -> None:
+    root = make(tmp_path / "in", "a.png")
+    (root / "b.png").symlink_to("gone.png")
+    assert set(names(root, output=tmp_path / "out")) == {"a.png", "b.png"}
+
+
+def test_an_output_that_no_disk_takes_is_told(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="cannot be made"):
+        check_writable(tmp_path / ("long" * 100))
 
 
 def test_images_that_would_share_an_output_keep_their_suffix(tmp_path: Path) -> None:

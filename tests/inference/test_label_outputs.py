@@ -98,6 +98,18 @@ def test_a_long_legend_stands_in_columns(tmp_path: Path) -> None:
     assert len(json.loads((tmp_path / CLASSES).read_text())) == 151  # and what stands for none
 
 
+def test_the_list_of_more_than_255_classes_leaves_out_255_and_is_read_back(tmp_path: Path) -> None:
+    names = tuple("(no class)" if i == IGNORE else f"class {i}" for i in range(300))
+    output("labels").begin(tmp_path, OutputSpec(kind="labels", unit="", classes=names))
+    written = [row["id"] for row in json.loads((tmp_path / CLASSES).read_text())]
+    assert written == [*range(255), *range(256, 300), 65535]
+    table = read_classes(tmp_path / CLASSES)
+    assert tuple(table.names) == names
+    stored = np.array([[0, 254, 255, 256, 299, 65535]])
+    np.testing.assert_array_equal(table.of_ids(Path("x"), stored), [[0, 254, IGNORE, 256, 299, IGNORE]])
+    assert (np.asarray(Image.open(tmp_path / LEGEND)) == table.palette[299]).all(-1).any()
+
+
 def test_what_a_format_cannot_hold_is_refused() -> None:
     with pytest.raises(ConfigError, match="needs classes of pixels, but this model gives metric"):
         output("labels").check(OutputSpec(kind="metric"))
@@ -137,3 +149,26 @@ def test_a_format_finds_its_head_and_asks_where_several_fit() -> None:
         predictor.head_for(("disparity",), what="format x")
     with pytest.raises(DataError, match="no head 'sky'"):
         predictor.head("sky")
+    with pytest.raises(ConfigError, match="format x: this model has no head 'sky'. It has: near, far, things"):
+        predictor.head_for(("labels",), ["sky"], "format x")
+    assert predictor.label_head(None, "eval-seg") == predictor.label_head("things", "eval-seg") == "things"
+    with pytest.raises(ConfigError, match="eval-seg: head 'far' gives metric depth; classes of pixels come from 'thi"):
+        predictor.label_head("far", "eval-seg")
+
+
+def test_a_picture_of_one_pixel_has_a_map_of_one_pixel() -> None:
+    import torch
+
+    kinds = {"things": "labels", "depth": "metric", "what": "class"}
+    card = ModelCard(outputs={name: OutputSpec(kind=kind) for name, kind in kinds.items()}, multiple=1)  # type: ignore[arg-type]
+
+    class Three(torch.nn.Module):
+        def forward(self, image: torch.Tensor) -> dict[str, torch.Tensor]:
+            return {"things": image + 1, "depth": image[:, :1] + 1, "what": image.mean((2, 3), keepdim=True)}
+
+    answers = Predictor(Three(), card, device="cpu").predict_all(np.zeros((1, 1, 3), np.uint8))
+    assert {name: answer.shape for name, answer in answers.items()} == {
+        "things": (3, 1, 1),
+        "depth": (1, 1),
+        "what": (3,),
+    }

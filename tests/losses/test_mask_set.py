@@ -12,7 +12,7 @@ from torch import Tensor
 
 from densevit.errors import ConfigError
 from densevit.losses import LABEL_LOSSES, LabelLoss, mask_set, points
-from densevit.losses.mask_set import MaskSet
+from densevit.losses.mask_set import MaskSet, present
 from densevit.structures import IGNORE
 
 H, W = 12, 16
@@ -229,3 +229,8 @@ def test_it_says_what_it_needs() -> None:
     assert isinstance(LABEL_LOSSES.check({"type": "mask_set"}, "loss").build(), LabelLoss)
     with pytest.raises(ConfigError, match="queries"):
         MaskSet()(torch.zeros(1, 4, H, W), blobs(1), {})
+
+
+def test_pixels_to_ignore_are_no_class_of_more_than_255() -> None:
+    labels = torch.tensor([[[3, IGNORE, 299]], [[IGNORE, IGNORE, IGNORE]]])
+    assert [found.tolist() for found in present(labels, 300)] == [[3, 299], []]

@@ -20,6 +20,7 @@ VARIANTS = [
     {"type": "cross_entropy", "weights": [1, 2, 0.5], "label_smoothing": 0.1, "pool": "image"},
     {"type": "ohem", "weights": [1, 2, 0.5], "threshold": 0.2},
     {"type": "focal", "gamma": 0.0, "weights": [1, 2, 0.5]},
+    {"type": "focal", "gamma": 0.5},
     {"type": "dice", "exponent": 2, "classes": "all", "pool": "image"},
     {"type": "lovasz", "pool": "image"},
 ]

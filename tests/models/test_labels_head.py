@@ -34,5 +34,5 @@ def test_whole_channels_are_dropped_in_training() -> None:
 
 
 def test_classes_must_come_from_somewhere() -> None:
-    with pytest.raises(ConfigError, match="no data to take them from"):
+    with pytest.raises(ConfigError, match="missing, and the data names none"):
         LabelsHead(4)

@@ -12,6 +12,7 @@ import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -39,7 +40,8 @@ def main() -> int:
     text = "\n".join([HEAD, *lines, "", f"{held} of {len(chosen)} held; {time.monotonic() - began:.0f} s."])
     print(text)
     if args.output is not None:
-        args.output.write_text(text + "\n")
+        words = f"`python tests/scorecard/run.py {' '.join(sys.argv[1:])}`, {date.today()}"
+        args.output.write_text(f"# The reliability scorecard\n\n{words}\n\n{text}\n")
     return 0 if all(passed(test, outcomes) for test in wanted(chosen, mutants=not args.no_mutants)) else 1
 
 

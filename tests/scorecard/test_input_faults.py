@@ -118,8 +118,21 @@ VALUES = {
     "precision=fp8": ("precision", "'fp8'", "'bf16'"),
     "device=gpu": ("device", "gpu", "cuda"),
     "accumulate=3": ("accumulate", "3", "4"),
+    "batch_size=4294967295": ("batch_size", "4294967295", "1048576"),
+    "data.timeout=1e300": ("data.timeout", "1e+300", "1000000"),
+    "optim.betas=[1, 0.9]": ("optim.betas.0", "1", "less than 1"),
+    "device=meta": ("device", "meta", "cuda"),
+    "model.encoder.type=[vit]": ("model.encoder.type", "['vit']", "'vit'"),
+    "model.decoder={}": ("model.decoder.type", "missing", "linear"),
+    "model.encoder.depth=100000000": ("model.encoder.depth", "100000000", "1024"),
+    "model.encoder.mlp_ratio=.inf": ("model.encoder.mlp_ratio", "inf", "finite"),
+    "model.encoder.std=[0, 1, 1]": ("'model.encoder.std=[0, 1, 1]': model.encoder.std", "[0.0, 1.0, 1.0]", "over 0"),
+    "model.encoder.taps=[9]": ("'model.encoder.taps=[9]': model.encoder.taps", "(9,)", "0 to 1"),
+    "tasks.depth.losses.1.weight=.nan": ("tasks.depth.losses.1.weight", "nan", "over 0"),
+    "data.transforms.0.size=[32]": ("data.transforms.0.size.1", "missing", ""),
+    "data.val.root=/nowhere": ("small.yaml:10: data.val", "/nowhere", "root"),
     "schedule.type=cos": ("schedule.type", "'cos'", "'cosine'"),
-    "optim.betas=[0.9, 1.9]": ("optim.betas.1", "1.9", "less than or equal to 1"),
+    "optim.betas=[0.9, 1.9]": ("optim.betas.1", "1.9", "less than 1"),
 }  # fmt: skip
 
 

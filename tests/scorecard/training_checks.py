@@ -568,7 +568,7 @@ CHECKS: tuple[Check, ...] = (
         (
             Mutant(
                 "an image that comes twice is refused",
-                "densevit/evaluation/evaluate.py",
+                "densevit/evaluation/rows.py",
                 "        if name in found:\n",
                 "        if False:\n",
                 f"{SCORES}::test_a_padded_duplicate_is_refused",

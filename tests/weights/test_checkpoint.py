@@ -2,12 +2,13 @@ import json
 import os
 import random
 import shutil
+import zipfile
 from pathlib import Path
 
 import pytest
 import safetensors.torch
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from densevit.errors import CheckpointError
 from densevit.structures import ModelCard, OutputSpec
@@ -111,6 +112,53 @@ def test_foreign_state_dicts_lose_wrappers_and_launcher_prefixes(tmp_path: Path)
     assert set(read_tensors(tmp_path / "ours.pth")) == {"a.w", "b"}
 
 
+@pytest.mark.parametrize("name", ["net", "weights"])
+def test_a_state_dict_under_any_name_is_found_where_it_is_the_only_one(tmp_path: Path, name: str) -> None:
+    state, moments = {"w": torch.ones(2)}, {"state": {0: {"step": torch.ones(1)}}}
+    torch.save({name: state, "optimizer": moments, "epoch": 3}, tmp_path / "A.PTH")
+    assert set(read_tensors(tmp_path / "A.PTH")) == {"w"}
+    torch.save({name: state, "average": state}, tmp_path / "two.pth")
+    with pytest.raises(CheckpointError, match=f"its keys are {name}, average"):
+        read_tensors(tmp_path / "two.pth")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.pth", b"", "ends too early"),
+        ("a.pth", b"version https://git-lfs.github.com/spec/v1\n", "Git LFS pointer"),
+        ("a.safetensors", b"version https://git-lfs.github.com/spec/v1\n", "Git LFS pointer"),
+        ("a.pth", b"\n<!DOCTYPE html>", "web page"),
+    ],
+)
+def test_what_downloads_leave_in_place_of_weights_is_told(
+    tmp_path: Path, name: str, content: bytes, message: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(CheckpointError, match=message):
+        read_tensors(tmp_path / name)
+
+
+def test_a_program_of_torchscript_is_refused_in_our_words(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.pt", "w") as archive:
+        archive.writestr("a/constants.pkl", b"")
+    with pytest.raises(CheckpointError, match="TorchScript program"):
+        read_tensors(tmp_path / "a.pt")
+
+
+@pytest.mark.parametrize(
+    ("weight", "message"),
+    [
+        (torch.ones(3, 2, dtype=torch.int8), r"cannot be converted: weight \(file int8, model float32\)"),
+        (torch.ones(3, 2).to_sparse(), "file float32, sparse_coo, model float32"),
+        (torch.full((3, 2), torch.nan), "1 not finite: weight"),
+    ],
+)
+def test_weights_that_are_no_usual_numbers_are_refused(weight: Tensor, message: str) -> None:
+    with pytest.raises(CheckpointError, match=message):
+        checkpoint.load_into(nn.Linear(2, 3), {"weight": weight, "bias": torch.zeros(3)}, "a.pth")
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [([1, 2], "holds a list"), ({"epoch": 3}, "holds no tensors; its keys are epoch")],
@@ -119,6 +167,12 @@ def test_files_without_weights_say_what_they_hold(tmp_path: Path, content: objec
     torch.save(content, tmp_path / "a.pt")
     with pytest.raises(CheckpointError, match=message):
         read_tensors(tmp_path / "a.pt")
+
+
+def test_a_manifest_of_brackets_is_damaged(step: Path) -> None:
+    (step / checkpoint.MANIFEST).write_text("[" * 100_000)
+    with pytest.raises(CheckpointError, match="damaged"):
+        checkpoint.verify(step)
 
 
 def test_a_truncated_file_is_named(tmp_path: Path) -> None:

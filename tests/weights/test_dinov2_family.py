@@ -58,7 +58,8 @@ def test_a_folder_of_both_halves_is_a_checkpoint(tmp_path: Path) -> None:
     golden = read("dinov2_segmentation")
     put(golden, tmp_path)
     card = load(tmp_path).card
-    assert len(card.outputs["labels"].classes) == 150
+    output = card.outputs["labels"]
+    assert (len(output.classes), output.classes[2], output.palette[2]) == (150, "sky", (6, 230, 230))
     assert (card.trained_on, card.licence, card.multiple) == ("ADE20K", "Apache-2.0", 1)
 
 

@@ -57,7 +57,11 @@ def test_kittis_constants_are_its_own(tmp_path: Path) -> None:
 def test_ade20k_gives_the_originals_logits(tmp_path: Path) -> None:
     card = check("dpt_hybrid_ade20k", None, tmp_path).card
     assert card.outputs["labels"].kind == "labels"
-    assert len(card.outputs["labels"].classes) == 150
+    classes = card.outputs["labels"].classes
+    # objectInfo150.txt and color150.mat of the challenge
+    assert (len(classes), classes[:3], classes[-1]) == (150, ("wall", "building", "sky"), "flag")
+    assert card.outputs["labels"].palette[2] == (6, 230, 230)
+    assert card.model["heads"]["labels"]["classes"] == list(classes)
 
 
 def test_a_hybrid_cannot_say_whether_it_is_relative_or_of_kitti_or_nyu(tmp_path: Path) -> None:

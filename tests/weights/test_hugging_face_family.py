@@ -114,6 +114,24 @@ def test_shards_are_read_through_their_index(tmp_path: Path) -> None:
     check("hugging_face", tmp_path)
 
 
+@pytest.mark.parametrize("index", [{}, {"weight_map": [1]}, {"weight_map": {"a": 1}}, {"weight_map": None}])
+def test_an_index_that_names_no_shards_is_refused(tmp_path: Path, index: object) -> None:
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(CheckpointError, match="a `weight_map` should give each tensor's file"):
+        densevit.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("config", "processor"),
+    [({"backbone_config": "dinov2"}, {}), ({}, {"size": {}}), ({}, {"image_mean": None}), ({}, {"rescale_factor": ""})],
+)
+def test_values_that_no_config_has_are_the_files_fault(
+    config: dict[str, Any], processor: dict[str, Any], tmp_path: Path
+) -> None:
+    with pytest.raises(CheckpointError, match="cannot be read as huggingface"):
+        densevit.load(folder("hugging_face", tmp_path, {**DEPTH_ANYTHING, **config}, {**RESIZED, **processor}))
+
+
 def test_a_folder_of_pickled_weights_is_read_with_nothing_run(tmp_path: Path) -> None:
     folder("hugging_face", tmp_path, DEPTH_ANYTHING, RESIZED)
     (tmp_path / "model.safetensors").unlink()

@@ -15,6 +15,7 @@ from densevit.engine.distributed import session
 from densevit.engine.trainer import Trainer
 from densevit.errors import CheckpointError, ConfigError
 from densevit.structures import ResizeRule
+from densevit.weights.files import read_tensors
 from densevit.weights.published import Published
 from densevit.weights.start import Start
 
@@ -54,6 +55,18 @@ def test_a_relative_model_becomes_a_metric_one_by_config_alone(
     state = seeded.read("depth_anything_v2").state()
     assert torch.equal(model.encoder.vit.blocks[7].mlp.fc1.weight, state["pretrained.blocks.7.mlp.fc1.weight"])
     assert torch.equal(model.decoder.fusions[1].out.weight, state["depth_head.scratch.refinenet2.out_conv.weight"])
+
+
+def test_the_file_is_read_once_and_not_held_in_training(relative: Path, tmp_path: Path, monkeypatch) -> None:
+    read = []
+    monkeypatch.setattr("densevit.weights.detect.read_tensors", lambda path: read.append(path) or read_tensors(path))
+    model = {"init": str(relative), "init_family": "depth-anything-v2", "heads": {"depth": METRIC}}
+    plan = build.configure(config(tmp_path, **model))
+    with session("cpu") as world:
+        build.build_trainer(plan, world)
+        assert read == [relative] and plan.model.source is not None and plan.model.source.held is None
+        build.build_trainer(plan, world)  # another model of the same plan asks for them again
+    assert len(read) == 2
 
 
 def test_it_trains_and_its_checkpoint_says_where_it_comes_from(relative: Path, tmp_path: Path) -> None:

@@ -156,12 +156,16 @@ def _labelled(looks: Sequence[Look]) -> tuple[int | None, float | None]:
 
 
 def _open(patient: Patient, opened: list[Opened], findings: list[Finding]) -> None:
+    kind = "no_split" if patient.optional else "unopened"
     with noting() as lacks:
         try:
-            opened.append(Opened(patient, patient.open(), lacks))
+            data = patient.open()
         except DensevitError as error:
-            kind = "no_split" if patient.optional else "unopened"
             findings.append(Finding(kind, patient.split, str(error)))
+            return
+    opened.append(Opened(patient, data, lacks))
+    if not len(data):
+        findings.append(Finding(kind, patient.split, "not one of its samples is there"))
 
 
 def _looks(data: Dataset, memory: Memory, threads: int) -> Iterator[Seen]:

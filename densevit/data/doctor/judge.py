@@ -108,6 +108,8 @@ def _twins(data: Dataset, split: str, seen: Sequence[Seen]) -> Iterator[Finding]
         "labels": lambda look: len(look.labels or ()) > 1,
     }
     for role, tells in telling.items():
+        if role != "image" and data.maps_shared:
+            continue
         kind = f"duplicate_{role}"
         owners: dict[str, list[int]] = defaultdict(list)
         for index, one in enumerate(seen):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import cv2
 import numpy as np
-from jaxtyping import Float32, Int64, Shaped, UInt8
+from jaxtyping import Bool, Float32, Int64, Shaped, UInt8
 
 from densevit.data.arrays import READERS, read_array
 from densevit.data.class_counts import pixel_counts
@@ -19,6 +19,8 @@ from densevit.structures import Sample
 THUMB = 16  # pixels of a side
 WHITE = 225  # a JPEG's white is not quite 255
 FRAME = 64  # pixels to look for a white frame at most
+LOST = 128  # gray that decoders give where the data of a JPEG end too early: all coefficients are 0
+BLOCK = 8  # lines of it at least
 
 
 def measure(sample: Sample, paths: Mapping[str, Path], problems: tuple[Problem, ...] = ()) -> Look:
@@ -59,6 +61,20 @@ def counted(labels: Int64[np.ndarray, "h w"]) -> tuple[tuple[int, int], ...]:
     return tuple(zip(ids.tolist(), counts.tolist(), strict=True))
 
 
+def lost_lines(image: UInt8[np.ndarray, "h w 3"]) -> int:
+    """Lines of plain middle gray along one edge alone, the last as stored: what is left of a JPEG with a hole in it.
+
+    Bars that somebody added come on two sides.
+    """
+    turned = image.swapaxes(0, 1)
+    gray = [_gray(lines) for lines in (image, image[::-1], turned, turned[::-1])]
+    return max(gray) if np.count_nonzero(gray) == 1 and max(gray) >= BLOCK else 0
+
+
+def _gray(edge: UInt8[np.ndarray, "lines pixels 3"]) -> int:
+    return _leading((edge == LOST).all(axis=(1, 2))) if (edge[0] == LOST).all() else 0
+
+
 def white_border(image: UInt8[np.ndarray, "h w 3"]) -> int:
     """Pixels of white all around, on the thinnest side.
 
@@ -68,14 +84,13 @@ def white_border(image: UInt8[np.ndarray, "h w 3"]) -> int:
     edges = [lines[:FRAME] for lines in (image, image[::-1], turned, turned[::-1])]
     if min(int(edge[0].min()) for edge in edges) < WHITE:
         return 0
-    widths = [_leading(edge) for edge in edges]
+    widths = [_leading(edge.min(axis=(1, 2)) >= WHITE) for edge in edges]
     return min(widths) if min(widths) < FRAME else 0
 
 
-def _leading(edge: UInt8[np.ndarray, "lines pixels 3"]) -> int:
-    """How many of the first lines are white."""
-    white = edge.min(axis=(1, 2)) >= WHITE
-    return int(np.argmin(white)) if not white.all() else len(white)
+def _leading(lines: Bool[np.ndarray, " lines"]) -> int:
+    """How many hold, from the first on."""
+    return len(lines) if lines.all() else int(np.argmin(lines))
 
 
 def stored_oddities(path: Path | None) -> tuple[int, int]:

@@ -13,12 +13,13 @@ from typing import Any
 
 from densevit import __version__
 from densevit.data.class_table import ClassTable
+from densevit.data.doctor.look import Look
 from densevit.errors import StorageError
 from densevit.files import write_text
 
 log = logging.getLogger(__name__)
 
-SCHEMA = 2  # a new number when a look means something else
+SCHEMA = 3  # a new number when a look means something else
 
 
 class Memory:
@@ -41,11 +42,14 @@ class Memory:
             return ""
         return hashlib.sha256(json.dumps([self.meaning, *sorted(sums.items())]).encode()).hexdigest()[:32]
 
-    def get(self, key: str) -> Mapping[str, Any] | None:
-        return self.known.get(key)
+    def get(self, key: str) -> Look | None:
+        try:
+            return Look.from_tree(self.known[key])
+        except (KeyError, TypeError):  # not there, or no longer what was written
+            return None
 
-    def put(self, key: str, look: Mapping[str, Any]) -> None:
-        self.new[key] = dict(look)
+    def put(self, key: str, look: Look) -> None:
+        self.new[key] = vars(look)
 
     def save(self) -> None:
         """Writes what is new; a memory that cannot be written costs time only, and is said."""

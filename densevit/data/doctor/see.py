@@ -5,13 +5,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+from jaxtyping import UInt8
+
 from densevit.data.dataset import Dataset
 from densevit.data.doctor.look import Look, Problem, Seen
-from densevit.data.doctor.measure import measure
+from densevit.data.doctor.measure import lost_lines, measure
 from densevit.data.doctor.memory import Memory
 from densevit.data.doctor.probe import probe
 from densevit.data.label_faults import LabelError
-from densevit.data.raster import Raster, sniff
+from densevit.data.raster import Raster, file_format, sniff
 from densevit.errors import DataError
 
 SUFFIXES = {
@@ -41,9 +44,9 @@ def see(dataset: Dataset, index: int, memory: Memory) -> Seen:
         return Seen(paths, sums, Look(problems=(*problems, *probe({role: paths[role] for role in sums}))))
     key = memory.key(sums)
     kept = memory.get(key)
-    look = Look.from_tree(kept) if kept is not None else _look(dataset, index, paths, turned)
+    look = kept or _look(dataset, index, paths, turned)
     if kept is None and key and not any(kind == "unreadable" for kind, _, _ in look.problems):
-        memory.put(key, vars(look))
+        memory.put(key, look)
     return Seen(paths, sums, replace(look, problems=(*problems, *look.problems)))
 
 
@@ -64,7 +67,15 @@ def _look(dataset: Dataset, index: int, paths: Mapping[str, Path], turned: Mappi
         return Look(problems=(*found, *_exif(paths, turned, fits)))
     except Exception as error:  # a reader's own fault; the sample is unusable all the same
         return Look(problems=(_unreadable(f"{type(error).__name__}: {error}", paths),))
-    return measure(sample, paths, tuple(_exif(paths, turned, True)))
+    return measure(sample, paths, (*_exif(paths, turned, True), *_hole(paths, sample.image)))
+
+
+def _hole(paths: Mapping[str, Path], image: UInt8[np.ndarray, "h w 3"]) -> list[Problem]:
+    """A JPEG that decodes, though a part of it is gone: all decoders take it."""
+    lines = lost_lines(image)
+    if not lines or "image" not in paths or file_format(paths["image"]) != "JPEG":
+        return []
+    return [("damaged", "image", f"its last {lines} lines are plain gray, as where a JPEG's data end too early")]
 
 
 def _exif(paths: Mapping[str, Path], turned: Mapping[str, bool], fits: bool | None) -> list[Problem]:

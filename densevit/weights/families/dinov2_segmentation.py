@@ -28,7 +28,7 @@ class Kind(NamedTuple):
 
 KINDS = {1: Kind("linear", 512, 341), 4: Kind("multi-scale", 640, 320)}
 """By the number of blocks; sizes as in the configs beside the files."""
-DATA = {150: "ADE20K", 21: "PASCAL VOC 2012"}
+DATA = {150: ("ADE20K", "ade20k"), 21: ("PASCAL VOC 2012", "voc")}
 
 
 def resize(kind: Kind) -> ResizeRule:
@@ -74,6 +74,7 @@ class DinoV2Segmentation(Family):
             )
         taps = channels // width
         encoder, vit = dinov2_backbone.encoder(found, tensors, taps, norm=True)
+        data, table = DATA.get(classes, ("", ""))
         head: dict[str, Any] = {"type": "labels", "classes": classes}
         own = {name: tensor for name, tensor in found.tensors.items() if name.startswith(HEAD)}
         return Published(
@@ -83,5 +84,6 @@ class DinoV2Segmentation(Family):
             multiple=1,
             source=f"DINOv2, {encoder['depth']} blocks of {width} channels, {KINDS[taps].name} segmentation head",
             licence=self.licence,
-            trained_on=DATA.get(classes, ""),
+            trained_on=data,
+            classes=table,
         )

@@ -50,6 +50,7 @@ class DPT(Family):
     rules: ClassVar[tuple[Rule, ...]] = head_rules()
     widths: ClassVar[tuple[str, ...]] = ("scratch.output_conv.2.weight",)
     trained_on: ClassVar[str]
+    classes: ClassVar[str] = ""
 
     def read(self, found: Found) -> Published:
         found.need(*MARKS, *WIDTHS, *self.widths)
@@ -70,6 +71,7 @@ class DPT(Family):
             source=f"DPT-{'Hybrid' if hybrid else 'Large' if encoder['depth'] == 24 else 'Base'} (isl-org/DPT)",
             licence=self.licence,
             trained_on=self.trained_on,
+            classes=self.classes,
         )
 
     def heads(self, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
@@ -133,6 +135,7 @@ class Ade20k(DPT):
     means = "DPT for semantic segmentation, with batch norm in the decoder"
     resize = minimal(480, 480)
     trained_on = "ADE20K"
+    classes = "ade20k"
     widths = ()
     rules = (
         ("scratch.output_conv.0.*", "heads.labels.before.0.*"),

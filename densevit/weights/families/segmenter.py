@@ -22,6 +22,7 @@ IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 HALF = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
 # Classes -> the shorter side of images and the stride of the window, segm/config.yml; ADE20K has both from the window.
 SHOWN = {19: (1024, 512), 60: (520, 320)}
+DATA = {19: "cityscapes", 60: "pascal_context", 150: "ade20k"}  # what is published of so many classes
 
 
 @FAMILIES.register("segmenter")
@@ -65,6 +66,7 @@ class Segmenter(Family):
             resize=self.resize(side, classes),
             source=f"Segmenter, {depth} blocks of {encoder['dim']} channels (rstrudel/segmenter)",
             licence=self.licence,
+            classes=DATA.get(classes, ""),
         )
 
     def decoder(self, found: Found, classes: int) -> dict[str, Any]:
