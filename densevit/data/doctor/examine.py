@@ -170,6 +170,10 @@ def _open(patient: Patient, opened: list[Opened], findings: list[Finding]) -> No
 
 def _looks(data: Dataset, memory: Memory, threads: int) -> Iterator[Seen]:
     """The samples in order; decoding and hashing release the interpreter's lock, so threads are enough."""
+
+    def stoppable(left: int) -> None:
+        poll(f"stopped with {left} of {len(data)} samples left; what was seen is remembered.")
+
     with ThreadPoolExecutor(threads) as pool:
         waiting: deque[Future[Seen]] = deque()
         try:
@@ -177,10 +181,10 @@ def _looks(data: Dataset, memory: Memory, threads: int) -> Iterator[Seen]:
                 waiting.append(pool.submit(see, data, index, memory))
                 if len(waiting) > 4 * threads:
                     yield waiting.popleft().result()
-                poll(f"stopped after {index} of {len(data)} samples; what was seen is remembered.")
+                stoppable(len(data) - 1 - index + len(waiting))
             while waiting:
                 yield waiting.popleft().result()
-                poll(f"stopped with {len(waiting)} of {len(data)} samples left; what was seen is remembered.")
+                stoppable(len(waiting))
         finally:
             for future in waiting:
                 future.cancel()
