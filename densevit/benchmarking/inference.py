@@ -1,6 +1,7 @@
 """How long one image takes in a model: ours in each number format beside the same network elsewhere."""
 
 from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,6 +17,7 @@ from densevit.benchmarking.report import Row, number
 from densevit.benchmarking.settings import Settings
 from densevit.benchmarking.turns import Spread, clock, take_turns, times_faster
 from densevit.errors import DensevitError
+from densevit.inference.packed import pack
 from densevit.ops.precision import Precision, autocast
 
 Answer = Callable[[], Tensor]
@@ -127,14 +129,22 @@ def own(
 
         return run
 
-    formats = dict.fromkeys(("fp32", settings.precision))
-    found = {f"densevit, {precision}": answer(model, precision) for precision in formats}
+    formats: list[Precision] = list(dict.fromkeys(("fp32", settings.precision)))
+    found = {f"densevit, {precision}": answer(readied(model, precision), precision) for precision in formats}
     if settings.compile:
         compiled = answer(torch.compile(model), settings.precision)  # type: ignore[arg-type]
         name = f"densevit, {settings.precision}, compiled"
         found[name] = compiled
         shown[name] = f"compiled in {clock(compiled):.0f} s; "
     return found
+
+
+def readied(model: nn.Module, precision: Precision) -> nn.Module:
+    """A copy, made ready as `Predictor` does."""
+    twin = deepcopy(model)
+    if next(twin.parameters()).device.type == "cpu":
+        pack(twin, precision)
+    return twin
 
 
 def count_flops(model: nn.Module, image: Tensor) -> float:
