@@ -36,6 +36,16 @@ GOLDENS = {
     "hugging_face_dpt": (
         "huggingface-dpt-metric", "tiny DINOv2, padded", hugging_face.CASES, "head.head.4", 1.0, 1.0, (WIDE, TALL)
     ),
+    "hugging_face_padded": (
+        "huggingface", "tiny, padded, to a block before the last", hugging_face.CASES, "head.conv3", 1.0, 1.0,
+        (WIDE, TALL),
+    ),
+    "hugging_face_dpt_relative": (
+        "huggingface-dpt", "tiny DINOv2, resized", hugging_face.CASES, "head.head.4", 1.0, 1.0, (WIDE,)
+    ),
+    "hugging_face_classes": (
+        "huggingface-dpt-segmentation", "tiny ViT, 4 classes", hugging_face.CASES, "head.head.4", 1.0, 0.0, (WIDE,)
+    ),
     "dpt_vit": ("dpt", "small ViT", dpt.CASES, OUT, 1.0, 1.0, (WIDE, TALL)),
     "dpt_hybrid_nyu": ("dpt-nyu", "small hybrid", dpt.CASES, OUT, 50.0, 600.0, (WIDE,)),
     "dpt_hybrid_ade20k": ("dpt-ade20k", "small hybrid", dpt.CASES, OUT, 1.0, 0.0, (TALL,)),

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from densevit import build
+from densevit import build, planning
 from densevit.config import Run
 from densevit.models import DenseModel
 from densevit.ops.precision import autocast
@@ -178,7 +178,7 @@ def recipes(paths: list[Path]) -> Iterator[str]:
 
 
 def recipe(path: Path) -> str:
-    found = build.check(path)
+    found = planning.check(path)
     run = found.run
     size = image_size(run)
     spent = cost(found.model, size, freeze=run.model.freeze_encoder)

@@ -10,6 +10,7 @@ from torch import Tensor
 import densevit.models
 import densevit.weights.families  # noqa: F401 (both imports register parts)
 from densevit import config
+from densevit.card import ModelCard, OutputSpec, Palette, ResizeRule
 from densevit.data.class_files import shipped
 from densevit.errors import CheckpointError, ConfigError, DensevitError
 from densevit.models.blank import Blank
@@ -17,8 +18,8 @@ from densevit.models.decoder import DECODERS, Decoder
 from densevit.models.dense import DenseModel
 from densevit.models.encoder import ENCODERS, Encoder
 from densevit.models.heads import HEADS, Head
+from densevit.network import is_address
 from densevit.registry import Choice
-from densevit.structures import ModelCard, OutputSpec, Palette, ResizeRule
 from densevit.weights import checkpoint, detect, hub, two_files
 from densevit.weights.description import describe_found, describe_ours
 from densevit.weights.family import FAMILIES, Family
@@ -152,7 +153,7 @@ def open_checkpoint(path: str | Path, family: str | None = None, **options: Any)
         CheckpointError: missing, damaged, or of several possible families.
         ConfigError: no such family, or no such option of it.
     """
-    place = hub.fetch(str(path)) if hub.is_address(path) else Path(path)
+    place = hub.fetch(str(path)) if is_address(path) else Path(path)
     if family is None and not options and is_ours(place):
         tensors, unused, card = checkpoint.read_whole(place)
         published = Published(
@@ -166,7 +167,7 @@ def open_checkpoint(path: str | Path, family: str | None = None, **options: Any)
             trained_on=card.trained_on,
         )
         return Opened(published, card, str(path))
-    known = hub.known(str(path)) if hub.is_address(path) and family is None else None
+    known = hub.known(str(path)) if is_address(path) and family is None else None
     found = detect.find(place)
     name = family or (known.family if known else detect.detect(found))
     chosen = {"type": name, **(known.options if known else {}), **options}
@@ -196,7 +197,7 @@ def describe(path: str | Path) -> dict[str, Any]:
     Raises:
         CheckpointError: missing, or damaged.
     """
-    place = hub.fetch(str(path)) if hub.is_address(path) else Path(path)
+    place = hub.fetch(str(path)) if is_address(path) else Path(path)
     return describe_ours(place) if is_ours(place) else describe_found(detect.find(place))
 
 

@@ -10,10 +10,10 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 import yaml
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
+from densevit.card import ResizeRule
 from densevit.document import Document
 from densevit.errors import ConfigError
 from densevit.registry import UNKNOWN, Part, explain, misread
-from densevit.structures import ResizeRule
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -170,8 +170,38 @@ for _node in (Run, Model, Task, Data, Optim, Schedule, ResizeRule):
     setattr(_node, "__pydantic_config__", ConfigDict(extra="forbid"))  # noqa: B010 (pydantic reads it, mypy does not know it)
 
 
+@dataclass(frozen=True)
+class Draft:
+    """A config as read, with what is wrong in its own tree; the options of parts are `checking.choose`'s to check.
+
+    Attributes:
+        run: what is known and fits.
+        problems: one for all else, to be told along with the faults of parts.
+        folder: where the file lies.
+    """
+
+    run: Run
+    document: Document
+    problems: list[str]
+    folder: Path
+
+    @classmethod
+    def read(cls, path: str | Path, overrides: Sequence[str] = ()) -> "Draft":
+        """
+        Raises:
+            ConfigError: what does not fit leaves no run; every fault at once.
+        """
+        run, document, told, whole = _read(path, overrides)
+        # Where a default stands for what did not fit, what it does not go with is nobody's fault.
+        return cls(run, document, [*told, *run.problems()] if whole else told, Path(path).parent)
+
+    def locate(self, problem: str) -> str:
+        """Puts file and line of its key in front of a problem."""
+        return self.document.locate(problem)
+
+
 def read(path: str | Path, overrides: Sequence[str] = ()) -> tuple[Run, Document]:
-    """Reads a config and checks its own tree; the options of parts are `build.configure`'s to check.
+    """Reads a config and checks its own tree.
 
     Raises:
         ConfigError: every fault at once.
@@ -180,17 +210,6 @@ def read(path: str | Path, overrides: Sequence[str] = ()) -> tuple[Run, Document
     if told:
         raise ConfigError(*map(document.locate, told))
     return run, document
-
-
-def read_known(path: str | Path, overrides: Sequence[str] = ()) -> tuple[Run, Document, list[str]]:
-    """The same with what is known and fits, and a problem for all else, to be told along with the faults of parts.
-
-    Raises:
-        ConfigError: what does not fit leaves no run; every fault at once.
-    """
-    run, document, told, whole = _read(path, overrides)
-    # Where a default stands for what did not fit, what it does not go with is nobody's fault.
-    return run, document, [*told, *run.problems()] if whole else told
 
 
 def _read(path: str | Path, overrides: Sequence[str]) -> tuple[Run, Document, list[str], bool]:
@@ -204,7 +223,8 @@ def _read(path: str | Path, overrides: Sequence[str]) -> tuple[Run, Document, li
         told = list(misread(tree, run, ""))
         return run, document, told, not told
     except ValidationError as error:
-        faults, told = error.errors(), explain(error, tree, "", known_at)
+        faults = error.errors()
+        told = explain(faults, tree, "", known_at)
     try:
         run = TypeAdapter(Run).validate_python(without(tree, [fault["loc"] for fault in faults]))
     except ValidationError:

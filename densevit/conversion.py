@@ -12,14 +12,15 @@ from torch import Tensor
 
 from densevit import files
 from densevit.assembly import assemble, open_checkpoint, plan_of
+from densevit.card import ModelCard
 from densevit.errors import CheckpointError, ConfigError
 from densevit.models.dense import DenseModel
 from densevit.registry import did_you_mean
-from densevit.structures import ModelCard
 from densevit.weights import checkpoint, detect, spare
 from densevit.weights.family import FAMILIES, Family
 from densevit.weights.files import PICKLED, SAFETENSORS
 from densevit.weights.published import Found
+from densevit.weights.vit_shapes import depth
 
 OURS = "densevit"
 HEAD = "depth"  # what published layouts call their only head
@@ -33,6 +34,11 @@ NOTED = {
     "encoder.resampling": "positions are resampled another way, so maps differ by some percent off the native grid",
     "encoder.eps": "LayerNorms have another epsilon",
 }
+
+
+# Where a map that covers the network's picture, padding and all, is cut here and stretched there, or the other way.
+PADDED = "maps differ where sides are no multiples of the patch"
+GROWTH = {"heads.depth.scale": PADDED, "heads.depth.stretch": PADDED}
 
 
 def convert(source: str, target: Path, to: str, family: str | None = None, **options: Any) -> list[str]:
@@ -63,7 +69,7 @@ def convert(source: str, target: Path, to: str, family: str | None = None, **opt
         weights = {**model.state_dict(), **spare.set_aside(opened.published.spare)}
         save(target, lambda path: checkpoint.write_weights(path, weights, card), {})
         return []
-    model_card = named_depth(spelled_out(model, card))
+    model_card = named_depth(spelled_out(model, card, opened.published.spare))
     tensors = {theirs(name, card): tensor for name, tensor in model.state_dict().items() if name not in BUFFERS}
     try:
         layout = _family(to).writer(model_card)
@@ -96,14 +102,15 @@ def read_back(layout: Family, found: Found, tensors: Mapping[str, Tensor], card:
     mine = flat(card.model)
     other = flat(plan_of(again.model, found.path).spec())
     differing = [key for key in mine if key.rpartition(".")[2] not in SETTLED and mine[key] != other.get(key)]
-    wrong = [f"{key} is {mine[key]!r}, there {other.get(key)!r}" for key in differing if key not in NOTED]
+    noted = NOTED | (GROWTH if growth(mine) == growth(other) else {})
+    wrong = [f"{key} is {mine[key]!r}, there {other.get(key)!r}" for key in differing if key not in noted]
     lost = [
         name for name in tensors if name not in again.tensors or not torch.equal(again.tensors[name], tensors[name])
     ]
     wrong += [f"{len(lost)} tensors have no place there: {', '.join(lost[:5])}"] if lost else []
     if wrong:
         raise CheckpointError(f"it would be another model: {'; '.join(wrong)}.")
-    notes = [f"{key} is {mine[key]!r}, there {other[key]!r}: {NOTED[key]}." for key in differing]
+    notes = [f"{key} is {mine[key]!r}, there {other[key]!r}: {noted[key]}." for key in differing]
     here, there = asdict(card.resize), asdict(again.resize)
     moved = [f"{key} {here[key]}, there {there[key]}" for key in here if here[key] != there[key]]
     if moved:
@@ -111,13 +118,21 @@ def read_back(layout: Family, found: Found, tensors: Mapping[str, Tensor], card:
     return notes
 
 
-def spelled_out(model: DenseModel, card: ModelCard) -> ModelCard:
+def growth(spec: Mapping[str, Any]) -> float | None:
+    """What the head of depth grows the map of decoder `dpt` by, 8 pixels for each patch."""
+    to_network = spec.get("encoder.patch_size", 0) / 8
+    given: float | None = spec.get("heads.depth.scale")
+    return to_network if given is None else given
+
+
+def spelled_out(model: DenseModel, card: ModelCard, unused: Mapping[str, Tensor]) -> ModelCard:
     """The card with what its options leave to presets and defaults, for layouts that have none."""
     encoder, decoder = dict(card.model["encoder"]), dict(card.model["decoder"])
     if encoder["type"] == "vit":
         vit: Any = model.encoder.vit
         sides = {side * model.encoder.patch_size for side in vit.grid}
-        encoder |= {"dim": vit.dim, "depth": len(vit.blocks), "heads": vit.blocks[0].attn.heads}
+        blocks = max(len(vit.blocks), depth(unused))  # some may lie behind the last tap
+        encoder |= {"dim": vit.dim, "depth": blocks, "heads": vit.blocks[0].attn.heads}
         encoder |= {"image_size": sides.pop() if len(sides) == 1 else encoder["image_size"]}
         encoder |= {"taps": list(card.taps)}
     if decoder["type"] == "dpt":

@@ -1,9 +1,13 @@
-"""Whether a server is within reach, said at once: without a network, clients retry for most of a minute."""
+"""The model hub's addresses, and whether a server is within reach, said at once: clients retry for most of a minute."""
 
 import socket
 import threading
 import urllib.request
+from pathlib import Path
 from urllib.parse import urlsplit
+
+SCHEME = "hf:"
+"""What an address on the hub begins with."""
 
 PATIENCE = 0.7  # seconds until a server that does not answer counts as out of reach
 
@@ -38,3 +42,7 @@ def hub() -> str:
     from huggingface_hub import constants
 
     return "" if constants.HF_HUB_OFFLINE else str(constants.ENDPOINT)
+
+
+def is_address(path: str | Path) -> bool:
+    return isinstance(path, str) and path.startswith(SCHEME)

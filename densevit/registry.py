@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any, Generic, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, create_model
+from pydantic_core import ErrorDetails
 
 from densevit.errors import ConfigError
 
@@ -62,8 +63,11 @@ class Registry(Generic[T]):
 
         return add
 
-    def check(self, spec: Mapping[str, Any], where: str) -> Choice[T]:
+    def check(self, spec: Mapping[str, Any], where: str, *, partial: bool = False) -> Choice[T]:
         """Checks name, options and types before anything is built.
+
+        Args:
+            partial: something else may know the options that are missing; the choice is not for building.
 
         Raises:
             ConfigError: naming every fault of this part at once.
@@ -75,7 +79,7 @@ class Registry(Generic[T]):
         if not isinstance(name, str) or name not in self.parts:
             raise ConfigError(f"{where}.type: no {self.kind} '{name}'.{did_you_mean(str(name), self.parts)}")
         part = self.parts[name]
-        return Choice(name, part, validate(schema(part), options, where))
+        return Choice(name, part, validate(schema(part), options, where, partial))
 
 
 @cache
@@ -102,12 +106,15 @@ def default(part: Callable[..., Any], option: str) -> Any:
     return field.get_default() if field is not None else None
 
 
-def validate(model: type[BaseModel], options: Mapping[str, Any], where: str) -> dict[str, Any]:
+def validate(model: type[BaseModel], options: Mapping[str, Any], where: str, partial: bool) -> dict[str, Any]:
     try:
         checked = model.model_validate(options)
     except ValidationError as error:
         known = list(model.model_fields)
-        raise ConfigError(*explain(error, options, where, lambda _: known)) from None
+        faults = [fault for fault in error.errors() if not (partial and fault["type"] in MISSING)]
+        if not faults:
+            return dict(options)
+        raise ConfigError(*explain(faults, options, where, lambda _: known)) from None
     if wrong := list(misread(options, checked, where)):
         raise ConfigError(*wrong)
     return {name: getattr(checked, name) for name in model.model_fields}
@@ -126,21 +133,25 @@ def misread(given: Any, checked: Any, where: str) -> Iterator[str]:
         yield f"{where}: a number, got {str(given).lower()}."
 
 
+MISSING = ("missing", "missing_argument", "missing_keyword_only_argument")
 UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")  # pydantic's words for a key that no schema has
 
 
 def explain(
-    error: ValidationError, tree: Mapping[str, Any], where: str, known_at: Callable[[Sequence[Any]], Iterable[str]]
+    faults: Iterable[ErrorDetails],
+    tree: Mapping[str, Any],
+    where: str,
+    known_at: Callable[[Sequence[Any]], Iterable[str]],
 ) -> list[str]:
     """Pydantic's errors in words, one line per key: where, what came, what would fit."""
     wanted: dict[str, list[str]] = {}
     got: dict[str, str] = {}
-    for fault in error.errors():
-        loc = _real(fault["loc"], tree)
+    for fault in faults:
+        loc = _real(fault["loc"], tree, absent=fault["type"] in MISSING)
         key = ".".join(map(str, [where, *loc] if where else loc))
         if fault["type"] in UNKNOWN:
             message = f"no such option.{did_you_mean(str(loc[-1]), known_at(loc[:-1]))}"
-        elif fault["type"] in ("missing", "missing_argument", "missing_keyword_only_argument"):
+        elif fault["type"] in MISSING:
             message = "missing."
         else:
             message = fault["msg"][:1].lower() + fault["msg"][1:]
@@ -149,14 +160,14 @@ def explain(
     return [f"{key}: {', or '.join(dict.fromkeys(messages))}{got.get(key, '')}" for key, messages in wanted.items()]
 
 
-def _real(loc: Sequence[Any], tree: Any) -> list[Any]:
+def _real(loc: Sequence[Any], tree: Any, *, absent: bool) -> list[Any]:
     """The part of an error's location that the user wrote; pydantic adds the branches of unions it tried."""
     real = []
     for i, name in enumerate(loc):
         items = range(len(tree)) if isinstance(tree, list | tuple) else ()
         known = name in (tree if isinstance(tree, Mapping) else items)
-        missing = i == len(loc) - 1 and (isinstance(tree, Mapping) or (bool(items) and isinstance(name, int)))
-        if known or missing:
+        last = i == len(loc) - 1 and (isinstance(tree, Mapping) or (bool(items) and isinstance(name, int)))
+        if known or (last and absent):
             real.append(name)
             tree = tree[name] if known else None
     return real

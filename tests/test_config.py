@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from densevit import build, config
+from densevit import config, planning
 from densevit.document import Document
 from densevit.errors import ConfigError
 
@@ -92,7 +92,7 @@ def test_every_fault_is_named_at_once_with_line_and_hint(write) -> None:
 def test_values_that_do_not_fit_are_told_along_with_the_faults_of_parts(write) -> None:
     text = MINIMAL.replace("linear", "lin, chanels: 3").replace("sigmoid", "metric, max_depth: -1")
     with pytest.raises(ConfigError) as caught:
-        build.check(
+        planning.check(
             write(text), ["optim.lr=fast", "data.transforms=[{type: hflip, p: 2}]", "batch_size=0", "accumulate=3"]
         )
     told = "\n".join(caught.value.problems)
@@ -116,9 +116,9 @@ def test_a_run_needs_heads_with_names_that_files_and_torch_can_hold(write) -> No
     assert "model.heads: there is none, and nothing to learn." in run.problems()
     text = MINIMAL.replace("{depth: {type: sigmoid}}", "{a.b: {type: metric}, values: {type: metric}}")
     with pytest.raises(ConfigError) as caught:
-        build.check(write(text + "tasks: {a.b: {}, values: {}}\n"))
-    first, second, _ = caught.value.problems  # and data.train.root, which MINIMAL leaves out
-    assert "model.heads.a.b: a head's name has" in first and "model.heads.values: a name that torch needs" in second
+        planning.check(write(text + "tasks: {a.b: {}, values: {}}\n"))
+    told = "\n".join(caught.value.problems)  # and data.train.root, which MINIMAL leaves out
+    assert "model.heads.a.b: a head's name has" in told and "model.heads.values: a name that torch needs" in told
 
 
 def test_home_is_where_people_write_it(write) -> None:

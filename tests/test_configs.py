@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from densevit import build
+from densevit import build, planning
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").rglob("*.yaml"))
 SMALL = [path for path in CONFIGS if not any(big in path.stem for big in ("vitb", "vitl"))]
@@ -13,7 +13,7 @@ SMALL = [path for path in CONFIGS if not any(big in path.stem for big in ("vitb"
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_every_recipe_checks_and_opens_with_what_it_costs_and_earns(path: Path) -> None:
-    recipe = build.check(path)
+    recipe = planning.check(path)
     assert recipe.resolved(1000).steps
     header = [line for line in path.read_text().splitlines() if line.startswith("#")]
     assert 2 <= len(header) <= 8
@@ -23,7 +23,7 @@ def test_every_recipe_checks_and_opens_with_what_it_costs_and_earns(path: Path) 
 
 @pytest.mark.parametrize("path", SMALL, ids=lambda path: path.stem)
 def test_every_small_recipe_builds_a_model_that_predicts_in_its_range(path: Path) -> None:
-    recipe = build.check(path, ["model.encoder.pretrained=false"] if "pretrained" in path.read_text() else [])
+    recipe = planning.check(path, ["model.encoder.pretrained=false"] if "pretrained" in path.read_text() else [])
     plan = recipe.model.for_classes(("first", "second"))  # where a recipe leaves them to its data
     model = build.build_model(plan).eval()
     card = build.build_card(model, plan, recipe.run.model.resize)
@@ -43,5 +43,5 @@ def test_every_small_recipe_builds_a_model_that_predicts_in_its_range(path: Path
 
 
 def test_no_recipe_repeats_the_output_of_another() -> None:
-    outputs = [build.check(path).run.output for path in CONFIGS]
+    outputs = [planning.check(path).run.output for path in CONFIGS]
     assert len(set(outputs)) == len(outputs)

@@ -8,11 +8,13 @@ import pytest
 import densevit
 
 FLOORS = [
-    {"errors", "registry", "structures", "files", "document", "signals", "memory", "network"},
-    {"losses", "ops", "config"},
+    {"errors", "registry", "structures", "card", "files", "document", "signals", "memory", "network"},
+    {"losses", "ops", "config", "checking", "plugins", "signatures", "first_check"},
     {"models", "data", "tasks", "evaluation", "weights"},
     {"engine", "inference"},
     {"assembly"},
+    {"parts"},
+    {"planning"},
     {"build", "conversion"},
     {"benchmarking"},
     {"cli"},

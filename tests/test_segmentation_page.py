@@ -60,7 +60,7 @@ def test_the_page_leads_from_a_folder_to_overlays(tmp_path: Path, monkeypatch: p
 
 
 def test_the_pages_config_is_one(tmp_path: Path) -> None:
-    from densevit import build
+    from densevit import planning
 
     block = re.search(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
     assert block is not None
@@ -69,7 +69,7 @@ def test_the_pages_config_is_one(tmp_path: Path) -> None:
     tree["model"] |= shown["model"]
     tree["tasks"] = shown["tasks"]
     (tmp_path / "shown.yaml").write_text(yaml.safe_dump(tree))
-    assert build.check(tmp_path / "shown.yaml").tasks["labels"].losses[1][0] == 0.5
+    assert planning.check(tmp_path / "shown.yaml").tasks["labels"].losses[1][0] == 0.5
 
 
 def test_the_page_names_every_loss_score_and_format() -> None:

@@ -12,6 +12,10 @@ from PIL import Image
 from safetensors.torch import save_file
 
 IMAGENET = {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}
+RESIZED: dict[str, Any] = {
+    "size": {"height": 518, "width": 518}, "ensure_multiple_of": 14, "keep_aspect_ratio": True,
+}  # fmt: skip
+SLIM: dict[str, Any] = {"neck_hidden_sizes": [8, 16, 32, 64], "fusion_hidden_size": 64}
 SQUARE = {"square": (540, 540), "landscape": (400, 600), "portrait": (600, 400), "small": (200, 300)}
 
 
@@ -31,18 +35,17 @@ def depth_anything(
     indices: list[int],
     new_names: bool = False,
     backbone: dict[str, Any] | None = None,
+    images: dict[str, Any] | None = None,
     **config: Any,
 ) -> Original:
     from transformers import DepthAnythingConfig, DepthAnythingForDepthEstimation, DPTImageProcessor
 
     options = {"backbone_config": dinov2(indices, **(backbone or {})), "fusion_hidden_size": 64, **config}
     model: Any = DepthAnythingForDepthEstimation(DepthAnythingConfig(**options)).eval()
-    images = DPTImageProcessor(
-        size={"height": 518, "width": 518}, ensure_multiple_of=14, keep_aspect_ratio=True, **IMAGENET
-    )
+    processor = DPTImageProcessor(**{**RESIZED, **IMAGENET, **(images or {})})
     metric = config.get("depth_estimation_type") == "metric"
     liven(model, model.head.conv3, -1.0 if metric else 1.0, 1.0 if metric else 0.5)
-    return saved(model, images, work, new_names=new_names)
+    return saved(model, processor, work, new_names=new_names)
 
 
 def dpt(_: Path, work: Path, options: dict[str, Any] | None = None, **config: Any) -> Original:
@@ -72,6 +75,27 @@ def dpt_dinov2(_: Path, work: Path, resize: bool, **more: Any) -> Original:
     return saved(model, images, work, {"max_depth": 1e3})  # they have no ceiling, we do
 
 
+def small_dinov2(_: Path, work: Path, metres: bool) -> Original:
+    """DPT behind pictures resized to whole patches, of which there may be odd numbers."""
+    from transformers import DPTConfig, DPTForDepthEstimation, DPTImageProcessor
+
+    config = DPTConfig(backbone_config=dinov2([3, 6, 9, 11], **TINY), **SLIM)
+    model: Any = DPTForDepthEstimation(config).eval()
+    liven(model, model.head.head[4], 2.0, 0.5)
+    return saved(model, DPTImageProcessor(**RESIZED, **IMAGENET), work, {"max_depth": 1e3} if metres else {})
+
+
+def classes(_: Path, work: Path) -> Original:
+    from transformers import DPTConfig, DPTForSemanticSegmentation, DPTImageProcessor
+
+    names = {"id2label": dict(enumerate(("wall", "floor", "door", "lamp")))}
+    vit = {"intermediate_size": 256, "image_size": 96, **TINY}
+    config = DPTConfig(use_batch_norm_in_fusion_residual=True, **vit, **SLIM, **names)
+    model: Any = DPTForSemanticSegmentation(config).eval()
+    liven(model, model.head.head[4], 0.0, 2.0)
+    return saved(model, DPTImageProcessor(size={"height": 96, "width": 96}), work)
+
+
 def liven(model: Any, last: Any, mean: float, std: float) -> None:
     scatter(model)
     side = (model.config.backbone_config or model.config).image_size
@@ -95,7 +119,11 @@ def saved(
 def predict(model: Any, images: Any, path: Path) -> Map:
     picture = Image.open(path)
     given = images(images=picture, return_tensors="pt")
-    found = images.post_process_depth_estimation(model(**given), target_sizes=[(picture.height, picture.width)])
+    answer = model(**given)
+    if "logits" in answer:
+        size = (picture.height, picture.width)  # as its processor does, which then takes the best
+        return np.asarray(torch.nn.functional.interpolate(answer.logits, size=size, mode="bilinear")[0])
+    found = images.post_process_depth_estimation(answer, target_sizes=[(picture.height, picture.width)])
     return np.asarray(found[0]["predicted_depth"])
 
 
@@ -109,6 +137,19 @@ SMALL = {"backbone": TINY, "reassemble_hidden_size": 64, "neck_hidden_sizes": [8
 CASES = [
     case("huggingface", "tiny to 20 m", partial(depth_anything, indices=V2, **SMALL, **METRIC)),
     case("huggingface-dpt-metric", "tiny DINOv2, padded", partial(dpt_dinov2, resize=False, **TINY), sizes=SQUARE),
+    case(
+        "huggingface",
+        "tiny, padded, to a block before the last",
+        partial(
+            depth_anything,
+            indices=[3, 6, 9, 11],
+            **{**SMALL, "backbone": {**TINY, "apply_layernorm": False}},
+            images={"do_resize": False, "do_pad": True, "size_divisor": 14},
+        ),
+    ),
+    case("huggingface-dpt", "tiny DINOv2, resized", partial(small_dinov2, metres=False)),
+    case("huggingface-dpt-metric", "tiny DINOv2, resized", partial(small_dinov2, metres=True)),
+    case("huggingface-dpt-segmentation", "tiny ViT, 4 classes", classes),
     case("huggingface", "Depth Anything V1, ViT-S", partial(depth_anything, indices=V1)),
     case("huggingface", "Depth Anything V2, ViT-S, newer names", partial(depth_anything, indices=V2, new_names=True)),
     case("huggingface", "Depth Anything V2, ViT-S to 20 m", partial(depth_anything, indices=V2, **METRIC)),

@@ -5,8 +5,8 @@ from typing import Any
 import torch
 
 from densevit.assembly import build_card, build_model, plan_of
+from densevit.card import ModelCard, ResizeRule
 from densevit.models.dense import DenseModel
-from densevit.structures import ModelCard, ResizeRule
 
 DECODERS: dict[str, dict[str, Any]] = {
     "small": {"channels": 64, "hidden": [48, 96, 192, 384]},

@@ -18,10 +18,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from densevit import build
+    from densevit import plugins
     from densevit.conversion import convert
 
-    build.load_plugins(args.plugin)
+    plugins.load(args.plugin)
     chosen = family.chosen(args)
     notes = convert(args.source, args.target, args.to, chosen["family"], **chosen["family_options"])
     print(f"written: {args.target}")

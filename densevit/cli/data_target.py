@@ -1,7 +1,7 @@
 """Which data a command is about: that of a config, or a data set by its name or folder, each split by itself."""
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -39,9 +39,10 @@ def targets(args: argparse.Namespace) -> Iterator[Target]:
     Raises:
         ConfigError: neither or both of config and data set are named, or an option is wrong.
     """
+    from densevit import plugins
     from densevit.errors import ConfigError
 
-    load_plugins(args.plugin)
+    plugins.load(args.plugin)
     name, target = args.data, args.target
     if (name is None) == (target is None):
         raise ConfigError("give a config, a data set's name, a folder, or --data NAME.")
@@ -52,19 +53,11 @@ def targets(args: argparse.Namespace) -> Iterator[Target]:
     return _of_data(args, name or target, args.root)
 
 
-def load_plugins(paths: Sequence[Path], folder: Path = Path()) -> None:
-    """As `build` does, which is not asked without need: it brings all models."""
-    if paths:
-        from densevit import build
-
-        build.load_plugins(paths, folder)
-
-
 def _of_config(args: argparse.Namespace) -> Iterator[Target]:
-    from densevit import config
+    from densevit import config, plugins
 
     run, _ = config.read(args.target, args.overrides)
-    load_plugins(run.plugins, Path(args.target).parent)
+    plugins.load(run.plugins, Path(args.target).parent)
     yield Target("train", _checked("train", run.data.train))
     if run.data.val is not None:
         yield Target("val", _checked("val", run.data.val))

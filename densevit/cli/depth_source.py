@@ -7,6 +7,7 @@ from time import perf_counter
 from typing import Any
 
 from densevit import build
+from densevit.card import OutputSpec
 from densevit.cli import family, tiles
 from densevit.data.dataset import Dataset
 from densevit.data.decoded import keep_decoded
@@ -19,7 +20,7 @@ from densevit.errors import ConfigError
 from densevit.evaluation.evaluate import Evaluation, evaluate_all, evaluate_indexed
 from densevit.evaluation.protocols import Protocol, applicable
 from densevit.inference.predictor import Predictor
-from densevit.structures import OutputSpec, Sample
+from densevit.structures import Sample
 
 # What a data set is usually scored by.
 USUAL = {"nyu": "nyu_eigen", "kitti": "kitti_eigen_garg"}

@@ -27,12 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from densevit import build
+    from densevit import build, plugins
     from densevit.evaluation import class_report
     from densevit.evaluation.class_metrics import summarise
     from densevit.files import expect_folder
 
-    build.load_plugins(args.plugin)
+    plugins.load(args.plugin)
     data = build.open_data(scored_data.spec(args))
     predictor = build.load(
         args.checkpoint, device=args.device, precision=args.precision, flip=args.flip, batch_size=args.batch_size

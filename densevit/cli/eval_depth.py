@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from densevit import build
+    from densevit import build, plugins
     from densevit.cli.depth_source import predicted, saved
     from densevit.errors import ConfigError
     from densevit.evaluation import report
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     if args.output is not None and "distance" not in args.metrics:
         args.metrics = (*args.metrics, "distance")  # its charts belong to a report
     find_sets(args.metrics)
-    build.load_plugins(args.plugin)
+    plugins.load(args.plugin)
     data = build.open_data(scored_data.spec(args))
     source = saved(args, data) if args.predictions is not None else predicted(args, data)
     if args.output is not None:

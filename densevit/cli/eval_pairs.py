@@ -34,13 +34,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     import json
 
-    from densevit import build
+    from densevit import plugins
     from densevit.data.paths import inside
     from densevit.evaluation.ordinal import ordinal_scores, read_pairs
     from densevit.files import expect_folder, make_folder, write_text
 
     saved_maps.demand_one_source(args)
-    build.load_plugins(args.plugin)
+    plugins.load(args.plugin)
     pairs = read_pairs(args.pairs)
     inside(pairs, args.pairs)
     if args.output is not None:
@@ -90,10 +90,10 @@ def saved(args: argparse.Namespace, images: list[str]) -> tuple[Callable[[str], 
 
 
 def table(scores: "OrdinalScores") -> str:
-    low, high = scores.interval
+    spread = "" if scores.interval is None else " (95% interval: {:.4f} to {:.4f})".format(*scores.interval)
     lines = [
-        f"{scores.accuracy:.4f} of {scores.count:,} pairs in {len(scores.images):,} images are ordered as people do "
-        f"(95% of redrawn sets of images: {low:.4f} to {high:.4f})."
+        f"{scores.accuracy:.4f} of {scores.count:,} pairs in {len(scores.images):,} images are ordered as people do"
+        f"{spread}."
     ]
     if len(scores.groups) > 1:
         lines += [f"  {name or '.'}: {share:.4f} of {count:,}" for name, (share, count) in scores.groups.items()]

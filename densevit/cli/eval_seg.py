@@ -43,14 +43,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from densevit import build
+    from densevit import build, plugins
     from densevit.cli.label_source import predicted, saved
     from densevit.errors import ConfigError
     from densevit.evaluation import seg_report
     from densevit.files import expect_folder
 
     saved_maps.demand_one_source(args)
-    build.load_plugins(args.plugin)
+    plugins.load(args.plugin)
     data = build.open_data(scored_data.spec(args))
     if not data.classes:
         raise ConfigError(f"data '{args.data}' names no classes, so there is nothing to score.")

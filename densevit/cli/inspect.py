@@ -12,11 +12,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from densevit import build
+    from densevit import plugins
     from densevit.assembly import describe
     from densevit.weights.description import as_text
 
-    build.load_plugins(args.plugin)
+    plugins.load(args.plugin)
     found = describe(args.checkpoint)
     print(json.dumps(found, indent=2) if args.json else as_text(found))
     return 0

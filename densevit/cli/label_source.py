@@ -13,6 +13,7 @@ from jaxtyping import Int
 from tqdm import tqdm
 
 from densevit import build
+from densevit.card import Palette
 from densevit.cli import family, looks
 from densevit.data.class_files import read_classes
 from densevit.data.class_table import ClassTable, refuse_reordered
@@ -26,7 +27,7 @@ from densevit.evaluation.seg_metrics import Ids
 from densevit.evaluation.seg_scores import Counts, SegScores, count, summarise
 from densevit.inference.predictor import Predictor
 from densevit.ops.palette import palette_for, usual_palette
-from densevit.structures import IGNORE, Palette, Sample
+from densevit.structures import IGNORE, Sample
 
 AnySize = Int[np.ndarray, "_ _"]  # maps that may not fit each other
 

@@ -14,6 +14,7 @@ from densevit.signals import interruptible
 
 COMMANDS = {
     "train": "train a model from a config",
+    "schema": "print the JSON Schema of a config, for editors",
     "replay": "do a step again that training skipped, and see where it went wrong",
     "check-data": "examine data sets before anyone loses a night on them",
     "class-weights": "count the classes of label maps, and weigh them for a loss",

@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from densevit import build
+    from densevit import build, planning
     from densevit.engine import bad_steps, seed
     from densevit.engine.distributed import World
     from densevit.engine.replay import replay
@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
     from densevit.weights.checkpoint import CONFIG
 
     processes = len(bad_steps.read(args.folder).parts)
-    plan = build.configure(args.folder / CONFIG, ["model.init=null", "data.workers=0", *args.overrides])
+    plan = planning.configure(args.folder / CONFIG, ["model.init=null", "data.workers=0", *args.overrides])
     world = World(choose_device(plan.run.device))
     seed.seed_everything(plan.run.seed)
     trainer = build.build_trainer(plan, world)

@@ -16,11 +16,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from densevit import build
+    from densevit import build, plugins
     from densevit.inference.attention import look
     from densevit.inference.attention_sheet import write_sheet
 
-    build.load_plugins(args.plugin)
+    plugins.load(args.plugin)
     predictor = build.load(args.checkpoint, device=args.device, precision="fp32", **family.chosen(args))
     attention = look(predictor, args.image)
     page, *pictures = write_sheet(args.output, attention, title=f"Attention: {args.checkpoint}, {args.image.name}")

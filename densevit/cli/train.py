@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from densevit.signals import poll
 
 if TYPE_CHECKING:
-    from densevit.build import Plan
     from densevit.engine.distributed import World
+    from densevit.planning import Plan
 
 NOTHING_YET = "stopped before the first step; there is nothing to save."
 
@@ -33,14 +33,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from densevit import build
-    from densevit.engine import distributed
+    from densevit import first_check
 
     if args.resume is not None and "=" in args.resume and not Path(args.resume).exists():
         args.overrides.insert(0, args.resume)  # `--resume optim.lr=1e-5`: an override that came behind it, and no path
         args.resume = "auto"
+    draft = first_check.read(args.config, args.overrides)
+    from densevit import planning
+    from densevit.engine import distributed
+
     poll(NOTHING_YET)
-    plan = build.configure(args.config, args.overrides)
+    plan = planning.settle(draft).open()
     poll(NOTHING_YET)
     with distributed.session(plan.run.device) as world:
         return overfit(plan, world) if args.overfit_one_batch else train(plan, world, args.resume)

@@ -22,9 +22,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from densevit.card import Palette
 from densevit.data.class_table import ClassTable, Colour, Entry
 from densevit.errors import DataError
-from densevit.structures import IGNORE, Palette
+from densevit.structures import IGNORE
 
 # Where a folder's classes are looked for if the user names no file; the last is CVAT's.
 USUAL = ("classes.json", "classes.txt", "labelmap.txt")

@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int64, UInt8
 
+from densevit.card import Palette
 from densevit.data.label_faults import UNFIT, LabelError, counted, counted_colours, shortened
 from densevit.errors import ConfigError, DataError
-from densevit.structures import IGNORE, Palette
+from densevit.structures import IGNORE
 
 Colour = tuple[int, int, int]
 

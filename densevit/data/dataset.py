@@ -11,10 +11,11 @@ import numpy as np
 from jaxtyping import Int64
 from pydantic import AfterValidator
 
+from densevit.card import Palette
 from densevit.data.class_table import ClassTable
 from densevit.errors import DataError
 from densevit.registry import Registry
-from densevit.structures import Palette, Sample
+from densevit.structures import Sample
 
 
 def rising(ends: tuple[float, float]) -> tuple[float, float]:

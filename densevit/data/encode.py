@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float32, Int64, Shaped, UInt8
 from PIL import Image
 
-from densevit.structures import Palette
+from densevit.card import Palette
 
 ImageFormat = Literal[".jpg", ".png"]
 LabelFormat = Literal["ids", "palette", "colours"]

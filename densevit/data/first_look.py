@@ -1,6 +1,6 @@
 """A look at some of the truth before the first step: does it lie where the head can reach it?"""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 import numpy as np
@@ -17,6 +17,9 @@ LOOKS = 16
 PIXELS = 4096  # of each sample; enough for percentiles
 UNITS = {1000.0: "millimetres", 100.0: "centimetres", 256.0: "KITTI's 1/256 m", 0.001: "kilometres"}
 OUTSIDE, UNUSED = 0.5, 0.25  # shares that are worth a word
+APART = (
+    100  # times that the medians of two samples differ where their units do: scenes differ less, units by 256 or 1000
+)
 
 
 def first_look(dataset: Dataset, low: float, high: float, *, on_error: OnError = "raise") -> list[str]:
@@ -32,12 +35,14 @@ def first_look(dataset: Dataset, low: float, high: float, *, on_error: OnError =
         DataError: all of the depth lies outside the range.
     """
     indices = spread(dataset)
-    depth = np.concatenate([_depth(dataset, index, on_error) for index in indices])
+    looks = {dataset.names[index]: _depth(dataset, index, on_error) for index in indices}
+    depth = np.concatenate(list(looks.values()))
     if not depth.size:
         looked = f"{len(indices)} samples looked at, of {len(dataset)}"
         return [f"data.train: none of {looked}, has any depth to learn from."]
     least, middle, most = (float(x) for x in np.percentile(depth, (1, 50, 99)))
     found = f"depth in {len(indices)} samples of data.train: median {middle:.4g}, 1% to 99% {least:.4g} to {most:.4g} m"
+    mixed = _mixed({name: float(np.median(values)) for name, values in looks.items() if values.size})
     outside = float(((depth < low) | (depth > high)).mean())
     if outside == 1:
         raise DataError(
@@ -46,13 +51,15 @@ def first_look(dataset: Dataset, low: float, high: float, *, on_error: OnError =
     if outside > OUTSIDE:
         return [
             f"{found}; {outside:.0%} lies outside the head's range, {low:g} to {high:g} m, and is not learned from."
-            f"{_unit(middle, low, high)}"
+            f"{_unit(middle, low, high)}",
+            *mixed,
         ]
     if most < UNUSED * high:
         return [
-            f"{found}; the head reaches {high:g} m. If there is nothing further away, set max_depth to {2 * most:.2g}."
+            f"{found}; the head reaches {high:g} m. If there is nothing further away, set max_depth to {2 * most:.2g}.",
+            *mixed,
         ]
-    return []
+    return mixed
 
 
 def first_look_at_labels(dataset: Dataset, *, on_error: OnError = "raise") -> list[str]:
@@ -105,6 +112,18 @@ def _depth(dataset: Dataset, index: int, on_error: OnError) -> Float32[np.ndarra
         return np.zeros(0, np.float32)
     depth: Float32[np.ndarray, " pixels"] = sample.depth[sample.valid]
     return depth[:: max(1, depth.size // PIXELS)]
+
+
+def _mixed(medians: Mapping[str, float]) -> list[str]:
+    """A word about samples that cannot well be of one unit."""
+    near, far = (pick(medians, key=lambda name: medians[name]) for pick in (min, max))
+    if medians[far] < APART * medians[near]:
+        return []
+    return [
+        f"depth in data.train: the median of '{near}' is {medians[near]:.3g} m, that of '{far}' {medians[far]:.3g} m. Do "
+        "their files hold different units? `depth_scale` divides all of them, those of floats, too. `densevit "
+        "check-data` names each."
+    ]
 
 
 def _unit(middle: float, low: float, high: float) -> str:

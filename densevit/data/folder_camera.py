@@ -10,7 +10,8 @@ import numpy as np
 from jaxtyping import Float64
 
 from densevit.data.manifest import CAMERA, Row
-from densevit.data.pairs import pinhole
+from densevit.data.matching import composed
+from densevit.data.pairs import is_camera, pinhole
 from densevit.data.paths import first_five
 from densevit.errors import DataError
 
@@ -26,11 +27,11 @@ def with_intrinsics(rows: list[Row], file: Path) -> list[Row]:
     if not file.is_file():
         return rows
     try:
-        tree = json.loads(file.read_text())
+        tree = json.loads(file.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError) as error:
         raise DataError(f"{file}: is not readable JSON ({error}).") from error
     per_name = isinstance(tree, dict) and not set(CAMERA) <= set(tree)
-    cameras = {name: _camera(file, value) for name, value in tree.items()} if per_name else {}
+    cameras = {composed(name): _camera(file, value) for name, value in tree.items()} if per_name else {}
     shared = None if per_name else _camera(file, tree)
     lost = [row.name for row in rows if per_name and row.name not in cameras]
     if lost:
@@ -44,6 +45,8 @@ def _camera(file: Path, value: Any) -> Float64[np.ndarray, "3 3"]:
         matrix = pinhole(*(float(value[key]) for key in CAMERA)) if isinstance(value, dict) else np.array(value, float)
     except (KeyError, TypeError, ValueError):
         matrix = np.empty(0)
-    if matrix.shape != (3, 3) or not np.isfinite(matrix).all():
-        raise DataError(f"{file}: expected fx, fy, cx, cy or a 3 x 3 matrix, got {str(value)[:80]}.")
+    if matrix.shape != (3, 3) or not is_camera(matrix):
+        raise DataError(
+            f"{file}: expected fx, fy, cx, cy or a 3 x 3 matrix, in pixels and fx and fy over 0, got {str(value)[:80]}."
+        )
     return matrix

@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float32, Int64, Integer, Shaped, UInt8
 
+from densevit.card import Palette
 from densevit.data.arrays import READERS, read_array
 from densevit.data.decoded import FOLDER, Decoded
 from densevit.data.label_faults import UNFIT, LabelError
 from densevit.data.raster import MAX_PIXELS, Raster, file_format
 from densevit.errors import DataError
-from densevit.structures import Palette
 
 BLANK = ContextVar("blank_images", default=False)
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
-from densevit.data.pairs import pinhole
+from densevit.data.pairs import is_camera, pinhole
 from densevit.data.paths import confine
 from densevit.errors import DataError
 from densevit.registry import did_you_mean
@@ -102,9 +102,17 @@ def _row(cells: Mapping[str, Any], root: Path, allow_outside: bool) -> Row:
     paths = {
         k: confine(root, filled[k], allow_outside=allow_outside) for k in ("image", "depth", "labels") if k in filled
     }
-    name = filled.get("name") or PurePosixPath(filled["image"]).with_suffix("").as_posix()
+    name = filled.get("name") or _name(root, paths["image"])
     confine(root, name, allow_outside=False)  # exports write files of this name
     return Row(name=name, intrinsics=_camera(filled), split=filled.get("split"), **paths)
+
+
+def _name(root: Path, image: Path) -> str:
+    """A sample's name: its image's path under the root; of one elsewhere the whole path, made relative."""
+    inside = image.relative_to(root) if image.is_relative_to(root) else image
+    return PurePosixPath(
+        *(part for part in inside.with_suffix("").parts if part not in (inside.anchor, ".."))
+    ).as_posix()
 
 
 def _camera(cells: Mapping[str, str]) -> Float64[np.ndarray, "3 3"] | None:
@@ -112,9 +120,10 @@ def _camera(cells: Mapping[str, str]) -> Float64[np.ndarray, "3 3"] | None:
     if not given:
         return None
     try:
-        values = [float(cells[key]) for key in CAMERA]
+        matrix = pinhole(*(float(cells[key]) for key in CAMERA))
     except (KeyError, ValueError):
-        raise DataError(
-            f"intrinsics need four numbers fx, fy, cx, cy; got { ({k: cells[k] for k in given}) }."
-        ) from None
-    return pinhole(*values)
+        matrix = np.full((3, 3), np.nan)
+    if not is_camera(matrix):
+        came = {key: cells[key] for key in given}
+        raise DataError(f"intrinsics need four numbers fx, fy, cx, cy, in pixels and fx and fy over 0; got {came}.")
+    return matrix

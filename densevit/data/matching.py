@@ -5,10 +5,13 @@
    `kitchen/rgb_00045.jpg` and `kitchen/sync_depth_00045.png` are both `kitchen/00045`.
 3. They may be patterns: files match when the wildcards stand for the same. With `*/rgb/*.jpg` and `*/d/*.png`,
    `a/rgb/1.jpg` and `a/d/1.png` are both `a/1`.
+
+Letters count as what they show: a Mac may write an umlaut as two signs where others write one (`composed`).
 """
 
 import os
 import re
+import unicodedata
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -34,7 +37,7 @@ def find(root: Path, where: str, suffixes: frozenset[str], *, allow_outside: boo
     Raises:
         DataError: the folder is missing, a link leads out of `root`, a name is not UTF-8, or two files have one key.
     """
-    pattern = _pattern(where) if is_pattern(where) else None
+    pattern = _pattern(composed(where)) if is_pattern(where) else None
     base = root / where if pattern is None else root
     if not base.is_dir():
         raise DataError(f"{base}: no such folder.")
@@ -55,7 +58,7 @@ def find(root: Path, where: str, suffixes: frozenset[str], *, allow_outside: boo
 
 
 def _text(path: Path, base: Path) -> str:
-    """A path below a folder, as every report, table and log can write it.
+    """A path below a folder, composed, as every report, table and log can write it.
 
     Raises:
         DataError: its bytes are no UTF-8.
@@ -63,7 +66,12 @@ def _text(path: Path, base: Path) -> str:
     relative = path.relative_to(base).as_posix()
     if not relative.isascii() and any("\ud800" <= letter <= "\udfff" for letter in relative):
         raise DataError(f"{str(path)!a}: the name is not UTF-8; rename the file.")
-    return relative
+    return composed(relative)
+
+
+def composed(text: str) -> str:
+    """A text whose letters with signs are one character each, wherever there is one (Unicode's form C)."""
+    return unicodedata.normalize("NFC", text)
 
 
 def is_pattern(where: str) -> bool:

@@ -62,7 +62,10 @@ def same_size(image_path: Path, image: np.ndarray, path: Path, pixels: np.ndarra
         DataError: a map has another height or width than its image; naming both.
     """
     if pixels.shape != image.shape[:2]:
-        raise DataError(f"sizes differ: {image_path} is {_size(image)}, {path} is {_size(pixels)}.")
+        raise DataError(
+            f"sizes differ: {image_path} is {_size(image)}, {path} is {_size(pixels)}. They must be of one "
+            "size: scale the image to the map, since a map must not be interpolated."
+        )
 
 
 def cut(sample: Sample, top: int, bottom: int, left: int, right: int) -> Sample:
@@ -81,6 +84,11 @@ def cut(sample: Sample, top: int, bottom: int, left: int, right: int) -> Sample:
 
 def pinhole(fx: float, fy: float, cx: float, cy: float) -> Float64[np.ndarray, "3 3"]:
     return np.array([[fx, 0.0, cx], [0.0, fy, cy], [0.0, 0.0, 1.0]])
+
+
+def is_camera(matrix: Float64[np.ndarray, "3 3"]) -> bool:
+    """Whether rays can be drawn with it: finite numbers, focal lengths over 0."""
+    return bool(np.isfinite(matrix).all() and matrix[0, 0] > 0 and matrix[1, 1] > 0)
 
 
 def _size(pixels: np.ndarray) -> str:

@@ -7,14 +7,14 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from jaxtyping import Float32, Int64
 
+from densevit.card import Kind
 from densevit.data.class_table import ClassTable
 from densevit.data.io import read_depth, read_values
 from densevit.data.manifest import read_table
-from densevit.data.matching import DEPTH_SUFFIXES, LABEL_SUFFIXES, partners, walk
+from densevit.data.matching import DEPTH_SUFFIXES, LABEL_SUFFIXES, composed, partners, walk
 from densevit.data.pairs import read_label_map
 from densevit.data.paths import confine, first_five
 from densevit.errors import DataError
-from densevit.structures import Kind
 
 
 class SavedFiles:
@@ -121,7 +121,7 @@ def _matched(folder: Path, names: Sequence[str], suffixes: frozenset[str]) -> di
     for path in walk(folder, folder, allow_outside=True):
         suffix = next((s for s in suffixes if path.name.lower().endswith(s)), None)
         if suffix is not None:
-            found[path.relative_to(folder).as_posix()[: -len(suffix)]].append(path)
+            found[composed(path.relative_to(folder).as_posix()[: -len(suffix)])].append(path)
     if not found:
         raise DataError(f"{folder}: holds no such maps ({', '.join(sorted(suffixes))}).")
     try:

@@ -21,8 +21,8 @@ from kornia_rs.io import decode_image_png_u16
 from PIL import BmpImagePlugin, ImageFile, JpegImagePlugin, PngImagePlugin, TiffImagePlugin, WebPImagePlugin
 from PIL.ExifTags import Base as Tag
 
+from densevit.card import Palette
 from densevit.errors import DataError
-from densevit.structures import Palette
 
 MAX_PIXELS = 178_000_000  # where Pillow, too, refuses: twice its Image.MAX_IMAGE_PIXELS
 

@@ -12,8 +12,8 @@ from typing import Any, Literal
 from torch import Tensor
 
 from densevit import files
+from densevit.card import ModelCard
 from densevit.errors import CheckpointError, StorageError
-from densevit.structures import ModelCard
 from densevit.weights import checkpoint
 from densevit.weights.checkpoint import Manifest
 

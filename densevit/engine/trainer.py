@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from densevit import config
+from densevit.card import ModelCard
 from densevit.config import Run
 from densevit.engine import bad_steps, guard, resuming, seed, state
 from densevit.engine.alarms import SaturationAlarm, SpikeAlarm
@@ -39,7 +40,7 @@ from densevit.engine.validation import score
 from densevit.errors import ConfigError, Preempted
 from densevit.ops.precision import autocast, resolve
 from densevit.signals import interruptible
-from densevit.structures import Batch, ModelCard
+from densevit.structures import Batch
 from densevit.weights.checkpoint import Manifest
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from densevit.errors import DataError
-from densevit.evaluation.bootstrap import DRAWS, Interval, intervals, scenes_of
+from densevit.evaluation.bootstrap import DRAWS, FEWEST, Interval, intervals, scenes_of
 from densevit.evaluation.depth_metrics import METRICS
 from densevit.evaluation.metric_sets import is_larger_better
 from densevit.evaluation.protocol import COUNTS
@@ -24,8 +24,8 @@ class Difference:
     Attributes:
         a, b: means over the images that both have.
         mean: of the differences.
-        interval: 95% bootstrap interval of it; None of fewer than two images.
-        scenes: the same with whole scenes drawn; None where the names tell of fewer than two.
+        interval: 95% bootstrap interval of it; None of fewer than FEWEST images.
+        scenes: the same with whole scenes drawn; None where the names tell of fewer than FEWEST.
     """
 
     metric: str
@@ -47,11 +47,13 @@ class Difference:
 @dataclass(frozen=True)
 class Comparison:
     """Attributes:
+    scenes: how many folders the names of the images tell of.
     only_a, only_b: names that the other does not have; they are left out.
     """
 
     protocol: str
     images: int
+    scenes: int
     differences: tuple[Difference, ...]
     only_a: tuple[str, ...]
     only_b: tuple[str, ...]
@@ -84,7 +86,7 @@ def compare(a: Path, b: Path, metrics: tuple[str, ...] = ()) -> Comparison:
     chosen = metrics or tuple(known)
     differences = tuple(_difference(metric, rows_a, rows_b, both) for metric in chosen)
     only_a, only_b = (tuple(sorted(one.keys() - other.keys())) for one, other in ((rows_a, rows_b), (rows_b, rows_a)))
-    return Comparison(protocols[0], len(both), differences, only_a, only_b)
+    return Comparison(protocols[0], len(both), len(set(scenes_of(both).values())), differences, only_a, only_b)
 
 
 def _difference(metric: str, a: Rows, b: Rows, names: list[str]) -> Difference:
@@ -108,6 +110,10 @@ def table(found: Comparison) -> str:
         spans = "".join(f"{_span(spread):22}" for spread in (row.interval, row.scenes))
         lines.append(f"{row.metric:14}{row.a:10.4f}{row.b:10.4f}{row.mean:+11.5f}   {spans}{_verdict(row)}")
     lines += ["", sentence(found)]
+    if 1 < found.scenes < FEWEST:
+        lines.append(
+            f"Of other scenes this tells nothing: they are {found.scenes}, and {FEWEST} are the fewest that can."
+        )
     for label, names in (("A", found.only_a), ("B", found.only_b)):
         if names:
             lines.append(f"only in {label} and left out: {len(names):,} images, {', '.join(names[:5])}")
@@ -126,7 +132,7 @@ def sentence(found: Comparison) -> str:
             f"{row.metric} {row.better}" for row in nine if row.better
         )
     if all(row.interval is None for row in nine):
-        return "No difference is shown: one image tells nothing of others."
+        return f"No difference is shown: {found.images} images tell too little of others; {FEWEST} are the fewest that can."
     return "No difference is shown: every interval holds 0."
 
 

@@ -40,12 +40,12 @@ class Evaluation:
 
     @cached_property
     def intervals(self) -> dict[str, Interval]:
-        """95% bootstrap interval of each mean, the images being the sample; none of a single image."""
+        """95% bootstrap interval of each mean, the images being the sample; none of too few (bootstrap.FEWEST)."""
         return intervals(self.rows, self.mean)
 
     @cached_property
     def scene_intervals(self) -> dict[str, Interval]:
-        """The same with whole scenes as the sample, wider where images of a scene are alike; none of under two."""
+        """The same with whole scenes as the sample, wider where images of a scene are alike; none of too few."""
         scenes = scenes_of(name for name, _ in self.rows)
         return intervals(self.rows, self.mean, scenes) if len(set(scenes.values())) > 1 else {}
 

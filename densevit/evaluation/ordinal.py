@@ -69,13 +69,13 @@ class OrdinalScores:
     Attributes:
         accuracy: over all pairs, as DA-2K is reported.
         count: of pairs.
-        interval: 95% bootstrap of the accuracy, images being the sample; the accuracy itself for a single image.
+        interval: 95% bootstrap of the accuracy, images being the sample; None of too few.
         images: share and number of pairs of each image; groups: of each folder of images.
     """
 
     accuracy: float
     count: int
-    interval: Interval
+    interval: Interval | None
     images: Mapping[str, tuple[float, int]]
     groups: Mapping[str, tuple[float, int]]
 
@@ -107,7 +107,7 @@ def ordinal_scores(
             rows.append((f"{image}#{i}", {"accuracy": float(value)}))
             image_of[f"{image}#{i}"] = image
     accuracy = float(np.mean([row["accuracy"] for _, row in rows]))
-    interval = intervals(rows, ["accuracy"], image_of).get("accuracy", (accuracy, accuracy))
+    interval = intervals(rows, ["accuracy"], image_of).get("accuracy")
     folder_of = scenes_of(image_of.values())
     return OrdinalScores(
         accuracy,

@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Bool, Float, Float64, Shaped
 
+from densevit.card import Kind
 from densevit.errors import ConfigError, DataError
 from densevit.evaluation.depth_metrics import SilogForm, depth_metrics
 from densevit.evaluation.filling import fill_background
@@ -20,7 +21,6 @@ from densevit.evaluation.sampling import SAMPLINGS
 from densevit.evaluation.wording import describe
 from densevit.ops.align import ALIGNMENTS, OF_DISPARITY, Aligned
 from densevit.registry import did_you_mean
-from densevit.structures import Kind
 
 Row = dict[str, float]
 """The scores of one image: its metrics and its counts; empty where no truth counts."""

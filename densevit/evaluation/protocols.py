@@ -9,10 +9,10 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from densevit.card import Kind
 from densevit.errors import DataError
 from densevit.evaluation.protocol import COUNTS, Protocol, Row
 from densevit.evaluation.regions import EIGEN_KITTI, EIGEN_NYU, GARG, WHOLE_WINDOW, Share
-from densevit.structures import Kind
 
 __all__ = ["COUNTS", "PROTOCOLS", "Protocol", "Row", "applicable"]
 

@@ -10,6 +10,7 @@ import cv2
 import numpy as np
 from jaxtyping import Int64, UInt8
 
+from densevit.card import Palette
 from densevit.evaluation import confusion_picture
 from densevit.evaluation.pictures import figure, jpeg, png, shrink
 from densevit.evaluation.seg_metrics import FORMULAE
@@ -18,7 +19,7 @@ from densevit.evaluation.seg_scores import SegScores
 from densevit.evaluation.sheet import card, number_cards, paragraphs, sheet, span, times
 from densevit.files import write_text
 from densevit.ops.palette import paint
-from densevit.structures import IGNORE, Palette
+from densevit.structures import IGNORE
 
 SAME, OTHER, UNKNOWN = (222, 226, 230), (198, 40, 40), (255, 255, 255)
 SHOWN = {

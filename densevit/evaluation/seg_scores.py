@@ -69,7 +69,7 @@ class SegScores:
 
     @cached_property
     def scene_intervals(self) -> dict[str, Interval]:
-        """The same with whole scenes as the sample; none of under two."""
+        """The same with whole scenes as the sample; none of too few."""
         scenes = scenes_of(self.names)
         groups = [scenes[name] for name in self.names]
         return pooled_intervals(self.areas, statistics, groups) if len(set(groups)) > 1 else {}

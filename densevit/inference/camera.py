@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from densevit.card import OutputSpec
 from densevit.errors import DataError
 from densevit.inference.views import Outputs
 from densevit.ops.resize import Size
-from densevit.structures import OutputSpec
 
 Focal = float | tuple[float, float]
 """Focal length in pixels of the picture at its full size: one number, or along x and y."""

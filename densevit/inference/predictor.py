@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Float32, Int64, UInt8
 from torch import Tensor, nn
 
+from densevit.card import Kind, ModelCard
 from densevit.errors import ConfigError, DataError
 from densevit.inference.camera import Focal, camera_for, zoomed
 from densevit.inference.forward import Box, forward
@@ -19,7 +20,7 @@ from densevit.inference.tiled import framed, mosaic, together
 from densevit.ops.device import choose_device
 from densevit.ops.precision import Precision, autocast, resolve
 from densevit.ops.tiles import Tiling
-from densevit.structures import IGNORE, Kind, ModelCard
+from densevit.structures import IGNORE
 from densevit.weights import hub as saving
 
 Map = Float32[np.ndarray, "..."]

@@ -12,10 +12,10 @@ import cv2
 import numpy as np
 from jaxtyping import Float32, UInt8
 
+from densevit.card import Kind
 from densevit.errors import ConfigError, DataError
 from densevit.ops.align import by_least_squares, by_log_scale
 from densevit.ops.tiles import Span, Tiling
-from densevit.structures import Kind
 
 Rgb = UInt8[np.ndarray, "_ _ 3"]
 Maps = dict[str, Float32[np.ndarray, "_ _"]]

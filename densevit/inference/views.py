@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from densevit.card import ResizeRule
 from densevit.ops.resize import Size
-from densevit.structures import ResizeRule
 
 Outputs = dict[str, Float[Tensor, "b _ _ _"]]
 

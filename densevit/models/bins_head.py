@@ -9,10 +9,10 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
+from densevit.card import OutputSpec
 from densevit.models.activations import within
 from densevit.models.heads import HEADS, Count, Head, Metres, Width, check_range
 from densevit.models.projection import Projection, upsample
-from densevit.structures import OutputSpec
 
 Spacing = Literal["linear", "log", "mixed"]
 

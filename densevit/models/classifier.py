@@ -6,9 +6,9 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
+from densevit.card import OutputSpec
 from densevit.models.classes import Names
 from densevit.models.heads import HEADS, Head
-from densevit.structures import OutputSpec
 
 
 @HEADS.register("classifier")

@@ -8,12 +8,12 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
+from densevit.card import OutputSpec
 from densevit.errors import ConfigError
 from densevit.models.activations import ACTIVATIONS, within
 from densevit.models.decoder import Decoded
 from densevit.models.projection import Growing, Projection, upsample
 from densevit.registry import Registry
-from densevit.structures import OutputSpec
 
 
 class Head(nn.Module, ABC):
@@ -37,6 +37,7 @@ HEADS = Registry[Head]("head")
 
 Metres = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(gt=0)]
+Growth = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Width = Annotated[int, Field(ge=0)]
 
 
@@ -60,7 +61,7 @@ class MetricHead(Head):
         init_depth: Metres | None = None,
         hidden: Width = 32,
         align_corners: bool = False,
-        scale: Count | None = None,
+        scale: Growth | None = None,
         stretch: Growing = "bilinear",
     ) -> None:
         """
@@ -107,16 +108,22 @@ class DisparityHead(Head):
         activation: Literal["relu", "softplus"] = "relu",
         hidden: Width = 32,
         align_corners: bool = False,
+        scale: Growth | None = None,
+        stretch: Growing = "bilinear",
     ) -> None:
+        """
+        Args:
+            hidden, align_corners, scale, stretch: as of `metric`.
+        """
         super().__init__()
-        self.smooth = activation == "softplus"
-        self.projection = Projection(channels, 1, hidden=hidden, align_corners=align_corners)
+        self.smooth, self.stretch = activation == "softplus", stretch
+        self.projection = Projection(channels, 1, hidden=hidden, align_corners=align_corners, scale=scale)
         self.projection.start_at(1.0)  # away from 0, where a ReLU learns nothing
         self.output = OutputSpec(kind="disparity", unit="")
 
     def forward(self, x: Float[Tensor, "b c h w"], size: tuple[int, int]) -> Float[Tensor, "b 1 height width"]:
         x = self.projection(x, size).float()
-        return F.softplus(x) if self.smooth else F.relu(x)
+        return upsample(F.softplus(x) if self.smooth else F.relu(x), size, how=self.stretch)
 
 
 @HEADS.register("affine")

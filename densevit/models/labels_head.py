@@ -6,11 +6,11 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
+from densevit.card import OutputSpec
 from densevit.models.classes import Classes, class_names
 from densevit.models.heads import HEADS, Head, Width
 from densevit.models.norms import Norm, build_norm
 from densevit.models.projection import upsample
-from densevit.structures import OutputSpec
 
 
 @HEADS.register("labels")

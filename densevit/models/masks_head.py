@@ -3,11 +3,11 @@
 from jaxtyping import Float
 from torch import Tensor
 
+from densevit.card import OutputSpec
 from densevit.errors import ConfigError
 from densevit.models.classes import Classes, class_names
 from densevit.models.heads import HEADS, Head
 from densevit.models.projection import upsample
-from densevit.structures import OutputSpec
 
 
 @HEADS.register("masks")

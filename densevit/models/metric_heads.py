@@ -7,9 +7,9 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from densevit.card import OutputSpec
 from densevit.models.heads import HEADS, Head, Metres, Width
 from densevit.models.projection import Projection, upsample
-from densevit.structures import OutputSpec
 
 NEAREST_INFINITY = 1e-8  # 1/m; DPT's floor, where `shift` is 0
 

@@ -15,7 +15,9 @@ class Projection(nn.Module):
     A 1x1 convolution commutes with bilinear upsampling, so the cheap order of the latter loses nothing.
     """
 
-    def __init__(self, channels: int, out: int, *, hidden: int, align_corners: bool, scale: int | None = None) -> None:
+    def __init__(
+        self, channels: int, out: int, *, hidden: int, align_corners: bool, scale: float | None = None
+    ) -> None:
         """
         Args:
             scale: what the map grows by between its convolutions, whatever size is asked for; None grows it to that.
@@ -46,7 +48,7 @@ class Projection(nn.Module):
 
     def forward(self, x: Float[Tensor, "b c h w"], size: tuple[int, int]) -> Float[Tensor, "b k height width"]:
         if self.scale is not None:
-            size = (self.scale * x.shape[-2], self.scale * x.shape[-1])
+            size = (round(self.scale * x.shape[-2]), round(self.scale * x.shape[-1]))
         return self.after(upsample(self.before(x), size, self.align_corners))
 
 

@@ -7,11 +7,11 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
+from densevit.card import Kind, OutputSpec
 from densevit.models.activations import within
 from densevit.models.decoder import Decoded
 from densevit.models.heads import HEADS, Head, Metres, Width
 from densevit.models.projection import Projection, upsample
-from densevit.structures import Kind, OutputSpec
 
 FEW = 10  # pixels; a sky, or a ground, of no more is taken for a mistake
 FAR = 0.99  # the quantile of the ground's depth that the sky is given

@@ -36,7 +36,7 @@ class SwinEncoder(Encoder):
         taps: Taps = None,
         drop_path: Annotated[float, Field(ge=0, lt=1)] = 0.0,
         image_size: Positive | tuple[Positive, Positive] | None = None,
-        arguments: dict[str, bool | int | float | str | list[int]] | None = None,
+        arguments: dict[str, bool | int | float | str | tuple[int, ...]] | None = None,
         mean: tuple[float, float, float] | None = None,
         std: tuple[float, float, float] | None = None,
     ) -> None:

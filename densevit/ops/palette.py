@@ -3,7 +3,8 @@
 import numpy as np
 from jaxtyping import Int, UInt8
 
-from densevit.structures import IGNORE, OutputSpec, Palette
+from densevit.card import OutputSpec, Palette
+from densevit.structures import IGNORE
 
 Picture = UInt8[np.ndarray, "h w 3"]
 PAPER = (255, 255, 255)  # of pixels without a class

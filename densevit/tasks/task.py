@@ -9,8 +9,9 @@ import numpy as np
 from jaxtyping import UInt8
 from torch import Tensor, nn
 
+from densevit.card import Kind, OutputSpec
 from densevit.registry import Part, Registry
-from densevit.structures import Batch, Kind, OutputSpec
+from densevit.structures import Batch
 
 Row = dict[str, float]
 

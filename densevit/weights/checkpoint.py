@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 
 from densevit import files
+from densevit.card import ModelCard
 from densevit.errors import CheckpointError
-from densevit.structures import ModelCard
 from densevit.weights import spare
 from densevit.weights.files import SAFETENSORS, read_metadata, read_pickled, read_safetensors
 

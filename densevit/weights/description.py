@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from densevit.structures import ModelCard, OutputSpec, ResizeRule
+from densevit.card import ModelCard, OutputSpec, ResizeRule
 from densevit.weights import checkpoint, detect
 from densevit.weights.family import FAMILIES
 from densevit.weights.published import Found

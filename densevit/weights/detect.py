@@ -78,8 +78,10 @@ def detect(found: Found) -> str:
         listed = "".join(f"\n  {name}: {_class(FAMILIES.parts[name]).means}" for name in names)
         raise CheckpointError(f"{found.path}: its keys cannot tell which of these it is; say family=NAME.{listed}")
     first = ", ".join(list(found.tensors)[:5])
+    kind = found.config.get("architectures") or found.config.get("model_type")
+    config = f" its config.json says {kind!r};" if kind else ""
     raise CheckpointError(
-        f"{found.path}: of no known family; its {len(found.tensors)} tensors begin with {first}. "
+        f"{found.path}: of no known family;{config} its {len(found.tensors)} tensors begin with {first}. "
         f"Known: {', '.join(sorted(FAMILIES.parts))}."
     )
 

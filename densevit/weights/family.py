@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from densevit.card import ModelCard
 from densevit.errors import CheckpointError
 from densevit.registry import Registry
-from densevit.structures import ModelCard
 from densevit.weights.published import Found, Published
 
 

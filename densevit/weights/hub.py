@@ -13,14 +13,13 @@ import yaml
 from torch import Tensor
 
 from densevit import files
+from densevit.card import ModelCard
 from densevit.errors import CheckpointError
-from densevit.network import hub, within_reach
-from densevit.structures import ModelCard
+from densevit.network import SCHEME, hub, within_reach
 from densevit.weights import checkpoint
 from densevit.weights.detect import IN_FOLDER
 from densevit.weights.files import PICKLED, SAFETENSORS
 
-SCHEME = "hf:"
 BESIDE = ("config.json", "preprocessor_config.json", "README.md")
 SHARDS = ("*-of-*.safetensors", "*-of-*.bin")
 
@@ -60,10 +59,6 @@ KNOWN: Mapping[str, Known] = {
     "facebook/dpt-dinov2-*-nyu": Known("huggingface-dpt-metric", {"max_depth": 10.0}),
     "facebook/dpt-dinov2-*-kitti": Known("huggingface-dpt-metric", {"max_depth": 80.0}),
 }
-
-
-def is_address(path: str | Path) -> bool:
-    return isinstance(path, str) and path.startswith(SCHEME)
 
 
 def parse(text: str) -> Address:

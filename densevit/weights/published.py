@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
+from densevit.card import ResizeRule
 from densevit.errors import CheckpointError
-from densevit.structures import ResizeRule
 
 
 @dataclass(frozen=True)

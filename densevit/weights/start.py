@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from densevit.card import ResizeRule
 from densevit.errors import CheckpointError
-from densevit.structures import ResizeRule
 from densevit.weights import checkpoint
 from densevit.weights.published import Published
 

@@ -1,5 +1,7 @@
 """Truth against the range of a head, on data made in memory."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -43,6 +45,18 @@ def test_truth_mostly_outside_is_a_warning_with_the_share() -> None:
 def test_a_range_far_beyond_the_truth_is_a_warning_with_what_would_fit() -> None:
     (warning,) = first_look(Flat([1.0, 2.0, 5.0]), 0.001, 80)
     assert "the head reaches 80 m" in warning and "set max_depth to 10" in warning
+
+
+def test_samples_that_lie_a_hundred_times_apart_are_a_warning_that_names_two() -> None:
+    class Mixed(Flat):
+        """Metres, divided by a thousand in every second sample: PNG in millimetres beside NPY in metres, say."""
+
+        def read(self, index: int) -> Sample:
+            sample = super().read(index)
+            return replace(sample, depth=sample.depth / np.float32(1000)) if index % 2 else sample
+
+    (warning,) = first_look(Mixed([2.0, 6.0, 9.0]), 0.001, 10)
+    assert "the median of '5' is 0.006 m, that of '0' 6 m. Do their files hold different units?" in warning
 
 
 def test_data_without_any_truth_is_a_warning_since_other_samples_may_have_some() -> None:

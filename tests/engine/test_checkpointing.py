@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 import torch
 
+from densevit.card import ModelCard, OutputSpec
 from densevit.engine.checkpointing import Checkpoints, newest_good
 from densevit.errors import CheckpointError
-from densevit.structures import ModelCard, OutputSpec
 from densevit.weights import checkpoint
 from densevit.weights.checkpoint import Manifest
 

@@ -13,13 +13,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from densevit.card import ModelCard, OutputSpec
 from densevit.config import Data, Model, Optim, Run, Schedule
 from densevit.engine import resuming, seed, state
 from densevit.engine.distributed import World
 from densevit.engine.log import read_csv
 from densevit.engine.trainer import Trainer
 from densevit.errors import CheckpointError, ConfigError, Diverged, Preempted, StorageError
-from densevit.structures import Batch, ModelCard, OutputSpec
+from densevit.structures import Batch
 from densevit.weights import checkpoint
 
 CPU = World(torch.device("cpu"))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from densevit.errors import DataError
-from densevit.evaluation.bootstrap import intervals, scenes_of
+from densevit.evaluation.bootstrap import FEWEST, intervals, scenes_of
 from densevit.evaluation.compare import compare, sentence, table
 from densevit.evaluation.evaluate import evaluate
 from densevit.evaluation.protocols import PROTOCOLS
@@ -32,6 +32,15 @@ def test_intervals_hold_the_truth_nineteen_times_in_twenty() -> None:
     assert 88 <= hits <= 99
 
 
+@pytest.mark.parametrize("images", [FEWEST, 10])
+def test_intervals_of_few_images_hold_the_truth_as_often(images: int) -> None:
+    """Plain percentiles hold it 855 times in 1,000 of 6 images, and 896 of 10 (both measured)."""
+    rng = np.random.default_rng(0)
+    drawn = rng.normal(0, 1, (1000, images))
+    spans = [intervals([(str(i), {"x": v}) for i, v in enumerate(values)], ["x"])["x"] for values in drawn]
+    assert sum(low < 0 < high for low, high in spans) >= 915
+
+
 def test_intervals_do_not_depend_on_the_order_of_the_rows() -> None:
     rows = [(f"{i:03}", {"x": v}) for i, v in enumerate(np.random.default_rng(0).normal(size=50))]
     assert intervals(rows, ["x"]) == intervals(rows[::-1], ["x"])
@@ -48,19 +57,21 @@ def test_scenes_of_alike_images_make_the_interval_wider() -> None:
     assert wide_high - wide_low > 3 * (high - low)
 
 
-def test_what_one_image_has_gets_no_interval() -> None:
-    assert intervals([("a", {"x": 1.0})], ["x"]) == {}
-    found = intervals([("a", {"x": 1.0, "y": 2.0}), ("b", {"x": 2.0}), ("c", {"x": 4.0})], ["x", "y"])
-    assert found.keys() == {"x"}
+def test_what_too_few_images_have_gets_no_interval() -> None:
+    rows = [(str(i), {"x": float(i), "y": float(i)} if i else {"x": 0.0}) for i in range(FEWEST)]
+    assert intervals(rows, ["x", "y"]).keys() == {"x"}
+    assert intervals(rows[1:], ["x", "y"]) == {}
 
 
-def scored(folder: Path, error: float, count: int = 40, noise: float = 0.02, protocol: str = "plain") -> Path:
+def scored(
+    folder: Path, error: float, count: int = 40, noise: float = 0.02, protocol: str = "plain", rooms: int = 8
+) -> Path:
     rng = np.random.default_rng(7)
     items = []
     for i in range(count):
         truth = rng.uniform(1, 9, (12, 16)).astype(np.float32)
         off = np.float32(1 + error + rng.normal(0, noise))
-        items.append((f"room{i % 4}/{i:03}", truth * off, truth, truth > 0))
+        items.append((f"room{i % rooms}/{i:03}", truth * off, truth, truth > 0))
     write_report(folder, evaluate(items, PROTOCOLS[protocol]))
     return folder
 
@@ -141,6 +152,22 @@ def test_a_part_of_the_rows_is_not_compared_as_if_it_were_all(
         compare(a, b)
 
 
-def test_one_image_in_common_says_nothing_of_others(tmp_path: Path) -> None:
-    found = compare(scored(tmp_path / "a", 0.2, count=1), scored(tmp_path / "b", 0.1, count=1))
-    assert "one image" in sentence(found)
+def test_few_images_or_scenes_in_common_say_too_little_of_others(tmp_path: Path) -> None:
+    found = compare(scored(tmp_path / "a", 0.2, count=5), scored(tmp_path / "b", 0.1, count=5))
+    assert "5 images tell too little" in sentence(found) and all(row.better is None for row in found.differences)
+    found = compare(scored(tmp_path / "c", 0.2, rooms=5), scored(tmp_path / "d", 0.1, rooms=5))
+    assert "B is better" in table(found) and "Of other scenes this tells nothing: they are 5" in table(found)
+
+
+def test_equal_systems_are_told_apart_once_in_twenty_times_also_by_few_images(tmp_path: Path) -> None:
+    """Both have the same random errors; from plain percentiles 0.12 of such verdicts would be wrong (measured)."""
+    wrong = 0
+    for i in range(60):
+        names = "abcdefgh"
+        a, b = np.random.default_rng(i).normal(1, 0.1, (2, len(names)))
+        for folder, errors in ((tmp_path / "a", a), (tmp_path / "b", b)):
+            truth = np.ones((2, 2), np.float32)
+            maps = ((name, truth * np.float32(e), truth, truth > 0) for name, e in zip(names, errors, strict=True))
+            write_report(folder, evaluate(maps, PROTOCOLS["plain"]))
+        wrong += compare(tmp_path / "a", tmp_path / "b", ("abs_rel",)).differences[0].better is not None
+    assert wrong <= 5

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from densevit.build import ModelPlan, build_card, build_model
+from densevit.assembly import ModelPlan, build_card, build_model
+from densevit.card import ModelCard, ResizeRule
 from densevit.cli.main import main
 from densevit.errors import ConfigError
 from densevit.inference.attention import Attention, look
 from densevit.inference.attention_sheet import fitted, maps, overlay, write_sheet
 from densevit.inference.predictor import Predictor
 from densevit.models import DECODERS, ENCODERS, HEADS
-from densevit.structures import ModelCard, ResizeRule
 from densevit.weights import checkpoint
 
 OURS = {"type": "vit", "dim": 32, "depth": 3, "heads": 2, "image_size": 48, "taps": 1}

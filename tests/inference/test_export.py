@@ -18,6 +18,7 @@ from jaxtyping import Float
 from PIL import Image
 from torch import Tensor, nn
 
+from densevit.card import ModelCard, OutputSpec
 from densevit.data.io import read_depth
 from densevit.errors import ConfigError, PartialError, Preempted, StorageError
 from densevit.files import SUFFIX
@@ -27,7 +28,6 @@ from densevit.inference.outputs import OUTPUTS, Png16
 from densevit.inference.plan import Plan
 from densevit.inference.predictor import Predictor
 from densevit.inference.summary import Summary
-from densevit.structures import ModelCard, OutputSpec
 
 
 class Mean(nn.Module):

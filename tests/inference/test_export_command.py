@@ -10,11 +10,11 @@ import pytest
 from PIL import Image
 from torch import Tensor, nn
 
+from densevit.card import Kind, ModelCard, OutputSpec
 from densevit.cli.main import main
 from densevit.data.io import read_depth
 from densevit.inference.outputs import OUTPUTS
 from densevit.inference.predictor import Predictor
-from densevit.structures import Kind, ModelCard, OutputSpec
 
 
 class Mean(nn.Module):

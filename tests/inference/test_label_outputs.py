@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from densevit.card import ModelCard, OutputSpec
 from densevit.data.class_files import read_classes
 from densevit.errors import ConfigError, DataError, StorageError
 from densevit.inference.outputs import LABEL_OUTPUTS, Frame, Output
 from densevit.inference.outputs.labels import CLASSES, LEGEND
 from densevit.inference.predictor import Predictor
 from densevit.ops.palette import PAPER, usual_palette
-from densevit.structures import IGNORE, ModelCard, OutputSpec
+from densevit.structures import IGNORE
 
 NAMES = ("wall", "floor", "box")
 SPEC = OutputSpec(kind="labels", unit="", classes=NAMES)

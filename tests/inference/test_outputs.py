@@ -9,10 +9,10 @@ import pytest
 import trimesh
 from PIL import Image
 
+from densevit.card import OutputSpec
 from densevit.data.io import read_depth
 from densevit.errors import ConfigError, DataError, StorageError
 from densevit.inference.outputs import OUTPUTS, Frame, Output
-from densevit.structures import OutputSpec
 
 METRIC = OutputSpec(kind="metric", range=(1e-3, 10.0))
 DISPARITY = OutputSpec(kind="disparity", unit="")

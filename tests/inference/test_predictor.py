@@ -9,9 +9,9 @@ from jaxtyping import Float
 from PIL import Image
 from torch import Tensor, nn
 
+from densevit.card import ModelCard, OutputSpec, ResizeRule
 from densevit.errors import ConfigError, DataError
 from densevit.inference.predictor import Predictor
-from densevit.structures import ModelCard, OutputSpec, ResizeRule
 
 CARD = ModelCard(outputs={"depth": OutputSpec(kind="metric", range=(1e-3, 10.0))}, multiple=14)
 

@@ -10,11 +10,11 @@ from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
 from densevit.benchmarking.memory import STATUS, status
+from densevit.card import Kind, ModelCard, OutputSpec, ResizeRule
 from densevit.errors import ConfigError
 from densevit.inference.predictor import Predictor
 from densevit.inference.tiled import mosaic, stretched
 from densevit.ops.tiles import Tiling, seam
-from densevit.structures import Kind, ModelCard, OutputSpec, ResizeRule
 
 TILING = Tiling(96, 0.25)
 

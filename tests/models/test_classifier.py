@@ -3,10 +3,11 @@
 import pytest
 import torch
 
+from densevit.card import ResizeRule
 from densevit.errors import ConfigError
 from densevit.inference.forward import forward
 from densevit.models import Classifier, DenseModel, PoolTokens, ViTEncoder
-from densevit.structures import Features, FeatureSpec, ResizeRule
+from densevit.structures import Features, FeatureSpec
 
 
 def features(prefix: int = 2) -> Features:

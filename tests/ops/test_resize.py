@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import torch
 
+from densevit.card import ResizeRule
 from densevit.errors import ConfigError
 from densevit.ops.resize import crop, network_size, pad_to_multiple, resize
-from densevit.structures import ResizeRule
 
 
 def rule(mode: str, h: int, w: int) -> ResizeRule:

@@ -19,7 +19,7 @@ import torch  # noqa: E402
 from PIL import Image  # noqa: E402
 
 import densevit  # noqa: E402
-from densevit import build  # noqa: E402
+from densevit import build, planning  # noqa: E402
 from densevit.engine import resuming, seed  # noqa: E402
 from densevit.engine.distributed import World  # noqa: E402
 from densevit.engine.log import read_csv  # noqa: E402
@@ -90,7 +90,7 @@ def run(task: str, folder: Path) -> dict[str, Any]:
 def run_here(task: str) -> dict[str, Any]:
     config = Path(f"{task}.yaml")
     config.write_text(CONFIGS[task].replace("ROOT", str(images(Path("data")))))
-    plan, world = build.configure(config, [f"output={task}"]), World(torch.device("cpu"))
+    plan, world = planning.configure(config, [f"output={task}"]), World(torch.device("cpu"))
     resuming.prepare(plan.run, None, world)
     seed.seed_everything(plan.run.seed)
     trainer = build.build_trainer(plan, world)

@@ -4,6 +4,7 @@ from scorecard.card import Check, Mutant
 
 HERE = "tests/scorecard/test_input_faults.py"
 SOURCE = "tests/scorecard/test_source.py"
+SIGNED = "tests/test_signatures.py"
 CONFIG = "tests/test_config.py"
 READING = "tests/data/test_io.py"
 FOLDER = "tests/data/test_folder.py"
@@ -14,14 +15,22 @@ CHECKS: tuple[Check, ...] = (
     Check(
         "I1",
         "20 wrong keys, on the command line and in files, at any depth",
-        "exit code 2; all told at once, each with its place and the right suggestion (20 of 20)",
+        "exit code 2; all told at once, each with its place and the right suggestion (20 of 20); torch is not imported",
         "ultralytics: nearest key; lightly-train: all at once",
         (
             f"{HERE}::test_twenty_wrong_keys_are_all_told_at_once_each_with_the_right_one",
             f"{HERE}::test_wrong_keys_of_a_file_are_told_with_their_line",
             f"{CONFIG}::test_every_fault_is_named_at_once_with_line_and_hint",
+            f"{SIGNED}::test_a_wrong_config_is_refused_before_torch_is_imported",
         ),
         (
+            Mutant(
+                "names and options are checked before torch is imported",
+                "densevit/first_check.py",
+                "        choose(draft.run, parts, faults)\n",
+                "",
+                f"{SIGNED}::test_a_wrong_config_is_refused_before_torch_is_imported",
+            ),
             Mutant(
                 "the keys of parts are checked beside what is wrong in the tree",
                 "densevit/config.py",
@@ -38,9 +47,9 @@ CHECKS: tuple[Check, ...] = (
             ),
             Mutant(
                 "faults carry file and line",
-                "densevit/build.py",
-                "        raise ConfigError(*map(document.locate, faults.problems))\n    return recipe\n",
-                "        raise ConfigError(*faults.problems)\n    return recipe\n",
+                "densevit/checking.py",
+                "            raise ConfigError(*map(locate, self.problems))\n",
+                "            raise ConfigError(*self.problems)\n",
                 f"{HERE}::test_wrong_keys_of_a_file_are_told_with_their_line",
             ),
         ),
@@ -52,6 +61,7 @@ CHECKS: tuple[Check, ...] = (
         "lightly-train: pydantic",
         (
             f"{HERE}::test_a_wrong_value_is_refused_with_key_value_and_what_would_fit",
+            f"{SIGNED}::test_wrong_values_are_refused_before_torch_is_imported_unless_only_the_part_knows",
             f"{HERE}::test_values_that_yaml_misreads_come_as_they_were_meant",
             f"{HERE}::test_an_image_size_that_no_patches_fill_is_padded",
             f"{HERE}::test_options_are_never_guessed_from_their_beginning",

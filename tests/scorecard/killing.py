@@ -13,8 +13,8 @@ from pathlib import Path
 import torch
 
 from densevit import files
+from densevit.card import ModelCard, OutputSpec
 from densevit.engine.checkpointing import Checkpoints, newest_good
-from densevit.structures import ModelCard, OutputSpec
 from densevit.weights import checkpoint
 from densevit.weights.checkpoint import Manifest
 

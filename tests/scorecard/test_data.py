@@ -13,6 +13,7 @@ import torch
 from scorecard.conftest import Nursery
 from small import small_config, small_folder
 
+from densevit.card import OutputSpec
 from densevit.cli.main import main
 from densevit.data import layouts, nyu_convert
 from densevit.data.dataset import DATASETS, Dataset
@@ -21,7 +22,7 @@ from densevit.data.loader import eval_loader
 from densevit.engine.log import read_csv
 from densevit.inference.outputs import OUTPUTS
 from densevit.inference.outputs.output import Frame
-from densevit.structures import OutputSpec, Sample
+from densevit.structures import Sample
 
 HERE = Path(__file__).parent
 # Data sets whose sample 3 goes wrong while it is read; the number is a signal, or 0 to sleep.

@@ -19,6 +19,7 @@ from scorecard.conftest import Nursery
 from small import small_config, small_folder
 from torch import Tensor, nn
 
+from densevit.card import ModelCard, OutputSpec, ResizeRule
 from densevit.cli.main import main
 from densevit.data import archives
 from densevit.data.dataset import DATASETS
@@ -28,7 +29,7 @@ from densevit.data.predictions import SavedMaps
 from densevit.data.transform import Transform
 from densevit.errors import DataError
 from densevit.inference.predictor import Predictor
-from densevit.structures import ModelCard, OutputSpec, ResizeRule, Sample
+from densevit.structures import Sample
 
 MODEL = Path(__file__).parent / "golden/schema-1/model.safetensors"
 

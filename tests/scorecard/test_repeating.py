@@ -14,7 +14,7 @@ import torch
 from small import small_config
 from torch import Tensor
 
-from densevit import build
+from densevit import build, planning
 from densevit.engine import resuming, seed
 from densevit.engine.distributed import World
 from densevit.engine.interfaces import Batches
@@ -66,7 +66,7 @@ class Watched:
 
 
 def course(config: Path, *overrides: str, resume: bool = False, stop_in: int | None = None) -> Course:
-    plan = build.configure(config, [*OPTIONS, *overrides])
+    plan = planning.configure(config, [*OPTIONS, *overrides])
     found = resuming.prepare(plan.run, "auto" if resume else None, CPU)
     seed.seed_everything(plan.run.seed)
     made = Course(build.build_trainer(plan, CPU))

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 import torch
 
+from densevit.card import ModelCard, OutputSpec
 from densevit.cli.main import main
 from densevit.data.collate import collate
 from densevit.engine.log import read_csv
 from densevit.errors import DataError
 from densevit.evaluation import class_metrics
 from densevit.losses.classification import CrossEntropy
-from densevit.structures import NO_LABEL, ModelCard, OutputSpec, Sample
+from densevit.structures import NO_LABEL, Sample
 from densevit.tasks.classification import RIGHT, WRONG, ClassificationTask, bars
 
 # Squares of red, green or blue, in files of a plugin's data set: three classes that a small ViT tells apart at once.

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 import torch
 
+from densevit.card import OutputSpec
 from densevit.data.collate import collate
 from densevit.errors import ConfigError
 from densevit.evaluation import seg_metrics
 from densevit.losses.segmentation import CrossEntropy
-from densevit.structures import IGNORE, Batch, OutputSpec, Sample
+from densevit.structures import IGNORE, Batch, Sample
 from densevit.tasks.segmentation import RIGHT, UNKNOWN, WRONG, SegmentationTask
 
 

@@ -10,8 +10,8 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
+from densevit.card import ModelCard, OutputSpec
 from densevit.errors import CheckpointError
-from densevit.structures import ModelCard, OutputSpec
 from densevit.weights import checkpoint
 from densevit.weights.checkpoint import Manifest
 from densevit.weights.files import read_tensors

@@ -1,14 +1,17 @@
 """From layout to layout: nothing is lost, nothing is overwritten, and what cannot be held is refused."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import seeded
 import torch
+from safetensors.torch import save_file
 
 import densevit
+from densevit.card import ResizeRule
 from densevit.conversion import convert
 from densevit.errors import CheckpointError, ConfigError
 from densevit.weights.files import read_tensors
@@ -45,6 +48,37 @@ def test_hugging_faces_folder_comes_back_with_config_and_processor(v2: Path, tmp
     assert one["ensure_multiple_of"] == 14
     config = json.loads((tmp_path / "one/config.json").read_text())
     assert (config["depth_estimation_type"], config["max_depth"]) == ("metric", 20)
+
+
+def test_a_model_of_padded_pictures_becomes_a_folder_that_pads_and_comes_back(v2: Path, tmp_path: Path) -> None:
+    first = densevit.load(v2, "depth-anything-v2", device="cpu", precision="fp32")
+    first.card = replace(first.card, resize=ResizeRule())
+    first.save_pretrained(tmp_path / "ours")
+    notes = convert(str(tmp_path / "ours"), tmp_path / "folder", "huggingface")
+    assert any("heads.depth.scale is None, there 1.75" in note for note in notes)
+    again = densevit.load(tmp_path / "folder", device="cpu")
+    assert (again.card.resize.padding, again.card.resize.once) == ("stretch", True)
+    notes = convert(str(tmp_path / "folder"), tmp_path / "back.pth", "depth-anything-v2")
+    assert any("heads.depth.scale is 1.75, there None" in note for note in notes)
+
+
+def test_blocks_behind_the_last_tap_are_kept(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    backbone = {"model_type": "dinov2", "hidden_size": 64, "num_attention_heads": 1, "image_size": 518}
+    backbone |= {"out_indices": [3, 6, 9, 11], "apply_layernorm": False}
+    config = {"model_type": "depth_anything", "backbone_config": backbone}
+    (tmp_path / "one" / "config.json").write_text(json.dumps(config))
+    sizes = {"size": 518, "keep_aspect_ratio": True, "ensure_multiple_of": 14}
+    (tmp_path / "one" / "preprocessor_config.json").write_text(json.dumps(sizes))
+    state = seeded.read("hugging_face_padded").state()  # twelve blocks; the last, and a norm, never run
+    save_file(state, tmp_path / "one" / "model.safetensors")
+    convert(str(tmp_path / "one"), tmp_path / "ours.safetensors", "densevit")
+    convert(str(tmp_path / "ours.safetensors"), tmp_path / "two", "huggingface")
+    written = json.loads((tmp_path / "two" / "config.json").read_text())["backbone_config"]
+    assert (written["num_hidden_layers"], written["out_indices"]) == (12, [3, 6, 9, 11])
+    last = {name for name in read_tensors(tmp_path / "two" / "model.safetensors") if ".layer.11." in name}
+    assert len(last) == sum(".layer.11." in name for name in state)
+    densevit.load(tmp_path / "two", device="cpu")
 
 
 def test_ours_predicts_as_the_file_did(v2: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import seeded
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 import densevit
 from densevit.errors import CheckpointError
@@ -76,6 +76,66 @@ def test_dpt_on_dinov2_gives_transformers_metres_through_padding(tmp_path: Path)
     assert card.mean == pytest.approx((0.485, 0.456, 0.406))  # of bytes, by 255
 
 
+SMALL_DPT = {
+    "model_type": "dpt",
+    "backbone_config": {**DINOV2, "out_indices": [3, 6, 9, 11]},
+    "neck_hidden_sizes": [8, 16, 32, 64],
+    "fusion_hidden_size": 64,
+}
+CLASSES = {
+    **SMALL_DPT, "backbone_config": None, "hidden_size": 64, "num_attention_heads": 1, "intermediate_size": 256,
+    "image_size": 96, "use_batch_norm_in_fusion_residual": True,
+    "id2label": {"0": "wall", "1": "floor", "2": "door", "3": "lamp"},
+}  # fmt: skip
+STRETCHED = {"size": {"height": 96, "width": 96}, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+
+
+@pytest.mark.parametrize(("family", "options"), [("huggingface-dpt", {}), ("huggingface-dpt-metric", {"max_depth": 9})])
+def test_dpt_whose_map_has_16_pixels_for_a_patch_of_14_is_stretched_once(
+    family: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    path = folder("hugging_face_dpt_relative", tmp_path, SMALL_DPT, RESIZED)
+    check("hugging_face_dpt_relative", path, family, **options)
+
+
+def test_depth_anything_is_read_through_padding_with_blocks_and_a_norm_that_never_run(tmp_path: Path) -> None:
+    backbone = {**DINOV2, "out_indices": [3, 6, 9, 11], "apply_layernorm": False}
+    config = {**DEPTH_ANYTHING, "backbone_config": backbone, "depth_estimation_type": "relative", "max_depth": 1}
+    padded = {**RESIZED, "do_resize": False, "do_pad": True, "size_divisor": 14}
+    check("hugging_face_padded", folder("hugging_face_padded", tmp_path, config, padded))
+
+
+def test_dpt_for_classes_gives_transformers_logits_and_its_names(tmp_path: Path) -> None:
+    card = check("hugging_face_classes", folder("hugging_face_classes", tmp_path, CLASSES, STRETCHED)).card
+    assert card.outputs["labels"].classes == ("wall", "floor", "door", "lamp")
+
+
+@pytest.mark.parametrize(
+    "processor", [{"size": {"height": 112, "width": 96}}, {"keep_aspect_ratio": True, "ensure_multiple_of": 32}]
+)
+def test_dpt_for_classes_refuses_sizes_whose_logits_would_be_larger_than_the_picture(
+    processor: dict[str, Any], tmp_path: Path
+) -> None:
+    path = folder("hugging_face_classes", tmp_path, CLASSES, {**STRETCHED, **processor})
+    with pytest.raises(CheckpointError, match="stretched to multiples of 32"):
+        densevit.load(path)
+
+
+def test_a_head_narrower_than_ours_is_refused_by_its_options(tmp_path: Path) -> None:
+    path = folder("hugging_face", tmp_path, DEPTH_ANYTHING, RESIZED) / "model.safetensors"
+    state = load_file(path)
+    cut = {"head.conv1.weight": state["head.conv1.weight"][:16], "head.conv1.bias": state["head.conv1.bias"][:16]}
+    narrow = {**cut, "head.conv2.weight": state["head.conv2.weight"][:, :16].contiguous()}
+    save_file({**state, **narrow}, path)
+    with pytest.raises(CheckpointError, match="fusion_hidden_size 64, whose half is less than the head's 32 channels"):
+        densevit.load(tmp_path)
+
+
+def test_an_architecture_that_is_not_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="of no known family; its config.json says 'zoedepth'"):
+        densevit.load(folder("hugging_face", tmp_path, {"model_type": "zoedepth"}, RESIZED))
+
+
 def test_dpt_cannot_tell_metres_from_inverse_depth(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="cannot tell") as caught:
         densevit.load(folder("hugging_face_dpt", tmp_path, DPT, PADDED))
@@ -87,6 +147,7 @@ def test_dpt_cannot_tell_metres_from_inverse_depth(tmp_path: Path) -> None:
     [
         ({}, None, "has no preprocessor_config.json"),
         ({}, {**RESIZED, "ensure_multiple_of": 16}, "no multiples of the network's patch of 14"),
+        ({}, {**RESIZED, "do_pad": True, "size_divisor": 28, "ensure_multiple_of": 1}, "pads to multiples of 28"),
         ({}, {**RESIZED, "image_processor_type": "ViTImageProcessor"}, "go through a ViTImageProcessor"),
         ({}, {**RESIZED, "resample": 1}, "resamples by PIL's 1"),
         ({"backbone_config": {"model_type": "swin"}}, RESIZED, "backbone 'swin'; what is read here is 'dinov2'"),

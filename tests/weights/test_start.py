@@ -9,12 +9,12 @@ import small
 import torch
 import yaml
 
-from densevit import build
+from densevit import build, planning
+from densevit.card import ResizeRule
 from densevit.cli.main import main
 from densevit.engine.distributed import session
 from densevit.engine.trainer import Trainer
 from densevit.errors import CheckpointError, ConfigError
-from densevit.structures import ResizeRule
 from densevit.weights.files import read_tensors
 from densevit.weights.published import Published
 from densevit.weights.start import Start
@@ -38,7 +38,7 @@ def config(folder: Path, **model: Any) -> Path:
 
 
 def trainer(path: Path) -> Trainer:
-    plan = build.configure(path)
+    plan = planning.configure(path)
     with session("cpu") as world:
         return build.build_trainer(plan, world)
 
@@ -61,7 +61,7 @@ def test_the_file_is_read_once_and_not_held_in_training(relative: Path, tmp_path
     read = []
     monkeypatch.setattr("densevit.weights.detect.read_tensors", lambda path: read.append(path) or read_tensors(path))
     model = {"init": str(relative), "init_family": "depth-anything-v2", "heads": {"depth": METRIC}}
-    plan = build.configure(config(tmp_path, **model))
+    plan = planning.configure(config(tmp_path, **model))
     with session("cpu") as world:
         build.build_trainer(plan, world)
         assert read == [relative] and plan.model.source is not None and plan.model.source.held is None
@@ -94,7 +94,7 @@ def test_options_without_a_type_go_over_the_files(relative: Path, tmp_path: Path
         encoder={"drop_path": 0.1},
         heads={"depth": {"type": "disparity", "align_corners": True}},
     )
-    plan = build.check(path).model
+    plan = planning.check(path).model
     assert (plan.encoder.options["drop_path"], plan.encoder.options["dim"]) == (0.1, 64)
 
 
@@ -123,19 +123,19 @@ def test_another_decoder_is_new_and_another_encoder_an_error(
 
 def test_without_a_file_the_parts_are_asked_for(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"model\.encoder: missing") as caught:
-        build.check(config(tmp_path, heads={"depth": METRIC}, init_family="depth-anything-v2"))
+        planning.check(config(tmp_path, heads={"depth": METRIC}, init_family="depth-anything-v2"))
     assert "model.decoder: missing" in str(caught.value)
     assert "no model.init whose family" in str(caught.value)
 
 
 def test_a_file_that_is_not_there_is_an_error_of_the_config(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"model\.init: no such file, got '.*gone\.pth'"):
-        build.check(config(tmp_path, heads={"depth": METRIC}, init=str(tmp_path / "gone.pth")))
+        planning.check(config(tmp_path, heads={"depth": METRIC}, init=str(tmp_path / "gone.pth")))
 
 
 def test_a_file_of_several_possible_families_is_not_guessed_at(relative: Path, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="say family=NAME"):
-        build.check(config(tmp_path, heads={"depth": METRIC}, init=str(relative)))
+        planning.check(config(tmp_path, heads={"depth": METRIC}, init=str(relative)))
 
 
 def test_a_run_of_ours_is_a_start_like_any_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,9 +5,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from densevit.card import Palette
 from densevit.data.encode import DEPTH_WRITERS, LABEL_WRITERS, DepthFormat, ImageFormat, LabelFormat, encode
 from densevit.data.layouts.put import put
-from densevit.structures import IGNORE, Palette, Sample
+from densevit.structures import IGNORE, Sample
 
 
 def write_folder(

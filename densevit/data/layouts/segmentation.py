@@ -11,13 +11,14 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Int64, UInt8
 
+from densevit.card import Palette
 from densevit.data import ade20k, cityscapes, coco_stuff
 from densevit.data.class_files import shipped, shipped_entries
 from densevit.data.class_table import ClassTable
 from densevit.data.encode import encode, encode_palette
 from densevit.data.layouts.put import labelled, number, parted, put
 from densevit.data.pascal_context import context_table
-from densevit.structures import IGNORE, Palette, Sample
+from densevit.structures import IGNORE, Sample
 
 INSTANCES = range(24, 34)  # ids of Cityscapes whose things are numbered
 

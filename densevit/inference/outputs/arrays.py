@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
+from densevit.card import OutputSpec
 from densevit.files import atomic_write
 from densevit.inference.outputs.output import OUTPUTS, Frame, Output
-from densevit.structures import OutputSpec
 
 
 @OUTPUTS.register("npy")

@@ -13,6 +13,7 @@ from jaxtyping import Int64
 from PIL import Image
 from pydantic import Field
 
+from densevit.card import OutputSpec
 from densevit.errors import ConfigError
 from densevit.files import atomic_write, write_text
 from densevit.inference.outputs.legend import legend
@@ -20,7 +21,7 @@ from densevit.inference.outputs.output import Frame, Output
 from densevit.inference.outputs.png import LIMIT, png
 from densevit.ops.palette import PAPER, overlay, palette_for
 from densevit.registry import Registry
-from densevit.structures import IGNORE, OutputSpec
+from densevit.structures import IGNORE
 
 LABEL_OUTPUTS = Registry[Output]("format")
 

@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 from jaxtyping import UInt8
 
-from densevit.structures import Palette
+from densevit.card import Palette
 
 ROW, SWATCH, GAP, LONGEST = 22, 16, 8, 40  # pixels of a line and of its square; lines of a column
 FONT, SIZE, INK = cv2.FONT_HERSHEY_SIMPLEX, 0.45, (28, 36, 48)

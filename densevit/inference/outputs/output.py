@@ -12,8 +12,8 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Bool, Float32, UInt8
 
+from densevit.card import Kind, OutputSpec
 from densevit.registry import Registry
-from densevit.structures import Kind, OutputSpec
 
 
 @dataclass(frozen=True, kw_only=True)

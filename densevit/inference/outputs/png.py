@@ -12,11 +12,11 @@ import numpy as np
 from jaxtyping import Bool, Shaped
 from pydantic import Field
 
+from densevit.card import OutputSpec
 from densevit.errors import ConfigError
 from densevit.files import atomic_write
 from densevit.inference.outputs.output import OUTPUTS, Frame, Output
 from densevit.ops.color import ColorMap, colorize, spread
-from densevit.structures import OutputSpec
 
 LIMIT = 65535  # the largest 16-bit number
 

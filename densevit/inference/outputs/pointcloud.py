@@ -7,11 +7,11 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
+from densevit.card import OutputSpec
 from densevit.errors import ConfigError, DataError
 from densevit.files import atomic_write
 from densevit.inference.outputs.output import OUTPUTS, Frame, Output
 from densevit.ops.geometry import Matrix, backproject, pinhole
-from densevit.structures import OutputSpec
 
 POINT = np.dtype([(axis, "<f4") for axis in "xyz"] + [(color, "u1") for color in ("red", "green", "blue")])
 

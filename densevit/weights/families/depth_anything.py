@@ -11,8 +11,8 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 from torch import Tensor
 
+from densevit.card import ModelCard, ResizeRule
 from densevit.errors import CheckpointError
-from densevit.structures import ModelCard, ResizeRule
 from densevit.weights.families.dpt_tree import decoder_options
 from densevit.weights.family import FAMILIES, Family
 from densevit.weights.published import Found, Published

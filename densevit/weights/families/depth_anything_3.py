@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from densevit.card import ResizeRule
 from densevit.errors import CheckpointError
-from densevit.structures import ResizeRule
 from densevit.weights.families import depth_anything, dinov2_backbone
 from densevit.weights.families.dpt_tree import decoder_options
 from densevit.weights.family import FAMILIES, Family

@@ -12,8 +12,8 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 from torch import Tensor
 
+from densevit.card import ResizeRule
 from densevit.errors import CheckpointError
-from densevit.structures import ResizeRule
 from densevit.weights.families import dino_dpt, dinov2_backbone
 from densevit.weights.family import FAMILIES, Family
 from densevit.weights.published import Found, Published

@@ -7,8 +7,8 @@ VOC 2012 (21). https://github.com/facebookresearch/dinov2
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from densevit.card import ResizeRule
 from densevit.errors import CheckpointError
-from densevit.structures import ResizeRule
 from densevit.weights.families import dinov2_backbone
 from densevit.weights.family import FAMILIES, Family
 from densevit.weights.published import Found, Published

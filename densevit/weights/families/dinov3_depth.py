@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from densevit.card import ResizeRule
 from densevit.errors import CheckpointError
-from densevit.structures import ResizeRule
 from densevit.weights.families import dino_dpt, dinov3_backbone
 from densevit.weights.families.dinov2_depth import Metres
 from densevit.weights.family import FAMILIES, Family

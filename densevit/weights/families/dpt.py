@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from densevit.structures import ResizeRule
+from densevit.card import ResizeRule
 from densevit.weights.families.dpt_tree import (
     HALF,
     MULTIPLE,

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
-from densevit.structures import ResizeRule
+from densevit.card import ResizeRule
 from densevit.weights.renaming import Renaming, Rule
 
 LEVELS = range(4)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import Field
 from torch import Tensor
 
-from densevit.structures import ResizeRule
+from densevit.card import ResizeRule
 from densevit.weights.family import FAMILIES, Family
 from densevit.weights.published import Found, Published
 from densevit.weights.renaming import Renaming, Rule

@@ -6,8 +6,8 @@ Configs before version 5 leave out what equals their class's default, so those d
 from collections.abc import Mapping
 from typing import Any
 
+from densevit.card import ModelCard
 from densevit.errors import CheckpointError
-from densevit.structures import ModelCard
 from densevit.weights.published import Found
 
 Config = Mapping[str, Any]
@@ -123,6 +123,13 @@ def read_dpt_neck(found: Found) -> dict[str, Any]:
         "mix": config["add_projection"],
         "growth": "doubling",
     }
+
+
+def class_names(found: Found, count: int) -> tuple[str, ...] | int:
+    """As `id2label` has them, where it has one for each of so many classes; else their number."""
+    named = found.config.get("id2label") or {}
+    names = tuple(str(named[key]) for key in map(str, range(count)) if key in named)
+    return names if len(names) == len(set(names)) == count else count
 
 
 def depth_anything(card: ModelCard) -> dict[str, Any]:

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from densevit.card import ModelCard, ResizeRule
 from densevit.errors import CheckpointError
-from densevit.structures import ModelCard, ResizeRule
+from densevit.ops.resize import network_size
 from densevit.weights.published import Found
 
 # The class's defaults, which a file may leave out. `resample` counts as PIL does.
@@ -38,12 +39,11 @@ def read_processor(found: Found, patch_size: int) -> tuple[ResizeRule, int, dict
     config = {**DEFAULTS, **found.preprocessor}
     if config["do_center_crop"]:
         raise CheckpointError(f"{found.path}: its processor crops the centre, so that borders would have no depth.")
-    pads = bool(config["do_pad"] and config["size_divisor"])
-    padding: dict[str, Any] = {"padding": "stretch", "once": True} if pads else {}
-    if not config["do_resize"]:
-        rule, multiple = ResizeRule(back="bicubic", **padding), config["size_divisor"] if pads else 1
-    else:
-        multiple = config["ensure_multiple_of"]
+    divisor = config["size_divisor"] if config["do_pad"] and config["size_divisor"] else 1
+    padding: dict[str, Any] = {"padding": "stretch", "once": True} if divisor > 1 else {}
+    multiple = config["ensure_multiple_of"] if config["do_resize"] else divisor
+    rule = ResizeRule(back="bicubic", **padding)
+    if config["do_resize"]:
         rule = ResizeRule(
             mode="minimal" if config["keep_aspect_ratio"] else "fixed",
             size=size_of(config["size"]),
@@ -53,12 +53,17 @@ def read_processor(found: Found, patch_size: int) -> tuple[ResizeRule, int, dict
             back="bicubic",
             **padding,
         )
-    whole = pads and config["size_divisor"] % patch_size == 0
-    sides = (multiple,) if rule.size is None or rule.mode == "minimal" else rule.size
-    if not whole and any(side % patch_size for side in sides):
+    if rule.size is None:
+        sides: tuple[int, ...] = (1,)
+    else:
+        sides = network_size(rule.size, rule, multiple) if rule.mode == "fixed" else (multiple,)
+    # Networks here pad to whole patches by themselves, and no further.
+    pads = any(side % divisor for side in sides)
+    if divisor != patch_size if pads else any(side % patch_size for side in sides):
+        came = f"pads to multiples of {divisor}, not" if pads else "makes sizes that are no multiples of"
         raise CheckpointError(
-            f"{found.path}: its processor makes sizes that are no multiples of the network's patch of {patch_size}; "
-            f"set ensure_multiple_of, or do_pad with size_divisor, to {patch_size}."
+            f"{found.path}: its processor {came} the network's patch of {patch_size}; set ensure_multiple_of, or "
+            f"do_pad with size_divisor, to {patch_size}."
         )
     return rule, multiple, values_of(config)
 

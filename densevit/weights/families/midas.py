@@ -11,8 +11,8 @@ from typing import Any
 
 from torch import Tensor
 
+from densevit.card import ResizeRule
 from densevit.errors import CheckpointError
-from densevit.structures import ResizeRule
 from densevit.weights.families.dpt_tree import (
     MULTIPLE,
     WIDTHS,

@@ -12,8 +12,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from densevit.card import ResizeRule
 from densevit.errors import CheckpointError
-from densevit.structures import ResizeRule
 from densevit.weights.family import FAMILIES, Family
 from densevit.weights.published import Found, Published
 from densevit.weights.renaming import Renaming, Rule

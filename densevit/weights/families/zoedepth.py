@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from densevit.structures import ResizeRule
+from densevit.card import ResizeRule
 from densevit.weights.families.dpt_tree import MULTIPLE, WIDTHS, decoder_options, renaming
 from densevit.weights.families.midas import BEIT, BEIT_RULES, BUFFERS, beit_options
 from densevit.weights.family import FAMILIES, Family

@@ -1,0 +1,200 @@
+"""The config as a JSON Schema, for editors; and read back, to check a config where the parts are not imported.
+
+The package ships the schema of its own parts, `config.schema.json`, which `densevit schema` writes.
+"""
+
+import inspect
+import json
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, reduce
+from operator import or_
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter
+
+from densevit.checking import Parts
+from densevit.config import Run
+from densevit.registry import Part, Registry, schema
+
+Tree = dict[str, Any]
+SHIPPED = Path(__file__).parent / "config.schema.json"
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+LOSSES = "x-losses"  # in a task's schema: the registry of its losses
+WEIGHT = {"weight": {"default": 1.0, "exclusiveMinimum": 0, "type": "number"}}
+
+# Where a config chooses a part: node, field -> registry; a field may hold one part, a list or a mapping of them.
+PLACES = {
+    ("Model", "encoder"): "encoder",
+    ("Model", "decoder"): "decoder",
+    ("Model", "heads"): "head",
+    ("Model", "decoders"): "decoder",
+    ("Data", "train"): "data_set",
+    ("Data", "val"): "data_set",
+    ("Data", "transforms"): "transform",
+}
+
+
+def describe(parts: Parts) -> Tree:
+    """The JSON Schema of a config that chooses from these parts."""
+    tree = TypeAdapter(Run).json_schema()
+    nodes: Tree = tree["$defs"]
+    for registry in _registries(parts):
+        nodes |= _definitions(registry)
+    for (node, field), kind in PLACES.items():
+        nodes[node]["properties"][field] = _with_part(nodes[node]["properties"][field], kind)
+    losses = {name: _kind(task.objectives) for name, task in _tasks(parts).items()}
+    for name, kind in losses.items():
+        nodes[f"task.{name}"][LOSSES] = kind
+    of_task = nodes["Task"]["properties"]
+    of_task["type"]["enum"] = [*losses]
+    of_task["protocol"]["enum"] = [*parts.protocols]
+    of_task["losses"]["items"] = {"anyOf": [{"$ref": f"#/$defs/{kind}"} for kind in dict.fromkeys(losses.values())]}
+    for kind in losses.values():
+        for name in _names(nodes, kind):
+            nodes[f"{kind}.{name}"]["properties"] |= WEIGHT
+    return {"$schema": DIALECT, "title": "A training run of densevit", **_untitled(tree)}
+
+
+def _untitled(tree: Any) -> Any:
+    """Without the titles that pydantic makes of names."""
+    if isinstance(tree, dict):
+        return {key: _untitled(value) for key, value in tree.items() if key != "title"}
+    return [_untitled(value) for value in tree] if isinstance(tree, list) else tree
+
+
+def _registries(parts: Parts) -> Iterator[Registry[Any]]:
+    yield from (parts.encoders, parts.decoders, parts.heads, parts.tasks, parts.transforms, parts.datasets)
+    yield from {_kind(task.objectives): task.objectives for task in _tasks(parts).values()}.values()
+
+
+def _tasks(parts: Parts) -> Mapping[str, Any]:
+    return parts.tasks.parts
+
+
+def _kind(registry: Registry[Any]) -> str:
+    return registry.kind.replace(" ", "_")
+
+
+def _names(nodes: Tree, kind: str) -> list[str]:
+    return [name.removeprefix(f"{kind}.") for name in nodes if name.startswith(f"{kind}.")]
+
+
+def _definitions(registry: Registry[Any]) -> Iterator[tuple[str, Tree]]:
+    """The parts of a registry, then any one of them."""
+    kind = _kind(registry)
+    for name, part in registry.parts.items():
+        tree = schema(part).model_json_schema()
+        words = (inspect.getdoc(part) or "").partition("\n\n")[0].replace("\n", " ")
+        yield (
+            f"{kind}.{name}",
+            {
+                "description": words,
+                "type": "object",
+                "properties": {"type": {"const": name}, **tree.get("properties", {})},
+                "required": ["type", *tree.get("required", [])],
+                "additionalProperties": False,
+            },
+        )
+    yield kind, {"anyOf": [{"$ref": f"#/$defs/{kind}.{name}"} for name in registry.parts]}
+
+
+def _with_part(field: Tree, kind: str) -> Tree:
+    """A field's schema with its part, `{type: object, additionalProperties: true}` to pydantic, filled in."""
+    reference = {"$ref": f"#/$defs/{kind}"}
+    if field.get("type") == "array":
+        return {**field, "items": reference}
+    if isinstance(field.get("additionalProperties"), dict):
+        return {**field, "additionalProperties": reference}
+    if "anyOf" not in field:
+        return reference
+    # Beside `init`, a part without a type has that of the file.
+    bare = [{"not": {"required": ["type"]}, "type": "object"}] if kind in ("encoder", "decoder") else []
+    return {**field, "anyOf": [reference, *bare, {"type": "null"}]}
+
+
+@cache
+def shipped() -> Parts:
+    """The package's own parts as their signatures tell them; none can be built."""
+    return read(json.loads(SHIPPED.read_text(encoding="utf-8")))
+
+
+def read(tree: Tree) -> Parts:
+    """Parts that check as those do that `describe` was given, but for what only their own code knows."""
+    nodes: Tree = tree["$defs"]
+
+    def registry(kind: str) -> Registry[Any]:
+        found: Registry[Any] = Registry(kind.replace("_", " "))
+        for name in _names(nodes, kind):
+            found.parts[name] = _stand_in(nodes[f"{kind}.{name}"])
+        return found
+
+    tasks = registry("task")
+    for name, part in tasks.parts.items():
+        vars(part).update(objectives=registry(nodes[f"task.{name}"][LOSSES]), usual=())
+    others = {kind: registry(kind) for kind in ("encoder", "decoder", "head", "transform", "data_set")}
+    return Parts(
+        others["encoder"],
+        others["decoder"],
+        others["head"],
+        tasks,
+        others["transform"],
+        others["data_set"],
+        nodes["Task"]["properties"]["protocol"]["enum"],
+    )
+
+
+def _stand_in(node: Tree) -> Callable[..., Any]:
+    """Something with the keyword-only parameters of a part."""
+
+    def part(**options: Any) -> Any:
+        raise AssertionError("a stand-in is checked, never built")
+
+    options = {name: option for name, option in node["properties"].items() if name not in ("type", *WEIGHT)}
+    parameters = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if name in node["required"] else option.get("default"),
+            annotation=annotation(option),
+        )
+        for name, option in options.items()
+    ]
+    part.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return part
+
+
+SCALARS: Mapping[str, Any] = {"integer": int, "number": float, "string": str, "boolean": bool, "null": None}
+BOUNDS = {
+    "minimum": "ge",
+    "exclusiveMinimum": "gt",
+    "maximum": "le",
+    "exclusiveMaximum": "lt",
+    "minItems": "min_length",
+}
+
+
+def annotation(node: Tree) -> Any:
+    """The type that pydantic writes so.
+
+    >>> annotation({"type": "array", "prefixItems": [{"type": "integer"}, {"type": "integer"}]})
+    tuple[int, int]
+    """
+    if "anyOf" in node:
+        return reduce(or_, map(annotation, node["anyOf"]))
+    if "const" in node or "enum" in node:
+        return Literal[tuple(node.get("enum", [node.get("const")]))]
+    bounds: Tree = {BOUNDS[name]: value for name, value in node.items() if name in BOUNDS}
+    kind = node.get("type")
+    if kind == "array" and "prefixItems" in node:
+        return tuple[tuple(map(annotation, node["prefixItems"]))]  # type: ignore[misc]
+    if kind == "array":
+        found: Any = tuple[annotation(node["items"]), ...]  # type: ignore[misc]
+    elif kind == "object":
+        values = node.get("additionalProperties")
+        found = dict[str, annotation(values)] if isinstance(values, dict) else Part  # type: ignore[misc]
+    elif kind == "string" and node.get("format") == "path":
+        found = Path
+    else:
+        found = SCALARS.get(str(kind), Any)
+    return Annotated[found, Field(**bounds)] if bounds else found
