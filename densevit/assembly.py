@@ -1,5 +1,6 @@
 """Models from specs and from checkpoints: ours, and the field's. b images, h x w pixels."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,12 +22,13 @@ from densevit.models.heads import HEADS, Head
 from densevit.network import is_address
 from densevit.registry import Choice
 from densevit.weights import checkpoint, detect, hub, two_files
-from densevit.weights.description import describe_found, describe_ours
+from densevit.weights.description import aside, describe_found, describe_ours
 from densevit.weights.family import FAMILIES, Family
 from densevit.weights.files import read_tensors
 from densevit.weights.published import Found, Published
 from densevit.weights.start import Start, Taking
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 ITSELF = ("encoder", "decoder", "head")  # how parts call themselves in their errors
 
@@ -169,6 +171,8 @@ def open_checkpoint(path: str | Path, family: str | None = None, **options: Any)
         return Opened(published, card, str(path))
     known = hub.known(str(path)) if is_address(path) and family is None else None
     found = detect.find(place)
+    if found.within:
+        log.warning("%s: its model is under '%s'%s.", path, found.within, aside(found))
     name = family or (known.family if known else detect.detect(found))
     chosen = {"type": name, **(known.options if known else {}), **options}
     return Opened(read_as(FAMILIES.check(chosen, "family"), found), None, str(path))

@@ -16,7 +16,9 @@ from densevit.config import Run
 from densevit.data.class_table import refuse_reordered
 from densevit.data.dataset import Dataset
 from densevit.data.first_look import first_look as look_at_depth
+from densevit.data.first_look import first_look_at_both as look_at_both
 from densevit.data.first_look import first_look_at_labels as look_at_labels
+from densevit.data.first_look import first_look_at_sizes as look_at_sizes
 from densevit.data.loader import TrainLoader, eval_loader, train_loader
 from densevit.data.transforms import compose
 from densevit.data.workers import auto_workers
@@ -92,17 +94,23 @@ def build_trainer(plan: Plan, world: World) -> Trainer:
 
 
 def first_look(plan: Plan, card: ModelCard) -> list[str]:
-    """Warnings about truth that the heads cannot reach, or that tells nothing apart.
+    """Warnings about truth that the heads cannot reach, that tells nothing apart, or that is taught and scored.
 
     Raises:
-        DataError: all of it lies outside the range of a head.
+        DataError: all of it lies outside the range of a head; a protocol that is not defined at its size.
     """
     taught = [output for name, output in card.outputs.items() if name in plan.tasks]
     policy = plan.run.data.on_error
     ranges = [output.range for output in taught if output.kind == "metric" and output.range]
     warnings = [warning for ends in ranges for warning in look_at_depth(plan.train, *ends, on_error=policy)]
     labelled = any(output.kind == "labels" for output in taught)
-    return warnings + (look_at_labels(plan.train, on_error=policy) if labelled else [])
+    warnings += look_at_labels(plan.train, on_error=policy) if labelled else []
+    if plan.val is None:
+        return warnings
+    for name, task in plan.tasks.items():
+        if card.outputs[name].kind not in SCORES:
+            look_at_sizes(plan.val, task.protocol.check_size)
+    return warnings + look_at_both(plan.train, plan.val)
 
 
 def with_run(plan: Plan, run: Run) -> Plan:

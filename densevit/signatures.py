@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
+from densevit import docstrings
 from densevit.checking import Parts
 from densevit.config import Run
 from densevit.registry import Part, Registry, schema
@@ -21,9 +22,16 @@ Tree = dict[str, Any]
 SHIPPED = Path(__file__).parent / "config.schema.json"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 LOSSES = "x-losses"  # in a task's schema: the registry of its losses
-WEIGHT = {"weight": {"default": 1.0, "exclusiveMinimum": 0, "type": "number"}}
+WEIGHT = {
+    "weight": {
+        "description": "its factor in the sum of losses",
+        "default": 1.0,
+        "exclusiveMinimum": 0,
+        "type": "number",
+    }
+}
 
-# Where a config chooses a part: node, field -> registry; a field may hold one part, a list or a mapping of them.
+# Where a config chooses a part: node, field -> registry; the field may hold one part, a list or a mapping of them.
 PLACES = {
     ("Model", "encoder"): "encoder",
     ("Model", "decoder"): "decoder",
@@ -84,14 +92,17 @@ def _definitions(registry: Registry[Any]) -> Iterator[tuple[str, Tree]]:
     """The parts of a registry, then any one of them."""
     kind = _kind(registry)
     for name, part in registry.parts.items():
-        tree = schema(part).model_json_schema()
-        words = (inspect.getdoc(part) or "").partition("\n\n")[0].replace("\n", " ")
+        tree, told = schema(part).model_json_schema(), docstrings.arguments(part)
+        options = {
+            key: {"description": told[key], **option} if key in told else option
+            for key, option in tree.get("properties", {}).items()
+        }
         yield (
             f"{kind}.{name}",
             {
-                "description": words,
+                "description": docstrings.summary(part),
                 "type": "object",
-                "properties": {"type": {"const": name}, **tree.get("properties", {})},
+                "properties": {"type": {"const": name}, **options},
                 "required": ["type", *tree.get("required", [])],
                 "additionalProperties": False,
             },

@@ -8,7 +8,7 @@ import pytest
 import densevit
 
 FLOORS = [
-    {"errors", "registry", "structures", "card", "files", "document", "signals", "memory", "network"},
+    {"errors", "registry", "structures", "card", "files", "document", "signals", "memory", "network", "docstrings"},
     {"losses", "ops", "config", "checking", "plugins", "signatures", "first_check"},
     {"models", "data", "tasks", "evaluation", "weights"},
     {"engine", "inference"},

@@ -14,6 +14,7 @@ from densevit.signals import interruptible
 
 COMMANDS = {
     "train": "train a model from a config",
+    "parts": "list what a config can choose from, with all options",
     "schema": "print the JSON Schema of a config, for editors",
     "replay": "do a step again that training skipped, and see where it went wrong",
     "check-data": "examine data sets before anyone loses a night on them",

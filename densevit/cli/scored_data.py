@@ -4,6 +4,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+NO_NUMBERS = ("output", "workers", "truth_cache")
+"""Options that say where to and how fast."""
+
 
 def add_arguments(parser: argparse.ArgumentParser, examples: str) -> None:
     """
@@ -37,5 +40,6 @@ def spec(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def asked(args: argparse.Namespace) -> dict[str, str]:
-    """What the user asked for, as the files of an evaluation tell it."""
-    return {key: str(value) for key, value in vars(args).items() if value not in (None, False, [], ())}
+    """What the user asked for, as the files of an evaluation tell it: all that a number may depend on."""
+    told = {key: value for key, value in vars(args).items() if key not in NO_NUMBERS}
+    return {key: str(value) for key, value in told.items() if value not in (None, False, [], ())}

@@ -1,5 +1,6 @@
 """A look at some of the truth before the first step: does it lie where the head can reach it?"""
 
+import os
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
@@ -17,9 +18,9 @@ LOOKS = 16
 PIXELS = 4096  # of each sample; enough for percentiles
 UNITS = {1000.0: "millimetres", 100.0: "centimetres", 256.0: "KITTI's 1/256 m", 0.001: "kilometres"}
 OUTSIDE, UNUSED = 0.5, 0.25  # shares that are worth a word
-APART = (
-    100  # times that the medians of two samples differ where their units do: scenes differ less, units by 256 or 1000
-)
+
+# Times that the medians of two samples differ where their units do: scenes differ less, usual units by 256 or 1000.
+APART = 100
 
 
 def first_look(dataset: Dataset, low: float, high: float, *, on_error: OnError = "raise") -> list[str]:
@@ -84,6 +85,40 @@ def first_look_at_labels(dataset: Dataset, *, on_error: OnError = "raise") -> li
     return []
 
 
+def first_look_at_sizes(dataset: Dataset, defined: Callable[[int, int], object]) -> None:
+    """Whether the truth of some samples can be scored, by its height and width.
+
+    Raises:
+        DataError: what `defined` raises, with the sample's name; or a sample is bad.
+    """
+    for index in spread(dataset):
+        with naming(dataset, index):
+            depth = dataset.read(index).depth
+            if depth is not None:
+                defined(*depth.shape)
+
+
+def first_look_at_both(train: Dataset, val: Dataset) -> list[str]:
+    """Whether images to validate on are trained on, by their files.
+
+    Returns:
+        a warning, with what to do; none of data sets that do not tell their files.
+    """
+    taught = {path for i in range(len(train)) if (path := _image(train, i))}
+    shared = [val.names[i] for i in range(len(val)) if _image(val, i) in taught]
+    if not shared:
+        return []
+    return [
+        f"{len(shared):,} of the {len(val):,} images of data.val are in data.train, too, '{shared[0]}' for one: their scores "
+        "tell nothing of other images. Give both their own `split`, and the same `val_fraction`."
+    ]
+
+
+def _image(dataset: Dataset, index: int) -> str:
+    path = dataset.files(index).get("image")
+    return os.path.abspath(path) if path else ""
+
+
 def spread(dataset: Dataset) -> list[int]:
     """The samples to look at."""
     places = np.linspace(0, len(dataset) - 1, min(LOOKS, len(dataset))).astype(int)
@@ -120,9 +155,9 @@ def _mixed(medians: Mapping[str, float]) -> list[str]:
     if medians[far] < APART * medians[near]:
         return []
     return [
-        f"depth in data.train: the median of '{near}' is {medians[near]:.3g} m, that of '{far}' {medians[far]:.3g} m. Do "
-        "their files hold different units? `depth_scale` divides all of them, those of floats, too. `densevit "
-        "check-data` names each."
+        f"depth in data.train: the median of '{near}' is {medians[near]:.3g} m, that of '{far}' {medians[far]:.3g} m. "
+        "Do their files hold different units? `depth_scale` divides all of them, those of floats, too. "
+        "`densevit check-data` names each."
     ]
 
 

@@ -88,10 +88,14 @@ def search(root: Path, patterns: Iterable[str], expected: str) -> list[Path]:
     """
     patterns = list(patterns)
     for pattern in patterns:
-        found = sorted(path for path in root.glob(pattern) if not path.name.startswith("."))
-        if found:
+        if found := seen(root, pattern):
             return found
     raise DataError(f"{root}: no {' or '.join(patterns)}; {expected}")
+
+
+def seen(folder: Path, pattern: str) -> list[Path]:
+    """Files of a pattern, sorted; not the hidden ones, such as `._0001.jpg`, which a Mac writes beside each file."""
+    return sorted(path for path in folder.glob(pattern) if not path.name.startswith("."))
 
 
 def stem(path: Path, root: Path) -> str:

@@ -21,6 +21,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from densevit.data.dataset import DATASETS, Dataset, resolve_root
+from densevit.data.frames import seen
 from densevit.data.kitti_camera import benchmark_camera, day_camera
 from densevit.data.lists import read_list
 from densevit.data.pairs import cut, read_pair
@@ -188,7 +189,7 @@ def benchmark_frames(root: Path, split: str) -> list[Frame]:
     if home is None:
         raise DataError(f"{root}: no {folder}/image. It comes with the benchmark's 'depth_selection' archive.")
     frames = []
-    for image in sorted((home / "image").glob("*.png")):
+    for image in seen(home / "image", "*.png"):
         truth = home / "groundtruth_depth" / image.name.replace("_sync_image_", "_sync_groundtruth_depth_")
         camera = home / "intrinsics" / f"{image.stem}.txt"
         depth = truth if split == "selection" else None

@@ -6,6 +6,7 @@ not lead out of it; intrinsics are in pixels of that image.
 
 import csv
 import json
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -109,10 +110,9 @@ def _row(cells: Mapping[str, Any], root: Path, allow_outside: bool) -> Row:
 
 def _name(root: Path, image: Path) -> str:
     """A sample's name: its image's path under the root; of one elsewhere the whole path, made relative."""
-    inside = image.relative_to(root) if image.is_relative_to(root) else image
-    return PurePosixPath(
-        *(part for part in inside.with_suffix("").parts if part not in (inside.anchor, ".."))
-    ).as_posix()
+    path = image.relative_to(root) if image.is_relative_to(root) else image
+    parts = PurePosixPath(os.path.normpath(path.with_suffix(""))).parts
+    return "/".join(part for part in parts if part not in (path.anchor, ".."))
 
 
 def _camera(cells: Mapping[str, str]) -> Float64[np.ndarray, "3 3"] | None:

@@ -40,7 +40,7 @@ def find(root: Path, where: str, suffixes: frozenset[str], *, allow_outside: boo
     pattern = _pattern(composed(where)) if is_pattern(where) else None
     base = root / where if pattern is None else root
     if not base.is_dir():
-        raise DataError(f"{base}: no such folder.")
+        raise DataError(f"{base}: no such folder.{_instead(root)}")
     found: dict[str, list[Path]] = defaultdict(list)
     for path in walk(base, root, allow_outside=allow_outside):
         if path.suffix.lower() not in suffixes:
@@ -55,6 +55,16 @@ def find(root: Path, where: str, suffixes: frozenset[str], *, allow_outside: boo
     if twice and not note(_duplicates(found)):
         raise DataError(f"{base}: {len(twice):,} names stand for several files each:{first_five(twice)}")
     return {key: paths[0] for key, paths in sorted(found.items())}
+
+
+def _instead(root: Path) -> str:
+    """What a root has, for a user who named the wrong one."""
+    if not root.is_dir():
+        return ""
+    there = sorted(entry.name for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    if there:
+        return f" In {root} there are {', '.join(there[:8])}; options say which holds what."
+    return f" There are no folders in {root}: the root is the one above `images`."
 
 
 def _text(path: Path, base: Path) -> str:

@@ -16,7 +16,7 @@ from densevit.structures import IGNORE
 
 Positive = Annotated[int, Field(gt=0, le=65536)]
 Sides = tuple[Positive, Positive]
-Probability = Annotated[float, Field(ge=0, le=1)]
+Probability = Annotated[float, Field(ge=0, le=1, description="share of the pictures that it touches")]
 Factor = Annotated[float, Field(gt=0)]
 Metric = Literal["depth", "intrinsics"]
 """What a zoom by s means. `intrinsics`: a longer lens, so fx and fy grow by s and depth stays. `depth`: the same lens

@@ -18,7 +18,7 @@ from jaxtyping import UInt8
 from pydantic import Field
 
 from densevit.data.dataset import DATASETS, resolve_root
-from densevit.data.frames import Frame, Frames, assemble, numbers, search
+from densevit.data.frames import Frame, Frames, assemble, numbers, search, seen
 from densevit.data.io import read_depth, read_image
 from densevit.data.paths import Subset, inside
 from densevit.errors import DataError
@@ -83,7 +83,7 @@ class Scannet(Frames):
 def scene_frames(scene: Path) -> list[Frame]:
     """The frames of one scene, by number."""
     camera = next((scene / name for name in CAMERAS if (scene / name).is_file()), None)
-    images = sorted(scene.glob("color/*.jpg"), key=lambda path: (len(path.stem), path.stem))
+    images = sorted(seen(scene, "color/*.jpg"), key=lambda path: (len(path.stem), path.stem))
     return [
         Frame(f"{scene.name}/{image.stem}", image, scene / f"depth/{image.stem}.png", camera=camera)
         for image in images or [scene / "color/0.jpg"]

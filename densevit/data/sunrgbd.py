@@ -19,7 +19,7 @@ from pydantic import Field
 
 from densevit.data import mat5
 from densevit.data.dataset import DATASETS, resolve_root
-from densevit.data.frames import Frame, Frames, assemble, first_folder, numbers, search
+from densevit.data.frames import Frame, Frames, assemble, first_folder, numbers, search, seen
 from densevit.data.io import read_image
 from densevit.data.paths import Subset, inside
 from densevit.data.raster import Raster
@@ -114,4 +114,4 @@ def _frame(home: Path, name: str, depth_folder: str) -> Frame:
 
 def _only(folder: Path, pattern: str) -> Path:
     """The one file of a folder; where there is none, a path that says so when it is missed."""
-    return next(iter(sorted(folder.glob(pattern))), folder / pattern)
+    return next(iter(seen(folder, pattern)), folder / pattern)

@@ -19,7 +19,7 @@ from densevit.data.dataset import DATASETS, resolve_root
 from densevit.data.frames import Frame, Frames, assemble
 from densevit.data.io import read_depth, read_image
 from densevit.data.pairs import pinhole
-from densevit.data.paths import Subset, confine
+from densevit.data.paths import Subset, inside
 from densevit.errors import DataError
 from densevit.structures import Sample
 
@@ -137,7 +137,7 @@ def read_stamps(path: Path) -> dict[float, Path]:
         if not words or line.startswith("#"):
             continue
         try:
-            found[float(words[0])] = confine(path.parent, words[1], allow_outside=False)
+            found[float(words[0])] = path.parent / inside([words[1]], path)[0]
         except (ValueError, IndexError):
             raise DataError(f"{path}:{number}: expected TIME FILE, got {line[:80]!r}.") from None
     return found

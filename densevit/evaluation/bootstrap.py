@@ -1,7 +1,8 @@
 """How far a mean over images would move if other images had been drawn (percentile bootstrap, Efron 1979).
 
 Of few images the plain percentiles lie too near each other, and hold the truth too seldom; they are moved out as far as
-Student's t lies outside of the normal distribution (the expanded percentile interval, Hesterberg 2015). Draws depend on nothing but the number of images: the same rows give the same interval on every machine, in any order.
+Student's t lies outside of the normal distribution (the expanded percentile interval, Hesterberg 2015). Draws depend on
+nothing but the number of images: the same rows give the same interval on every machine, in any order.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -132,7 +132,8 @@ def sentence(found: Comparison) -> str:
             f"{row.metric} {row.better}" for row in nine if row.better
         )
     if all(row.interval is None for row in nine):
-        return f"No difference is shown: {found.images} images tell too little of others; {FEWEST} are the fewest that can."
+        few = f"{found.images} images tell too little of others"
+        return f"No difference is shown: {few}; {FEWEST} are the fewest that can."
     return "No difference is shown: every interval holds 0."
 
 
@@ -181,6 +182,8 @@ def _read_summary(folder: Path) -> Mapping[str, Any]:
     path = folder / "metrics.json"
     try:
         tree: Mapping[str, Any] = json.loads(path.read_text())
+        if isinstance(tree, dict) and "task" in tree:
+            raise DataError(f"{path}: scores of {tree['task']}; those of `eval-depth --output` can be compared.")
         return {
             "protocol": {key: tree["protocol"][key] for key in ("name", "range")},
             "counts": {"images": int(tree["counts"]["images"])},

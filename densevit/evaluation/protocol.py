@@ -19,7 +19,7 @@ from densevit.evaluation.placing import Resize, place
 from densevit.evaluation.regions import Box, Fixed, Share, kb_box
 from densevit.evaluation.sampling import SAMPLINGS
 from densevit.evaluation.wording import describe
-from densevit.ops.align import ALIGNMENTS, OF_DISPARITY, Aligned
+from densevit.ops.align import ALIGNMENTS, OF_DISPARITY, Aligned, NothingToFit
 from densevit.registry import did_you_mean
 
 Row = dict[str, float]
@@ -136,6 +136,14 @@ class Protocol:
         y0, y1, x0, x1 = self.region.box((bottom - top, right - left))
         return top + y0, top + y1, left + x0, left + x1
 
+    def check_size(self, h: int, w: int) -> None:
+        """
+        Raises:
+            DataError: the protocol is not defined for h x w frames.
+        """
+        self.score_box(h, w)
+        self.input_box(h, w)
+
     def for_range(self, near: float, far: float) -> "Protocol":
         """Itself with the range of a data set, in metres, if the protocol leaves that open; else unchanged."""
         return replace(self, range=(near, far)) if self.range_of_data else self
@@ -246,7 +254,8 @@ class Protocol:
             prediction = _cut_to_units(prediction, self.units)
         frame, resized = place(prediction, (h, w), self._window(h, w), self.resize)
         if self.inverts:
-            frame = np.divide(1, frame, out=np.full_like(frame, np.nan), where=frame > 0)
+            with np.errstate(over="ignore"):
+                frame = np.divide(1, frame, out=np.full_like(frame, np.nan), where=frame > 0)
         return frame, resized, lost
 
     def _alignment(
@@ -258,7 +267,10 @@ class Protocol:
         if self.fit_on is not None:
             fitted = np.searchsorted(np.flatnonzero(counted), SAMPLINGS[self.fit_on](counted))
             p, d = p[fitted], d[fitted]
-        return ALIGNMENTS[self.align](p, d, furthest)
+        try:
+            return ALIGNMENTS[self.align](p, d, furthest)
+        except NothingToFit:  # nowhere a depth: scored and counted as that, and no reason to stop
+            return lambda values: np.full_like(values, np.nan)
 
     def _finished(self, p: Float64[np.ndarray, "..."]) -> tuple[Float64[np.ndarray, "..."], int]:
         """Clamped, every value a positive finite number; and how many were not."""
@@ -282,7 +294,8 @@ def _check(prediction: Map, depth: Map, valid: Map) -> None:
 
 def _cut_to_units(metres: Float[np.ndarray, "h w"], units: float) -> Float[np.ndarray, "h w"]:
     """What a 16-bit file keeps; what came from such a file stays, though 0.007 * 1000 is under 7 in float32."""
-    stored = metres * units
+    with np.errstate(over="ignore"):
+        stored = metres * units
     nearest = np.rint(stored)
     whole = np.where((nearest / units).astype(metres.dtype) == metres, nearest, np.floor(stored))
     kept: Float[np.ndarray, "h w"] = whole / units

@@ -1,14 +1,16 @@
 """The camera behind a picture, for models that give metres only to who says with what lens it was taken."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
+from numbers import Real
 
 from densevit.card import OutputSpec
 from densevit.errors import DataError
 from densevit.inference.views import Outputs
 from densevit.ops.resize import Size
 
-Focal = float | tuple[float, float]
+Focal = float | Sequence[float]
 """Focal length in pixels of the picture at its full size: one number, or along x and y."""
 
 
@@ -37,7 +39,7 @@ class Camera:
 
 def zoomed(focal: Focal | None, factor: float) -> Focal | None:
     """Of a picture whose sides were multiplied by `factor`."""
-    return (focal[0] * factor, focal[1] * factor) if isinstance(focal, tuple) else focal and focal * factor
+    return None if focal is None else tuple(length * factor for length in both(focal))
 
 
 def camera_for(outputs: Mapping[str, OutputSpec], focal: Focal | None) -> Camera | None:
@@ -54,7 +56,11 @@ def camera_for(outputs: Mapping[str, OutputSpec], focal: Focal | None) -> Camera
             f"head {', '.join(canonical)}: metres follow from the camera's focal length, and none is known. Give it in "
             "pixels of the picture: focal=PIXELS (--focal PIXELS); width / (2 tan(half the horizontal field of view))."
         )
-    fx, fy = focal if isinstance(focal, tuple) else (focal, focal)
-    if not (fx > 0 and fy > 0):
-        raise DataError(f"focal is {focal}; a focal length is a number of pixels above 0.")
-    return Camera((fx, fy), canonical)
+    given = both(focal)
+    if len(given) != 2 or not all(isinstance(length, Real) and 0 < length < inf for length in given):
+        raise DataError(f"focal is {focal}; a focal length is a number of pixels above 0, or two, along x and y.")
+    return Camera((given[0], given[1]), canonical)
+
+
+def both(focal: Focal) -> tuple[float, ...]:
+    return tuple(focal) if isinstance(focal, Sequence) else (focal, focal)

@@ -5,6 +5,7 @@ b images, h x w pixels; images in [0, 1]. Device, precision and gradient mode ar
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from operator import index
 from typing import Any
 
 from jaxtyping import Float
@@ -130,10 +131,23 @@ def sensible_size(size: Size, rule: ResizeRule, multiple: int) -> Size:
 
 
 def window(image: Float[Tensor, "b c h w"], box: Box) -> Float[Tensor, "b c _ _"]:
-    (y0, y1, x0, x1), (h, w) = box, image.shape[-2:]
+    y0, y1, x0, x1 = checked_box(box, (image.shape[-2], image.shape[-1]))
+    return image[..., y0:y1, x0:x1]
+
+
+def checked_box(box: Any, size: Size) -> Box:
+    """
+    Raises:
+        DataError: it is none, or does not lie inside an image of `size`.
+    """
+    try:
+        y0, y1, x0, x1 = map(index, box)
+    except (TypeError, ValueError):
+        raise DataError(f"the window {box!r} is none; it is four whole numbers, y0, y1, x0, x1.") from None
+    h, w = size
     if not (0 <= y0 < y1 <= h and 0 <= x0 < x1 <= w):
         raise DataError(f"the window {y0}:{y1}, {x0}:{x1} does not lie inside an image of {h}x{w}.")
-    return image[..., y0:y1, x0:x1]
+    return y0, y1, x0, x1
 
 
 def paste(answer: Float[Tensor, "b k _ _"], box: Box, size: Size) -> Float[Tensor, "b k h w"]:

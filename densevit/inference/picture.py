@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable
+from io import IOBase
 from typing import TypeGuard, Union
 
 import numpy as np
@@ -21,7 +22,7 @@ def are_several(images: object) -> TypeGuard[Iterable[Picture]]:
     """True for any iterable of pictures, and for one array n h w 3; what is neither counts as one picture."""
     if isinstance(images, np.ndarray):
         return images.ndim == 4
-    one = isinstance(images, (str, os.PathLike, Image.Image)) or is_tensor(images)
+    one = isinstance(images, (str, bytes, os.PathLike, Image.Image, IOBase)) or is_tensor(images)
     return isinstance(images, Iterable) and not one
 
 
@@ -38,6 +39,7 @@ def as_rgb(image: object) -> Rgb:
     if isinstance(image, np.ndarray):
         return checked(image)
     hint = " Models take tensors; see densevit.inference.forward." if is_tensor(image) else ""
+    hint = " PIL.Image.open reads what an open file holds." if isinstance(image, IOBase) else hint
     raise DataError(f"{type(image).__name__} is no image: give a path, an h w 3 uint8 array or a PIL image.{hint}")
 
 

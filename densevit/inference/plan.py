@@ -89,6 +89,8 @@ def check_writable(folder: Path) -> None:
 def check_same(record: Path, settings: Mapping[str, Any]) -> None:
     try:
         before = json.loads(record.read_text())
+        if not isinstance(before, dict):
+            raise ValueError("no object")
     except ValueError:
         raise ConfigError(f"{record}: damaged, so what it resumes is unknown; use --overwrite.") from None
     differing = [key for key in {**before, **settings} if before.get(key) != settings.get(key)]

@@ -13,10 +13,11 @@ from torch import Tensor, nn
 from densevit.card import Kind, ModelCard
 from densevit.errors import ConfigError, DataError
 from densevit.inference.camera import Focal, camera_for, zoomed
-from densevit.inference.forward import Box, forward
+from densevit.inference.forward import Box, checked_box, forward
 from densevit.inference.packed import pack
 from densevit.inference.picture import Picture, Rgb, are_several, as_rgb
 from densevit.inference.tiled import framed, mosaic, together
+from densevit.inference.views import checked_scales
 from densevit.ops.device import choose_device
 from densevit.ops.precision import Precision, autocast, resolve
 from densevit.ops.tiles import Tiling
@@ -64,7 +65,7 @@ class Predictor:
         batch_size: int = 1,
         window: Callable[[int, int], Box | None] | None = None,
         focal: Focal | None = None,
-        tiling: Tiling | None = None,
+        tiling: Tiling | int | None = None,
         compile: bool = False,
     ) -> None:
         """Moves the model to the device and switches it to evaluation.
@@ -77,7 +78,7 @@ class Predictor:
             batch_size: neighbours of one size go through the model together, so many at most.
             window: height and width of a picture -> the part that the model sees, where no `box` is given.
             focal: of the camera, in pixels of its pictures; only models that cannot give metres without it ask for it.
-            tiling: pictures with a longer side are seen in overlapping tiles (inference/tiled.py).
+            tiling: pictures with a longer side are seen in overlapping tiles (inference/tiled.py), of this side.
             compile: by torch.compile, at the first picture of each size; `densevit benchmark --compile` says what that
                 takes and gives.
         """
@@ -87,12 +88,12 @@ class Predictor:
         self.precision: Precision = resolve(precision, self.device)
         self.model = model.eval().to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.card = card
-        self.flip, self.scales = flip, tuple(scales)
+        self.flip, self.scales = flip, checked_scales(scales)
         self.logits = [name for name, spec in card.outputs.items() if spec.kind == "labels"]
         self.batch_size = batch_size
         self.window = window
         self.focal = focal
-        self.tiling = tiling
+        self.tiling = Tiling(tiling) if isinstance(tiling, int) else tiling
         if compile:
             self.model.compile()
         elif self.device.type == "cpu":
@@ -156,7 +157,7 @@ class Predictor:
         if self.tiling is None or max(images.shape[1:3]) <= self.tiling.side:
             return as_arrays(self.answers(images, box=box))
         h, w = images.shape[1:3]
-        y0, y1, x0, x1 = inside = box or (self.window and self.window(h, w)) or (0, h, 0, w)
+        y0, y1, x0, x1 = inside = checked_box(box or (self.window and self.window(h, w)) or (0, h, 0, w), (h, w))
         kinds = {name: spec.kind for name, spec in self.card.outputs.items()}
         found = [mosaic(self.look, image[y0:y1, x0:x1], kinds, self.tiling, self.batch_size) for image in images]
         return {name: together([framed(maps[name], inside, (h, w)) for maps in found]) for name in found[0]}

@@ -5,15 +5,29 @@ b images, h x w pixels, k numbers per pixel.
 
 from collections.abc import Collection, Iterable
 from dataclasses import replace
+from numbers import Real
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from densevit.card import ResizeRule
+from densevit.errors import DataError
 from densevit.ops.resize import Size
 
+MAX_SCALE = 8
 Outputs = dict[str, Float[Tensor, "b _ _ _"]]
+
+
+def checked_scales(scales: Iterable[float]) -> tuple[float, ...]:
+    """
+    Raises:
+        DataError: none, or not all between 0 and 8.
+    """
+    given = tuple(scales)
+    if not given or not all(isinstance(scale, Real) and 0 < scale <= MAX_SCALE for scale in given):
+        raise DataError(f"scales are {given}; they are one or more numbers over 0 and up to {MAX_SCALE}, 1 among them.")
+    return given
 
 
 def scaled(rule: ResizeRule, scale: float, size: Size) -> ResizeRule:

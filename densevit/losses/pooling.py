@@ -1,16 +1,20 @@
 """What every loss over measured pixels shares: which pixels count, in what precision, and how images are averaged."""
 
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import torch
 from jaxtyping import Bool, Float, Shaped
+from pydantic import Field
 from torch import Tensor
 
 Depth: TypeAlias = Float[Tensor, "b 1 h w"]  # metres, unless a loss says otherwise
 Valid: TypeAlias = Bool[Tensor, "b 1 h w"]
 Scalar: TypeAlias = Float[Tensor, ""]
 
-Pool = Literal["image", "batch"]
+Pool = Annotated[
+    Literal["image", "batch"],
+    Field(description="how pixels become one number: a value per image, then their mean, or all pixels at once"),
+]
 """How the pixels of a batch become one number.
 
 image: a value per image, then their mean, an image without truth counting as 0. The gradient of one image does not

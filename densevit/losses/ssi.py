@@ -105,7 +105,7 @@ def _or_one(spread: Float[Tensor, "b 1"], size: Float[Tensor, "b 1"]) -> Float[T
 
 @DEPTH_LOSSES.register("ssi")
 class SSI(FunctionLoss):
-    """Scale-and-shift-invariant error of a head without unit; `ssi` tells which options are which published form.
+    """Scale-and-shift-invariant error of a head without unit; the function `ssi` beside it tells the published forms.
 
     Args:
         space: what the head's output is affine to.

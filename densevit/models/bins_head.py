@@ -71,12 +71,15 @@ class BinsHead(Head):
     ) -> None:
         """
         Args:
+            bins: how many.
+            min_depth, max_depth: metres, of the first and the last.
             spacing: even in metres, in ratios (exp(linspace(log min, log max))), or from the latter to the former.
             weights: how logits become shares: DINOv2's ReLU + `floor` over its sum, or a softmax.
             form: logits by a 1x1 convolution, or as DPT's head with `hidden` channels behind the upsampling (DINOv3).
             hidden: `linear`: width of a 3x3 convolution before the logits; 0 for none.
             upsample: the logits grow by this before they become shares (DINOv2's linear heads: 4, DINOv3's: 2); depth
                 then grows to image size.
+            floor: added to every logit behind the ReLU, so that shares never vanish.
             kind: affine where the bins' metres mean nothing, because training did not fix scale and shift.
 
         Raises:

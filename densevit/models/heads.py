@@ -66,6 +66,7 @@ class MetricHead(Head):
     ) -> None:
         """
         Args:
+            max_depth, min_depth: metres, the ends of what it can say.
             activation: `sigmoid`, `softplus` and `relu` are even in metres, `log` and `exp` in ratios (activations.py).
             init_depth: what the untrained head says everywhere; a quarter of `max_depth` unless given, near the
                 medians of NYU (10) and KITTI (80).

@@ -54,11 +54,15 @@ class HybridEncoder(Encoder):
     ) -> None:
         """
         Args:
-            widths, depths: channels and blocks of the ResNet's stages; `stem`: channels before them.
+            dim, depth, heads: channels, blocks and heads of the Transformer.
+            widths, depths: channels and blocks of the ResNet's stages.
+            stem: channels before them.
             stages: which stages' maps are handed on in front of the taps; none makes it a plain encoder.
             taps: the Transformer's blocks; unless given at three quarters of its depth and at its end, as in DPT.
             norm: taps pass the final LayerNorm.
             image_size: side, or (h, w), whose grid holds the position embeddings; any size can be fed.
+            resampling: how these are resized for other grids (docs/vit.md).
+            mean, std: of red, green and blue in [0, 1], by which images are normalised.
             weights: a local file; whoever builds the encoder reads it and calls `load_weights`.
 
         Raises:

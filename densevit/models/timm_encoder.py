@@ -46,6 +46,7 @@ class TimmEncoder(TokenEncoder):
             norm: taps pass the final LayerNorm, as in Depth Anything and DINOv3; false as in DPT and DINOv2's
                 depth heads. True by default: it evens out the few huge channels of DINOv2's last blocks.
                 Models that end without one (averaging BEiT and EVA) give their tokens as they are.
+            drop_path: rate of skipped branches at the last block; it grows linearly from 0 at the first.
             image_size: side, or (h, w), whose grid holds the position embeddings; any size can be fed.
             arguments: more for `timm.create_model`.
 

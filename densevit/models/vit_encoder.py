@@ -67,8 +67,29 @@ class ViTEncoder(TokenEncoder):
         """
         Args:
             size: sets channels, blocks and heads; `dim`, `depth` and `heads` override it one by one.
+            dim, depth, heads: channels, blocks, and heads of each block's attention.
+            patch_size: side of a patch in pixels.
             image_size: side, or (h, w), whose grid holds the position embeddings; any size can be fed.
             channels: 1 to see the mean of red, green and blue alone.
+            mlp_ratio: hidden channels of each block's MLP over `dim`.
+            mlp: its activation, or a gated form (DINOv2 ViT-g: swiglu).
+            class_token: a token before the patches that stands for the whole image.
+            registers: spare tokens that keep global thoughts out of the patches (Darcet et al. 2024).
+            no_embed_class: only patches have positions (as in timm's DINOv2 with registers).
+            positions: what the embeddings are at first; they learn either way.
+            resampling: how they are resized for other grids; each published model has its own way (docs/vit.md).
+            stem: patches by one strided convolution, or by a stack of small ones (Xiao et al. 2021).
+            qkv_bias: queries, keys and values have biases.
+            qk_norm: a LayerNorm over each head's queries and keys.
+            layer_scale: a factor learned per channel behind each branch, and where it starts (DINOv2: 1e-5).
+            norm_pre: a LayerNorm before the first block, as CLIP's, in place of the patch embedding's bias.
+            eps: of every LayerNorm.
+            pos_drop, attn_drop, proj_drop: rates of dropout on the embedded tokens, the attention and its output.
+            drop_path: rate of skipped branches at the last block; it grows linearly from 0 at the first.
+            init: how layers start, by timm's names; "" is its default.
+            fix_init: what block i adds starts smaller by sqrt(2 i), i from 1 (BEiT).
+            taps: blocks to hand on, 0-based, or how many of the last; four at even distances unless given.
+            mean, std: of red, green and blue in [0, 1], by which images are normalised.
             norm: taps pass the final LayerNorm, as in Depth Anything; residual streams grow with depth.
             norm_eps: of that one, where it is not `eps` (Depth Anything 3: 1e-5).
             weights: a local file; whoever builds the encoder reads it and calls `load_weights`.

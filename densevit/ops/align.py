@@ -14,6 +14,11 @@ from jaxtyping import Float
 from densevit.errors import DataError
 from densevit.ops.inner import inner
 
+
+class NothingToFit(DataError):
+    """No measured pixel has a prediction that could be fitted."""
+
+
 Pixels = Float[np.ndarray, " n"]
 Values = Float[np.ndarray, "..."]
 Aligned = Callable[[Values], Values]
@@ -94,7 +99,8 @@ def median_scale(prediction: Pixels, target: Pixels, median: Callable[[Any], Any
     x, y = _finite(prediction, target)
     middle = float(median(x))
     if middle <= 0:
-        raise DataError(f"the prediction's median is {middle:g}; median scaling needs depths over 0.")
+        fault = DataError if (x > 0).any() else NothingToFit
+        raise fault(f"the prediction's median is {middle:g}; median scaling needs depths over 0.")
     return float(median(y)) / middle
 
 
@@ -127,8 +133,8 @@ def by_least_squares(prediction: Pixels, depth: Pixels, furthest: float) -> Alig
 
 def by_log_least_squares(prediction: Pixels, depth: Pixels, furthest: float) -> Aligned:
     """Depth from depth whose logarithm is known up to scale and shift."""
-    scale, shift = least_squares(_log(prediction), np.log(depth))
-    return lambda values: np.exp(scale * _log(values) + shift)
+    line = _line(*least_squares(_log(prediction), np.log(depth)))
+    return lambda values: np.exp(line(_log(values)))
 
 
 def by_disparity(prediction: Pixels, depth: Pixels, furthest: float) -> Aligned:
@@ -180,11 +186,16 @@ OF_DISPARITY = frozenset(name for name in ALIGNMENTS if "disparity" in name)
 
 
 def _line(scale: float, shift: float = 0.0) -> Aligned:
-    return lambda values: scale * values + shift
+    def aligned(values: Values) -> Values:
+        with np.errstate(invalid="ignore", over="ignore"):  # 0 times infinity, of what is no depth
+            return scale * values + shift
+
+    return aligned
 
 
 def _inverse(scale: float, shift: float, *, floor: float) -> Aligned:
-    return lambda values: 1 / np.maximum(scale * values + shift, floor)
+    line = _line(scale, shift)
+    return lambda values: 1 / np.maximum(line(values), floor)
 
 
 def _log(values: Values) -> Values:
@@ -196,5 +207,5 @@ def _finite(*columns: Pixels) -> list[Float[np.ndarray, " m"]]:
     """The pixels at which all are finite."""
     known = np.isfinite(columns).all(axis=0)
     if not known.any():
-        raise DataError("no pixel has both a finite prediction and a truth to align it to.")
+        raise NothingToFit("no pixel has both a finite prediction and a truth to align it to.")
     return [column[known].astype(np.float64) for column in columns]

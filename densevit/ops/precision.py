@@ -1,17 +1,25 @@
 """Number formats: which one a device is fast in, and the context that computes in it."""
 
-from typing import Literal
+from typing import Literal, cast
 
 import torch
+
+from densevit.errors import ConfigError
 
 Precision = Literal["fp32", "bf16", "fp16"]
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-def resolve(precision: Literal["auto", "fp32", "bf16", "fp16"], device: torch.device) -> Precision:
-    """`auto` is bf16 where the hardware multiplies in it (CUDA GPUs from Ampere on; CPUs with AMX or AVX512-BF16)."""
+def resolve(precision: str, device: torch.device) -> Precision:
+    """`auto` is bf16 where the hardware multiplies in it (CUDA GPUs from Ampere on; CPUs with AMX or AVX512-BF16).
+
+    Raises:
+        ConfigError: no such precision.
+    """
     if precision != "auto":
-        return precision
+        if precision not in DTYPES:
+            raise ConfigError(f"precision: no {precision!r}; auto, {', '.join(DTYPES)} may be asked for.")
+        return cast(Precision, precision)
     if device.type == "cuda":
         # Older GPUs run bf16, too, but emulate it, slower than fp32.
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp16"

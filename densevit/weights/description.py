@@ -58,6 +58,8 @@ def describe_found(found: Found) -> Description:
         **sums(found.tensors, found.path),
         "config": {key: found.config[key] for key in ("model_type", "architectures") if key in found.config},
         "families": kinds,
+        "within": found.within,
+        "aside": aside(found),
         "blocks": blocks(found.tensors),
         "shapes": dict(telling(found.tensors)),
         "first": list(found.tensors)[:5],
@@ -122,11 +124,18 @@ def _others(found: Description) -> Iterator[str]:
         yield f"  of no family known here ({', '.join(sorted(FAMILIES.parts))})"
     for key, value in found["config"].items():
         yield _row(key, str(value))
+    if found["within"]:
+        yield _row("its model", f"under '{found['within']}'{found['aside']}")
     yield _row("blocks", str(found["blocks"]))
     for what, row in found["shapes"].items():
         yield _row(what, f"{row['name']} {row['shape']}")
     yield _row("first", ", ".join(found["first"]))
     yield _row("last", ", ".join(f"{name} {shape}" for name, shape in found["last"].items()))
+
+
+def aside(found: Found) -> str:
+    """What of a file is none of its model's."""
+    return f"; {found.others} other tensors are left aside" if found.others else ""
 
 
 def _row(name: str, value: str) -> str:

@@ -1,7 +1,9 @@
 """Which family a published file is of: by its keys, never by guess."""
 
 import json
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,8 @@ from densevit.weights.family import FAMILIES, Family
 from densevit.weights.files import PICKLED, SAFETENSORS, read_tensors
 from densevit.weights.published import Found
 
+# What training code calls the model among its losses and metrics.
+MODULES = re.compile(r"((\w*model|model_ema|net|network|student|teacher|module|ema)\.)+")
 # In the order of preference; an index names the shards.
 IN_FOLDER = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 
@@ -22,7 +26,7 @@ def find(path: Path) -> Found:
         CheckpointError: missing, damaged, or nothing of the kind.
     """
     if path.is_file():
-        return Found(path, read_tensors(path))
+        return inner(Found(path, read_tensors(path)))
     if not path.exists():
         raise CheckpointError(f"{path}: no such file or folder.")
     weights = next((path / name for name in IN_FOLDER if (path / name).is_file()), None)
@@ -37,6 +41,33 @@ def find(path: Path) -> Found:
     else:
         tensors = read_tensors(weights)
     return Found(path, tensors, read_json(path / "config.json"), read_json(path / "preprocessor_config.json"))
+
+
+def inner(found: Found) -> Found:
+    """The model that a file holds inside of another module, as Lightning saves it: `model.`, `student.net.`.
+
+    A part of another architecture is none: one under any other name than `MODULES` must be all there is.
+
+    Raises:
+        CheckpointError: there are several, as a student and its teacher.
+    """
+    if candidates(found):
+        return found
+    for depth in (1, 2, 3):
+        prefixes = dict.fromkeys(".".join(name.split(".")[:depth]) + "." for name in found.tensors)
+        below = (_below(found, prefix) for prefix in prefixes)
+        models = [one for one in below if (not one.others or MODULES.fullmatch(one.within)) and candidates(one)]
+        if len(models) == 1:
+            return models[0]
+        if models:
+            names = ", ".join(f"'{one.within}'" for one in models)
+            raise CheckpointError(f"{found.path}: holds {len(models)} models, under {names}; save one of them alone.")
+    return found
+
+
+def _below(found: Found, prefix: str) -> Found:
+    tensors = {name.removeprefix(prefix): value for name, value in found.tensors.items() if name.startswith(prefix)}
+    return replace(found, tensors=tensors, within=prefix, others=len(found.tensors) - len(tensors))
 
 
 def shards(index: Path) -> list[str]:

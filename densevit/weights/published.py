@@ -20,12 +20,16 @@ class Found:
         tensors: under its own names, without the wrappers and prefixes of launchers.
         config: of `config.json` in the folder; empty without one.
         preprocessor: of `preprocessor_config.json`; empty without one.
+        within: what stood in front of the names of a model inside of another module; empty where nothing did.
+        others: how many tensors of that module are none of the model's.
     """
 
     path: Path
     tensors: Mapping[str, Tensor]
     config: Mapping[str, Any] = field(default_factory=dict)
     preprocessor: Mapping[str, Any] = field(default_factory=dict)
+    within: str = ""
+    others: int = 0
 
     def shape(self, name: str) -> tuple[int, ...]:
         return tuple(self.tensors[name].shape)

@@ -111,6 +111,16 @@ def test_files_and_scenes_are_named(case: Case, tmp_path: Path) -> None:
         assert data.scene(0) == case.scene
 
 
+def test_files_that_a_mac_leaves_beside_others_are_no_samples(case: Case, tmp_path: Path) -> None:
+    written(case, tmp_path)
+    names = opened(case, tmp_path).names
+    for path in [path for path in tmp_path.rglob("*") if path.is_file()]:
+        path.with_name(f"._{path.name}").write_bytes(b"\0\x05\x16\x07")
+    data = opened(case, tmp_path)
+    assert list(data.names) == list(names)
+    assert not [path for path in data.files(0).values() if path.name.startswith(".")]
+
+
 def test_a_missing_depth_map_is_counted_and_left_out_where_asked(case: Case, tmp_path: Path) -> None:
     written(case, tmp_path)
     opened(case, tmp_path).files(1)["depth"].unlink()
@@ -224,6 +234,15 @@ def test_tum_sequences_have_their_own_camera(tmp_path: Path) -> None:
     (tmp_path / "rgbd_dataset_freiburg2_xyz/depth.txt").write_text("1305031452.0 depth/x.png\nsoon y.png\n")
     with pytest.raises(DataError, match=r"depth.txt:2"):
         opened(case, tmp_path)
+
+
+def test_the_folders_of_a_tum_sequence_may_be_links_to_another_disk(tmp_path: Path) -> None:
+    layouts.write_tum(tmp_path / "disk/rgbd_dataset_freiburg2_xyz", [sample("a_0")])
+    (tmp_path / "tum").mkdir()
+    (sequence,) = (path.parent for path in (tmp_path / "disk").rglob("rgb.txt"))
+    for part in sequence.iterdir():
+        (tmp_path / "tum" / part.name).symlink_to(part)
+    assert opened(Case("tum", layouts.write_tum, (480, 640), 0), tmp_path / "tum").read(0).depth is not None
 
 
 def test_scannet_colour_comes_at_the_size_of_the_depth_map(tmp_path: Path) -> None:

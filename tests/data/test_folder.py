@@ -4,9 +4,10 @@ import json
 import logging
 import os
 import time
+import unicodedata
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pytest
@@ -69,6 +70,20 @@ def test_words_that_tell_what_a_file_is_do_not_hinder_a_match(tmp_path: Path, im
     assert len(data) == 2 and data.read(1).depth is not None
 
 
+@pytest.mark.parametrize("forms", [("NFC", "NFD"), ("NFD", "NFC")])
+def test_letters_that_a_mac_writes_as_two_signs_match_and_make_one_name(
+    tmp_path: Path, forms: tuple[Literal["NFC", "NFD"], ...]
+) -> None:
+    image, depth = (
+        unicodedata.normalize(form, f"K\u00fcche{suffix}") for form, suffix in zip(forms, (".jpg", ".png"), strict=True)
+    )
+    put(tmp_path, f"images/{image}", f"depths/{depth}")
+    camera = {unicodedata.normalize("NFD", "K\u00fcche"): {"fx": 5, "fy": 6, "cx": 2, "cy": 3}}
+    (tmp_path / "intrinsics.json").write_text(json.dumps(camera), encoding="utf-8-sig")
+    data = open_folder(tmp_path, depths="depths")
+    assert list(data.names) == ["K\u00fcche"] and data.read(0).depth is not None and data.read(0).intrinsics is not None
+
+
 def test_patterns_match_by_what_their_wildcards_stand_for(tmp_path: Path) -> None:
     put(tmp_path, "a/rgb/1.png", "a/depth/1.png", "b/rgb/1.png", "b/depth/1.png", "b/other/1.png")
     data = open_folder(tmp_path, images="*/rgb/*.png", depths="*/depth/*.png")
@@ -120,9 +135,14 @@ def test_two_files_for_one_name_are_ambiguous(tmp_path: Path, extra: str) -> Non
 
 
 def test_an_empty_or_missing_images_folder_says_what_would_fit(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="images: no such folder"):
+    with pytest.raises(
+        DataError, match="images: no such folder. There are no folders in .*: the root is the one above"
+    ):
         open_folder(tmp_path)
-    (tmp_path / "images").mkdir()
+    (tmp_path / "Images").mkdir()
+    with pytest.raises(DataError, match=r"images: no such folder. In .* there are Images; options say"):
+        open_folder(tmp_path)
+    (tmp_path / "Images").rename(tmp_path / "images")
     with pytest.raises(DataError, match=r"no images \(.bmp, .jpeg"):
         open_folder(tmp_path)
 
@@ -158,7 +178,14 @@ def test_one_camera_serves_all_and_a_bad_one_is_refused(tmp_path: Path) -> None:
     put(tmp_path, "images/0.png", "depths/depth_0.png")
     (tmp_path / "intrinsics.json").write_text(json.dumps({"fx": 5, "fy": 6, "cx": 2, "cy": 3}))
     np.testing.assert_array_equal(open_folder(tmp_path).read(0).intrinsics, [[5, 0, 2], [0, 6, 3], [0, 0, 1]])
-    for bad in ('{"0": {"fx": 5}}', "[1, 2, 3]", '{"0": "wide"}', "not json", '[[1,0,0],[0,1,0],[0,0,"NaN"]]'):
+    for bad in (
+        '{"0": {"fx": 5}}',
+        "[1, 2, 3]",
+        '{"0": "wide"}',
+        "not json",
+        '{"fx": 0, "fy": 6, "cx": 2, "cy": 3}',
+        '[[1,0,0],[0,1,0],[0,0,"NaN"]]',
+    ):
         (tmp_path / "intrinsics.json").write_text(bad)
         with pytest.raises(DataError, match="intrinsics.json"):
             open_folder(tmp_path)
@@ -200,6 +227,8 @@ def test_missing_files_of_a_table_are_counted(tmp_path: Path) -> None:
         ("image\nx/a.png,b,c\n", "no such column"),
         ("image,fx\nx/a.png,5\n", "four numbers"),
         ("image,fx,fy,cx,cy\nx/a.png,5,6,wide,3\n", "four numbers"),
+        ("image,fx,fy,cx,cy\nx/a.png,5,nan,2,3\n", "four numbers"),
+        ("image,fx,fy,cx,cy\nx/a.png,-5,6,2,3\n", "fx and fy over 0"),
         ("image,name\nx/a.png,1\nx/a.png,1\n", "more than once"),
         ("image\n", "no samples"),
         ("", "no samples"),
@@ -210,6 +239,13 @@ def test_a_bad_table_names_its_line(tmp_path: Path, text: str, reason: str) -> N
     (tmp_path / "m.csv").write_text(text)
     with pytest.raises(DataError, match=reason):
         open_folder(tmp_path, manifest="m.csv", require_depth=False)
+
+
+@pytest.mark.parametrize("image", ["ROOT/x/a.png", "x/../x/a.png", "x\\a.png"])
+def test_however_a_table_spells_a_path_the_name_is_the_one_under_the_root(tmp_path: Path, image: str) -> None:
+    put(tmp_path, "x/a.png")
+    (tmp_path / "m.jsonl").write_text(json.dumps({"image": image.replace("ROOT", str(tmp_path))}))
+    assert list(open_folder(tmp_path, manifest="m.jsonl", require_depth=False).names) == ["x/a"]
 
 
 @pytest.mark.parametrize("text", ["[1]\n", "{not json\n", "\xff\xfe"])
@@ -227,10 +263,11 @@ def test_a_table_may_not_lead_out_of_its_root_unless_allowed(tmp_path: Path, pat
     put(tmp_path, "secret.png", "root/x/a.png")
     (root / "link.png").symlink_to(tmp_path / "secret.png")
     text = str(tmp_path / "secret.png") if path == "ABSOLUTE" else path
-    (root / "m.jsonl").write_text(json.dumps({"image": text, "name": "n"}))
+    (root / "m.jsonl").write_text(json.dumps({"image": text}))
     with pytest.raises(DataError, match="allow_outside_root"):
         open_folder(root, manifest="m.jsonl", require_depth=False)
-    assert len(open_folder(root, manifest="m.jsonl", require_depth=False, allow_outside_root=True)) == 1
+    data = open_folder(root, manifest="m.jsonl", require_depth=False, allow_outside_root=True)
+    assert len(data) == 1 and not Path(data.names[0]).is_absolute() and ".." not in data.names[0]
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,11 @@ def test_maps_are_found_under_the_names_that_others_save(tmp_path: Path, names: 
     assert [found[name].relative_to(tmp_path).as_posix() for name in names] == [f"{path}.npy" for path in saved]
 
 
+def test_maps_are_found_whose_letters_a_mac_wrote_as_two_signs(tmp_path: Path) -> None:
+    save(tmp_path, "Ku\u0308che", "unrelated")
+    assert SavedMaps(tmp_path, ["K\u00fcche"]).paths["K\u00fcche"].stem == "Ku\u0308che"
+
+
 def test_one_map_never_stands_for_two_images(tmp_path: Path) -> None:
     save(tmp_path, "rgb_00045")
     with pytest.raises(DataError, match=r"several images each:\n  rgb_00045: bathroom/rgb_00045, kitchen/rgb_00045"):

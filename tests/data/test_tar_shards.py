@@ -42,6 +42,10 @@ def test_samples_are_those_of_the_folder(root: Path) -> None:
         assert np.array_equal(a.valid, b.valid)
 
 
+def test_a_root_may_have_brackets_in_its_name(root: Path) -> None:
+    assert len(open_tar(root.rename(root.with_name("[2024] mine")))) == 6
+
+
 def test_images_alone_may_be_asked_for(root: Path) -> None:
     sample = open_tar(root, depth=None).read(3)
     assert sample.image.shape == (60, 80, 3)

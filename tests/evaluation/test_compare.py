@@ -110,6 +110,10 @@ def test_missing_and_damaged_folders_and_metrics_are_told(tmp_path: Path) -> Non
     a = scored(tmp_path / "a", 0.2)
     with pytest.raises(DataError, match=r"metrics.json: cannot be read"):
         compare(a, tmp_path / "gone")
+    (tmp_path / "classes").mkdir()
+    (tmp_path / "classes/metrics.json").write_text('{"task": "segmentation"}')
+    with pytest.raises(DataError, match="scores of segmentation; those of `eval-depth"):
+        compare(a, tmp_path / "classes")
     with pytest.raises(DataError, match="no metric absrel"):
         compare(a, a, ("absrel",))
     (a / "metrics.json").write_text("{}")

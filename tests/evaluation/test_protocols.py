@@ -294,3 +294,20 @@ def test_the_rendered_map_is_the_one_that_is_scored() -> None:
     assert row.score(prediction, truth, truth > 0)["abs_rel"] == pytest.approx(
         np.mean(np.abs(inside[0] - inside[1]) / inside[1]), rel=1e-5
     )
+
+
+@pytest.mark.parametrize("value", [np.nan, 0.0])
+@pytest.mark.parametrize("how", ["median", "lstsq_log", "lstsq_disparity_positive", "l1_scale"])
+def test_a_map_without_any_depth_to_align_is_scored_as_the_near_end_and_stops_nothing(how: str, value: float) -> None:
+    """Of truth 2 m and a near end of 0.001 m: |2 - 0.001| / 2."""
+    truth = np.full((4, 6), 2, np.float32)
+    row = PROTOCOLS["plain"].aligned(how).score(np.full_like(truth, value), truth, truth > 0)
+    assert row["abs_rel"] == pytest.approx(0.9995) and row["invalid_predictions"] == 24
+
+
+def test_infinity_in_a_map_of_one_value_is_no_warning_and_no_depth() -> None:
+    """All finite predictions are equal: their fit has a scale of 0, and 0 times infinity is nothing."""
+    truth = np.full((4, 6), 2, np.float32)
+    prediction = np.where(np.arange(24).reshape(4, 6) == 7, np.inf, 3).astype(np.float32)
+    row = PROTOCOLS["plain"].aligned("lstsq").score(prediction, truth, truth > 0)
+    assert row["invalid_predictions"] == 1 and row["d1"] == pytest.approx(23 / 24)

@@ -169,6 +169,10 @@ def test_resuming_with_other_settings_is_refused(tmp_path: Path) -> None:
     flipped.flip = True
     with pytest.raises(ConfigError, match="flip was False, is True"):
         export(flipped, plan(root, tmp_path / "out"), existing="resume")
+    for damaged in ("[]", "{", "3"):
+        (tmp_path / "out" / "export.json").write_text(damaged)
+        with pytest.raises(ConfigError, match="export.json: damaged"):
+            export(predictor(), plan(root, tmp_path / "out"), existing="resume")
 
 
 def test_an_output_never_replaces_an_input(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Predictor: what goes in, what comes out, and what is refused. The model answers with the mean colour in metres."""
 
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,9 @@ from torch import Tensor, nn
 
 from densevit.card import ModelCard, OutputSpec, ResizeRule
 from densevit.errors import ConfigError, DataError
+from densevit.inference.forward import checked_box
 from densevit.inference.predictor import Predictor
+from densevit.ops.precision import resolve
 
 CARD = ModelCard(outputs={"depth": OutputSpec(kind="metric", range=(1e-3, 10.0))}, multiple=14)
 
@@ -154,6 +157,8 @@ def test_images_of_one_pixel_and_one_row_keep_their_size() -> None:
         (torch.zeros(1, 3, 4, 4), "Models take tensors"),
         (7, "int is no image"),
         (Image.new("I;16", (4, 4)), "has no 8-bit colours"),
+        (b"bytes", "bytes is no image"),
+        (BytesIO(), "BytesIO is no image.* PIL.Image.open reads what an open file holds"),
         ("missing.jpg", "missing.jpg"),
     ],
 )
@@ -187,6 +192,33 @@ def test_an_unknown_device_and_an_empty_batch_are_refused() -> None:
         Predictor(Mean(), CARD, device="tpu")
     with pytest.raises(DataError, match="batch_size is 0"):
         predictor(batch_size=0)
+
+
+def test_a_precision_and_scales_that_are_none_are_refused() -> None:
+    with pytest.raises(ConfigError, match="no 'half'; auto, fp32, bf16, fp16 may be asked for"):
+        resolve("half", torch.device("cpu"))
+    for scales in ((), (-1.0,), (1.0, float("nan")), (9.0,)):
+        with pytest.raises(DataError, match="numbers over 0 and up to 8"):
+            predictor(scales=scales)
+
+
+@pytest.mark.parametrize("tiling", [None, 4])
+def test_a_box_that_is_none_is_refused_of_tiled_pictures_too(tiling: int | None) -> None:
+    for box in ((0, 2), (0.0, 2.0, 0.0, 2.0), 3):
+        with pytest.raises(DataError, match="it is four whole numbers"):
+            checked_box(box, (8, 6))
+    with pytest.raises(DataError, match="does not lie inside an image of 8x6"):
+        predictor(tiling=tiling)(picture(8, 6), box=(0, 9, 0, 6))
+
+
+@pytest.mark.parametrize("focal", [6.0, [6.0, 6.0], (6.0, 6.0)])
+def test_a_focal_length_is_one_number_or_two(focal: object) -> None:
+    outputs = {"depth": OutputSpec(kind="metric", focal=3.0)}
+    card = ModelCard(outputs=outputs, multiple=1)
+    assert np.allclose(predictor(card=card, focal=focal)(picture()), 2 * predictor()(picture()))
+    for wrong in ([6.0], float("inf"), float("nan"), (0.0, 6.0)):
+        with pytest.raises(DataError, match="a number of pixels above 0, or two, along x and y"):
+            predictor(card=card, focal=wrong)(picture())
 
 
 def test_a_window_is_what_the_model_sees_of_each_picture() -> None:

@@ -1,10 +1,12 @@
+import argparse
 import json
 import os
 import random
 import shutil
 import zipfile
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
@@ -14,7 +16,7 @@ from densevit.card import ModelCard, OutputSpec
 from densevit.errors import CheckpointError
 from densevit.weights import checkpoint
 from densevit.weights.checkpoint import Manifest
-from densevit.weights.files import read_tensors
+from densevit.weights.files import read_pickled, read_tensors
 
 CARD = ModelCard(outputs={"depth": OutputSpec(kind="metric", range=(0.001, 10.0))}, multiple=14, taps=(2, 5))
 
@@ -104,6 +106,31 @@ def test_a_pickle_that_would_run_code_is_refused_and_does_not(tmp_path, monkeypa
     with pytest.raises(CheckpointError, match=r"refused \(it wants to run posix.system\)"):
         read_tensors(f"evil{suffix}")
     assert not Path("sentinel").exists()
+
+
+def test_plain_values_beside_weights_are_read_and_stay_plain(tmp_path: Path) -> None:
+    arguments = argparse.Namespace(lr=np.float64(0.5), steps=np.int32(7), root=Path("/data"), name=np.str_("vit"))
+    held = {
+        "hyper_parameters": arguments,
+        "weights": np.arange(6.0).reshape(2, 3).T,
+        "state_dict": {"w": torch.ones(2)},
+    }
+    torch.save(held, tmp_path / "last.ckpt")
+    assert read_tensors(tmp_path / "last.ckpt")["w"].tolist() == [1, 1]
+    read = read_pickled(tmp_path / "last.ckpt")
+    assert vars(read["hyper_parameters"]) == {"lr": 0.5, "steps": 7, "root": PurePosixPath("/data"), "name": "vit"}
+    assert read["weights"].values.tolist() == [[0, 3], [1, 4], [2, 5]]
+    assert type(read["hyper_parameters"].lr) is float
+    assert argparse.Namespace not in torch.serialization.get_safe_globals()  # for others nothing has changed
+
+
+@pytest.mark.parametrize(
+    "odd", [np.array([Path("x")], dtype=object), np.zeros(1, [("a", "f4")]), np.random.default_rng]
+)
+def test_numpys_objects_are_refused(tmp_path: Path, odd: object) -> None:
+    torch.save({"state_dict": {"w": torch.ones(2)}, "odd": odd}, tmp_path / "last.ckpt")
+    with pytest.raises(CheckpointError, match=r"last.ckpt: (refused|not a readable PyTorch file)"):
+        read_tensors(tmp_path / "last.ckpt")
 
 
 def test_foreign_state_dicts_lose_wrappers_and_launcher_prefixes(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Depth Anything: what the originals said of seeded weights (`golden/`), and files that cannot tell or do not fit."""
 
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,9 @@ import seeded
 import torch
 
 import densevit
+from densevit.assembly import describe
 from densevit.errors import CheckpointError, ConfigError
+from densevit.weights.description import as_text
 
 CASES = {
     "depth_anything_v1": ("depth-anything-v1", {}),
@@ -71,6 +74,32 @@ def test_what_training_scripts_wrap_around_weights_is_unwrapped(tmp_path: Path) 
     assert gap("depth_anything_v2_metric", predictor) <= 1e-4
 
 
+def lightning(path: Path, **modules: str) -> Path:
+    """As Lightning saves: a module's parts by their names, under `state_dict`."""
+    parts = {f"{name}.{key}": t for name, which in modules.items() for key, t in seeded.read(which).state().items()}
+    torch.save(
+        {"epoch": 3, "state_dict": {**parts, "loss.scale": torch.ones(1)}, "hyper_parameters": {"lr": 1.0}}, path
+    )
+    return path
+
+
+@pytest.mark.parametrize("prefix", ["model", "student.net", "depth_model"])
+def test_a_model_inside_of_lightnings_module_is_found_and_said(prefix: str, tmp_path: Path, caplog) -> None:
+    path = lightning(tmp_path / "last.ckpt", **{prefix: "depth_anything_v2"})
+    assert gap("depth_anything_v2", load(path, "depth-anything-v2")) <= 1e-4
+    assert f"its model is under '{prefix}.'; 1 other tensors are left aside" in caplog.text
+    assert f"under '{prefix}.'" in as_text(describe(path))
+
+
+def test_several_models_in_one_file_and_parts_of_others_are_no_model(tmp_path: Path) -> None:
+    both = lightning(tmp_path / "both.ckpt", student="depth_anything_v2", teacher="depth_anything_v1")
+    with pytest.raises(CheckpointError, match="holds 2 models, under 'student.', 'teacher.'; save one of them alone"):
+        densevit.load(both)
+    part = lightning(tmp_path / "part.ckpt", **{"core.depth": "depth_anything_v2"})
+    with pytest.raises(CheckpointError, match="of no known family"):
+        densevit.load(part)
+
+
 def test_a_fine_tune_without_its_maximum_is_asked_for_it(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"family\.max_depth: missing"):
         load(saved("depth_anything_v2_metric", tmp_path), "depth-anything-v2-metric")
@@ -119,6 +148,6 @@ def test_a_truncated_file_and_one_that_wants_to_run_code_are_refused(tmp_path: P
     path.write_bytes(path.read_bytes()[:-1000])
     with pytest.raises(CheckpointError, match="not a readable PyTorch file"):
         load(path, "depth-anything-v2")
-    torch.save({"model": Path("anything")}, tmp_path / "pickled.pth")
+    torch.save({"model": Fraction(1, 2)}, tmp_path / "pickled.pth")
     with pytest.raises(CheckpointError, match="refused"):
         load(tmp_path / "pickled.pth", "depth-anything-v2")

@@ -38,6 +38,7 @@ class Linear(Decoder):
         Args:
             class_token: each tap's class token stands beside its every patch.
             dropout: share of the channels that are zeroed in training, before the norm.
+            norm: of the gathered taps; batch in DINOv2's and DINOv3's segmentation probes.
             channels: of the 1x1 convolution; None leaves that to the head, whose own 1x1 is linear already.
             scale: bilinear upsampling behind it, for heads that are not linear.
 
