@@ -5,12 +5,14 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+SECTION = re.compile(r"^(?:Args|Attributes|Returns|Raises):$", re.MULTILINE)
 ENTRY = re.compile(r"    (\w+(?:, \w+)*): (.*)")
 
 
-def summary(part: Callable[..., Any]) -> str:
-    """The first paragraph of a docstring."""
-    return " ".join((inspect.getdoc(part) or "").partition("\n\n")[0].split())
+def prose(part: Callable[..., Any]) -> str:
+    """A docstring up to its sections; each paragraph is one line."""
+    text = SECTION.split(inspect.getdoc(part) or "")[0]
+    return "\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n") if paragraph.strip())
 
 
 def arguments(part: Callable[..., Any]) -> dict[str, str]:

@@ -100,7 +100,7 @@ def _definitions(registry: Registry[Any]) -> Iterator[tuple[str, Tree]]:
         yield (
             f"{kind}.{name}",
             {
-                "description": docstrings.summary(part),
+                "description": docstrings.prose(part),
                 "type": "object",
                 "properties": {"type": {"const": name}, **options},
                 "required": ["type", *tree.get("required", [])],

@@ -27,7 +27,8 @@ def run(args: argparse.Namespace) -> int:
         print("\n".join(f"{kind:20} {', '.join(sorted(names))}" for kind, names in parts.items()))
     elif args.name is None:
         for name, part in sorted(pick(parts, args.kind, "kind").items()):
-            print(f"{name}\n{indented(part['description'])}")
+            first, *_ = part["description"].splitlines() or [""]
+            print(f"{name}\n{indented(first)}")
     else:
         print("\n".join(page(pick(pick(parts, args.kind, "kind"), args.name, args.kind))))
     return 0
@@ -68,7 +69,8 @@ def pick(table: Mapping[str, Any], name: str, what: str) -> Any:
 
 def page(part: Mapping[str, Any]) -> Iterator[str]:
     """A part and its options, each with type, default and meaning."""
-    yield from textwrap.wrap(part["description"], WIDTH)
+    for paragraph in part["description"].splitlines():
+        yield textwrap.fill(paragraph, WIDTH)
     for name, option in part["properties"].items():
         if name == "type":
             continue

@@ -50,11 +50,13 @@ class Log:
 
 
 def read_csv(path: Path) -> list[dict[str, float]]:
-    """The rows of a log, as numbers."""
-    if not path.is_file():
-        return []
-    with open(path, newline="") as file:
-        return [{key: float(value) for key, value in row.items() if value} for row in csv.DictReader(file)]
+    """The rows of a log, as numbers; also while it is being written."""
+    return [{key: float(value) for key, value in row.items() if value} for row in csv.DictReader(_lines(path))]
+
+
+def _lines(path: Path) -> list[str]:
+    """What is whole of a log: all of it is read at once, up to its last line end."""
+    return path.read_text(encoding="utf-8").rpartition("\n")[0].splitlines() if path.is_file() else []
 
 
 def _append(path: Path, row: Mapping[str, float]) -> None:
@@ -68,8 +70,7 @@ def _append(path: Path, row: Mapping[str, float]) -> None:
 def _cut(path: Path, step: int) -> None:
     """Keeps the rows up to `step`."""
     if path.exists():
-        with open(path, newline="") as file:
-            head, *rows = list(csv.reader(file)) or [[]]
+        head, *rows = list(csv.reader(_lines(path))) or [[]]
         kept = [row for row in rows if row and float(row[0]) <= step]
         files.write_text(path, "".join(f"{','.join(row)}\n" for row in (head, *kept)) if kept else "")
         if not kept:
