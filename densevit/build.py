@@ -18,14 +18,14 @@ from densevit.data.dataset import Dataset
 from densevit.data.first_look import first_look as look_at_depth
 from densevit.data.first_look import first_look_at_both as look_at_both
 from densevit.data.first_look import first_look_at_labels as look_at_labels
-from densevit.data.first_look import first_look_at_sizes as look_at_sizes
+from densevit.data.first_look import sizes_of_truth
 from densevit.data.loader import TrainLoader, eval_loader, train_loader
 from densevit.data.transforms import compose
 from densevit.data.workers import auto_workers
 from densevit.engine.distributed import World
 from densevit.engine.interfaces import Validation
 from densevit.engine.trainer import Trainer
-from densevit.errors import ConfigError
+from densevit.errors import ConfigError, DataError
 from densevit.evaluation import class_metrics, seg_metrics
 from densevit.evaluation.evaluate import mean_row
 from densevit.evaluation.protocols import PROTOCOLS, Protocol
@@ -107,9 +107,15 @@ def first_look(plan: Plan, card: ModelCard) -> list[str]:
     warnings += look_at_labels(plan.train, on_error=policy) if labelled else []
     if plan.val is None:
         return warnings
-    for name, task in plan.tasks.items():
-        if card.outputs[name].kind not in SCORES:
-            look_at_sizes(plan.val, task.protocol.check_size)
+    depths = {name: task.protocol for name, task in plan.tasks.items() if card.outputs[name].kind not in SCORES}
+    sizes = sizes_of_truth(plan.val) if depths else {}
+    for name, protocol in depths.items():
+        for size, sample in sizes.items():
+            try:
+                protocol.check_size(*size)
+            except DataError as error:
+                where = plan.locate(f"tasks.{name}.protocol: '{sample}' of data.val")
+                raise DataError(f"{where}: {error}") from None
     return warnings + look_at_both(plan.train, plan.val)
 
 

@@ -84,3 +84,18 @@ def test_missing_maps_are_named(run: Path, tmp_path: Path, capsys) -> None:
     data = ["--data", "folder", "--root", str(tmp_path / "data"), "--option", "depth_scale=1000"]
     assert main(["eval-depth", "--predictions", str(tmp_path / "maps"), *data]) == 2
     assert "no map for 5 of 6 images" in capsys.readouterr().err
+
+
+def test_a_protocol_that_the_validation_images_do_not_fit_is_told_before_the_first_step(tmp_path: Path, capsys) -> None:
+    assert main(["train", str(small_config(tmp_path)), "tasks.depth.protocol=nyu_eigen"]) == 2
+    told = capsys.readouterr().err
+    assert "tasks.depth.protocol: '000' of data.val: the box rows 45:471" in told
+    assert not (tmp_path / "run/train.csv").exists()
+
+
+def test_images_that_are_trained_on_and_scored_are_a_warning(tmp_path: Path, capsys) -> None:
+    assert main(["train", str(small_config(tmp_path)), "steps=1"]) == 0
+    assert "warning: 6 of the 6 images of data.val are in data.train, too, '000' for one" in capsys.readouterr().err
+    own = [f"data.{kind}.{key}" for kind in ("train", "val") for key in (f"split={kind}", "val_fraction=0.3")]
+    assert main(["train", str(small_config(tmp_path / "b")), "steps=1", *own]) == 0
+    assert "in data.train, too" not in capsys.readouterr().err

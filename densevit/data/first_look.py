@@ -1,6 +1,5 @@
 """A look at some of the truth before the first step: does it lie where the head can reach it?"""
 
-import os
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
@@ -85,17 +84,19 @@ def first_look_at_labels(dataset: Dataset, *, on_error: OnError = "raise") -> li
     return []
 
 
-def first_look_at_sizes(dataset: Dataset, defined: Callable[[int, int], object]) -> None:
-    """Whether the truth of some samples can be scored, by its height and width.
+def sizes_of_truth(dataset: Dataset) -> dict[tuple[int, int], str]:
+    """(h, w) of the depth of some samples, spread over the data set, each with the name of one that has it.
 
     Raises:
-        DataError: what `defined` raises, with the sample's name; or a sample is bad.
+        DataError: a sample is bad.
     """
+    found: dict[tuple[int, int], str] = {}
     for index in spread(dataset):
         with naming(dataset, index):
             depth = dataset.read(index).depth
-            if depth is not None:
-                defined(*depth.shape)
+        if depth is not None:
+            found.setdefault((depth.shape[0], depth.shape[1]), dataset.names[index])
+    return found
 
 
 def first_look_at_both(train: Dataset, val: Dataset) -> list[str]:
@@ -109,14 +110,14 @@ def first_look_at_both(train: Dataset, val: Dataset) -> list[str]:
     if not shared:
         return []
     return [
-        f"{len(shared):,} of the {len(val):,} images of data.val are in data.train, too, '{shared[0]}' for one: their scores "
-        "tell nothing of other images. Give both their own `split`, and the same `val_fraction`."
+        f"{len(shared):,} of the {len(val):,} images of data.val are in data.train, too, '{shared[0]}' for one: their "
+        "scores tell nothing of other images. Give both their own `split`, and the same `val_fraction`."
     ]
 
 
 def _image(dataset: Dataset, index: int) -> str:
     path = dataset.files(index).get("image")
-    return os.path.abspath(path) if path else ""
+    return str(path) if path else ""  # absolute paths would cost seconds of 100,000 images
 
 
 def spread(dataset: Dataset) -> list[int]:

@@ -254,7 +254,13 @@ class Trainer:
     def validate(self, val: Validation | None, log: Log, stop: Event) -> bool:
         """Scores the model; False if it was stopped on the way."""
         assert val is not None
-        scores = score(self, val, log, stop)
+        try:
+            scores = score(self, val, log, stop)
+        except Exception:  # a damaged image, say: the steps since the last checkpoint must not be lost to it
+            if self.world.size == 1:  # of several, the others do not know, and would wait for this one
+                self.save()
+                log.say(f"the validation failed; step {self.step} is saved, and --resume begins with its validation.")
+            raise
         if scores is None:
             return False
         self.scores, self.scored_at = scores, self.step

@@ -69,7 +69,7 @@ def middle(values: Float[np.ndarray, " draws"], n: int) -> Interval:
 @cache
 def tail(n: int) -> float:
     """The share of redrawn values to leave out at either end: (1 - LEVEL) / 2 of many things, less of few."""
-    from scipy.special import ndtr, stdtrit
+    from scipy.special import ndtr, stdtrit  # scikit-image's own requirement
 
     return float(ndtr(np.sqrt(n / (n - 1)) * stdtrit(n - 1, (1 - LEVEL) / 2)))
 
@@ -95,6 +95,11 @@ def pooled_intervals(
         columns = {name: values} if values.ndim == 1 else {f"{name}/{i}": v for i, v in enumerate(values.T)}
         found |= {key: middle(column, len(names)) for key, column in columns.items() if not np.isnan(column).all()}
     return found
+
+
+def few(images: int) -> list[str]:
+    """Why there are no intervals, where that is for want of images."""
+    return [f"no intervals, since fewer than {FEWEST} images tell too little of others"] if images < FEWEST else []
 
 
 def scenes_of(names: Iterable[str]) -> dict[str, str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from densevit import __version__
+from densevit.evaluation.bootstrap import few
 from densevit.evaluation.depth_metrics import METRICS
 from densevit.evaluation.evaluate import Evaluation
 from densevit.evaluation.protocol import COUNTS
@@ -61,7 +62,7 @@ def account(evaluation: Evaluation) -> str:
         said.append(f"{counts['invalid_predictions']:,} invalid predictions in {images:,} images")
     if counts["resized_predictions"]:
         said.append(f"{counts['resized_predictions']:,} predictions resized")
-    return "; ".join(said) + "."
+    return "; ".join([*said, *few(counts["scored"])]) + "."
 
 
 def write_report(folder: str | Path, evaluation: Evaluation, *, source: Mapping[str, Any] | None = None) -> list[Path]:

@@ -8,7 +8,7 @@ from typing import Any
 import cv2
 
 from densevit.evaluation import confusion_picture
-from densevit.evaluation.bootstrap import Interval
+from densevit.evaluation.bootstrap import Interval, few
 from densevit.evaluation.report import versions
 from densevit.evaluation.seg_metrics import FORMULAE
 from densevit.evaluation.seg_scores import SegScores
@@ -56,7 +56,7 @@ def account(scores: SegScores) -> str:
         said.append(f"{len(scores.skipped):,} images without labels")
     if unclassified := scores.unclassified():
         said.append(f"{unclassified:,} pixels predicted as none of the classes, counted as wrong")
-    return "; ".join(said) + "."
+    return "; ".join([*said, *few(len(scores.names))]) + "."
 
 
 def write_report(folder: str | Path, scores: SegScores, *, source: Mapping[str, Any] | None = None) -> list[Path]:

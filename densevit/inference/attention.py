@@ -77,6 +77,8 @@ def look(predictor: Predictor, picture: Picture) -> Attention:
         DataError: no such picture.
     """
     encoder: Any = predictor.model.encoder
+    if not isinstance(encoder, ViTEncoder | TimmEncoder):
+        raise ConfigError(f"attention: shown for encoders `vit` and `timm`, not for a {type(encoder).__name__}.")
     card, image = predictor.card, predictor.to_unit(as_rgb(picture)[None])
     seen = meet(image, card.resize, card.multiple)
     x, offset = pad_to_multiple((seen - encoder.mean) / encoder.std, encoder.patch_size)
@@ -98,12 +100,10 @@ def show(encoder: Any, x: Float[Tensor, "1 3 h w"], watching: Watching) -> None:
     if isinstance(encoder, ViTEncoder):
         for weights in encoder.vit.attention(x.mean(1, keepdim=True) if encoder.grey else x):
             watching.see(weights)
-    elif isinstance(encoder, TimmEncoder):
+    else:
         from densevit.models.timm_attention import watch
 
         watch(encoder.vit, x, watching.see)
-    else:
-        raise ConfigError(f"attention: shown for encoders `vit` and `timm`, not for a {type(encoder).__name__}.")
 
 
 def size_of(x: Float[Tensor, "b c h w"]) -> tuple[int, int]:

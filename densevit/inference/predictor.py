@@ -160,6 +160,9 @@ class Predictor:
         y0, y1, x0, x1 = inside = checked_box(box or (self.window and self.window(h, w)) or (0, h, 0, w), (h, w))
         kinds = {name: spec.kind for name, spec in self.card.outputs.items()}
         found = [mosaic(self.look, image[y0:y1, x0:x1], kinds, self.tiling, self.batch_size) for image in images]
+        for name, values in ((name, values) for maps in found for name, values in maps.items()):
+            if (span := self.card.outputs[name].range) is not None:
+                np.clip(values, *span, out=values)  # a tile that was put right by the whole may have left it
         return {name: together([framed(maps[name], inside, (h, w)) for maps in found]) for name in found[0]}
 
     def look(self, images: UInt8[np.ndarray, "b h w 3"], zoom: float = 1.0) -> dict[str, Map]:

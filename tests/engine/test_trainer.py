@@ -19,7 +19,7 @@ from densevit.engine import resuming, seed, state
 from densevit.engine.distributed import World
 from densevit.engine.log import read_csv
 from densevit.engine.trainer import Trainer
-from densevit.errors import CheckpointError, ConfigError, Diverged, Preempted, StorageError
+from densevit.errors import CheckpointError, ConfigError, DataError, Diverged, Preempted, StorageError
 from densevit.structures import Batch
 from densevit.weights import checkpoint
 
@@ -164,6 +164,26 @@ def resumed(run: Run) -> Trainer:
     trainer = some_trainer(run)
     trainer.resume(*found)
     return trainer
+
+
+def test_a_validation_that_fails_costs_no_step(tmp_path: Path) -> None:
+    """A picture that is damaged by then, say: the steps are saved, and what was mended is validated first."""
+
+    class Damaged(list[Batch]):
+        def __iter__(self) -> Iterator[Batch]:
+            yield VAL[0]
+            raise DataError("b.png: truncated")
+
+    whole = some_trainer(some_run(tmp_path / "whole"))
+    whole.fit(train, VAL)
+    run = some_run(tmp_path / "stopped", save_every=100)
+    with pytest.raises(DataError, match="b.png"):
+        some_trainer(run).fit(train, Damaged(VAL))
+    again = resumed(run)
+    assert again.step == 4
+    again.fit(train, VAL)
+    assert_equal(everything(whole), everything(again))
+    assert [row["step"] for row in read_csv(tmp_path / "stopped/val.csv")] == [4, 8, 12]
 
 
 @pytest.mark.parametrize("step", [1, 5, 11])

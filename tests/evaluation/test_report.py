@@ -51,7 +51,8 @@ def test_the_table_tells_protocol_means_and_what_was_left_out(found: Evaluation)
     assert found.protocol.describe() in text and f"{found.mean['abs_rel']:.4f}" in text
     assert account(found) in text
     assert account(found) == (
-        "2 of 3 images scored, 96 pixels; 1 without truth that counts; 2 invalid predictions in 1 images."
+        "2 of 3 images scored, 96 pixels; 1 without truth that counts; 2 invalid predictions in 1 images; "
+        "no intervals, since fewer than 6 images tell too little of others."
     )
 
 

@@ -116,6 +116,9 @@ def test_an_encoder_of_another_kind_is_refused() -> None:
     p.model.encoder.__class__ = type("Mine", (torch.nn.Module,), dict(p.model.encoder.__class__.__dict__))
     with pytest.raises(ConfigError, match="not for a Mine"):
         look(p, picture())
+    p.model.encoder = torch.nn.Identity()  # without a `vit` in it, as Swin's
+    with pytest.raises(ConfigError, match="not for a Identity"):
+        look(p, picture())
 
 
 def example() -> Attention:

@@ -211,6 +211,17 @@ def test_a_box_that_is_none_is_refused_of_tiled_pictures_too(tiling: int | None)
         predictor(tiling=tiling)(picture(8, 6), box=(0, 9, 0, 6))
 
 
+def test_tiles_stay_within_the_range_of_the_head() -> None:
+    class Bounded(nn.Module):
+        def forward(self, image: Float[Tensor, "b 3 h w"]) -> dict[str, Tensor]:
+            return {"depth": (1 + 8 * image.mean(1, keepdim=True)).clamp(max=8.5)}
+
+    image = np.zeros((16, 32, 3), np.uint8)
+    image[:, 12:] = np.linspace(0, 255, 20, dtype=np.uint8)[None, :, None]
+    card = ModelCard(outputs={"depth": OutputSpec(kind="metric", range=(1.0, 8.5))}, multiple=1)
+    assert predictor(Bounded(), card, tiling=16)(image).max() <= 8.5
+
+
 @pytest.mark.parametrize("focal", [6.0, [6.0, 6.0], (6.0, 6.0)])
 def test_a_focal_length_is_one_number_or_two(focal: object) -> None:
     outputs = {"depth": OutputSpec(kind="metric", focal=3.0)}
