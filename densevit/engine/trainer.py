@@ -34,6 +34,7 @@ from densevit.engine.optim import (
     set_learning_rate,
     undecayed_group,
 )
+from densevit.engine.rescue import rescuing
 from densevit.engine.scheduled import scheduled_parts
 from densevit.engine.sharding import clip
 from densevit.engine.validation import score
@@ -59,6 +60,7 @@ class Trainer:
         step: steps tried; `updates`: of the weights, steps less the skipped ones.
         samples: images seen, which is the place in the stream of data.
         scores: of the last validation, at step `scored_at`.
+        saved_at: the step of the newest checkpoint, 0 before the first.
     """
 
     def __init__(
@@ -105,7 +107,7 @@ class Trainer:
         self.skipped_in_row = self.recorded = 0
         self.seconds = 0.0
         self.scores: Scores = {}
-        self.scored_at = 0
+        self.scored_at = self.saved_at = 0
 
     def fit(self, train: Callable[[int], Batches], val: Validation | None) -> Scores:
         """Runs from wherever `resume` left it to the last step.
@@ -161,7 +163,8 @@ class Trainer:
         set_learning_rate(self.optimizer, rate, self.encoder_rate(self.updates))
         random = seed.random_state(self.world.device)
         self.statistics.keep()
-        part = self.attempt(batches)
+        with rescuing(self, random):
+            part = self.attempt(batches)
         numbers = {"loss": sum(part.losses.values()), **part.losses, "grad_norm": part.grad_norm}
         good, stopping = self.world.agree(all(map(math.isfinite, numbers.values())), stop.is_set())
         if good:
@@ -254,13 +257,8 @@ class Trainer:
     def validate(self, val: Validation | None, log: Log, stop: Event) -> bool:
         """Scores the model; False if it was stopped on the way."""
         assert val is not None
-        try:
+        with rescuing(self):
             scores = score(self, val, log, stop)
-        except Exception:  # a damaged image, say: the steps since the last checkpoint must not be lost to it
-            if self.world.size == 1:  # of several, the others do not know, and would wait for this one
-                self.save()
-                log.say(f"the validation failed; step {self.step} is saved, and --resume begins with its validation.")
-            raise
         if scores is None:
             return False
         self.scores, self.scored_at = scores, self.step
@@ -274,6 +272,7 @@ class Trainer:
         self.world.on_main(
             lambda: self.checkpoints.save(taken.weights, self.card, config.dump(self.run), taken.state, taken.manifest)
         )
+        self.saved_at = self.step
 
     def resume(self, path: Path, manifest: Manifest) -> None:
         """Takes up a verified checkpoint.
@@ -286,6 +285,7 @@ class Trainer:
         if self.world.is_main and (changes := resuming.changed(path, self.run)):
             tqdm.write(f"note: {path} was trained otherwise: {'; '.join(changes)}.")
         state.give_back(self, path, manifest)
+        self.saved_at = self.step
 
 
 def extras_of(name: str, predictions: Mapping[str, Tensor]) -> dict[str, Tensor]:

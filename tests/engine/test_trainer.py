@@ -3,7 +3,7 @@
 import math
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -184,6 +184,45 @@ def test_a_validation_that_fails_costs_no_step(tmp_path: Path) -> None:
     again.fit(train, VAL)
     assert_equal(everything(whole), everything(again))
     assert [row["step"] for row in read_csv(tmp_path / "stopped/val.csv")] == [4, 8, 12]
+
+
+def damaged_at(micro: int) -> Callable[[int], Iterator[Batch]]:
+    """The stream of data up to a micro-batch that cannot be read."""
+
+    def batches(start: int) -> Iterator[Batch]:
+        for count, batch in enumerate(train(start)):
+            if count == micro:
+                raise DataError("a.png: truncated")
+            yield batch
+
+    return batches
+
+
+@pytest.mark.parametrize("micro", [6, 7])
+def test_a_training_image_that_turns_bad_costs_no_step(tmp_path: Path, micro: int, capsys) -> None:
+    """Steps have two micro-batches: the first or the second of the fourth step fails, behind dropout and BatchNorm."""
+
+    whole = some_trainer(some_run(tmp_path / "whole"))
+    whole.fit(train, VAL)
+    run = some_run(tmp_path / "stopped", save_every=100, validate_every=100)
+    with pytest.raises(DataError, match="a.png"):
+        some_trainer(run).fit(damaged_at(micro), VAL)
+    assert "step 3 is saved; when what follows is mended, --resume goes on" in capsys.readouterr().out
+    again = resumed(some_run(tmp_path / "stopped"))
+    assert again.step == 3
+    again.fit(train, VAL)
+    assert_equal(everything(whole), everything(again))
+
+
+def test_what_went_wrong_is_told_though_nothing_can_be_saved(tmp_path: Path, capsys) -> None:
+    def broken() -> None:
+        raise StorageError("the disk is full")
+
+    trainer = some_trainer(some_run(tmp_path, save_every=100, validate_every=100))
+    trainer.save = broken  # type: ignore[method-assign]
+    with pytest.raises(DataError, match="a.png"):
+        trainer.fit(damaged_at(6), None)
+    assert "step 3 could not be saved: the disk is full" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("step", [1, 5, 11])

@@ -48,10 +48,11 @@ CHECKS: tuple[Check, ...] = (
     Check(
         "D2",
         "a file turns bad in the middle of an epoch",
-        "error: path and index in the first line; skip: a deterministic substitute, counted, an end above max_bad, "
-        "and as many steps on every process",
+        "error: path and index in the first line, the steps so far are saved; skip: a deterministic substitute, counted, "
+        "an end above max_bad, and as many steps on every process",
         "timm: 20 retries of the next index",
         (
+            "tests/engine/test_trainer.py::test_a_training_image_that_turns_bad_costs_no_step",
             f"{LOADER}::test_an_unreadable_sample_is_named_in_the_first_line",
             f"{LOADER}::test_a_skipped_sample_is_replaced_by_the_next_in_order_and_counted",
             f"{LOADER}::test_too_many_skipped_samples_end_the_run_and_its_workers",
@@ -60,6 +61,13 @@ CHECKS: tuple[Check, ...] = (
             f"{HERE}::test_too_many_bad_files_on_one_process_end_both",
         ),
         (
+            Mutant(
+                "what was done is saved before an error ends the run",
+                "densevit/engine/rescue.py",
+                "            _save(trainer)\n",
+                "            pass\n",
+                "tests/engine/test_trainer.py::test_a_training_image_that_turns_bad_costs_no_step",
+            ),
             Mutant(
                 "errors of reading name the sample",
                 "densevit/data/loader.py",

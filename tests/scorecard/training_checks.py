@@ -484,10 +484,8 @@ CHECKS: tuple[Check, ...] = (
             Mutant(
                 "the random state before the step is recorded",
                 "densevit/engine/trainer.py",
-                "        random = seed.random_state(self.world.device)\n        self.statistics.keep()\n"
-                "        part = self.attempt(batches)\n",
-                "        self.statistics.keep()\n        part = self.attempt(batches)\n"
-                "        random = seed.random_state(self.world.device)\n",
+                "            part = self.attempt(batches)\n",
+                "            part = self.attempt(batches)\n        random = seed.random_state(self.world.device)\n",
                 f"{REPLAY}::test_a_recorded_step_goes_wrong_again_bit_for_bit",
             ),
         ),
