@@ -48,7 +48,7 @@ CHECKS: tuple[Check, ...] = (
     Check(
         "D2",
         "a file turns bad in the middle of an epoch",
-        "error: path and index in the first line, the steps so far are saved; skip: a deterministic substitute, counted, "
+        "error: path and index in the first line, the steps so far saved; skip: a deterministic substitute, counted; "
         "an end above max_bad, and as many steps on every process",
         "timm: 20 retries of the next index",
         (
