@@ -13,6 +13,7 @@ from scorecard.test_input_faults import VALUES
 from small import small_config
 
 from densevit import first_check, planning, signatures
+from densevit.config import Draft
 from densevit.errors import ConfigError
 from densevit.parts import PARTS
 from densevit.registry import Registry, schema
@@ -84,7 +85,7 @@ CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*/*.yaml"))
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_every_recipe_passes_the_first_check(path: Path) -> None:
-    assert first_check.read(path).problems == []
+    first_check.check(Draft.read(path))
 
 
 def test_a_wrong_config_is_refused_before_torch_is_imported(tmp_path: Path) -> None:
@@ -121,10 +122,11 @@ EARLY = """
 import json, sys
 sys.modules["torch"] = None  # whoever imports it gets an ImportError
 from densevit import first_check
+from densevit.config import Draft
 from densevit.errors import ConfigError
 for word in json.loads(sys.argv[2]):
     try:
-        first_check.read(sys.argv[1], [word])
+        first_check.check(Draft.read(sys.argv[1], [word]))
         print(word)
     except ConfigError:
         pass
@@ -140,11 +142,24 @@ def test_wrong_values_are_refused_before_torch_is_imported_unless_only_the_part_
 def test_options_that_a_checkpoint_may_fill_in_are_not_missed(tmp_path: Path) -> None:
     config = small_config(tmp_path)
     words = ["model.init=hf:someone/something", "model.encoder={type: timm}", "model.decoder=null"]
-    assert first_check.read(config, words).problems == []
+    first_check.check(Draft.read(config, words))
     with pytest.raises(ConfigError, match="no such option"):
-        first_check.read(config, ["model.init=hf:someone/something", "model.encoder={type: timm, nmae: x}"])
+        first_check.check(Draft.read(config, [words[0], "model.encoder={type: timm, nmae: x}"]))
 
 
 def test_parts_of_a_plugin_are_left_to_it(tmp_path: Path) -> None:
     config = small_config(tmp_path)
-    assert first_check.read(config, ["plugins=[mine.py]", "model.encoder.type=mine"]).problems == []
+    first_check.check(Draft.read(config, ["plugins=[mine.py]", "model.encoder.type=mine"]))
+
+
+def test_parts_that_a_program_has_registered_are_known_to_the_command(tmp_path: Path) -> None:
+    code = """
+import sys
+from densevit.cli.main import main
+from densevit.losses.loss import DEPTH_LOSSES
+from densevit.losses.pixelwise import L1
+DEPTH_LOSSES.register("mine")(L1)
+sys.exit(main(sys.argv[1:]))
+"""
+    words = ["tasks.depth.losses=[{type: mine}]", "steps=1", "data.val=null"]
+    subprocess.run([sys.executable, "-c", code, "train", small_config(tmp_path), *words], check=True, timeout=200)

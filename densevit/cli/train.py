@@ -34,11 +34,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from densevit import first_check
+    from densevit.config import Draft
 
     if args.resume is not None and "=" in args.resume and not Path(args.resume).exists():
         args.overrides.insert(0, args.resume)  # `--resume optim.lr=1e-5`: an override that came behind it, and no path
         args.resume = "auto"
-    draft = first_check.read(args.config, args.overrides)
+    draft = Draft.read(args.config, args.overrides)
+    if "torch" not in sys.modules:  # else nothing is gained, and a program may have registered parts of its own
+        first_check.check(draft)
     from densevit import planning
     from densevit.engine import distributed
 
