@@ -14,7 +14,7 @@ from densevit.assembly import build_card, build_model, restore, start_from
 from densevit.card import ModelCard, OutputSpec
 from densevit.config import Run
 from densevit.data.class_table import refuse_reordered
-from densevit.data.dataset import Dataset
+from densevit.data.dataset import DATASETS, Dataset
 from densevit.data.first_look import first_look as look_at_depth
 from densevit.data.first_look import first_look_at_both as look_at_both
 from densevit.data.first_look import first_look_at_labels as look_at_labels
@@ -33,7 +33,6 @@ from densevit.evaluation.rows import Row
 from densevit.inference.forward import forward
 from densevit.inference.predictor import Predictor
 from densevit.inference.summary import out_of_memory
-from densevit.parts import PARTS
 from densevit.planning import Plan, TaskPlan
 from densevit.registry import Part, did_you_mean
 from densevit.tasks.task import Task
@@ -231,7 +230,7 @@ def open_data(spec: Part) -> Dataset:
     Raises:
         ConfigError, DataError
     """
-    return PARTS.datasets.check(spec, "data").build()  # type: ignore[no-any-return]
+    return DATASETS.check(spec, "data").build()
 
 
 def load(

@@ -1,7 +1,7 @@
 """Checkpoints from one layout to another, each read back before it is called done."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from torch import Tensor
 from densevit import files
 from densevit.assembly import assemble, open_checkpoint, plan_of
 from densevit.card import ModelCard
+from densevit.document import flat
 from densevit.errors import CheckpointError, ConfigError
 from densevit.models.dense import DenseModel
 from densevit.registry import did_you_mean
@@ -152,19 +153,6 @@ def named_depth(card: ModelCard) -> ModelCard:
 def theirs(name: str, card: ModelCard) -> str:
     head = next(iter(card.outputs))
     return f"heads.{HEAD}.{name.removeprefix(f'heads.{head}.')}" if name.startswith(f"heads.{head}.") else name
-
-
-def flat(spec: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """A tree of options as one table, `encoder.taps` and so on; lists and tuples are the same."""
-    return dict(_flat(spec, prefix))
-
-
-def _flat(tree: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key, list(value) if isinstance(value, tuple) else value
 
 
 def described(beside: Mapping[str, Mapping[str, Any]]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:

@@ -115,6 +115,17 @@ class Document:
         return _scalar(node, source)
 
 
+def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A tree of options as one table, `encoder.taps` and so on; lists and tuples are the same."""
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{prefix}{key}.")
+        else:
+            found[prefix + key] = list(value) if isinstance(value, tuple) else value
+    return found
+
+
 def _compose(text: str, source: str) -> yaml.Node | None:
     try:
         for token in yaml.scan(text, Loader=yaml.SafeLoader):

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, Literal, cast
 
 from densevit.errors import StorageError
 
@@ -72,10 +72,24 @@ def expect_folder(path: str | Path) -> None:
     Raises:
         StorageError: it would.
     """
-    path = Path(path)
-    place = next(place for place in (path, *path.absolute().parents) if os.path.lexists(place))
-    if not place.is_dir() or not os.access(place, os.W_OK):
-        raise StorageError(f"{path}: cannot be made ({place} is {'read-only' if place.is_dir() else 'no folder'}).")
+    place, unfit = place_for(Path(path))
+    if unfit:
+        raise StorageError(f"{path}: cannot be made ({place} is {unfit}).")
+
+
+def place_for(folder: Path) -> tuple[Path, Literal["", "no folder", "read-only"]]:
+    """Where a folder is, or would be made: the nearest path that is there, and why nothing can be put there.
+
+    Raises:
+        StorageError: no disk can hold it: a name is too long, say.
+    """
+    try:
+        place = next(place for place in (folder, *folder.absolute().parents) if place.is_symlink() or place.exists())
+    except OSError as error:
+        raise StorageError(f"{folder}: cannot be made ({error.strerror}).") from None
+    if not place.is_dir():
+        return place, "no folder"
+    return place, "" if os.access(place, os.W_OK | os.X_OK) else "read-only"
 
 
 def write_text(path: str | Path, text: str) -> str:

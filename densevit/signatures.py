@@ -5,10 +5,11 @@ The package ships the schema of its own parts, `config.schema.json`, which `dens
 
 import inspect
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, reduce
 from operator import or_
 from pathlib import Path
+from types import GenericAlias
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
@@ -59,8 +60,8 @@ def describe(parts: Parts) -> Tree:
     of_task["protocol"]["enum"] = [*parts.protocols]
     of_task["losses"]["items"] = {"anyOf": [{"$ref": f"#/$defs/{kind}"} for kind in dict.fromkeys(losses.values())]}
     for kind in losses.values():
-        for name in _names(nodes, kind):
-            nodes[f"{kind}.{name}"]["properties"] |= WEIGHT
+        for loss in by_kind(nodes)[kind].values():
+            loss["properties"] |= WEIGHT
     return {"$schema": DIALECT, "title": "A training run of densevit", **_untitled(tree)}
 
 
@@ -82,10 +83,6 @@ def _tasks(parts: Parts) -> Mapping[str, Any]:
 
 def _kind(registry: Registry[Any]) -> str:
     return registry.kind.replace(" ", "_")
-
-
-def _names(nodes: Tree, kind: str) -> list[str]:
-    return [name.removeprefix(f"{kind}.") for name in nodes if name.startswith(f"{kind}.")]
 
 
 def _definitions(registry: Registry[Any]) -> Iterator[tuple[str, Tree]]:
@@ -130,49 +127,55 @@ def shipped() -> Parts:
     return read(json.loads(SHIPPED.read_text(encoding="utf-8")))
 
 
+def by_kind(nodes: Tree) -> dict[str, dict[str, Tree]]:
+    """Kind -> name -> the schema of a part, out of a config's definitions."""
+    found: dict[str, dict[str, Tree]] = {}
+    for key, node in nodes.items():
+        kind, dot, name = key.partition(".")
+        if dot:
+            found.setdefault(kind, {})[name] = node
+    return found
+
+
 def read(tree: Tree) -> Parts:
     """Parts that check as those do that `describe` was given, but for what only their own code knows."""
-    nodes: Tree = tree["$defs"]
-
-    def registry(kind: str) -> Registry[Any]:
-        found: Registry[Any] = Registry(kind.replace("_", " "))
-        for name in _names(nodes, kind):
-            found.parts[name] = _stand_in(nodes[f"{kind}.{name}"])
-        return found
-
-    tasks = registry("task")
-    for name, part in tasks.parts.items():
-        vars(part).update(objectives=registry(nodes[f"task.{name}"][LOSSES]), usual=())
-    others = {kind: registry(kind) for kind in ("encoder", "decoder", "head", "transform", "data_set")}
+    kinds = by_kind(tree["$defs"])
+    registries: dict[str, Registry[Any]] = {kind: Registry(kind.replace("_", " ")) for kind in kinds}
+    for kind, registry in registries.items():
+        registry.parts |= {name: StandIn(node, registries) for name, node in kinds[kind].items()}
     return Parts(
-        others["encoder"],
-        others["decoder"],
-        others["head"],
-        tasks,
-        others["transform"],
-        others["data_set"],
-        nodes["Task"]["properties"]["protocol"]["enum"],
+        registries["encoder"],
+        registries["decoder"],
+        registries["head"],
+        registries["task"],
+        registries["transform"],
+        registries["data_set"],
+        tree["$defs"]["Task"]["properties"]["protocol"]["enum"],
     )
 
 
-def _stand_in(node: Tree) -> Callable[..., Any]:
-    """Something with the keyword-only parameters of a part."""
+class StandIn:
+    """Has the signature of a part, and what is asked of a task: its losses."""
 
-    def part(**options: Any) -> Any:
-        raise AssertionError("a stand-in is checked, never built")
+    usual: Sequence[Part] = ()
 
-    options = {name: option for name, option in node["properties"].items() if name not in ("type", *WEIGHT)}
-    parameters = [
-        inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if name in node["required"] else option.get("default"),
-            annotation=annotation(option),
+    def __init__(self, node: Tree, registries: Mapping[str, Registry[Any]]) -> None:
+        options = {name: option for name, option in node["properties"].items() if name not in ("type", *WEIGHT)}
+        self.objectives = registries.get(node.get(LOSSES, ""))
+        self.__signature__ = inspect.Signature(
+            [
+                inspect.Parameter(
+                    name,
+                    inspect.Parameter.KEYWORD_ONLY,
+                    default=inspect.Parameter.empty if name in node["required"] else option.get("default"),
+                    annotation=annotation(option),
+                )
+                for name, option in options.items()
+            ]
         )
-        for name, option in options.items()
-    ]
-    part.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    return part
+
+    def __call__(self, **options: Any) -> Any:
+        raise AssertionError("a stand-in is checked, never built")
 
 
 SCALARS: Mapping[str, Any] = {"integer": int, "number": float, "string": str, "boolean": bool, "null": None}
@@ -198,12 +201,12 @@ def annotation(node: Tree) -> Any:
     bounds: Tree = {BOUNDS[name]: value for name, value in node.items() if name in BOUNDS}
     kind = node.get("type")
     if kind == "array" and "prefixItems" in node:
-        return tuple[tuple(map(annotation, node["prefixItems"]))]  # type: ignore[misc]
+        return GenericAlias(tuple, tuple(map(annotation, node["prefixItems"])))
     if kind == "array":
-        found: Any = tuple[annotation(node["items"]), ...]  # type: ignore[misc]
+        found: Any = GenericAlias(tuple, (annotation(node["items"]), ...))
     elif kind == "object":
         values = node.get("additionalProperties")
-        found = dict[str, annotation(values)] if isinstance(values, dict) else Part  # type: ignore[misc]
+        found = GenericAlias(dict, (str, annotation(values))) if isinstance(values, dict) else Part
     elif kind == "string" and node.get("format") == "path":
         found = Path
     else:

@@ -22,6 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from densevit.signatures import by_kind
+
     parts = by_kind(schema_of(args.plugin)["$defs"])
     if args.kind is None:
         print("\n".join(f"{kind:20} {', '.join(sorted(names))}" for kind, names in parts.items()))
@@ -44,15 +46,6 @@ def schema_of(plugin_files: list[Path]) -> dict[str, Any]:
 
     plugins.load(plugin_files)
     return signatures.describe(PARTS)
-
-
-def by_kind(definitions: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
-    for key, part in definitions.items():
-        kind, dot, name = key.partition(".")
-        if dot:
-            found.setdefault(kind, {})[name] = part
-    return found
 
 
 def pick(table: Mapping[str, Any], name: str, what: str) -> Any:

@@ -42,24 +42,22 @@ def first_look(dataset: Dataset, low: float, high: float, *, on_error: OnError =
         return [f"data.train: none of {looked}, has any depth to learn from."]
     least, middle, most = (float(x) for x in np.percentile(depth, (1, 50, 99)))
     found = f"depth in {len(indices)} samples of data.train: median {middle:.4g}, 1% to 99% {least:.4g} to {most:.4g} m"
-    mixed = _mixed({name: float(np.median(values)) for name, values in looks.items() if values.size})
     outside = float(((depth < low) | (depth > high)).mean())
     if outside == 1:
         raise DataError(
             f"{found}; none of it within the head's range, {low:g} to {high:g} m.{_unit(middle, low, high)}"
         )
+    warnings = []
     if outside > OUTSIDE:
-        return [
+        warnings = [
             f"{found}; {outside:.0%} lies outside the head's range, {low:g} to {high:g} m, and is not learned from."
-            f"{_unit(middle, low, high)}",
-            *mixed,
+            f"{_unit(middle, low, high)}"
         ]
-    if most < UNUSED * high:
-        return [
-            f"{found}; the head reaches {high:g} m. If there is nothing further away, set max_depth to {2 * most:.2g}.",
-            *mixed,
+    elif most < UNUSED * high:
+        warnings = [
+            f"{found}; the head reaches {high:g} m. If there is nothing further away, set max_depth to {2 * most:.2g}."
         ]
-    return mixed
+    return warnings + _mixed({name: float(np.median(values)) for name, values in looks.items() if values.size})
 
 
 def first_look_at_labels(dataset: Dataset, *, on_error: OnError = "raise") -> list[str]:

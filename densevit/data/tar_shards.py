@@ -9,7 +9,7 @@ shard-000000.tar
 from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import ExitStack
-from glob import escape, glob
+from glob import glob
 from pathlib import Path, PurePosixPath
 from typing import Annotated
 
@@ -57,7 +57,8 @@ class TarShards(Dataset):
         """
         self.root = resolve_root(root, "tar")
         confine(self.root, shards, allow_outside=False)
-        archives = [Path(path) for path in sorted(glob(f"{escape(str(self.root))}/{shards}", recursive=True))]  # noqa: PTH207
+        found = glob(shards, root_dir=self.root, recursive=True)  # noqa: PTH207 (Path.glob takes hidden files, too)
+        archives = [self.root / path for path in sorted(found)]
         if not archives:
             raise DataError(f"{self.root / shards}: matches no archive.")
         self.wanted = {kind: ending for kind, ending in (("depth", depth), ("labels", labels)) if ending is not None}

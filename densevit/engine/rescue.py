@@ -26,7 +26,7 @@ def rescuing(trainer: "Trainer", random: Mapping[str, Any] | None = None) -> Ite
     except Exception:
         if trainer.world.size == 1 and trainer.saved_at != trainer.step:
             if random is not None:
-                seed.set_random_state(dict(random), trainer.world.device)
+                seed.set_random_state(random, trainer.world.device)
                 trainer.statistics.put_back()
             _save(trainer)
         raise

@@ -1,12 +1,10 @@
 """Before the first step: where a run starts from, and that it overwrites nothing."""
 
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from densevit import config, files
 from densevit.config import Run
-from densevit.document import Document
+from densevit.document import Document, flat
 from densevit.engine.checkpointing import newest_good
 from densevit.engine.distributed import World
 from densevit.errors import ConfigError, StorageError
@@ -59,17 +57,9 @@ def begin(run: Run, world: World) -> None:
 
 def changed(folder: Path, run: Run) -> list[str]:
     """What a run does otherwise than when it saved this checkpoint, `key was this, is that`."""
-    before, now = (dict(flat(tree)) for tree in (Document.read(folder / checkpoint.CONFIG).tree, config.to_dict(run)))
+    before, now = (flat(tree) for tree in (Document.read(folder / checkpoint.CONFIG).tree, config.to_dict(run)))
     differing = [key for key in {**before, **now} if before.get(key) != now.get(key) and key not in INDIFFERENT]
     return [f"{key} was {before.get(key)!r}, is {now.get(key)!r}" for key in differing]
-
-
-def flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            yield from flat(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key, value
 
 
 def _named(resume: str, folder: Path) -> Found:

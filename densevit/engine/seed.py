@@ -1,6 +1,7 @@
 """Random states: seeded once, carried in checkpoints. Sample order and augmentation do not depend on them."""
 
 import random
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ def random_state(device: torch.device) -> dict[str, Any]:
     return state
 
 
-def set_random_state(state: dict[str, Any], device: torch.device) -> None:
+def set_random_state(state: Mapping[str, Any], device: torch.device) -> None:
     version, internal, gauss = state["python"]
     random.setstate((version, tuple(internal), gauss))
     name, keys, *rest = state["numpy"]

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ import torch
 from torch import nn
 
 from densevit.errors import ConfigError, StorageError
-from densevit.files import sweep, write_text
+from densevit.files import make_folder, place_for, sweep, write_text
 from densevit.inference.inputs import Item
 from densevit.inference.outputs import Output
 
@@ -75,15 +74,13 @@ class Plan:
         (self.folder / FAILED).unlink(missing_ok=True)
 
 
+TOLD = {"no folder": "a file, not a folder", "read-only": "read-only for this user"}
+
+
 def check_writable(folder: Path) -> None:
-    try:
-        standing = next(path for path in (folder, *folder.parents) if path.exists())
-    except OSError as error:  # a name that is too long, say
-        raise StorageError(f"output {folder}: cannot be made ({error.strerror}).") from None
-    if not standing.is_dir():
-        raise StorageError(f"output {folder}: {standing} is a file, not a folder.")
-    if not os.access(standing, os.W_OK | os.X_OK):
-        raise StorageError(f"output {folder}: {standing} is read-only for this user.")
+    place, unfit = place_for(folder)
+    if unfit:
+        raise StorageError(f"output {folder}: {place} is {TOLD[unfit]}.")
 
 
 def check_same(record: Path, settings: Mapping[str, Any]) -> None:
@@ -97,13 +94,6 @@ def check_same(record: Path, settings: Mapping[str, Any]) -> None:
     if differing:
         told = "; ".join(f"{key} was {before.get(key)!r}, is {settings.get(key)!r}" for key in differing)
         raise ConfigError(f"{record}: cannot resume with other settings ({told}). Use --overwrite or another folder.")
-
-
-def make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(f"{folder}: cannot be made ({error.strerror}).") from error
 
 
 def amount(paths: Sequence[Path], noun: str) -> str:

@@ -2,14 +2,18 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
+from pydantic import Field
 from torch import Tensor
 
 from densevit.card import ModelCard
 from densevit.errors import CheckpointError
 from densevit.registry import Registry
 from densevit.weights.published import Found, Published
+
+Metres = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+"""An option that files do not say: how far a head reaches."""
 
 
 class Family(ABC):

@@ -214,12 +214,12 @@ def test_a_training_image_that_turns_bad_costs_no_step(tmp_path: Path, micro: in
     assert_equal(everything(whole), everything(again))
 
 
-def test_what_went_wrong_is_told_though_nothing_can_be_saved(tmp_path: Path, capsys) -> None:
+def test_what_went_wrong_is_told_though_nothing_can_be_saved(tmp_path: Path, capsys, monkeypatch) -> None:
     def broken() -> None:
         raise StorageError("the disk is full")
 
     trainer = some_trainer(some_run(tmp_path, save_every=100, validate_every=100))
-    trainer.save = broken  # type: ignore[method-assign]
+    monkeypatch.setattr(trainer, "save", broken)
     with pytest.raises(DataError, match="a.png"):
         trainer.fit(damaged_at(6), None)
     assert "step 3 could not be saved: the disk is full" in capsys.readouterr().out

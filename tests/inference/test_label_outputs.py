@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from densevit.card import ModelCard, OutputSpec
+from densevit.card import Kind, ModelCard, OutputSpec
 from densevit.data.class_files import read_classes
 from densevit.errors import ConfigError, DataError, StorageError
 from densevit.inference.outputs import LABEL_OUTPUTS, Frame, Output
@@ -160,8 +160,8 @@ def test_a_format_finds_its_head_and_asks_where_several_fit() -> None:
 def test_a_picture_of_one_pixel_has_a_map_of_one_pixel() -> None:
     import torch
 
-    kinds = {"things": "labels", "depth": "metric", "what": "class"}
-    card = ModelCard(outputs={name: OutputSpec(kind=kind) for name, kind in kinds.items()}, multiple=1)  # type: ignore[arg-type]
+    kinds: dict[str, Kind] = {"things": "labels", "depth": "metric", "what": "class"}
+    card = ModelCard(outputs={name: OutputSpec(kind=kind) for name, kind in kinds.items()}, multiple=1)
 
     class Three(torch.nn.Module):
         def forward(self, image: torch.Tensor) -> dict[str, torch.Tensor]:

@@ -6,15 +6,14 @@ V2 four at even distances. https://github.com/LiheYoung/Depth-Anything, https://
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
-from pydantic import Field
 from torch import Tensor
 
 from densevit.card import ModelCard, ResizeRule
 from densevit.errors import CheckpointError
 from densevit.weights.families.dpt_tree import decoder_options
-from densevit.weights.family import FAMILIES, Family
+from densevit.weights.family import FAMILIES, Family, Metres
 from densevit.weights.published import Found, Published
 from densevit.weights.renaming import Renaming, Rule
 from densevit.weights.spare import with_spare
@@ -156,9 +155,6 @@ class Relative(DepthAnythingV2):
     def writer(cls, card: ModelCard) -> Family:
         output = next(iter(card.outputs.values()))
         return cls() if output.kind != "metric" or output.range is None else Metric(max_depth=output.range[1])
-
-
-Metres = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 @FAMILIES.register("depth-anything-v2-metric")

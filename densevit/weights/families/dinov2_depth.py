@@ -7,15 +7,14 @@ with 10 m they score as published.) https://github.com/facebookresearch/dinov2
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
-from pydantic import Field
 from torch import Tensor
 
 from densevit.card import ResizeRule
 from densevit.errors import CheckpointError
 from densevit.weights.families import dino_dpt, dinov2_backbone
-from densevit.weights.family import FAMILIES, Family
+from densevit.weights.family import FAMILIES, Family, Metres
 from densevit.weights.published import Found, Published
 from densevit.weights.renaming import Renaming
 from densevit.weights.two_files import backbone, demand_width
@@ -25,8 +24,6 @@ RESIZE = ResizeRule(mode="native", padding="stretch")
 HEAD = "decode_head."
 LINEAR = "conv_depth.weight"
 NEAR = 1e-3  # metres
-
-Metres = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 @FAMILIES.register("dinov2-depth")

@@ -14,8 +14,7 @@ from torch import Tensor
 from densevit.card import ResizeRule
 from densevit.errors import CheckpointError
 from densevit.weights.families import dino_dpt, dinov3_backbone
-from densevit.weights.families.dinov2_depth import Metres
-from densevit.weights.family import FAMILIES, Family
+from densevit.weights.family import FAMILIES, Family, Metres
 from densevit.weights.published import Found, Published
 from densevit.weights.renaming import Renaming
 from densevit.weights.two_files import backbone, demand_width

@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
-from pydantic import Field
 from torch import Tensor
 
 from densevit.card import ResizeRule
@@ -12,12 +11,11 @@ from densevit.errors import CheckpointError
 from densevit.weights.families import hugging_face_config as configs
 from densevit.weights.families.hugging_face import HuggingFace
 from densevit.weights.families.hugging_face_names import DPT_HEAD, NECK, dinov2_rules, never_run, vit_rules
-from densevit.weights.family import FAMILIES
+from densevit.weights.family import FAMILIES, Metres
 from densevit.weights.published import Found, Published
 from densevit.weights.renaming import Renaming, Rule
 
 PATCH = 16
-Metres = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class DPT(HuggingFace):
