@@ -32,6 +32,7 @@ from densevit.evaluation.protocols import PROTOCOLS, Protocol
 from densevit.evaluation.rows import Row
 from densevit.inference.forward import forward
 from densevit.inference.predictor import Predictor
+from densevit.inference.runtime import RuntimeName, settle
 from densevit.inference.summary import out_of_memory
 from densevit.planning import Plan, TaskPlan
 from densevit.registry import Part, did_you_mean
@@ -239,6 +240,7 @@ def load(
     *,
     device: str = "auto",
     precision: Any = "auto",
+    runtime: RuntimeName = "torch",
     family_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Predictor:
@@ -249,12 +251,14 @@ def load(
         family: whose published checkpoint it is, where its keys cannot tell.
         device: auto, cpu, cuda or cuda:N.
         precision: auto, fp32, bf16 or fp16.
+        runtime: torch, or on a CPU openvino or onnxruntime.
         family_options: what a published file cannot say, as `{"max_depth": 20}`.
         options: of `Predictor`.
 
     Raises:
         CheckpointError: missing, damaged, of unknown parts, or of several possible families.
-        ConfigError: no such family, or no such option of it.
+        ConfigError: no such family, or no such option of it; no such device, number format or runtime here.
     """
+    settle(runtime, device, precision)  # before the weights are read
     model, card = restore(path, family, **(family_options or {}))
-    return Predictor(model, card, device=device, precision=precision, **options)
+    return Predictor(model, card, device=device, precision=precision, runtime=runtime, **options)

@@ -6,7 +6,7 @@ after another.
 """
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,24 +29,30 @@ from densevit.inference.inputs import find_items
 from densevit.inference.outputs import OUTPUTS
 from densevit.inference.plan import Plan
 from densevit.inference.predictor import Predictor
+from densevit.inference.runtime import RuntimeName
 from densevit.memory import keep_freed
 
 OURS, PURE, REFERENCE = "densevit export-depth", "the model alone, images in memory", "Depth Anything V2, run.py"
+BY = ", --runtime openvino"
 PART = 20  # images of a turn: enough that its beginning and end count little
 
 
 def measure(settings: Settings) -> Iterator[Row]:
     peer = settings.able(lambda: peers.depth_anything(settings.size, settings.depth_anything))
-    ways = {PURE: alone_in_memory, OURS: our_way} if peer is None else WAYS
+    ways: dict[str, Callable[..., Work]] = {REFERENCE: their_way, **OWN} if peer is not None else OWN
+    if settings.able(partial(peers.openvino, settings.device, settings.precision)) is not None:
+        ways = {**ways, **{f"{name}{BY}": partial(way, runtime="openvino") for name, way in OWN.items()}}
     with TemporaryDirectory() as folder:
         photos = Path(folder) / "photos"
         photos.mkdir()
         make_pairs(photos, PART, depth=False)
         rounds = max(2, settings.images // PART)
         seconds = take_turns(each_alone(ways, settings, photos), rounds, warm=0, clock=told)
-    share, baseline = times_faster(seconds, OURS, PURE), next(iter(ways))
+    baseline = next(iter(ways))
     for name in ways:
-        note = f"{share.middle:.0%} of the model alone ({settings.precision})" if name == OURS else ""
+        alone = name.replace(OURS, PURE)
+        share = f"{times_faster(seconds, name, alone).middle:.0%} of the model alone ({settings.precision})"
+        note = share if name.startswith(OURS) else ""
         rate = Spread.of(seconds[name]).map(lambda s: PART / s)
         yield Row(
             "export", "640x480 JPEG to PNG16", name, rate, "images/s", better="higher",
@@ -61,30 +67,30 @@ def their_way(settings: Settings, photos: Path) -> Work:
     return partial(the_reference_way, peer, sorted(photos.iterdir()), photos.parent)
 
 
-def our_way(settings: Settings, photos: Path) -> Work:
-    predictor = ready(settings, photos)
+def our_way(settings: Settings, photos: Path, runtime: RuntimeName = "torch") -> Work:
+    predictor = ready(settings, photos, runtime)
     output = Path(tempfile.mkdtemp(dir=photos.parent))
     return partial(export_folder, predictor, photos, output / "maps", settings.workers)
 
 
-def alone_in_memory(settings: Settings, photos: Path) -> Work:
-    predictor = ready(settings, photos)
+def alone_in_memory(settings: Settings, photos: Path, runtime: RuntimeName = "torch") -> Work:
+    predictor = ready(settings, photos, runtime)
     images = [read_image(path) for path in sorted(photos.iterdir())]
     return lambda: [predictor(image) for image in images]
 
 
-def ready(settings: Settings, photos: Path) -> Predictor:
+def ready(settings: Settings, photos: Path, runtime: RuntimeName) -> Predictor:
     """With the reference's weights, and resizing as it does, where it is there; warm."""
     keep_freed()  # as the command does
     torch.set_num_threads(settings.threads)
     peer = settings.able(lambda: peers.depth_anything(settings.size, settings.depth_anything))
     read = network(settings.size) if peer is None else restore(peer.save(peer.module, photos.parent), peer.family)
-    predictor = Predictor(*read, device=settings.device, precision=settings.precision)
+    predictor = Predictor(*read, device=settings.device, precision=settings.precision, runtime=runtime)
     predictor(sorted(photos.iterdir())[0])
     return predictor
 
 
-WAYS = {REFERENCE: their_way, PURE: alone_in_memory, OURS: our_way}
+OWN: dict[str, Callable[..., Work]] = {PURE: alone_in_memory, OURS: our_way}
 
 
 def export_folder(predictor: Predictor, photos: Path, output: Path, workers: int) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -18,6 +19,8 @@ from densevit.benchmarking.settings import Settings
 from densevit.benchmarking.turns import Spread, clock, take_turns, times_faster
 from densevit.errors import DensevitError
 from densevit.inference.packed import pack
+from densevit.inference.runtime import Elsewhere
+from densevit.models.dense import DenseModel
 from densevit.ops.precision import Precision, autocast
 
 Answer = Callable[[], Tensor]
@@ -33,7 +36,8 @@ def measure(settings: Settings) -> Iterator[Row]:
                 yield from at(settings, [peer for peer in (found, other) if peer], side, batch, Path(folder))
         sixteen = settings.able(lambda: peers.smp(settings.size))
         if sixteen is not None:
-            yield from at(settings, [sixteen], settings.sides[0] // 16 * 16, 1, Path(folder))
+            side = max(sixteen.patch, settings.sides[0] // sixteen.patch * sixteen.patch)
+            yield from at(settings, [sixteen], side, 1, Path(folder))
 
 
 def at(settings: Settings, present: list[Peer], side: int, batch: int, folder: Path) -> Iterator[Row]:
@@ -46,7 +50,7 @@ def at(settings: Settings, present: list[Peer], side: int, batch: int, folder: P
         answers |= theirs(peer, peer.twin(folder), image, settings)
     if present and device.type == "cpu" and batch == 1:
         add_onnx(answers, present[0], image, folder, settings)
-    ours = (present[0].twin(folder) if present else network(settings.size)[0]).to(device)
+    ours: DenseModel = (present[0].twin(folder) if present else network(settings.size)[0]).to(device)
     baseline = f"{present[0].name if present else 'densevit'}, fp32"
     flops = count_flops(ours, image)
     answers |= own(ours, image, settings, shown)
@@ -117,9 +121,9 @@ def add_onnx(answers: dict[str, Answer], peer: Peer, image: Tensor, folder: Path
 
 
 def own(
-    model: nn.Module, image: Float[Tensor, "b 3 h w"], settings: Settings, shown: dict[str, str]
+    model: DenseModel, image: Float[Tensor, "b 3 h w"], settings: Settings, shown: dict[str, str]
 ) -> dict[str, Answer]:
-    """Ours in fp32 and in the number format that `auto` takes, and compiled where asked for."""
+    """Ours in fp32 and in the number format that `auto` takes, by OpenVINO too, and compiled where asked for."""
     seen = image.contiguous(memory_format=torch.channels_last)
 
     def answer(module: nn.Module, precision: Precision) -> Answer:
@@ -131,6 +135,11 @@ def own(
 
     formats: list[Precision] = list(dict.fromkeys(("fp32", settings.precision)))
     found = {f"densevit, {precision}": answer(readied(model, precision), precision) for precision in formats}
+    for precision in formats:
+        runtime = settings.able(partial(peers.openvino, settings.device, precision))
+        if runtime is not None:
+            elsewhere = Elsewhere(model, list(model.heads), runtime, precision)
+            found[f"densevit by OpenVINO, {precision}"] = answer(elsewhere, precision)
     if settings.compile:
         compiled = answer(torch.compile(model), settings.precision)  # type: ignore[arg-type]
         name = f"densevit, {settings.precision}, compiled"

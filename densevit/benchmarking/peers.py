@@ -20,6 +20,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from densevit.assembly import restore
+from densevit.errors import ConfigError
+from densevit.inference.runtime import RUNTIMES, Runtime, settle
 from densevit.models.dense import DenseModel
 
 SIZES: dict[str, dict[str, Any]] = {
@@ -127,7 +129,7 @@ def smp(size: str) -> Peer:
         module.save_pretrained(folder / "smp")  # type: ignore[operator]
         return folder / "smp"
 
-    return Peer("segmentation-models-pytorch DPT", "smp-dpt", module, lambda m, x: m(x), save, 16)
+    return Peer("segmentation-models-pytorch DPT", "smp-dpt", module, lambda m, x: m(x), save, 32)  # it halves its grid
 
 
 def onnx_runtime(peer: Peer, example: Float[Tensor, "1 3 h w"], folder: Path) -> Callable[[Tensor], Tensor]:
@@ -153,6 +155,19 @@ def onnx_runtime(peer: Peer, example: Float[Tensor, "1 3 h w"], folder: Path) ->
         return found[:, None] if found.ndim == 3 else found
 
     return run
+
+
+def openvino(device: torch.device, precision: str) -> Runtime:
+    """What computes our network by OpenVINO.
+
+    Raises:
+        Absent: it is not installed, or computes neither there nor so.
+    """
+    try:
+        settle("openvino", device, precision)
+    except ConfigError as reason:
+        raise Absent(f"densevit by OpenVINO: {reason}") from None
+    return RUNTIMES["openvino"]
 
 
 def only(answers: Mapping[str, Tensor]) -> Tensor:

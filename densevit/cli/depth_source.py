@@ -8,7 +8,7 @@ from typing import Any
 
 from densevit import build
 from densevit.card import OutputSpec
-from densevit.cli import family, tiles
+from densevit.cli import computing, family, tiles
 from densevit.data.dataset import Dataset
 from densevit.data.decoded import keep_decoded
 from densevit.data.io import blank_images
@@ -82,13 +82,7 @@ def saved(args: argparse.Namespace, data: Dataset) -> Source:
 
 def predicted(args: argparse.Namespace, data: Dataset) -> Source:
     """A model's predictions; the next image is read while the model works."""
-    predictor = build.load(
-        args.checkpoint,
-        device=args.device,
-        precision=args.precision,
-        tiling=tiles.tiling(args),
-        **family.chosen(args),
-    )
+    predictor = build.load(args.checkpoint, tiling=tiles.tiling(args), **computing.chosen(args), **family.chosen(args))
     protocols = chosen(args, data, predictor.card.outputs[predictor.head(args.head)])
     predictor.flip = protocols[0].flip if args.flip is None else args.flip
     predictor.focal = args.focal

@@ -34,9 +34,7 @@ def run(args: argparse.Namespace) -> int:
 
     plugins.load(args.plugin)
     data = build.open_data(scored_data.spec(args))
-    predictor = build.load(
-        args.checkpoint, device=args.device, precision=args.precision, flip=args.flip, batch_size=args.batch_size
-    )
+    predictor = build.load(args.checkpoint, flip=args.flip, batch_size=args.batch_size, **computing.chosen(args))
     head = class_head(predictor, args.head, data)
     if args.output is not None:
         expect_folder(args.output)

@@ -65,7 +65,7 @@ def predicted(args: argparse.Namespace) -> tuple[Callable[[str], Any], bool]:
     from densevit.errors import ConfigError
 
     folder = args.images or args.pairs.parent
-    predictor = build.load(args.checkpoint, device=args.device, precision=args.precision, **family.chosen(args))
+    predictor = build.load(args.checkpoint, **computing.chosen(args), **family.chosen(args))
     head = predictor.head(args.head)
     kind = predictor.card.outputs[head].kind
     if kind not in ("metric", "affine", "disparity"):

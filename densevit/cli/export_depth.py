@@ -14,7 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from densevit.cli import family, looks, tiles
+from densevit.cli import computing, family, looks, tiles
 from densevit.errors import ConfigError, Preempted
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from densevit.engine.distributed import World
     from densevit.inference.forward import Box
     from densevit.inference.plan import Existing, Plan
+    from densevit.inference.predictor import Predictor
 
 PATIENCE = timedelta(days=7)  # what one process of several may wait for the slowest at the end
 # Which options belong to which format.
@@ -52,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser, usual: str = "png16") -> None
     model.add_argument("--precision", default="auto", choices=("auto", "fp32", "bf16", "fp16"))
     looks.add_arguments(model)
     tiles.add_arguments(model)
+    computing.add_runtime(model)
     model.add_argument("--compile", action="store_true", help="pays on many images of one size; half a minute first")
     model.add_argument("--batch-size", type=at_least_one, default=1, metavar="N", help="neighbours of one size (1)")
     model.add_argument(
@@ -94,8 +96,8 @@ def run(args: argparse.Namespace) -> int:
         from densevit.inference.summary import Incomplete
 
         whose = family.chosen(args)
-        with distributed.session(args.device, timeout=PATIENCE) as world:
-            chosen = {name: getattr(args, name) for name in ("precision", "batch_size", "compile")}
+        with distributed.session(computing.device(args), timeout=PATIENCE) as world:
+            chosen = {name: getattr(args, name) for name in ("precision", "batch_size", "compile", "runtime")}
             window = find_window(args.window)
             predictor = load(args.checkpoint, device=str(world.device), window=window, tiling=tiling, **chosen, **whose)
             looks.apply(args, predictor)
@@ -103,7 +105,11 @@ def run(args: argparse.Namespace) -> int:
                 raise Preempted("stopped before the first image; nothing was written.")
             heads = [] if args.head is None else args.head.split(",")
             how = {"workers": args.workers, "max_pixels": args.max_pixels, "stop": stop, "progress": True}
-            say(world, f"{len(plan.items)} images on {device_of(world)} in {predictor.precision}", file=sys.stderr)
+            say(
+                world,
+                f"{len(plan.items)} images on {device_of(world)} in {predictor.precision}{by(predictor)}",
+                file=sys.stderr,
+            )
             try:
                 summary = export(predictor, plan, heads=heads, existing=existing, team=world, **how)
             except Incomplete as error:
@@ -117,6 +123,10 @@ def say(world: "World", text: object, **how: Any) -> None:
     """Prints once, whatever the number of processes."""
     if world.is_main:
         print(text, **how)
+
+
+def by(predictor: "Predictor") -> str:
+    return "" if predictor.runtime == "torch" else f" by {predictor.runtime}"
 
 
 def device_of(world: "World") -> str:

@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from densevit import build
 from densevit.card import Palette
-from densevit.cli import family, looks
+from densevit.cli import computing, family, looks
 from densevit.data.class_files import read_classes
 from densevit.data.class_table import ClassTable, refuse_reordered
 from densevit.data.dataset import Dataset
@@ -116,7 +116,7 @@ def table(ids: str, data: Dataset) -> ClassTable | None:
 
 def predicted(args: argparse.Namespace, data: Dataset) -> Source:
     """A model's predictions; the next image is read while the model works."""
-    predictor = build.load(args.checkpoint, device=args.device, precision=args.precision, **family.chosen(args))
+    predictor = build.load(args.checkpoint, **computing.chosen(args), **family.chosen(args))
     looks.apply(args, predictor)
     head = predictor.label_head(args.head, "eval-seg")
     spec = predictor.card.outputs[head]

@@ -25,6 +25,7 @@ from densevit.inference.plan import FAILED, Existing, Plan, fingerprint
 from densevit.inference.predictor import Map, Predictor, as_batch
 from densevit.inference.summary import Incomplete, Summary, merged, out_of_memory, reason
 from densevit.inference.team import ALONE, Team, dealt
+from densevit.inference.tiled import demand_depth
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -63,6 +64,8 @@ def export(
     sources = head_of_each(plan.outputs, predictor, heads)
     for format, output in plan.outputs.items():
         output.check(predictor.card.outputs[sources[format]])
+    if predictor.tiling is not None:
+        demand_depth({head: predictor.card.outputs[head].kind for head in sources.values()})
     plan.check(existing)
     team.on_main(lambda: begin(predictor, plan, sources, existing))
     run = Run(predictor, plan, sources, existing == "resume", max_pixels, stop or Event(), team)
@@ -240,6 +243,7 @@ def settings(predictor: Predictor, plan: Plan, sources: Mapping[str, str]) -> di
         "weights": fingerprint(predictor.model),
         "source": predictor.card.source,
         "heads": {head: {"kind": spec.kind, "unit": spec.unit} for head, spec in heads.items()},
+        "runtime": predictor.runtime,
         "precision": predictor.precision,
         "flip": predictor.flip,
         "scales": list(predictor.scales),

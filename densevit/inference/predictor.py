@@ -16,10 +16,10 @@ from densevit.inference.camera import Focal, camera_for, zoomed
 from densevit.inference.forward import Box, checked_box, forward
 from densevit.inference.packed import pack
 from densevit.inference.picture import Picture, Rgb, are_several, as_rgb
-from densevit.inference.tiled import framed, mosaic, together
+from densevit.inference.runtime import RUNTIMES, Elsewhere, RuntimeName, settle
+from densevit.inference.tiled import demand_depth, framed, mosaic, together
 from densevit.inference.views import checked_scales
-from densevit.ops.device import choose_device
-from densevit.ops.precision import Precision, autocast, resolve
+from densevit.ops.precision import autocast
 from densevit.ops.tiles import Tiling
 from densevit.structures import IGNORE
 from densevit.weights import hub as saving
@@ -47,6 +47,7 @@ class Predictor:
 
     Attributes:
         card: what the weights mean.
+        runtime: the program that computes.
         device: where the model runs.
         precision: "fp32", "bf16" or "fp16".
         focal: of the camera, where metres depend on it; may be set anew before each picture.
@@ -67,6 +68,7 @@ class Predictor:
         focal: Focal | None = None,
         tiling: Tiling | int | None = None,
         compile: bool = False,
+        runtime: RuntimeName = "torch",
     ) -> None:
         """Moves the model to the device and switches it to evaluation.
 
@@ -81,11 +83,17 @@ class Predictor:
             tiling: pictures with a longer side are seen in overlapping tiles (inference/tiled.py), of this side.
             compile: by torch.compile, at the first picture of each size; `densevit benchmark --compile` says what that
                 takes and gives.
+            runtime: `openvino` or `onnxruntime` compute on a CPU in place of torch, from the first picture of each
+                size on (inference/runtime.py).
+
+        Raises:
+            ConfigError: no such device, number format or runtime, or not together.
+            DataError: a batch size under 1.
         """
         if batch_size < 1:
             raise DataError(f"batch_size is {batch_size}; it is 1 or more.")
-        self.device = choose_device(device)
-        self.precision: Precision = resolve(precision, self.device)
+        self.runtime = runtime
+        self.device, self.precision = settle(runtime, device, precision, compiled=compile)
         self.model = model.eval().to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.card = card
         self.flip, self.scales = flip, checked_scales(scales)
@@ -94,7 +102,10 @@ class Predictor:
         self.window = window
         self.focal = focal
         self.tiling = Tiling(tiling) if isinstance(tiling, int) else tiling
-        if compile:
+        self.network: nn.Module = self.model
+        if runtime != "torch":
+            self.network = Elsewhere(self.model, list(card.outputs), RUNTIMES[runtime], self.precision)
+        elif compile:
             self.model.compile()
         elif self.device.type == "cpu":
             pack(self.model, self.precision)
@@ -121,6 +132,8 @@ class Predictor:
             DataError: a picture cannot be read or is none, or no such head.
         """
         name = self.head(head)
+        if self.tiling is not None:
+            demand_depth({name: self.card.outputs[name].kind})
         return [answer[name] for answer in self.stream(map(as_rgb, images), box=box)]
 
     def predict_all(self, image: Picture, *, box: Box | None = None) -> dict[str, Map]:
@@ -178,7 +191,7 @@ class Predictor:
             box = self.window(*images.shape[1:3])
         with autocast(self.precision, self.device):
             return forward(
-                self.model,
+                self.network,
                 self.to_unit(images),
                 self.card.resize,
                 self.card.multiple,

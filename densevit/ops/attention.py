@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-SLAB = 2**21  # scores held at a time: 4 MB of bfloat16, which stays in a core's share of the cache
+SLAB = 2**20  # scores held at a time: 2 MB of bfloat16, which two cores of Zen 4 keep in their second-level caches
 FEWEST = 32  # rows of a slab, or its products turn thin
 
 

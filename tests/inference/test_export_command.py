@@ -56,6 +56,16 @@ def test_all_formats_in_one_go(photos: Path, tmp_path: Path, capsys: pytest.Capt
     assert "2 images in" in capsys.readouterr().out
 
 
+def test_another_program_writes_the_same_maps_and_is_named(
+    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for runtime in ("torch", "openvino"):
+        arguments = ["--runtime", runtime, "--precision", "fp32", "--output", str(tmp_path / runtime)]
+        assert main(["export-depth", "checkpoint", str(photos), *arguments]) == 0
+    np.testing.assert_array_equal(read_depth(tmp_path / "openvino/sub/b.png"), read_depth(tmp_path / "torch/sub/b.png"))
+    assert "2 images on cpu in fp32 by openvino" in capsys.readouterr().err
+
+
 def test_a_bad_image_gives_exit_code_3_and_one_line(
     photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

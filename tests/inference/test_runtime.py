@@ -1,0 +1,166 @@
+"""Other programs compute what torch computes: the same maps, for any batch and size, or torch does it after all."""
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from densevit import build
+from densevit.assembly import build_card, build_model, plan_of
+from densevit.card import ModelCard, ResizeRule
+from densevit.errors import ConfigError
+from densevit.inference import graph, runtime
+from densevit.inference.export import settings
+from densevit.inference.plan import Plan
+from densevit.inference.predictor import Predictor
+from densevit.inference.runtime import MOST, RUNTIMES, Elsewhere
+from densevit.models.dense import DenseModel
+from densevit.ops.precision import autocast
+
+HEADS = {"depth": {"type": "metric", "max_depth": 10.0}, "labels": {"type": "labels", "classes": 3}}
+
+
+def network(rule: ResizeRule | None = None, **decoder: Any) -> tuple[DenseModel, ModelCard]:
+    """Small, and far from its calm start: every block and token counts."""
+    torch.manual_seed(0)
+    encoder = {
+        "type": "vit",
+        "dim": 24,
+        "depth": 4,
+        "heads": 2,
+        "patch_size": 14,
+        "image_size": 56,
+        "taps": [0, 1, 2, 3],
+    }
+    decoder = {"type": "dpt", "channels": 8, "hidden": [8, 8, 12, 12], **decoder}
+    plan = plan_of({"encoder": encoder, "decoder": decoder, "heads": HEADS}, "test").for_classes(("a", "b", "c"))
+    model = build_model(plan, rule).eval()
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.2) if parameter.ndim > 1 else None
+    return model, build_card(model, plan, rule)
+
+
+@pytest.fixture(scope="module")
+def known() -> tuple[DenseModel, ModelCard]:
+    return network()
+
+
+def ask(model: nn.Module, image: Tensor, precision: Any = "fp32") -> dict[str, Tensor]:
+    with torch.inference_mode(), autocast(precision, torch.device("cpu")):
+        return {name: answer.float() for name, answer in model(image).items()}
+
+
+def elsewhere(model: nn.Module, name: str, precision: Any = "fp32") -> Elsewhere:
+    return Elsewhere(model, ["depth", "labels"], RUNTIMES[name], precision)
+
+
+@pytest.mark.parametrize("name", RUNTIMES)
+def test_every_batch_gets_the_answers_of_torch(known: tuple[DenseModel, ModelCard], name: str) -> None:
+    model, _ = known
+    there = elsewhere(model, name)
+    for count in (2, 1, 5):  # converted for two at a time: one is filled up, five come in three portions
+        image = torch.rand(count, 3, 70, 45, generator=torch.Generator().manual_seed(count))  # positions are resampled
+        answers, expected = ask(there, image), ask(model, image)
+        assert list(answers) == ["depth", "labels"] and len(there.programs) == 1
+        for head, values in expected.items():
+            assert values.std() > 1e-3  # or anything would pass
+            torch.testing.assert_close(answers[head], values, rtol=1e-4, atol=1e-5)
+
+
+def test_a_network_that_was_built_in_inference_mode_is_converted_too() -> None:
+    with torch.inference_mode():
+        model, _ = network()
+    image = torch.rand(1, 3, 28, 28, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(ask(elsewhere(model, "onnxruntime"), image), ask(model, image), rtol=1e-4, atol=1e-5)
+
+
+def test_half_the_digits_give_nearly_the_same(known: tuple[DenseModel, ModelCard]) -> None:
+    image = torch.rand(1, 3, 56, 56, generator=torch.Generator().manual_seed(0))
+    answer, expected = ask(elsewhere(known[0], "openvino", "bf16"), image, "bf16"), ask(known[0], image)
+    apart = (answer["depth"] - expected["depth"]).abs().mean() / expected["depth"].std()
+    assert apart < 0.1
+
+
+def test_sizes_beyond_the_first_few_are_left_to_torch(
+    known: tuple[DenseModel, ModelCard], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there, converted = elsewhere(known[0], "onnxruntime"), []
+
+    def convert(image: Tensor, more: tuple[Any, ...]) -> runtime.Program:
+        converted.append(tuple(image.shape[-2:]))
+        return runtime.Program(lambda images: [images[:, :1], images], len(image))
+
+    monkeypatch.setattr(there, "convert", convert)
+    sizes = [(14 * i, 28) for i in range(1, MOST + 3)]
+    for size in sizes * 2:
+        answer = ask(there, torch.rand(1, 3, *size))["depth"]
+        assert answer.shape == (1, 1, *size)
+    assert converted == sizes[:MOST]
+    (word,) = [record.getMessage() for record in caplog.records]
+    assert "torch computes the others" in word
+
+
+@pytest.mark.parametrize(
+    "rule", [ResizeRule(mode="lower_bound", size=(42, 42)), ResizeRule(padding="stretch", once=True)]
+)
+def test_a_predictor_gives_the_same_maps(rule: ResizeRule) -> None:
+    pictures = [np.random.default_rng(i).integers(0, 256, (50, 61, 3), dtype=np.uint8) for i in range(3)]
+    plain = Predictor(*network(rule), device="cpu", precision="fp32", flip=True, batch_size=2)
+    there = Predictor(*network(rule), precision="fp32", flip=True, batch_size=2, runtime="onnxruntime")
+    assert there.device.type == "cpu"
+    for one, other in zip(plain.predict(pictures), there.predict(pictures), strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-5)
+    assert list(there.model.state_dict()) == list(plain.model.state_dict())
+
+
+def test_an_export_notes_what_computed(known: tuple[DenseModel, ModelCard], tmp_path: Path) -> None:
+    predictor = Predictor(*known, precision="fp32", runtime="openvino")
+    noted = settings(predictor, Plan([], {}, tmp_path), {})
+    assert json.loads(json.dumps(noted))["runtime"] == "openvino"
+
+
+WRONG = {
+    "a GPU": ({"runtime": "openvino", "device": "meta"}, "device: 'meta'"),
+    "compiled": ({"runtime": "openvino", "compile": True}, "leave out `compile`"),
+    "a number format": ({"runtime": "onnxruntime", "precision": "bf16"}, "computes in fp32, not in bf16"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_what_does_not_go_together_is_refused(known: tuple[DenseModel, ModelCard], wrong: str) -> None:
+    options, word = WRONG[wrong]
+    with pytest.raises(ConfigError, match=word.replace("'", ".")):
+        Predictor(*known, **options)
+
+
+def test_an_unknown_program_is_refused() -> None:
+    with pytest.raises(ConfigError, match="torch, openvino, onnxruntime may be asked for"):
+        runtime.settle("tensorrt", "auto", "auto")
+
+
+def test_a_missing_program_is_told_before_the_weights_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(graph, "find_spec", lambda name: None if name == "openvino" else find(name))
+    with pytest.raises(ConfigError, match=r"openvino is not installed: pip install 'densevit\[openvino\]'"):
+        build.load(tmp_path / "no-checkpoint", runtime="openvino")
+
+
+def test_fp32_is_what_auto_means_where_nothing_else_is_computed(known: tuple[DenseModel, ModelCard]) -> None:
+    assert Predictor(*known, runtime="onnxruntime").precision == "fp32"
+
+
+class Moody(nn.Module):
+    """Chooses by the values of the image, which no graph can say."""
+
+    def forward(self, image: Tensor) -> dict[str, Tensor]:
+        return {"depth": image if image.sum() > 0 else -image, "labels": image}
+
+
+def test_a_network_that_is_no_graph_is_refused() -> None:
+    with pytest.raises(ConfigError, match="cannot be written as ONNX: "):
+        ask(elsewhere(Moody(), "onnxruntime"), torch.rand(1, 3, 14, 14))
