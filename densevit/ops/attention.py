@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 SLAB = 2**20  # scores held at a time: 2 MB of bfloat16, which two cores of Zen 4 keep in their second-level caches
+SLAB_BACKWARD = 2**22  # there each slab also adds to sums over all tokens, so fewer are better
 FEWEST = 32  # rows of a slab, or its products turn thin
 
 
@@ -44,7 +45,7 @@ def slab_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     scaled, keys, values = q * q.shape[-1] ** -0.5, k.mT.contiguous(), v.contiguous()
     # Laid out as b q h c, which is how the heads are put side by side again.
     out = q.new_empty(q.shape[0], q.shape[2], q.shape[1], v.shape[3]).transpose(1, 2)
-    for start, stop in slabs(q, k):
+    for start, stop in slabs(q, k, SLAB):
         out[:, :, start:stop] = (scaled[:, :, start:stop] @ keys).softmax(-1) @ values
     return out
 
@@ -64,7 +65,7 @@ def slab_attention_backward(
     drift = (grad.float() * out.float()).sum(-1, keepdim=True).to(q.dtype)  # what softmax takes off every score
     d_q = torch.empty_like(scaled)
     d_k, d_v = torch.zeros_like(k, dtype=torch.float32), torch.zeros_like(v, dtype=torch.float32)
-    for start, stop in slabs(q, k):
+    for start, stop in slabs(q, k, SLAB_BACKWARD):
         askers, coming = scaled[:, :, start:stop], grad[:, :, start:stop]
         weights = (askers @ keys).softmax(-1)
         d_scores = (coming @ values).sub_(drift[:, :, start:stop]).mul_(weights)
@@ -79,9 +80,9 @@ def _(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> tuple[Tenso
     return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
 
 
-def slabs(q: Tensor, k: Tensor) -> list[tuple[int, int]]:
-    """First row and end of each slab."""
-    rows = max(FEWEST, SLAB // (q.shape[0] * q.shape[1] * k.shape[2]))
+def slabs(q: Tensor, k: Tensor, scores: int) -> list[tuple[int, int]]:
+    """First row and end of each slab of about so many scores."""
+    rows = max(FEWEST, scores // (q.shape[0] * q.shape[1] * k.shape[2]))
     return [(start, min(start + rows, q.shape[2])) for start in range(0, q.shape[2], rows)]
 
 

@@ -23,6 +23,7 @@ def gradients(out: Tensor, inputs: list[Tensor]) -> tuple[Tensor, ...]:
 @pytest.mark.parametrize("slab", [2**21, 1])  # one slab for all; slabs of 32 rows with a short last one
 def test_slabs_are_torch_attention_in_double_precision(slab: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention, "SLAB", slab)
+    monkeypatch.setattr(attention, "SLAB_BACKWARD", slab)
     inputs = made(2, 3, 70, torch.float64)
     ours, theirs = slab_attention(*inputs), F.scaled_dot_product_attention(*inputs)
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
@@ -53,10 +54,10 @@ def test_the_operator_keeps_torchs_rules() -> None:
 def test_slabs_cover_every_row_once_and_shrink_as_tokens_grow() -> None:
     few, many = torch.empty(1, 6, 1370, 64), torch.empty(1, 6, 20_000, 64)
     for q in (few, many):
-        rows = [row for start, stop in slabs(q, q) for row in range(start, stop)]
+        rows = [row for start, stop in slabs(q, q, 2**21) for row in range(start, stop)]
         assert rows == list(range(q.shape[2]))
-    assert slabs(few, few)[0] == (0, 255)  # 2^21 / (6 * 1370)
-    assert slabs(many, many)[0] == (0, attention.FEWEST)
+    assert slabs(few, few, 2**21)[0] == (0, 255)  # 2^21 / (6 * 1370)
+    assert slabs(many, many, 2**21)[0] == (0, attention.FEWEST)
 
 
 def test_masks_and_other_number_formats_go_to_torchs_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
