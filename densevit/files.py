@@ -143,6 +143,23 @@ def atomic_folder(path: str | Path, *, replace: bool = False) -> Iterator[Path]:
             shutil.rmtree(temporary, ignore_errors=True)
 
 
+@contextmanager
+def workshop(path: str | Path) -> Iterator[Path]:
+    """A temporary folder beside `path`, gone at the end, for files that are to be tried before they are kept.
+
+    Raises:
+        StorageError: it cannot be made, or filled.
+    """
+    folder = _temporary(Path(path))
+    try:
+        folder.mkdir()
+        yield folder
+    except OSError as error:
+        raise StorageError(_explain(Path(path), error)) from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def sweep(folder: str | Path) -> list[Path]:
     """Removes temporaries that dead processes of this machine left in `folder`; returns what it removed.
 

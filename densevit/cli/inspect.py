@@ -17,6 +17,13 @@ def run(args: argparse.Namespace) -> int:
     from densevit.weights.description import as_text
 
     plugins.load(args.plugin)
+    if args.checkpoint.lower().endswith(".onnx"):
+        from densevit.inference.onnx_about import as_text as of_onnx
+        from densevit.inference.onnx_about import read_about
+
+        about = read_about(Path(args.checkpoint))
+        print(json.dumps(about, indent=2) if args.json else of_onnx(about))
+        return 0
     found = describe(args.checkpoint)
     print(json.dumps(found, indent=2) if args.json else as_text(found))
     return 0

@@ -30,6 +30,7 @@ COMMANDS = {
     "convert": "write a checkpoint in another layout",
     "export-depth": "write depth maps for images",
     "export-seg": "write classes of pixels for images",
+    "export-onnx": "write a checkpoint as one ONNX file for other programs",
     "benchmark": "measure how fast it is here, beside other implementations",
 }
 

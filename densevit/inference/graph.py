@@ -3,9 +3,10 @@
 import logging
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from copy import deepcopy
 from importlib.util import find_spec
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from torch.export import Dim
 
 from densevit import __version__
 from densevit.errors import ConfigError
-from densevit.inference.folded import Folded
+from densevit.inference.folded import traced
 
 INPUT, BATCH = "image", "batch"
 LARGEST = 2**31 - 2**24  # bytes of weights: one file ends at 2 GB, and the graph takes some
@@ -64,27 +65,47 @@ def save_graph(
     Raises:
         ConfigError: this network uses what ONNX cannot say.
     """
-    given = {"dynamic_shapes": ({0: Dim(BATCH)},)} if any_batch else {}
+    given: dict[str, Any] = {"dynamic_shapes": ({0: Dim(BATCH)},)} if any_batch else {}
     names: dict[str, Any] = {"input_names": [INPUT], "output_names": module.names, **given}
     try:
         with plainly(), quiet():
-            folded = Folded(torch.export.export(module, (example,), **given))
-            traced = torch.export.export(folded, (example,), **given)
-            program = torch.onnx.export(traced, (example,), dynamo=True, verbose=False, **names)
+            graph = traced(traceable(module), example, **given)
+            program = torch.onnx.export(graph, (example,), dynamo=True, verbose=False, **names)
             assert program is not None
             program.model.producer_name, program.model.producer_version = "densevit", __version__
             program.model.doc_string = text
             program.model.metadata_props.update(about or {})
-            program.save(path, external_data=sum(tensor.nbytes for tensor in folded.buffers()) > LARGEST)
+            program.save(path, external_data=sum(tensor.nbytes for tensor in graph.buffers()) > LARGEST)
     except (torch.onnx.errors.OnnxExporterError, torch._dynamo.exc.TorchDynamoException, RuntimeError) as error:
-        raise ConfigError(f"this network cannot be written as ONNX: {str(error).strip().splitlines()[0]}") from error
+        raise ConfigError(f"this network cannot be written as ONNX: {first_cause(error)}") from error
+
+
+def first_cause(error: BaseException) -> str:
+    """What went wrong at the bottom, in one line; the exporter's own words are about how to report it."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def traceable(module: nn.Module) -> nn.Module:
+    """The module, or a copy where it was built in inference mode, whose tensors cannot be traced."""
+    tensors = (*module.parameters(), *module.buffers())
+    return deepcopy(module) if any(tensor.is_inference() for tensor in tensors) else module
 
 
 @contextmanager
 def plainly() -> Iterator[None]:
-    """In fp32, whatever number format the caller computes in; inference tensors cannot be traced."""
-    with torch.inference_mode(mode=False), torch.no_grad(), torch.autocast("cpu", enabled=False):
-        yield
+    """In fp32, whatever number format the caller computes in, and by operators that other programs have, too.
+
+    Inference tensors cannot be traced.
+    """
+    fused = torch.backends.mha.get_fastpath_enabled()
+    try:
+        torch.backends.mha.set_fastpath_enabled(False)
+        with torch.inference_mode(mode=False), torch.no_grad(), torch.autocast("cpu", enabled=False):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fused)
 
 
 @contextmanager
@@ -92,7 +113,7 @@ def quiet() -> Iterator[None]:
     """Without what exporters say of matters that do not concern the result."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
     before = [logger.level for logger in loggers]
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), redirect_stderr(StringIO()):  # where torch prints what it has of a graph
         warnings.simplefilter("ignore")
         try:
             for logger in loggers:

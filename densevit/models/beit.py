@@ -44,7 +44,7 @@ def convert(vit: Any, state: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def run(vit: Any, image: Float[Tensor, "b 3 h w"], taps: Sequence[int], norm: bool) -> list[Tap]:
     x = vit.patch_embed(image)
-    x = torch.cat([vit.cls_token.expand(len(x), -1, -1), x], dim=1)
+    x = torch.cat([vit.cls_token.expand(x.shape[0], -1, -1), x], dim=1)
     grid = vit.patch_embed.dynamic_feat_size(image.shape[-2:])
     offsets, found = index(grid, image.device), []
     for i, block in enumerate(vit.blocks):

@@ -99,7 +99,7 @@ class HybridEncoder(Encoder):
         taps = self.vit.tap(stages[-1], self.taps, norm=self.norm)
         grid = (stages[-1].shape[-2], stages[-1].shape[-1])
         early = tuple(stages[stage] for stage in self.stages)
-        none = tuple(map_.new_zeros(len(map_), 0, map_.shape[1]) for map_ in early)
+        none = tuple(map_.new_zeros(map_.shape[0], 0, map_.shape[1]) for map_ in early)
         maps = tuple(as_map(tap.patches, grid) for tap in taps)
         return Features((*early, *maps), (*none, *(tap.prefix for tap in taps)), (x.shape[-2], x.shape[-1]))
 

@@ -57,7 +57,7 @@ class AttentionPool(nn.Module):
 
     def forward(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b d"]:
         patches = x[:, self.prefix_tokens :]
-        q = self.q(self.latent).expand(len(x), -1, -1).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        q = self.q(self.latent).expand(x.shape[0], -1, -1).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         k, v = self.kv(patches).unflatten(-1, (2, self.heads, -1)).permute(2, 0, 3, 1, 4)
         answer = self.proj(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
         return (answer + self.mlp(self.norm(answer)))[:, 0]

@@ -3,7 +3,7 @@
 from typing import Annotated
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from pydantic import Field
 from torch import Tensor
 
@@ -60,15 +60,17 @@ class SkyDepthHead(Head):
         sky = self.sky(x).float().relu()
         if self.training:
             return Decoded(depth, {"sky": sky})
-        return torch.stack([farthest(*pair) for pair in zip(depth, sky < self.threshold, strict=True)])
+        return farthest(depth, sky < self.threshold)
 
 
-def farthest(depth: Float[Tensor, "1 h w"], ground: Tensor) -> Float[Tensor, "1 h w"]:
-    """One image whose sky is as far as its ground, but for the outermost percent."""
-    if min(ground.sum(), (~ground).sum()) <= FEW:
-        return depth
-    values = depth[ground].sort().values  # torch.quantile takes 16 M numbers at most
-    place = FAR * (len(values) - 1)
-    below = int(place)
-    far = torch.lerp(values[below], values[min(below + 1, len(values) - 1)], place - below)
-    return depth.where(ground, far)
+def farthest(depth: Float[Tensor, "b 1 h w"], ground: Bool[Tensor, "b 1 h w"]) -> Float[Tensor, "b 1 h w"]:
+    """Images whose sky is as far as their ground, but for the outermost percent; nothing here depends on how many."""
+    # Of each image the ground's values come first, in order; torch.quantile takes 16 M numbers at most.
+    values = depth.where(ground, torch.inf).flatten(1).sort(1).values
+    last = ground.flatten(1).sum(1, keepdim=True) - 1
+    place = FAR * last.clamp(min=0).double()
+    below = place.long()
+    ends = values.gather(1, below), values.gather(1, torch.minimum(below + 1, last.clamp(min=0)))
+    far = torch.lerp(*ends, (place - below).float())[..., None, None]
+    few = torch.minimum(last + 1, values.shape[1] - 1 - last)[..., None, None] <= FEW
+    return depth.where(ground | few, far)

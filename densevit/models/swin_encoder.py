@@ -77,7 +77,7 @@ class SwinEncoder(Encoder):
         x, _ = pad_to_multiple((image - self.mean) / self.std, self.patch_size)
         found = stages(self.swin, x, self.taps[-1], self.checkpointing)
         maps = tuple(found[tap] for tap in self.taps)
-        none = tuple(map_.new_zeros(len(map_), 0, map_.shape[1]) for map_ in maps)
+        none = tuple(map_.new_zeros(map_.shape[0], 0, map_.shape[1]) for map_ in maps)
         return Features(maps, none, (x.shape[-2], x.shape[-1]))
 
     def load_weights(self, state: Mapping[str, Tensor], source: str) -> None:

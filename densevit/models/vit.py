@@ -125,7 +125,7 @@ class VisionTransformer(OpenTransformer):
         x = self.patch_embed(image)
         grid = (x.shape[-2], x.shape[-1])
         x = x.flatten(2).transpose(1, 2)
-        prefix = [token.expand(len(x), -1, -1) for token in (self.cls_token, self.reg_token) if token is not None]
+        prefix = [token.expand(x.shape[0], -1, -1) for token in (self.cls_token, self.reg_token) if token is not None]
         positions = self.positions(grid)
         if self.placed_prefix:
             x = torch.cat([*prefix, x], dim=1) + positions

@@ -205,4 +205,4 @@ def as_map(tokens: Float[Tensor, "b cells d"], grid: tuple[int, int]) -> Float[T
         raise DensevitError(
             f"{tokens.shape[1]} patches are no {h}x{w} grid: patch dropout took some; use eval() or NLC."
         )
-    return tokens.reshape(len(tokens), *grid, tokens.shape[-1]).permute(0, 3, 1, 2)
+    return tokens.reshape(tokens.shape[0], *grid, tokens.shape[-1]).permute(0, 3, 1, 2)

@@ -95,7 +95,7 @@ def resize(
     if interpolation == "nearest":
         return F.interpolate(x, size=size, mode="nearest")
     if interpolation == "area" and size[0] <= x.shape[-2] and size[1] <= x.shape[-1]:
-        rows, columns = _areas(x.shape[-2], size[0], x), _areas(x.shape[-1], size[1], x)
+        rows, columns = areas(x.shape[-2], size[0], x), areas(x.shape[-1], size[1], x)
         return rows @ x @ columns.T
     # INTER_AREA has no areas to average when a side grows; OpenCV interpolates linearly there, too.
     mode = "bilinear" if interpolation == "area" else interpolation
@@ -107,7 +107,7 @@ def shrinking_or_growing(x: Float[Tensor, "b c h w"], size: Size) -> Literal["ar
     return "bicubic" if size[0] > x.shape[-2] or size[1] > x.shape[-1] else "area"
 
 
-def _areas(before: int, after: int, like: Tensor) -> Float[Tensor, "after before"]:
+def areas(before: int, after: int, like: Tensor) -> Float[Tensor, "after before"]:
     """Row i says how much of each old pixel lies in new pixel i; rows sum to one."""
     edges = torch.arange(after + 1, device=like.device, dtype=torch.float64) * (before / after)
     pixels = torch.arange(before, device=like.device, dtype=torch.float64)

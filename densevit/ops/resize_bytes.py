@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from densevit.ops.resize import Interpolation, Size, shrinking_or_growing
+from densevit.ops.resize_traced import resize_bytes_traced
 
 FLAGS = {
     "nearest": cv2.INTER_NEAREST,
@@ -41,7 +42,10 @@ def resize_bytes(
         return x
     if interpolation == "adaptive":
         interpolation = shrinking_or_growing(x, size)
-    images = x.mul(255).round().clamp(0, 255).to("cpu", torch.uint8)
+    images = x.mul(255).round().clamp(0, 255)
+    if torch.compiler.is_exporting():
+        return resize_bytes_traced(images, size, interpolation, antialias).div(255)
+    images = images.to("cpu", torch.uint8)
     if antialias:
         resized = F.interpolate(images, size=size, mode=interpolation, align_corners=False, antialias=True)
     else:

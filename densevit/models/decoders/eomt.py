@@ -98,7 +98,8 @@ class EoMT(Decoder):
         alone = len(rest.steps) - self.joins  # another decoder may join earlier
         for step in rest.steps[:alone]:
             x = step(x, None, 0)
-        x = torch.cat([x[:, : rest.prefix_tokens], self.q.weight.expand(len(x), -1, -1), x[:, rest.prefix_tokens :]], 1)
+        queries = self.q.weight.expand(x.shape[0], -1, -1)
+        x = torch.cat([x[:, : rest.prefix_tokens], queries, x[:, rest.prefix_tokens :]], 1)
         for index, step in enumerate(rest.steps[alone:]):
             mask = None
             if self.training and self.masked:

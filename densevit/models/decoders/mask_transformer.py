@@ -83,7 +83,7 @@ class MaskTransformer(Decoder):
         x = fuse_maps(features, self.fuse)
         grid, count = (x.shape[-2], x.shape[-1]), self.cls_emb.shape[1]
         x = self.proj_dec(x.flatten(2).transpose(1, 2))
-        x = torch.cat([x, self.cls_emb.expand(len(x), -1, -1)], dim=1)
+        x = torch.cat([x, self.cls_emb.expand(x.shape[0], -1, -1)], dim=1)
         for block in self.blocks:
             x = block(x)
         x = self.decoder_norm(x)

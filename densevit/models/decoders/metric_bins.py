@@ -29,7 +29,7 @@ class Pixelwise(nn.Module):
 
     def forward(self, x: Float[Tensor, "b c h w"], which: Int64[Tensor, "b"]) -> Float[Tensor, "b d h w"]:
         y = torch.baddbmm(self.bias[which][:, :, None], self.weight[which], x.flatten(2))
-        return y.reshape(len(x), -1, *x.shape[-2:])
+        return y.reshape(x.shape[0], -1, *x.shape[-2:])
 
 
 class Mlp(nn.Module):
@@ -106,7 +106,7 @@ class Shares(nn.Module):
         chances, heats = (F.softplus(self.second(x, which).float()) + SHARE_EPS).chunk(2, 1)
         chance = chances[:, :1] / chances.sum(1, keepdim=True)
         heat = COOLEST + (HOTTEST - COOLEST) * heats[:, :1] / heats.sum(1, keepdim=True)
-        hits, misses = chance.clamp(SHARE_EPS, 1).log(), (1 - chance).clamp(SHARE_EPS, 1).log()
+        hits, misses = chance.clamp(SHARE_EPS, 1.0).log(), (1 - chance).clamp(SHARE_EPS, 1.0).log()
         scores = self.log_choices + self.counts * hits + (len(self.counts) - 1 - self.counts) * misses
         return (scores / heat).softmax(1)
 

@@ -88,7 +88,7 @@ class ZoeDepth(Decoder):
 
     def choose(self, bottom: Float[Tensor, "b c h w"]) -> Int64[Tensor, "b"]:
         if self.router is None:
-            return torch.zeros(len(bottom), dtype=torch.long, device=bottom.device)
+            return torch.zeros(bottom.shape[0], dtype=torch.long, device=bottom.device)
         return self.router(bottom)
 
     def look(self, x: Float[Tensor, "b c _ _"], size: tuple[int, int]) -> Float[Tensor, "b _ h w"]:

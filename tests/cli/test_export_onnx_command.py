@@ -1,0 +1,72 @@
+"""`densevit export-onnx`: arguments, messages and exit codes; what the file then says is in test_onnx_file.py."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from densevit import assembly
+from densevit.assembly import build_card, build_model, plan_of
+from densevit.cli.main import main
+from densevit.weights import hub as saving
+
+SPEC = {
+    "encoder": {"type": "vit", "dim": 24, "depth": 1, "heads": 2, "patch_size": 14, "image_size": 28, "taps": 1},
+    "decoder": {"type": "linear"},
+    "heads": {"depth": {"type": "metric", "max_depth": 20}},
+}
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.manual_seed(0)
+    plan, folder = plan_of(SPEC, "test"), tmp_path_factory.mktemp("saved") / "model"
+    model = build_model(plan)
+    saving.save_pretrained(folder, model.state_dict(), build_card(model, plan))
+    return folder
+
+
+def test_a_checkpoint_becomes_a_file_that_inspect_reads(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "model.onnx"
+    assert main(["export-onnx", str(checkpoint), "--image-size", "30,44", "--output", str(file)]) == 0
+    said = capsys.readouterr().out
+    assert f"{file}: 0." in said and "input image: uint8 1 x 30 x 44 x 3, RGB" in said
+    assert "output depth: float32 1 x 1 x 30 x 44, metric depth in m, 0.001 to 20; off torch by " in said
+    assert main(["inspect", str(file)]) == 0
+    assert "input image: uint8 1 x 30 x 44 x 3, RGB" in capsys.readouterr().out
+    assert main(["inspect", "--json", str(file)]) == 0
+    assert '"licence": "unknown"' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        (["--output", "a.onnx"], "--image-size: say height and width"),
+        (["--output", "a.pt", "--image-size", "30,44"], "does not end in .onnx"),
+        (["--output", "none/a.onnx", "--image-size", "30,44"], "its folder does not exist"),
+        (["--output", "there.onnx", "--image-size", "30,44"], "there.onnx exists already; --overwrite replaces it"),
+        (["--output", "a.onnx", "--network", "--flip"], "--network: goes without --flip and --window"),
+    ],
+)
+def test_faults_are_told_before_the_checkpoint_is_read(
+    options: list[str],
+    fault: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there.onnx").touch()
+    monkeypatch.setattr(assembly, "restore", lambda *given, **more: pytest.fail("it was read"))
+    assert main(["export-onnx", "checkpoint", *options]) == 2
+    assert fault in capsys.readouterr().err
+    assert [file.name for file in tmp_path.iterdir()] == ["there.onnx"]
+
+
+@pytest.mark.parametrize("option", [["--image-size", "0,4"], ["--image-size", "4"], ["--batch-size", "0"]])
+def test_sizes_that_are_none_are_refused(option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["export-onnx", "checkpoint", "--output", "a.onnx", *option])
+    assert option[0] in capsys.readouterr().err

@@ -1,0 +1,204 @@
+"""ONNX files of small models: they say what torch says, in every shape they can be asked for, or are not kept."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from PIL import Image
+
+from densevit.assembly import build_card, build_model, plan_of
+from densevit.card import ModelCard, ResizeRule
+from densevit.errors import ConfigError, DataError, StorageError
+from densevit.inference import graph, onnx_file, onnx_proof
+from densevit.inference.onnx_about import Wanted
+from densevit.inference.onnx_file import expect, write
+from densevit.inference.predictor import Predictor
+from densevit.models.dense import DenseModel
+
+PAGE = Path(__file__).parents[2] / "docs" / "onnx.md"
+SIZE = (40, 52)
+HEADS = {
+    "depth": {"type": "metric"},
+    "class": {"type": "classifier", "classes": 4},  # a name that Python's own grammar knows
+    "labels": {"type": "labels", "classes": 3},
+}
+# No multiple of the patches, so positions are resampled and the picture is padded; the long way in and out.
+RULE = ResizeRule(mode="lower_bound", size=(50, 50), interpolation="bicubic", antialias=True, eight_bit=True)
+
+
+def network(rule: ResizeRule | None = None, heads: Any = HEADS) -> tuple[DenseModel, ModelCard]:
+    torch.manual_seed(0)
+    vit = {"type": "vit", "dim": 24, "depth": 2, "heads": 2, "patch_size": 14, "image_size": 56, "taps": 2}
+    decoder = {"type": "conv_transpose", "stride": 7, "min_channels": 8}
+    plan = plan_of({"encoder": vit, "decoder": decoder, "heads": heads}, "test")
+    model = build_model(plan, rule).eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.1) if parameter.ndim > 1 else None
+    return model, build_card(model, plan, rule)
+
+
+def run(path: Path, images: np.ndarray) -> dict[str, np.ndarray]:
+    """As a stranger's program."""
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    return dict(zip(names, session.run(None, {"image": images}), strict=True))
+
+
+def predicted(rule: ResizeRule | None, images: np.ndarray, **looks: Any) -> dict[str, np.ndarray]:
+    return Predictor(*network(rule), device="cpu", precision="fp32", **looks).run(images)
+
+
+def noise(count: int, size: tuple[int, int] = SIZE) -> np.ndarray:
+    return np.random.default_rng(3).integers(0, 256, (count, *size, 3), dtype=np.uint8)
+
+
+@pytest.fixture(scope="module")
+def anyhow(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Any number of pictures, all heads, the whole way from bytes."""
+    path = tmp_path_factory.mktemp("onnx") / "model.onnx"
+    written = write(*network(RULE), path, Wanted(size=SIZE, batch=None))
+    assert list(written.gaps) == list(HEADS) and max(written.gaps.values()) < 1e-5
+    assert written.paths == (path,) and [file.name for file in path.parent.iterdir()] == ["model.onnx"]
+    return path
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_any_number_of_pictures_gets_the_answers_of_the_predictor(anyhow: Path, count: int) -> None:
+    images = noise(count)
+    found, expected = run(anyhow, images), predicted(RULE, images)
+    assert found["class"].shape == (count, 4)
+    for name in ("depth", "labels"):
+        np.testing.assert_allclose(found[name], expected[name], atol=1e-5)
+    np.testing.assert_allclose(found["class"], expected["class"][..., 0, 0], atol=1e-5)
+
+
+def test_openvino_runs_it_too(anyhow: Path) -> None:
+    openvino = pytest.importorskip("openvino")
+    network = openvino.Core().compile_model(anyhow, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    depth = network(noise(2))["depth"]
+    np.testing.assert_allclose(depth, predicted(RULE, noise(2))["depth"], rtol=1e-4)
+
+
+def test_the_file_says_what_it_is(anyhow: Path) -> None:
+    file = onnx.load(anyhow)
+    about = {entry.key: entry.value for entry in file.metadata_props}
+    assert file.producer_name == "densevit"
+    assert about["input image"] == "uint8 batch x 40 x 52 x 3, RGB, as decoded from a file"
+    assert about["output depth"] == "float32 batch x 1 x 40 x 52, metric depth in m, 0.001 to 10"
+    assert about["output class"].startswith("float32 batch x 4, logits")
+    assert about["output depth"] in file.doc_string
+    assert ModelCard.from_dict(json.loads(about["card"])).resize == RULE
+    assert file.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "batch"
+
+
+def test_ids_of_classes_a_mirror_and_a_window(tmp_path: Path) -> None:
+    box = (8, 40, 0, 52)
+    wanted = Wanted(size=SIZE, heads=("labels", "depth"), labels=True, flip=True, box=box, batch=2)
+    assert list(write(*network(), tmp_path / "a.onnx", wanted).gaps) == ["labels", "depth"]
+    found = run(tmp_path / "a.onnx", noise(2))
+    expected = predicted(None, noise(2), flip=True, window=lambda h, w: box)
+    assert found["labels"].dtype == np.uint8 and found["labels"].shape == (2, *SIZE)
+    np.testing.assert_array_equal(found["labels"][:, 8:], expected["labels"].argmax(1)[:, 8:])
+    assert (found["labels"][:, :8] == 255).all()  # outside the window nothing is known
+    np.testing.assert_allclose(found["depth"], expected["depth"], rtol=1e-5)
+
+
+def test_the_network_alone_takes_floats_of_its_own_size(tmp_path: Path) -> None:
+    rule = replace(RULE, size=(56, 56))
+    wanted = Wanted(size=None, network=True, heads=("depth",))
+    written = write(*network(rule), tmp_path / "a.onnx", wanted)
+    assert written.about["input image"].startswith("float32 1 x 3 x 56 x 56, RGB in [0, 1], resized")
+    image = torch.rand(1, 3, 56, 56)
+    with torch.no_grad():
+        expected = network(rule)[0](image)["depth"]
+    np.testing.assert_allclose(run(tmp_path / "a.onnx", image.numpy())["depth"], expected, rtol=1e-5)
+
+
+def test_weights_beyond_one_files_limit_stand_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graph, "LARGEST", 1000)
+    path = tmp_path / "a.onnx"
+    written = write(*network(), path, Wanted(size=SIZE, heads=("depth",), floats=True))
+    assert written.paths == (path, tmp_path / "a.onnx.data")
+    assert set(tmp_path.iterdir()) == set(written.paths)
+    image = noise(1).transpose(0, 3, 1, 2).astype(np.float32) / 255
+    np.testing.assert_allclose(run(path, image)["depth"], predicted(None, noise(1))["depth"], rtol=1e-5)
+    with pytest.raises(ConfigError, match=r"a\.onnx and .*a\.onnx\.data exists already; --overwrite"):
+        expect(path)
+
+
+def test_what_differs_from_torch_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.onnx").write_text("before")
+    answers = onnx_proof.answers
+    monkeypatch.setattr(onnx_proof, "answers", lambda *given: [1.001 * y for y in answers(*given)])
+    with pytest.raises(ConfigError, match=r"depth: what was written differs from torch by 1\.0e-03"):
+        write(*network(), tmp_path / "a.onnx", Wanted(size=SIZE, heads=("depth",)))
+    assert [file.name for file in tmp_path.iterdir()] == ["a.onnx"] and (tmp_path / "a.onnx").read_text() == "before"
+
+
+def test_gaps_are_shares_of_the_largest_value() -> None:
+    theirs = np.array([[[[1.0, -4.0], [np.nan, 2.0]]]])
+    assert onnx_proof.gap_of_values(theirs + 0.1, theirs) == pytest.approx(0.025)
+    assert onnx_proof.gap_of_values(np.nan_to_num(theirs), theirs) == np.inf
+    assert onnx_proof.gap_of_values(theirs[0], theirs) == np.inf
+    logits = np.array([[[[1.0, 3.0]], [[2.0, -8.0]]]])  # two classes, two pixels: 1 and 0 win, by 1 and by 11
+    assert onnx_proof.gap_of_ids(np.array([[[1, 0]]]), logits) == 0.0
+    assert onnx_proof.gap_of_ids(np.array([[[0, 0]]]), logits) == pytest.approx(1 / 8)
+    assert onnx_proof.gap_of_ids(np.array([[[1, 255]]]), logits) == np.inf
+
+
+@pytest.mark.parametrize(
+    ("wanted", "fault"),
+    [
+        (Wanted(size=SIZE, heads=("deepth",)), "no head 'deepth'. It has: depth, class, labels"),
+        (Wanted(size=SIZE, heads=("depth",), labels=True), "no head here classifies pixels"),
+        (Wanted(size=None), "--image-size: say height and width"),
+        (Wanted(size=(2, 5000)), "that shape is too thin"),
+        (Wanted(size=(20, 20), box=(0, 30, 0, 20)), "does not lie inside an image of 20x20"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_written(tmp_path: Path, wanted: Wanted, fault: str) -> None:
+    card = network(ResizeRule(mode="lower_bound", size=(2016, 2016)))[1]
+    with pytest.raises((ConfigError, DataError), match=re.escape(fault)):
+        write(torch.nn.Identity(), card, tmp_path / "a.onnx", wanted)
+    assert not list(tmp_path.iterdir())
+
+
+def test_names_and_folders_are_looked_at_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match=r"does not end in \.onnx"):
+        expect(tmp_path / "a.pt")
+    with pytest.raises(StorageError, match="its folder does not exist"):
+        expect(tmp_path / "none" / "a.onnx")
+    monkeypatch.setattr(onnx_file, "NEEDS", ("onnx", "no_such_package"))
+    with pytest.raises(ConfigError, match=r"no_such_package is not installed: pip install 'densevit\[onnxruntime\]'"):
+        expect(tmp_path / "a.onnx")
+
+
+def test_a_sliding_window_asks_for_a_number_of_pictures(tmp_path: Path) -> None:
+    rule = ResizeRule(window=(28, 28), stride=(14, 14))
+    with pytest.raises(ConfigError, match="sliding window; say a number"):
+        write(*network(rule), tmp_path / "a.onnx", Wanted(size=SIZE, batch=None))
+    write(*network(rule), tmp_path / "a.onnx", Wanted(size=(28, 42), heads=("depth",)))
+    expected = predicted(rule, noise(1, (28, 42)))["depth"]
+    np.testing.assert_allclose(run(tmp_path / "a.onnx", noise(1, (28, 42)))["depth"], expected, rtol=1e-5)
+
+
+def test_the_example_of_the_page_runs_without_us(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Image.fromarray(noise(1)[0]).save("photo.png")
+    Path("photo.png").rename("photo.jpg")  # exact pixels under the page's name
+    write(*network(), Path("model.onnx"), Wanted(size=SIZE))
+    (code,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    assert "torch" not in code and "densevit" not in code
+    space: dict[str, Any] = {}
+    exec(compile(code, str(PAGE), "exec"), space)
+    np.testing.assert_allclose(space["depth"], predicted(None, noise(1))["depth"], rtol=1e-5)
+    assert "(1, 1, 40, 52) metres from" in capsys.readouterr().out
