@@ -3,7 +3,9 @@
 import os
 import re
 import sys
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -42,6 +44,41 @@ def test_the_code_of_a_page_runs_and_draws_its_pictures(
         # Training on another machine rounds otherwise: the same picture, not the same pixels.
         assert np.abs(kept - drawn).mean() < 12
         assert (DOCS / name).stat().st_size < 100_000
+
+
+def script(path: Path) -> ModuleType:
+    spec = spec_from_file_location(f"script_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("path", sorted(DOCS.parent.glob("benchmarks/*.py")), ids=lambda path: path.stem)
+def test_the_scripts_behind_the_numbers_find_what_they_import(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [str(path.parent), *sys.path])
+    try:
+        script(path)
+    except ModuleNotFoundError as error:
+        if str(error.name).startswith("densevit"):
+            raise
+        pytest.skip(str(error))  # the programs that it runs beside ours
+
+
+def test_the_page_on_scale_has_what_its_script_counts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scale = script(DOCS.parent / "benchmarks/scale.py")
+    monkeypatch.setattr(scale, "SIZES", {"ViT-S/14": scale.SIZES["ViT-S/14"]})
+    *_, row = scale.sizes(518)
+    assert row.startswith("| ViT-S/14 | 25 M |")
+    page = (DOCS / "scale.md").read_text()
+    assert row in page
+    configs = DOCS.parent / "configs"
+    frozen = configs / "depth/nyu_dinov3_vits_linear.yaml"
+    (line,) = list(scale.recipes([configs / "segmentation/folder.yaml", frozen]))[-1:]
+    assert line.strip() in page
+    assert "left out" in capsys.readouterr().err  # a folder's classes are not known before it is there
 
 
 if __name__ == "__main__":

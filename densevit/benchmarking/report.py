@@ -12,6 +12,7 @@ from densevit.errors import DataError
 from densevit.files import write_text
 
 TOLERANCE = 0.10  # runs of one machine differ by some percent
+ITSELF = Spread(1.0, 1.0, 1.0)  # times faster than itself
 
 
 @dataclass(frozen=True)
@@ -60,10 +61,11 @@ class Report:
         """
         try:
             tree = json.loads(path.read_text())
-            rows = [Row(**{**row, "value": Spread(**row["value"]), "faster": _spread(row)}) for row in tree["rows"]]
+            rows = [Row(**{**row, "value": _spread(row["value"]), "faster": _ratio(row)}) for row in tree["rows"]]
+            hash(tuple(row.key for row in rows))  # words, all of them
+            return cls(**{**tree, "rows": rows})
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DataError(f"{path}: no report of `densevit benchmark` ({error}).") from None
-        return cls(**{**tree, "rows": rows})
 
     def markdown(self) -> str:
         machine = {**self.machine, **self.machine.get("versions", {})}
@@ -81,8 +83,12 @@ class Report:
         return "\n".join(lines)
 
 
-def _spread(row: Mapping[str, Any]) -> Spread | None:
-    return None if row["faster"] is None else Spread(**row["faster"])
+def _spread(values: Mapping[str, float]) -> Spread:
+    return Spread(**{name: float(value) for name, value in values.items()})
+
+
+def _ratio(row: Mapping[str, Any]) -> Spread | None:
+    return None if row["faster"] is None else _spread(row["faster"])
 
 
 def _line(row: Row) -> str:
@@ -104,16 +110,20 @@ def regressions(before: Report, after: Report, tolerance: float = TOLERANCE) -> 
     """What became worse, a sentence each.
 
     Where both have a ratio to a baseline in the same run, it decides: it holds on a busy machine and on another one.
-    A difference inside the quartiles of either run is none.
+    Where we are the baseline, it says nothing, and the value decides. A difference inside the quartiles of either run
+    is none.
     """
     old = {row.key: row for row in before.rows if row.section != "floors"}
     for row in after.rows:
         was = old.get(row.key)
         if was is None:
             continue
-        by_ratio = was.faster is not None and row.faster is not None
+        ours = row.who.startswith("densevit") and row.faster == ITSELF == was.faster
+        by_ratio = was.faster is not None and row.faster is not None and not ours
         a, b = (was.faster, row.faster) if by_ratio else (was.value, row.value)
         assert a is not None and b is not None
+        if not min(a.middle, b.middle) > 0:
+            continue
         rises = by_ratio or row.better == "higher"
         worse = a.middle / b.middle - 1 if rises else b.middle / a.middle - 1
         apart = b.high < a.low if rises else b.low > a.high
@@ -123,3 +133,10 @@ def regressions(before: Report, after: Report, tolerance: float = TOLERANCE) -> 
                 f"{row.section}, {row.case}, {row.who}: {number(b.middle)} {what}, was {number(a.middle)} "
                 f"({worse:.0%} worse)."
             )
+
+
+def compared(before: Report, after: Report) -> str:
+    """How much of two reports could be held against each other."""
+    old, new = ({row.key for row in report.rows if row.section != "floors"} for report in (before, after))
+    lines = [f"{len(old & new)} rows compared", f"{len(new - old)} are new", f"{len(old - new)} were not measured now"]
+    return ", ".join(line for line in lines if not line.startswith("0 ")) if old & new else "no row is in both"

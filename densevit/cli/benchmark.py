@@ -4,11 +4,14 @@ Writes a dated report as Markdown and JSON. Nothing is downloaded; weights are r
 """
 
 import argparse
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from densevit.cli.export_depth import at_least_one
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from densevit.benchmarking.report import Report, Row
     from densevit.benchmarking.settings import Settings
@@ -27,46 +30,68 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--size", default="small", choices=("small", "base", "large"), help="of the ViT (small)")
     parser.add_argument("--sides", type=numbers, default=(518,), metavar="N,N", help="of square images (518)")
     parser.add_argument("--batches", type=numbers, default=(1,), metavar="N,N", help="images at once (1)")
-    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="turns of each contestant (5)")
-    parser.add_argument("--images", type=int, default=40, metavar="N", help="of the export (40)")
-    parser.add_argument("--workers", type=int, default=2, metavar="N", help="of loader, export and scoring (2)")
-    parser.add_argument("--threads", type=int, metavar="N", help="of torch; default: its own choice")
+    parser.add_argument("--rounds", type=at_least_one, default=5, metavar="N", help="turns of each contestant (5)")
+    parser.add_argument("--images", type=at_least_one, default=40, metavar="N", help="of the export (40)")
+    parser.add_argument(
+        "--workers", type=at_least_one, default=2, metavar="N", help="of loader, export and scoring (2)"
+    )
+    parser.add_argument("--threads", type=at_least_one, metavar="N", help="of torch; default: its own choice")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 (auto)")
     parser.add_argument("--precision", default="auto", choices=("auto", "fp32", "bf16", "fp16"))
     parser.add_argument("--compile", action="store_true", help="run our network compiled, too")
 
 
 def run(args: argparse.Namespace) -> int:
-    from densevit.errors import ConfigError
-
-    wanted = [name.strip() for name in args.sections.split(",") if name.strip()]
-    if unknown := [name for name in wanted if name not in SECTIONS]:
-        raise ConfigError(f"--sections: {', '.join(unknown)}; there are {', '.join(SECTIONS)}.")
-    if odd := [side for side in args.sides if side % 14]:
-        raise ConfigError(f"--sides: {odd[0]} is no multiple of 14, the patch; {odd[0] // 14 * 14} fits.")
-
-    from densevit.benchmarking.report import Report, regressions
-    from densevit.files import expect_folder, make_folder
+    wanted = sections_of(args)
+    from densevit.benchmarking.report import Report, compared, regressions
+    from densevit.files import expect_folder
 
     expect_folder(args.output)
     before = Report.read(args.against) if args.against else None
-    report = measured(args, wanted)
-    text = report.markdown()
-    print(text)
-    print("written: " + ", ".join(map(str, report.write(make_folder(args.output) / f"{report.date}-{args.name}"))))
-    worse = list(regressions(before, report)) if before else []
+    settings = chosen(args)
+    rows: list[Row] = []
+    try:
+        for row in measured(settings, wanted):
+            rows.append(row)
+    except BaseException as error:  # a signal, too: what was measured until then took minutes
+        if any(row.section != "floors" for row in rows):
+            settings.absent.append(f"what was to follow, {type(error).__name__} ended this run.")
+            keep(args, settings, rows)
+        raise
+    report = keep(args, settings, rows)
+    if before is None:
+        return 0
+    worse = list(regressions(before, report))
     print(*[f"slower: {line}" for line in worse], sep="\n", end="\n" if worse else "")
+    print(f"against {args.against}: {compared(before, report)}.")
     return 1 if worse else 0
 
 
-def measured(args: argparse.Namespace, wanted: list[str]) -> "Report":
-    import sys
-    from datetime import UTC, datetime
+def sections_of(args: argparse.Namespace) -> list[str]:
+    """The sections that are wanted; all that can be wrong is told before the first is timed.
 
+    Raises:
+        ConfigError: no such section, or no such size, name or folder.
+    """
+    from densevit.errors import ConfigError
+
+    wanted = list(dict.fromkeys(name.strip() for name in args.sections.split(",") if name.strip()))
+    if unknown := [name for name in wanted if name not in SECTIONS]:
+        raise ConfigError(f"--sections: {', '.join(unknown)}; there are {', '.join(SECTIONS)}.")
+    if not wanted:
+        raise ConfigError(f"--sections: names none; there are {', '.join(SECTIONS)}.")
+    if odd := [side for side in args.sides if side % 14]:
+        raise ConfigError(f"--sides: {odd[0]} is no multiple of 14, the patch; {max(1, odd[0] // 14) * 14} fits.")
+    if not args.name or Path(args.name).name != args.name:
+        raise ConfigError(f"--name: {args.name!r} is no name of a file; --output is for the folder.")
+    if args.depth_anything and not args.depth_anything.is_dir():
+        raise ConfigError(f"--depth-anything: {args.depth_anything} is no folder.")
+    return wanted
+
+
+def chosen(args: argparse.Namespace) -> "Settings":
     import torch
 
-    from densevit.benchmarking import machine
-    from densevit.benchmarking.report import Report
     from densevit.benchmarking.settings import Settings
     from densevit.ops.device import choose_device
     from densevit.ops.precision import resolve
@@ -74,22 +99,46 @@ def measured(args: argparse.Namespace, wanted: list[str]) -> "Report":
     if args.threads:
         torch.set_num_threads(args.threads)
     device = choose_device(args.device)
-    settings = Settings(
+    return Settings(
         device=device, precision=resolve(args.precision, device), size=args.size, sides=args.sides,
         batches=args.batches, rounds=args.rounds, images=args.images, workers=args.workers,
         threads=torch.get_num_threads(), compile=args.compile, depth_anything=args.depth_anything,
     )  # fmt: skip
-    rows = list(machine.floors(device, settings.rounds))
+
+
+def measured(settings: "Settings", wanted: list[str]) -> "Iterator[Row]":
+    import sys
+
+    from densevit.benchmarking import machine
+
+    yield from machine.floors(settings.device, settings.rounds)
     for name in wanted:
         print(f"{name} ...", file=sys.stderr, flush=True)
-        rows += sections(settings)[name]()
-    return Report(
+        yield from sections(settings)[name]()
+
+
+def keep(args: argparse.Namespace, settings: "Settings", rows: "Sequence[Row]") -> "Report":
+    """Prints and writes what was measured."""
+    import sys
+    from datetime import UTC, datetime
+
+    from densevit.benchmarking import machine
+    from densevit.benchmarking.report import Report
+    from densevit.files import make_folder
+
+    report = Report(
         date=datetime.now(UTC).strftime("%Y-%m-%d"),
         command=f"densevit benchmark {' '.join(sys.argv[1:]).removeprefix('benchmark').strip()}",
-        machine=machine.describe(device),
+        machine=machine.describe(settings.device),
         rows=rows,
         absent=settings.absent,
     )
+    print(report.markdown())
+    stem = make_folder(args.output) / f"{report.date}-{args.name}"
+    free = (Path(f"{stem}-{i}" if i > 1 else stem) for i in count(1))  # the one before took minutes, too
+    stem = next(place for place in free if not Path(f"{place}.json").exists())
+    print("written: " + ", ".join(map(str, report.write(stem))))
+    return report
 
 
 def sections(settings: "Settings") -> "dict[str, Callable[[], Iterator[Row]]]":
@@ -106,4 +155,4 @@ def sections(settings: "Settings") -> "dict[str, Callable[[], Iterator[Row]]]":
 
 
 def numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(word) for word in text.split(","))
+    return tuple(at_least_one(word) for word in text.split(","))

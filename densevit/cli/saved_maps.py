@@ -3,6 +3,9 @@
 import argparse
 from pathlib import Path
 
+OF_MODELS = ("tiles", "tile_overlap", "flip", "head", "focal")
+OF_MAPS = ("suffix", "manifest")
+
 
 def add_arguments(group: "argparse._ArgumentGroup", what: str, suffix: str) -> None:
     """
@@ -20,9 +23,12 @@ def add_arguments(group: "argparse._ArgumentGroup", what: str, suffix: str) -> N
 def demand_one_source(args: argparse.Namespace) -> None:
     """
     Raises:
-        ConfigError: neither a checkpoint nor saved maps are named, or both.
+        ConfigError: neither a checkpoint nor saved maps are named, or both; or an option that is for the other.
     """
     from densevit.errors import ConfigError
 
     if (args.checkpoint is None) == (args.predictions is None):
         raise ConfigError("give either a CHECKPOINT or --predictions DIR.")
+    theirs, where = (OF_MODELS, "a CHECKPOINT") if args.checkpoint is None else (OF_MAPS, "--predictions")
+    if given := [name for name in theirs if getattr(args, name, None) not in (None, False)]:
+        raise ConfigError(*(f"--{name.replace('_', '-')} goes with {where}." for name in given))

@@ -77,7 +77,7 @@ def _records(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
                 if line.strip():
                     yield number, _object(line, f"{path}:{number}")
         else:
-            reader = csv.DictReader(file, restkey="more cells than columns")
+            reader = csv.DictReader(file, restkey="more cells than columns", strict=True)
             reader.fieldnames = [column.strip() for column in reader.fieldnames or ()]
             for record in reader:
                 yield reader.line_num, record

@@ -11,10 +11,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from tempfile import NamedTemporaryFile
+from typing import BinaryIO
 
 from densevit.errors import DataError
 
 BLOCK = 512  # bytes; headers and files begin on multiples
+CHUNK = 1 << 20  # read at a time
 END = 2 * BLOCK  # of zeros end an archive (POSIX.1-1988, ustar)
 
 
@@ -65,24 +67,41 @@ def members(archive: Path) -> list[Member]:
     """The files of an archive, in its order; folders are passed over.
 
     Raises:
-        DataError: missing, compressed, damaged or cut short; a link or a device; a name that leads out or comes twice.
+        DataError: missing, compressed, damaged or cut short; a link or a device; a name that leads out or comes twice;
+            more behind its end.
     """
     try:
         size = archive.stat().st_size
         with archive.open("rb") as file, tarfile.open(fileobj=file, mode="r:") as tar:
             entries = list(tar)
             found = [_member(archive, entry) for entry in entries if not entry.isdir()]
+            last = max((entry.offset_data + -(-entry.size // BLOCK) * BLOCK for entry in entries), default=0)
+            _nothing_follows(archive, file, last)
     except OSError as error:
         raise DataError(f"{archive}: cannot be read ({error.strerror or error}).") from error
     except tarfile.TarError as error:
         hint = " Compressed archives cannot be read in place: gunzip it." if _compressed(archive) else ""
         raise DataError(f"{archive}: is no tar archive, or is damaged ({error}).{hint}") from error
-    last = max((entry.offset_data + -(-entry.size // BLOCK) * BLOCK for entry in entries), default=0)
     if last + END > size:
         raise DataError(f"{archive}: is cut short; it lacks the blocks that end an archive.")
     if len({member.name for member in found}) < len(found):
         raise DataError(f"{archive}: holds several files of one name.")
     return found
+
+
+def _nothing_follows(archive: Path, file: BinaryIO, end: int) -> None:
+    """Zeros alone may: at a header that is damaged `tarfile` ends as it does at the end of the archive.
+
+    Raises:
+        DataError: something else does, and would go unread.
+    """
+    file.seek(end)
+    while data := file.read(CHUNK):
+        if data.strip(b"\0"):
+            raise DataError(
+                f"{archive}: goes on behind byte {end:,}, where it seems to end: a damaged header, or two archives in "
+                "one file (`tar --concatenate` joins them)."
+            )
 
 
 def _member(archive: Path, info: tarfile.TarInfo) -> Member:

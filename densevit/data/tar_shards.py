@@ -6,6 +6,7 @@ shard-000000.tar
     kitchen_0001.labels.png
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -22,6 +23,7 @@ from densevit.data.tar import Member, members
 from densevit.errors import DataError
 from densevit.structures import Sample
 
+BRACES = re.compile(r"\{(?:(\d+)\.\.(\d+)|([^{}]*,[^{}]*))\}")
 IMAGES = ("jpg", "jpeg", "png", "webp")
 
 
@@ -45,7 +47,7 @@ class TarShards(Dataset):
 
         Args:
             root: the folder (densevit.data.dataset.resolve_root).
-            shards: a pattern of archives below it.
+            shards: a pattern of archives below it; of what `{000..127}` or `{a,b}` stands for, each must be there.
             depth: what names of depth maps end in behind the first dot; None for images without.
             labels: the same of label maps.
             depth_scale: stored units per metre; float files need none.
@@ -56,11 +58,7 @@ class TarShards(Dataset):
             DataError: no shards, a bad one, samples without a part, or a name in two shards; with the first five.
         """
         self.root = resolve_root(root, "tar")
-        confine(self.root, shards, allow_outside=False)
-        found = glob(shards, root_dir=self.root, recursive=True)  # noqa: PTH207 (Path.glob takes hidden files, too)
-        archives = [self.root / path for path in sorted(found)]
-        if not archives:
-            raise DataError(f"{self.root / shards}: matches no archive.")
+        archives = sorted({archive for pattern in spelled_out(shards) for archive in matching(self.root, pattern)})
         self.wanted = {kind: ending for kind, ending in (("depth", depth), ("labels", labels)) if ending is not None}
         self.scale, self.depth_range = depth_scale, depth_range
         self.samples = complete(collect(archives), self.wanted, subset, self.root)
@@ -77,11 +75,34 @@ class TarShards(Dataset):
         return self.names[index].rpartition("/")[0]
 
 
+def spelled_out(pattern: str) -> list[str]:
+    """The patterns that one with braces stands for, as a shell spells them out: `{008..010}`, `{train,val}`."""
+    braces = BRACES.search(pattern)
+    if braces is None:
+        return [pattern]
+    first, last, words = braces.groups()
+    width = len(first) if words is None and first.startswith("0") else 0
+    inner = words.split(",") if words else [f"{i:0{width}}" for i in range(int(first), int(last) + 1)]
+    return [each for word in inner for each in spelled_out(pattern[: braces.start()] + word + pattern[braces.end() :])]
+
+
+def matching(root: Path, pattern: str) -> list[Path]:
+    """
+    Raises:
+        DataError: it leads out, or matches nothing.
+    """
+    confine(root, pattern, allow_outside=False)
+    found = glob(pattern, root_dir=root, recursive=True)  # noqa: PTH207 (Path.glob takes hidden files, too)
+    if not found:
+        raise DataError(f"{root / pattern}: matches no archive.")
+    return [root / path for path in found]
+
+
 def collect(archives: list[Path]) -> dict[str, dict[str, Member]]:
     """Sample name -> what its file names end in -> the file.
 
     Raises:
-        DataError: a bad archive, or a sample in two of them.
+        DataError: a bad archive, a sample in two of them, or a file that comes in two spellings.
     """
     found: dict[str, dict[str, Member]] = defaultdict(dict)
     homes: dict[str, Path] = {}
@@ -93,8 +114,13 @@ def collect(archives: list[Path]) -> dict[str, dict[str, Member]]:
             if not stem:
                 continue  # a hidden file
             if homes.setdefault(name, archive) != archive:
-                raise DataError(f"sample {name!r} stands in two shards, {homes[name]} and {archive}.")
-            found[name][ending.lower()] = member
+                raise DataError(
+                    f"sample {name!r} stands in two shards, {homes[name]} and {archive}. Names are one for all shards; "
+                    "pack them anew with the shard's name in front, say."
+                )
+            other = found[name].setdefault(ending.lower(), member)
+            if other is not member:
+                raise DataError(f"{archive}: holds {other.name!r} and {member.name!r}, which are one part of a sample.")
     return dict(found)
 
 
@@ -104,12 +130,17 @@ def complete(
     """The samples that have an image and all that is wanted, by kind.
 
     Raises:
-        DataError: some lack a part and `subset` is full, or none is complete.
+        DataError: there are none; some lack a part and `subset` is full, or none is complete.
     """
+    if not found:
+        raise DataError(
+            f"{root}: the shards hold no file; a sample is NAME.jpg{''.join(f', NAME.{e}' for e in wanted.values())}."
+        )
     samples: dict[str, dict[str, Member]] = {}
     lacking = []
+    images = [ending for ending in IMAGES if ending not in map(str.lower, wanted.values())]
     for name, parts in found.items():
-        image = next((parts[ending] for ending in IMAGES if ending in parts), None)
+        image = next((parts[ending] for ending in images if ending in parts), None)
         kinds = {kind: parts.get(ending.lower()) for kind, ending in wanted.items()} | {"image": image}
         have = {kind: member for kind, member in kinds.items() if member is not None}
         if len(have) == len(kinds):

@@ -243,7 +243,7 @@ def settings(predictor: Predictor, plan: Plan, sources: Mapping[str, str]) -> di
         "weights": fingerprint(predictor.model),
         "source": predictor.card.source,
         "heads": {head: {"kind": spec.kind, "unit": spec.unit} for head, spec in heads.items()},
-        "runtime": predictor.runtime,
+        "runtime": None if predictor.runtime == "torch" else predictor.runtime,  # older records have none
         "precision": predictor.precision,
         "flip": predictor.flip,
         "scales": list(predictor.scales),

@@ -16,6 +16,7 @@ from densevit.errors import DataError
 ARCHIVES = frozenset({".tar"})
 IMAGES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp"})
 LISTS = frozenset({".txt", ".csv"})
+COMPRESSED = re.compile(r"\.(tgz|tar\.(gz|bz2|xz|zst))$", re.IGNORECASE)  # archives that are told so, not as images
 MAGIC = re.compile(r"[*?\[]")
 
 
@@ -75,6 +76,8 @@ def find(text: str, output: Path) -> Found:
         return listed(path) if path.suffix.lower() in LISTS else Found(path.parent, opened(path))
     if MAGIC.search(text):
         return matching(text, output)
+    if path.exists():
+        raise DataError(f"{text}: is neither file nor folder; write a list of images into a .txt file.")
     raise DataError(f"{text}: no such file or folder.")
 
 
@@ -106,10 +109,14 @@ def entries(path: Path) -> list[str]:
         raise DataError(f"{path}: an image list is UTF-8 text ({error.reason} at byte {error.start}).") from None
     if path.suffix.lower() == ".txt":
         return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
-    rows = csv.DictReader(lines)
-    if "image" not in (rows.fieldnames or ()):
-        raise DataError(f"{path}: an image list in CSV needs a column 'image'; it has {rows.fieldnames}.")
-    return [row["image"] for row in rows if row["image"]]
+    rows = csv.DictReader(lines, strict=True)
+    try:
+        if "image" not in (rows.fieldnames or ()):
+            raise DataError(f"{path}: an image list in CSV needs a column 'image'; it has {rows.fieldnames}.")
+        return [row["image"] for row in rows if row["image"]]
+    except csv.Error as error:
+        where = f"{path}:{rows.line_num + 1}"
+        raise DataError(f"{where}: is no CSV from here on ({error}); look for a stray quote.") from None
 
 
 def images_among(paths: Iterable[Path], output: Path) -> list[Path | Member]:
@@ -127,7 +134,7 @@ def opened(path: Path) -> Sequence[Path | Member]:
     Raises:
         DataError: a bad archive, or one without images.
     """
-    if path.suffix.lower() not in ARCHIVES:
+    if path.suffix.lower() not in ARCHIVES and not COMPRESSED.search(path.name):
         return [path]
     inside = [member for member in members(path) if PurePosixPath(member.name).suffix.lower() in IMAGES]
     # WebDataset stores a sample's maps beside its picture: `0001.jpg` and `0001.depth.png`.

@@ -28,6 +28,15 @@ FITS = {"metric": by_log_scale, "affine": by_least_squares, "disparity": by_leas
 SAMPLES = 128  # pixels along a side that a fit looks at: 16,000 for two unknowns
 
 
+def demand_depth(kinds: Mapping[str, Kind]) -> None:
+    """
+    Raises:
+        ConfigError: one of these heads gives something else, which tiles leave out.
+    """
+    if others := [f"{name} ({kind})" for name, kind in kinds.items() if kind not in FITS]:
+        raise ConfigError(f"tiles: for depth only, not for {', '.join(others)}.")
+
+
 def mosaic(look: Look, image: Rgb, kinds: Mapping[str, Kind], tiling: Tiling, batch_size: int = 1) -> Maps:
     """The map of every depth head, at the size of the picture.
 

@@ -122,7 +122,7 @@ def by_lower_median(prediction: Pixels, depth: Pixels, furthest: float) -> Align
 
 def by_log_scale(prediction: Pixels, depth: Pixels, furthest: float) -> Aligned:
     """Depth from depth known up to a scale: the one that is best in log depth (Eigen et al. 2014)."""
-    x, y = _finite(_log(prediction), np.log(depth))
+    x, y = _finite(_log(prediction), _log(depth))
     return _line(math.exp(float((y - x).mean())))
 
 

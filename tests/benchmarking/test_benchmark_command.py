@@ -1,13 +1,16 @@
 """`densevit benchmark`: what it refuses, what it writes, and that our networks are the peers' networks."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
 from densevit.benchmarking import inference, machine, memory, peers, training
+from densevit.benchmarking.report import Report, Row
 from densevit.benchmarking.settings import Settings
+from densevit.benchmarking.turns import Spread
 from densevit.cli.main import main
 
 
@@ -15,7 +18,16 @@ def test_wrong_options_are_refused_before_anything_is_timed(capsys: pytest.Captu
     assert main(["benchmark", "--sections", "inferenc"]) == 2
     assert main(["benchmark", "--sides", "500"]) == 2
     assert main(["benchmark", "--against", str(tmp_path / "none.json")]) == 2
+    for wrong in ("--name=a/b", "--name=", "--sections=,", f"--depth-anything={tmp_path / 'none'}"):
+        assert main(["benchmark", wrong, "--output", str(tmp_path)]) == 2
     told = capsys.readouterr().err
+    assert "'a/b' is no name of a file" in told
+    assert "names none; there are" in told
+    assert "none is no folder" in told
+    for wrong in ("--rounds=0", "--images=0", "--workers=0", "--threads=-2", "--sides=0", "--batches=1,0"):
+        with pytest.raises(SystemExit):
+            main(["benchmark", wrong])
+        assert "must be 1 or more" in capsys.readouterr().err
     assert "there are inference, training" in told
     assert "490 fits" in told
     assert "no report" in told
@@ -38,7 +50,27 @@ def test_a_run_writes_a_dated_report_that_the_next_one_is_held_against(
         row["value"] = {"middle": 1e9, "low": 1e9, "high": 1e9}  # as if it had been this fast before
     data.write_text(json.dumps(tree))
     assert main([*arguments, "--against", str(data)]) == 1
-    assert "slower: scoring, saved PNG16, nyu_eigen, 1 process" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "slower: scoring, saved PNG16, nyu_eigen, 1 process" in told
+    assert f"against {data}: 1 rows compared." in told or f"against {data}: 2 rows compared." in told  # by cores
+    assert json.loads(data.read_text()) == tree  # the second of a day replaces none
+    assert data.with_stem(f"{data.stem}-2").exists()
+
+
+def test_what_was_measured_before_a_run_ends_early_is_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(settings: Settings) -> Iterator[Row]:
+        yield Row("scoring", "maps", "1 process", Spread(1, 1, 1), "images/s")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(machine, "SIDE", 64)
+    monkeypatch.setattr(machine, "COPIED", 2**16)
+    monkeypatch.setattr("densevit.benchmarking.scoring.measure", interrupted)
+    assert main(["benchmark", "--sections", "scoring,export", "--rounds", "1", "--output", str(tmp_path)]) == 130
+    (kept,) = tmp_path.glob("*.json")
+    assert [row.section for row in Report.read(kept).rows][-1] == "scoring"
+    assert "Not run: what was to follow, KeyboardInterrupt ended this run." in capsys.readouterr().out
 
 
 def test_a_peer_that_is_not_here_is_told_by_name(tmp_path: Path) -> None:
@@ -54,7 +86,7 @@ def test_without_any_peer_ours_is_timed_alone(monkeypatch: pytest.MonkeyPatch) -
     def absent(*_: object) -> None:
         raise peers.Absent("not here")
 
-    for name in ("depth_anything", "transformers", "smp"):
+    for name in ("depth_anything", "transformers", "smp", "openvino"):
         monkeypatch.setattr(peers, name, absent)
     monkeypatch.setattr(machine, "SIDE", 64)
     monkeypatch.setattr(training, "HEIGHT", 56)

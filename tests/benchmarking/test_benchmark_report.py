@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from densevit.benchmarking.report import Report, Row, number, regressions
+from densevit.benchmarking.report import Report, Row, compared, number, regressions
 from densevit.benchmarking.turns import Spread, take_turns, times_faster
 from densevit.errors import DataError
 
@@ -35,8 +35,27 @@ def test_a_report_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     assert "processor x, torch 2" in text
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"rows": [{}]}'])
+WHOLE = (
+    '{"date": "", "command": "", "machine": {}, "rows": [{"section": "export", "case": "c", "who": "w", "unit": "s", '
+    '"faster": null, "value": {"middle": 1, "low": 1, "high": 1}}]}'
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        '{"rows": [{}]}',
+        WHOLE.replace('"machine": {}, ', ""),
+        WHOLE.replace('"middle": 1', '"middle": "fast"'),
+        WHOLE.replace('"w"', "[]"),
+        WHOLE.replace('"date"', '"day": "", "date"'),
+    ],
+)
 def test_what_is_no_report_says_so(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.json").write_text(WHOLE)
+    assert len(Report.read(tmp_path / "a.json").rows) == 1
     (tmp_path / "a.json").write_text(text)
     with pytest.raises(DataError, match="no report"):
         Report.read(tmp_path / "a.json")
@@ -47,6 +66,23 @@ def test_ratios_decide_where_both_have_them_so_that_a_slow_machine_is_no_regress
     assert list(regressions(before, report(row(5.0, 2.0)))) == []
     (line,) = regressions(before, report(row(0.5, 1.5)))
     assert line == "inference, 518 x 518, densevit: 1.5 times faster than the baseline, was 2 (33% worse)."
+
+
+def test_where_we_are_the_baseline_our_value_decides() -> None:
+    alone = [replace(row(seconds, 1.0), faster=Spread(1.0, 1.0, 1.0)) for seconds in (0.5, 5.0)]
+    (line,) = regressions(report(alone[0]), report(alone[1]))
+    assert line == "inference, 518 x 518, densevit: 5 s, was 0.5 (900% worse)."
+    theirs = [replace(each, who="transformers") for each in alone]  # how fast others are is not ours to judge
+    assert list(regressions(report(theirs[0]), report(theirs[1]))) == []
+
+
+def test_what_could_not_be_compared_is_counted() -> None:
+    one, other = row(0.5), replace(row(0.5), who="densevit, bf16")
+    assert compared(report(one, other), report(one)) == "1 rows compared, 1 were not measured now"
+    assert compared(report(one), report(one, other)) == "1 rows compared, 1 are new"
+    assert compared(report(other), report(one)) == "no row is in both"
+    nothing = replace(one, value=Spread(0.0, 0.0, 0.0))
+    assert list(regressions(report(nothing), report(one))) == []  # no ratio to nothing
 
 
 @pytest.mark.parametrize(

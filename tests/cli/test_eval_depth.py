@@ -125,6 +125,18 @@ def test_a_manifest_that_lacks_images_or_files_is_told(data: Path, saved: Path, 
         assert told in capsys.readouterr().err
 
 
+def test_options_of_a_model_are_refused_for_saved_maps_and_theirs_for_a_model(
+    data: Path, saved: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = ["eval-depth", "--data", "folder", "--root", str(data)]
+    assert main([*base, "--predictions", str(saved), "--tiles", "32", "--flip"]) == 2
+    told = capsys.readouterr().err
+    assert "--tiles goes with a CHECKPOINT" in told
+    assert "--flip goes with a CHECKPOINT" in told
+    assert main([*base, "run", "--suffix", ".png"]) == 2
+    assert "--suffix goes with --predictions" in capsys.readouterr().err
+
+
 def test_a_folder_that_cannot_be_written_is_told_before_anything_is_scored(
     data: Path, saved: Path, tmp_path: Path, capsys
 ) -> None:

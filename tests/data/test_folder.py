@@ -230,6 +230,7 @@ def test_missing_files_of_a_table_are_counted(tmp_path: Path) -> None:
         ("image,fx,fy,cx,cy\nx/a.png,5,nan,2,3\n", "four numbers"),
         ("image,fx,fy,cx,cy\nx/a.png,-5,6,2,3\n", "fx and fy over 0"),
         ("image,name\nx/a.png,1\nx/a.png,1\n", "more than once"),
+        ('image\n"x/a.png\nx/b.png\n', "cannot be read"),  # a stray quote: one image of two lines, else
         ("image\n", "no samples"),
         ("", "no samples"),
     ],

@@ -57,6 +57,18 @@ def test_an_archive_cut_between_two_files_is_refused_too(tmp_path: Path) -> None
         members(path)
 
 
+def test_an_archive_that_goes_on_behind_its_end_is_refused_and_not_read_in_part(tmp_path: Path) -> None:
+    whole = pack(tmp_path / "s.tar", {f"{i}.jpg": b"x" * 512 for i in range(3)}).read_bytes()
+    damaged = bytearray(whole)
+    damaged[1024] ^= 1  # the second header begins there: `tarfile` takes it for the end
+    for data in (damaged, whole[:1024] + bytes(1024) + whole[2048:], whole + whole):
+        (tmp_path / "s.tar").write_bytes(data)
+        with pytest.raises(DataError, match=r"s\.tar: goes on behind byte"):
+            members(tmp_path / "s.tar")
+    (tmp_path / "s.tar").write_bytes(whole + bytes(100_000))
+    assert len(members(tmp_path / "s.tar")) == 3
+
+
 def test_what_is_no_archive_says_so_and_a_compressed_one_says_why(tmp_path: Path) -> None:
     (tmp_path / "a.tar").write_bytes(b"not a tar" * 200)
     with pytest.raises(DataError, match="no tar archive"):

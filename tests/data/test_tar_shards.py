@@ -69,6 +69,29 @@ def test_a_sample_in_two_shards_and_a_pattern_without_shards_are_errors(root: Pa
         open_tar(root, shards="../*.tar")
 
 
+def test_braces_are_spelled_out_and_each_shard_must_be_there(root: Path) -> None:
+    assert len(open_tar(root, shards="shard-{000000..000001}.tar")) == 6
+    assert len(open_tar(root, shards="shard-{000001,000000}.tar")) == 6
+    assert len(open_tar(root, shards="{shard,sha*d}-{000001..000001}.tar")) == 3
+    with pytest.raises(DataError, match=r"shard-000002\.tar: matches no archive"):
+        open_tar(root, shards="shard-{000000..000002}.tar")
+
+
+def test_a_depth_map_is_never_taken_for_the_image(tmp_path: Path) -> None:
+    pack(tmp_path / "shard.tar", {"a.jpg": b"...", "a.png": b"...", "b.png": b"..."})
+    with pytest.raises(DataError, match=r"1 of 2 samples lack a part:\n  b: no image; it has png"):
+        open_tar(tmp_path, depth="png")
+
+
+def test_two_spellings_of_one_part_and_shards_without_files_are_refused(tmp_path: Path) -> None:
+    pack(tmp_path / "shard.tar", {"a.JPG": b"...", "a.jpg": b"...", "a.depth.png": b"..."})
+    with pytest.raises(DataError, match=r"holds 'a\.JPG' and 'a\.jpg', which are one part"):
+        open_tar(tmp_path)
+    pack(tmp_path / "shard.tar", {})
+    with pytest.raises(DataError, match=r"no file; a sample is NAME\.jpg, NAME\.depth\.png\."):
+        open_tar(tmp_path)
+
+
 def test_a_damaged_picture_is_named_with_its_shard(root: Path) -> None:
     (root / "bad").mkdir()
     pack(root / "bad/shard.tar", {"a.jpg": b"\xff\xd8\xff rest"})

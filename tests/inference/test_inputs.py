@@ -1,5 +1,7 @@
 """Which images an export takes, and the names it gives their outputs."""
 
+import gzip
+import os
 from pathlib import Path
 
 import pytest
@@ -110,6 +112,10 @@ def test_an_output_below_the_input_is_not_taken_for_images(tmp_path: Path) -> No
         ("empty.txt", "lists no image"),
         ("bad.csv", "needs a column 'image'; it has .'file'."),
         ("latin.txt", "is UTF-8 text"),
+        ("stray.csv", r"stray\.csv:3: is no CSV from here on .*stray quote"),
+        ("long.csv", r"long\.csv:2: is no CSV from here on .*stray quote"),
+        ("pipe", "neither file nor folder"),
+        ("a.tar.gz", "Compressed archives cannot be read in place: gunzip it"),
     ],
 )
 def test_inputs_without_images_are_refused(tmp_path: Path, given: str, message: str) -> None:
@@ -117,6 +123,10 @@ def test_inputs_without_images_are_refused(tmp_path: Path, given: str, message: 
     (tmp_path / "empty.txt").write_text("# nothing\n")
     (tmp_path / "bad.csv").write_text("file\na.jpg\n")
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9.jpg\n")
+    (tmp_path / "stray.csv").write_text('image\na.jpg\n"b.jpg\nc.jpg\n')  # else one image `b.jpgc.jpg`
+    (tmp_path / "long.csv").write_text('image\n"b.jpg\n' + "c.jpg\n" * 30_000)  # past what a cell may hold
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "a.tar.gz").write_bytes(gzip.compress(bytes(2000)))
     with pytest.raises(DataError, match=message):
         find_items([str(tmp_path / given)], DEPTH, tmp_path / "out")
 

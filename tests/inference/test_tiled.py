@@ -7,11 +7,17 @@ import pytest
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, UInt8
+from PIL import Image
 from torch import Tensor, nn
 
 from densevit.benchmarking.memory import STATUS, status
 from densevit.card import Kind, ModelCard, OutputSpec, ResizeRule
 from densevit.errors import ConfigError
+from densevit.inference.export import export
+from densevit.inference.inputs import Item
+from densevit.inference.outputs import Png16
+from densevit.inference.outputs.labels import Labels
+from densevit.inference.plan import Plan
 from densevit.inference.predictor import Predictor
 from densevit.inference.tiled import mosaic, stretched
 from densevit.ops.tiles import Tiling, seam
@@ -75,6 +81,19 @@ def test_a_tile_that_says_the_opposite_of_the_whole_is_not_believed() -> None:
     assert np.abs(found - image[..., 0]).max() < 6  # the whole, seen at half the size
 
 
+def test_zeros_in_metres_of_the_whole_are_left_out_of_the_fit() -> None:
+    def look(images: np.ndarray, zoom: float) -> dict[str, np.ndarray]:
+        light = images[:, None, ..., 0].astype(np.float32)
+        if zoom == 1:
+            return {"depth": 3 * light}
+        light[..., :40] = 0  # of 96
+        return {"depth": light}
+
+    image = scene(200, 200)
+    found = mosaic(look, image, {"depth": "metric"}, TILING)["depth"]
+    assert np.abs(found / image[..., 0] - 1)[:, 150:].max() < 0.02  # where the last tile stands alone
+
+
 def test_the_part_of_the_whole_that_a_tile_is_fitted_to_lies_where_resizing_would_put_it() -> None:
     small = np.random.default_rng(0).normal(size=(20, 26)).astype(np.float32)
     large = F.interpolate(torch.from_numpy(small)[None, None], size=(200, 260), mode="bilinear", align_corners=False)
@@ -97,12 +116,36 @@ def test_tiles_may_share_a_batch_and_other_heads_are_left_out() -> None:
         mosaic(two, image, {"labels": "labels"}, TILING)
 
 
+class Joint(nn.Module):
+    def forward(self, image: Float[Tensor, "b 3 h w"]) -> dict[str, Tensor]:
+        grey = 1 + image.mean(1, keepdim=True)
+        return {"depth": grey, "labels": torch.cat([grey, 2 - grey], 1)}
+
+
+def test_classes_of_pixels_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    card = ModelCard(
+        outputs={"depth": OutputSpec(kind="metric"), "labels": OutputSpec(kind="labels", classes=("a", "b"))},
+        multiple=14,
+    )
+    tiled = Predictor(Joint(), card, device="cpu", precision="fp32", tiling=70)
+    image = scene(60, 90)
+    with pytest.raises(ConfigError, match=r"tiles: for depth only, not for labels \(labels\)"):
+        tiled(image, head="labels")
+    assert tiled(image).shape == (60, 90)
+    Image.fromarray(image).save(tmp_path / "a.png")
+    items = [Item(tmp_path / "a.png", "a")]
+    outputs = {"png16": Png16(), "labels": Labels()}
+    with pytest.raises(ConfigError, match="depth only"):
+        export(tiled, Plan(items, outputs, tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
 class Grey(nn.Module):
     def forward(self, image: Float[Tensor, "b 3 h w"]) -> dict[str, Tensor]:
         return {"depth": 1 + image.mean(1, keepdim=True)}
 
 
-def predictor(tiling: Tiling | None, **options: object) -> Predictor:
+def predictor(tiling: Tiling | int | None, **options: object) -> Predictor:
     card = ModelCard(
         outputs={"depth": OutputSpec(kind="metric", range=(1e-3, 10.0))},
         multiple=14,
