@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from densevit.benchmarking.turns import Spread, Work, take_turns, times_faster
+from densevit.memory import keep_freed
 from densevit.ops.attention import slab_attention
 
 KERNELS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
@@ -43,6 +44,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     args = parser.parse_args()
     torch.set_num_threads(1)
+    keep_freed()  # as our commands do
     for way, contestants in works(args.tokens, args.heads).items():
         seconds = take_turns(contestants, args.rounds, warm=2)
         faster = times_faster(seconds, "slabs", "torch")
