@@ -259,6 +259,6 @@ def load(
         CheckpointError: missing, damaged, of unknown parts, or of several possible families.
         ConfigError: no such family, or no such option of it; no such device, number format or runtime here.
     """
-    settle(runtime, device, precision)  # before the weights are read
+    settle(runtime, device, precision, compiled=options.get("compile", False))  # before the weights are read
     model, card = restore(path, family, **(family_options or {}))
     return Predictor(model, card, device=device, precision=precision, runtime=runtime, **options)

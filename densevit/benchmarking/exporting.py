@@ -50,9 +50,8 @@ def measure(settings: Settings) -> Iterator[Row]:
         seconds = take_turns(each_alone(ways, settings, photos), rounds, warm=0, clock=told)
     baseline = next(iter(ways))
     for name in ways:
-        alone = name.replace(OURS, PURE)
-        share = f"{times_faster(seconds, name, alone).middle:.0%} of the model alone ({settings.precision})"
-        note = share if name.startswith(OURS) else ""
+        share = times_faster(seconds, name, name.replace(OURS, PURE)).middle
+        note = f"{share:.0%} of the model alone ({settings.precision})" if name.startswith(OURS) else ""
         rate = Spread.of(seconds[name]).map(lambda s: PART / s)
         yield Row(
             "export", "640x480 JPEG to PNG16", name, rate, "images/s", better="higher",

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from densevit.assembly import restore
 from densevit.errors import ConfigError
-from densevit.inference.runtime import RUNTIMES, Runtime, settle
+from densevit.inference.runtime import RUNTIMES, OnnxRuntime, Runtime, settle
 from densevit.models.dense import DenseModel
 
 SIZES: dict[str, dict[str, Any]] = {
@@ -138,20 +138,16 @@ def onnx_runtime(peer: Peer, example: Float[Tensor, "1 3 h w"], folder: Path) ->
     Raises:
         Absent: onnxruntime, or what torch exports with, is not installed.
     """
-    for name in ("onnx", "onnxscript"):
+    for name in OnnxRuntime.needs:
         need(name)
-    library = need("onnxruntime")
     path = folder / "peer.onnx"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # exporters warn of much that does not concern the result
         torch.onnx.export(peer.module, (example,), str(path), dynamo=True, verbose=False)
-    options = library.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()
-    session = library.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    name = session.get_inputs()[0].name
+    answers = OnnxRuntime().open(path, "fp32")
 
     def run(x: Tensor) -> Tensor:
-        found = torch.from_numpy(session.run(None, {name: x.numpy()})[0])
+        found = torch.from_numpy(answers(x.numpy())[0])
         return found[:, None] if found.ndim == 3 else found
 
     return run

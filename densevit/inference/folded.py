@@ -94,7 +94,8 @@ def overwritten(program: ExportedProgram) -> bool:
 
 
 def result(node: Node, value: Callable[[Node], Any]) -> Any:
-    return node.target(*map_arg(node.args, value), **map_arg(node.kwargs, value))  # type: ignore[operator]
+    operator: Any = node.target
+    return operator(*map_arg(node.args, value), **map_arg(node.kwargs, value))
 
 
 def stored(node: Node) -> str:

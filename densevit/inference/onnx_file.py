@@ -21,10 +21,11 @@ from densevit.inference.graph import Answers, demand, save_graph
 from densevit.inference.onnx_about import Wanted, as_text, described
 from densevit.inference.onnx_proof import ENOUGH, prove
 from densevit.inference.predictor import Predictor
+from densevit.inference.runtime import OnnxRuntime
 from densevit.ops.resize import network_size
 from densevit.structures import IGNORE
 
-NEEDS = ("onnx", "onnxscript", "onnxruntime")
+NEEDS = OnnxRuntime.needs
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ from typing import Any
 
 import cv2
 import numpy as np
-import torch
 from jaxtyping import UInt8
 
 from densevit.errors import ConfigError
 from densevit.inference.predictor import Predictor
+from densevit.inference.runtime import OnnxRuntime
 from densevit.ops.resize import Size
 
 ENOUGH = 1e-4  # of the largest value
@@ -46,15 +46,8 @@ def answers(path: Path, images: np.ndarray) -> list[np.ndarray]:
     Raises:
         ConfigError: ONNX Runtime does not take the file, or so many images.
     """
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()
-    options.log_severity_level = 4  # what fails is told below
     try:
-        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        (given,) = session.get_inputs()
-        return list(session.run(None, {given.name: images}))
+        return OnnxRuntime().open(path, "fp32")(images)
     except Exception as error:  # it has a dozen kinds without a name in common
         told = str(error).strip().splitlines()[0]
         raise ConfigError(f"ONNX Runtime does not run {len(images)} at once of what was written: {told}") from error

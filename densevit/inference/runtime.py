@@ -13,12 +13,12 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from densevit.errors import ConfigError
-from densevit.inference.graph import Answers, demand, plainly, save_graph
+from densevit.inference.graph import Answers, demand, save_graph
 from densevit.inference.packed import pack
 from densevit.ops.device import choose_device
 from densevit.ops.precision import Precision, resolve
@@ -30,8 +30,8 @@ RuntimeName = Literal["torch", "openvino", "onnxruntime"]
 
 MOST = 4  # sizes that are converted; each keeps a copy of the weights
 
-Run = Callable[[Float32[np.ndarray, "b 3 h w"]], list[Float32[np.ndarray, "b _ _ _"]]]
-"""Images to the answers of every head."""
+Run = Callable[[np.ndarray], list[np.ndarray]]
+"""Images to the answers of every head, as the file has them."""
 
 
 class Runtime(ABC):
@@ -80,6 +80,7 @@ class OnnxRuntime(Runtime):
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = torch.get_num_threads()
+        options.log_severity_level = 4  # what fails is raised
         session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         (given,) = session.get_inputs()
         return lambda images: list(session.run(None, {given.name: images}))
@@ -174,6 +175,5 @@ class Elsewhere(nn.Module):
     def convert(self, image: Float[Tensor, "b 3 h w"], more: tuple[Size, ...]) -> Program:
         with TemporaryDirectory(prefix="densevit-") as folder:
             path = Path(folder) / "network.onnx"
-            with plainly():
-                save_graph(Answers(self.model, self.names, *more), torch.zeros(image.shape), path)
+            save_graph(Answers(self.model, self.names, *more), torch.zeros(image.shape), path)
             return Program(self.runtime.open(path, self.precision), len(image))
