@@ -69,7 +69,6 @@ def save_graph(
     names: dict[str, Any] = {"input_names": [INPUT], "output_names": module.names, **given}
     try:
         with plainly(), quiet():
-            example = example.clone()  # no inference tensor any more
             graph = traced(traceable(module), example, **given)
             program = torch.onnx.export(graph, (example,), dynamo=True, verbose=False, **names)
             assert program is not None
