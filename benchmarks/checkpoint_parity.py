@@ -29,7 +29,7 @@ from checkpoint_cases.case import SIZES, Case, picture
 from PIL import Image
 
 import densevit
-from densevit.files import write_text
+from densevit.utils.atomic_io import write_text
 
 HERE = Path(__file__).parent
 

@@ -25,10 +25,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from densevit.assembly import restore
-from densevit.files import write_text
+from densevit.builder.checkpoint import restore
 from densevit.models import DenseModel, EoMT, MasksHead, MaskTransformer, TimmEncoder
 from densevit.structures import Features, FeatureSpec
+from densevit.utils.atomic_io import write_text
 
 SIDE, CLASSES, QUERIES, BLOCKS = 96, 7, 9, 3
 IMAGENET = torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1), torch.tensor([0.229, 0.224, 0.225]).view(3, 1, 1)

@@ -23,14 +23,15 @@ import numpy as np
 import torch
 import yaml
 
-from densevit import build
+from densevit import api
+from densevit.builder import training
 from densevit.cli.main import main as command
-from densevit.data.dataset import Dataset
-from densevit.data.readahead import readahead
-from densevit.evaluation.evaluate import evaluate
-from densevit.evaluation.seg_scores import count, summarise
-from densevit.files import write_text
+from densevit.data.datasets.base import Dataset
+from densevit.data.loading.prefetch import readahead
+from densevit.evaluation.depth.evaluate import evaluate
+from densevit.evaluation.segmentation.evaluate import count, summarise
 from densevit.inference.predictor import Predictor
+from densevit.utils.atomic_io import write_text
 
 CONFIG = Path(__file__).parents[1] / "configs/multitask/rooms.yaml"
 TASKS = ("depth", "labels")
@@ -65,7 +66,7 @@ def trained(rooms: Path, work: Path, overrides: Sequence[str]) -> dict[str, Pred
             if code:
                 sys.exit(code)
             write_text(run / "done", "")
-        found[name] = build.load(run / "checkpoints/last", precision="fp32")  # all at the same step
+        found[name] = api.load(run / "checkpoints/last", precision="fp32")  # all at the same step
     return found
 
 
@@ -76,7 +77,7 @@ def scores(predictor: Predictor, data: Dataset) -> dict[str, float]:
     found = {}
     if "depth" in heads:
         items = ((s.name, maps["depth"], s.depth, s.valid) for s, maps in answers)
-        found["AbsRel"] = evaluate(items, build.find_protocol("plain", data)).mean["abs_rel"]
+        found["AbsRel"] = evaluate(items, training.find_protocol("plain", data)).mean["abs_rel"]
     if "labels" in heads:
         k = len(data.classes)
         counts = ((s.name, count(maps["labels"].argmax(0), s.labels, k, boundary=False)) for s, maps in answers)
@@ -171,7 +172,7 @@ def main() -> int:
     args = parser.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
     models = trained(args.rooms.absolute(), args.work.absolute(), args.overrides)
-    data = build.open_data({"type": "rooms", "root": str(args.rooms.absolute()), "split": "test"})
+    data = training.open_data({"type": "rooms", "root": str(args.rooms.absolute()), "split": "test"})
     text = report(models, data, args.rooms)
     print(text)
     if args.report is not None:

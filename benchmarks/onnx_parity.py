@@ -28,10 +28,11 @@ import test_dinov3_family as dinov3
 import test_dpt_family as dpt
 import test_hugging_face_family as hf
 
-from densevit.assembly import build_card, build_model, plan_of, restore
+from densevit.builder.checkpoint import plan_of, restore
+from densevit.builder.model import build_card, build_model
 from densevit.errors import DensevitError
-from densevit.inference.onnx_about import Wanted
-from densevit.inference.onnx_file import write
+from densevit.inference.onnx.export import write
+from densevit.inference.onnx.metadata import Wanted
 
 VIT = {"type": "vit", "dim": 24, "depth": 3, "heads": 2, "patch_size": 14, "image_size": 56, "taps": 2}
 HEADS = ("metric", "disparity", "affine", "bins", "inverse", "metres")

@@ -13,10 +13,10 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from densevit.data.io import read_depth
-from densevit.evaluation.evaluate import Item, evaluate
-from densevit.evaluation.protocols import PROTOCOLS, Protocol, applicable
-from densevit.files import write_text
+from densevit.data.io.readers import read_depth
+from densevit.evaluation.depth.evaluate import Item, evaluate
+from densevit.evaluation.depth.published_protocols import PROTOCOLS, Protocol, applicable
+from densevit.utils.atomic_io import write_text
 
 METRICS = ("abs_rel", "rmse", "silog", "log10", "d1")
 DRAWN = {

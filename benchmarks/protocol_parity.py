@@ -28,10 +28,10 @@ import cv2
 import numpy as np
 import torch
 
-from densevit.data.io import read_depth
-from densevit.evaluation.boundary import boundary_depth_pro, boundary_moge
-from densevit.evaluation.points import point_metrics
-from densevit.evaluation.protocols import PROTOCOLS
+from densevit.data.io.readers import read_depth
+from densevit.evaluation.depth.boundary_f1 import boundary_depth_pro, boundary_moge
+from densevit.evaluation.depth.point_cloud import point_metrics
+from densevit.evaluation.depth.published_protocols import PROTOCOLS
 
 LIMIT = 1e-6
 NINE = ("silog", "log10", "abs_rel", "sq_rel", "rmse", "rmse_log", "d1", "d2", "d3")

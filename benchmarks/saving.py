@@ -16,12 +16,12 @@ from statistics import median
 
 import torch
 
-from densevit import assembly
-from densevit.config import Data, Model, Run, Task
+from densevit.builder import model as assembly
+from densevit.config.schema import Data, Model, Run, Task
 from densevit.engine.distributed import World
 from densevit.engine.trainer import Trainer
-from densevit.ops.device import choose_device
 from densevit.structures import Batch
+from densevit.utils.device import choose_device
 from densevit.weights import checkpoint
 
 SIDE, RUN = 224, 1000  # pixels; steps of the run that the share is told for

@@ -21,12 +21,12 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from densevit import planning
-from densevit.assembly import ModelPlan, build_model
-from densevit.config import Run
+from densevit.builder import plan as planning
+from densevit.builder.model import ModelPlan, build_model
+from densevit.config.schema import Run
 from densevit.errors import DensevitError
 from densevit.models import DenseModel
-from densevit.ops.precision import autocast
+from densevit.utils.precision import autocast
 
 GB = 2**30
 # fp32 weights and gradients, and AdamW's two moments; an average of the weights is four more.

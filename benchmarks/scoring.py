@@ -28,14 +28,14 @@ import cv2
 import numpy as np
 import torch
 
-from densevit.benchmarking.machine import processor
-from densevit.data.decoded import keep_decoded
-from densevit.data.io import read_depth
-from densevit.data.parallel import in_order
-from densevit.evaluation.evaluate import Evaluation, evaluate_indexed
-from densevit.evaluation.protocols import PROTOCOLS
-from densevit.files import write_text
-from densevit.memory import keep_freed
+from densevit.benchmark.hardware import processor
+from densevit.data.io.depth_cache import keep_decoded
+from densevit.data.io.readers import read_depth
+from densevit.data.loading.parallel_map import in_order
+from densevit.evaluation.depth.evaluate import Evaluation, evaluate_indexed
+from densevit.evaluation.depth.published_protocols import PROTOCOLS
+from densevit.utils.atomic_io import write_text
+from densevit.utils.malloc import keep_freed
 
 KINDS = ("maps/room_rgb_{}.png", "arrays/room_rgb_{}.npy")
 

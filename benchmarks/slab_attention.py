@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from densevit.benchmarking.turns import Spread, Work, take_turns, times_faster
-from densevit.memory import keep_freed
+from densevit.benchmark.interleaved_timing import Spread, Work, take_turns, times_faster
 from densevit.ops.attention import slab_attention
+from densevit.utils.malloc import keep_freed
 
 KERNELS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "torch": F.scaled_dot_product_attention,

@@ -20,11 +20,11 @@ import timm
 import torch
 from torch import Tensor, nn
 
-from densevit.files import write_text
-from densevit.models.vit_classifier import ViTClassifier
-from densevit.models.vit_sizes import named
-from densevit.models.vit_weights import convert, load
-from densevit.weights.files import read_tensors
+from densevit.models.vit.checkpoint_filter import convert, load
+from densevit.models.vit.classifier import ViTClassifier
+from densevit.models.vit.configs import named
+from densevit.utils.atomic_io import write_text
+from densevit.weights.readers import read_tensors
 
 NONE: dict[str, Any] = {}
 

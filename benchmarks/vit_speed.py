@@ -21,11 +21,11 @@ import timm
 import torch
 from torch import Tensor, nn
 
-from densevit.files import write_text
-from densevit.models.attention_maps import class_attention, class_rollout
-from densevit.models.vit_classifier import ViTClassifier
-from densevit.models.vit_sizes import named
-from densevit.models.vit_weights import load
+from densevit.models.vit.attention_rollout import class_attention, class_rollout
+from densevit.models.vit.checkpoint_filter import load
+from densevit.models.vit.classifier import ViTClassifier
+from densevit.models.vit.configs import named
+from densevit.utils.atomic_io import write_text
 
 
 class Case(NamedTuple):

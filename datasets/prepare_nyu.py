@@ -20,17 +20,17 @@ def main() -> None:
     parser.add_argument("--repack", type=Path, metavar="FILE", help="write a copy with one frame a chunk here")
     args = parser.parse_args()
 
-    from densevit.data import nyu_convert
+    from densevit.data.prepare import repack_nyu
     from densevit.errors import DensevitError
 
     try:
-        print(nyu_convert.advice(args.mat))
+        print(repack_nyu.advice(args.mat))
         if args.extract:
-            for split, count in nyu_convert.extract(args.mat, args.extract).items():
+            for split, count in repack_nyu.extract(args.mat, args.extract).items():
                 print(f"{split}: {count} pairs and a list in {args.extract / f'nyu_labeled_{split}.txt'}")
         if args.repack:
-            nyu_convert.repack(args.mat, args.repack)
-            print(f"wrote {args.repack}: {nyu_convert.advice(args.repack)}")
+            repack_nyu.repack(args.mat, args.repack)
+            print(f"wrote {args.repack}: {repack_nyu.advice(args.repack)}")
     except DensevitError as error:
         print(error, file=sys.stderr)
         sys.exit(error.exit_code)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 def main() -> int:
     args = parse()
-    from densevit.data.rendering.foreign import write_as  # not at the top: --help answers at once
-    from densevit.data.rendering.generate import generate
+    from densevit.data.synthetic.generate import generate
+    from densevit.data.synthetic.write_as import write_as  # not at the top: --help answers at once
     from densevit.errors import DensevitError
 
     scenes = {"train": args.train_scenes, "val": args.val_scenes, "test": args.test_scenes}

@@ -12,9 +12,9 @@ from pathlib import Path
 
 
 def main() -> None:
-    from densevit.data.archives import ARCHIVES, unpack_all
-    from densevit.data.label_check import check
-    from densevit.data.label_convert import CONVERTERS
+    from densevit.data.prepare.archives import ARCHIVES, unpack_all
+    from densevit.data.prepare.check_segmentation import check
+    from densevit.data.prepare.convert_mat_labels import CONVERTERS
     from densevit.errors import DensevitError
 
     parser = argparse.ArgumentParser(

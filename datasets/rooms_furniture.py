@@ -1,4 +1,4 @@
-"""Rebuilds densevit/data/furniture from the CC0 library of Debian's `sweethome3d-furniture`.
+"""Rebuilds densevit/data/synthetic/furniture from the CC0 library of Debian's `sweethome3d-furniture`.
 
     dpkg-deb -x sweethome3d-furniture_1.8-1_all.deb unpacked
     python datasets/rooms_furniture.py unpacked/usr/share/sweethome3d/furniture/BlendSwap-CC-0.sh3f
@@ -22,14 +22,14 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-FOLDER = Path(__file__).resolve().parent.parent / "densevit" / "data" / "furniture"
+FOLDER = Path(__file__).resolve().parent.parent / "densevit" / "data" / "synthetic" / "furniture"
 TEXTURE_SIDE = 256
 MAX_FACES = 14_000
 TRANSPARENT = (
     0.6  # glass lighter than this is left out: a depth map of what stands behind it would contradict the picture
 )
 
-# model folder -> class of densevit.data.rooms.CLASSES
+# model folder -> class of densevit.data.datasets.rooms.CLASSES
 MODELS = {
     "bed2": "bed", "bed3": "bed", "bedWithTexture": "bed",
     "sofa2": "sofa", "couch2": "sofa", "sofa": "sofa", "couch": "sofa", "armchair2": "sofa",

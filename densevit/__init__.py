@@ -2,18 +2,19 @@
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from densevit.version import __version__
+
 __all__ = ["Predictor", "__version__", "load"]
 
 if TYPE_CHECKING:
-    from densevit.build import load
+    from densevit.api import load
     from densevit.inference.predictor import Predictor
 
 
 def __getattr__(name: str) -> Any:
     # Torch takes a second to import; `densevit --help` must not wait for it.
     if name == "load":
-        from densevit.build import load
+        from densevit.api import load
 
         return load
     if name == "Predictor":

@@ -2,7 +2,7 @@
 
 import difflib
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Generic, Literal, TypeVar, get_args, get_origin
@@ -202,3 +202,16 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     if close:
         return f" Did you mean '{leaves.get(close[0], close[0])}'?"
     return f" Known: {', '.join(known)}." if known else " It takes no options."
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a config can choose from."""
+
+    encoders: Registry[Any]
+    decoders: Registry[Any]
+    heads: Registry[Any]
+    tasks: Registry[Any]  # each knows its losses: `objectives`, and the `usual` ones
+    transforms: Registry[Any]
+    datasets: Registry[Any]
+    protocols: Collection[str]

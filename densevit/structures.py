@@ -88,3 +88,17 @@ class Features:
     prefix: tuple[Float[Tensor, "b _ _"], ...]  # b p c_i: class token first, then registers; p may be 0
     image_size: tuple[int, int]  # (h, w) of the padded image: h_i * stride_i
     rest: Remainder | None = None  # where a decoder joins the encoder
+
+
+def cut(sample: Sample, top: int, bottom: int, left: int, right: int) -> Sample:
+    """The window rows top:bottom, columns left:right, of everything that the sample holds."""
+    window = np.s_[top:bottom, left:right]
+    shift = np.array([[0.0, 0.0, left], [0.0, 0.0, top], [0.0, 0.0, 0.0]])
+    return replace(
+        sample,
+        image=np.ascontiguousarray(sample.image[window]),
+        depth=None if sample.depth is None else np.ascontiguousarray(sample.depth[window]),
+        valid=None if sample.valid is None else np.ascontiguousarray(sample.valid[window]),
+        labels=None if sample.labels is None else np.ascontiguousarray(sample.labels[window]),
+        intrinsics=None if sample.intrinsics is None else sample.intrinsics - shift,
+    )

@@ -17,18 +17,18 @@ from pathlib import Path
 from typing import Any
 
 import densevit
-from densevit import build
+from densevit.builder import training
 from densevit.cli.main import main as command
-from densevit.data.dataset import Dataset
-from densevit.data.readahead import readahead
-from densevit.engine.log import read_csv
-from densevit.evaluation.baseline import median_depth_map
-from densevit.evaluation.evaluate import Evaluation, evaluate
-from densevit.evaluation.html import Report, write_html
-from densevit.evaluation.pictures import Picture
-from densevit.evaluation.seg_html import SegPicture, SegReport, sections
-from densevit.evaluation.seg_scores import SegScores, count, summarise
+from densevit.data.datasets.base import Dataset
+from densevit.data.loading.prefetch import readahead
+from densevit.engine.logger import read_csv
+from densevit.evaluation.depth.baseline import median_depth_map
+from densevit.evaluation.depth.evaluate import Evaluation, evaluate
+from densevit.evaluation.depth.html_report import Report, write_html
+from densevit.evaluation.segmentation.evaluate import SegScores, count, summarise
+from densevit.evaluation.segmentation.html_report import SegPicture, SegReport, sections
 from densevit.inference.predictor import Predictor
+from densevit.reporting.figures import Picture
 from densevit.structures import Sample
 
 CONFIG = Path(__file__).parents[1] / "configs/multitask/rooms.yaml"
@@ -54,7 +54,7 @@ def call(*words: str) -> None:
 
 
 def make_rooms(root: Path) -> None:
-    from densevit.data.rendering import generate
+    from densevit.data.synthetic import generate
 
     scenes = " ".join(f"--{split}-scenes {count}" for split, count in SCENES.items())
     options = f"--frames {FRAMES} --size {SIZE[0]}x{SIZE[1]} --mount robot --workers {CORES}"
@@ -149,10 +149,10 @@ def main() -> int:
             "60",
         )
     with timed(times, "report"):
-        test = build.open_data({"type": "rooms", "root": str(rooms), "split": "test"})
-        train = build.open_data({"type": "rooms", "root": str(rooms), "split": "train"})
+        test = training.open_data({"type": "rooms", "root": str(rooms), "split": "test"})
+        train = training.open_data({"type": "rooms", "root": str(rooms), "split": "train"})
         predictor = densevit.load(run, precision="fp32")
-        protocol = build.find_protocol("plain", test)
+        protocol = training.find_protocol("plain", test)
         ours = evaluate(
             ((s.name, predictor(s.image, head="depth"), s.depth, s.valid) for s in readahead(test)), protocol
         )

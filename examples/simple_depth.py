@@ -12,12 +12,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from densevit.data.collate import collate
-from densevit.data.moves import Resize
-from densevit.data.stereo import Motorcycle
+from densevit.data.datasets.motorcycle import Motorcycle
+from densevit.data.loading.collate import collate
+from densevit.data.transforms.geometric import Resize
 from densevit.losses.pixelwise import L1, MSE
 from densevit.losses.silog import SILog
-from densevit.models.vit import VisionTransformer
+from densevit.models.vit.vision_transformer import VisionTransformer
 
 LOSSES, SIZE, PATCH, DIM = {"l1": L1, "mse": MSE, "silog": SILog}, (128, 192), 16, 192
 

@@ -10,8 +10,8 @@ from small import small_config, small_folder
 
 import densevit
 from densevit.cli.main import main
-from densevit.data.io import read_depth
-from densevit.engine.log import read_csv
+from densevit.data.io.readers import read_depth
+from densevit.engine.logger import read_csv
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from densevit import config, planning
-from densevit.document import Document
+from densevit.builder import plan
+from densevit.config import parser
+from densevit.config.yaml_document import Document
 from densevit.errors import ConfigError
 
 MINIMAL = """
@@ -25,7 +26,7 @@ def write(tmp_path: Path):
 
 def problems_of(path: Path, *overrides: str) -> tuple[str, ...]:
     with pytest.raises(ConfigError) as caught:
-        config.read(path, overrides)
+        parser.read(path, overrides)
     return caught.value.problems
 
 
@@ -92,7 +93,7 @@ def test_every_fault_is_named_at_once_with_line_and_hint(write) -> None:
 def test_values_that_do_not_fit_are_told_along_with_the_faults_of_parts(write) -> None:
     text = MINIMAL.replace("linear", "lin, chanels: 3").replace("sigmoid", "metric, max_depth: -1")
     with pytest.raises(ConfigError) as caught:
-        planning.check(
+        plan.check(
             write(text), ["optim.lr=fast", "data.transforms=[{type: hflip, p: 2}]", "batch_size=0", "accumulate=3"]
         )
     told = "\n".join(caught.value.problems)
@@ -112,37 +113,37 @@ def test_true_is_no_number(write) -> None:
 
 
 def test_a_run_needs_heads_with_names_that_files_and_torch_can_hold(write) -> None:
-    run, _ = config.read(write(MINIMAL), ["model.heads={}", "tasks={}"])
+    run, _ = parser.read(write(MINIMAL), ["model.heads={}", "tasks={}"])
     assert "model.heads: there is none, and nothing to learn." in run.problems()
     text = MINIMAL.replace("{depth: {type: sigmoid}}", "{a.b: {type: metric}, values: {type: metric}}")
     with pytest.raises(ConfigError) as caught:
-        planning.check(write(text + "tasks: {a.b: {}, values: {}}\n"))
+        plan.check(write(text + "tasks: {a.b: {}, values: {}}\n"))
     told = "\n".join(caught.value.problems)  # and data.train.root, which MINIMAL leaves out
     assert "model.heads.a.b: a head's name has" in told and "model.heads.values: a name that torch needs" in told
 
 
 def test_home_is_where_people_write_it(write) -> None:
-    run, _ = config.read(write(MINIMAL), ["output=~/runs/a"])
+    run, _ = parser.read(write(MINIMAL), ["output=~/runs/a"])
     assert run.output == Path.home() / "runs/a"
 
 
 def test_the_dumped_run_reads_back_equal(write, tmp_path: Path) -> None:
-    run, _ = config.read(write(MINIMAL), ["optim.lr=3e-5", "model.init=weights/a.safetensors"])
+    run, _ = parser.read(write(MINIMAL), ["optim.lr=3e-5", "model.init=weights/a.safetensors"])
     again = tmp_path / "again.yaml"
-    again.write_text(config.dump(run))
-    assert config.read(again)[0] == run
+    again.write_text(parser.dump(run))
+    assert parser.read(again)[0] == run
 
 
 def test_what_types_cannot_say_is_checked(write) -> None:
-    run, _ = config.read(write(MINIMAL), ["epochs=3", "accumulate=3", "schedule.warmup=100", "tasks.seg.type=depth"])
+    run, _ = parser.read(write(MINIMAL), ["epochs=3", "accumulate=3", "schedule.warmup=100", "tasks.seg.type=depth"])
     keys = {problem.partition(":")[0] for problem in run.problems()}
     assert keys == {"steps", "accumulate", "schedule.warmup", "tasks.seg", "model.heads.depth"}
 
 
 def test_two_warm_ups_must_leave_steps_and_something_to_warm_up(write) -> None:
-    run, _ = config.read(write(MINIMAL), ["steps=10", "schedule.warmup=0.4", "schedule.encoder_warmup=6"])
+    run, _ = parser.read(write(MINIMAL), ["steps=10", "schedule.warmup=0.4", "schedule.encoder_warmup=6"])
     assert "schedule.encoder_warmup: 10 steps leave nothing of 10." in run.problems()
-    run, _ = config.read(write(MINIMAL), ["model.freeze_encoder=true", "schedule.encoder_warmup=0"])
+    run, _ = parser.read(write(MINIMAL), ["model.freeze_encoder=true", "schedule.encoder_warmup=0"])
     assert "schedule.encoder_warmup: model.freeze_encoder leaves nothing to warm up." in run.problems()
 
 
@@ -156,5 +157,5 @@ def test_two_warm_ups_must_leave_steps_and_something_to_warm_up(write) -> None:
     ],
 )
 def test_a_window_that_cannot_slide_is_refused(write, words: str, message: str) -> None:
-    run, _ = config.read(write(MINIMAL), [f"model.resize={words}"])
+    run, _ = parser.read(write(MINIMAL), [f"model.resize={words}"])
     assert any(message in problem for problem in run.problems())

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from densevit import build, planning
+from densevit.builder import plan as planning
+from densevit.builder import training
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").rglob("*.yaml"))
 SMALL = [path for path in CONFIGS if not any(big in path.stem for big in ("vitb", "vitl"))]
@@ -25,8 +26,8 @@ def test_every_recipe_checks_and_opens_with_what_it_costs_and_earns(path: Path) 
 def test_every_small_recipe_builds_a_model_that_predicts_in_its_range(path: Path) -> None:
     recipe = planning.check(path, ["model.encoder.pretrained=false"] if "pretrained" in path.read_text() else [])
     plan = recipe.model.for_classes(("first", "second"))  # where a recipe leaves them to its data
-    model = build.build_model(plan).eval()
-    card = build.build_card(model, plan, recipe.run.model.resize)
+    model = training.build_model(plan).eval()
+    card = training.build_card(model, plan, recipe.run.model.resize)
     with torch.inference_mode():
         answers = model(torch.rand(1, 3, 70, 98))
     for name, output in card.outputs.items():

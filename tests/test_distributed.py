@@ -9,7 +9,7 @@ import torch
 from small import small_config
 
 from densevit.engine import distributed
-from densevit.engine.log import read_csv
+from densevit.engine.logger import read_csv
 from densevit.weights import checkpoint
 
 LAUNCH = ["-m", "torch.distributed.run", "--nnodes=1", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from densevit import files
 from densevit.errors import StorageError
+from densevit.utils import atomic_io
 
 
 def test_a_file_appears_whole_with_its_hash(tmp_path: Path) -> None:
-    digest = files.atomic_write(tmp_path / "a.bin", lambda file: (file.write(b"one"), file.write(b"two")))
+    digest = atomic_io.atomic_write(tmp_path / "a.bin", lambda file: (file.write(b"one"), file.write(b"two")))
     assert (tmp_path / "a.bin").read_bytes() == b"onetwo"
-    assert digest == hashlib.sha256(b"onetwo").hexdigest() == files.sha256(tmp_path / "a.bin")
+    assert digest == hashlib.sha256(b"onetwo").hexdigest() == atomic_io.sha256(tmp_path / "a.bin")
     assert [p.name for p in tmp_path.iterdir()] == ["a.bin"]
 
 
@@ -26,7 +26,7 @@ def test_a_failure_leaves_what_stood_there_and_nothing_else(tmp_path: Path) -> N
         raise RuntimeError("power cut")
 
     with pytest.raises(RuntimeError, match="power cut"):
-        files.atomic_write(path, fail)
+        atomic_io.atomic_write(path, fail)
     assert path.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
 
@@ -50,24 +50,24 @@ def test_a_full_disk_is_named_with_path_and_bytes_and_costs_nothing(tmp_path: Pa
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="its folder does not exist"):
-        files.write_text(tmp_path / "no" / "a.txt", "x")
+        atomic_io.write_text(tmp_path / "no" / "a.txt", "x")
 
 
 def test_a_folder_that_cannot_be_made_is_told_and_none_is_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path in (tmp_path / "file", tmp_path / "file/below"):
         with pytest.raises(StorageError, match=r"cannot be made \(.*file is no folder\)"):
-            files.expect_folder(path)
-    files.expect_folder(tmp_path / "new/deep")
+            atomic_io.expect_folder(path)
+    atomic_io.expect_folder(tmp_path / "new/deep")
     assert not (tmp_path / "new").exists()
 
 
 def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError), files.atomic_folder(tmp_path / "step") as folder:
+    with pytest.raises(RuntimeError), atomic_io.atomic_folder(tmp_path / "step") as folder:
         (folder / "a").write_text("x")
         raise RuntimeError
     assert [p.name for p in tmp_path.iterdir()] == []
-    with files.atomic_folder(tmp_path / "step") as folder:
+    with atomic_io.atomic_folder(tmp_path / "step") as folder:
         (folder / "a").write_text("x")
     assert (tmp_path / "step" / "a").read_text() == "x"
 
@@ -75,26 +75,26 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
 def test_sweep_removes_what_dead_processes_left_and_only_that(tmp_path: Path) -> None:
     dead = subprocess.Popen(["true"])
     dead.wait()
-    gone = tmp_path / f".a.bin.{dead.pid}.0123abcd{files.SUFFIX}"
+    gone = tmp_path / f".a.bin.{dead.pid}.0123abcd{atomic_io.SUFFIX}"
     gone.write_text("x")
-    ours = tmp_path / f".b.bin.{os.getpid()}.0123abcd{files.SUFFIX}"
+    ours = tmp_path / f".b.bin.{os.getpid()}.0123abcd{atomic_io.SUFFIX}"
     ours.write_text("x")
-    assert files.sweep(tmp_path) == [gone]
+    assert atomic_io.sweep(tmp_path) == [gone]
     assert [p.name for p in tmp_path.iterdir()] == [ours.name]
 
 
 def test_a_folder_is_replaced_only_where_that_is_asked_for(tmp_path: Path) -> None:
     for text in ("old", "new"):
-        with files.atomic_folder(tmp_path / "step", replace=True) as folder:
+        with atomic_io.atomic_folder(tmp_path / "step", replace=True) as folder:
             (folder / text).write_text(text)
     assert [path.name for path in (tmp_path / "step").iterdir()] == ["new"]
-    with pytest.raises(StorageError, match="step"), files.atomic_folder(tmp_path / "step") as folder:
+    with pytest.raises(StorageError, match="step"), atomic_io.atomic_folder(tmp_path / "step") as folder:
         (folder / "other").write_text("x")
     assert [path.name for path in tmp_path.iterdir()] == ["step"]
     assert [path.name for path in (tmp_path / "step").iterdir()] == ["new"]
 
 
 def test_new_files_have_the_permissions_of_ordinary_ones(tmp_path: Path) -> None:
-    files.write_text(tmp_path / "ours", "x")
+    atomic_io.write_text(tmp_path / "ours", "x")
     (tmp_path / "plain").write_text("x")
     assert (tmp_path / "ours").stat().st_mode == (tmp_path / "plain").stat().st_mode

@@ -11,11 +11,12 @@ import torch
 from PIL import Image
 from small_scenes import small_joint_config, small_scenes
 
-from densevit import build
+from densevit import api
+from densevit.builder import training
 from densevit.cli.main import main
-from densevit.data.io import read_depth
+from densevit.data.io.readers import read_depth
 from densevit.engine.distributed import World
-from densevit.engine.log import read_csv
+from densevit.engine.logger import read_csv
 from densevit.inference.predictor import Predictor
 from densevit.weights import checkpoint
 
@@ -48,7 +49,7 @@ def test_both_tasks_learn_where_images_have_one_truth_or_the_other(run: Path) ->
 
 
 def test_the_card_knows_names_and_colours_that_only_the_data_told(run: Path) -> None:
-    spec = build.restore(run / "run")[1].outputs["labels"]
+    spec = training.restore(run / "run")[1].outputs["labels"]
     assert spec.classes == ("wall", "floor", "box")
     assert spec.palette == ((120, 120, 180), (80, 50, 50), (255, 200, 0))
 
@@ -80,7 +81,7 @@ def test_one_export_writes_depth_and_classes_in_one_pass(run: Path, tmp_path: Pa
     suffixes = (".png", ".labels.png", ".overlay.png", ".probabilities.npz")
     shared = {"classes.json", "legend.png", "export.json"}
     assert made == {f"00{i}{suffix}" for i in range(8) for suffix in suffixes} | shared
-    predictor = build.load(run / "run", precision="fp32")
+    predictor = api.load(run / "run", precision="fp32")
     image = str(run / "data/images/002.jpg")
     assert np.abs(read_depth(out / "002.png") - predictor(image)).max() < 1e-3
     ids = np.asarray(Image.open(out / "002.labels.png"))
@@ -127,7 +128,7 @@ def test_a_head_that_is_none_or_gives_depth_is_not_scored_as_another(
 def test_a_head_may_have_a_decoder_of_its_own_which_card_and_weights_remember(tmp_path: Path) -> None:
     config = small_joint_config(tmp_path)
     assert main(["train", str(config), "model.decoders.labels={type: linear, norm: batch}", "steps=2"]) == 0
-    model, card = build.restore(tmp_path / "run")
+    model, card = training.restore(tmp_path / "run")
     assert list(model.decoders) == ["labels"] and card.model["decoders"]["labels"]["norm"] == "batch"
     answers = model.eval()(torch.rand(1, 3, 32, 40))
     assert {name: tuple(y.shape) for name, y in answers.items()} == {"depth": (1, 1, 32, 40), "labels": (1, 3, 32, 40)}

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from densevit.inference.runtime import RUNTIMES, Elsewhere
+from densevit.inference.backends.onnx_runtimes import RUNTIMES, Elsewhere
 from densevit.models import DECODERS, ENCODERS, HEADS, DenseModel
-from densevit.models.decoder import Decoder
+from densevit.models.decoders.base import Decoder
 from densevit.models.dense import decoded
 from densevit.registry import Part
 from densevit.structures import Features, FeatureSpec, Remainder

@@ -10,7 +10,7 @@ from PIL import Image
 from small_scenes import small_scenes
 
 from densevit.cli.main import main
-from densevit.data.io import read_depth
+from densevit.data.io.readers import read_depth
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/segmentation.md").read_text()
@@ -60,7 +60,7 @@ def test_the_page_leads_from_a_folder_to_overlays(tmp_path: Path, monkeypatch: p
 
 
 def test_the_pages_config_is_one(tmp_path: Path) -> None:
-    from densevit import planning
+    from densevit.builder import plan
 
     block = re.search(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
     assert block is not None
@@ -69,12 +69,12 @@ def test_the_pages_config_is_one(tmp_path: Path) -> None:
     tree["model"] |= shown["model"]
     tree["tasks"] = shown["tasks"]
     (tmp_path / "shown.yaml").write_text(yaml.safe_dump(tree))
-    assert planning.check(tmp_path / "shown.yaml").tasks["labels"].losses[1][0] == 0.5
+    assert plan.check(tmp_path / "shown.yaml").tasks["labels"].losses[1][0] == 0.5
 
 
 def test_the_page_names_every_loss_score_and_format() -> None:
-    from densevit.evaluation.seg_metrics import FORMULAE
-    from densevit.inference.outputs import LABEL_OUTPUTS
+    from densevit.evaluation.segmentation.metrics import FORMULAE
+    from densevit.inference.writers import LABEL_OUTPUTS
     from densevit.losses import LABEL_LOSSES
 
     for name in (*LABEL_LOSSES.parts, *FORMULAE, *LABEL_OUTPUTS.parts):

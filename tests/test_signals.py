@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from densevit.errors import Preempted
-from densevit.signals import interruptible, poll
+from densevit.utils.signals import interruptible, poll
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -12,13 +12,14 @@ from pydantic import TypeAdapter
 from scorecard.test_input_faults import VALUES
 from small import small_config
 
-from densevit import first_check, planning, signatures
-from densevit.config import Draft
+from densevit.builder import plan
+from densevit.config import json_schema, validation
+from densevit.config.parser import Draft
 from densevit.errors import ConfigError
-from densevit.parts import PARTS
+from densevit.registries import PARTS
 from densevit.registry import Registry, schema
 
-STAND_INS = signatures.shipped()
+STAND_INS = json_schema.shipped()
 TASKS = [(PARTS.tasks.parts[name], STAND_INS.tasks.parts[name]) for name in PARTS.tasks.parts]
 PAIRS: list[tuple[Registry, Registry]] = [
     *((getattr(PARTS, name), getattr(STAND_INS, name))
@@ -37,7 +38,7 @@ def test_the_shipped_schema_is_that_of_the_parts() -> None:
     """In a process of its own: other tests register parts of theirs."""
     code = "import sys; from densevit.cli.main import main; sys.exit(main(['schema']))"
     today = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert signatures.SHIPPED.read_text() == today, "run: densevit schema > densevit/config.schema.json"
+    assert json_schema.SHIPPED.read_text() == today, "run: densevit schema > densevit/config/config.schema.json"
 
 
 def own(registry: Registry) -> dict[str, Any]:
@@ -85,7 +86,7 @@ CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*/*.yaml"))
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_every_recipe_passes_the_first_check(path: Path) -> None:
-    first_check.check(Draft.read(path))
+    validation.check(Draft.read(path))
 
 
 def test_a_wrong_config_is_refused_before_torch_is_imported(tmp_path: Path) -> None:
@@ -101,7 +102,7 @@ def test_a_wrong_config_is_refused_before_torch_is_imported(tmp_path: Path) -> N
     assert done.stdout.split() == ["2", "False"]
     assert len(done.stderr.splitlines()) == len(words)
     with pytest.raises(ConfigError) as caught:
-        planning.check(config, words)
+        plan.check(config, words)
     for problem in caught.value.problems:
         assert problem in done.stderr
 
@@ -142,14 +143,14 @@ def test_wrong_values_are_refused_before_torch_is_imported_unless_only_the_part_
 def test_options_that_a_checkpoint_may_fill_in_are_not_missed(tmp_path: Path) -> None:
     config = small_config(tmp_path)
     words = ["model.init=hf:someone/something", "model.encoder={type: timm}", "model.decoder=null"]
-    first_check.check(Draft.read(config, words))
+    validation.check(Draft.read(config, words))
     with pytest.raises(ConfigError, match="no such option"):
-        first_check.check(Draft.read(config, [words[0], "model.encoder={type: timm, nmae: x}"]))
+        validation.check(Draft.read(config, [words[0], "model.encoder={type: timm, nmae: x}"]))
 
 
 def test_parts_of_a_plugin_are_left_to_it(tmp_path: Path) -> None:
     config = small_config(tmp_path)
-    first_check.check(Draft.read(config, ["plugins=[mine.py]", "model.encoder.type=mine"]))
+    validation.check(Draft.read(config, ["plugins=[mine.py]", "model.encoder.type=mine"]))
 
 
 def test_parts_that_a_program_has_registered_are_known_to_the_command(tmp_path: Path) -> None:

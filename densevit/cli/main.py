@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import NoReturn
 
-from densevit import __version__
 from densevit.errors import DensevitError, Preempted
-from densevit.signals import interruptible
+from densevit.utils.signals import interruptible
+from densevit.version import __version__
 
 COMMANDS = {
     "train": "train a model from a config",
-    "parts": "list what a config can choose from, with all options",
+    "components": "list what a config can choose from, with all options",
     "schema": "print the JSON Schema of a config, for editors",
     "replay": "do a step again that training skipped, and see where it went wrong",
     "check-data": "examine data sets before anyone loses a night on them",
@@ -22,10 +22,10 @@ COMMANDS = {
     "eval-depth": "score a checkpoint, or saved depth maps, by a protocol",
     "compare": "say whether one of two evaluations is better",
     "protocols": "list and explain the evaluation protocols",
-    "eval-pairs": "score which of two points is closer, as people labelled them (DA-2K)",
+    "eval-ordinal": "score which of two points is closer, as people labelled them (DA-2K)",
     "eval-class": "score a checkpoint that classifies images",
     "eval-seg": "score a checkpoint that classifies pixels, or saved label maps",
-    "show-attention": "show where a model looks in one picture",
+    "visualize-attention": "show where a model looks in one picture",
     "inspect": "say what a checkpoint is, ours or a stranger's",
     "convert": "write a checkpoint in another layout",
     "export-depth": "write depth maps for images",
@@ -35,7 +35,16 @@ COMMANDS = {
 }
 
 # Those that work for long: they look for a signal as they go, end where nothing is half done, and keep memory.
-STOPPABLE = {"train", "check-data", "eval-depth", "eval-pairs", "eval-class", "eval-seg", "export-depth", "export-seg"}
+STOPPABLE = {
+    "train",
+    "check-data",
+    "eval-depth",
+    "eval-ordinal",
+    "eval-class",
+    "eval-seg",
+    "export-depth",
+    "export-seg",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -50,12 +59,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.format_usage = lambda: "usage: densevit COMMAND ...\n"  # type: ignore[method-assign]
         parser.parse_args(argv[:1])
     name, rest = argv[0], argv[1:]
-    module = importlib.import_module(f"densevit.cli.{name.replace('-', '_')}")
+    module = importlib.import_module(f"densevit.cli.commands.{name.replace('-', '_')}")
     parser = argparse.ArgumentParser(f"densevit {name}", description=module.__doc__, allow_abbrev=False)
     module.add_arguments(parser)
     args = parser.parse_intermixed_args(rest)  # overrides may stand behind options
     if name in STOPPABLE:
-        from densevit.memory import keep_freed
+        from densevit.utils.malloc import keep_freed
 
         keep_freed()
     try:

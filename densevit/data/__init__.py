@@ -1,31 +1,31 @@
 """Data: reading files, data sets, transforms and loaders. Importing it registers the data sets."""
 
-from densevit.data.ade20k import Ade20k
-from densevit.data.cityscapes import Cityscapes
-from densevit.data.coco_stuff import CocoStuff
-from densevit.data.dataset import DATASETS, Dataset, resolve_root
-from densevit.data.ddad import Ddad
-from densevit.data.digits import Digits
-from densevit.data.diml import Diml
-from densevit.data.diode import Diode
-from densevit.data.eth3d import Eth3d
-from densevit.data.folder import Folder
-from densevit.data.hypersim import Hypersim
-from densevit.data.ibims import Ibims
-from densevit.data.kitti import Kitti
-from densevit.data.make3d import Make3d
-from densevit.data.mnist import Mnist
-from densevit.data.nyu import Nyu
-from densevit.data.pascal_context import PascalContext
-from densevit.data.rooms import Rooms
-from densevit.data.scannet import Scannet
-from densevit.data.sintel import Sintel
-from densevit.data.stereo import Motorcycle
-from densevit.data.sunrgbd import SunRgbd
-from densevit.data.tar_shards import TarShards
-from densevit.data.tum import Tum
-from densevit.data.vkitti2 import VirtualKitti
-from densevit.data.voc import Voc
+from densevit.data.datasets.base import DATASETS, Dataset, resolve_root
+from densevit.data.datasets.classification.digits import Digits
+from densevit.data.datasets.classification.mnist import Mnist
+from densevit.data.datasets.depth.ddad import Ddad
+from densevit.data.datasets.depth.diml import Diml
+from densevit.data.datasets.depth.diode import Diode
+from densevit.data.datasets.depth.eth3d import Eth3d
+from densevit.data.datasets.depth.hypersim import Hypersim
+from densevit.data.datasets.depth.ibims import Ibims
+from densevit.data.datasets.depth.kitti import Kitti
+from densevit.data.datasets.depth.make3d import Make3d
+from densevit.data.datasets.depth.nyu.dataset import Nyu
+from densevit.data.datasets.depth.scannet import Scannet
+from densevit.data.datasets.depth.sintel import Sintel
+from densevit.data.datasets.depth.sunrgbd import SunRgbd
+from densevit.data.datasets.depth.tum import Tum
+from densevit.data.datasets.depth.vkitti2 import VirtualKitti
+from densevit.data.datasets.folder import Folder
+from densevit.data.datasets.motorcycle import Motorcycle
+from densevit.data.datasets.rooms import Rooms
+from densevit.data.datasets.segmentation.ade20k import Ade20k
+from densevit.data.datasets.segmentation.cityscapes import Cityscapes
+from densevit.data.datasets.segmentation.coco_stuff import CocoStuff
+from densevit.data.datasets.segmentation.pascal_context import PascalContext
+from densevit.data.datasets.segmentation.voc import Voc
+from densevit.data.datasets.webdataset import TarShards
 
 __all__ = [
     "DATASETS",

@@ -7,14 +7,14 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from jaxtyping import Float32, Int64
 
-from densevit.card import Kind
-from densevit.data.class_table import ClassTable
-from densevit.data.io import read_depth, read_values
-from densevit.data.manifest import read_table
-from densevit.data.matching import DEPTH_SUFFIXES, LABEL_SUFFIXES, composed, partners, walk
-from densevit.data.pairs import read_label_map
-from densevit.data.paths import confine, first_five
+from densevit.data.index.manifest import read_table
+from densevit.data.index.matching import DEPTH_SUFFIXES, LABEL_SUFFIXES, composed, partners, walk
+from densevit.data.index.paths import confine, first_five
+from densevit.data.io.readers import read_depth, read_values
+from densevit.data.io.samples import read_label_map
+from densevit.data.labels.class_table import ClassTable
 from densevit.errors import DataError
+from densevit.model_card import Kind
 
 
 class SavedFiles:

@@ -16,8 +16,8 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
-from densevit.engine import sharding
-from densevit.ops.device import choose_device
+from densevit.engine import fsdp
+from densevit.utils.device import choose_device
 
 Parallel = Literal["ddp", "fsdp"]
 T = TypeVar("T")
@@ -98,7 +98,7 @@ class World:
             # BatchNorm over the images of all processes, as mmseg and DINOv2's probes have it; torch has none for CPUs.
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
         if how == "fsdp":
-            return sharding.shard(model, init_device_mesh(self.device.type, (self.size,)))
+            return fsdp.shard(model, init_device_mesh(self.device.type, (self.size,)))
         return DistributedDataParallel(model, device_ids=[self.device.index] if cuda else None)
 
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from densevit.engine.sharding import like, local
+from densevit.engine.fsdp import like, local
 
 
 class EMA:

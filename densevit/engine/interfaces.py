@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from densevit.structures import Batch
 
@@ -39,3 +39,14 @@ class Validation(Protocol):
 
     def __iter__(self) -> Iterator[Batch]: ...
     def __len__(self) -> int: ...
+
+
+@runtime_checkable
+class Scheduled(Protocol):
+    def at_progress(self, share: float) -> None:
+        """`share` of the run's steps that is done, from 0 to 1."""
+
+
+def scheduled_parts(model: nn.Module) -> list[Scheduled]:
+    """Nothing of them is saved: a resumed run tells them anew."""
+    return [module for module in model.modules() if isinstance(module, Scheduled)]

@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import nn
 
-from densevit.config import Optim, Schedule
+from densevit.config.schema import Optim, Schedule
 
 
 @runtime_checkable

@@ -8,12 +8,12 @@ from statistics import fmean
 
 from tqdm import tqdm
 
-from densevit.config import Run, Schedule
+from densevit.config.schema import Run, Schedule
 from densevit.engine.interfaces import Batches
 from densevit.engine.trainer import Trainer
 from densevit.errors import Diverged, Preempted
-from densevit.signals import interruptible
 from densevit.structures import Batch
+from densevit.utils.signals import interruptible
 
 STEPS = 200  # at most; a run of fewer gives its own
 LEARNED = 0.3  # of the first loss: what may be left of it

@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from densevit.engine import bad_steps, seed, state
-from densevit.engine.bad_steps import Part
+from densevit.engine import seed, skipped_steps, train_state
 from densevit.engine.interfaces import Batches
+from densevit.engine.skipped_steps import Part
 from densevit.engine.trainer import Trainer
 from densevit.errors import ConfigError
 from densevit.weights import checkpoint
@@ -54,12 +54,12 @@ def replay(trainer: Trainer, folder: Path, rank: int, train: Callable[[int], Bat
         CheckpointError: no record, or of another model.
         ConfigError: no such process.
     """
-    bad = bad_steps.read(folder)
+    bad = skipped_steps.read(folder)
     if not 0 <= rank < len(bad.parts):
         raise ConfigError(f"--rank: {len(bad.parts)} processes took part, 0 to {len(bad.parts) - 1}; got {rank}.")
     weights, _ = checkpoint.read(folder)
     kept = checkpoint.read_state(folder)
-    state.load(trainer.model, weights, folder)
+    train_state.load(trainer.model, weights, folder)
     trainer.updates = kept["updates"]
     trainer.step, trainer.samples = bad.step - 1, bad.samples
     trainer.scaler.load_state_dict(kept["scaler"])
@@ -107,3 +107,7 @@ def broken_gradients(model: nn.Module) -> list[str]:
 
 def _equal(one: float, other: float) -> bool:
     return one == other or (math.isnan(one) and math.isnan(other))
+
+
+if TYPE_CHECKING:
+    from densevit.engine.trainer import Trainer

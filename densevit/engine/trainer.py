@@ -12,19 +12,17 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from densevit import config
-from densevit.card import ModelCard
-from densevit.config import Run
-from densevit.engine import bad_steps, guard, resuming, seed, state
-from densevit.engine.alarms import SaturationAlarm, SpikeAlarm
-from densevit.engine.bad_steps import Part
-from densevit.engine.balance import BALANCES
-from densevit.engine.checkpointing import Checkpoints
+from densevit.config import parser
+from densevit.config.schema import Run
+from densevit.engine import checkpointer, monitors, seed, skipped_steps, train_state
+from densevit.engine.checkpointer import Checkpoints, rescuing
 from densevit.engine.distributed import World, averaging
 from densevit.engine.ema import EMA
-from densevit.engine.guard import Statistics
-from densevit.engine.interfaces import Batches, Objective, Scores, Validation
-from densevit.engine.log import Log
+from densevit.engine.fsdp import clip
+from densevit.engine.interfaces import Batches, Objective, Scores, Validation, scheduled_parts
+from densevit.engine.logger import Log
+from densevit.engine.loss_weighting import BALANCES
+from densevit.engine.monitors import SaturationAlarm, SpikeAlarm, Statistics
 from densevit.engine.optim import (
     LayeredEncoder,
     build_optimizer,
@@ -34,14 +32,13 @@ from densevit.engine.optim import (
     set_learning_rate,
     undecayed_group,
 )
-from densevit.engine.rescue import rescuing
-from densevit.engine.scheduled import scheduled_parts
-from densevit.engine.sharding import clip
+from densevit.engine.skipped_steps import Part
 from densevit.engine.validation import score
 from densevit.errors import ConfigError, Preempted
-from densevit.ops.precision import autocast, resolve
-from densevit.signals import interruptible
+from densevit.model_card import ModelCard
 from densevit.structures import Batch
+from densevit.utils.precision import autocast, resolve
+from densevit.utils.signals import interruptible
 from densevit.weights.checkpoint import Manifest
 
 
@@ -181,7 +178,7 @@ class Trainer:
         self.step += 1
         self.samples += self.run.batch_size
         self.skipped_in_row = 0 if good else self.skipped_in_row + 1
-        guard.check_patience(self.skipped_in_row, self.run.max_skipped, self.step, self.precision)
+        monitors.check_patience(self.skipped_in_row, self.run.max_skipped, self.step, self.precision)
         return {**numbers, "lr": rate}, stopping
 
     def attempt(self, batches: Batches) -> Part:
@@ -229,15 +226,15 @@ class Trainer:
     def _warn(self, fault: str | None, part: Part | None = None) -> None:
         """A line of this process about the step under way."""
         if fault is not None:
-            had = f". Rank {self.world.rank} had: {guard.shown(part.names)}" if part else ""
+            had = f". Rank {self.world.rank} had: {monitors.shown(part.names)}" if part else ""
             tqdm.write(f"step {self.step + 1}: {fault}{had}")
 
     def _record(self, part: Part, random: Mapping[str, Any]) -> None:
         """Keeps the first bad steps for `densevit replay`; under fp16 only those whose loss itself is not finite."""
         finite, _ = self.world.agree(all(map(math.isfinite, part.losses.values())))
-        if self.recorded < bad_steps.MOST and not (finite and self.precision == "fp16"):
+        if self.recorded < skipped_steps.MOST and not (finite and self.precision == "fp16"):
             self.recorded += 1
-            folder = bad_steps.record(self, part, random)
+            folder = skipped_steps.record(self, part, random)
             if folder is not None and self.world.is_main:
                 tqdm.write(f"to look into it: densevit replay {folder}")
 
@@ -268,9 +265,9 @@ class Trainer:
 
     def save(self) -> None:
         """A checkpoint that any number of processes can resume from, bit for bit on as many."""
-        taken = state.take(self)
+        taken = train_state.take(self)
         self.world.on_main(
-            lambda: self.checkpoints.save(taken.weights, self.card, config.dump(self.run), taken.state, taken.manifest)
+            lambda: self.checkpoints.save(taken.weights, self.card, parser.dump(self.run), taken.state, taken.manifest)
         )
         self.saved_at = self.step
 
@@ -282,9 +279,9 @@ class Trainer:
         """
         if manifest.data != self.data and self.world.is_main:
             tqdm.write(f"warning: {path} was trained on other data ({manifest.data or 'unknown'}; now {self.data}).")
-        if self.world.is_main and (changes := resuming.changed(path, self.run)):
+        if self.world.is_main and (changes := checkpointer.changed(path, self.run)):
             tqdm.write(f"note: {path} was trained otherwise: {'; '.join(changes)}.")
-        state.give_back(self, path, manifest)
+        train_state.give_back(self, path, manifest)
         self.saved_at = self.step
 
 

@@ -12,9 +12,9 @@ from tqdm import tqdm
 
 from densevit.engine.distributed import World
 from densevit.engine.interfaces import Scores, Validation
-from densevit.engine.log import Log
-from densevit.ops.precision import autocast
+from densevit.engine.logger import Log
 from densevit.structures import Batch
+from densevit.utils.precision import autocast
 
 if TYPE_CHECKING:
     from densevit.engine.trainer import Trainer

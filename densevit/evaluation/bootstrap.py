@@ -12,7 +12,8 @@ from pathlib import PurePosixPath
 import numpy as np
 from jaxtyping import Float, Float64, Int64
 
-Interval = tuple[float, float]
+from densevit.reporting.tables import Interval
+
 Rows = Sequence[tuple[str, Mapping[str, float]]]
 
 DRAWS = 2000

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from densevit.errors import DataError
-from densevit.evaluation.bootstrap import DRAWS, FEWEST, Interval, intervals, scenes_of
-from densevit.evaluation.depth_metrics import METRICS
-from densevit.evaluation.metric_sets import is_larger_better
-from densevit.evaluation.protocol import COUNTS
+from densevit.evaluation.bootstrap import DRAWS, FEWEST, intervals, scenes_of
+from densevit.evaluation.depth.extra_metrics import is_larger_better
+from densevit.evaluation.depth.metrics import METRICS
+from densevit.evaluation.depth.protocol import COUNTS
+from densevit.reporting.tables import Interval
 
 Rows = dict[str, dict[str, float]]
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from math import inf
 from numbers import Real
 
-from densevit.card import OutputSpec
 from densevit.errors import DataError
-from densevit.inference.views import Outputs
+from densevit.inference.tta import Outputs
+from densevit.model_card import OutputSpec
 from densevit.ops.resize import Size
 
 Focal = float | Sequence[float]

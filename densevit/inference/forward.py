@@ -12,13 +12,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from densevit.card import ResizeRule
 from densevit.errors import DataError
 from densevit.inference.camera import Camera
-from densevit.inference.sliding import Sliding
-from densevit.inference.views import Outputs, mean_of, scaled
+from densevit.inference.sliding_window import Sliding
+from densevit.inference.tta import Outputs, mean_of, scaled
+from densevit.model_card import ResizeRule
 from densevit.ops.resize import Size, crop, network_size, network_steps, of_whole_image, resize
-from densevit.ops.resize_bytes import resize_bytes
+from densevit.ops.resize_uint8 import resize_bytes
 
 Box = tuple[int, int, int, int]
 """A window in pixels: y0, y1, x0, x1; y1 and x1 are the first rows and columns outside."""

@@ -10,18 +10,17 @@ import torch
 from jaxtyping import Float, Float32, Int64, UInt8
 from torch import Tensor, nn
 
-from densevit.card import Kind, ModelCard
 from densevit.errors import ConfigError, DataError
+from densevit.inference.backends.onednn import pack
+from densevit.inference.backends.onnx_runtimes import RUNTIMES, Elsewhere, RuntimeName, settle
 from densevit.inference.camera import Focal, camera_for, zoomed
 from densevit.inference.forward import Box, checked_box, forward
-from densevit.inference.packed import pack
-from densevit.inference.picture import Picture, Rgb, are_several, as_rgb
-from densevit.inference.runtime import RUNTIMES, Elsewhere, RuntimeName, settle
-from densevit.inference.tiled import demand_depth, framed, mosaic, together
-from densevit.inference.views import checked_scales
-from densevit.ops.precision import autocast
-from densevit.ops.tiles import Tiling
+from densevit.inference.images import Picture, Rgb, are_several, as_rgb
+from densevit.inference.tiling import Tiling, demand_depth, framed, mosaic, together
+from densevit.inference.tta import checked_scales
+from densevit.model_card import Kind, ModelCard
 from densevit.structures import IGNORE
+from densevit.utils.precision import autocast
 from densevit.weights import hub as saving
 
 Map = Float32[np.ndarray, "..."]

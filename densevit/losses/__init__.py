@@ -1,8 +1,8 @@
 """Objectives. Importing this registers every loss."""
 
-from densevit.losses import auxiliary, gradient, hard_pixels, mask_set, overlap, pixelwise, silog, ssi
+from densevit.losses import dice_lovasz, gradient, ohem_focal, pixelwise, segmentation, set_criterion, silog, ssi
+from densevit.losses.base import DEPTH_LOSSES, DepthLoss
 from densevit.losses.classification import CLASS_LOSSES, ClassLoss
-from densevit.losses.loss import DEPTH_LOSSES, DepthLoss
 from densevit.losses.segmentation import LABEL_LOSSES, LabelLoss
 
 __all__ = [
@@ -12,12 +12,12 @@ __all__ = [
     "ClassLoss",
     "DepthLoss",
     "LabelLoss",
-    "auxiliary",
+    "dice_lovasz",
     "gradient",
-    "hard_pixels",
-    "mask_set",
-    "overlap",
+    "ohem_focal",
     "pixelwise",
+    "segmentation",
+    "set_criterion",
     "silog",
     "ssi",
 ]

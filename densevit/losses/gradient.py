@@ -9,9 +9,8 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
-from densevit.losses.function import FunctionLoss
-from densevit.losses.loss import DEPTH_LOSSES
-from densevit.losses.pooling import Depth, Pool, Scalar, Valid, log_ratio, rows
+from densevit.losses.base import DEPTH_LOSSES, FunctionLoss
+from densevit.losses.masked_reduction import Depth, Pool, Scalar, Valid, log_ratio, rows
 
 Stride = Annotated[int, Field(ge=1)]
 

@@ -6,9 +6,8 @@ from typing import Annotated
 import torch
 from pydantic import Field
 
-from densevit.losses.function import FunctionLoss
-from densevit.losses.loss import DEPTH_LOSSES
-from densevit.losses.pooling import Depth, Pool, Scalar, Valid, log_ratio, masked_mean, measured, rows
+from densevit.losses.base import DEPTH_LOSSES, FunctionLoss
+from densevit.losses.masked_reduction import Depth, Pool, Scalar, Valid, log_ratio, masked_mean, measured, rows
 
 
 def l1(pred: Depth, target: Depth, valid: Valid, *, pool: Pool = "image") -> Scalar:

@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from densevit.errors import ConfigError
-from densevit.losses.pooling import Pool
+from densevit.losses.masked_reduction import Pool
 from densevit.registry import Registry
 from densevit.structures import IGNORE
 
@@ -115,3 +115,17 @@ class CrossEntropy(WeightedLoss):
     def forward(self, logits: Logits, labels: Labels, extras: Mapping[str, Tensor]) -> Scalar:
         weights = self.weights_for(logits)
         return cross_entropy(logits, labels, weights=weights, label_smoothing=self.label_smoothing, pool=self.pool)
+
+
+@LABEL_LOSSES.register("auxiliary")
+class Auxiliary(CrossEntropy):
+    """Cross entropy of the decoder's `auxiliary` logits; DPT weighs it 0.2, mmseg 0.4."""
+
+    def forward(self, logits: Logits, labels: Labels, extras: Mapping[str, Tensor]) -> Scalar:
+        """
+        Raises:
+            ConfigError: the decoder has no auxiliary classifier.
+        """
+        if "auxiliary" not in extras:
+            raise ConfigError("losses: 'auxiliary' needs a decoder with a second classifier; 'dpt' can have one.")
+        return super().forward(extras["auxiliary"], labels, extras)

@@ -6,9 +6,8 @@ from typing import Annotated
 import torch
 from pydantic import Field
 
-from densevit.losses.function import FunctionLoss
-from densevit.losses.loss import DEPTH_LOSSES
-from densevit.losses.pooling import Depth, Pool, Scalar, Valid, log_ratio, rows
+from densevit.losses.base import DEPTH_LOSSES, FunctionLoss
+from densevit.losses.masked_reduction import Depth, Pool, Scalar, Valid, log_ratio, rows
 
 EPS = 1e-12  # under the root: sqrt'(0) is infinite, and a perfect prediction meets it
 

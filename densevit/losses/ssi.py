@@ -12,10 +12,9 @@ from jaxtyping import Bool, Float
 from pydantic import Field
 from torch import Tensor
 
-from densevit.losses.function import FunctionLoss
+from densevit.losses.base import DEPTH_LOSSES, FunctionLoss
 from densevit.losses.gradient import Stride, roughness
-from densevit.losses.loss import DEPTH_LOSSES
-from densevit.losses.pooling import FLOOR, Depth, Pool, Scalar, Valid, measured, rows
+from densevit.losses.masked_reduction import FLOOR, Depth, Pool, Scalar, Valid, measured, rows
 
 Space = Literal["disparity", "depth"]
 Alignment = Literal["median", "lstsq"]

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from densevit.models.decoder import Decoded, Decoder
-from densevit.models.encoder import Encoder
-from densevit.models.heads import Head
+from densevit.models.decoders.base import Decoded, Decoder
+from densevit.models.encoders.base import Encoder
+from densevit.models.heads.base import Head
 from densevit.ops.resize import Size, centre, crop, of_whole_image
 from densevit.structures import Features
 

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from densevit.errors import DataError
-from densevit.ops.inner import inner
+from densevit.ops.dot import inner
 
 
 class NothingToFit(DataError):

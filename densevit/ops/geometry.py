@@ -65,12 +65,12 @@ def backproject(depth: Float[np.ndarray, "h w"], intrinsics: Matrix) -> Float[np
     return points
 
 
-def pinhole(size: tuple[int, int], fov: float) -> Matrix:
+def pinhole_from_fov(size: tuple[int, int], fov: float) -> Matrix:
     """A camera that looks through the middle of an (h, w) image, with square pixels and a horizontal view of `fov`
     degrees."""
     h, w = size
     focal = focal_length(w, fov)
-    return np.array([[focal, 0.0, (w - 1) / 2], [0.0, focal, (h - 1) / 2], [0.0, 0.0, 1.0]])
+    return pinhole(focal, focal, (w - 1) / 2, (h - 1) / 2)
 
 
 def focal_length(width: int, fov: float) -> float:
@@ -81,3 +81,13 @@ def focal_length(width: int, fov: float) -> float:
 def field_of_view(width: int, focal: float) -> float:
     """Degrees across `width` pixels at a focal length in pixels."""
     return math.degrees(2 * math.atan(width / 2 / focal))
+
+
+def pinhole(fx: float, fy: float, cx: float, cy: float) -> Matrix:
+    """The 3x3 intrinsics of focal lengths and principal point in pixels."""
+    return np.array([[fx, 0.0, cx], [0.0, fy, cy], [0.0, 0.0, 1.0]])
+
+
+def is_camera(matrix: Matrix) -> bool:
+    """Whether rays can be drawn with it: finite numbers, focal lengths over 0."""
+    return bool(np.isfinite(matrix).all() and matrix[0, 0] > 0 and matrix[1, 1] > 0)

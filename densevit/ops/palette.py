@@ -3,7 +3,7 @@
 import numpy as np
 from jaxtyping import Int, UInt8
 
-from densevit.card import OutputSpec, Palette
+from densevit.model_card import OutputSpec, Palette
 from densevit.structures import IGNORE
 
 Picture = UInt8[np.ndarray, "h w 3"]

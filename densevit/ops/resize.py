@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from densevit.card import ResizeRule
 from densevit.errors import ConfigError
+from densevit.model_card import ResizeRule
 
 Size = tuple[int, int]
 Interpolation = Literal["bilinear", "bicubic", "area", "adaptive", "nearest"]

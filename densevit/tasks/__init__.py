@@ -3,5 +3,5 @@
 from densevit.tasks import classification as classification
 from densevit.tasks import depth as depth
 from densevit.tasks import segmentation as segmentation
-from densevit.tasks.task import TASKS as TASKS
-from densevit.tasks.task import Task as Task
+from densevit.tasks.base import TASKS as TASKS
+from densevit.tasks.base import Task as Task

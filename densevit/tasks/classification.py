@@ -11,7 +11,7 @@ from torch import Tensor
 
 from densevit.losses.classification import CLASS_LOSSES
 from densevit.structures import NO_LABEL, Batch
-from densevit.tasks.task import NO_EXTRAS, TASKS, Extras, Row, Task
+from densevit.tasks.base import NO_EXTRAS, TASKS, Extras, Row, Task
 
 SHOWN, SIDE = 8, 96  # images in a panel, and the least pixels of their sides
 RIGHT, WRONG, OTHER, PAPER = (46, 125, 50), (198, 40, 40), (158, 158, 158), (250, 250, 250)

@@ -7,10 +7,10 @@ import torch
 from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 
-from densevit.losses.loss import DEPTH_LOSSES
-from densevit.ops.color import colorize
+from densevit.losses.base import DEPTH_LOSSES
+from densevit.ops.colormap import colorize
 from densevit.structures import Batch
-from densevit.tasks.task import NO_EXTRAS, TASKS, Extras, Row, Task
+from densevit.tasks.base import NO_EXTRAS, TASKS, Extras, Row, Task
 
 
 @TASKS.register("depth")

@@ -21,11 +21,11 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from densevit import files
-from densevit.card import ModelCard
 from densevit.errors import CheckpointError
-from densevit.weights import spare
-from densevit.weights.files import SAFETENSORS, read_metadata, read_pickled, read_safetensors
+from densevit.model_card import ModelCard
+from densevit.utils import atomic_io
+from densevit.weights import unused_tensors
+from densevit.weights.readers import SAFETENSORS, read_metadata, read_pickled, read_safetensors
 
 SCHEMA = 1
 WEIGHTS, STATE, CONFIG, MANIFEST = "model.safetensors", "state.pt", "config.yaml", "manifest.json"
@@ -72,14 +72,14 @@ def write(
     bad = [name for name, value in weights.items() if not finite(value)]
     if bad:
         raise CheckpointError(f"{folder}: not saved, {len(bad)} weights are not finite: {', '.join(bad[:5])}.")
-    files.require(folder.parent, size(weights) + size(state))
-    with files.atomic_folder(folder, replace=True) as temporary:
+    atomic_io.require(folder.parent, size(weights) + size(state))
+    with atomic_io.atomic_folder(folder, replace=True) as temporary:
         hashes = {
             WEIGHTS: write_weights(temporary / WEIGHTS, weights, card),
-            STATE: files.atomic_write(temporary / STATE, lambda file: torch.save(dict(state), file)),
-            CONFIG: files.write_text(temporary / CONFIG, config),
+            STATE: atomic_io.atomic_write(temporary / STATE, lambda file: torch.save(dict(state), file)),
+            CONFIG: atomic_io.write_text(temporary / CONFIG, config),
         }
-        files.write_text(temporary / MANIFEST, sealed({**asdict(manifest), "files": hashes}))
+        atomic_io.write_text(temporary / MANIFEST, sealed({**asdict(manifest), "files": hashes}))
 
 
 def sealed(content: Mapping[str, Any]) -> str:
@@ -115,7 +115,7 @@ def write_weights(path: Path, weights: Mapping[str, Tensor], card: ModelCard) ->
     """A single file that is complete for inference; returns its sha256."""
     dense = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
     content = safetensors.torch.save(dense, {CARD: json.dumps(card.to_dict())})
-    return files.atomic_write(path, lambda file: file.write(content))
+    return atomic_io.atomic_write(path, lambda file: file.write(content))
 
 
 def verify(folder: Path) -> Manifest:
@@ -145,7 +145,7 @@ def verify(folder: Path) -> Manifest:
 
 def _sha256(path: Path) -> str:
     try:
-        return files.sha256(path)
+        return atomic_io.sha256(path)
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read ({error.strerror}).") from None
 
@@ -209,7 +209,7 @@ def read_whole(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Tensor], 
     if CARD not in metadata:
         raise CheckpointError(f"{path}: no densevit card in its header; it is not a densevit checkpoint.")
     try:
-        return *spare.part(tensors), ModelCard.from_dict(json.loads(metadata[CARD]))
+        return *unused_tensors.part(tensors), ModelCard.from_dict(json.loads(metadata[CARD]))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"{path}: its card cannot be read ({error}).") from None
 

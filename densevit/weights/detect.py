@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from densevit.errors import CheckpointError
-from densevit.weights import two_files
-from densevit.weights.family import FAMILIES, Family
-from densevit.weights.files import PICKLED, SAFETENSORS, read_tensors
-from densevit.weights.published import Found
+from densevit.weights import backbone_and_head
+from densevit.weights.external import Found
+from densevit.weights.families.base import FAMILIES, Family
+from densevit.weights.readers import PICKLED, SAFETENSORS, read_tensors
 
 # What training code calls the model among its losses and metrics.
 MODULES = re.compile(r"((\w*model|model_ema|net|network|student|teacher|module|ema)\.)+")
@@ -30,8 +30,8 @@ def find(path: Path) -> Found:
     if not path.exists():
         raise CheckpointError(f"{path}: no such file or folder.")
     weights = next((path / name for name in IN_FOLDER if (path / name).is_file()), None)
-    if weights is None and (pair := two_files.in_folder(path)):
-        return Found(path, two_files.joined(pair))
+    if weights is None and (pair := backbone_and_head.in_folder(path)):
+        return Found(path, backbone_and_head.joined(pair))
     if weights is None:
         held = sorted(file.name for file in path.iterdir() if file.suffix in SAFETENSORS + PICKLED)
         hint = f" Or give one of its files: {', '.join(held[:5])}." if held else ""

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 import yaml
 from torch import Tensor
 
-from densevit import files
-from densevit.card import ModelCard
 from densevit.errors import CheckpointError
-from densevit.network import SCHEME, hub, within_reach
+from densevit.model_card import ModelCard
+from densevit.utils import atomic_io
+from densevit.utils.network import SCHEME, hub, within_reach
 from densevit.weights import checkpoint
 from densevit.weights.detect import IN_FOLDER
-from densevit.weights.files import PICKLED, SAFETENSORS
+from densevit.weights.readers import PICKLED, SAFETENSORS
 
 BESIDE = ("config.json", "preprocessor_config.json", "README.md")
 SHARDS = ("*-of-*.safetensors", "*-of-*.bin")
@@ -162,9 +162,9 @@ def save_pretrained(folder: Path, tensors: Mapping[str, Tensor], card: ModelCard
     """
     if folder.exists():
         raise CheckpointError(f"{folder}: exists already; nothing is replaced.")
-    with files.atomic_folder(folder) as temporary:
+    with atomic_io.atomic_folder(folder) as temporary:
         checkpoint.write_weights(temporary / checkpoint.WEIGHTS, tensors, card)
-        files.write_text(temporary / "README.md", page(card))
+        atomic_io.write_text(temporary / "README.md", page(card))
 
 
 def push_to_hub(repository: str, tensors: Mapping[str, Tensor], card: ModelCard, *, private: bool = False) -> str:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from densevit.benchmarking import inference, machine, memory, peers, training
-from densevit.benchmarking.report import Report, Row
-from densevit.benchmarking.settings import Settings
-from densevit.benchmarking.turns import Spread
+from densevit.benchmark import hardware, inference, isolated, reference_models, training
+from densevit.benchmark.interleaved_timing import Spread
+from densevit.benchmark.report import Report, Row
+from densevit.benchmark.settings import Settings
 from densevit.cli.main import main
 
 
@@ -36,9 +36,9 @@ def test_wrong_options_are_refused_before_anything_is_timed(capsys: pytest.Captu
 def test_a_run_writes_a_dated_report_that_the_next_one_is_held_against(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("densevit.benchmarking.machine.SIDE", 64)
-    monkeypatch.setattr("densevit.benchmarking.machine.COPIED", 2**16)
-    monkeypatch.setattr("densevit.benchmarking.scoring.IMAGES", 2)
+    monkeypatch.setattr("densevit.benchmark.hardware.SIDE", 64)
+    monkeypatch.setattr("densevit.benchmark.hardware.COPIED", 2**16)
+    monkeypatch.setattr("densevit.benchmark.evaluation.IMAGES", 2)
     arguments = ["benchmark", "--sections", "scoring", "--rounds", "1", "--threads", "1", "--output", str(tmp_path)]
     assert main(arguments) == 0
     (markdown,), (data,) = tmp_path.glob("*-benchmark.md"), tmp_path.glob("*-benchmark.json")
@@ -64,9 +64,9 @@ def test_what_was_measured_before_a_run_ends_early_is_kept(
         yield Row("scoring", "maps", "1 process", Spread(1, 1, 1), "images/s")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(machine, "SIDE", 64)
-    monkeypatch.setattr(machine, "COPIED", 2**16)
-    monkeypatch.setattr("densevit.benchmarking.scoring.measure", interrupted)
+    monkeypatch.setattr(hardware, "SIDE", 64)
+    monkeypatch.setattr(hardware, "COPIED", 2**16)
+    monkeypatch.setattr("densevit.benchmark.evaluation.measure", interrupted)
     assert main(["benchmark", "--sections", "scoring,export", "--rounds", "1", "--output", str(tmp_path)]) == 130
     (kept,) = tmp_path.glob("*.json")
     assert [row.section for row in Report.read(kept).rows][-1] == "scoring"
@@ -74,21 +74,21 @@ def test_what_was_measured_before_a_run_ends_early_is_kept(
 
 
 def test_a_peer_that_is_not_here_is_told_by_name(tmp_path: Path) -> None:
-    with pytest.raises(peers.Absent, match="--depth-anything"):
-        peers.depth_anything("small", None)
-    with pytest.raises(peers.Absent, match="holds no depth_anything_v2"):
-        peers.depth_anything("small", tmp_path)
-    with pytest.raises(peers.Absent, match="no_such_package is not installed"):
-        peers.need("no_such_package")
+    with pytest.raises(reference_models.Absent, match="--depth-anything"):
+        reference_models.depth_anything("small", None)
+    with pytest.raises(reference_models.Absent, match="holds no depth_anything_v2"):
+        reference_models.depth_anything("small", tmp_path)
+    with pytest.raises(reference_models.Absent, match="no_such_package is not installed"):
+        reference_models.need("no_such_package")
 
 
 def test_without_any_peer_ours_is_timed_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     def absent(*_: object) -> None:
-        raise peers.Absent("not here")
+        raise reference_models.Absent("not here")
 
     for name in ("depth_anything", "transformers", "smp", "openvino"):
-        monkeypatch.setattr(peers, name, absent)
-    monkeypatch.setattr(machine, "SIDE", 64)
+        monkeypatch.setattr(reference_models, name, absent)
+    monkeypatch.setattr(hardware, "SIDE", 64)
     monkeypatch.setattr(training, "HEIGHT", 56)
     monkeypatch.setattr(training, "WIDTH", 56)
     monkeypatch.setattr(training, "peak_growth", lambda *_: None)
@@ -101,7 +101,8 @@ def test_without_any_peer_ours_is_timed_alone(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("package", "build"), [("transformers", peers.transformers), ("segmentation_models_pytorch", peers.smp)]
+    ("package", "build"),
+    [("transformers", reference_models.transformers), ("segmentation_models_pytorch", reference_models.smp)],
 )
 @pytest.mark.filterwarnings("default")
 def test_our_twin_of_a_peer_gives_its_numbers(package: str, build: object, tmp_path: Path) -> None:
@@ -120,6 +121,6 @@ def allocate(megabytes: int) -> object:
     return lambda: kept.add(torch.ones(megabytes * 2**18).sum())
 
 
-@pytest.mark.skipif(not memory.STATUS.exists(), reason="only Linux tells how much memory is held")
+@pytest.mark.skipif(not isolated.STATUS.exists(), reason="only Linux tells how much memory is held")
 def test_peak_growth_sees_what_the_work_takes_and_not_what_is_there_before() -> None:
-    assert 60 < (memory.peak_growth(allocate, 64) or 0) < 110
+    assert 60 < (isolated.peak_growth(allocate, 64) or 0) < 110

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from densevit.benchmarking.report import Report, Row, compared, number, regressions
-from densevit.benchmarking.turns import Spread, take_turns, times_faster
+from densevit.benchmark.interleaved_timing import Spread, take_turns, times_faster
+from densevit.benchmark.report import Report, Row, compared, number, regressions
 from densevit.errors import DataError
 
 

@@ -11,7 +11,7 @@ import pytest
 from small import small_folder
 
 from densevit.cli.main import main
-from densevit.data.io import read_depth
+from densevit.data.io.readers import read_depth
 
 TRUTH = 6
 
@@ -80,8 +80,8 @@ def test_any_number_of_workers_writes_the_same_files(data: Path, saved: Path, tm
 def test_processes_and_a_kept_truth_change_no_number(
     data: Path, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("densevit.data.parallel.JOB", 1)
-    monkeypatch.setattr("densevit.data.parallel.ENOUGH", 2)  # or six images are too few for processes
+    monkeypatch.setattr("densevit.data.loading.parallel_map.JOB", 1)
+    monkeypatch.setattr("densevit.data.loading.parallel_map.ENOUGH", 2)  # or six images are too few for processes
     score(data, saved, tmp_path / "plain", "--workers", "1")
     for turn in ("first", "again"):
         score(data, saved, tmp_path / turn, "--workers", "2", "--truth-cache", str(tmp_path / "kept"))

@@ -11,8 +11,8 @@ from PIL import Image
 from small_scenes import small_scenes
 
 from densevit.cli.main import main
-from densevit.data.class_files import read_classes
-from densevit.data.folder import Folder
+from densevit.data.datasets.folder import Folder
+from densevit.data.labels.class_lists import read_classes
 
 Names = list[str]
 

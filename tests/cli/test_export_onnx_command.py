@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from densevit import assembly
-from densevit.assembly import build_card, build_model, plan_of
+from densevit.builder import model as assembly
+from densevit.builder.checkpoint import plan_of
+from densevit.builder.model import build_card, build_model
 from densevit.cli.main import main
 from densevit.weights import hub as saving
 

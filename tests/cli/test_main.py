@@ -94,7 +94,7 @@ def test_a_model_that_does_not_fit_into_memory_is_told(tmp_path: Path, capsys, m
     def too_large(*_: object) -> None:
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 10 bytes")
 
-    monkeypatch.setattr("densevit.build.build_model", too_large)
+    monkeypatch.setattr("densevit.builder.training.build_model", too_large)
     assert main(["train", str(small_config(tmp_path))]) == 2
     assert "model: does not fit into memory" in capsys.readouterr().err
 
@@ -121,7 +121,7 @@ def test_a_part_of_ones_own_works_from_a_file(tmp_path: Path, capsys) -> None:
     config = small_config(tmp_path)
     (tmp_path / "mine.py").write_text(
         "from torch import nn\n"
-        "from densevit.models.decoder import DECODERS, Decoder\n"
+        "from densevit.models.decoders.base import DECODERS, Decoder\n"
         "from densevit.structures import FeatureSpec\n"
         "@DECODERS.register('mine_for_test')\n"
         "class Mine(Decoder):\n"

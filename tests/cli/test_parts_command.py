@@ -1,4 +1,4 @@
-"""`densevit parts`: what can be chosen, told from the parts' own signatures and docstrings."""
+"""`densevit components`: what can be chosen, told from the parts' own signatures and docstrings."""
 
 import subprocess
 import sys
@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from densevit.cli.main import main
+from densevit.config.json_schema import shipped
 from densevit.registry import schema
-from densevit.signatures import shipped
 
 PLUGIN = '''
 from densevit.models.decoder import DECODERS, Decoder
@@ -27,7 +27,7 @@ class Mine(Decoder):
 
 
 def said(capsys: pytest.CaptureFixture[str], *words: object) -> str:
-    assert main(["parts", *map(str, words)]) == 0
+    assert main(["components", *map(str, words)]) == 0
     return capsys.readouterr().out
 
 
@@ -58,7 +58,7 @@ def test_parts_of_a_plugin_are_told_too(tmp_path: Path) -> None:
 
 
 def test_a_wrong_name_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["parts", "decoder", "dtp"]) == 2
+    assert main(["components", "decoder", "dtp"]) == 2
     assert "no decoder 'dtp'. Did you mean 'dpt'?" in capsys.readouterr().err
-    assert main(["parts", "decodr"]) == 2
+    assert main(["components", "decodr"]) == 2
     assert "Did you mean 'decoder'?" in capsys.readouterr().err

@@ -5,8 +5,8 @@ from functools import cache
 import numpy as np
 import pytest
 
-from densevit.data.dataset import Dataset
-from densevit.data.stereo import Motorcycle
+from densevit.data.datasets.base import Dataset
+from densevit.data.datasets.motorcycle import Motorcycle
 from densevit.errors import DataError
 from densevit.structures import Sample
 

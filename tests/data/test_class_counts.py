@@ -10,9 +10,9 @@ import yaml
 from real_shaped import sample
 
 from densevit.cli.main import main
-from densevit.data import layouts
-from densevit.data.class_counts import METHODS, ClassCounts, count, pixel_counts
-from densevit.data.dataset import DATASETS, Dataset
+from densevit.data.datasets.base import DATASETS, Dataset
+from densevit.data.labels.class_frequencies import METHODS, ClassCounts, count, pixel_counts
+from densevit.data.synthetic import layouts
 from densevit.errors import DataError
 from densevit.structures import IGNORE, Sample
 

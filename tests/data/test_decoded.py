@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from real_shaped import photo
 
-from densevit.data import io
-from densevit.data.decoded import keep_decoded
-from densevit.data.encode import encode_depth
-from densevit.data.io import read_depth
+from densevit.data.io import readers
+from densevit.data.io.depth_cache import keep_decoded
+from densevit.data.io.readers import read_depth
+from densevit.data.io.writers import encode_depth
 
 
 @pytest.fixture
@@ -29,8 +29,8 @@ def write(path: Path, depth: np.ndarray) -> Path:
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The files that were decoded."""
     seen: list[Path] = []
-    decode = io._decode
-    monkeypatch.setattr(io, "_decode", lambda path, *rest: seen.append(path) or decode(path, *rest))
+    decode = readers._decode
+    monkeypatch.setattr(readers, "_decode", lambda path, *rest: seen.append(path) or decode(path, *rest))
     return seen
 
 

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from densevit.data.digits import Digits
+from densevit.data.datasets.classification.digits import Digits
 from densevit.errors import DataError
 
 

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from real_shaped import assert_damage_is_named, sample
 
-from densevit.data import layouts
-from densevit.data.dataset import DATASETS, Dataset
-from densevit.data.hypersim import planar
-from densevit.data.sunrgbd import turn_back
-from densevit.data.tum import associate
+from densevit.data.datasets.base import DATASETS, Dataset
+from densevit.data.datasets.depth.hypersim import planar
+from densevit.data.datasets.depth.sunrgbd import turn_back
+from densevit.data.datasets.depth.tum import associate
+from densevit.data.synthetic import layouts
 from densevit.errors import DataError
 from densevit.structures import Sample
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from densevit.data.io import read_depth, read_values
+from densevit.data.io.readers import read_depth, read_values
 from densevit.errors import DataError
 
 OpenEXR = pytest.importorskip("OpenEXR")

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from densevit.data.dataset import Dataset
-from densevit.data.first_look import first_look, first_look_at_labels
+from densevit.data.datasets.base import Dataset
+from densevit.data.sanity_checks import first_look, first_look_at_labels
 from densevit.errors import DataError
 from densevit.structures import IGNORE, Sample
 

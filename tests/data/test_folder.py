@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from real_shaped import sample
 
-from densevit.data import layouts
-from densevit.data.dataset import DATASETS, Dataset
-from densevit.data.encode import DepthFormat, encode, encode_depth
-from densevit.data.folder import draw
+from densevit.data.datasets.base import DATASETS, Dataset
+from densevit.data.datasets.folder import draw
+from densevit.data.io.writers import DepthFormat, encode, encode_depth
+from densevit.data.synthetic import layouts
 from densevit.errors import ConfigError, DataError
 from densevit.structures import Sample
 

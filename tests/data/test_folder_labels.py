@@ -11,11 +11,11 @@ import pytest
 from PIL import Image
 from real_shaped import sample
 
-from densevit.data import layouts
-from densevit.data.class_files import read_classes
-from densevit.data.class_table import EMPTY
-from densevit.data.dataset import DATASETS, Dataset
-from densevit.data.encode import LabelFormat, encode, encode_palette
+from densevit.data.datasets.base import DATASETS, Dataset
+from densevit.data.io.writers import LabelFormat, encode, encode_palette
+from densevit.data.labels.class_lists import read_classes
+from densevit.data.labels.class_table import EMPTY
+from densevit.data.synthetic import layouts
 from densevit.errors import DataError
 from densevit.structures import IGNORE, Sample
 

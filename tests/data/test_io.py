@@ -14,8 +14,8 @@ from orientations import TURNS
 from PIL import Image, PngImagePlugin
 from real_shaped import photo, sample
 
-from densevit.data.encode import DEPTH_WRITERS, encode, encode_depth, encode_pfm
-from densevit.data.io import image_size, read_depth, read_image, read_labels
+from densevit.data.io.readers import image_size, read_depth, read_image, read_labels
+from densevit.data.io.writers import DEPTH_WRITERS, encode, encode_depth, encode_pfm
 from densevit.errors import DataError
 
 
@@ -429,7 +429,7 @@ def test_decoding_leaves_the_libraries_as_they_were(tmp_path: Path) -> None:
 
 
 def test_an_upright_png_is_known_by_its_chunks_and_never_decoded_twice(tmp_path: Path) -> None:
-    from densevit.data.raster import chunk_kinds
+    from densevit.data.io.images import chunk_kinds
 
     Image.fromarray(np.zeros((4, 5), np.uint16)).save(tmp_path / "a.png")
     kinds = list(chunk_kinds((tmp_path / "a.png").read_bytes()))

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from real_shaped import sample
 
-from densevit.data import layouts
-from densevit.data.dataset import DATASETS, Dataset
-from densevit.data.kitti_camera import CAMERAS
-from densevit.data.kitti_check import check
-from densevit.data.lists import read_list
+from densevit.data.datasets.base import DATASETS, Dataset
+from densevit.data.datasets.depth.kitti import INTRINSICS
+from densevit.data.index.published_splits import read_list
+from densevit.data.prepare.check_kitti import check
+from densevit.data.synthetic import layouts
 from densevit.errors import DataError
 
 SAMPLES = os.environ.get("DENSEVIT_SAMPLES")
@@ -63,12 +63,12 @@ def test_each_native_size_is_read_and_cropped_at_its_published_corner(
     np.testing.assert_allclose(cropped.intrinsics[:2, 2], [320 - left, 240 - top])
 
 
-@pytest.mark.parametrize("date", CAMERAS)
+@pytest.mark.parametrize("date", INTRINSICS)
 def test_without_a_calibration_file_the_day_tells_the_camera(tmp_path: Path, date: str) -> None:
     listed = layouts.write_kitti(tmp_path, [sample("5", 375, 1242)], date=date)
     (tmp_path / "raw" / date / "calib_cam_to_cam.txt").unlink()
     matrix = open_kitti(tmp_path, list_file=listed.name).read(0).intrinsics
-    focal, cx, cy = CAMERAS[date]
+    focal, cx, cy = INTRINSICS[date]
     np.testing.assert_array_equal(matrix, [[focal, 0, cx], [0, focal, cy], [0, 0, 1]])
 
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from densevit.data.moves import is_varied
-from densevit.data.transforms import TRANSFORMS, compose
-from densevit.data.view import Move, View
+from densevit.data.transforms.geometric import is_varied
+from densevit.data.transforms.photometric import TRANSFORMS, compose
+from densevit.data.transforms.warp import Move, View
 from densevit.errors import ConfigError
 from densevit.structures import IGNORE, Sample
 

@@ -7,7 +7,7 @@ import h5py
 import numpy as np
 from real_shaped import sample
 
-from densevit.data import layouts
+from densevit.data.synthetic import layouts
 
 
 def test_the_labelled_mat_has_matlab_axes_header_and_types(tmp_path: Path) -> None:

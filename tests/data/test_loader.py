@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 import torch
 
-from densevit.data.collate import collate
-from densevit.data.dataset import Dataset
-from densevit.data.loader import TrainingSet, auto_workers, eval_loader, train_loader
-from densevit.data.sampler import Stream
-from densevit.data.transform import Transform
+from densevit.data.datasets.base import Dataset
+from densevit.data.loading.collate import collate
+from densevit.data.loading.dataloader import TrainingSet, auto_workers, eval_loader, train_loader
+from densevit.data.loading.sampler import Stream
+from densevit.data.transforms.base import Transform
 from densevit.errors import ConfigError, DataError
 from densevit.structures import Batch, Sample
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from densevit.data.loader import eval_loader
-from densevit.data.mnist import Mnist
+from densevit.data.datasets.classification.mnist import Mnist
+from densevit.data.loading.dataloader import eval_loader
 from densevit.errors import DataError
 
 COUNT = 24  # of which the last 2 are `val`

@@ -13,13 +13,14 @@ import numpy as np
 import pytest
 from real_shaped import sample
 
-from densevit.data import layouts, nyu_convert
-from densevit.data.dataset import DATASETS, Dataset
-from densevit.data.io import read_depth, read_image
-from densevit.data.lists import read_list
-from densevit.data.nyu import Nyu
-from densevit.data.nyu_mat import LabelledMat, official_frames
-from densevit.data.paths import noting
+from densevit.data.datasets.base import DATASETS, Dataset
+from densevit.data.datasets.depth.nyu.dataset import Nyu
+from densevit.data.datasets.depth.nyu.mat_file import LabelledMat, official_frames
+from densevit.data.index.paths import noting
+from densevit.data.index.published_splits import read_list
+from densevit.data.io.readers import read_depth, read_image
+from densevit.data.prepare import repack_nyu
+from densevit.data.synthetic import layouts
 from densevit.errors import ConfigError, DataError
 
 CLASSES = ("wall", "floor", "bed", "chair")
@@ -165,12 +166,12 @@ def test_chunks_across_frames_are_found_and_repacking_keeps_every_number(
 ) -> None:
     old, new = tmp_path / "old.mat", tmp_path / "nyu_depth_v2_labeled.mat"
     layouts.write_nyu_labeled(old, [sample(f"study/{i}") for i in range(3)], classes=CLASSES, chunks="across")
-    assert "many times faster" in nyu_convert.advice(old)
+    assert "many times faster" in repack_nyu.advice(old)
     with caplog.at_level(logging.WARNING):
         before = open_nyu(old, split="test", subset="available", classes=CLASSES)
     assert "--repack" in caplog.text
-    nyu_convert.repack(old, new)
-    assert "gains little" in nyu_convert.advice(new)
+    repack_nyu.repack(old, new)
+    assert "gains little" in repack_nyu.advice(new)
     with h5py.File(new, "r") as file:
         assert file["images"].chunks == (1, 3, 640, 480) and file["images"].fletcher32
     after = open_nyu(new, split="test", subset="available", classes=CLASSES)
@@ -180,11 +181,11 @@ def test_chunks_across_frames_are_found_and_repacking_keeps_every_number(
         for x, y in ((a.image, b.image), (a.depth, b.depth), (a.labels, b.labels)):
             np.testing.assert_array_equal(x, y)
     with pytest.raises(DataError, match="another name"):
-        nyu_convert.repack(new, new)
+        repack_nyu.repack(new, new)
 
 
 def test_extracted_folders_read_as_the_mat_does(mat: Path, tmp_path: Path) -> None:
-    assert nyu_convert.extract(mat, tmp_path) == {"train": 4, "test": 2}
+    assert repack_nyu.extract(mat, tmp_path) == {"train": 4, "test": 2}
     folders = open_nyu(tmp_path, split="test", list_file="nyu_labeled_test.txt")
     direct = open_nyu(mat, split="test", subset="available")
     assert list(folders.names) == list(direct.names)
@@ -193,7 +194,7 @@ def test_extracted_folders_read_as_the_mat_does(mat: Path, tmp_path: Path) -> No
         np.testing.assert_array_equal(a.depth, b.depth)
         assert np.abs(a.image.astype(int) - b.image).mean() < 3  # JPEG
     stamp = (tmp_path / "official_splits/test/bathroom/rgb_00000.jpg").stat().st_mtime_ns
-    nyu_convert.extract(mat, tmp_path)
+    repack_nyu.extract(mat, tmp_path)
     assert (tmp_path / "official_splits/test/bathroom/rgb_00000.jpg").stat().st_mtime_ns == stamp
     train = open_nyu(tmp_path, list_file="nyu_labeled_train.txt", border="keep")
     assert list(train.names) == [f"bathroom/rgb_0000{i}" for i in (2, 3, 4, 5)]

@@ -9,10 +9,10 @@ import pytest
 import scipy.io
 from real_shaped import sample
 
-from densevit.data import layouts
-from densevit.data.class_table import EMPTY
-from densevit.data.dataset import DATASETS, Dataset
-from densevit.data.nyu_labels import mapped, raw
+from densevit.data.datasets.base import DATASETS, Dataset
+from densevit.data.datasets.depth.nyu.label_maps import mapped, raw
+from densevit.data.labels.class_table import EMPTY
+from densevit.data.synthetic import layouts
 from densevit.errors import DataError
 from densevit.structures import IGNORE
 

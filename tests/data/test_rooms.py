@@ -11,9 +11,9 @@ import pytest
 
 pytest.importorskip("embreex")
 
-from densevit.data.dataset import DATASETS
-from densevit.data.rendering import generate, render_frames
-from densevit.data.rooms import CLASSES, DEPTH_SCALE, Rooms
+from densevit.data.datasets.base import DATASETS
+from densevit.data.datasets.rooms import CLASSES, DEPTH_SCALE, Rooms
+from densevit.data.synthetic import generate, render_frames
 from densevit.errors import ConfigError, DataError
 
 SIZE = (24, 32)

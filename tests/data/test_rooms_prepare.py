@@ -13,8 +13,8 @@ import pytest
 pytest.importorskip("embreex")
 
 from densevit.data import Kitti, Nyu
-from densevit.data.rendering import render_scene
-from densevit.data.rendering.foreign import FOV, write_as
+from densevit.data.synthetic import render_scene
+from densevit.data.synthetic.write_as import FOV, write_as
 from densevit.errors import DataError
 
 DOOR = Path(__file__).parents[2] / "datasets" / "prepare_rooms.py"

@@ -8,19 +8,19 @@ import pytest
 
 pytest.importorskip("embreex")
 
-from densevit.data.rendering import furniture, render_frames, render_scene
-from densevit.data.rendering.builder import Builder
-from densevit.data.rendering.camera import Camera, aim
-from densevit.data.rendering.floorplan import FloorPlan, FreeFloor, draw_plan, footprint
-from densevit.data.rendering.frames import photograph
-from densevit.data.rendering.furnish import THEMES, furnish
-from densevit.data.rendering.light import Light
-from densevit.data.rendering.mesh import quad
-from densevit.data.rendering.scene import Scene, build_scene, stream
-from densevit.data.rendering.structure import build_shell
-from densevit.data.rendering.textures import Textures, plain
-from densevit.data.rendering.tracer import Tracer
-from densevit.data.rooms import CLASSES
+from densevit.data.datasets.rooms import CLASSES
+from densevit.data.synthetic import furniture_models, render_frames, render_scene
+from densevit.data.synthetic.camera import Camera, aim
+from densevit.data.synthetic.floorplan import FloorPlan, FreeFloor, draw_plan, footprint
+from densevit.data.synthetic.furniture_layout import THEMES, furnish
+from densevit.data.synthetic.lights import Light
+from densevit.data.synthetic.mesh import quad
+from densevit.data.synthetic.ray_tracer import Tracer
+from densevit.data.synthetic.renderer import photograph
+from densevit.data.synthetic.room_shell import build_shell
+from densevit.data.synthetic.scene import Scene, build_scene, stream
+from densevit.data.synthetic.scene_builder import Builder
+from densevit.data.synthetic.textures import Textures, plain
 
 SIZE = (48, 64)
 
@@ -186,13 +186,13 @@ def test_a_texture_repeats_and_fades_to_its_mean_from_afar() -> None:
 
 
 def test_every_model_has_its_catalogue_size_its_class_and_its_licence() -> None:
-    folder = Path(furniture.__file__).parent.parent / "furniture"
+    folder = Path(furniture_models.__file__).parent.parent / "furniture"
     assert "Creative Commons Zero" in (folder / "LICENSE.txt").read_text()
     assert max(path.stat().st_size for path in folder.iterdir()) < 2**20
-    assert {path.stem for path in folder.glob("*.npz")} == set(furniture.models())
-    for model in furniture.models().values():
+    assert {path.stem for path in folder.glob("*.npz")} == set(furniture_models.models())
+    for model in furniture_models.models().values():
         assert model.label in CLASSES
-        mesh, images = furniture.load(model.name)
+        mesh, images = furniture_models.load(model.name)
         size = np.ptp(mesh.vertices, axis=0)
         # Some have a pane of glass left out, or points merged: 2 cm, the coarsest grid.
         assert size == pytest.approx(model.size, abs=0.0201), model.name
@@ -202,4 +202,4 @@ def test_every_model_has_its_catalogue_size_its_class_and_its_licence() -> None:
 
 def test_every_model_that_a_theme_wishes_for_exists() -> None:
     wished = {name for theme in THEMES.values() for wish in theme.wishes for name in wish.names}
-    assert wished <= set(furniture.models())
+    assert wished <= set(furniture_models.models())

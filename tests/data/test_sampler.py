@@ -6,7 +6,7 @@ from itertools import chain, islice
 import numpy as np
 import pytest
 
-from densevit.data.sampler import Place, Stream, permutation
+from densevit.data.loading.sampler import Place, Stream, permutation
 from densevit.errors import ConfigError
 
 

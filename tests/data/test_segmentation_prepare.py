@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from test_segmentation_sets import opened, samples
 
-from densevit.data import layouts
-from densevit.data.archives import unpack, unpack_all
-from densevit.data.label_check import COUNTS, check
-from densevit.data.label_convert import convert_context, convert_voc
+from densevit.data.prepare.archives import unpack, unpack_all
+from densevit.data.prepare.check_segmentation import COUNTS, check
+from densevit.data.prepare.convert_mat_labels import convert_context, convert_voc
+from densevit.data.synthetic import layouts
 from densevit.errors import DataError
 
 SCRIPT = Path(__file__).parents[2] / "datasets/prepare_segmentation.py"

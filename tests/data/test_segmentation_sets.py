@@ -13,9 +13,9 @@ import scipy.io
 from PIL import Image
 from real_shaped import assert_damage_is_named, sample
 
-from densevit.data import layouts
-from densevit.data.class_files import shipped
-from densevit.data.dataset import DATASETS, Dataset
+from densevit.data.datasets.base import DATASETS, Dataset
+from densevit.data.labels.class_lists import shipped
+from densevit.data.synthetic import layouts
 from densevit.errors import DataError
 from densevit.structures import IGNORE, Sample
 

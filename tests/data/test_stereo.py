@@ -3,7 +3,7 @@
 import numpy as np
 from skimage import data
 
-from densevit.data.dataset import DATASETS
+from densevit.data.datasets.base import DATASETS
 
 
 def test_the_motorcycle_has_metric_depth_where_it_was_measured() -> None:

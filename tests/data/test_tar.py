@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tar_files import pack
 
-from densevit.data.tar import members
+from densevit.data.io.tar import members
 from densevit.errors import DataError
 
 

@@ -8,7 +8,7 @@ import pytest
 from small import small_folder
 from tar_files import pack
 
-from densevit.data.dataset import DATASETS, Dataset
+from densevit.data.datasets.base import DATASETS, Dataset
 from densevit.errors import DataError
 
 

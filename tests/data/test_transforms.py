@@ -12,9 +12,9 @@ import cv2
 import numpy as np
 import pytest
 
-from densevit.data.transform import TRANSFORMS, Transform
-from densevit.data.transforms import compose, light_table
-from densevit.data.view import Step, View
+from densevit.data.transforms.base import TRANSFORMS, Transform
+from densevit.data.transforms.photometric import compose, light_table
+from densevit.data.transforms.warp import Step, View
 from densevit.errors import ConfigError, DataError
 from densevit.ops.geometry import backproject, rotate
 from densevit.structures import Sample
@@ -387,7 +387,7 @@ def test_albumentations_is_told_not_to_use_the_network() -> None:
         "import socket\n"
         "def refuse(*_): raise SystemExit('network')\n"
         "socket.socket.connect = socket.create_connection = socket.getaddrinfo = refuse\n"
-        "from densevit.data.transforms import albumentations\n"
+        "from densevit.data.transforms.photometric import albumentations\n"
         "albumentations()\n"
     )
     environment = {k: v for k, v in os.environ.items() if k != "NO_ALBUMENTATIONS_UPDATE"}

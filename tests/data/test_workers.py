@@ -3,7 +3,7 @@
 import pytest
 from torch.utils.data import DataLoader
 
-from densevit.data.workers import Progress, run_jobs
+from densevit.data.loading.workers import Progress, run_jobs
 from densevit.errors import DataError
 
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from densevit.engine.alarms import SaturationAlarm, SpikeAlarm
+from densevit.engine.monitors import SaturationAlarm, SpikeAlarm
 
 
 def test_a_falling_and_noisy_loss_raises_no_alarm() -> None:

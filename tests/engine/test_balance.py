@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from densevit.engine.balance import BALANCES, Balance, Uncertainty
+from densevit.engine.loss_weighting import BALANCES, Balance, Uncertainty
 
 
 def terms(depth: float, labels: float) -> dict[str, dict[str, torch.Tensor]]:

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 import torch
 
-from densevit.card import ModelCard, OutputSpec
-from densevit.engine.checkpointing import Checkpoints, newest_good
+from densevit.engine.checkpointer import Checkpoints, newest_good
 from densevit.errors import CheckpointError
+from densevit.model_card import ModelCard, OutputSpec
 from densevit.weights import checkpoint
 from densevit.weights.checkpoint import Manifest
 
@@ -79,7 +79,7 @@ def test_an_old_checkpoint_that_cannot_be_removed_is_a_warning(
     def refuse(path: Path) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("densevit.engine.checkpointing.remove", refuse)
+    monkeypatch.setattr("densevit.engine.checkpointer.remove", refuse)
     save(checkpoints, 2, 0.4)
     assert f"warning: {tmp_path / 'step-00000001'}: old checkpoint could not be removed" in capsys.readouterr().err
     assert checkpoint.verify(tmp_path / "last").step == 2

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from densevit.engine.log import Log, read_csv
+from densevit.engine.logger import Log, read_csv
 
 
 def test_a_line_that_is_not_whole_yet_is_no_row(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from densevit.config import Optim, Schedule
+from densevit.config.schema import Optim, Schedule
 from densevit.engine.ema import EMA
 from densevit.engine.optim import build_optimizer, encoder_rate, learning_rate, parameter_groups, set_learning_rate
 

@@ -20,8 +20,8 @@ from test_trainer import (
 )
 from torch import nn
 
-from densevit.config import Optim, Schedule
-from densevit.engine.scheduled import scheduled_parts
+from densevit.config.schema import Optim, Schedule
+from densevit.engine.interfaces import scheduled_parts
 from densevit.engine.trainer import Trainer
 
 

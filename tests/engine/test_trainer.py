@@ -13,13 +13,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from densevit.card import ModelCard, OutputSpec
-from densevit.config import Data, Model, Optim, Run, Schedule
-from densevit.engine import resuming, seed, state
+from densevit.config.schema import Data, Model, Optim, Run, Schedule
+from densevit.engine import checkpointer, seed, train_state
 from densevit.engine.distributed import World
-from densevit.engine.log import read_csv
+from densevit.engine.logger import read_csv
 from densevit.engine.trainer import Trainer
 from densevit.errors import CheckpointError, ConfigError, DataError, Diverged, Preempted, StorageError
+from densevit.model_card import ModelCard, OutputSpec
 from densevit.structures import Batch
 from densevit.weights import checkpoint
 
@@ -159,7 +159,7 @@ def interrupted_at(step: int, output: Path, **changes) -> None:
 
 
 def resumed(run: Run) -> Trainer:
-    found = resuming.prepare(run, "auto", CPU)
+    found = checkpointer.prepare(run, "auto", CPU)
     assert found is not None
     trainer = some_trainer(run)
     trainer.resume(*found)
@@ -255,7 +255,7 @@ def without(tree: Any, key: str) -> Any:
     return tree
 
 
-STATE = ["optimizer", "balance", "scaler", "random", "raw_weights", *state.PLAIN]
+STATE = ["optimizer", "balance", "scaler", "random", "raw_weights", *train_state.PLAIN]
 INSIDE = ["exp_avg", "exp_avg_sq", "param_groups", "python", "numpy", "torch", "encoder.norm.running_mean"]
 
 
@@ -349,7 +349,7 @@ def test_weights_that_are_not_finite_are_not_saved_and_the_last_good_ones_stay(t
     trainer.ema.average["head.weight"][0] = math.nan
     with pytest.raises(CheckpointError, match=r"step-00000013: not saved, 1 weights are not finite: head.weight"):
         trainer.save()
-    found = resuming.prepare(some_run(tmp_path), "auto", CPU)
+    found = checkpointer.prepare(some_run(tmp_path), "auto", CPU)
     assert found is not None and found[1].step == 12
 
 
@@ -358,7 +358,7 @@ def test_too_many_bad_steps_in_a_row_end_the_run_and_keep_the_last_good_checkpoi
     trainer = some_trainer(some_run(tmp_path), ToyTask(poison))
     with pytest.raises(Diverged, match="4 steps in a row were not finite, the last at step 10; try a lower optim.lr"):
         trainer.fit(train, VAL)
-    found = resuming.prepare(some_run(tmp_path), "auto", CPU)
+    found = checkpointer.prepare(some_run(tmp_path), "auto", CPU)
     assert found is not None and found[1].step == 8
 
 
@@ -445,12 +445,12 @@ def test_a_run_that_gives_up_its_average_goes_on_from_what_it_learned(tmp_path: 
 def test_a_run_is_not_overwritten_unless_asked_to_go_on(tmp_path: Path) -> None:
     interrupted_at(5, tmp_path)
     with pytest.raises(ConfigError, match="already holds a run. Go on with --resume"):
-        resuming.prepare(some_run(tmp_path), None, CPU)
+        checkpointer.prepare(some_run(tmp_path), None, CPU)
 
 
 def test_an_output_that_no_disk_takes_is_told(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="cannot be used"):
-        resuming.prepare(some_run(tmp_path / ("long" * 100)), "auto", CPU)
+        checkpointer.prepare(some_run(tmp_path / ("long" * 100)), "auto", CPU)
 
 
 def test_resume_passes_over_a_damaged_checkpoint_aloud_but_never_when_it_was_named(tmp_path: Path, capsys) -> None:
@@ -458,11 +458,11 @@ def test_resume_passes_over_a_damaged_checkpoint_aloud_but_never_when_it_was_nam
     newest = checkpoint.steps(tmp_path / "checkpoints")[-1]
     weights = newest / checkpoint.WEIGHTS
     weights.write_bytes(weights.read_bytes()[:-1])
-    found = resuming.prepare(some_run(tmp_path), "auto", CPU)
+    found = checkpointer.prepare(some_run(tmp_path), "auto", CPU)
     assert found is not None and found[1].step == 8
     assert f"{weights}: damaged" in capsys.readouterr().err
     with pytest.raises(CheckpointError, match="damaged"):
-        resuming.prepare(some_run(tmp_path), str(newest), CPU)
+        checkpointer.prepare(some_run(tmp_path), str(newest), CPU)
 
 
 def test_a_run_named_to_go_on_from_means_its_newest_checkpoint_not_its_best(tmp_path: Path) -> None:
@@ -470,7 +470,7 @@ def test_a_run_named_to_go_on_from_means_its_newest_checkpoint_not_its_best(tmp_
     (tmp_path / "checkpoints/best").unlink()
     (tmp_path / "checkpoints/best").symlink_to("step-00000004")
     for folder in (tmp_path, tmp_path / "checkpoints"):
-        found = resuming.prepare(some_run(tmp_path), str(folder), CPU)
+        found = checkpointer.prepare(some_run(tmp_path), str(folder), CPU)
         assert found is not None and found[1].step == 12
 
 

@@ -9,9 +9,9 @@ import pytest
 from densevit.errors import DataError
 from densevit.evaluation.bootstrap import FEWEST, intervals, scenes_of
 from densevit.evaluation.compare import compare, sentence, table
-from densevit.evaluation.evaluate import evaluate
-from densevit.evaluation.protocols import PROTOCOLS
-from densevit.evaluation.report import write_report
+from densevit.evaluation.depth.evaluate import evaluate
+from densevit.evaluation.depth.published_protocols import PROTOCOLS
+from densevit.evaluation.depth.report import write_report
 
 
 def test_the_interval_of_a_mean_is_the_normal_one_for_many_images() -> None:

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from densevit.evaluation.depth_metrics import FORMULAE, METRICS, depth_metrics
+from densevit.evaluation.depth.metrics import FORMULAE, METRICS, depth_metrics
 
 
 def test_the_metrics_of_three_pixels_by_hand() -> None:

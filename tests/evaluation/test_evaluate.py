@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from densevit.errors import DataError
-from densevit.evaluation.baseline import median_depth_map
-from densevit.evaluation.depth_metrics import METRICS
-from densevit.evaluation.evaluate import Item, evaluate, summarise
-from densevit.evaluation.protocols import PROTOCOLS
+from densevit.evaluation.depth.baseline import median_depth_map
+from densevit.evaluation.depth.evaluate import Item, evaluate, summarise
+from densevit.evaluation.depth.metrics import METRICS
+from densevit.evaluation.depth.published_protocols import PROTOCOLS
 
 PLAIN = PROTOCOLS["plain"]
 

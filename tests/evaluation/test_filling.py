@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from densevit.evaluation.filling import fill_background
-from densevit.evaluation.protocols import PROTOCOLS
+from densevit.evaluation.depth.preprocess import fill_background
+from densevit.evaluation.depth.published_protocols import PROTOCOLS
 
 
 def filled(*rows: list[float]) -> list[list[float]]:

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from densevit.evaluation.charts import axis, line_chart, smoothed, thinned
-from densevit.evaluation.evaluate import Evaluation, evaluate
-from densevit.evaluation.html import Report, page, write_html
-from densevit.evaluation.pictures import Picture, row
-from densevit.evaluation.protocols import PROTOCOLS
-from densevit.evaluation.sheet import duration
-from densevit.ops.color import UNKNOWN
+from densevit.evaluation.depth.evaluate import Evaluation, evaluate
+from densevit.evaluation.depth.html_report import Report, page, write_html
+from densevit.evaluation.depth.published_protocols import PROTOCOLS
+from densevit.ops.colormap import UNKNOWN
+from densevit.reporting.figures import Picture, row
+from densevit.reporting.html_page import duration
+from densevit.reporting.svg_charts import axis, line_chart, smoothed, thinned
 
 VOID = {"meta", "img", "line", "circle", "polyline"}  # never closed, or closed in themselves
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from densevit.errors import ConfigError, DataError
-from densevit.evaluation.boundary import boundary_depth_pro, boundary_moge
-from densevit.evaluation.depth_metrics import depth_metrics
-from densevit.evaluation.metric_sets import METRIC_SETS, Scored, find_sets, formula, is_larger_better
-from densevit.evaluation.points import point_metrics, thinned
-from densevit.evaluation.protocols import PROTOCOLS
-from densevit.evaluation.sampling import columns_to_1024, grid_of_64
+from densevit.evaluation.depth.alignment_pixels import columns_to_1024, grid_of_64
+from densevit.evaluation.depth.boundary_f1 import boundary_depth_pro, boundary_moge
+from densevit.evaluation.depth.extra_metrics import METRIC_SETS, Scored, find_sets, formula, is_larger_better
+from densevit.evaluation.depth.metrics import depth_metrics
+from densevit.evaluation.depth.point_cloud import point_metrics, thinned
+from densevit.evaluation.depth.published_protocols import PROTOCOLS
 
 CAMERA = np.array([[50.0, 0, 15.5], [0, 50, 11.5], [0, 0, 1]])
 

@@ -9,7 +9,7 @@ from PIL import Image
 
 from densevit.cli.main import main
 from densevit.errors import DataError
-from densevit.evaluation.ordinal import Pair, ordered, ordinal_scores, read_pairs
+from densevit.evaluation.depth.ordinal import Pair, ordered, ordinal_scores, read_pairs
 
 DEPTH = np.arange(12, dtype=np.float32).reshape(3, 4)  # farther to the bottom right
 
@@ -54,7 +54,7 @@ def test_saved_maps_are_scored_from_the_command_line_at_the_size_of_their_images
     entry = {"point1": [10, 30], "point2": [10, 5], "closer_point": "point2"}
     wrong = {"point1": [10, 30], "point2": [10, 5], "closer_point": "point1"}
     (tmp_path / "annotations.json").write_text(json.dumps({"images/indoor/a.jpg": [entry, entry, entry, wrong]}))
-    command = ["eval-pairs", "--pairs", str(tmp_path / "annotations.json"), "--predictions", str(tmp_path / "maps")]
+    command = ["eval-ordinal", "--pairs", str(tmp_path / "annotations.json"), "--predictions", str(tmp_path / "maps")]
     assert main([*command, "--kind", "disparity", "--output", str(tmp_path / "scores.json")]) == 0
     assert "0.7500 of 4 pairs in 1 images" in capsys.readouterr().out
     assert json.loads((tmp_path / "scores.json").read_text())["images"] == {"images/indoor/a.jpg": [0.75, 4]}

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from densevit.errors import StorageError
-from densevit.evaluation.depth_metrics import METRICS
-from densevit.evaluation.evaluate import Evaluation, evaluate
-from densevit.evaluation.protocols import COUNTS, PROTOCOLS
-from densevit.evaluation.report import account, table, write_report
+from densevit.evaluation.depth.evaluate import Evaluation, evaluate
+from densevit.evaluation.depth.metrics import METRICS
+from densevit.evaluation.depth.published_protocols import COUNTS, PROTOCOLS
+from densevit.evaluation.depth.report import account, table, write_report
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_a_report_cut_short_leaves_the_old_one(
     def full(*_: object) -> Callable[[], None]:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("densevit.files._fsync", full)
+    monkeypatch.setattr("densevit.utils.atomic_io._fsync", full)
     with pytest.raises(StorageError, match="no room"):
         write_report(tmp_path, found, source={"checkpoint": "another"})
     assert metrics.read_bytes() == before and {p.name for p in tmp_path.iterdir()} == {"metrics.json", "per_image.csv"}

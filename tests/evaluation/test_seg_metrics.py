@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from densevit.errors import DataError
-from densevit.evaluation import seg_metrics
-from densevit.evaluation.boundary_iou import band, boundary_areas
-from densevit.evaluation.seg_metrics import areas, as_row, confusion, iou, pooled_scores, scores
+from densevit.evaluation.segmentation import metrics
+from densevit.evaluation.segmentation.boundary_iou import band, boundary_areas
+from densevit.evaluation.segmentation.metrics import areas, as_row, confusion, iou, pooled_scores, scores
 from densevit.structures import IGNORE
 
 Pairs = Sequence[tuple[np.ndarray, np.ndarray]]
@@ -198,4 +198,4 @@ def test_boundary_iou_is_1_for_the_truth_whatever_is_ignored() -> None:
 
 
 def test_every_score_has_its_formula() -> None:
-    assert set(seg_metrics.FORMULAE) == {*scores(areas(total(random_maps()))), "boundary_iou"}
+    assert set(metrics.FORMULAE) == {*scores(areas(total(random_maps()))), "boundary_iou"}

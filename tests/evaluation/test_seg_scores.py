@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from densevit.errors import DataError
-from densevit.evaluation import confusion_picture, seg_report
-from densevit.evaluation.seg_metrics import as_row as row_of
-from densevit.evaluation.seg_metrics import pooled_scores
-from densevit.evaluation.seg_scores import SegScores, count, summarise
+from densevit.evaluation.segmentation import confusion_matrix, report
+from densevit.evaluation.segmentation.evaluate import SegScores, count, summarise
+from densevit.evaluation.segmentation.metrics import as_row as row_of
+from densevit.evaluation.segmentation.metrics import pooled_scores
 from densevit.structures import IGNORE
 
 CLASSES = ("wall", "floor", "box", "lamp")
@@ -89,7 +89,7 @@ def test_one_image_has_no_interval_and_one_without_labels_is_left_out() -> None:
     blank = ("blank", count(predicted, np.full_like(labels, IGNORE), 4))
     found = summarise([(name, count(predicted, labels, 4)), blank], CLASSES)
     assert found.intervals == {} and found.scene_intervals == {} and found.skipped == ["blank"]
-    assert "1 of 2 images scored, 600 labelled pixels; 1 images without labels" in seg_report.account(found)
+    assert "1 of 2 images scored, 600 labelled pixels; 1 images without labels" in report.account(found)
     with pytest.raises(DataError, match="none of 1 images has a labelled pixel"):
         summarise([blank], CLASSES)
     with pytest.raises(DataError, match="blank: comes twice"):
@@ -98,33 +98,33 @@ def test_one_image_has_no_interval_and_one_without_labels_is_left_out() -> None:
 
 def test_the_table_names_what_is_confused_and_json_has_no_nan() -> None:
     found = scores()
-    table = seg_report.table(found)
+    table = report.table(found)
     assert "95% over images" in table and "95% over scenes" in table and "lamp" not in table
     assert f"{found.mean['miou']:.4f}" in table
     truth, taken, part = found.confused()[0]
     assert f"{truth} as {taken} ({part:.0%} of it)" in table
-    tree = json.loads(json.dumps(seg_report.as_tree(found, {}), allow_nan=False))
+    tree = json.loads(json.dumps(report.as_tree(found, {}), allow_nan=False))
     assert tree["per_class"]["lamp"]["iou"] is None and "lamp" not in tree["class_intervals"]
 
 
 def test_the_picture_shows_shares_of_the_true_class() -> None:
     confusion = np.zeros((3, 4), np.int64)
     confusion[0, 0], confusion[1, :2] = 50, (10, 30)
-    picture = confusion_picture.draw(confusion, ("a", "b", "c"))
-    cell = confusion_picture.LARGEST
+    picture = confusion_matrix.draw(confusion, ("a", "b", "c"))
+    cell = confusion_matrix.LARGEST
     body = picture[-3 * cell :, -3 * cell :]
 
     def corner(i: int, j: int) -> list[int]:
         return body[i * cell + 4, j * cell + 4].tolist()
 
-    assert corner(0, 0) == confusion_picture.ALL.tolist()
+    assert corner(0, 0) == confusion_matrix.ALL.tolist()
     assert corner(0, 1) == [255, 255, 255]
-    assert corner(2, 1) == list(confusion_picture.EMPTY)  # c does not occur
+    assert corner(2, 1) == list(confusion_matrix.EMPTY)  # c does not occur
     assert corner(1, 0)[0] > corner(1, 1)[0] > corner(0, 0)[0]  # a quarter, three quarters, all
     confusion[0, 3] = 1
-    assert confusion_picture.draw(confusion, ("a", "b", "c")).shape[1] == picture.shape[1] + cell
+    assert confusion_matrix.draw(confusion, ("a", "b", "c")).shape[1] == picture.shape[1] + cell
 
 
 def test_many_classes_still_make_a_picture() -> None:
     confusion = np.eye(171, 172, dtype=np.int64)
-    assert confusion_picture.draw(confusion, [str(i) for i in range(171)]).shape == (684, 684, 3)
+    assert confusion_matrix.draw(confusion, [str(i) for i in range(171)]).shape == (684, 684, 3)

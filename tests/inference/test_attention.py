@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from densevit.assembly import ModelPlan, build_card, build_model
-from densevit.card import ModelCard, ResizeRule
+from densevit.builder.model import ModelPlan, build_card, build_model
 from densevit.cli.main import main
 from densevit.errors import ConfigError
-from densevit.inference.attention import Attention, look
-from densevit.inference.attention_sheet import fitted, maps, overlay, write_sheet
+from densevit.inference.attention.html_page import fitted, maps, overlay, write_sheet
+from densevit.inference.attention.maps import Attention, look
 from densevit.inference.predictor import Predictor
+from densevit.model_card import ModelCard, ResizeRule
 from densevit.models import DECODERS, ENCODERS, HEADS
 from densevit.weights import checkpoint
 
@@ -164,7 +164,7 @@ def test_the_command_shows_a_checkpoint(tmp_path: Path, capsys: pytest.CaptureFi
     checkpoint.write_weights(tmp_path / "model.safetensors", model.state_dict(), card)
     cv2.imwrite(str(tmp_path / "a.png"), picture())
     words = [str(tmp_path / "model.safetensors"), str(tmp_path / "a.png"), "--output", str(tmp_path / "out")]
-    assert main(["show-attention", *words, "--device", "cpu"]) == 0
+    assert main(["visualize-attention", *words, "--device", "cpu"]) == 0
     assert "16 pictures" not in capsys.readouterr().out
     assert len(list((tmp_path / "out").iterdir())) == 1 + 1 + 3 * (2 + 2)  # page, picture, layers x (two and the heads)
-    assert main(["show-attention", words[0], str(tmp_path / "gone.png"), "--output", str(tmp_path / "out")]) == 2
+    assert main(["visualize-attention", words[0], str(tmp_path / "gone.png"), "--output", str(tmp_path / "out")]) == 2

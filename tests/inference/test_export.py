@@ -18,16 +18,16 @@ from jaxtyping import Float
 from PIL import Image
 from torch import Tensor, nn
 
-from densevit.card import ModelCard, OutputSpec
-from densevit.data.io import read_depth
+from densevit.data.io.readers import read_depth
 from densevit.errors import ConfigError, PartialError, Preempted, StorageError
-from densevit.files import SUFFIX
-from densevit.inference.export import export
-from densevit.inference.inputs import find_items
-from densevit.inference.outputs import OUTPUTS, Png16
-from densevit.inference.plan import Plan
+from densevit.inference.predict.inputs import find_items
+from densevit.inference.predict.output_plan import Plan
+from densevit.inference.predict.pipeline import export
+from densevit.inference.predict.summary import Summary
 from densevit.inference.predictor import Predictor
-from densevit.inference.summary import Summary
+from densevit.inference.writers import OUTPUTS, Png16
+from densevit.model_card import ModelCard, OutputSpec
+from densevit.utils.atomic_io import SUFFIX
 
 
 class Mean(nn.Module):

@@ -10,11 +10,11 @@ import pytest
 from PIL import Image
 from torch import Tensor, nn
 
-from densevit.card import Kind, ModelCard, OutputSpec
 from densevit.cli.main import main
-from densevit.data.io import read_depth
-from densevit.inference.outputs import OUTPUTS
+from densevit.data.io.readers import read_depth
 from densevit.inference.predictor import Predictor
+from densevit.inference.writers import OUTPUTS
+from densevit.model_card import Kind, ModelCard, OutputSpec
 
 
 class Mean(nn.Module):
@@ -32,7 +32,7 @@ def loads(monkeypatch: pytest.MonkeyPatch, kind: Kind) -> None:
     def load(path: str, family: object = None, family_options: object = None, **options: object) -> Predictor:
         return Predictor(Mean(), ModelCard(outputs={"depth": OutputSpec(kind=kind)}, multiple=1), **options)  # type: ignore[arg-type]
 
-    monkeypatch.setitem(sys.modules, "densevit.build", types.SimpleNamespace(load=load))  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "densevit.builder.training", types.SimpleNamespace(load=load))  # type: ignore[arg-type]
 
 
 @pytest.fixture

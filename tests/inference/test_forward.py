@@ -5,9 +5,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from densevit.card import ResizeRule
 from densevit.errors import DataError
 from densevit.inference.forward import forward
+from densevit.model_card import ResizeRule
 
 NATIVE = ResizeRule()
 

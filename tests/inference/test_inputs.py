@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from densevit.errors import DataError, StorageError
-from densevit.inference.inputs import find_items
-from densevit.inference.plan import check_writable
+from densevit.inference.predict.inputs import find_items
+from densevit.inference.predict.output_plan import check_writable
 
 DEPTH = [".png"]
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from densevit.card import Kind, ModelCard, OutputSpec
-from densevit.data.class_files import read_classes
+from densevit.data.labels.class_lists import read_classes
 from densevit.errors import ConfigError, DataError, StorageError
-from densevit.inference.outputs import LABEL_OUTPUTS, Frame, Output
-from densevit.inference.outputs.labels import CLASSES, LEGEND
 from densevit.inference.predictor import Predictor
+from densevit.inference.writers import LABEL_OUTPUTS, Frame, Output
+from densevit.inference.writers.labels import CLASSES, LEGEND
+from densevit.model_card import Kind, ModelCard, OutputSpec
 from densevit.ops.palette import PAPER, usual_palette
 from densevit.structures import IGNORE
 

@@ -13,13 +13,14 @@ import pytest
 import torch
 from PIL import Image
 
-from densevit.assembly import build_card, build_model, plan_of
-from densevit.card import ModelCard, ResizeRule
+from densevit.builder.checkpoint import plan_of
+from densevit.builder.model import build_card, build_model
 from densevit.errors import ConfigError, DataError, StorageError
-from densevit.inference import graph, onnx_file, onnx_proof
-from densevit.inference.onnx_about import Wanted
-from densevit.inference.onnx_file import expect, write
+from densevit.inference.onnx import export, graph, verify
+from densevit.inference.onnx.export import expect, write
+from densevit.inference.onnx.metadata import Wanted
 from densevit.inference.predictor import Predictor
+from densevit.model_card import ModelCard, ResizeRule
 from densevit.models.dense import DenseModel
 
 PAGE = Path(__file__).parents[2] / "docs" / "onnx.md"
@@ -135,8 +136,8 @@ def test_weights_beyond_one_files_limit_stand_beside_it(tmp_path: Path, monkeypa
 
 def test_what_differs_from_torch_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.onnx").write_text("before")
-    answers = onnx_proof.answers
-    monkeypatch.setattr(onnx_proof, "answers", lambda *given: [1.001 * y for y in answers(*given)])
+    answers = verify.answers
+    monkeypatch.setattr(verify, "answers", lambda *given: [1.001 * y for y in answers(*given)])
     with pytest.raises(ConfigError, match=r"depth: what was written differs from torch by 1\.0e-03"):
         write(*network(), tmp_path / "a.onnx", Wanted(size=SIZE, heads=("depth",)))
     assert [file.name for file in tmp_path.iterdir()] == ["a.onnx"] and (tmp_path / "a.onnx").read_text() == "before"
@@ -144,13 +145,13 @@ def test_what_differs_from_torch_is_not_kept(tmp_path: Path, monkeypatch: pytest
 
 def test_gaps_are_shares_of_the_largest_value() -> None:
     theirs = np.array([[[[1.0, -4.0], [np.nan, 2.0]]]])
-    assert onnx_proof.gap_of_values(theirs + 0.1, theirs) == pytest.approx(0.025)
-    assert onnx_proof.gap_of_values(np.nan_to_num(theirs), theirs) == np.inf
-    assert onnx_proof.gap_of_values(theirs[0], theirs) == np.inf
+    assert verify.gap_of_values(theirs + 0.1, theirs) == pytest.approx(0.025)
+    assert verify.gap_of_values(np.nan_to_num(theirs), theirs) == np.inf
+    assert verify.gap_of_values(theirs[0], theirs) == np.inf
     logits = np.array([[[[1.0, 3.0]], [[2.0, -8.0]]]])  # two classes, two pixels: 1 and 0 win, by 1 and by 11
-    assert onnx_proof.gap_of_ids(np.array([[[1, 0]]]), logits) == 0.0
-    assert onnx_proof.gap_of_ids(np.array([[[0, 0]]]), logits) == pytest.approx(1 / 8)
-    assert onnx_proof.gap_of_ids(np.array([[[1, 255]]]), logits) == np.inf
+    assert verify.gap_of_ids(np.array([[[1, 0]]]), logits) == 0.0
+    assert verify.gap_of_ids(np.array([[[0, 0]]]), logits) == pytest.approx(1 / 8)
+    assert verify.gap_of_ids(np.array([[[1, 255]]]), logits) == np.inf
 
 
 @pytest.mark.parametrize(
@@ -175,7 +176,7 @@ def test_names_and_folders_are_looked_at_first(tmp_path: Path, monkeypatch: pyte
         expect(tmp_path / "a.pt")
     with pytest.raises(StorageError, match="its folder does not exist"):
         expect(tmp_path / "none" / "a.onnx")
-    monkeypatch.setattr(onnx_file, "NEEDS", ("onnx", "no_such_package"))
+    monkeypatch.setattr(export, "NEEDS", ("onnx", "no_such_package"))
     with pytest.raises(ConfigError, match=r"no_such_package is not installed: pip install 'densevit\[onnxruntime\]'"):
         expect(tmp_path / "a.onnx")
 

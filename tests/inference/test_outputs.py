@@ -1,4 +1,4 @@
-"""Every format, read back by somebody else's reader: Pillow, OpenCV, h5py, trimesh, or densevit.data.io."""
+"""Every format, read back by somebody else's reader: Pillow, OpenCV, h5py, trimesh, or densevit.data.io.readers."""
 
 from pathlib import Path
 
@@ -9,10 +9,10 @@ import pytest
 import trimesh
 from PIL import Image
 
-from densevit.card import OutputSpec
-from densevit.data.io import read_depth
+from densevit.data.io.readers import read_depth
 from densevit.errors import ConfigError, DataError, StorageError
-from densevit.inference.outputs import OUTPUTS, Frame, Output
+from densevit.inference.writers import OUTPUTS, Frame, Output
+from densevit.model_card import OutputSpec
 
 METRIC = OutputSpec(kind="metric", range=(1e-3, 10.0))
 DISPARITY = OutputSpec(kind="disparity", unit="")

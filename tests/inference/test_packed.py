@@ -8,8 +8,8 @@ import timm.layers
 import torch
 from torch import Tensor, nn
 
-from densevit.inference.packed import Packed, pack
-from densevit.models.mlp import MLPS, Mlp
+from densevit.inference.backends.onednn import Packed, pack
+from densevit.models.vit.mlp import MLPS, Mlp
 
 pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="needs oneDNN")
 TOLERANCE = {"fp32": 1e-6, "bf16": 1e-2}

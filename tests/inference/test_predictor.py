@@ -10,11 +10,11 @@ from jaxtyping import Float
 from PIL import Image
 from torch import Tensor, nn
 
-from densevit.card import ModelCard, OutputSpec, ResizeRule
 from densevit.errors import ConfigError, DataError
 from densevit.inference.forward import checked_box
 from densevit.inference.predictor import Predictor
-from densevit.ops.precision import resolve
+from densevit.model_card import ModelCard, OutputSpec, ResizeRule
+from densevit.utils.precision import resolve
 
 CARD = ModelCard(outputs={"depth": OutputSpec(kind="metric", range=(1e-3, 10.0))}, multiple=14)
 

@@ -10,17 +10,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from densevit import build
-from densevit.assembly import build_card, build_model, plan_of
-from densevit.card import ModelCard, ResizeRule
+from densevit import api
+from densevit.builder.checkpoint import plan_of
+from densevit.builder.model import build_card, build_model
 from densevit.errors import ConfigError
-from densevit.inference import graph, runtime
-from densevit.inference.export import settings
-from densevit.inference.plan import Plan
+from densevit.inference.backends import onnx_runtimes
+from densevit.inference.backends.onnx_runtimes import MOST, RUNTIMES, Elsewhere
+from densevit.inference.onnx import graph
+from densevit.inference.predict.output_plan import Plan
+from densevit.inference.predict.pipeline import settings
 from densevit.inference.predictor import Predictor
-from densevit.inference.runtime import MOST, RUNTIMES, Elsewhere
+from densevit.model_card import ModelCard, ResizeRule
 from densevit.models.dense import DenseModel
-from densevit.ops.precision import autocast
+from densevit.utils.precision import autocast
 
 HEADS = {"depth": {"type": "metric", "max_depth": 10.0}, "labels": {"type": "labels", "classes": 3}}
 
@@ -91,9 +93,9 @@ def test_sizes_beyond_the_first_few_are_left_to_torch(
 ) -> None:
     there, converted = elsewhere(known[0], "onnxruntime"), []
 
-    def convert(image: Tensor, more: tuple[Any, ...]) -> runtime.Program:
+    def convert(image: Tensor, more: tuple[Any, ...]) -> onnx_runtimes.Program:
         converted.append(tuple(image.shape[-2:]))
-        return runtime.Program(lambda images: [images[:, :1], images], len(image))
+        return onnx_runtimes.Program(lambda images: [images[:, :1], images], len(image))
 
     monkeypatch.setattr(there, "convert", convert)
     sizes = [(14 * i, 28) for i in range(1, MOST + 3)]
@@ -140,14 +142,14 @@ def test_what_does_not_go_together_is_refused(known: tuple[DenseModel, ModelCard
 
 def test_an_unknown_program_is_refused() -> None:
     with pytest.raises(ConfigError, match="torch, openvino, onnxruntime may be asked for"):
-        runtime.settle("tensorrt", "auto", "auto")
+        onnx_runtimes.settle("tensorrt", "auto", "auto")
 
 
 def test_a_missing_program_is_told_before_the_weights_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr(graph, "find_spec", lambda name: None if name == "openvino" else find(name))
     with pytest.raises(ConfigError, match=r"openvino is not installed: pip install 'densevit\[openvino\]'"):
-        build.load(tmp_path / "no-checkpoint", runtime="openvino")
+        api.load(tmp_path / "no-checkpoint", runtime="openvino")
 
 
 def test_fp32_is_what_auto_means_where_nothing_else_is_computed(known: tuple[DenseModel, ModelCard]) -> None:

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from densevit.card import ResizeRule
 from densevit.inference.forward import forward
-from densevit.inference.sliding import Sliding, boxes
+from densevit.inference.sliding_window import Sliding, boxes
+from densevit.model_card import ResizeRule
 
 
 class Context(nn.Module):

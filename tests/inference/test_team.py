@@ -12,7 +12,7 @@ from PIL import Image
 from tar_files import pack
 
 from densevit.cli.main import main
-from densevit.inference.team import Alone, dealt
+from densevit.inference.predict.pipeline import Alone, dealt
 
 SCRIPT = """
 import sys, types, torch
@@ -23,7 +23,7 @@ class Mean(nn.Module):
     def forward(self, image): return {"depth": 1 + image.mean(1, keepdim=True)}
 def load(path, family=None, family_options=None, **options):
     return Predictor(Mean(), ModelCard(outputs={"depth": OutputSpec(kind="metric")}, multiple=1), **options)
-sys.modules["densevit.build"] = types.SimpleNamespace(load=load)
+sys.modules["densevit.builder.training"] = types.SimpleNamespace(load=load)
 from densevit.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
@@ -84,7 +84,7 @@ def test_the_images_of_a_tar_are_exported_under_its_name(
     files = {f"{i}.png": (photos / f"{i}.png").read_bytes() for i in range(2)}
     shard = pack(tmp_path / "shard-0.tar", {**files, "0.depth.png": files["0.png"], "0.json": b"{}"})
     namespace: dict[str, object] = {}
-    monkeypatch.setitem(sys.modules, "densevit.build", None)  # type: ignore[arg-type]  what it was comes back
+    monkeypatch.setitem(sys.modules, "densevit.builder.training", None)  # type: ignore[arg-type]  what it was comes back
     exec(SCRIPT.partition("from densevit.cli")[0], namespace)
     assert (
         main(["export-depth", "checkpoint", str(shard), str(photos / "0.png"), "--output", str(tmp_path / "out")]) == 0

@@ -10,17 +10,16 @@ from jaxtyping import Float, UInt8
 from PIL import Image
 from torch import Tensor, nn
 
-from densevit.benchmarking.memory import STATUS, status
-from densevit.card import Kind, ModelCard, OutputSpec, ResizeRule
+from densevit.benchmark.isolated import STATUS, status
 from densevit.errors import ConfigError
-from densevit.inference.export import export
-from densevit.inference.inputs import Item
-from densevit.inference.outputs import Png16
-from densevit.inference.outputs.labels import Labels
-from densevit.inference.plan import Plan
+from densevit.inference.predict.inputs import Item
+from densevit.inference.predict.output_plan import Plan
+from densevit.inference.predict.pipeline import export
 from densevit.inference.predictor import Predictor
-from densevit.inference.tiled import mosaic, stretched
-from densevit.ops.tiles import Tiling, seam
+from densevit.inference.tiling import Tiling, mosaic, seam, stretched
+from densevit.inference.writers import Png16
+from densevit.inference.writers.labels import Labels
+from densevit.model_card import Kind, ModelCard, OutputSpec, ResizeRule
 
 TILING = Tiling(96, 0.25)
 

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from densevit.errors import ConfigError
-from densevit.losses import LABEL_LOSSES, LabelLoss, mask_set, points
-from densevit.losses.mask_set import MaskSet, present
+from densevit.losses import LABEL_LOSSES, LabelLoss, point_sampling, set_criterion
+from densevit.losses.set_criterion import MaskSet, present
 from densevit.structures import IGNORE
 
 H, W = 12, 16
@@ -41,7 +41,7 @@ def loss_of(extras: dict[str, Tensor], labels: Tensor, **options: float) -> Tens
 def fixed_points(monkeypatch: pytest.MonkeyPatch) -> Iterator[Tensor]:
     """Every look at the masks, in matching as in the loss, goes to the same places."""
     places = torch.rand(1, 50, 2, generator=torch.Generator().manual_seed(2))
-    for module in (mask_set, points):
+    for module in (set_criterion, point_sampling):
         monkeypatch.setattr(module, "random_points", lambda n, p, device: places[:, :p].expand(n, -1, -1))
     yield places
 
@@ -169,7 +169,7 @@ def test_what_masks_say_where_the_labels_ignore_does_not_matter() -> None:
 
 def test_labels_of_an_unpadded_image_lie_in_the_middle_of_what_the_masks_cover() -> None:
     # 12 x 16 is covered by masks of 14 x 19: 1 above and below, 1 left, 2 right.
-    labels = mask_set.padded(blobs(1), (14, 19))
+    labels = set_criterion.padded(blobs(1), (14, 19))
     assert labels.shape == (1, 14, 19)
     assert torch.equal(labels[:, 1:13, 1:17], blobs(1))
     assert (labels == IGNORE).sum() == 14 * 19 - H * W
@@ -208,10 +208,10 @@ def test_labels_at_points_are_the_mask_looked_up_by_grid_sample() -> None:
     labels[0, :3, :5] = IGNORE
     owner, ids = torch.tensor([0, 0, 1]), torch.tensor([0, 2, 1])
     places = torch.rand(3, 500, 2)
-    inside, known = points.label_at(labels, owner, ids, places)
+    inside, known = point_sampling.label_at(labels, owner, ids, places)
     masks = (labels[owner] == ids[:, None, None]).float()
-    torch.testing.assert_close(inside, points.at(masks, places), atol=1e-5, rtol=0)
-    unknown, pixels = (points.at(x[owner].float(), places) for x in (labels == IGNORE, torch.ones_like(labels)))
+    torch.testing.assert_close(inside, point_sampling.at(masks, places), atol=1e-5, rtol=0)
+    unknown, pixels = (point_sampling.at(x[owner].float(), places) for x in (labels == IGNORE, torch.ones_like(labels)))
     torch.testing.assert_close(known, 1 - unknown / pixels, atol=1e-5, rtol=0)
 
 
@@ -219,7 +219,9 @@ def test_uncertain_points_lie_where_a_mask_changes_sign_and_never_on_ignored_pix
     x = torch.linspace(-8, 8, 32).expand(1, 32, 32)  # sure at both sides, 0 in the middle
     labels = torch.zeros(1, 32, 32, dtype=torch.int64)
     labels[:, 16:] = IGNORE
-    found = points.uncertain_points(x, labels, torch.zeros(1, dtype=torch.int64), 400, oversample=6, importance=1)
+    found = point_sampling.uncertain_points(
+        x, labels, torch.zeros(1, dtype=torch.int64), 400, oversample=6, importance=1
+    )
     # A few lie at the border, where a look beyond the outermost centres fades to 0 as well, as in Mask2Former.
     assert ((found[..., 0] - 0.5).abs() < 0.25).float().mean() > 0.9
     assert found[..., 1].max() <= 0.5

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from densevit.errors import ConfigError
 from densevit.losses import LABEL_LOSSES, LabelLoss
-from densevit.losses.hard_pixels import focal, ohem
-from densevit.losses.overlap import dice, lovasz
+from densevit.losses.dice_lovasz import dice, lovasz
+from densevit.losses.ohem_focal import focal, ohem
 from densevit.losses.segmentation import CrossEntropy, cross_entropy
 from densevit.structures import IGNORE
 

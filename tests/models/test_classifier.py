@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from densevit.card import ResizeRule
 from densevit.errors import ConfigError
 from densevit.inference.forward import forward
+from densevit.model_card import ResizeRule
 from densevit.models import Classifier, DenseModel, PoolTokens, ViTEncoder
 from densevit.structures import Features, FeatureSpec
 

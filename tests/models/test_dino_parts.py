@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from densevit.models import DPT, BinsHead, ConvTranspose, DenseModel, MetricHead, SkyDepthHead, ViTEncoder
-from densevit.models.decoder import Decoded
-from densevit.models.sky_head import farthest
+from densevit.models.decoders.base import Decoded
+from densevit.models.heads.sky import farthest
 from densevit.structures import Features, FeatureSpec
 
 SPECS = [FeatureSpec(16, 16)] * 4

@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from densevit.errors import ConfigError
-from densevit.losses.mask_set import MaskSet
+from densevit.losses.set_criterion import MaskSet
 from densevit.models import DECODERS, DPT, ENCODERS, DenseModel, Encoder, EoMT, LabelsHead, MasksHead
-from densevit.models.decoder import Decoded
-from densevit.models.decoders.annealing import Annealing, one_after_another
+from densevit.models.decoders.base import Decoded
+from densevit.models.decoders.eomt import Annealing, one_after_another
 from densevit.registry import Part
 
 TOWERS: dict[str, Part] = {

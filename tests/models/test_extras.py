@@ -5,8 +5,8 @@ from torch import Tensor, nn
 
 from densevit.engine.trainer import extras_of
 from densevit.models import ConvTranspose, DenseModel, ViTEncoder
-from densevit.models.decoder import Decoded, Decoder
-from densevit.models.labels_head import LabelsHead
+from densevit.models.decoders.base import Decoded, Decoder
+from densevit.models.heads.segmentation import LabelsHead
 from densevit.structures import Features
 
 

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from densevit.errors import ConfigError
-from densevit.models.activations import ACTIVATIONS, within
-from densevit.models.bins_head import BinsHead
-from densevit.models.heads import HEADS, AffineHead, DisparityHead, Head, MetricHead
-from densevit.models.metric_heads import InverseHead, MetresHead
-from densevit.models.projection import Projection
+from densevit.models.heads.base import HEADS, Head
+from densevit.models.heads.bins import BinsHead
+from densevit.models.heads.depth import AffineHead, DisparityHead, InverseHead, MetresHead, MetricHead
+from densevit.models.heads.depth_activations import ACTIVATIONS, within
+from densevit.models.layers.conv_head import Projection
 
 METRIC = ["sigmoid", "log", "exp", "softplus"]
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from densevit.errors import ConfigError
-from densevit.models.labels_head import LabelsHead
+from densevit.models.heads.segmentation import LabelsHead
 
 
 def test_without_a_hidden_layer_it_is_a_linear_map_of_every_pixel_then_upsampled() -> None:

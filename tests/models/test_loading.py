@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from densevit.errors import CheckpointError
-from densevit.models.vit_encoder import ViTEncoder
+from densevit.models.encoders.vit import ViTEncoder
 
 
 def small(**options: Any) -> ViTEncoder:

@@ -12,8 +12,8 @@ from huggingface_hub import constants
 from safetensors.torch import save_file
 
 from densevit.errors import CheckpointError, ConfigError
-from densevit.models import pretrained
-from densevit.models.timm_encoder import TimmEncoder
+from densevit.models.encoders.timm_vit import TimmEncoder
+from densevit.models.timm_adapters import pretrained
 
 
 @pytest.fixture

@@ -8,10 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from densevit.errors import ConfigError
-from densevit.losses.auxiliary import Auxiliary
-from densevit.losses.segmentation import CrossEntropy
+from densevit.losses.segmentation import Auxiliary, CrossEntropy
 from densevit.models import DPT, ConvTranspose, LabelsHead, Linear
-from densevit.models.decoder import Decoded
+from densevit.models.decoders.base import Decoded
 from densevit.structures import IGNORE, Features, FeatureSpec
 
 

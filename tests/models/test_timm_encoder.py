@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from densevit.errors import CheckpointError, ConfigError
-from densevit.models import beit
-from densevit.models.timm_encoder import TimmEncoder
+from densevit.models.encoders.timm_vit import TimmEncoder
+from densevit.models.timm_adapters import beit
 
 # (name, patch, prefix tokens); two blocks each, for time.
 FAMILIES = [

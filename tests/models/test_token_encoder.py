@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from densevit.errors import ConfigError
-from densevit.models.token_encoder import Taps, choose_taps
-from densevit.models.vit_encoder import ViTEncoder
+from densevit.models.encoders.vit import ViTEncoder
+from densevit.models.encoders.vit_base import Taps, choose_taps
 
 
 # Depth Anything V2 and DINOv2 publish these for 12, 24 and 40 blocks.

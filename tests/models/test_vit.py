@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from densevit.errors import ConfigError
-from densevit.models.positions import resample, sincos
-from densevit.models.vit import VisionTransformer
-from densevit.models.vit_encoder import ViTEncoder
-from densevit.models.vit_sizes import SIZES
+from densevit.models.encoders.vit import ViTEncoder
+from densevit.models.vit.configs import SIZES
+from densevit.models.vit.pos_embed import resample, sincos
+from densevit.models.vit.vision_transformer import VisionTransformer
 from densevit.registry import choices
 
 PLAIN = {"embed_dim": 48, "depth": 3, "num_heads": 3, "img_size": 64, "patch_size": 16}

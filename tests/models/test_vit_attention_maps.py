@@ -5,8 +5,14 @@ import torch
 from torch import Tensor, nn
 
 from densevit.errors import ConfigError
-from densevit.models.attention_maps import class_attention, class_rollout, class_to_patches, keep_strongest, rollout
-from densevit.models.vit import VisionTransformer
+from densevit.models.vit.attention_rollout import (
+    class_attention,
+    class_rollout,
+    class_to_patches,
+    keep_strongest,
+    rollout,
+)
+from densevit.models.vit.vision_transformer import VisionTransformer
 
 
 def model(**options: object) -> VisionTransformer:

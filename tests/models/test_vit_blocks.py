@@ -9,12 +9,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from densevit.errors import ConfigError, DensevitError
-from densevit.models.attention import Attention
-from densevit.models.blocks import Block, DropPath, LayerScale, PostNormBlock
-from densevit.models.mlp import MLPS, PackedSwiGLU, SwiGLU, quick_gelu
-from densevit.models.patches import ConvStem, PatchDropout, PatchEmbed
-from densevit.models.pooling import AttentionPool, AveragePool, TokenPool
-from densevit.models.vit import VisionTransformer
+from densevit.models.vit.attention import Attention
+from densevit.models.vit.block import Block, DropPath, LayerScale, PostNormBlock
+from densevit.models.vit.mlp import MLPS, PackedSwiGLU, SwiGLU, quick_gelu
+from densevit.models.vit.patch_embed import ConvStem, PatchDropout, PatchEmbed
+from densevit.models.vit.pooling import AttentionPool, AveragePool, TokenPool
+from densevit.models.vit.vision_transformer import VisionTransformer
 
 
 @pytest.mark.parametrize("channels", [1, 3, 5])

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from densevit.errors import ConfigError
-from densevit.models.vit_classifier import ViTClassifier
-from densevit.models.vit_sizes import SIZES, named
+from densevit.models.vit.classifier import ViTClassifier
+from densevit.models.vit.configs import SIZES, named
 
 SIZE: dict[str, Any] = {"img_size": 16, "patch_size": 4, "embed_dim": 24, "depth": 2, "num_heads": 3, "num_classes": 7}
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from densevit.models.vit_classifier import ViTClassifier
-from densevit.models.vit_weights import load
-from densevit.weights.files import read_tensors
+from densevit.models.vit.checkpoint_filter import load
+from densevit.models.vit.classifier import ViTClassifier
+from densevit.weights.readers import read_tensors
 
 transformers = pytest.importorskip("transformers")
 

@@ -9,12 +9,12 @@ import torch
 from timm.optim import param_groups_layer_decay
 from torch import Tensor, nn
 
-from densevit.config import Optim
+from densevit.config.schema import Optim
 from densevit.engine.optim import parameter_groups
 from densevit.errors import ConfigError, DensevitError
-from densevit.models.vit import VisionTransformer
-from densevit.models.vit_classifier import ViTClassifier
-from densevit.models.vit_outputs import choose
+from densevit.models.vit.classifier import ViTClassifier
+from densevit.models.vit.intermediate_layers import choose
+from densevit.models.vit.vision_transformer import VisionTransformer
 
 OPTIONS: dict[str, Any] = {"registers": 2, "layer_scale": 0.1}
 

@@ -11,10 +11,10 @@ from timm.models.vision_transformer import checkpoint_filter_fn
 from torch import Tensor, nn
 
 from densevit.errors import CheckpointError
-from densevit.models.vit_classifier import ViTClassifier
-from densevit.models.vit_encoder import ViTEncoder
-from densevit.models.vit_weights import load
-from densevit.weights.files import read_tensors
+from densevit.models.encoders.vit import ViTEncoder
+from densevit.models.vit.checkpoint_filter import load
+from densevit.models.vit.classifier import ViTClassifier
+from densevit.weights.readers import read_tensors
 
 DIM, DEPTH, HEADS = 16, 2, 2
 

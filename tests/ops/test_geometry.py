@@ -11,7 +11,7 @@ from densevit.ops.geometry import (
     focal_length,
     mirror,
     move_intrinsics,
-    pinhole,
+    pinhole_from_fov,
     rotate,
     scale,
     shift,
@@ -83,7 +83,7 @@ def test_a_right_angle_of_view_has_a_focal_length_of_half_the_width() -> None:
     assert focal_length(640, 90) == pytest.approx(320)
     assert field_of_view(640, 320) == pytest.approx(90)
     assert field_of_view(640, focal_length(640, 57.3)) == pytest.approx(57.3)
-    camera = pinhole((480, 640), 90)
+    camera = pinhole_from_fov((480, 640), 90)
     assert camera == pytest.approx(np.array([[320, 0, 319.5], [0, 320, 239.5], [0, 0, 1]]))
     corner = backproject(np.ones((480, 640)), camera)[0, 0]
     assert math.degrees(math.atan(-corner[0])) == pytest.approx(45, abs=0.1)  # half a pixel short of the border

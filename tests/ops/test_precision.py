@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from densevit.ops.precision import autocast, resolve
+from densevit.utils.precision import autocast, resolve
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import torch
 
-from densevit.card import ResizeRule
 from densevit.errors import ConfigError
+from densevit.model_card import ResizeRule
 from densevit.ops.resize import crop, network_size, pad_to_multiple, resize
 
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from PIL import Image
 
-from densevit.card import ResizeRule
+from densevit.model_card import ResizeRule
 from densevit.ops.resize import network_size, network_steps, resize
-from densevit.ops.resize_bytes import resize_bytes
+from densevit.ops.resize_uint8 import resize_bytes
 
 
 def noise(h: int, w: int) -> np.ndarray:

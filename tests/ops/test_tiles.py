@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from densevit.errors import ConfigError
-from densevit.ops.tiles import Tiling, seam
+from densevit.inference.tiling import Tiling, seam
 
 
 @pytest.mark.parametrize("length", [7, 64, 65, 100, 333, 1000])

@@ -24,21 +24,21 @@ CHECKS: tuple[Check, ...] = (
         (
             Mutant(
                 "a JPEG must have its end",
-                "densevit/data/raster.py",
+                "densevit/data/io/images.py",
                 'if self.format == "JPEG" and self.data.find(b"\\xff\\xd9", self.scan) < 0:',
                 "if False:",
                 f"{READING}::test_a_jpeg_that_lacks_its_last_bytes_is_refused",
             ),
             Mutant(
                 "files are compared with recorded sums",
-                "densevit/data/doctor/sums.py",
+                "densevit/data/validation/checksums.py",
                 "            if recorded.get(path, digest) != digest:\n",
                 "            if False:\n",
                 f"{HERE}::test_recorded_sums_tell_every_flip_also_behind_the_cache",
             ),
             Mutant(
                 "faults end check-data with 2",
-                "densevit/cli/check_data.py",
+                "densevit/cli/commands/check_data.py",
                 "    return 0 if examination.healthy else 2\n",
                 "    return 0\n",
                 f"{DOCTOR}::test_the_command_examines_a_folder_and_writes_its_report",
@@ -63,28 +63,28 @@ CHECKS: tuple[Check, ...] = (
         (
             Mutant(
                 "what was done is saved before an error ends the run",
-                "densevit/engine/rescue.py",
+                "densevit/engine/checkpointer.py",
                 "            _save(trainer)\n",
                 "            pass\n",
                 "tests/engine/test_trainer.py::test_a_training_image_that_turns_bad_costs_no_step",
             ),
             Mutant(
                 "errors of reading name the sample",
-                "densevit/data/loader.py",
+                "densevit/data/loading/dataloader.py",
                 '        raise DataError(f"{describe(dataset, index)}: {error}") from error\n',
                 "        raise\n",
                 f"{LOADER}::test_an_unreadable_sample_is_named_in_the_first_line",
             ),
             Mutant(
                 "there is an end to skipping",
-                "densevit/data/loader.py",
+                "densevit/data/loading/dataloader.py",
                 "            if self.skipped[epoch] > self.allowed:\n",
                 "            if False:\n",
                 f"{LOADER}::test_too_many_skipped_samples_end_the_run_and_its_workers",
             ),
             Mutant(
                 "the look before the first step passes over what may be skipped",
-                "densevit/data/first_look.py",
+                "densevit/data/sanity_checks.py",
                 '        if on_error == "raise":\n',
                 "        if True:\n",
                 f"{HERE}::test_two_processes_take_the_same_steps_when_one_skips_a_file",
@@ -103,14 +103,14 @@ CHECKS: tuple[Check, ...] = (
         (
             Mutant(
                 "whatever a header's parser raises becomes a DataError",
-                "densevit/data/raster.py",
+                "densevit/data/io/images.py",
                 "        except Exception as error:  # a parser over damaged bytes raises anything,",
                 "        except KeyError as error:  # a parser over damaged bytes raises anything,",
                 f"{HERE}::test_no_damaged_file_of_any_format_ends_or_holds_up_its_reader",
             ),
             Mutant(
                 "whatever the reader of an array raises becomes a DataError",
-                "densevit/data/arrays.py",
+                "densevit/data/io/arrays.py",
                 "    except Exception as error:  # parsers over damaged bytes raise anything;",
                 "    except KeyError as error:  # parsers over damaged bytes raise anything;",
                 f"{READING}::test_no_truncated_file_is_read_as_whole",
@@ -129,14 +129,14 @@ CHECKS: tuple[Check, ...] = (
         (
             Mutant(
                 "a worker's death is noticed",
-                "densevit/data/workers.py",
+                "densevit/data/loading/workers.py",
                 "                if dead:\n",
                 "                if False:\n",
                 f"{LOADER}::test_a_killed_worker_is_an_error_that_names_what_it_read",
             ),
             Mutant(
                 "the message names the files",
-                "densevit/data/loader.py",
+                "densevit/data/loading/dataloader.py",
                 "describe=partial(located, dataset)",
                 "describe=partial(describe, dataset)",
                 f"{HERE}::test_a_worker_that_ends_or_hangs_is_told_with_its_files_and_leaves_nothing",
@@ -159,14 +159,14 @@ CHECKS: tuple[Check, ...] = (
         (
             Mutant(
                 "each process opens the file for itself",
-                "densevit/data/nyu_mat.py",
+                "densevit/data/datasets/depth/nyu/mat_file.py",
                 "if self._handle is None or self._pid != os.getpid():",
                 "if self._handle is None:",
                 f"{NYU}::test_a_forked_worker_opens_the_file_for_itself",
             ),
             Mutant(
                 "repacked files carry checksums",
-                "densevit/data/nyu_convert.py",
+                "densevit/data/prepare/repack_nyu.py",
                 '"shuffle": True, "fletcher32": True}',
                 '"shuffle": True}',
                 f"{HERE}::test_a_flip_in_an_hdf5_file_is_told_by_the_examination",

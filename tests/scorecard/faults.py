@@ -28,9 +28,9 @@ def ask_to_stop(call: int, at: int = 1) -> None:
 
 
 def while_building(_: str) -> None:
-    import densevit.build
+    import densevit.builder.training
 
-    before(densevit.build, "build_model", ask_to_stop)
+    before(densevit.builder.training, "build_model", ask_to_stop)
 
 
 def at_step(number: str) -> None:
@@ -52,7 +52,7 @@ def while_saving(_: str) -> None:
 
 
 def while_scanning(_: str) -> None:
-    from densevit.data.folder import Folder
+    from densevit.data.datasets.folder import Folder
 
     before(Folder, "read", lambda call: ask_to_stop(call, 3))
 
@@ -74,7 +74,7 @@ def deaf(_: str) -> None:
     """Reading the first sample takes for ever, in one call that Python cannot interrupt, and says so."""
     import hashlib
 
-    from densevit.data.folder import Folder
+    from densevit.data.datasets.folder import Folder
 
     def sleep(call: int) -> None:
         print("deaf", flush=True)
@@ -92,18 +92,18 @@ def full_disk(size: str) -> None:
 
 def noting_writes(path: str) -> None:
     """Each file or folder that is written leaves a line with the rank of the process."""
-    from densevit import files
+    from densevit.utils import atomic_io
 
     def note(_: int) -> None:
         with open(path, "a") as file:
             file.write(f"{os.environ.get('RANK', '0')}\n")
 
-    before(files, "_temporary", note)
+    before(atomic_io, "_temporary", note)
 
 
 def failing_save(_: str) -> None:
     """On the process that saves."""
-    from densevit.engine.checkpointing import Checkpoints
+    from densevit.engine.checkpointer import Checkpoints
     from densevit.errors import StorageError
 
     def fail(*args: Any) -> None:

@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from densevit.data.encode import DEPTH_WRITERS, encode
-from densevit.data.io import read_depth, read_image, read_labels
+from densevit.data.io.readers import read_depth, read_image, read_labels
+from densevit.data.io.writers import DEPTH_WRITERS, encode
 from densevit.errors import DataError
 
 PATIENCE = 30  # seconds; the machine may be busy

@@ -19,10 +19,11 @@ import torch  # noqa: E402
 from PIL import Image  # noqa: E402
 
 import densevit  # noqa: E402
-from densevit import build, planning  # noqa: E402
-from densevit.engine import resuming, seed  # noqa: E402
+from densevit.builder import plan as planning  # noqa: E402
+from densevit.builder import training  # noqa: E402
+from densevit.engine import checkpointer, seed  # noqa: E402
 from densevit.engine.distributed import World  # noqa: E402
-from densevit.engine.log import read_csv  # noqa: E402
+from densevit.engine.logger import read_csv  # noqa: E402
 from densevit.weights import checkpoint  # noqa: E402
 
 GOLDEN = HERE / "golden"
@@ -91,11 +92,11 @@ def run_here(task: str) -> dict[str, Any]:
     config = Path(f"{task}.yaml")
     config.write_text(CONFIGS[task].replace("ROOT", str(images(Path("data")))))
     plan, world = planning.configure(config, [f"output={task}"]), World(torch.device("cpu"))
-    resuming.prepare(plan.run, None, world)
+    checkpointer.prepare(plan.run, None, world)
     seed.seed_everything(plan.run.seed)
-    trainer = build.build_trainer(plan, world)
+    trainer = training.build_trainer(plan, world)
     seed.reseed(plan.run.seed, 0)
-    scores = trainer.fit(build.train_batches(plan, world), build.val_batches(plan, world))
+    scores = trainer.fit(training.train_batches(plan, world), training.val_batches(plan, world))
     return {
         "losses": [row["loss"] for row in read_csv(Path(task) / "train.csv")],
         "scores": {name: value for name, value in scores.items() if name != "seconds"},

@@ -26,14 +26,14 @@ CHECKS: tuple[Check, ...] = (
         (
             Mutant(
                 "names and options are checked before torch is imported",
-                "densevit/first_check.py",
+                "densevit/config/validation.py",
                 "        choose(draft.run, parts, faults)\n",
                 "",
                 f"{SIGNED}::test_a_wrong_config_is_refused_before_torch_is_imported",
             ),
             Mutant(
                 "the keys of parts are checked beside what is wrong in the tree",
-                "densevit/config.py",
+                "densevit/config/parser.py",
                 'without(tree, [fault["loc"] for fault in faults])',
                 "tree",
                 f"{HERE}::test_twenty_wrong_keys_are_all_told_at_once_each_with_the_right_one",
@@ -47,7 +47,7 @@ CHECKS: tuple[Check, ...] = (
             ),
             Mutant(
                 "faults carry file and line",
-                "densevit/checking.py",
+                "densevit/config/validation.py",
                 "            raise ConfigError(*map(locate, self.problems))\n",
                 "            raise ConfigError(*self.problems)\n",
                 f"{HERE}::test_wrong_keys_of_a_file_are_told_with_their_line",
@@ -71,21 +71,21 @@ CHECKS: tuple[Check, ...] = (
         (
             Mutant(
                 "a rate is finite",
-                "densevit/config.py",
+                "densevit/config/parser.py",
                 "Field(gt=0, allow_inf_nan=False)",
                 "Field(gt=0)",
                 f"{HERE}::test_a_wrong_value_is_refused_with_key_value_and_what_would_fit",
             ),
             Mutant(
                 "a range rises",
-                "densevit/data/dataset.py",
+                "densevit/data/datasets/base.py",
                 "    if not 0 <= ends[0] < ends[1] < inf:\n",
                 "    if False:\n",
                 f"{HERE}::test_a_wrong_value_is_refused_with_key_value_and_what_would_fit",
             ),
             Mutant(
                 "a key stands once",
-                "densevit/document.py",
+                "densevit/config/yaml_document.py",
                 "                if key in tree:\n",
                 "                if False:\n",
                 f"{HERE}::test_a_twice_written_key_is_refused",
@@ -113,14 +113,14 @@ CHECKS: tuple[Check, ...] = (
         (
             Mutant(
                 "pictures are turned upright",
-                "densevit/data/raster.py",
+                "densevit/data/io/images.py",
                 "        turn = UPRIGHT.get(self.orientation)\n",
                 "        turn = None\n",
                 f"{HERE}::test_pictures_turned_by_exif_give_the_answer_of_the_upright_one",
             ),
             Mutant(
                 "only formats with a reader are opened",
-                "densevit/data/raster.py",
+                "densevit/data/io/images.py",
                 "        if kind not in READERS:\n",
                 "        if False:\n",
                 f"{HERE}::test_the_zoo_is_trained_on_evaluated_and_exported",
@@ -141,14 +141,14 @@ CHECKS: tuple[Check, ...] = (
         (
             Mutant(
                 "pixels are counted before they are decoded",
-                "densevit/data/raster.py",
+                "densevit/data/io/images.py",
                 "        if width * height > max_pixels:\n",
                 "        if False:\n",
                 f"{HERE}::test_bombs_are_refused_by_their_header",
             ),
             Mutant(
                 "configs have no aliases",
-                "densevit/document.py",
+                "densevit/config/yaml_document.py",
                 "            if isinstance(token, yaml.AliasToken | yaml.AnchorToken):\n",
                 "            if False:\n",
                 f"{CONFIG}::test_documents_that_mean_nothing_are_refused_with_their_line",
@@ -172,28 +172,28 @@ CHECKS: tuple[Check, ...] = (
         (
             Mutant(
                 "images of one name keep their suffixes",
-                "densevit/inference/inputs.py",
+                "densevit/inference/predict/inputs.py",
                 "        names = [full[i] if i in clashing else name for i, name in enumerate(names)]\n",
                 "        break\n",
                 f"{NAMES}::test_images_that_would_share_an_output_keep_their_suffix",
             ),
             Mutant(
                 "what is there is not overwritten unasked",
-                "densevit/inference/plan.py",
+                "densevit/inference/predict/output_plan.py",
                 '        if existing == "refuse" and (there :=',
                 "        if False and (there :=",
                 f"{EXPORT}::test_what_is_there_is_refused_then_overwritten_on_request",
             ),
             Mutant(
                 "failed images end an export with 3",
-                "densevit/inference/export.py",
+                "densevit/inference/predict/pipeline.py",
                 "        raise Incomplete(summary, plan.folder / FAILED)\n",
                 "        pass\n",
                 f"{EXPORT}::test_one_bad_image_costs_one_line_and_the_others_are_done",
             ),
             Mutant(
                 "outputs of other settings are not mixed",
-                "densevit/inference/plan.py",
+                "densevit/inference/predict/output_plan.py",
                 "    if differing:\n",
                 "    if False:\n",
                 f"{EXPORT}::test_resuming_with_other_settings_is_refused",
@@ -221,35 +221,35 @@ CHECKS: tuple[Check, ...] = (
         (
             Mutant(
                 "paths of a list stay in their root",
-                "densevit/data/paths.py",
+                "densevit/data/index/paths.py",
                 "    if not allow_outside and not led.is_relative_to(root.resolve()):\n",
                 "    if False:\n",
                 f"{HERE}::test_a_list_of_saved_maps_may_not_lead_out_of_their_folder",
             ),
             Mutant(
                 "names of a published list stay in the data set",
-                "densevit/data/paths.py",
+                "densevit/data/index/paths.py",
                 "    for name in names:\n        if not name",
                 "    for name in ():\n        if not name",
                 f"{HERE}::test_a_published_list_with_a_name_that_leads_out_is_refused",
             ),
             Mutant(
                 "an array is in the file that was opened",
-                "densevit/data/arrays.py",
+                "densevit/data/io/arrays.py",
                 " or dataset.file != file:\n",
                 ":\n",
                 f"{HERE}::test_hdf5_never_opens_another_file",
             ),
             Mutant(
                 "names in an archive stay in its folder",
-                "densevit/data/archives.py",
+                "densevit/data/prepare/archives.py",
                 '    if path.is_absolute() or ".." in path.parts:\n',
                 "    if False:\n",
                 f"{HERE}::test_no_archive_writes_outside_of_its_folder",
             ),
             Mutant(
                 "links of a folder stay in its root",
-                "densevit/data/matching.py",
+                "densevit/data/index/matching.py",
                 "            if not allow_outside and not target.is_relative_to(root.resolve()):\n",
                 "            if False:\n",
                 f"{HERE}::test_a_link_out_of_a_training_folder_is_refused_unless_allowed",
@@ -272,14 +272,14 @@ CHECKS: tuple[Check, ...] = (
         (
             Mutant(
                 "checkpoints load tensors only",
-                "densevit/weights/files.py",
+                "densevit/weights/readers.py",
                 'map_location="cpu", weights_only=True)',
                 'map_location="cpu", weights_only=False)',
                 f"{SOURCE}::test_the_source_has_no_call_that_runs_hides_or_opens_what_it_should_not",
             ),
             Mutant(
                 "weights come from a hub when asked only",
-                "densevit/models/timm_encoder.py",
+                "densevit/models/encoders/timm_vit.py",
                 "        pretrained: bool = False,\n",
                 "        pretrained: bool = True,\n",
                 f"{SOURCE}::test_training_evaluation_and_export_open_no_connection",

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import torch
 
-from densevit import files
-from densevit.card import ModelCard, OutputSpec
-from densevit.engine.checkpointing import Checkpoints, newest_good
+from densevit.engine.checkpointer import Checkpoints, newest_good
+from densevit.model_card import ModelCard, OutputSpec
+from densevit.utils import atomic_io
 from densevit.weights import checkpoint
 from densevit.weights.checkpoint import Manifest
 
@@ -36,7 +36,7 @@ def trial(folder: Path, draw: random.Random) -> None:
     Raises:
         AssertionError: a save that had returned is lost, or anything is left half done.
     """
-    files.sweep(folder)
+    atomic_io.sweep(folder)
     found = newest_good(folder)
     first = found[1].step + 1 if found else 1
     reading, writing = os.pipe()
@@ -55,7 +55,7 @@ def trial(folder: Path, draw: random.Random) -> None:
         told += chunk
     os.close(reading)
     last = int(told.split()[-1])
-    files.sweep(folder)
+    atomic_io.sweep(folder)
     found = newest_good(folder)
     assert found is not None
     assert last <= found[1].step <= last + 1, (last, found[1].step)

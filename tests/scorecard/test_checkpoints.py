@@ -45,14 +45,14 @@ def test_twenty_kills_in_the_middle_of_saving_lose_nothing(folder: Path) -> None
 def test_a_kill_between_the_two_renames_of_a_replacement_is_mended(tmp_path: Path, monkeypatch) -> None:
     from scorecard.killing import CARD, STATE, WEIGHTS
 
-    from densevit import files
+    from densevit.utils import atomic_io
 
     step = tmp_path / "step-00000001"
     checkpoint.write(step, WEIGHTS, CARD, "", STATE, checkpoint.Manifest(step=1, samples=1))
     dead = subprocess.Popen(["true"])
     dead.wait()
-    step.rename(tmp_path / f".{step.name}.{dead.pid}.0123abcd{files.SET_ASIDE}")
-    files.sweep(tmp_path)
+    step.rename(tmp_path / f".{step.name}.{dead.pid}.0123abcd{atomic_io.SET_ASIDE}")
+    atomic_io.sweep(tmp_path)
     assert checkpoint.verify(step).step == 1
     assert [path.name for path in tmp_path.iterdir()] == [step.name]
 
@@ -206,7 +206,7 @@ def test_a_pickle_inside_a_checkpoint_of_ours_is_refused_although_its_sum_is_rig
     step = tmp_path / "run/checkpoints/step-00000004"
     manifest = checkpoint.verify(step)
     torch.save({"optimizer": Payload()}, step / checkpoint.STATE)
-    hashes = {**manifest.files, checkpoint.STATE: densevit.files.sha256(step / checkpoint.STATE)}
+    hashes = {**manifest.files, checkpoint.STATE: densevit.utils.atomic_io.sha256(step / checkpoint.STATE)}
     (step / checkpoint.MANIFEST).write_text(checkpoint.sealed({**asdict(manifest), "files": hashes}))
     assert json.loads((step / checkpoint.MANIFEST).read_text())["files"] == hashes
     words = ["train", trained / "small.yaml", f"output={tmp_path / 'run'}", "--resume", "ema=0.9"]
@@ -241,7 +241,7 @@ def test_weights_that_do_not_fit_are_refused_with_counts_and_names(
 def test_prefixes_of_launchers_are_taken_off_and_what_is_no_checkpoint_is_told(
     tmp_path: Path, trained: Path, capfd
 ) -> None:
-    from densevit.weights.files import read_tensors
+    from densevit.weights.readers import read_tensors
 
     weights, _ = checkpoint.read(trained / "run")
     for prefix in ("module.", "_orig_mod.", "module._orig_mod."):

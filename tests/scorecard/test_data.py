@@ -13,15 +13,16 @@ import torch
 from scorecard.conftest import Nursery
 from small import small_config, small_folder
 
-from densevit.card import OutputSpec
 from densevit.cli.main import main
-from densevit.data import layouts, nyu_convert
-from densevit.data.dataset import DATASETS, Dataset
-from densevit.data.encode import DEPTH_WRITERS
-from densevit.data.loader import eval_loader
-from densevit.engine.log import read_csv
-from densevit.inference.outputs import OUTPUTS
-from densevit.inference.outputs.output import Frame
+from densevit.data.datasets.base import DATASETS, Dataset
+from densevit.data.io.writers import DEPTH_WRITERS
+from densevit.data.loading.dataloader import eval_loader
+from densevit.data.prepare import repack_nyu
+from densevit.data.synthetic import layouts
+from densevit.engine.logger import read_csv
+from densevit.inference.writers import OUTPUTS
+from densevit.inference.writers.base import Frame
+from densevit.model_card import OutputSpec
 from densevit.structures import Sample
 
 HERE = Path(__file__).parent
@@ -182,7 +183,7 @@ def mat(tmp_path_factory: pytest.TempPathFactory) -> Path:
             Sample(name=f"study/{i}", image=image, depth=depth, valid=depth > 0, labels=np.ones((480, 640), np.int64))
         )
     layouts.write_nyu_labeled(folder / "old.mat", samples)
-    nyu_convert.repack(folder / "old.mat", folder / "nyu_depth_v2_labeled.mat")
+    repack_nyu.repack(folder / "old.mat", folder / "nyu_depth_v2_labeled.mat")
     return folder / "nyu_depth_v2_labeled.mat"
 
 

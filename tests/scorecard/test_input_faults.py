@@ -19,16 +19,16 @@ from scorecard.conftest import Nursery
 from small import small_config, small_folder
 from torch import Tensor, nn
 
-from densevit.card import ModelCard, OutputSpec, ResizeRule
 from densevit.cli.main import main
-from densevit.data import archives
-from densevit.data.dataset import DATASETS
-from densevit.data.io import read_depth
-from densevit.data.loader import eval_loader, train_loader
+from densevit.data.datasets.base import DATASETS
+from densevit.data.io.readers import read_depth
+from densevit.data.loading.dataloader import eval_loader, train_loader
 from densevit.data.predictions import SavedMaps
-from densevit.data.transform import Transform
+from densevit.data.prepare import archives
+from densevit.data.transforms.base import Transform
 from densevit.errors import DataError
 from densevit.inference.predictor import Predictor
+from densevit.model_card import ModelCard, OutputSpec, ResizeRule
 from densevit.structures import Sample
 
 MODEL = Path(__file__).parent / "golden/schema-1/model.safetensors"
@@ -148,10 +148,10 @@ def test_a_wrong_value_is_refused_with_key_value_and_what_would_fit(
 
 
 def test_values_that_yaml_misreads_come_as_they_were_meant(tmp_path: Path) -> None:
-    from densevit import config
+    from densevit.config import parser
 
     words = ["optim.lr=1e-3", "steps=010", "compile=no", "data.train.images=no", "optim.weight_decay=.05"]
-    run, _ = config.read(small_config(tmp_path), words)
+    run, _ = parser.read(small_config(tmp_path), words)
     assert (run.optim.lr, run.steps, run.compile, run.optim.weight_decay) == (1e-3, 10, False, 0.05)
     assert run.data.train["images"] == "no"
 
@@ -424,7 +424,7 @@ def test_a_published_list_with_a_name_that_leads_out_is_refused(tmp_path: Path, 
 def test_pairs_of_images_that_lie_elsewhere_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pair = {"point1": [0, 0], "point2": [1, 1], "closer_point": "point1"}
     (tmp_path / "pairs.json").write_text(json.dumps({"../a.jpg": [pair]}))
-    assert "'../a.jpg'" in failing(capsys, "eval-pairs", MODEL, "--pairs", tmp_path / "pairs.json")[0]
+    assert "'../a.jpg'" in failing(capsys, "eval-ordinal", MODEL, "--pairs", tmp_path / "pairs.json")[0]
 
 
 @pytest.mark.parametrize("kind", ["external", "soft", "virtual", "raw"])

@@ -13,7 +13,7 @@ import torch
 from scorecard.conftest import Nursery
 from small import small_config
 
-from densevit.engine.log import read_csv
+from densevit.engine.logger import read_csv
 from densevit.weights import checkpoint
 
 STOPPED = 75

@@ -10,7 +10,7 @@ from scorecard.conftest import Nursery
 from small import small_config
 from torch import Tensor
 
-from densevit.engine.log import read_csv
+from densevit.engine.logger import read_csv
 from densevit.weights import checkpoint
 
 pytestmark = pytest.mark.slow

@@ -14,11 +14,12 @@ import torch
 from small import small_config
 from torch import Tensor
 
-from densevit import build, planning
-from densevit.engine import resuming, seed
+from densevit.builder import plan as planning
+from densevit.builder import training
+from densevit.engine import checkpointer, seed
 from densevit.engine.distributed import World
 from densevit.engine.interfaces import Batches
-from densevit.engine.log import read_csv
+from densevit.engine.logger import read_csv
 from densevit.engine.trainer import Trainer
 from densevit.errors import Preempted
 from densevit.structures import Batch
@@ -67,15 +68,15 @@ class Watched:
 
 def course(config: Path, *overrides: str, resume: bool = False, stop_in: int | None = None) -> Course:
     plan = planning.configure(config, [*OPTIONS, *overrides])
-    found = resuming.prepare(plan.run, "auto" if resume else None, CPU)
+    found = checkpointer.prepare(plan.run, "auto" if resume else None, CPU)
     seed.seed_everything(plan.run.seed)
-    made = Course(build.build_trainer(plan, CPU))
+    made = Course(training.build_trainer(plan, CPU))
     seed.reseed(plan.run.seed, 0)
     if found is not None:
         made.trainer.resume(*found)
-    batches: Callable[[int], Batches] = build.train_batches(plan, CPU)
+    batches: Callable[[int], Batches] = training.train_batches(plan, CPU)
     try:
-        made.trainer.fit(lambda start: Watched(batches(start), made, stop_in), build.val_batches(plan, CPU))
+        made.trainer.fit(lambda start: Watched(batches(start), made, stop_in), training.val_batches(plan, CPU))
     except Preempted:
         assert stop_in is not None
     return made

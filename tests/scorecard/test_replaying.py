@@ -7,8 +7,8 @@ import pytest
 from scorecard.conftest import Nursery
 from small import small_config
 
-from densevit.engine import bad_steps
-from densevit.engine.log import read_csv
+from densevit.engine import skipped_steps
+from densevit.engine.logger import read_csv
 
 # The truth of one sample is spoilt as some files are: finite in the file, infinite in half precision's range.
 PLUGIN = """
@@ -43,7 +43,7 @@ def test_bad_steps_are_named_counted_and_recorded_and_end_the_run_with_4(spoilt:
     assert text.count("loss or gradient is not finite; step skipped. Rank 0 had: ") == 4
     assert "4 steps in a row were not finite, the last at step 7; try a lower optim.lr" in text
     assert [path.name for path in sorted((run / "bad_steps").iterdir())] == [f"step-0000000{i}" for i in (4, 5, 6)]
-    bad = bad_steps.read(run / "bad_steps/step-00000004")
+    bad = skipped_steps.read(run / "bad_steps/step-00000004")
     assert (bad.step, bad.samples, bad.seed) == (4, 12, 0)
     assert len(bad.parts[0].names) == 4 and list(bad.parts[0].losses) == ["silog", "moody"]
     assert all(name in text for name in bad.parts[0].names)
@@ -79,7 +79,7 @@ def test_the_part_of_either_process_can_be_done_again(tmp_path: Path, nursery: N
     children = nursery.together(2, "train", config, *words, "model.encoder.drop_path=0.3", "max_skipped=1")
     assert [child.wait() for child in children] == [4, 4]
     folder = tmp_path / "run/bad_steps/step-00000004"
-    names = [part["names"] for part in json.loads((folder / bad_steps.RECORD).read_text())["parts"]]
+    names = [part["names"] for part in json.loads((folder / skipped_steps.RECORD).read_text())["parts"]]
     assert not set(names[0]) & set(names[1])
     for rank in (0, 1):
         code, text = nursery.run("replay", folder, "--rank", rank)

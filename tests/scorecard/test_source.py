@@ -29,7 +29,7 @@ RUNNERS = {
 OPENERS = {"weights_only": False, "allow_pickle": True, "trust_remote_code": True, "shell": True}
 SWITCHES = {"LOAD_TRUNCATED_IMAGES", "MAX_IMAGE_PIXELS"}  # of Pillow, for the whole process
 DECODERS = ("torchvision.io", "imageio")  # crash the process on damaged PNGs, or open anything
-TORCH_LOAD = "densevit/weights/files.py"
+TORCH_LOAD = "densevit/weights/readers.py"
 SURE = {"weights_only": True}  # what torch.load must be told
 
 

@@ -31,14 +31,14 @@ CHECKS: tuple[Check, ...] = (
         (
             Mutant(
                 "checkpoints are written beside their place",
-                "densevit/files.py",
+                "densevit/utils/atomic_io.py",
                 "        temporary = _temporary(path)\n        temporary.mkdir()\n",
                 "        temporary = path\n        temporary.mkdir()\n",
                 f"{SAVED}::test_twenty_kills_in_the_middle_of_saving_lose_nothing",
             ),
             Mutant(
                 "what a dead process set aside is put back",
-                "densevit/files.py",
+                "densevit/utils/atomic_io.py",
                 "            left.rename(original)\n",
                 "            remove(left)\n",
                 f"{SAVED}::test_a_kill_between_the_two_renames_of_a_replacement_is_mended",
@@ -65,7 +65,7 @@ CHECKS: tuple[Check, ...] = (
             ),
             Mutant(
                 "a write that fails removes its temporary",
-                "densevit/files.py",
+                "densevit/utils/atomic_io.py",
                 "        if temporary is not None:\n            shutil.rmtree(temporary, ignore_errors=True)\n",
                 "        pass\n",
                 f"{SAVED}::test_a_full_disk_keeps_what_was_saved_and_names_path_and_bytes",
@@ -108,21 +108,21 @@ CHECKS: tuple[Check, ...] = (
         (
             Mutant(
                 "auto-resume verifies what it takes",
-                "densevit/engine/checkpointing.py",
+                "densevit/engine/checkpointer.py",
                 "            manifest = checkpoint.verify(path)\n",
                 "            manifest = checkpoint.unsealed((path / checkpoint.MANIFEST).read_text(), path)\n",
                 f"{SAVED}::test_resume_takes_the_previous_checkpoint_and_says_so_but_a_named_one_is_that_or_an_error",
             ),
             Mutant(
                 "a run with no whole checkpoint is not started anew",
-                "densevit/engine/checkpointing.py",
+                "densevit/engine/checkpointer.py",
                 "    if damaged:\n",
                 "    if False:\n",
                 f"{SAVED}::test_a_run_without_a_whole_checkpoint_is_not_silently_started_anew",
             ),
             Mutant(
                 "going back needs the later checkpoints moved away",
-                "densevit/engine/resuming.py",
+                "densevit/engine/checkpointer.py",
                 "    if later:",
                 "    if False:",
                 f"{SAVED}::test_going_back_to_an_older_checkpoint_needs_the_later_ones_moved_away",
@@ -155,7 +155,7 @@ CHECKS: tuple[Check, ...] = (
             ),
             Mutant(
                 "workers draw nothing from the training's generator",
-                "densevit/data/workers.py",
+                "densevit/data/loading/workers.py",
                 "        generator=torch.Generator(),",
                 "        generator=None,",
                 f"{AGAIN}::test_a_run_stopped_at_random_steps_ends_where_one_in_one_piece_does[2-fp32]",
@@ -171,7 +171,7 @@ CHECKS: tuple[Check, ...] = (
         (
             Mutant(
                 "the optimiser's state is checked to be complete",
-                "densevit/engine/state.py",
+                "densevit/engine/train_state.py",
                 "        for name in wanted - entry.keys():\n",
                 "        for name in ():\n",
                 f"{LOOP}::test_a_state_that_lacks_anything_is_refused_by_name",
@@ -199,14 +199,14 @@ CHECKS: tuple[Check, ...] = (
             ),
             Mutant(
                 "sharded tensors are put together before they are written",
-                "densevit/engine/sharding.py",
+                "densevit/engine/fsdp.py",
                 "        tensor = tree.full_tensor()\n",
                 "        tensor = tree.to_local()\n",
                 f"{MANY}::test_a_run_goes_from_one_process_to_two_and_back[fsdp]",
             ),
             Mutant(
                 "whole tensors are laid out as the sharded parameter is",
-                "densevit/engine/sharding.py",
+                "densevit/engine/fsdp.py",
                 "value.to(model.device, model.dtype).contiguous()",
                 "value.to(model.device, model.dtype)",
                 f"{MANY}::test_a_run_goes_from_one_process_to_two_and_back[fsdp]",
@@ -228,21 +228,21 @@ CHECKS: tuple[Check, ...] = (
         (
             Mutant(
                 "the best is spared",
-                "densevit/engine/checkpointing.py",
+                "densevit/engine/checkpointer.py",
                 "        spared = {newest.resolve(), self.best()}\n",
                 "        spared = {newest.resolve()}\n",
                 f"{KEPT}::test_the_best_and_the_last_stay",
             ),
             Mutant(
                 "NaN is no score",
-                "densevit/engine/checkpointing.py",
+                "densevit/engine/checkpointer.py",
                 "        if math.isnan(new):\n",
                 "        if False:\n",
                 f"{KEPT}::test_nan_never_is_the_best_and_a_tie_keeps_the_older",
             ),
             Mutant(
                 "what was written is read back before anything is removed",
-                "densevit/engine/checkpointing.py",
+                "densevit/engine/checkpointer.py",
                 "        checkpoint.verify(path)\n        self._link",
                 "        self._link",
                 f"{KEPT}::test_the_only_checkpoint_stays_until_the_next_has_been_read_back",
@@ -262,14 +262,14 @@ CHECKS: tuple[Check, ...] = (
         (
             Mutant(
                 "torch reads weights only",
-                "densevit/weights/files.py",
+                "densevit/weights/readers.py",
                 "weights_only=True",
                 "weights_only=False",
                 f"{FORMAT}::test_a_pickle_that_would_run_code_is_refused_and_does_not",
             ),
             Mutant(
                 "NumPy reads no pickles",
-                "densevit/weights/files.py",
+                "densevit/weights/readers.py",
                 "allow_pickle=False",
                 "allow_pickle=True",
                 f"{SAVED}::test_a_pickle_that_would_run_code_is_refused_wherever_it_comes_in[predict-.npz]",
@@ -296,7 +296,7 @@ CHECKS: tuple[Check, ...] = (
             ),
             Mutant(
                 "prefixes of launchers are taken off",
-                "densevit/weights/files.py",
+                "densevit/weights/readers.py",
                 'PREFIXES = ("module.", "_orig_mod.")',
                 "PREFIXES: tuple[str, ...] = ()",
                 f"{SAVED}::test_prefixes_of_launchers_are_taken_off_and_what_is_no_checkpoint_is_told",
@@ -312,7 +312,7 @@ CHECKS: tuple[Check, ...] = (
         (
             Mutant(
                 "workers leave signals to their parent",
-                "densevit/data/workers.py",
+                "densevit/data/loading/workers.py",
                 "OURS = {signal.SIGINT, signal.SIGTERM}",
                 "OURS: set[signal.Signals] = set()",
                 f"{STOPPED}::test_sigterm_to_the_whole_group_at_ten_random_times_saves_the_step_and_ends_with_75",
@@ -348,14 +348,14 @@ CHECKS: tuple[Check, ...] = (
             ),
             Mutant(
                 "a scan looks for the signal",
-                "densevit/signals.py",
+                "densevit/utils/signals.py",
                 "    if listener is not None and listener.asked.is_set():\n",
                 "    if False:\n",
                 f"{STOPPED}::test_sigterm_during_a_scan_of_the_data_ends_it_with_75",
             ),
             Mutant(
                 "a thread hears the second signal",
-                "densevit/signals.py",
+                "densevit/utils/signals.py",
                 "        if seen == 2:\n",
                 "        if False:\n",
                 f"{STOPPED}::test_a_second_signal_ends_at_once_even_what_python_cannot_interrupt",
@@ -400,7 +400,7 @@ CHECKS: tuple[Check, ...] = (
             ),
             Mutant(
                 "the log is cut to where the run goes on",
-                "densevit/engine/log.py",
+                "densevit/engine/logger.py",
                 '                _cut(folder / f"{name}.csv", start)\n',
                 "                pass\n",
                 f"{MANY}::test_torchrun_restarts_a_run_whose_process_died_and_it_ends_as_if_it_had_not",
@@ -430,7 +430,7 @@ CHECKS: tuple[Check, ...] = (
             ),
             Mutant(
                 "truth that is not finite does not count",
-                "densevit/losses/pooling.py",
+                "densevit/losses/masked_reduction.py",
                 "valid & target.isfinite() & (target > 0)",
                 "valid & (target > 0)",
                 f"{EDGES}::test_value_and_gradient_are_finite_on_every_edge",
@@ -476,7 +476,7 @@ CHECKS: tuple[Check, ...] = (
             ),
             Mutant(
                 "too many bad steps end the run",
-                "densevit/engine/guard.py",
+                "densevit/engine/monitors.py",
                 "    if in_row > (limit or LIMITS[precision]):\n",
                 "    if False:\n",
                 f"{LOOP}::test_too_many_bad_steps_in_a_row_end_the_run_and_keep_the_last_good_checkpoint",
@@ -515,14 +515,14 @@ CHECKS: tuple[Check, ...] = (
         (
             Mutant(
                 "under fp16 more overflows are forgiven",
-                "densevit/engine/guard.py",
+                "densevit/engine/monitors.py",
                 'LIMITS = {"fp16": 12,',
                 'LIMITS = {"fp16": 3,',
                 f"{LOOP}::test_fp16_overflow_is_skipped_and_counted_and_moves_no_schedule",
             ),
             Mutant(
                 "the hint names what to do",
-                "densevit/engine/guard.py",
+                "densevit/engine/monitors.py",
                 'HINTS = {"fp16": "try precision=bf16"}',
                 "HINTS: dict[str, str] = {}",
                 f"{LOOP}::test_fp16_overflow_is_skipped_and_counted_and_moves_no_schedule",
@@ -566,7 +566,7 @@ CHECKS: tuple[Check, ...] = (
         (
             Mutant(
                 "an image that comes twice is refused",
-                "densevit/evaluation/rows.py",
+                "densevit/evaluation/records.py",
                 "        if name in found:\n",
                 "        if False:\n",
                 f"{SCORES}::test_a_padded_duplicate_is_refused",
@@ -586,7 +586,7 @@ CHECKS: tuple[Check, ...] = (
         (
             Mutant(
                 "augmentation is seeded by the sample's place",
-                "densevit/data/loader.py",
+                "densevit/data/loading/dataloader.py",
                 "np.random.default_rng((self.seed, *place))",
                 "np.random.default_rng()",
                 f"{AGAIN}::test_the_same_seed_gives_the_same_weights_with_any_number_of_workers",

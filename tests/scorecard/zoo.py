@@ -7,7 +7,7 @@ import numpy as np
 from orientations import TURNS
 from PIL import Image
 
-from densevit.data.encode import encode
+from densevit.data.io.writers import encode
 
 SIZE = (48, 80)  # h, w; multiples of 16, so that the blocks of a turned JPEG are those of the upright one
 EXIF = [f"exif{i}.jpg" for i in TURNS]

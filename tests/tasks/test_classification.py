@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from densevit.card import ModelCard, OutputSpec
 from densevit.cli.main import main
-from densevit.data.collate import collate
-from densevit.engine.log import read_csv
+from densevit.data.loading.collate import collate
+from densevit.engine.logger import read_csv
 from densevit.errors import DataError
-from densevit.evaluation import class_metrics
+from densevit.evaluation.classification import metrics
 from densevit.losses.classification import CrossEntropy
+from densevit.model_card import ModelCard, OutputSpec
 from densevit.structures import NO_LABEL, Sample
 from densevit.tasks.classification import RIGHT, WRONG, ClassificationTask, bars
 
@@ -66,9 +66,7 @@ def sample(label: int | None, shade: int = 0) -> Sample:
 
 def task() -> ClassificationTask:
     output = OutputSpec(kind="class", unit="", classes=("cat", "dog"))
-    return ClassificationTask(
-        "pet", output, [("cross_entropy", 2.0, CrossEntropy())], class_metrics.score, class_metrics.mean_row
-    )
+    return ClassificationTask("pet", output, [("cross_entropy", 2.0, CrossEntropy())], metrics.score, metrics.mean_row)
 
 
 def logits(*rows: tuple[float, float]) -> torch.Tensor:

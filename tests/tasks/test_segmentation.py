@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from densevit.card import OutputSpec
-from densevit.data.collate import collate
+from densevit.data.loading.collate import collate
 from densevit.errors import ConfigError
-from densevit.evaluation import seg_metrics
+from densevit.evaluation.segmentation import metrics
 from densevit.losses.segmentation import CrossEntropy
+from densevit.model_card import OutputSpec
 from densevit.structures import IGNORE, Batch, Sample
 from densevit.tasks.segmentation import RIGHT, UNKNOWN, WRONG, SegmentationTask
 
@@ -16,7 +16,7 @@ from densevit.tasks.segmentation import RIGHT, UNKNOWN, WRONG, SegmentationTask
 def task(**options: object) -> SegmentationTask:
     output = OutputSpec(kind="labels", unit="", classes=("a", "b", "c"))
     losses = [("cross_entropy", 2.0, CrossEntropy(**options))]  # type: ignore[arg-type]
-    return SegmentationTask("labels", output, losses, seg_metrics.as_row, seg_metrics.pooled_scores)
+    return SegmentationTask("labels", output, losses, metrics.as_row, metrics.pooled_scores)
 
 
 def sample(name: str, labels: list[list[int]] | None) -> Sample:

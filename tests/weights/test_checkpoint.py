@@ -12,11 +12,11 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from densevit.card import ModelCard, OutputSpec
 from densevit.errors import CheckpointError
+from densevit.model_card import ModelCard, OutputSpec
 from densevit.weights import checkpoint
 from densevit.weights.checkpoint import Manifest
-from densevit.weights.files import read_pickled, read_tensors
+from densevit.weights.readers import read_pickled, read_tensors
 
 CARD = ModelCard(outputs={"depth": OutputSpec(kind="metric", range=(0.001, 10.0))}, multiple=14, taps=(2, 5))
 

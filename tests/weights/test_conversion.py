@@ -11,10 +11,10 @@ import torch
 from safetensors.torch import save_file
 
 import densevit
-from densevit.card import ResizeRule
-from densevit.conversion import convert
+from densevit.builder.convert import convert
 from densevit.errors import CheckpointError, ConfigError
-from densevit.weights.files import read_tensors
+from densevit.model_card import ResizeRule
+from densevit.weights.readers import read_tensors
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import seeded
 import torch
 
 import densevit
-from densevit.assembly import describe
+from densevit.builder.checkpoint import describe
 from densevit.errors import CheckpointError, ConfigError
-from densevit.weights.description import as_text
+from densevit.weights.describe import as_text
 
 CASES = {
     "depth_anything_v1": ("depth-anything-v1", {}),

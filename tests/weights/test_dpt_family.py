@@ -11,8 +11,8 @@ import torch
 import densevit
 import densevit.weights.families  # registers them
 from densevit.errors import CheckpointError
-from densevit.weights.family import FAMILIES
-from densevit.weights.published import Found
+from densevit.weights.external import Found
+from densevit.weights.families.base import FAMILIES
 
 
 def saved(name: str, folder: Path, **changes: torch.Tensor | None) -> Path:

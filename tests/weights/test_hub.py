@@ -16,7 +16,7 @@ from huggingface_hub import constants
 import densevit
 from densevit.errors import CheckpointError
 from densevit.weights import hub
-from densevit.weights.files import read_tensors
+from densevit.weights.readers import read_tensors
 
 SMALL = Path(__file__).parent / "old" / "schema_1.safetensors"
 
@@ -144,7 +144,7 @@ def test_saving_without_a_network_says_so_at_once(cache: Path) -> None:
 
 
 def test_every_known_repository_names_a_family_that_takes_its_options() -> None:
-    from densevit.weights.family import FAMILIES
+    from densevit.weights.families.base import FAMILIES
 
     for row in hub.KNOWN.values():
         FAMILIES.check({"type": row.family, **row.options}, "family").build()

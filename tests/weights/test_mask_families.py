@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from densevit.assembly import restore
+from densevit.builder.checkpoint import restore
 from densevit.errors import CheckpointError
 from densevit.models import DECODERS, ENCODERS, DenseModel, MasksHead
 from densevit.registry import Part

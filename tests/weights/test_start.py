@@ -9,15 +9,16 @@ import small
 import torch
 import yaml
 
-from densevit import build, planning
-from densevit.card import ResizeRule
+from densevit.builder import plan as planning
+from densevit.builder import training
 from densevit.cli.main import main
 from densevit.engine.distributed import session
 from densevit.engine.trainer import Trainer
 from densevit.errors import CheckpointError, ConfigError
-from densevit.weights.files import read_tensors
-from densevit.weights.published import Published
-from densevit.weights.start import Start
+from densevit.model_card import ResizeRule
+from densevit.weights.external import Published
+from densevit.weights.finetune import Start
+from densevit.weights.readers import read_tensors
 
 METRIC = {"type": "metric", "activation": "log", "max_depth": 10, "align_corners": True}
 
@@ -40,7 +41,7 @@ def config(folder: Path, **model: Any) -> Path:
 def trainer(path: Path) -> Trainer:
     plan = planning.configure(path)
     with session("cpu") as world:
-        return build.build_trainer(plan, world)
+        return training.build_trainer(plan, world)
 
 
 def test_a_relative_model_becomes_a_metric_one_by_config_alone(
@@ -63,9 +64,9 @@ def test_the_file_is_read_once_and_not_held_in_training(relative: Path, tmp_path
     model = {"init": str(relative), "init_family": "depth-anything-v2", "heads": {"depth": METRIC}}
     plan = planning.configure(config(tmp_path, **model))
     with session("cpu") as world:
-        build.build_trainer(plan, world)
+        training.build_trainer(plan, world)
         assert read == [relative] and plan.model.source is not None and plan.model.source.held is None
-        build.build_trainer(plan, world)  # another model of the same plan asks for them again
+        training.build_trainer(plan, world)  # another model of the same plan asks for them again
     assert len(read) == 2
 
 
@@ -73,7 +74,7 @@ def test_it_trains_and_its_checkpoint_says_where_it_comes_from(relative: Path, t
     resize = {"mode": "native"}  # the file's own would show the small pictures at 518 pixels
     path = config(tmp_path, init=str(relative), init_family="depth-anything-v2", resize=resize, heads={"depth": METRIC})
     assert main(["train", str(path)]) == 0
-    _, card = build.restore(tmp_path / "run")
+    _, card = training.restore(tmp_path / "run")
     assert card.source == "densevit, from Depth Anything V2, ViT-64 channels"
     assert (card.outputs["depth"].kind, card.taps) == ("metric", (2, 5, 8, 11))
     assert card.config["model"]["init_family"] == "depth-anything-v2"
@@ -145,7 +146,7 @@ def test_a_run_of_ours_is_a_start_like_any_other(tmp_path: Path, capsys: pytest.
     said = capsys.readouterr().err
     assert "encoder (" in said
     assert "new: heads.depth (disparity where the file has metric" in said
-    stored, _ = build.restore(tmp_path / "run")
+    stored, _ = training.restore(tmp_path / "run")
     assert torch.equal(model.encoder.vit.pos_embed, stored.encoder.vit.pos_embed)
 
 

@@ -8,9 +8,9 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
-from densevit.models.decoder import DECODERS, Decoder
-from densevit.models.decoders.fuse import Fuse, fuse_maps, fused_spec
-from densevit.models.norms import Norm, build_norm
+from densevit.models.decoders.base import DECODERS, Decoder
+from densevit.models.decoders.multi_level import Fuse, fuse_maps, fused_spec
+from densevit.models.layers.norms import Norm, build_norm
 from densevit.structures import Features, FeatureSpec
 
 Positive = Annotated[int, Field(gt=0)]

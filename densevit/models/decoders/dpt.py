@@ -13,12 +13,12 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from densevit.errors import ConfigError
-from densevit.models.classes import Classes
-from densevit.models.decoder import DECODERS, Decoded, Decoder
+from densevit.models.decoders.base import DECODERS, Decoded, Decoder
 from densevit.models.decoders.readout import READOUTS, Readout, ReadoutKind
-from densevit.models.labels_head import LabelsHead
-from densevit.models.norms import Norm, build_norm
-from densevit.models.projection import upsample
+from densevit.models.heads.segmentation import LabelsHead
+from densevit.models.layers.class_names import Classes
+from densevit.models.layers.conv_head import upsample
+from densevit.models.layers.norms import Norm, build_norm
 from densevit.structures import Features, FeatureSpec
 
 Positive = Annotated[int, Field(gt=0)]

@@ -8,10 +8,10 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from densevit.errors import ConfigError
-from densevit.models.decoder import DECODERS, Decoder
-from densevit.models.decoders.fuse import alike, fused_spec
-from densevit.models.norms import build_norm
-from densevit.models.projection import upsample
+from densevit.models.decoders.base import DECODERS, Decoder
+from densevit.models.decoders.multi_level import alike, fused_spec
+from densevit.models.layers.conv_head import upsample
+from densevit.models.layers.norms import build_norm
 from densevit.structures import Features, FeatureSpec
 
 

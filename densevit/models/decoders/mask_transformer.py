@@ -12,11 +12,11 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
-from densevit.models.blocks import Block
-from densevit.models.classes import Classes, class_names
-from densevit.models.decoder import DECODERS, Decoder
-from densevit.models.decoders.fuse import Fuse, fuse_maps, fused_spec
-from densevit.models.vit_outputs import as_map
+from densevit.models.decoders.base import DECODERS, Decoder
+from densevit.models.decoders.multi_level import Fuse, fuse_maps, fused_spec
+from densevit.models.layers.class_names import Classes, class_names
+from densevit.models.vit.block import Block
+from densevit.models.vit.intermediate_layers import as_map
 from densevit.structures import Features, FeatureSpec
 
 Positive = Annotated[int, Field(gt=0)]

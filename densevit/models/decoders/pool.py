@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from densevit.errors import ConfigError
-from densevit.models.decoder import DECODERS, Decoder
+from densevit.models.decoders.base import DECODERS, Decoder
 from densevit.structures import Features, FeatureSpec
 
 Pool = Literal["token", "average", "both"]

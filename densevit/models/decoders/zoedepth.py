@@ -3,6 +3,7 @@
 b images, h x w pixels, c channels.
 """
 
+import math
 from typing import Annotated
 
 import torch
@@ -11,12 +12,11 @@ from jaxtyping import Float, Int64
 from pydantic import Field
 from torch import Tensor, nn
 
-from densevit.models.decoder import DECODERS, Decoder
+from densevit.models.decoders.base import DECODERS, Decoder
 from densevit.models.decoders.dpt import DPT
 from densevit.models.decoders.metric_bins import Attract, Centres, Mlp, Seed, Shares
 from densevit.models.decoders.readout import ReadoutKind
-from densevit.models.decoders.router import Router
-from densevit.models.projection import upsample
+from densevit.models.layers.conv_head import upsample
 from densevit.structures import Features, FeatureSpec
 
 Positive = Annotated[int, Field(gt=0)]
@@ -106,3 +106,35 @@ class ZoeDepth(Decoder):
 
 def grow(x: Float[Tensor, "b c _ _"], size: tuple[int, int]) -> Float[Tensor, "b c h w"]:
     return upsample(x, size, align_corners=True)
+
+
+class Router(nn.Module):
+    """It is not taught here: an argmax has no gradient, and its labels are domains, not depths.
+
+    Every image is asked for by itself; the original lets a batch vote, so that an answer depends on the neighbours.
+    """
+
+    def __init__(self, channels: int, experts: int, *, dim: int = 128, heads: int = 4, depth: int = 4) -> None:
+        super().__init__()
+        self.embed = nn.Conv2d(channels, dim, 1)
+        self.blocks = nn.ModuleList(
+            nn.TransformerEncoderLayer(dim, heads, 1024, batch_first=True) for _ in range(depth)
+        )
+        self.classify = nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, experts))
+        self.requires_grad_(False)
+
+    def forward(self, x: Float[Tensor, "b c h w"]) -> Int64[Tensor, "b"]:
+        tokens = self.embed(x).flatten(2).transpose(1, 2)
+        tokens = torch.cat([torch.zeros_like(tokens[:, :1]), tokens], 1)  # its class token is nothing but a place
+        tokens = tokens + waves(tokens.shape[1], tokens.shape[2], tokens)
+        for block in self.blocks:
+            tokens = block(tokens)
+        return self.classify(tokens[:, 0]).argmax(1)
+
+
+def waves(count: int, dim: int, like: Tensor) -> Float[Tensor, "count dim"]:
+    """Sines, then cosines, of the place in the row (Vaswani et al. 2017)."""
+    places = torch.arange(count, dtype=torch.float32, device=like.device)[:, None]
+    steps = torch.arange(0, dim, 2, dtype=torch.float32, device=like.device)
+    angles = places * (steps * (-math.log(10000.0) / dim)).exp()
+    return torch.cat([angles.sin(), angles.cos()], 1).to(like.dtype)

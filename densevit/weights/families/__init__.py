@@ -8,13 +8,13 @@ from densevit.weights.families import (
     dinov3_depth,
     dpt,
     eomt,
-    hugging_face,
-    hugging_face_dpt,
     midas,
     segmenter,
     smp_dpt,
     zoedepth,
 )
+from densevit.weights.families.huggingface import depth_anything as hugging_face
+from densevit.weights.families.huggingface import dpt as hugging_face_dpt
 
 __all__ = [
     "depth_anything",

@@ -10,14 +10,14 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from densevit.card import ModelCard, ResizeRule
 from densevit.errors import CheckpointError
-from densevit.weights.families.dpt_tree import decoder_options
-from densevit.weights.family import FAMILIES, Family, Metres
-from densevit.weights.published import Found, Published
-from densevit.weights.renaming import Renaming, Rule
-from densevit.weights.spare import with_spare
-from densevit.weights.vit_shapes import vit_options
+from densevit.model_card import ModelCard, ResizeRule
+from densevit.weights.external import Found, Published
+from densevit.weights.families.base import FAMILIES, Family, Metres
+from densevit.weights.families.dpt_keys import decoder_options
+from densevit.weights.infer_vit_config import vit_options
+from densevit.weights.key_mapping import Renaming, Rule
+from densevit.weights.unused_tensors import with_spare
 
 # What an inference script in either repository does to a picture, and V2 to the answer (V1: without align_corners).
 RESIZE = ResizeRule(mode="lower_bound", size=(518, 518), interpolation="bicubic", back_align_corners=True)

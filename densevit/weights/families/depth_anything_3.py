@@ -8,14 +8,14 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from densevit.card import ResizeRule
 from densevit.errors import CheckpointError
+from densevit.model_card import ResizeRule
+from densevit.weights.external import Found, Published
 from densevit.weights.families import depth_anything, dinov2_backbone
-from densevit.weights.families.dpt_tree import decoder_options
-from densevit.weights.family import FAMILIES, Family
-from densevit.weights.published import Found, Published
-from densevit.weights.renaming import Renaming
-from densevit.weights.vit_shapes import vit_options
+from densevit.weights.families.base import FAMILIES, Family
+from densevit.weights.families.dpt_keys import decoder_options
+from densevit.weights.infer_vit_config import vit_options
+from densevit.weights.key_mapping import Renaming
 
 # Bytes are resized twice, to the longer side and then to multiples of the patch.
 RESIZE = ResizeRule(mode="longest", size=(504, 504), interpolation="adaptive", eight_bit=True)

@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import Tensor
 
-from densevit.weights.published import Found
-from densevit.weights.renaming import Renaming, Rule
-from densevit.weights.vit_shapes import vit_options
+from densevit.weights.external import Found
+from densevit.weights.infer_vit_config import vit_options
+from densevit.weights.key_mapping import Renaming, Rule
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 RULES: tuple[Rule, ...] = (

@@ -11,13 +11,13 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from densevit.card import ResizeRule
 from densevit.errors import CheckpointError
-from densevit.weights.families import dino_dpt, dinov2_backbone
-from densevit.weights.family import FAMILIES, Family, Metres
-from densevit.weights.published import Found, Published
-from densevit.weights.renaming import Renaming
-from densevit.weights.two_files import backbone, demand_width
+from densevit.model_card import ResizeRule
+from densevit.weights.backbone_and_head import backbone, demand_width
+from densevit.weights.external import Found, Published
+from densevit.weights.families import dino_dpt_keys, dinov2_backbone
+from densevit.weights.families.base import FAMILIES, Family, Metres
+from densevit.weights.key_mapping import Renaming
 
 # At its own size; what the patches lack is padded around the normalised image, and the answer is stretched over all.
 RESIZE = ResizeRule(mode="native", padding="stretch")
@@ -42,7 +42,7 @@ class DinoV2Depth(Family):
 
     @classmethod
     def recognises(cls, found: Found) -> bool:
-        return any(HEAD + mark in found.tensors for mark in (LINEAR, dino_dpt.MARKS[-1]))
+        return any(HEAD + mark in found.tensors for mark in (LINEAR, dino_dpt_keys.MARKS[-1]))
 
     def read(self, found: Found) -> Published:
         head = {name.removeprefix(HEAD): t for name, t in found.tensors.items() if name.startswith(HEAD)}
@@ -82,19 +82,19 @@ class DinoV2Depth(Family):
     def dpt(
         self, found: Found, head: Mapping[str, Tensor], tensors: Mapping[str, Tensor]
     ) -> tuple[int | None, dict[str, Any], dict[str, Tensor]]:
-        found.need(*(HEAD + mark for mark in dino_dpt.MARKS), f"{HEAD}conv_depth.head.0.weight")
-        demand_width(found, int(head[dino_dpt.MARKS[0]].shape[1]), tensors)
+        found.need(*(HEAD + mark for mark in dino_dpt_keys.MARKS), f"{HEAD}conv_depth.head.0.weight")
+        demand_width(found, int(head[dino_dpt_keys.MARKS[0]].shape[1]), tensors)
         depth = {
             "type": "metric",
             "activation": "relu",
             "min_depth": NEAR,
             "max_depth": self.max_depth,
-            "hidden": dino_dpt.hidden(head),
+            "hidden": dino_dpt_keys.hidden(head),
             "align_corners": True,
             "scale": 2,
         }
-        parts = {"decoder": dino_dpt.decoder(head), "heads": {"depth": depth}}
-        return None, parts, Renaming(dino_dpt.RULES).ours(head)
+        parts = {"decoder": dino_dpt_keys.decoder(head), "heads": {"depth": depth}}
+        return None, parts, Renaming(dino_dpt_keys.RULES).ours(head)
 
     def named(self, parts: Mapping[str, Any]) -> str:
         return "DPT" if parts["decoder"]["type"] == "dpt" else "linear"

@@ -7,13 +7,13 @@ VOC 2012 (21). https://github.com/facebookresearch/dinov2
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from densevit.card import ResizeRule
 from densevit.errors import CheckpointError
+from densevit.model_card import ResizeRule
+from densevit.weights.backbone_and_head import backbone
+from densevit.weights.external import Found, Published
 from densevit.weights.families import dinov2_backbone
-from densevit.weights.family import FAMILIES, Family
-from densevit.weights.published import Found, Published
-from densevit.weights.renaming import Renaming
-from densevit.weights.two_files import backbone
+from densevit.weights.families.base import FAMILIES, Family
+from densevit.weights.key_mapping import Renaming
 
 HEAD = "decode_head."
 MARKS = (HEAD + "bn.running_mean", HEAD + "conv_seg.weight")

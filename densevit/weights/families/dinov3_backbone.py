@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from densevit.errors import CheckpointError
-from densevit.weights.published import Found
-from densevit.weights.renaming import Renaming, Rule
+from densevit.weights.external import Found
+from densevit.weights.key_mapping import Renaming, Rule
 
 STEM = "encoder.vit."
 RULES: tuple[Rule, ...] = (

@@ -11,13 +11,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from densevit.card import ResizeRule
 from densevit.errors import CheckpointError
-from densevit.weights.families import dino_dpt, dinov3_backbone
-from densevit.weights.family import FAMILIES, Family, Metres
-from densevit.weights.published import Found, Published
-from densevit.weights.renaming import Renaming
-from densevit.weights.two_files import backbone, demand_width
+from densevit.model_card import ResizeRule
+from densevit.weights.backbone_and_head import backbone, demand_width
+from densevit.weights.external import Found, Published
+from densevit.weights.families import dino_dpt_keys, dinov3_backbone
+from densevit.weights.families.base import FAMILIES, Family, Metres
+from densevit.weights.key_mapping import Renaming
 
 # At its own size; what the patches lack is padded around the normalised image, and the answer is stretched over all.
 NATIVE = ResizeRule(mode="native", padding="stretch", once=True)
@@ -62,14 +62,14 @@ class DinoV3Depth(Family):
         self, found: Found, head: Mapping[str, Tensor], tensors: Mapping[str, Tensor]
     ) -> tuple[dict[str, Any], dict[str, Tensor], tuple[int, ...] | int | None]:
         """Decoder and head, their tensors, and the blocks that they read."""
-        found.need(*dino_dpt.MARKS, "conv_depth.head.0.weight")
-        demand_width(found, int(head[dino_dpt.MARKS[0]].shape[1]), tensors)
-        bins = int(head[dino_dpt.MARKS[-1]].shape[0])
-        form = {"type": "bins", "form": "dpt", "bins": bins, "hidden": dino_dpt.hidden(head), "upsample": 2}
-        parts = {"decoder": dino_dpt.decoder(head), "heads": {"depth": {**form, **self.bins()}}}
+        found.need(*dino_dpt_keys.MARKS, "conv_depth.head.0.weight")
+        demand_width(found, int(head[dino_dpt_keys.MARKS[0]].shape[1]), tensors)
+        bins = int(head[dino_dpt_keys.MARKS[-1]].shape[0])
+        form = {"type": "bins", "form": "dpt", "bins": bins, "hidden": dino_dpt_keys.hidden(head), "upsample": 2}
+        parts = {"decoder": dino_dpt_keys.decoder(head), "heads": {"depth": {**form, **self.bins()}}}
         depth = 1 + max(int(block[1]) for block in map(dinov3_backbone.BLOCK.match, tensors) if block)
         even = tuple(depth * i // 4 - 1 for i in range(1, 5))
-        return parts, Renaming(dino_dpt.RULES).ours(head), self.taps.get(depth, even)
+        return parts, Renaming(dino_dpt_keys.RULES).ours(head), self.taps.get(depth, even)
 
     def bins(self) -> dict[str, Any]:
         return {}
@@ -90,7 +90,7 @@ class Synthmix(DinoV3Depth):
 
     @classmethod
     def recognises(cls, found: Found) -> bool:
-        return dino_dpt.MARKS[-1] in found.tensors and BATCH_NORM in found.tensors
+        return dino_dpt_keys.MARKS[-1] in found.tensors and BATCH_NORM in found.tensors
 
     def bins(self) -> dict[str, Any]:
         return {"min_depth": NEAR, "max_depth": 100.0, "kind": "affine"}
@@ -111,7 +111,7 @@ class Chmv2(DinoV3Depth):
 
     @classmethod
     def recognises(cls, found: Found) -> bool:
-        return dino_dpt.MARKS[-1] in found.tensors and READOUT in found.tensors and BATCH_NORM not in found.tensors
+        return dino_dpt_keys.MARKS[-1] in found.tensors and READOUT in found.tensors and BATCH_NORM not in found.tensors
 
     def read(self, found: Found) -> Published:
         published = super().read(found)

@@ -8,8 +8,10 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from densevit.card import ResizeRule
-from densevit.weights.families.dpt_tree import (
+from densevit.model_card import ResizeRule
+from densevit.weights.external import Found, Published
+from densevit.weights.families.base import FAMILIES, Family
+from densevit.weights.families.dpt_keys import (
     HALF,
     MULTIPLE,
     WIDTHS,
@@ -19,10 +21,8 @@ from densevit.weights.families.dpt_tree import (
     quarters,
     renaming,
 )
-from densevit.weights.family import FAMILIES, Family
-from densevit.weights.published import Found, Published
-from densevit.weights.renaming import Rule
-from densevit.weights.vit_shapes import vit_options
+from densevit.weights.infer_vit_config import vit_options
+from densevit.weights.key_mapping import Rule
 
 HYBRID = "pretrained.model.patch_embed.backbone.stem.conv.weight"
 MARKS = (

@@ -10,11 +10,11 @@ from typing import Annotated, Any
 from pydantic import Field
 from torch import Tensor
 
-from densevit.card import ResizeRule
-from densevit.weights.family import FAMILIES, Family
-from densevit.weights.published import Found, Published
-from densevit.weights.renaming import Renaming, Rule
-from densevit.weights.vit_shapes import STEM, vit_options
+from densevit.model_card import ResizeRule
+from densevit.weights.external import Found, Published
+from densevit.weights.families.base import FAMILIES, Family
+from densevit.weights.infer_vit_config import STEM, vit_options
+from densevit.weights.key_mapping import Renaming, Rule
 
 TOWER = "network.encoder.backbone."
 MARKS = ("network.q.weight", "network.class_head.weight", f"{TOWER}blocks.0.attn.qkv.weight", f"{TOWER}pos_embed")

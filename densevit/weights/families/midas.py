@@ -11,9 +11,11 @@ from typing import Any
 
 from torch import Tensor
 
-from densevit.card import ResizeRule
 from densevit.errors import CheckpointError
-from densevit.weights.families.dpt_tree import (
+from densevit.model_card import ResizeRule
+from densevit.weights.external import Found, Published
+from densevit.weights.families.base import FAMILIES, Family
+from densevit.weights.families.dpt_keys import (
     MULTIPLE,
     WIDTHS,
     decoder_options,
@@ -22,9 +24,7 @@ from densevit.weights.families.dpt_tree import (
     quarters,
     renaming,
 )
-from densevit.weights.family import FAMILIES, Family
-from densevit.weights.published import Found, Published
-from densevit.weights.renaming import Rule
+from densevit.weights.key_mapping import Rule
 
 BEIT = "pretrained.model.blocks.0.attn.relative_position_bias_table"
 SWIN = "pretrained.model.layers.0.blocks.0.norm1.weight"

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from densevit.card import ResizeRule
-from densevit.weights.family import FAMILIES, Family
-from densevit.weights.published import Found, Published
-from densevit.weights.renaming import Renaming, Rule
-from densevit.weights.vit_shapes import STEM, vit_options
+from densevit.model_card import ResizeRule
+from densevit.weights.external import Found, Published
+from densevit.weights.families.base import FAMILIES, Family
+from densevit.weights.infer_vit_config import STEM, vit_options
+from densevit.weights.key_mapping import Renaming, Rule
 
 Pixels = Annotated[int, Field(gt=0)]
 MARKS = ("decoder.cls_emb", "decoder.proj_patch", "decoder.mask_norm.weight", "encoder.pos_embed")

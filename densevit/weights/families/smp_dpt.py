@@ -12,11 +12,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from densevit.card import ResizeRule
 from densevit.errors import CheckpointError
-from densevit.weights.family import FAMILIES, Family
-from densevit.weights.published import Found, Published
-from densevit.weights.renaming import Renaming, Rule
+from densevit.model_card import ResizeRule
+from densevit.weights.external import Found, Published
+from densevit.weights.families.base import FAMILIES, Family
+from densevit.weights.key_mapping import Renaming, Rule
 
 MARKS = (
     "encoder.model.patch_embed.proj.weight",

@@ -10,12 +10,12 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from densevit.card import ResizeRule
-from densevit.weights.families.dpt_tree import MULTIPLE, WIDTHS, decoder_options, renaming
+from densevit.model_card import ResizeRule
+from densevit.weights.external import Found, Published
+from densevit.weights.families.base import FAMILIES, Family
+from densevit.weights.families.dpt_keys import MULTIPLE, WIDTHS, decoder_options, renaming
 from densevit.weights.families.midas import BEIT, BEIT_RULES, BUFFERS, beit_options
-from densevit.weights.family import FAMILIES, Family
-from densevit.weights.published import Found, Published
-from densevit.weights.renaming import Renaming, Rule
+from densevit.weights.key_mapping import Renaming, Rule
 
 CORE = "core.core."
 ROUTER = "patch_transformer.embedding_convPxP.weight"

@@ -1,0 +1,129 @@
+"""How fast training samples are made on one core: decode, augment, collate; and through the whole loader.
+
+Pictures are 640x480 JPEGs and 16-bit PNGs of smooth surfaces with grain, so that files are about as large as those of
+photographs. Stages count processor time, on which a busy machine has little influence.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import cycle, islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import cv2
+import numpy as np
+
+from densevit.benchmark.interleaved_timing import Spread, Work
+from densevit.benchmark.report import Row
+from densevit.benchmark.settings import Settings
+from densevit.data.datasets.base import Dataset
+from densevit.data.io.readers import read_depth, read_image
+from densevit.data.io.samples import read_pair
+from densevit.data.loading.collate import collate
+from densevit.data.loading.dataloader import train_loader
+from densevit.data.transforms.base import TRANSFORMS
+from densevit.data.transforms.photometric import Pipeline, compose
+from densevit.registry import Part
+from densevit.structures import Sample
+
+BATCH, FILES, REPEATS = 8, 24, 60
+CHAINS: dict[str, list[Part]] = {
+    "crop, flip": [{"type": "random_crop", "size": (416, 544)}, {"type": "hflip"}],
+    "rotate, crop, flip, colour (BTS on NYU)": [
+        {"type": "nyu_crop"},
+        {"type": "rotate", "degrees": 2.5},
+        {"type": "random_crop", "size": (416, 544)},
+        {"type": "hflip"},
+        {"type": "color", "p": 1.0},
+    ],
+    "the same with scale, saturation, hue": [
+        {"type": "nyu_crop"},
+        {"type": "random_scale", "range": (1.0, 1.5)},
+        {"type": "rotate", "degrees": 2.5},
+        {"type": "random_crop", "size": (416, 544)},
+        {"type": "hflip"},
+        {"type": "color", "p": 1.0, "saturation": (0.8, 1.2), "hue": (-0.05, 0.05)},
+    ],
+}
+USUAL = "rotate, crop, flip, colour (BTS on NYU)"
+
+
+class Pairs(Dataset):
+    """JPEG pictures and 16-bit PNG depth in millimetres."""
+
+    def __init__(self, root: Path, count: int) -> None:
+        self.root = root
+        self.names = [f"{i:04d}" for i in range(count)]
+
+    def read(self, index: int) -> Sample:
+        stem = self.root / self.names[index]
+        return read_pair(self.names[index], stem.with_suffix(".jpg"), stem.with_suffix(".png"), 1000.0)
+
+
+def make_pairs(root: Path, count: int, *, depth: bool = True) -> Pairs:
+    random = np.random.default_rng(0)
+    pairs = Pairs(root, count)
+    for name in pairs.names:
+        coarse = random.uniform(0, 1, (12, 16, 4)).astype(np.float32)
+        smooth = cv2.resize(coarse, (640, 480), interpolation=cv2.INTER_CUBIC)
+        image = smooth[..., :3] * 255 + random.normal(0, 6, (480, 640, 3))
+        cv2.imwrite(str(root / f"{name}.jpg"), np.clip(image, 0, 255).astype(np.uint8), [cv2.IMWRITE_JPEG_QUALITY, 90])
+        if depth:
+            metres = smooth[..., 3] * 9000 + 800 + random.normal(0, 8, (480, 640))
+            cv2.imwrite(str(root / f"{name}.png"), np.clip(metres, 0, 65535).astype(np.uint16))
+    return pairs
+
+
+def chain(name: str) -> Pipeline:
+    return compose([TRANSFORMS.check(spec, name).build() for spec in CHAINS[name]])
+
+
+def measure(settings: Settings) -> Iterator[Row]:
+    with TemporaryDirectory() as folder:
+        pairs = make_pairs(Path(folder), FILES)
+        costs = {name: milliseconds(work, count) for name, (work, count) in stages(pairs).items()}
+        for name, cost in costs.items():
+            yield Row("loader", name, "one core", cost, "ms a sample")
+        total = sum(costs[name].middle for name in ("decode JPEG", "decode PNG16", USUAL, "collate"))
+        yield Row("loader", f"decode, {USUAL}, collate", "one core", Spread.of([total]), "ms a sample", note="the sum")
+        for workers in sorted({0, settings.workers}):
+            rate = throughput(pairs, workers, 25 * BATCH)
+            who = f"train_loader, {workers} workers"
+            yield Row("loader", USUAL, who, Spread.of([rate]), "samples/s", better="higher")
+
+
+def stages(pairs: Pairs) -> dict[str, tuple[Work, int]]:
+    """Each step of a sample's way, and how many samples one call of it makes."""
+    samples = [pairs.read(i) for i in range(16)]
+    jpegs, pngs = (cycle(sorted(pairs.root.glob(f"*.{suffix}"))) for suffix in ("jpg", "png"))
+    turn, random = cycle(samples), np.random.default_rng(0)
+    ready = [chain(USUAL)(sample, random) for sample in samples[:BATCH]]
+    chains = {name: chain(name) for name in CHAINS}
+    return {
+        "decode JPEG": (lambda: read_image(next(jpegs)), 1),
+        "decode PNG16": (lambda: read_depth(next(pngs), 1000.0), 1),
+        **{name: (lambda c=c: c(next(turn), random), 1) for name, c in chains.items()},  # type: ignore[misc]
+        "collate": (lambda: collate(ready, range(BATCH)), BATCH),
+    }
+
+
+def milliseconds(work: Work, count: int) -> Spread:
+    times = []
+    for _ in range(REPEATS + 3):
+        began = time.process_time()
+        work()
+        times.append((time.process_time() - began) * 1e3 / count)
+    return Spread.of(times[3:])
+
+
+def throughput(pairs: Pairs, workers: int, samples: int) -> float:
+    """Samples a second, the start of the workers not counted."""
+    loader = train_loader(pairs, chain(USUAL), seed=0, batch_size=BATCH, workers=workers)
+    with closing(loader):
+        for _ in islice(loader, 2 * max(workers, 1)):
+            pass
+        began = time.perf_counter()
+        for _ in islice(loader, samples // BATCH):
+            pass
+        return samples / (time.perf_counter() - began)

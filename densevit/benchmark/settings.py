@@ -1,0 +1,48 @@
+"""What to measure, and how often."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+
+from densevit.benchmark.reference_models import Absent
+from densevit.utils.precision import Precision
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """
+    Attributes:
+        precision: the number format that `auto` takes on the device.
+        size: of the ViT: small, base or large.
+        sides: of square images, multiples of 14.
+        images: of the sections that work through files.
+        depth_anything: the folder of the reference code.
+        absent: filled on the way: which peers were not there, and why.
+    """
+
+    device: torch.device
+    precision: Precision
+    size: str = "small"
+    sides: tuple[int, ...] = (518,)
+    batches: tuple[int, ...] = (1,)
+    rounds: int = 5
+    images: int = 40
+    workers: int = 2
+    threads: int = 1
+    compile: bool = False
+    depth_anything: Path | None = None
+    absent: list[str] = field(default_factory=list)
+
+    def able(self, build: Callable[[], T]) -> T | None:
+        """What was built, or None where it is not there, which is noted."""
+        try:
+            return build()
+        except Absent as reason:
+            if str(reason) not in self.absent:
+                self.absent.append(str(reason))
+            return None

@@ -1,0 +1,110 @@
+"""One training step, forward, backward and AdamW: its time in turns, its memory in a process of its own.
+
+The reference steps as its training program does (fp32, torch's AdamW as it comes); ours as the trainer does, its
+gradient clipped, too. Both learn the same loss on the same random truth. b images, h x w pixels.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from densevit.benchmark import reference_models
+from densevit.benchmark.interleaved_timing import Spread, Work, take_turns, times_faster
+from densevit.benchmark.isolated import peak_growth
+from densevit.benchmark.reference_models import only
+from densevit.benchmark.reference_network import network
+from densevit.benchmark.report import Row
+from densevit.benchmark.settings import Settings
+from densevit.config.schema import Optim
+from densevit.engine.optim import build_optimizer, parameter_groups
+from densevit.losses.silog import silog
+from densevit.models.dense import DenseModel
+from densevit.utils.precision import Precision, autocast
+
+BATCH, HEIGHT, WIDTH = 2, 392, 518  # an NYU crop, as multiples of 14
+RATE = 1e-6
+REFERENCE = "Depth Anything V2, reference, fp32"
+
+
+def measure(settings: Settings) -> Iterator[Row]:
+    peer = settings.able(lambda: reference_models.depth_anything(settings.size, settings.depth_anything))
+    names = [f"densevit, {precision}" for precision in dict.fromkeys(("fp32", settings.precision))]
+    names = names if peer is None else [REFERENCE, *names]
+    plain = replace(settings, absent=[])  # what a fresh process is given must travel
+    case = f"{BATCH} x {HEIGHT} x {WIDTH}"
+    memory = {name: peak_growth(prepare, plain, name) for name in names} if settings.device.type == "cpu" else {}
+    works = {name: prepare(settings, name) for name in names}
+    if settings.compile:
+        names.append(f"densevit, {settings.precision}, compiled")
+        works[names[-1]] = prepare(settings, names[-1])
+    seconds = take_turns(works, settings.rounds, warm=2 if settings.compile else 1)
+    for name in names:
+        faster = times_faster(seconds, name, names[0])
+        yield Row("training", f"step of {case}", name, Spread.of(seconds[name]), "s", faster=faster)
+    for name, grown in memory.items():
+        base = memory[names[0]]
+        if grown is not None and base:
+            share = f"{grown / base:.2f} of the first row"
+            yield Row("training", f"peak memory of {case}", name, Spread.of([grown]), "MB", note=share)
+
+
+def prepare(settings: Settings, name: str) -> Work:
+    """The step of one contestant, ready to run."""
+    torch.set_num_threads(settings.threads)
+    if name == REFERENCE:
+        return reference_step(
+            reference_models.depth_anything(settings.size, settings.depth_anything), *truth(settings.device)
+        )
+    model, _ = network(settings.size)
+    precision: Precision = settings.precision if settings.precision in name else "fp32"
+    if "compiled" in name:
+        model.compile()
+    return our_step(model, precision, *truth(settings.device))
+
+
+def truth(device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """Images b 3 h w in [0, 1], depth b 1 h w in metres, and where it is known."""
+    random = torch.Generator().manual_seed(0)
+    image = torch.rand(BATCH, 3, HEIGHT, WIDTH, generator=random)
+    depth = 1 + 9 * torch.rand(BATCH, 1, HEIGHT, WIDTH, generator=random)
+    valid = torch.rand(BATCH, 1, HEIGHT, WIDTH, generator=random) > 0.3
+    return image.to(device), depth.to(device), valid.to(device)
+
+
+def reference_step(peer: reference_models.Peer, image: Tensor, depth: Tensor, valid: Tensor) -> Work:
+    module = peer.module.to(image.device).train()
+    optimizer = torch.optim.AdamW(module.parameters(), lr=RATE)
+    return stepping(lambda: peer(image), optimizer, depth, valid, lambda: None)
+
+
+def our_step(model: DenseModel, precision: Precision, image: Tensor, depth: Tensor, valid: Tensor) -> Work:
+    model.to(image.device, memory_format=torch.channels_last).train()  # type: ignore[call-overload]
+    optim = Optim(lr=RATE)
+    optimizer = build_optimizer(parameter_groups(model, model.encoder, optim), optim)
+    seen = image.contiguous(memory_format=torch.channels_last)
+
+    def predict() -> Tensor:
+        with autocast(precision, image.device):
+            return only(model(seen))
+
+    return stepping(predict, optimizer, depth, valid, lambda: nn.utils.clip_grad_norm_(model.parameters(), 1.0))
+
+
+def stepping(
+    predict: Callable[[], Tensor],
+    optimizer: torch.optim.Optimizer,
+    depth: Tensor,
+    valid: Tensor,
+    clip: Callable[[], object],
+) -> Work:
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        # Random weights give a disparity around 0, where a logarithm has no business.
+        loss = silog(predict().float() + 1, depth, valid, variance_focus=0.5)
+        torch.autograd.backward(loss)
+        clip()
+        optimizer.step()
+
+    return step

@@ -1,0 +1,185 @@
+"""Checkpoints from one layout to another, each read back before it is called done."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from densevit.builder.checkpoint import assemble, open_checkpoint, plan_of
+from densevit.config.yaml_document import flat
+from densevit.errors import CheckpointError, ConfigError
+from densevit.model_card import ModelCard
+from densevit.models.dense import DenseModel
+from densevit.registry import did_you_mean
+from densevit.utils import atomic_io
+from densevit.weights import checkpoint, detect, unused_tensors
+from densevit.weights.external import Found
+from densevit.weights.families.base import FAMILIES, Family
+from densevit.weights.infer_vit_config import depth
+from densevit.weights.readers import PICKLED, SAFETENSORS
+
+OURS = "densevit"
+HEAD = "depth"  # what published layouts call their only head
+# Options that a trained model no longer depends on, or that its tensors' names and shapes say as well.
+SETTLED = frozenset(
+    ["size", "weights", "pretrained", "init", "fix_init", "positions", "layer_scale", "mlp_ratio", "init_depth",
+     "pos_drop", "attn_drop", "proj_drop", "drop_path"]
+)  # fmt: skip
+# Where layouts differ and the weights fit nonetheless; maps then differ a little.
+NOTED = {
+    "encoder.resampling": "positions are resampled another way, so maps differ by some percent off the native grid",
+    "encoder.eps": "LayerNorms have another epsilon",
+}
+
+
+# Where a map that covers the network's picture, padding and all, is cut here and stretched there, or the other way.
+PADDED = "maps differ where sides are no multiples of the patch"
+GROWTH = {"heads.depth.scale": PADDED, "heads.depth.stretch": PADDED}
+
+
+def convert(source: str, target: Path, to: str, family: str | None = None, **options: Any) -> list[str]:
+    """Writes a checkpoint in another layout.
+
+    Args:
+        target: a file, or a folder where the layout is one (huggingface; densevit where the name has no suffix).
+        to: `densevit` or a family's name.
+        family, options: of the source, where its keys cannot tell.
+
+    Returns:
+        what will be different, one sentence each; the tensors are equal always.
+
+    Raises:
+        CheckpointError: the layout cannot hold this model, or something stands at `target`.
+        ConfigError: no such layout, or a target with a suffix that is not written.
+    """
+    if to != OURS and to not in FAMILIES.parts:
+        raise ConfigError(f"--to: no layout '{to}'.{did_you_mean(to, [OURS, *FAMILIES.parts])}")
+    if target.exists():
+        raise CheckpointError(f"{target}: exists already; conversions replace nothing.")
+    if target.suffix not in ("", *SAFETENSORS, *PICKLED) or (to == OURS and target.suffix not in ("", *SAFETENSORS)):
+        kinds = " or ".join(SAFETENSORS if to == OURS else (*SAFETENSORS, *PICKLED[:2]))
+        raise ConfigError(f"{target}: written are {kinds} files, and folders, which have no suffix.")
+    opened = open_checkpoint(source, family, **options)
+    model, card = assemble(opened)
+    if to == OURS:
+        weights = {**model.state_dict(), **unused_tensors.set_aside(opened.published.spare)}
+        save(target, lambda path: checkpoint.write_weights(path, weights, card), {})
+        return []
+    model_card = named_depth(spelled_out(model, card, opened.published.spare))
+    tensors = {theirs(name, card): tensor for name, tensor in model.state_dict().items() if name not in BUFFERS}
+    try:
+        layout = _family(to).writer(model_card)
+        written = layout.write({**tensors, **opened.published.spare}, model_card)
+        beside = layout.describe(model_card)
+        notes = read_back(layout, Found(target, written, *described(beside)), tensors, model_card)
+    except CheckpointError as error:
+        raise CheckpointError(f"{source}: cannot become {to}: {error}") from None
+    if beside and target.suffix:
+        raise ConfigError(
+            f"{target}: {to} is a folder of {', '.join(beside)} and {detect.IN_FOLDER[0]}; give no suffix."
+        )
+    save(target, lambda path: write_tensors(path, written), beside)
+    return notes
+
+
+BUFFERS = ("encoder.mean", "encoder.std")
+
+
+def read_back(layout: Family, found: Found, tensors: Mapping[str, Tensor], card: ModelCard) -> list[str]:
+    """Checks that the layout says the same model with the same tensors.
+
+    Returns:
+        what it says otherwise without harm.
+
+    Raises:
+        CheckpointError: it cannot hold this model; naming every option.
+    """
+    again = layout.read(found)
+    mine = flat(card.model)
+    other = flat(plan_of(again.model, found.path).spec())
+    differing = [key for key in mine if key.rpartition(".")[2] not in SETTLED and mine[key] != other.get(key)]
+    noted = NOTED | (GROWTH if growth(mine) == growth(other) else {})
+    wrong = [f"{key} is {mine[key]!r}, there {other.get(key)!r}" for key in differing if key not in noted]
+    lost = [
+        name for name in tensors if name not in again.tensors or not torch.equal(again.tensors[name], tensors[name])
+    ]
+    wrong += [f"{len(lost)} tensors have no place there: {', '.join(lost[:5])}"] if lost else []
+    if wrong:
+        raise CheckpointError(f"it would be another model: {'; '.join(wrong)}.")
+    notes = [f"{key} is {mine[key]!r}, there {other[key]!r}: {noted[key]}." for key in differing]
+    here, there = asdict(card.resize), asdict(again.resize)
+    moved = [f"{key} {here[key]}, there {there[key]}" for key in here if here[key] != there[key]]
+    if moved:
+        notes.append(f"images meet the network otherwise: here {'; '.join(moved)}.")
+    return notes
+
+
+def growth(spec: Mapping[str, Any]) -> float | None:
+    """What the head of depth grows the map of decoder `dpt` by, 8 pixels for each patch."""
+    to_network = spec.get("encoder.patch_size", 0) / 8
+    given: float | None = spec.get("heads.depth.scale")
+    return to_network if given is None else given
+
+
+def spelled_out(model: DenseModel, card: ModelCard, unused: Mapping[str, Tensor]) -> ModelCard:
+    """The card with what its options leave to presets and defaults, for layouts that have none."""
+    encoder, decoder = dict(card.model["encoder"]), dict(card.model["decoder"])
+    if encoder["type"] == "vit":
+        vit: Any = model.encoder.vit
+        sides = {side * model.encoder.patch_size for side in vit.grid}
+        blocks = max(len(vit.blocks), depth(unused))  # some may lie behind the last tap
+        encoder |= {"dim": vit.dim, "depth": blocks, "heads": vit.blocks[0].attn.heads}
+        encoder |= {"image_size": sides.pop() if len(sides) == 1 else encoder["image_size"]}
+        encoder |= {"taps": list(card.taps)}
+    if decoder["type"] == "dpt":
+        levels: Any = model.decoder.reassemble
+        decoder["hidden"] = [level.conv.in_channels for level in levels]
+    return replace(card, model={**card.model, "encoder": encoder, "decoder": decoder})
+
+
+def named_depth(card: ModelCard) -> ModelCard:
+    """The card of a model with one head, under the name that published layouts have for it."""
+    if len(card.outputs) != 1:
+        return card  # families say that they hold one
+    (output,), (head,) = card.outputs.values(), card.model["heads"].values()
+    return replace(card, outputs={HEAD: output}, model={**card.model, "heads": {HEAD: head}})
+
+
+def theirs(name: str, card: ModelCard) -> str:
+    head = next(iter(card.outputs))
+    return f"heads.{HEAD}.{name.removeprefix(f'heads.{head}.')}" if name.startswith(f"heads.{head}.") else name
+
+
+def described(beside: Mapping[str, Mapping[str, Any]]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    return beside.get("config.json", {}), beside.get("preprocessor_config.json", {})
+
+
+def save(target: Path, write: Any, beside: Mapping[str, Mapping[str, Any]]) -> None:
+    """A file, or a folder with what belongs beside it; whole or not at all."""
+    if target.suffix:
+        write(target)
+        return
+    with atomic_io.atomic_folder(target) as folder:
+        write(folder / detect.IN_FOLDER[0])
+        for name, content in beside.items():
+            atomic_io.write_text(folder / name, json.dumps(content, indent=2) + "\n")
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    dense = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    if path.suffix in SAFETENSORS:
+        content = safetensors.torch.save(dense, {"format": "pt"})
+        atomic_io.atomic_write(path, lambda file: file.write(content))
+    else:
+        atomic_io.atomic_write(path, lambda file: torch.save(dense, file))
+
+
+def _family(name: str) -> type[Family]:
+    part: Any = FAMILIES.parts[name]
+    assert issubclass(part, Family)
+    return part  # type: ignore[no-any-return]

@@ -1,0 +1,77 @@
+"""Examine data sets before training: damaged, missing, doubled, misread or leaking samples, with path and reason."""
+
+import argparse
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from densevit.cli.options import dataset
+
+if TYPE_CHECKING:
+    from densevit.data.validation import Patient
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    dataset.add_split_options(parser)
+    add = parser.add_argument
+    add("--classes", type=int, metavar="N", help="how many classes the labels may have")
+    add("--hash", type=Path, metavar="FILE", help="compare with the sha256 sums in it; made if not there")
+    add("--ignore", action="append", default=[], metavar="KIND", help="leave out; kinds as in the JSON")
+    add("--output", type=Path, metavar="DIR", help="write report.txt, report.json and report.html there")
+    add("--threads", type=int, metavar="N", help="default: one a core")
+    add("--no-cache", action="store_true", help="look at everything anew, and keep nothing")
+
+
+def run(args: argparse.Namespace) -> int:
+    from densevit.data import validation
+    from densevit.errors import ConfigError
+    from densevit.registry import did_you_mean
+    from densevit.utils.atomic_io import expect_folder
+
+    for kind in args.ignore:
+        if kind not in validation.KINDS:
+            raise ConfigError(f"--ignore: no kind '{kind}'.{did_you_mean(kind, validation.KINDS)}")
+    if args.threads is not None and args.threads < 1:
+        raise ConfigError(f"--threads {args.threads}: at least 1.")
+    if args.output is not None:
+        expect_folder(args.output)
+    examination = validation.examine(
+        patients(args), threads=args.threads, sums=args.hash, ignore=args.ignore, progress=_progress
+    )
+    print(validation.text(examination))
+    if args.output is not None:
+        write(args.output, examination)
+    return 0 if examination.healthy else 2
+
+
+def patients(args: argparse.Namespace) -> "Iterator[Patient]":
+    """The splits to examine: those of a config, or of a data set.
+
+    Raises:
+        ConfigError: neither or both are named, or an option is wrong.
+    """
+    from densevit.data.validation import Patient
+    from densevit.data.validation.cache import place
+
+    for split, data, optional in dataset.targets(args):
+        memory = None if args.no_cache else place(data.spec())
+        yield Patient(split, data.build, memory, args.classes, optional)
+
+
+def write(folder: Path, examination: Any) -> None:
+    """Writes the report in its three forms, and says where."""
+    from densevit.data import validation
+    from densevit.reporting.html_page import STYLE
+    from densevit.utils.atomic_io import make_folder, write_text
+
+    make_folder(folder)
+    write_text(folder / "report.txt", validation.text(examination) + "\n")
+    validation.write_json(folder / "report.json", examination)
+    validation.write_html(folder / "report.html", examination, style=STYLE)
+    print(f"written: {folder / 'report.txt'}, report.json, report.html")
+
+
+def _progress(seen: Iterable[Any], total: int, split: str) -> Iterable[Any]:
+    from tqdm import tqdm
+
+    return tqdm(seen, total=total, desc=split, delay=2, disable=None, unit="samples")

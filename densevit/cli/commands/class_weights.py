@@ -1,0 +1,68 @@
+"""Count how often each class occurs in label maps, and compute the weights of a loss: a line for the config."""
+
+import argparse
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from densevit.cli.options import dataset
+
+if TYPE_CHECKING:
+    from densevit.data.labels.class_frequencies import ClassCounts, Method
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    dataset.add_split_options(parser, splits="the training data")
+    add = parser.add_argument
+    add("--method", default="enet", metavar="NAME", help="enet (default): 1/ln(1.02 + share); inverse: 1/share; median")
+    add("--threads", type=int, metavar="N", help="default: one a core")
+
+
+def run(args: argparse.Namespace) -> int:
+    from densevit.data.labels.class_frequencies import METHODS, count
+    from densevit.errors import ConfigError
+    from densevit.registry import did_you_mean
+
+    if args.method not in METHODS:
+        raise ConfigError(f"--method: no method '{args.method}'.{did_you_mean(args.method, METHODS)}")
+    splits = dataset.targets(args)
+    for target in splits if args.split else [next(splits)]:
+        counts = count(target.data.build(), threads=args.threads, progress=_progress)
+        print(f"{target.split}: {counts.total:,} label maps; {_labelled(counts):.1%} of the pixels have a class")
+        print(table(counts))
+        print(line(counts, args.method))
+    return 0
+
+
+def table(counts: "ClassCounts") -> str:
+    """Classes with their pixels and images, and their weights by each method."""
+    from densevit.data.labels.class_frequencies import METHODS
+
+    weights = {method: weigh(counts) for method, weigh in METHODS.items()}
+    width = max(len("class"), *(len(name) for name in counts.names))
+    lines = [
+        f"{'id':>4}  {'class':<{width}}{'pixels':>16}{'share':>10}{'images':>9}" + "".join(f"{m:>10}" for m in weights)
+    ]
+    for i, name in enumerate(counts.names):
+        numbers = "".join(f"{values[i]:>10.4g}" for values in weights.values())
+        pixels, images = f"{counts.pixels[i]:>16,}", f"{counts.images[i]:>9,}"
+        lines.append(f"{i:>4}  {name:<{width}}{pixels}{counts.shares[i]:>10.4%}{images}{numbers}")
+    return "\n".join(lines)
+
+
+def line(counts: "ClassCounts", method: "Method") -> str:
+    """The weights as a loss of a config has them."""
+    from densevit.data.labels.class_frequencies import METHODS
+
+    weights = ", ".join(f"{weight:.4g}" for weight in METHODS[method](counts))
+    return f"losses: [{{type: cross_entropy, weights: [{weights}]}}]  # {method}; of the task, in the config"
+
+
+def _labelled(counts: "ClassCounts") -> float:
+    pixels = int(counts.pixels.sum())
+    return pixels / (pixels + counts.ignored)
+
+
+def _progress(found: Iterable[Any], total: int) -> Iterable[Any]:
+    from tqdm import tqdm
+
+    return tqdm(found, total=total, desc="count", delay=2, disable=None, unit="maps")

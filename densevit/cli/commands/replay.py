@@ -1,0 +1,56 @@
+"""Do a step again that training skipped, and see where it went wrong: images, losses, modules, gradients."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from densevit.engine.replay import Replayed
+
+FIRST = 5
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="a recorded step, RUN/bad_steps/step-N")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="device=cpu, data.train.root=..., ...")
+    parser.add_argument("--rank", type=int, default=0, metavar="R", help="which process's images (0)")
+
+
+def run(args: argparse.Namespace) -> int:
+    from densevit.builder import plan as planning
+    from densevit.builder import training
+    from densevit.engine import seed, skipped_steps
+    from densevit.engine.distributed import World
+    from densevit.engine.replay import replay
+    from densevit.utils.device import choose_device
+    from densevit.weights.checkpoint import CONFIG
+
+    processes = len(skipped_steps.read(args.folder).parts)
+    plan = planning.configure(args.folder / CONFIG, ["model.init=null", "data.workers=0", *args.overrides])
+    world = World(choose_device(plan.run.device))
+    seed.seed_everything(plan.run.seed)
+    trainer = training.build_trainer(plan, world)
+    batches = training.train_batches(plan, World(world.device, args.rank, processes))
+    print(told(replay(trainer, args.folder, args.rank, batches)))
+    return 0
+
+
+def told(done: "Replayed") -> str:
+    """The comparison, for a terminal."""
+    lines = [f"step {done.step}, process {done.rank} of {done.processes}: {', '.join(done.now.names)}"]
+    lines += [f"  {'':16}{'recorded':>14}{'now':>14}"]
+    pairs = [(name, value, done.now.losses.get(name, float("nan"))) for name, value in done.then.losses.items()]
+    if done.processes == 1:
+        pairs.append(("gradient norm", done.then.grad_norm, done.now.grad_norm))
+    lines += [f"  {name:16}{then:>14.6g}{now:>14.6g}" for name, then, now in pairs]
+    lines.append("The same, bit for bit." if done.same else "Not the same: data, code or device have changed.")
+    if done.modules:
+        lines.append(f"First not finite in the forward pass: {shortly(done.modules)}.")
+    if done.gradients:
+        lines.append(f"{len(done.gradients)} gradients are not finite: {shortly(done.gradients)}.")
+    return "\n".join(lines)
+
+
+def shortly(names: Sequence[str]) -> str:
+    return ", ".join(names[:FIRST]) + (" ..." if len(names) > FIRST else "")

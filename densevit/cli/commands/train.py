@@ -1,0 +1,95 @@
+"""Train a model from a config; any option of it can be overridden on the command line."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from densevit.utils.signals import poll
+
+if TYPE_CHECKING:
+    from densevit.builder.plan import Plan
+    from densevit.engine.distributed import World
+
+NOTHING_YET = "stopped before the first step; there is nothing to save."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("config", help="a YAML file, configs/depth/nyu_vits_dpt.yaml say")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="optim.lr=3e-5, batch_size=8, ...")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument(
+        "--resume",
+        nargs="?",
+        const="auto",
+        metavar="PATH",
+        help="go on from the newest good checkpoint of `output` (or start, where there is none), or from the one named",
+    )
+    how.add_argument(
+        "--overfit-one-batch",
+        action="store_true",
+        help="learn the first batch by heart instead, to see that model, losses and data fit together; writes nothing",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    from densevit.config import validation
+    from densevit.config.parser import Draft
+
+    if args.resume is not None and "=" in args.resume and not Path(args.resume).exists():
+        args.overrides.insert(0, args.resume)  # `--resume optim.lr=1e-5`: an override that came behind it, and no path
+        args.resume = "auto"
+    draft = Draft.read(args.config, args.overrides)
+    if "torch" not in sys.modules:  # else nothing is gained, and a program may have registered parts of its own
+        validation.check(draft)
+    from densevit.builder import plan as planning
+    from densevit.engine import distributed
+
+    poll(NOTHING_YET)
+    plan = planning.settle(draft).open()
+    poll(NOTHING_YET)
+    with distributed.session(plan.run.device) as world:
+        return overfit(plan, world) if args.overfit_one_batch else train(plan, world, args.resume)
+
+
+def train(plan: "Plan", world: "World", resume: str | None) -> int:
+    from densevit.builder import training
+    from densevit.engine import checkpointer, seed
+
+    found = checkpointer.prepare(plan.run, resume, world)
+    seed.seed_everything(plan.run.seed)
+    trainer = training.build_trainer(plan, world)
+    look(plan, world, trainer.card)
+    seed.reseed(plan.run.seed, world.rank)
+    if found is not None:
+        trainer.resume(*found)
+    checkpointer.begin(plan.run, world)
+    scores = trainer.fit(training.train_batches(plan, world), training.val_batches(plan, world))
+    if world.is_main:
+        best = trainer.checkpoints.best()
+        print(f"done: {plan.run.output}" + (f", best {best.name}" if best else ""))
+        print("  ".join(f"{name} {value:.4f}" for name, value in scores.items()))
+    return 0
+
+
+def look(plan: "Plan", world: "World", card: object) -> None:
+    """Says before the first step what would otherwise be found out after the last."""
+    from densevit.builder import training
+
+    for warning in world.on_main(lambda: training.first_look(plan, card)):  # type: ignore[arg-type]
+        if world.is_main:
+            print(f"warning: {warning}", file=sys.stderr)
+
+
+def overfit(plan: "Plan", world: "World") -> int:
+    from densevit.builder import training
+    from densevit.engine import seed
+    from densevit.engine.overfit import overfit_one_batch, patient
+
+    plan = training.with_run(plan, patient(plan.run))
+    seed.seed_everything(plan.run.seed)
+    trainer = training.build_trainer(plan, world)
+    look(plan, world, trainer.card)
+    seed.reseed(plan.run.seed, world.rank)
+    print(overfit_one_batch(trainer, training.train_batches(plan, world)))
+    return 0

@@ -1,0 +1,250 @@
+"""The config as a JSON Schema, for editors; and read back, to check a config where the parts are not imported.
+
+The package ships the schema of its own parts, `config.schema.json`, which `densevit schema` writes.
+"""
+
+import inspect
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, reduce
+from operator import or_
+from pathlib import Path
+from types import GenericAlias
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter
+
+from densevit.config import json_schema
+from densevit.config.schema import Run
+from densevit.registry import Part, Parts, Registry, schema
+
+Tree = dict[str, Any]
+SHIPPED = Path(__file__).parent / "config.schema.json"
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+LOSSES = "x-losses"  # in a task's schema: the registry of its losses
+WEIGHT = {
+    "weight": {
+        "description": "its factor in the sum of losses",
+        "default": 1.0,
+        "exclusiveMinimum": 0,
+        "type": "number",
+    }
+}
+
+# Where a config chooses a part: node, field -> registry; the field may hold one part, a list or a mapping of them.
+PLACES = {
+    ("Model", "encoder"): "encoder",
+    ("Model", "decoder"): "decoder",
+    ("Model", "heads"): "head",
+    ("Model", "decoders"): "decoder",
+    ("Data", "train"): "data_set",
+    ("Data", "val"): "data_set",
+    ("Data", "transforms"): "transform",
+}
+
+
+def describe(parts: Parts) -> Tree:
+    """The JSON Schema of a config that chooses from these parts."""
+    tree = TypeAdapter(Run).json_schema()
+    nodes: Tree = tree["$defs"]
+    for registry in _registries(parts):
+        nodes |= _definitions(registry)
+    for (node, field), kind in PLACES.items():
+        nodes[node]["properties"][field] = _with_part(nodes[node]["properties"][field], kind)
+    losses = {name: _kind(task.objectives) for name, task in _tasks(parts).items()}
+    for name, kind in losses.items():
+        nodes[f"task.{name}"][LOSSES] = kind
+    of_task = nodes["Task"]["properties"]
+    of_task["type"]["enum"] = [*losses]
+    of_task["protocol"]["enum"] = [*parts.protocols]
+    of_task["losses"]["items"] = {"anyOf": [{"$ref": f"#/$defs/{kind}"} for kind in dict.fromkeys(losses.values())]}
+    for kind in losses.values():
+        for loss in by_kind(nodes)[kind].values():
+            loss["properties"] |= WEIGHT
+    return {"$schema": DIALECT, "title": "A training run of densevit", **_untitled(tree)}
+
+
+def _untitled(tree: Any) -> Any:
+    """Without the titles that pydantic makes of names."""
+    if isinstance(tree, dict):
+        return {key: _untitled(value) for key, value in tree.items() if key != "title"}
+    return [_untitled(value) for value in tree] if isinstance(tree, list) else tree
+
+
+def _registries(parts: Parts) -> Iterator[Registry[Any]]:
+    yield from (parts.encoders, parts.decoders, parts.heads, parts.tasks, parts.transforms, parts.datasets)
+    yield from {_kind(task.objectives): task.objectives for task in _tasks(parts).values()}.values()
+
+
+def _tasks(parts: Parts) -> Mapping[str, Any]:
+    return parts.tasks.parts
+
+
+def _kind(registry: Registry[Any]) -> str:
+    return registry.kind.replace(" ", "_")
+
+
+def _definitions(registry: Registry[Any]) -> Iterator[tuple[str, Tree]]:
+    """The parts of a registry, then any one of them."""
+    kind = _kind(registry)
+    for name, part in registry.parts.items():
+        tree, told = schema(part).model_json_schema(), json_schema.arguments(part)
+        options = {
+            key: {"description": told[key], **option} if key in told else option
+            for key, option in tree.get("properties", {}).items()
+        }
+        yield (
+            f"{kind}.{name}",
+            {
+                "description": json_schema.prose(part),
+                "type": "object",
+                "properties": {"type": {"const": name}, **options},
+                "required": ["type", *tree.get("required", [])],
+                "additionalProperties": False,
+            },
+        )
+    yield kind, {"anyOf": [{"$ref": f"#/$defs/{kind}.{name}"} for name in registry.parts]}
+
+
+def _with_part(field: Tree, kind: str) -> Tree:
+    """A field's schema with its part, `{type: object, additionalProperties: true}` to pydantic, filled in."""
+    reference = {"$ref": f"#/$defs/{kind}"}
+    if field.get("type") == "array":
+        return {**field, "items": reference}
+    if isinstance(field.get("additionalProperties"), dict):
+        return {**field, "additionalProperties": reference}
+    if "anyOf" not in field:
+        return reference
+    # Beside `init`, a part without a type has that of the file.
+    bare = [{"not": {"required": ["type"]}, "type": "object"}] if kind in ("encoder", "decoder") else []
+    return {**field, "anyOf": [reference, *bare, {"type": "null"}]}
+
+
+@cache
+def shipped() -> Parts:
+    """The package's own parts as their signatures tell them; none can be built."""
+    return read(json.loads(SHIPPED.read_text(encoding="utf-8")))
+
+
+def by_kind(nodes: Tree) -> dict[str, dict[str, Tree]]:
+    """Kind -> name -> the schema of a part, out of a config's definitions."""
+    found: dict[str, dict[str, Tree]] = {}
+    for key, node in nodes.items():
+        kind, dot, name = key.partition(".")
+        if dot:
+            found.setdefault(kind, {})[name] = node
+    return found
+
+
+def read(tree: Tree) -> Parts:
+    """Parts that check as those do that `describe` was given, but for what only their own code knows."""
+    kinds = by_kind(tree["$defs"])
+    registries: dict[str, Registry[Any]] = {kind: Registry(kind.replace("_", " ")) for kind in kinds}
+    for kind, registry in registries.items():
+        registry.parts |= {name: StandIn(node, registries) for name, node in kinds[kind].items()}
+    return Parts(
+        registries["encoder"],
+        registries["decoder"],
+        registries["head"],
+        registries["task"],
+        registries["transform"],
+        registries["data_set"],
+        tree["$defs"]["Task"]["properties"]["protocol"]["enum"],
+    )
+
+
+class StandIn:
+    """Has the signature of a part, and what is asked of a task: its losses."""
+
+    usual: Sequence[Part] = ()
+
+    def __init__(self, node: Tree, registries: Mapping[str, Registry[Any]]) -> None:
+        options = {name: option for name, option in node["properties"].items() if name not in ("type", *WEIGHT)}
+        self.objectives = registries.get(node.get(LOSSES, ""))
+        self.__signature__ = inspect.Signature(
+            [
+                inspect.Parameter(
+                    name,
+                    inspect.Parameter.KEYWORD_ONLY,
+                    default=inspect.Parameter.empty if name in node["required"] else option.get("default"),
+                    annotation=annotation(option),
+                )
+                for name, option in options.items()
+            ]
+        )
+
+    def __call__(self, **options: Any) -> Any:
+        raise AssertionError("a stand-in is checked, never built")
+
+
+SCALARS: Mapping[str, Any] = {"integer": int, "number": float, "string": str, "boolean": bool, "null": None}
+BOUNDS = {
+    "minimum": "ge",
+    "exclusiveMinimum": "gt",
+    "maximum": "le",
+    "exclusiveMaximum": "lt",
+    "minItems": "min_length",
+}
+
+
+def annotation(node: Tree) -> Any:
+    """The type that pydantic writes so.
+
+    >>> annotation({"type": "array", "prefixItems": [{"type": "integer"}, {"type": "integer"}]})
+    tuple[int, int]
+    """
+    if "anyOf" in node:
+        return reduce(or_, map(annotation, node["anyOf"]))
+    if "const" in node or "enum" in node:
+        return Literal[tuple(node.get("enum", [node.get("const")]))]
+    bounds: Tree = {BOUNDS[name]: value for name, value in node.items() if name in BOUNDS}
+    kind = node.get("type")
+    if kind == "array" and "prefixItems" in node:
+        return GenericAlias(tuple, tuple(map(annotation, node["prefixItems"])))
+    if kind == "array":
+        found: Any = GenericAlias(tuple, (annotation(node["items"]), ...))
+    elif kind == "object":
+        values = node.get("additionalProperties")
+        found = GenericAlias(dict, (str, annotation(values))) if isinstance(values, dict) else Part
+    elif kind == "string" and node.get("format") == "path":
+        found = Path
+    else:
+        found = SCALARS.get(str(kind), Any)
+    return Annotated[found, Field(**bounds)] if bounds else found
+
+
+SECTION = re.compile(r"^(?:Args|Attributes|Returns|Raises):$", re.MULTILINE)
+ENTRY = re.compile(r"    (\w+(?:, \w+)*): (.*)")
+
+
+def prose(part: Callable[..., Any]) -> str:
+    """A docstring up to its sections; each paragraph is one line."""
+    text = SECTION.split(inspect.getdoc(part) or "")[0]
+    return "\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n") if paragraph.strip())
+
+
+def arguments(part: Callable[..., Any]) -> dict[str, str]:
+    """Name -> what it is, from the `Args` of a class or function, and of a class' `__init__`."""
+    found: dict[str, str] = {}
+    for source in (part, getattr(part, "__init__", None)):
+        found |= _entries(inspect.getdoc(source) or "")
+    return found
+
+
+def _entries(text: str) -> dict[str, str]:
+    """
+    >>> _entries("Args:\\n    size: of both sides,\\n        in pixels.\\n\\nRaises:\\n    ConfigError: never.")
+    {'size': 'of both sides, in pixels.'}
+    """
+    found: dict[str, str] = {}
+    names: list[str] = []
+    for line in text.partition("Args:\n")[2].splitlines():
+        if line and not line.startswith(" "):
+            break  # the next section
+        if entry := ENTRY.fullmatch(line):
+            names = entry[1].split(", ")
+            found |= dict.fromkeys(names, entry[2])
+        elif line.strip():
+            found |= {name: f"{found[name]} {line.strip()}" for name in names}
+    return found

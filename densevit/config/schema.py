@@ -1,0 +1,172 @@
+"""The config as typed, frozen dataclasses: every key of a training run, with its default."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, ConfigDict, Field
+
+from densevit.model_card import ResizeRule
+from densevit.registry import Part
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+Count = Annotated[int, Field(ge=1, lt=2**32)]
+
+
+Fraction = Annotated[float, Field(ge=0, le=1)]
+
+
+Memory = Annotated[float, Field(ge=0, lt=1)]  # what a moving average keeps at each step
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """Parts of the network; each is `{type: name, option: value}`."""
+
+    encoder: Part | None = None  # with `init` the file's, unless it has a type; its options go over the file's
+    decoder: Part | None = None  # likewise; serves every head that has none of its own
+    heads: dict[str, Part]  # one per task
+    decoders: dict[str, Part] = field(default_factory=dict)  # head -> a decoder of its own
+    resize: ResizeRule | None = None  # how images meet the network outside training: as in `init`, else padded only
+    init: str | None = None  # start from the weights of this checkpoint: a path, or hf:owner/name
+    init_family: str | Part | None = None  # whose it is, where its keys cannot tell; {type: name, option: value}
+    freeze_encoder: bool = False  # a probe: only decoder and heads learn
+    grad_checkpointing: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What one head learns from and is scored by; each loss is `{type: name, weight: 1.0, option: value}`."""
+
+    type: str = "depth"
+    losses: list[Part] = field(default_factory=list)  # none: the task's usual ones
+    protocol: str = "plain"  # of depth, in the validation during training
+    weight: Positive = 1.0  # of its losses among those of other tasks; where `balance` learns, where it begins
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    train: Part
+    val: Part | None = None
+    transforms: list[Part] = field(default_factory=list)
+    workers: Annotated[int, Field(ge=0, le=1024)] | Literal["auto"] = "auto"  # loader processes of each rank
+    on_error: Literal["raise", "skip"] = "raise"  # a file that turns bad: stop, or take its successor and count
+    max_bad: Fraction = 0.001  # share of an epoch that may be skipped so
+    timeout: Annotated[float, Field(gt=0, le=1e6)] = 300.0  # seconds for a sample: network disks pause now and then
+
+
+@dataclass(frozen=True, kw_only=True)
+class Optim:
+    """AdamW (Loshchilov and Hutter 2019). Layer i of L below the decoder learns at lr * scale * decay^(L-i)."""
+
+    type: Literal["adamw", "sgd"] = "adamw"
+    lr: Positive = 1e-4
+    encoder_lr_scale: NonNegative = 1.0
+    layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
+    weight_decay: NonNegative = 0.05
+    betas: tuple[Memory, Memory] = (0.9, 0.999)
+    eps: Positive = 1e-8
+    momentum: Fraction = 0.9  # of sgd, which has neither betas nor eps
+    clip_grad: Positive | None = 1.0  # largest norm of the whole gradient
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """Learning rate over steps, as a factor of `optim.lr`: a linear warm-up, then the named curve down to `final`."""
+
+    type: Literal["cosine", "poly", "one_cycle", "constant"] = "cosine"
+    warmup: NonNegative = 0.05  # steps; below 1 a share of all steps
+    encoder_warmup: NonNegative | None = None  # likewise: the encoder rests during `warmup`, then has its own (EoMT)
+    final: Fraction = 0.0
+    power: Positive = 0.9  # of poly
+    start: Fraction = 0.0  # factor before the first step of the warm-up
+
+    def warmups(self, steps: int) -> tuple[int, int]:
+        """The steps of the warm-up, and of the encoder's own behind it."""
+        shares = (self.warmup, self.encoder_warmup or 0)
+        first, own = (round(share * steps if share < 1 else share) for share in shares)
+        return first, own
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """Everything a training run depends on, apart from the code and the files it reads."""
+
+    model: Model
+    data: Data
+    tasks: dict[str, Task] = field(default_factory=lambda: {"depth": Task()})
+    balance: Literal["fixed", "uncertainty"] = "fixed"  # of several tasks: by their weights, or learned
+    optim: Optim = field(default_factory=Optim)
+    schedule: Schedule = field(default_factory=Schedule)
+    steps: Count | None = None  # optimiser steps; either this or epochs
+    epochs: Positive | None = None
+    batch_size: Annotated[int, Field(ge=1, le=2**20)] = 8  # images a step, over all processes and accumulation
+    accumulate: Count = 1  # micro-batches per step
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    ema: Annotated[float, Field(gt=0, lt=1)] | None = None  # decay of the weights' moving average
+    compile: bool = False
+    parallel: Literal["ddp", "fsdp"] = "ddp"  # of several processes: each holds the whole model, or a part of it
+    device: str = "auto"
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0  # numpy takes no larger one
+    output: Annotated[Path, AfterValidator(Path.expanduser)] = Path("runs/default")
+    log_every: Count = 20  # steps
+    validate_every: Count | None = None  # steps; default: ten times a run
+    save_every: Count | None = None  # steps between checkpoints; default: at each validation
+    keep_last: Annotated[int, Field(ge=0, lt=2**32)] = 2  # newest checkpoints kept besides the best; 0 keeps all
+    max_skipped: Count | None = None  # non-finite steps in a row before giving up: 3, under fp16 12
+    plugins: list[Path] = field(default_factory=list)  # Python files that register parts of your own
+
+    def problems(self) -> list[str]:
+        """What the types cannot say."""
+        found = []
+        if (self.steps is None) == (self.epochs is None):
+            found.append(f"steps: give either steps or epochs, got {'neither' if self.steps is None else 'both'}.")
+        if self.batch_size % self.accumulate:
+            found.append(f"accumulate: {self.accumulate} micro-batches cannot share {self.batch_size} images evenly.")
+        if self.steps and sum(warmups := self.schedule.warmups(self.steps)) >= self.steps:
+            name = "encoder_warmup" if warmups[0] < self.steps else "warmup"
+            found.append(f"schedule.{name}: {sum(warmups)} steps leave nothing of {self.steps}.")
+        if self.schedule.encoder_warmup is not None and self.model.freeze_encoder:
+            found.append("schedule.encoder_warmup: model.freeze_encoder leaves nothing to warm up.")
+        for name in ("encoder", "decoder"):
+            if self.model.init is None and getattr(self.model, name) is None:
+                found.append(f"model.{name}: missing.")
+        if (rule := self.model.resize) and rule.mode != "native" and not (rule.size and min(rule.size) > 0):
+            found.append(f"model.resize.size: mode '{rule.mode}' needs two sides over 0, got {rule.size}.")
+        if self.model.init_family and not self.model.init:
+            found.append("model.init_family: there is no model.init whose family this could be.")
+        if not self.model.heads:
+            found.append("model.heads: there is none, and nothing to learn.")
+        for name in self.model.heads:
+            if not name or set(name) & set("./="):
+                found.append(f"model.heads.{name}: a head's name has a letter, and no '.', '/' or '='.")
+        for name in self.tasks.keys() ^ self.model.heads.keys():
+            have, lack = ("tasks", "model.heads") if name in self.tasks else ("model.heads", "tasks")
+            found.append(f"{have}.{name}: there is no {lack}.{name} to go with it.")
+        for name in self.model.decoders.keys() - self.model.heads.keys():
+            found.append(f"model.decoders.{name}: there is no model.heads.{name} to go with it.")
+        if self.model.heads and self.model.heads.keys() <= self.model.decoders.keys():
+            found.append("model.decoders: every head has its own; leave one of them to model.decoder.")
+        if self.balance == "uncertainty" and len(self.tasks) == 1:
+            found.append("balance: there is only one task, and nothing to balance it with.")
+        return found + _window_problems(self.model.resize)
+
+
+def _window_problems(rule: ResizeRule | None) -> list[str]:
+    if rule is None or (rule.window is None and rule.stride is None):
+        return []
+    if rule.window is None:
+        return ["model.resize.stride: there is no model.resize.window to move by it."]
+    stride = rule.stride or rule.window
+    if min(*rule.window, *stride) < 1 or any(step > side for step, side in zip(stride, rule.window, strict=True)):
+        return [f"model.resize.stride: between 1 and the sides of the window, got {stride} for {rule.window}."]
+    return []
+
+
+for _node in (Run, Model, Task, Data, Optim, Schedule, ResizeRule):
+    setattr(_node, "__pydantic_config__", ConfigDict(extra="forbid"))  # noqa: B010 (pydantic reads it, mypy does not know it)

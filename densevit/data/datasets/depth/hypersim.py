@@ -1,0 +1,123 @@
+"""`hypersim`: Hypersim, 77,400 rendered indoor images of 768 x 1024.
+
+    ai_001_001/images/scene_cam_00_final_preview/frame.0000.tonemap.jpg
+    ai_001_001/images/scene_cam_00_geometry_hdf5/frame.0000.depth_meters.hdf5    `dataset`: float, NaN = none
+    metadata_images_split_scene_v1.csv                                           the official split
+
+Roberts et al. 2021. The files hold the distance along each pixel's ray, in metres; a sample holds depth along the
+optical axis, z = d f / sqrt(x^2 + y^2 + f^2) with x and y pixels from the middle and f = 886.81 at width 1024 (a view
+of 60 degrees, which all public evaluations use; scenes with a shifted lens are treated alike).
+"""
+
+import csv
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float, Float32
+
+from densevit.data.datasets.base import DATASETS, resolve_root
+from densevit.data.datasets.depth.frames import Frame, Frames, assemble, search
+from densevit.data.index.paths import Subset, inside
+from densevit.data.io.arrays import read_array
+from densevit.data.io.images import MAX_PIXELS, file_format
+from densevit.data.io.readers import read_image
+from densevit.errors import DataError
+from densevit.ops.geometry import pinhole
+from densevit.structures import Sample
+
+FOCAL = 886.81  # pixels at width 1024
+SPLITS = "metadata_images_split_scene_v1.csv"
+PATTERN = "ai_*/images/scene_cam_*_final_preview/frame.*.tonemap.jpg"
+
+
+@DATASETS.register("hypersim")
+class Hypersim(Frames):
+    """Hypersim."""
+
+    depth_range = (1e-3, 80.0)
+    sizes = frozenset([(768, 1024)])
+
+    def __init__(
+        self,
+        *,
+        root: Path | None = None,
+        split: Literal["all", "train", "val", "test"] = "all",
+        subset: Subset = "full",
+    ) -> None:
+        """Lists the images.
+
+        Args:
+            root: default `hypersim` (densevit.data.datasets.base.resolve_root).
+            split: all takes what is there; the others are those of the official table, public images only.
+            subset: `available` goes on with the samples that are there, and says how many are not.
+
+        Raises:
+            DataError: nothing is there, or not all and `subset` is full; with the count and the first five.
+        """
+        self.root = resolve_root(root, "hypersim")
+        images = (
+            search(self.root, [PATTERN], "as its download script writes.") if split == "all" else self._listed(split)
+        )
+        super().__init__([_frame(path) for path in images], subset, f"hypersim '{split}' in {self.root}")
+
+    def _listed(self, split: str) -> list[Path]:
+        path = self.root / SPLITS
+        try:
+            with open(path, newline="") as file:
+                rows = [row for row in csv.DictReader(file) if row["split_partition_name"] == split]
+            images = [_image(row) for row in rows if row["included_in_public_release"] == "True"]
+        except (OSError, KeyError, ValueError, csv.Error) as error:
+            raise DataError(f"{path}: cannot be read as Hypersim's table of splits ({error}).") from error
+        return [self.root / image for image in inside(images, path)]
+
+    def read(self, index: int) -> Sample:
+        frame = self.frames[index]
+        depth = planar(read_distance(frame.depth))
+        h, w = depth.shape
+        focal = FOCAL * w / 1024
+        return assemble(
+            frame, read_image(frame.image), depth, intrinsics=pinhole(focal, focal, (w - 1) / 2, (h - 1) / 2)
+        )
+
+
+def read_distance(path: Path) -> Float[np.ndarray, "h w"]:
+    """Metres along each ray, as stored.
+
+    Raises:
+        DataError: it is damaged, or something else.
+    """
+    kind = file_format(path)
+    if kind != "HDF5":
+        raise DataError(f"{path}: is {kind or 'unknown'}, not HDF5.")
+    values = read_array(path, kind, MAX_PIXELS)
+    if values.ndim != 2 or values.dtype.kind != "f":
+        raise DataError(f"{path}: {values.dtype} of shape {values.shape}; expected h x w floats.")
+    return values
+
+
+def planar(distance: Float[np.ndarray, "h w"]) -> Float32[np.ndarray, "h w"]:
+    """Depth along the optical axis."""
+    metres: Float32[np.ndarray, "h w"] = (distance.astype(np.float32) * cosines(*distance.shape)).astype(np.float32)
+    return metres
+
+
+@cache
+def cosines(h: int, w: int) -> Float32[np.ndarray, "h w"]:
+    """Of the angle between each pixel's ray and the optical axis."""
+    focal = FOCAL * w / 1024
+    x, y = np.arange(w) - (w - 1) / 2, np.arange(h)[:, None] - (h - 1) / 2
+    return (focal / np.sqrt(x**2 + y**2 + focal**2)).astype(np.float32)
+
+
+def _image(row: dict[str, str]) -> str:
+    frame = f"frame.{int(row['frame_id']):04d}.tonemap.jpg"
+    return f"{row['scene_name']}/images/scene_{row['camera_name']}_final_preview/{frame}"
+
+
+def _frame(image: Path) -> Frame:
+    camera = image.parent.name.removesuffix("_final_preview")
+    number = image.name.removesuffix(".tonemap.jpg")
+    depth = image.parents[1] / f"{camera}_geometry_hdf5" / f"{number}.depth_meters.hdf5"
+    return Frame(f"{image.parents[2].name}/{camera}/{number.replace('.', '_')}", image, depth)

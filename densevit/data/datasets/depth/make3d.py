@@ -1,0 +1,90 @@
+"""`make3d`: Make3D, 400 + 134 outdoor photographs of 2272 x 1704 (h x w) with a laser's coarse depth of 55 x 305.
+
+    [Test134/]img-math7-p-139t0.jpg                               or Train400Img/
+    [Gridlaserdata/]depth_sph_corr-math7-p-139t0.mat              or Test134Depth/, Train400Depth/
+
+The .mat is MATLAB's older format: `Position3DGrid`, 55 x 305 x 4, of which the last is the depth in metres. A sample
+holds it at the size of the image, each value over the pixels it stands for (41 x 6). Papers score depth under 70 m
+(C1). Saxena, Sun and Ng 2009.
+"""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import cv2
+import numpy as np
+from jaxtyping import Float32
+from pydantic import Field
+
+from densevit.data.datasets.base import DATASETS, resolve_root
+from densevit.data.datasets.depth.frames import Frame, Frames, assemble, search
+from densevit.data.index.paths import Subset
+from densevit.data.io import matlab
+from densevit.data.io.readers import read_image
+from densevit.errors import DataError
+from densevit.structures import Sample, cut
+
+IMAGES = {"train": ("Train400Img", "Train400"), "test": ("Test134", "Test134Img")}
+DEPTHS = {"train": ("Train400Depth",), "test": ("Gridlaserdata", "Test134Depth")}
+
+
+@DATASETS.register("make3d")
+class Make3d(Frames):
+    """Make3D."""
+
+    sizes = frozenset([(2272, 1704), (1704, 2272), (852, 1704)])
+
+    def __init__(
+        self,
+        *,
+        root: Path | None = None,
+        split: Literal["train", "test"] = "train",
+        crop: Literal["none", "band"] = "none",
+        max_depth: Annotated[float, Field(gt=0)] = 70.0,
+        subset: Subset = "full",
+    ) -> None:
+        """Lists the images.
+
+        Args:
+            root: default `make3d` (densevit.data.datasets.base.resolve_root).
+            split: train (400) or test (134).
+            crop: band keeps the middle rows, half as many as the image is wide, as the monodepth line scores.
+            max_depth: metres beyond which depth is not valid: 70 is the papers' C1. The laser ends at about 81.
+            subset: `available` goes on with the samples that are there, and says how many are not.
+
+        Raises:
+            DataError: nothing is there, or not all and `subset` is full; with the count and the first five.
+        """
+        self.root = resolve_root(root, "make3d")
+        self.crop = crop
+        self.depth_range = (1e-3, max_depth)
+        images = search(self.root, [f"{home}/img-*.jpg" for home in IMAGES[split]], f"as Make3D's '{split}' unpacks.")
+        homes = [self.root / home for home in DEPTHS[split]]
+        home = next((home for home in homes if home.is_dir()), homes[0])
+        super().__init__([_frame(path, home) for path in images], subset, f"make3d '{split}' in {self.root}")
+
+    def read(self, index: int) -> Sample:
+        frame = self.frames[index]
+        image = read_image(frame.image)
+        h, w = image.shape[:2]
+        depth = cv2.resize(read_grid(frame.depth), (w, h), interpolation=cv2.INTER_NEAREST)
+        sample = assemble(frame, image, depth, valid=depth <= self.depth_range[1])
+        top = (h - w // 2) // 2
+        return sample if self.crop == "none" else cut(sample, top, top + w // 2, 0, w)
+
+
+def read_grid(path: Path) -> Float32[np.ndarray, "rows columns"]:
+    """The laser's depths in metres.
+
+    Raises:
+        DataError: it is damaged, or something else.
+    """
+    grid = matlab.load(path, "Position3DGrid")
+    if grid.ndim != 3 or grid.shape[2] != 4 or grid.dtype.kind != "f":
+        raise DataError(f"{path}: 'Position3DGrid' is {grid.dtype} of shape {grid.shape}; expected (55, 305, 4).")
+    return np.ascontiguousarray(grid[..., 3], np.float32)
+
+
+def _frame(image: Path, home: Path) -> Frame:
+    name = image.stem.removeprefix("img-")
+    return Frame(name, image, home / f"depth_sph_corr-{name}.mat")

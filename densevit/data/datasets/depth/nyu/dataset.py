@@ -1,0 +1,206 @@
+"""`nyu`: NYU Depth v2, from the official labelled .mat or from the published folders ("sync").
+
+On disk, under `root` (all 480 x 640; depth is a 16-bit PNG in millimetres, 0 where there is none):
+
+    nyu_depth_v2_labeled.mat                                          (densevit.data.datasets.depth.nyu.mat_file)
+    [sync/]kitchen_0028b/rgb_00045.jpg, sync_depth_00045.png          24,231 pairs to train on
+    [official_splits/]test/bathroom/rgb_00045.jpg, sync_depth_...     654 pairs to test on
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from densevit.data.datasets.base import DATASETS, Dataset, resolve_root
+from densevit.data.datasets.depth.nyu.camera import INTRINSICS, blackened, framed, masked
+from densevit.data.datasets.depth.nyu.label_maps import LabelMap
+from densevit.data.index.paths import Subset, keep_present
+from densevit.data.index.published_splits import read_list
+from densevit.data.io.samples import read_pair
+from densevit.errors import DataError
+from densevit.structures import Sample
+
+if TYPE_CHECKING:
+    from densevit.data.datasets.depth.nyu.mat_file import LabelledMat
+
+Split = Literal["train", "test"]
+Border = Literal["auto", "keep", "black", "mask", "crop"]
+
+FILE = "nyu_depth_v2_labeled.mat"
+SIZE = (480, 640)
+SCALE = 1000.0  # stored units per metre
+
+# A filmed scene, kitchen_0028b say; the test images are sorted by the kind of room only.
+SCENE = re.compile(r"_\d{4}[a-z]?$")
+
+# Where people keep the folders of a split, under the root.
+HOMES: dict[Split, tuple[str, ...]] = {
+    "train": ("sync", "nyu_depth_v2/sync", "train", "official_splits/train", ""),
+    "test": ("official_splits/test", "nyu_depth_v2/official_splits/test", "test", ""),
+}
+
+BORDERS: dict[Border, Callable[[Sample], Sample]] = {
+    "keep": lambda sample: sample,
+    "black": blackened,
+    "mask": masked,
+    "crop": framed,
+}
+
+
+@dataclass(frozen=True)
+class Files:
+    """One pair of the folders."""
+
+    name: str
+    image: Path
+    depth: Path
+
+    def both(self) -> list[Path]:
+        return [self.image, self.depth]
+
+
+class Folders:
+    """Pairs of the published folders, as a list names them."""
+
+    def __init__(self, root: Path, split: Split, list_file: Path | None, subset: Subset) -> None:
+        pairs = read_list(root, list_file, f"nyu_sync_{split}.txt.gz")
+        home = folders_home(root, split, pairs)
+        files = [Files(image.rpartition(".")[0], home / image, home / depth) for image, depth in pairs if depth]
+        self.files = keep_present(files, Files.both, subset, f"nyu '{split}' in {home}")
+        self.names = [pair.name for pair in self.files]
+
+    def read(self, index: int) -> Sample:
+        pair = self.files[index]
+        return read_pair(pair.name, pair.image, pair.depth, SCALE, intrinsics=INTRINSICS)
+
+
+@DATASETS.register("nyu")
+class Nyu(Dataset):
+    """NYU Depth v2."""
+
+    depth_range = (1e-3, 10.0)
+    sizes = frozenset([SIZE, (427, 565)])
+    typical_depth = (1.3, 5.0)
+    typical_density: tuple[float, float] | None = (0.4, 0.97)  # of raw depth
+
+    def __init__(
+        self,
+        *,
+        root: Path | None = None,
+        split: Split = "train",
+        source: Literal["auto", "mat", "sync"] = "auto",
+        depth: Literal["raw", "filled"] = "raw",
+        border: Border = "auto",
+        classes: tuple[str, ...] = (),
+        label_map: LabelMap = None,
+        list_file: Path | None = None,
+        subset: Subset = "full",
+    ) -> None:
+        """Finds the files and checks that all are there.
+
+        Args:
+            root: default `nyu` (densevit.data.datasets.base.resolve_root); the .mat itself will do too.
+            split: of the .mat 795 and 654 frames, of the folders 24,231 and 654.
+            source: mat is the labelled file, sync the folders; auto takes the folders where they are and no labels are
+                wanted, else the .mat.
+            depth: of the .mat. raw is what every published score is measured against (in whole millimetres); filled
+                has the sensor's holes painted in. The folders hold raw depth only.
+            border: black sets the image to 0 outside [7:474, 7:632], as in the published test images; crop cuts to
+                [45:472, 43:608], as bts does to be rid of the white frame, and mask takes the depth outside it away.
+                auto is what was published: black for the .mat, the folders as they are (the transform `nyu_crop` cuts).
+            classes: of the .mat, by name (`wall`, `floor`, ...): `labels` are positions herein, all others ignored.
+            label_map: of the .mat, instead of `classes`: mapping files beside it, each from the classes of the one
+                before (`classMapping40.mat`, and `class13Mapping.mat` after it); or `raw`,
+                all 894.
+            list_file: an own list of `IMAGE DEPTH [FOCAL]` lines under `root`, instead of the published one.
+            subset: `available` goes on with the samples that are there, and says how many are not.
+
+        Raises:
+            DataError: nothing is there, or not all and `subset` is full; with the count and the first five.
+        """
+        self.root = resolve_root(root, "nyu")
+        if source == "auto":
+            source = "mat" if classes or label_map else find_source(self.root, split, list_file)
+        if border == "auto":
+            border = "black" if source == "mat" else "keep"
+        self.border = border
+        if depth == "filled":
+            self.typical_density = None
+        if source == "mat":
+            self.source: LabelledMat | Folders = self._open_mat(split, depth, classes, label_map, subset)
+        elif classes or label_map or depth == "filled":
+            raise DataError(f"{self.root}: labels and filled depth are in the .mat only; set `source: mat`.")
+        else:
+            self.source = Folders(self.root, split, list_file, subset)
+        self.names = self.source.names
+
+    def read(self, index: int) -> Sample:
+        sample = self.source.read(index)
+        if self.border != "keep" and sample.image.shape[:2] != SIZE:
+            size = "{} x {}".format(*sample.image.shape[:2])
+            raise DataError(f"{self.root}: '{sample.name}' is {size}, not NYU's 480 x 640; set `border: keep`.")
+        return BORDERS[self.border](sample)
+
+    def files(self, index: int) -> Mapping[str, Path]:
+        if not isinstance(self.source, Folders):
+            return {}
+        pair = self.source.files[index]
+        return {"image": pair.image, "depth": pair.depth}
+
+    def scene(self, index: int) -> str:
+        folder = self.names[index].rpartition("/")[0]
+        return folder if SCENE.search(folder) else ""
+
+    def _open_mat(
+        self,
+        split: Split,
+        depth: Literal["raw", "filled"],
+        classes: tuple[str, ...],
+        label_map: LabelMap,
+        subset: Subset,
+    ) -> "LabelledMat":
+        from densevit.data.datasets.depth.nyu.mat_file import LabelledMat  # brings h5py
+
+        if classes and label_map:
+            raise DataError(f"{self.root}: give one of `classes` and `label_map`.")
+        source = LabelledMat(mat_path(self.root), split, depth, classes=classes, label_map=label_map, subset=subset)
+        if source.labels is not None:
+            self.classes = source.labels.table.names
+        return source
+
+
+def find_source(root: Path, split: Split, list_file: Path | None) -> Literal["mat", "sync"]:
+    """The folders where any that the list names is there, else the .mat.
+
+    Raises:
+        DataError: neither is.
+    """
+    if not root.is_dir():
+        return "mat"
+    pairs = read_list(root, list_file, f"nyu_sync_{split}.txt.gz")
+    home = folders_home(root, split, pairs)
+    if list_file or any((home / scene).is_dir() for scene in _scenes(pairs)):
+        return "sync"
+    if mat_path(root).is_file():
+        return "mat"
+    raise DataError(
+        f"{root}: neither {FILE} nor the '{split}' folders of NYU Depth v2 (for example {home / pairs[0][0]}). "
+        "docs/data.md says where to get them."
+    )
+
+
+def mat_path(root: Path) -> Path:
+    return root / FILE if root.is_dir() else root
+
+
+def folders_home(root: Path, split: Split, pairs: list[tuple[str, str | None]]) -> Path:
+    """The one of `HOMES` that holds most of the listed scenes; the first where none holds any."""
+    scenes = _scenes(pairs)
+    held = {home: sum((root / home / scene).is_dir() for scene in scenes) for home in HOMES[split]}
+    return root / max(held, key=lambda home: held[home])
+
+
+def _scenes(pairs: list[tuple[str, str | None]]) -> set[str]:
+    return {image.rpartition("/")[0] for image, _ in pairs}

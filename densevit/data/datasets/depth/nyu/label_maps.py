@@ -1,0 +1,140 @@
+"""Which classes NYU's 894 labels are read as: some by name, all, or those of published mapping files.
+
+A mapping says for each source class, by its number, which target class it is; mappings follow on each other, 894 to 40
+to 13 say. In files:
+
+    classMapping40.mat   mapClass 1 x 894: 1 to 40; allClassName, className: the texts       (Gupta et al. 2013)
+    class13Mapping.mat   classMapping13: labels13 1 x 40: 1 to 13; classNames: the texts     (Couprie et al. 2013)
+    mine.json            {"classes": ["wall", "seat"], "of": {"wall": "wall", "chair": "seat", "sofa": "seat"}}
+
+Both .mat files are in the repository ankurhanda/nyuv2-meta-data. Classes that no mapping names are ignored.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Int64
+
+from densevit.data.index.paths import first_five
+from densevit.data.io import matlab
+from densevit.data.labels.class_table import ClassTable, Entry
+from densevit.data.labels.errors import LabelError
+from densevit.errors import DataError
+from densevit.registry import did_you_mean
+
+LabelMap = Literal["raw"] | Path | tuple[Path, ...] | None
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """From the numbers of source classes (1 is the first, 0 none) to those of target classes."""
+
+    numbers: Int64[np.ndarray, " sources"]
+    classes: Sequence[str]
+
+
+class NyuLabels:
+    """Stored labels -> class ids."""
+
+    def __init__(self, step: Step, where: str) -> None:
+        named = [Entry(i, name) for i, name in enumerate(step.classes, 1)]
+        self.numbers = step.numbers
+        self.table = ClassTable([Entry(0, "unlabelled", ignored=True), *named], where)
+
+    def __call__(self, path: Path, stored: Int64[np.ndarray, "h w"]) -> Int64[np.ndarray, "h w"]:
+        """
+        Raises:
+            LabelError: labels beyond the names of the file.
+        """
+        largest = int(stored.max())
+        if largest >= self.numbers.size:
+            count = np.count_nonzero(stored >= self.numbers.size)
+            raise LabelError(
+                f"{path}: {count:,} pixels have labels up to {largest}; the file names {self.numbers.size - 1}."
+            )
+        return self.table.of_ids(path, self.numbers[stored])
+
+
+def chosen(path: Path, known: Sequence[str], classes: Sequence[str]) -> NyuLabels:
+    """The named classes, in this order.
+
+    Args:
+        path: the .mat, for messages.
+        known: its names.
+    """
+    for name in classes:
+        if name not in known:
+            raise DataError(f"{path}: no class '{name}'.{did_you_mean(name, known[:1000])}")
+    return NyuLabels(_by_name(known, {name: name for name in classes}, classes), str(path))
+
+
+def raw(path: Path, known: Sequence[str]) -> NyuLabels:
+    """All classes. 255 is no class: the 256th name has id 256."""
+    return NyuLabels(Step(np.arange(len(known) + 1), known), str(path))
+
+
+def mapped(path: Path, known: Sequence[str], files: Sequence[Path]) -> NyuLabels:
+    """The classes of the last of some mapping files.
+
+    Raises:
+        DataError: a file is no mapping, or not of these names.
+    """
+    whole = Step(np.arange(len(known) + 1), known)
+    for file in files:
+        step = read_mapping(file, whole.classes)
+        whole = Step(step.numbers[whole.numbers], step.classes)
+    return NyuLabels(whole, str(files[-1] if files else path))
+
+
+def read_mapping(path: Path, sources: Sequence[str]) -> Step:
+    """One file, from `sources` to its own classes.
+
+    Raises:
+        DataError: it is no mapping, or one of other classes.
+    """
+    if path.suffix.lower() == ".json":
+        return _of_json(path, sources)
+    keys = matlab.keys(path)
+    if "mapClass" in keys:
+        names = matlab.texts(path, matlab.load(path, "allClassName"))
+        classes = matlab.texts(path, matlab.load(path, "className"))
+        targets = matlab.load(path, "mapClass").ravel()
+        return _of_targets(path, sources, dict(zip(names, map(int, targets), strict=False)), classes)
+    if "classMapping13" in keys:
+        mapping = matlab.load(path, "classMapping13")
+        classes = matlab.texts(path, mapping["classNames"][0, 0])
+        targets = mapping["labels13"][0, 0].ravel()
+        return _of_targets(path, sources, dict(zip(sources, map(int, targets), strict=False)), classes)
+    raise DataError(f"{path}: holds {', '.join(keys) or 'nothing'}; expected mapClass or classMapping13.")
+
+
+def _of_json(path: Path, sources: Sequence[str]) -> Step:
+    try:
+        tree = json.loads(path.read_text(encoding="utf-8-sig"))
+        classes, of = list(tree["classes"]), dict(tree["of"])
+    except (OSError, ValueError, TypeError, LookupError) as error:
+        raise DataError(f'{path}: expected {{"classes": [...], "of": {{source: class}}}} ({error}).') from error
+    strange = [f"{source}: {target}" for source, target in of.items() if target not in classes]
+    strange += [source for source in of if source not in sources]
+    if strange:
+        raise DataError(f"{path}: {len(strange)} entries name no class:{first_five(strange)}")
+    return _by_name(sources, of, classes)
+
+
+def _of_targets(path: Path, sources: Sequence[str], of: Mapping[str, int], classes: Sequence[str]) -> Step:
+    lost = [name for name in sources if name not in of]
+    beyond = [f"{name}: {target}" for name, target in of.items() if not 0 <= target <= len(classes)]
+    if lost or beyond:
+        raise DataError(
+            f"{path}: is no mapping of these {len(sources)} classes to {len(classes)}:{first_five([*lost, *beyond])}"
+        )
+    return Step(np.array([0, *(of[name] for name in sources)]), classes)
+
+
+def _by_name(sources: Sequence[str], of: Mapping[str, str], classes: Sequence[str]) -> Step:
+    number = {name: i for i, name in enumerate(classes, 1)}
+    return Step(np.array([0, *(number[of[name]] if name in of else 0 for name in sources)]), classes)

@@ -1,0 +1,165 @@
+"""The official `nyu_depth_v2_labeled.mat` (MATLAB 7.3): 1449 images 480 x 640 with depth in metres and classes.
+
+images     N 3 W H  uint8      rawDepths  N W H  float32, 0 where the sensor saw nothing
+labels     N W H    uint16     depths     N W H  float32, holes filled by inpainting
+names      1 894    class texts; label k is names[k - 1], 0 is unlabelled
+sceneTypes 1 N      room texts
+"""
+
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import h5py
+import numpy as np
+from jaxtyping import Float32, Int64, Shaped
+
+from densevit.data.datasets.depth.nyu.camera import INTRINSICS
+from densevit.data.datasets.depth.nyu.label_maps import LabelMap, NyuLabels, chosen, mapped, raw
+from densevit.data.index.paths import Lack, Subset, note
+from densevit.data.index.published_splits import shipped
+from densevit.data.io import matlab
+from densevit.errors import DataError
+from densevit.structures import Sample
+
+log = logging.getLogger(__name__)
+
+FRAMES = 1449
+
+
+class LabelledMat:
+    """Frames of one split, read from the file when asked for.
+
+    The handle is opened in each process by itself, and is not pickled.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        split: Literal["train", "test"],
+        depth: Literal["raw", "filled"],
+        *,
+        classes: Sequence[str] = (),
+        label_map: LabelMap = None,
+        subset: Subset,
+    ) -> None:
+        self.path = path
+        self.depth_key = {"raw": "rawDepths", "filled": "depths"}[depth]
+        self._handle: h5py.File | None = None
+        self._pid = -1
+        with matlab.open_mat(path) as file:
+            count = self._check(file)
+            self.frames = _frames(path, split, count, subset)
+            self.names = frame_names(file, self.frames)
+            self.labels = _read_labels(file, path, classes, label_map)
+            warn_if_slow(file)
+
+    def read(self, index: int) -> Sample:
+        frame = self.frames[index]
+        image = np.ascontiguousarray(self._frame("images", frame).transpose(2, 1, 0))
+        depth = self._frame(self.depth_key, frame).T
+        depth = published_depth(depth) if self.depth_key == "rawDepths" else finite(depth)
+        name = self.names[index]
+        labels = self.label_map(index)
+        return Sample(name=name, image=image, depth=depth, valid=depth > 0, labels=labels, intrinsics=INTRINSICS)
+
+    def label_map(self, index: int) -> Int64[np.ndarray, "h w"] | None:
+        if self.labels is None:
+            return None
+        stored = self._frame("labels", self.frames[index]).T.astype(np.int64, order="C")
+        return self.labels(self.path, stored)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_handle": None, "_pid": -1}
+
+    def _file(self) -> h5py.File:
+        # HDF5 handles must not be shared with a forked child (pytorch#11887).
+        if self._handle is None or self._pid != os.getpid():
+            self._handle, self._pid = matlab.open_mat(self.path), os.getpid()
+        return self._handle
+
+    def _frame(self, key: str, frame: int) -> Shaped[np.ndarray, "..."]:
+        try:
+            return np.asarray(matlab.dataset(self._file(), key)[frame])
+        except OSError as error:
+            raise DataError(f"{self.path}: frame {frame} of '{key}' is damaged ({error}).") from error
+
+    def _check(self, file: h5py.File) -> int:
+        """The number of frames, when the arrays agree on it."""
+        images, depths = matlab.dataset(file, "images"), matlab.dataset(file, self.depth_key)
+        if images.ndim != 4 or images.shape[1] != 3 or depths.shape != (images.shape[0], *images.shape[2:]):
+            raise DataError(
+                f"{self.path}: images {images.shape} and {self.depth_key} {depths.shape}; expected "
+                "(N, 3, 640, 480) and (N, 640, 480), as the official file has them."
+            )
+        return int(images.shape[0])
+
+
+def published_depth(metres: Float32[np.ndarray, "h w"]) -> Float32[np.ndarray, "h w"]:
+    """Raw depth as every published NYU score used it: whole millimetres, truncated (bts's extraction script)."""
+    return (finite(metres) * np.float32(1000)).astype(np.uint16).astype(np.float32) / np.float32(1000)
+
+
+def finite(metres: Shaped[np.ndarray, "h w"]) -> Float32[np.ndarray, "h w"]:
+    """Contiguous; 0 where not a positive number."""
+    return np.where(np.isfinite(metres) & (metres > 0), metres, 0).astype(np.float32, order="C")
+
+
+def frame_names(file: h5py.File, frames: Sequence[int]) -> list[str]:
+    """`bathroom/rgb_00045`, as the published folders call them; without the room where the file does not tell."""
+    if "sceneTypes" not in file:
+        return [f"rgb_{frame:05d}" for frame in frames]
+    rooms = matlab.read_texts(file, "sceneTypes")
+    return [f"{rooms[frame]}/rgb_{frame:05d}" for frame in frames]
+
+
+def official_frames(split: Literal["train", "test"]) -> list[int]:
+    """0-based frames of the official split: 795 to train, 654 to test."""
+    test = {int(line) - 1 for line in shipped("nyu_labeled_test.txt").split()}
+    return [i for i in range(FRAMES) if (i in test) == (split == "test")]
+
+
+def slow_chunks(file: h5py.File) -> str | None:
+    """What makes random reads slow: chunks that hold pieces of many frames. None where there is nothing to gain."""
+    for key in ("images", "rawDepths", "depths"):
+        chunks = file[key].chunks if key in file else None
+        if chunks and chunks[0] > 1:
+            return f"'{key}' has chunks of {chunks}, each across {chunks[0]} frames"
+    return None
+
+
+def warn_if_slow(file: h5py.File) -> None:
+    reason = slow_chunks(file)
+    if reason:
+        log.warning(
+            "%s: %s, so every frame decodes its neighbours too. `datasets/prepare_nyu.py --repack` mends it.",
+            file.filename,
+            reason,
+        )
+
+
+def _frames(path: Path, split: Literal["train", "test"], count: int, subset: Subset) -> list[int]:
+    official = official_frames(split)
+    frames = [frame for frame in official if frame < count]
+    if count == FRAMES:
+        return frames
+    few = Lack("missing", str(path), f"{count} frames; the official file has {FRAMES}")
+    if not note([few], subset) and (subset == "full" or not frames):
+        raise DataError(f"{path}: {count} frames; the official file has {FRAMES}. For a part, set `subset: available`.")
+    log.warning("%s: %d of the %d '%s' frames are there.", path, len(frames), len(official), split)
+    return frames
+
+
+def _read_labels(file: h5py.File, path: Path, classes: Sequence[str], label_map: LabelMap) -> NyuLabels | None:
+    if not classes and label_map is None:
+        return None
+    matlab.dataset(file, "labels")
+    known = matlab.read_texts(file, "names")
+    if classes:
+        return chosen(path, known, classes)
+    if label_map == "raw":
+        return raw(path, known)
+    files = label_map if isinstance(label_map, tuple) else (Path(label_map or ""),)
+    return mapped(path, known, [path.parent / file.expanduser() for file in files])

@@ -1,0 +1,103 @@
+"""`sintel`: MPI Sintel, 1,064 frames of 23 scenes of an animated film, 436 x 1024, rendered depth.
+
+    [training/]{final,clean}/alley_1/frame_0001.png
+    [training/]depth/alley_1/frame_0001.dpt            tag 202021.25, width, height, then h x w floats (metres)
+    [training/]camdata_left/alley_1/frame_0001.cam     the tag, 3 x 3 intrinsics, 3 x 4 extrinsics (doubles)
+
+Butler et al. 2012. The sky lies very far away; depth beyond `max_depth` is not valid.
+"""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+from jaxtyping import Float32, Float64
+from pydantic import Field
+
+from densevit.data.datasets.base import DATASETS, resolve_root
+from densevit.data.datasets.depth.frames import Frame, Frames, assemble, first_folder, search
+from densevit.data.index.paths import Subset
+from densevit.data.io.readers import read_image
+from densevit.errors import DataError
+from densevit.structures import Sample
+
+TAG = 202021.25  # first in every .dpt and .cam
+
+
+@DATASETS.register("sintel")
+class Sintel(Frames):
+    """MPI Sintel, training, left eye."""
+
+    sizes = frozenset([(436, 1024)])
+
+    def __init__(
+        self,
+        *,
+        root: Path | None = None,
+        look: Literal["final", "clean"] = "final",
+        max_depth: Annotated[float, Field(gt=0)] = 72.0,
+        subset: Subset = "full",
+    ) -> None:
+        """Lists the frames.
+
+        Args:
+            root: default `sintel` (densevit.data.datasets.base.resolve_root).
+            look: final has fog and motion blur, clean has not.
+            max_depth: metres beyond which depth is not valid; 72 is what zero-shot papers since MiDaS evaluate to.
+            subset: `available` goes on with the samples that are there, and says how many are not.
+
+        Raises:
+            DataError: nothing is there, or not all and `subset` is full; with the count and the first five.
+        """
+        self.root = resolve_root(root, "sintel")
+        self.depth_range = (1e-3, max_depth)
+        home = first_folder(self.root, ("", "training", "MPI-Sintel-complete/training"), "depth")
+        images = search(home, [f"{look}/*/frame_*.png"], "MPI-Sintel's complete archive has them.")
+        super().__init__([_frame(home, path) for path in images], subset, f"sintel '{look}' in {home}")
+
+    def read(self, index: int) -> Sample:
+        frame = self.frames[index]
+        depth = read_dpt(frame.depth)
+        matrix = read_cam(frame.camera) if frame.camera and frame.camera.is_file() else None
+        return assemble(frame, read_image(frame.image), depth, valid=depth <= self.depth_range[1], intrinsics=matrix)
+
+
+def read_dpt(path: Path) -> Float32[np.ndarray, "h w"]:
+    """A depth map of Sintel's own format.
+
+    Raises:
+        DataError: it is damaged, truncated, or something else.
+    """
+    data = _tagged(path)
+    width, height = (int(n) for n in np.frombuffer(data, "<i4", 2, 4)) if len(data) >= 12 else (0, 0)
+    fits = 12 + 4 * width * height
+    if width < 1 or height < 1 or len(data) != fits:
+        raise DataError(f"{path}: {len(data):,} bytes; a depth map of {height} x {width} has {fits:,}.")
+    return np.frombuffer(data, "<f4", offset=12).reshape(height, width).astype(np.float32)
+
+
+def read_cam(path: Path) -> Float64[np.ndarray, "3 3"]:
+    """The intrinsics of Sintel's camera files.
+
+    Raises:
+        DataError: it is damaged, truncated, or something else.
+    """
+    data = _tagged(path)
+    if len(data) < 4 + 9 * 8:
+        raise DataError(f"{path}: {len(data)} bytes; the intrinsics alone are 76.")
+    return np.frombuffer(data, "<f8", 9, 4).reshape(3, 3).copy()
+
+
+def _tagged(path: Path) -> bytes:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}).") from error
+    if len(data) < 4 or np.frombuffer(data, "<f4", 1)[0] != TAG:
+        raise DataError(f"{path}: does not begin with {TAG}, as Sintel's files do.")
+    return data
+
+
+def _frame(home: Path, image: Path) -> Frame:
+    name = f"{image.parent.name}/{image.stem}"
+    return Frame(name, image, home / f"depth/{name}.dpt", camera=home / f"camdata_left/{name}.cam")

@@ -1,0 +1,117 @@
+"""`sunrgbd`: SUN RGB-D, 10,335 indoor pictures of four sensors (Kinect v1 and v2, RealSense, Xtion), depth to 8 m.
+
+    [SUNRGBD/]kv2/kinect2data/000002_2014-05-26_14-23-37_260595134347_rgbf000103-resize/
+        image/0000103.jpg
+        depth/0000103.png           16 bits, millimetres turned by 3 bits: stored = mm << 3 | mm >> 13; 0 = none
+        depth_bfx/0000103.png       the same with holes filled
+        intrinsics.txt              3 x 3
+    SUNRGBDtoolbox/traintestSUNRGBD/allsplit.mat        the official split: 5,285 and 5,050 folders
+
+Song, Lichtenberg and Xiao 2015. Images of all sensors are already of their depth maps' sizes.
+"""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+from jaxtyping import Float32, UInt16
+from pydantic import Field
+
+from densevit.data.datasets.base import DATASETS, resolve_root
+from densevit.data.datasets.depth.frames import Frame, Frames, assemble, first_folder, numbers, search, seen
+from densevit.data.index.paths import Subset, inside
+from densevit.data.io import matlab
+from densevit.data.io.images import Raster
+from densevit.data.io.readers import read_image
+from densevit.errors import DataError
+from densevit.structures import Sample
+
+Split = Literal["all", "train", "test"]
+SPLITS = "SUNRGBDtoolbox/traintestSUNRGBD/allsplit.mat"
+DEPTH_FOLDERS = {"raw": "depth", "filled": "depth_bfx"}
+
+
+@DATASETS.register("sunrgbd")
+class SunRgbd(Frames):
+    """SUN RGB-D."""
+
+    depth_range = (1e-3, 8.0)
+
+    def __init__(
+        self,
+        *,
+        root: Path | None = None,
+        split: Split = "test",
+        depth: Literal["raw", "filled"] = "raw",
+        max_depth: Annotated[float, Field(gt=0)] = 8.0,
+        subset: Subset = "full",
+    ) -> None:
+        """Lists the folders of a split and the two files in each.
+
+        Args:
+            root: default `sunrgbd` (densevit.data.datasets.base.resolve_root).
+            split: all takes every folder; train and test are those of the toolbox's `allsplit.mat`.
+            depth: raw, or with holes filled (`depth_bfx`).
+            max_depth: metres beyond which depth is not valid; the toolbox, too, distrusts more than 8.
+            subset: `available` goes on with the samples that are there, and says how many are not.
+
+        Raises:
+            DataError: nothing is there, or not all and `subset` is full; with the count and the first five.
+        """
+        self.root = resolve_root(root, "sunrgbd")
+        self.max_depth = max_depth
+        home = first_folder(self.root, ("", "SUNRGBD"), "kv1")
+        frames = [_frame(home, name, DEPTH_FOLDERS[depth]) for name in _folders(self.root, home, split)]
+        super().__init__(frames, subset, f"sunrgbd '{split}' in {home}")
+
+    def read(self, index: int) -> Sample:
+        frame = self.frames[index]
+        depth = read_turned(frame.depth)
+        matrix = np.array(numbers(frame.camera, 9)).reshape(3, 3) if frame.camera and frame.camera.is_file() else None
+        return assemble(frame, read_image(frame.image), depth, valid=depth <= self.max_depth, intrinsics=matrix)
+
+    def scene(self, index: int) -> str:
+        return ""  # neighbouring folders may show one room; nothing says which
+
+
+def read_turned(path: Path) -> Float32[np.ndarray, "h w"]:
+    """Metres of a depth map as SUN RGB-D stores it.
+
+    Raises:
+        DataError: it is damaged, or no 16-bit PNG.
+    """
+    stored = Raster.open(path).stored()
+    if stored.dtype != np.uint16 or stored.ndim != 2:
+        raise DataError(f"{path}: {stored.dtype} of shape {stored.shape}; expected one channel of 16 bits.")
+    return turn_back(stored).astype(np.float32) / np.float32(1000)
+
+
+def turn_back(stored: UInt16[np.ndarray, "h w"]) -> UInt16[np.ndarray, "h w"]:
+    """Millimetres: the 16 bits turned right by three (the toolbox's read3dPoints)."""
+    return (stored >> np.uint16(3)) | (stored << np.uint16(13))
+
+
+def _folders(root: Path, home: Path, split: Split) -> list[str]:
+    if split == "all":
+        images = search(home, ["**/image/*.jpg"], "as SUNRGBD.zip unpacks.")
+        return [path.parents[1].relative_to(home).as_posix() for path in images]
+    path = next((p for p in (root / SPLITS, home.parent / SPLITS, root / "allsplit.mat") if p.is_file()), None)
+    if path is None:
+        raise DataError(f"{root / SPLITS}: no such file. It comes with SUNRGBDtoolbox.zip; or set `split: all`.")
+    cells = matlab.load(path, f"all{split}").ravel()
+    return inside((str(cell.item()).rpartition("/SUNRGBD/")[2].strip("/") for cell in cells), path)
+
+
+def _frame(home: Path, name: str, depth_folder: str) -> Frame:
+    folder = home / name
+    return Frame(
+        name,
+        _only(folder / "image", "*.jpg"),
+        _only(folder / depth_folder, "*.png"),
+        camera=folder / "intrinsics.txt",
+    )
+
+
+def _only(folder: Path, pattern: str) -> Path:
+    """The one file of a folder; where there is none, a path that says so when it is missed."""
+    return next(iter(seen(folder, pattern)), folder / pattern)

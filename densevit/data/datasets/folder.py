@@ -1,0 +1,264 @@
+"""`folder`: one's own images with depth maps, label maps or both, by folders or by a table.
+
+    ROOT/[train|val|test/]images/kitchen/0001.jpg     any folders below; JPEG, PNG, WEBP, TIFF, BMP
+    ROOT/[train|val|test/]depths/kitchen/0001.png     PNG16 or TIFF16 with `depth_scale`; NPY, NPZ, PFM, TIFF, HDF5, EXR
+    ROOT/[train|val|test/]labels/kitchen/0001.png     class ids, gray or palette, 8 or 16 bits, 255 = ignore; or colours
+    ROOT/classes.json (or .txt)                       what the ids or colours mean: densevit.data.labels.class_lists
+    ROOT/intrinsics.json                              optional: one camera, or one per name
+
+or ROOT/manifest.csv or .jsonl (data/index/manifest.py). How names match: data/index/matching.py.
+"""
+
+import hashlib
+import json
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from jaxtyping import Float64, Int64
+from pydantic import Field
+
+from densevit.data.datasets.base import DATASETS, Dataset, DepthRange, resolve_root
+from densevit.data.index import matching
+from densevit.data.index.manifest import CAMERA, Row, read_manifest
+from densevit.data.index.matching import composed
+from densevit.data.index.paths import Lack, Subset, first_five, keep_present, note
+from densevit.data.io.samples import read_label_map, read_pair
+from densevit.data.labels.class_lists import find_classes
+from densevit.errors import DataError
+from densevit.ops.geometry import is_camera, pinhole
+from densevit.structures import Sample
+
+log = logging.getLogger(__name__)
+
+Split = Literal["all", "train", "val", "test"]
+Truth = Literal["depth", "labels"]
+
+
+@DATASETS.register("folder")
+class Folder(Dataset):
+    """Images with depth maps, label maps or both, of one's own."""
+
+    def __init__(
+        self,
+        *,
+        root: Path,
+        images: str = "images",
+        depths: str = "depths",
+        labels: str = "labels",
+        classes: Path | None = None,
+        intrinsics: str = "intrinsics.json",
+        manifest: Path | None = None,
+        split: Split = "all",
+        val_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+        depth_scale: Annotated[float, Field(gt=0)] | None = None,
+        depth_range: DepthRange = (1e-3, 80.0),
+        require_depth: bool | None = None,
+        require_labels: bool | None = None,
+        subset: Subset = "full",
+        allow_outside_root: bool = False,
+    ) -> None:
+        """Lists the files and pairs them; nothing is decoded.
+
+        Args:
+            root: the folder (densevit.data.datasets.base.resolve_root).
+            images: folder or pattern under `root`; likewise `depths` and `labels`.
+            classes: file under `root` that says what ids or colours mean (densevit.data.labels.class_lists); default
+                `classes.json`, `classes.txt` or `labelmap.txt`. Where there is none, ids are taken as stored.
+            intrinsics: JSON file under `root`: {"fx", "fy", "cx", "cy"} or a 3 x 3 list in pixels, or names with
+                either; where it is missing, intrinsics are not known.
+            manifest: CSV or JSONL table under `root`, instead of the folders.
+            split: a folder of that name, or the table's column; else `val_fraction` decides.
+            val_fraction: share of `val`, drawn by a hash of the name, so that it stays when files are added.
+            depth_scale: stored units per metre: 1000 for millimetres. Float files need none.
+            depth_range: metres that the truth can mean.
+            require_depth: false takes images without depth, too. Default: true, unless there are labels and no depth.
+            require_labels: likewise; default: true where there are labels and no depth.
+            subset: `available` goes on without what has no partner, and says how much that is.
+            allow_outside_root: follow links and table entries that lead out of `root`.
+
+        Raises:
+            DataError: nothing is there, names are ambiguous or without partner; with the count and the first five.
+        """
+        self.root = resolve_root(root, "folder")
+        self.scale = depth_scale
+        self.depth_range = depth_range
+        self.table = find_classes(self.root, classes)
+        if self.table is not None:
+            self.classes, self.palette = self.table.names, self.table.palette
+        what = f"folder '{split}' in {self.root}"
+        if manifest is not None:
+            table = self.root / manifest.expanduser()
+            rows = read_manifest(table, self.root, allow_outside=allow_outside_root)
+        else:
+            base = self.root / split if split != "all" and (self.root / split).is_dir() else self.root
+            if base != self.root:
+                split = "all"
+            where = {"images": images, "depths": depths, "labels": labels}
+            rows = find_rows(base, where, subset, require_depth=require_depth, allow_outside=allow_outside_root)
+        rows = with_intrinsics(rows, self.root / intrinsics)
+        self.drawn = bool(val_fraction)  # folders are then in both splits, on purpose
+        rows = pick_split(rows, split, val_fraction, what)
+        for kind in required(rows, require_depth, require_labels):
+            rows = _with_truth(kind, rows, subset, what)
+        _check_names(rows, what)
+        self.rows = keep_present(rows, Row.files, subset, what)
+        self.names = [row.name for row in self.rows]
+
+    def read(self, index: int) -> Sample:
+        row = self.rows[index]
+        return read_pair(
+            row.name,
+            row.image,
+            row.depth,
+            self.scale,
+            labels_path=row.labels,
+            table=self.table,
+            intrinsics=row.intrinsics,
+        )
+
+    def label_map(self, index: int) -> Int64[np.ndarray, "h w"] | None:
+        path = self.rows[index].labels
+        return None if path is None else read_label_map(path, self.table)
+
+    def files(self, index: int) -> Mapping[str, Path]:
+        row = self.rows[index]
+        kinds = {"image": row.image, "depth": row.depth, "labels": row.labels}
+        return {kind: path for kind, path in kinds.items() if path is not None}
+
+    def scene(self, index: int) -> str:
+        return "" if self.drawn else self.names[index].rpartition("/")[0]
+
+
+def find_rows(
+    base: Path, where: Mapping[str, str], subset: Subset, *, require_depth: bool | None, allow_outside: bool
+) -> list[Row]:
+    """One row per image, with the depth and labels that match it.
+
+    Args:
+        where: folder or pattern of `images`, `depths` and `labels`.
+
+    Raises:
+        DataError: a folder is missing, or maps are there that belong to no image and `subset` is full.
+    """
+    images = matching.find(base, where["images"], matching.IMAGE_SUFFIXES, allow_outside=allow_outside)
+    if not images:
+        raise DataError(f"{base / where['images']}: no images ({', '.join(sorted(matching.IMAGE_SUFFIXES))}).")
+
+    def mates(kind: str, suffixes: frozenset[str]) -> dict[str, Path]:
+        maps = matching.find(base, where[kind], suffixes, allow_outside=allow_outside)
+        pairs = matching.partners(list(images), list(maps))
+        _report(base, kind, [maps[key] for key in maps.keys() - set(pairs.values())], subset)
+        return {name: maps[key] for name, key in pairs.items()}
+
+    has = {kind: matching.exists(base, where[kind]) for kind in ("depths", "labels")}
+    needed = not has["labels"] if require_depth is None else require_depth
+    depths = mates("depths", matching.DEPTH_SUFFIXES) if needed or has["depths"] else {}
+    labels = mates("labels", matching.LABEL_SUFFIXES) if has["labels"] else {}
+    return [
+        Row(name=name, image=path, depth=depths.get(name), labels=labels.get(name)) for name, path in images.items()
+    ]
+
+
+def pick_split(rows: list[Row], split: Split, val_fraction: float, what: str) -> list[Row]:
+    """The rows of a split, by their own word or by a hash of their names."""
+    if split == "all":
+        return rows
+    if any(row.split for row in rows):
+        picked = [row for row in rows if row.split == split]
+        came = f"the splits are {', '.join(sorted({str(row.split) for row in rows}))}"
+    elif split == "test" or not val_fraction:
+        raise DataError(f"{what}: no folder '{split}' in it. Make one, or set `val_fraction` to draw train and val.")
+    else:
+        picked = [row for row in rows if (draw(row.name) < val_fraction) == (split == "val")]
+        came = f"val_fraction is {val_fraction} of {len(rows)} samples"
+    if not picked:
+        raise DataError(f"{what}: no samples; {came}.")
+    return picked
+
+
+def draw(name: str) -> float:
+    """A number in [0, 1) that is the same for a name everywhere and always."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") / 2**64
+
+
+def required(rows: Sequence[Row], depth: bool | None, labels: bool | None) -> list[Truth]:
+    """What every image must have: what the user says; by default depth, or the labels where they are alone."""
+    alone = any(row.labels for row in rows) and not any(row.depth for row in rows)
+    usual: dict[Truth, bool] = {"depth": not alone, "labels": alone and depth is None}
+    asked: dict[Truth, bool | None] = {"depth": depth, "labels": labels}
+    return [kind for kind, needed in usual.items() if (needed if asked[kind] is None else asked[kind])]
+
+
+def _with_truth(kind: Truth, rows: list[Row], subset: Subset, what: str) -> list[Row]:
+    """The rows that have a depth map, or a label map."""
+    kept = [row for row in rows if getattr(row, kind) is not None]
+    lost = [row.image for row in rows if getattr(row, kind) is None]
+    reason = f"this image has no {'depth' if kind == 'depth' else 'label'} map"
+    if not lost or note([Lack("missing", str(path), reason) for path in lost], subset):
+        return kept
+    if subset == "full" or not kept:
+        raise DataError(
+            f"{what}: {len(lost):,} of {len(rows):,} images have no {kind}:{first_five(lost)}\n"
+            f"Set `require_{kind}: false` to keep them, or `subset: available` to leave them out."
+        )
+    log.warning("%s: left out %d of %d images without %s:%s", what, len(lost), len(rows), kind, first_five(lost))
+    return kept
+
+
+def _report(base: Path, kind: str, alone: list[Path], subset: Subset) -> None:
+    """Maps without an image: a sign that names match otherwise than was thought."""
+    lacks = [Lack("unpaired", str(path), f"a file of `{kind}` that matches no image") for path in alone]
+    if not alone or note(lacks, subset):
+        return
+    text = f"{base}: {len(alone):,} files of `{kind}` match no image:{first_five(sorted(alone))}"
+    if subset == "full":
+        raise DataError(f"{text}\nName them alike, say how they match by patterns, or set `subset: available`.")
+    log.warning("%s", text)
+
+
+def _check_names(rows: list[Row], what: str) -> None:
+    twice = [name for name, count in Counter(row.name for row in rows).items() if count > 1]
+    if twice and not note(Lack("duplicate_name", name, "this name occurs more than once") for name in twice):
+        raise DataError(f"{what}: {len(twice):,} names occur more than once:{first_five(twice)}")
+
+
+log = logging.getLogger(__name__)
+
+
+def with_intrinsics(rows: list[Row], file: Path) -> list[Row]:
+    """Rows with the cameras of a JSON file, where it is there; a table's own stay.
+
+    Raises:
+        DataError: the file is not of the form that `Folder` says.
+    """
+    if not file.is_file():
+        return rows
+    try:
+        tree = json.loads(file.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{file}: is not readable JSON ({error}).") from error
+    per_name = isinstance(tree, dict) and not set(CAMERA) <= set(tree)
+    cameras = {composed(name): _camera(file, value) for name, value in tree.items()} if per_name else {}
+    shared = None if per_name else _camera(file, tree)
+    lost = [row.name for row in rows if per_name and row.name not in cameras]
+    if lost:
+        log.warning("%s: no intrinsics for %d of %d samples:%s", file, len(lost), len(rows), first_five(lost))
+    return [r if r.intrinsics is not None else replace(r, intrinsics=cameras.get(r.name, shared)) for r in rows]
+
+
+def _camera(file: Path, value: Any) -> Float64[np.ndarray, "3 3"]:
+    """A camera as JSON has it: fx, fy, cx, cy by name, or three rows."""
+    try:
+        matrix = pinhole(*(float(value[key]) for key in CAMERA)) if isinstance(value, dict) else np.array(value, float)
+    except (KeyError, TypeError, ValueError):
+        matrix = np.empty(0)
+    if matrix.shape != (3, 3) or not is_camera(matrix):
+        raise DataError(
+            f"{file}: expected fx, fy, cx, cy or a 3 x 3 matrix, in pixels and fx and fy over 0, got {str(value)[:80]}."
+        )
+    return matrix

@@ -1,0 +1,140 @@
+"""`rooms`: furnished rooms that do not exist, with exact depth. Synthetic: a score on it says nothing of photographs.
+
+`datasets/prepare_rooms.py` makes it (densevit.data.synthetic). On disk, with w x h images:
+
+    dataset.json                      version, seed, size, frames, depth_scale, classes, scenes per split
+    {train,val,test}/scene_00000/
+        rgb_00.jpg                    8-bit RGB
+        depth_00.png                  16-bit, 5000 units per metre along the optical axis; 0 = none
+        labels_00.png                 8-bit, position in CLASSES; 255 = ignore
+        instances_00.png              16-bit; 0 = walls, floor and ceiling, from 1 on each thing of the scene
+        intrinsics.json               one 3x3 matrix per frame; the centre of the first pixel is (0, 0)
+
+Splits share no scene. A frame depends on (seed, split, scene, frame, size) alone.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Int64
+
+from densevit.data.datasets.base import DATASETS, Dataset, resolve_root
+from densevit.data.io.readers import read_depth, read_image
+from densevit.data.io.samples import read_label_map
+from densevit.data.labels.class_lists import of_names
+from densevit.errors import DataError
+from densevit.structures import Sample
+
+Split = Literal["train", "val", "test"]
+
+VERSION = 1
+DEPTH_SCALE = 5000.0
+CLASSES = (
+    "wall", "floor", "ceiling", "door", "window", "picture", "rug", "bed", "sofa", "chair", "table", "cabinet",
+    "shelf", "appliance", "plant", "lamp", "television", "object",
+)  # fmt: skip
+PALETTE = (
+    (190, 190, 200), (130, 95, 65), (235, 235, 225), (150, 75, 0), (135, 206, 235), (255, 105, 180), (200, 60, 60),
+    (65, 105, 225), (0, 128, 128), (255, 165, 0), (218, 165, 32), (110, 60, 140), (85, 107, 47), (112, 128, 144),
+    (34, 139, 34), (255, 255, 0), (30, 30, 60), (220, 20, 60),
+)  # fmt: skip
+
+
+@DATASETS.register("rooms")
+class Rooms(Dataset):
+    """The `rooms` data set as `datasets/prepare_rooms.py` writes it."""
+
+    depth_range = (0.01, 65535 / DEPTH_SCALE)
+    classes = CLASSES
+    palette = PALETTE
+    table = of_names(CLASSES, "the table of rooms", PALETTE)
+
+    def __init__(self, *, root: Path | None = None, split: Split = "train", limit: int | None = None) -> None:
+        """Reads the list of frames, not the frames.
+
+        Args:
+            root: the folder of `dataset.json`; default `rooms` (densevit.data.datasets.base.resolve_root).
+            limit: only the first so many frames.
+
+        Raises:
+            DataError: there is no such data set, or it is not complete.
+        """
+        self.root = resolve_root(root, "rooms")
+        meta = read_meta(self.root)
+        frames, scenes = int(meta["frames"]), int(meta["scenes"].get(split, 0))
+        if not scenes:
+            raise DataError(f"{self.root / 'dataset.json'}: no '{split}' scenes. Make some with prepare_rooms.py.")
+        folders = [f"{split}/{scene_name(scene)}" for scene in range(scenes)]
+        missing = [folder for folder in folders if not (self.root / folder).is_dir()]
+        if missing:
+            raise DataError(
+                f"{self.root}: {len(missing)} of {scenes} '{split}' scenes are missing, {missing[0]} first. "
+                "Run datasets/prepare_rooms.py with the same arguments again; it makes what is not there."
+            )
+        self.names = [f"{folder}/{frame:02d}" for folder in folders for frame in range(frames)][:limit]
+        self.split = split
+
+    def read(self, index: int) -> Sample:
+        name = self.names[index]
+        depth = read_depth(frame_path(self.root, name, "depth", "png"), DEPTH_SCALE)
+        return Sample(
+            name=name,
+            image=read_image(frame_path(self.root, name, "rgb", "jpg")),
+            depth=depth,
+            valid=depth > 0,
+            labels=self.label_map(index),
+            intrinsics=read_intrinsics(self.root, name),
+        )
+
+    def label_map(self, index: int) -> Int64[np.ndarray, "h w"]:
+        return read_label_map(frame_path(self.root, self.names[index], "labels", "png"), self.table)
+
+    def files(self, index: int) -> Mapping[str, Path]:
+        kinds = {"image": ("rgb", "jpg"), "depth": ("depth", "png"), "labels": ("labels", "png")}
+        return {kind: frame_path(self.root, self.names[index], *file) for kind, file in kinds.items()}
+
+    def scene(self, index: int) -> str:
+        return self.names[index].rpartition("/")[0]
+
+
+def scene_name(scene: int) -> str:
+    return f"scene_{scene:05d}"
+
+
+def frame_path(root: Path, name: str, what: str, suffix: str) -> Path:
+    folder, frame = name.rsplit("/", 1)
+    return root / folder / f"{what}_{frame}.{suffix}"
+
+
+def read_meta(root: Path) -> dict[str, Any]:
+    """The content of `dataset.json`.
+
+    Raises:
+        DataError: it is not there, is no JSON, or is of another version.
+    """
+    path = root / "dataset.json"
+    try:
+        meta = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DataError(f"{path}: not found, so {root} is no `rooms` data set. Make one: prepare_rooms.py.") from None
+    except (ValueError, OSError) as error:
+        raise DataError(f"{path}: cannot be read ({error}).") from error
+    version = meta.get("version") if isinstance(meta, dict) else None
+    if version != VERSION:
+        raise DataError(f"{path}: version {version}; this densevit reads {VERSION}. Make it anew with --overwrite.")
+    return dict(meta)
+
+
+def read_intrinsics(root: Path, name: str) -> "np.ndarray[Any, np.dtype[np.float64]]":
+    folder, frame = name.rsplit("/", 1)
+    path = root / folder / "intrinsics.json"
+    try:
+        matrix = np.array(json.loads(path.read_text(encoding="utf-8"))[int(frame)], dtype=np.float64)
+    except (ValueError, OSError, LookupError, TypeError) as error:
+        raise DataError(f"{path}: no intrinsics of frame {frame} ({error}).") from error
+    if matrix.shape != (3, 3):
+        raise DataError(f"{path}: frame {frame} has intrinsics of shape {matrix.shape}, not 3x3.")
+    return matrix

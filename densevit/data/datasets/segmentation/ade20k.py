@@ -1,0 +1,44 @@
+"""`ade20k`: ADE20K as MIT's scene parsing benchmark has it, 150 classes; 20,210 images to train and 2,000 to validate.
+
+    [ADEChallengeData2016/]images/{training,validation}/ADE_train_00000001.jpg         any size
+    [ADEChallengeData2016/]annotations/{training,validation}/ADE_train_00000001.png    8 bits: 1 to 150; 0 = other
+
+Zhou et al. 2017. Class k is stored as k + 1; stored 0, what none of the 150 names, is ignored.
+"""
+
+from pathlib import Path
+from typing import Literal
+
+from densevit.data.datasets.base import DATASETS, resolve_root
+from densevit.data.datasets.depth.frames import first_folder, search
+from densevit.data.datasets.segmentation.label_images import Labelled, LabelledImages, remark_few
+from densevit.data.index.paths import Subset
+from densevit.data.labels.class_lists import shipped
+
+Split = Literal["train", "val"]
+FOLDERS: dict[Split, str] = {"train": "training", "val": "validation"}
+COUNTS: dict[str, int] = {"train": 20_210, "val": 2_000}
+
+
+@DATASETS.register("ade20k")
+class Ade20k(LabelledImages):
+    """ADE20K, 150 classes."""
+
+    def __init__(self, *, root: Path | None = None, split: Split = "train", subset: Subset = "full") -> None:
+        """Lists the images.
+
+        Args:
+            root: default `ade20k` (densevit.data.datasets.base.resolve_root).
+            subset: `available` goes on with the samples that are there, and says how many are not.
+
+        Raises:
+            DataError: nothing is there, or not all and `subset` is full; with the count and the first five.
+        """
+        self.root = resolve_root(root, "ade20k")
+        home = first_folder(self.root, ("", "ADEChallengeData2016"), "images")
+        folder = FOLDERS[split]
+        images = search(home, [f"images/{folder}/*.jpg"], "as ADEChallengeData2016.zip has them.")
+        samples = [Labelled(path.stem, path, home / f"annotations/{folder}/{path.stem}.png") for path in images]
+        what = f"ade20k '{split}' in {home}"
+        super().__init__(samples, shipped("ade20k"), subset, what)
+        remark_few(len(samples), COUNTS[split], what)

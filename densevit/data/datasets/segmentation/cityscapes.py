@@ -1,0 +1,102 @@
+"""`cityscapes`: streets of 50 cities, 1024 x 2048, 19 classes; 2,975 images to train, 500 to validate, 1,525 to test.
+
+    leftImg8bit/{train,val,test}/aachen/aachen_000000_000019_leftImg8bit.png
+    gtFine/{train,val,test}/aachen/aachen_000000_000019_gtFine_labelIds.png         8 bits: 0 to 33
+    gtFine/{train,val,test}/aachen/aachen_000000_000019_gtFine_labelTrainIds.png    8 bits: 0 to 18; 255 = ignored
+    gtFine/{train,val,test}/aachen/aachen_000000_000019_gtFine_instanceIds.png      16 bits: id, or id * 1000 + number
+    gtCoarse/{train,train_extra,val}/aachen/..._gtCoarse_labelIds.png               the same, coarsely
+
+Cordts et al. 2016. Of the 34 stored ids 19 are classes; the others are ignored, as in the benchmark. The test set's
+labels are withheld: its files hold nothing but void.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Int64
+
+from densevit.data.datasets.base import DATASETS, resolve_root
+from densevit.data.datasets.depth.frames import search
+from densevit.data.datasets.segmentation.label_images import Labelled, LabelledImages, remark_few
+from densevit.data.index.paths import Subset
+from densevit.data.io.readers import read_labels
+from densevit.data.labels.class_lists import of_names, shipped
+from densevit.data.labels.class_table import ClassTable
+from densevit.errors import DataError
+
+Split = Literal["train", "val", "test", "train_extra"]
+Encoding = Literal["labelIds", "labelTrainIds", "instanceIds"]
+
+COUNTS: dict[str, int] = {"train": 2_975, "val": 500, "test": 1_525, "train_extra": 19_998}
+IMAGE = "_leftImg8bit"
+
+
+@DATASETS.register("cityscapes")
+class Cityscapes(LabelledImages):
+    """Cityscapes, 19 classes."""
+
+    sizes = frozenset([(1024, 2048)])
+
+    def __init__(
+        self,
+        *,
+        root: Path | None = None,
+        split: Split = "train",
+        annotation: Literal["gtFine", "gtCoarse"] = "gtFine",
+        encoding: Encoding | Literal["auto"] = "auto",
+        subset: Subset = "full",
+    ) -> None:
+        """Lists the images.
+
+        Args:
+            root: default `cityscapes` (densevit.data.datasets.base.resolve_root).
+            split: `train_extra` has coarse labels only.
+            encoding: which of the label files; auto takes labelIds, or labelTrainIds where there are no labelIds.
+            subset: `available` goes on with the samples that are there, and says how many are not.
+
+        Raises:
+            DataError: nothing is there, or not all and `subset` is full; with the count and the first five.
+        """
+        self.root = resolve_root(root, "cityscapes")
+        if split == "train_extra" and annotation == "gtFine":
+            raise DataError(f"{self.root}: 'train_extra' has coarse labels only; set `annotation: gtCoarse`.")
+        images = search(
+            self.root,
+            [f"leftImg8bit/{split}/*/*{IMAGE}.png"],
+            "as leftImg8bit_trainvaltest.zip (for train_extra leftImg8bit_trainextra.zip) has them.",
+        )
+        maps = self.root / annotation / split
+        self.encoding = find_encoding(images[0], maps, annotation) if encoding == "auto" else encoding
+        samples = [_labelled(path, maps, f"{annotation}_{self.encoding}") for path in images]
+        if split == "test" and not maps.is_dir():
+            samples = [replace(sample, labels=None) for sample in samples]
+        what = f"cityscapes '{split}' in {self.root}"
+        super().__init__(samples, table(self.encoding), subset, what)
+        remark_few(len(samples), COUNTS[split], what)
+
+    def stored(self, path: Path) -> Int64[np.ndarray, "h w"]:
+        ids = read_labels(path)
+        return np.where(ids < 1000, ids, ids // 1000) if self.encoding == "instanceIds" else ids
+
+    def scene(self, index: int) -> str:
+        return self.names[index].partition("/")[0]
+
+
+def table(encoding: Encoding) -> ClassTable:
+    ids = shipped("cityscapes")
+    return of_names(ids.names, "the table of Cityscapes' trainIds", ids.palette) if encoding == "labelTrainIds" else ids
+
+
+def find_encoding(image: Path, maps: Path, annotation: str) -> Encoding:
+    """LabelIds, which are what is published, unless the first image has only labelTrainIds."""
+    train = _labelled(image, maps, f"{annotation}_labelTrainIds").labels
+    ids = _labelled(image, maps, f"{annotation}_labelIds").labels
+    assert train is not None and ids is not None
+    return "labelTrainIds" if train.is_file() and not ids.is_file() else "labelIds"
+
+
+def _labelled(image: Path, maps: Path, ending: str) -> Labelled:
+    city, stem = image.parent.name, image.stem.removesuffix(IMAGE)
+    return Labelled(f"{city}/{stem}", image, maps / city / f"{stem}_{ending}.png")

@@ -1,0 +1,71 @@
+"""`coco_stuff`: COCO-Stuff of 164,000 images, 171 classes: 80 things and 91 stuffs; 118,287 images to train, 5,000 to
+validate.
+
+    images/{train2017,val2017}/000000000139.jpg                        any size, most 480 x 640
+    annotations/{train2017,val2017}/000000000139.png                   8 bits: 0 to 181; 255 = unlabelled
+    annotations/{train2017,val2017}/000000000139_labelTrainIds.png     or so: 0 to 170; as mmsegmentation converts
+
+Caesar, Uijlings and Ferrari 2018. Of the 182 stored ids 11 occur nowhere (things that COCO names and never marked), so
+that 171 classes remain, in the same order. The annotations are those of `stuffthingmaps_trainval2017.zip`.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+from densevit.data.datasets.base import DATASETS, resolve_root
+from densevit.data.datasets.depth.frames import first_folder, search
+from densevit.data.datasets.segmentation.label_images import Labelled, LabelledImages, remark_few
+from densevit.data.index.paths import Subset
+from densevit.data.labels.class_lists import of_names, shipped
+from densevit.data.labels.class_table import ClassTable
+
+Split = Literal["train", "val"]
+Encoding = Literal["published", "converted"]
+COUNTS: dict[str, int] = {"train": 118_287, "val": 5_000}
+
+# Where the zips are unpacked: as the authors' page has it, or beside each other.
+IMAGES = ("images/", "")
+MAPS = ("annotations", "stuffthingmaps", "")
+CONVERTED = "_labelTrainIds"
+
+
+@DATASETS.register("coco_stuff")
+class CocoStuff(LabelledImages):
+    """COCO-Stuff, 171 classes."""
+
+    def __init__(
+        self,
+        *,
+        root: Path | None = None,
+        split: Split = "train",
+        encoding: Encoding = "published",
+        subset: Subset = "full",
+    ) -> None:
+        """Lists the images.
+
+        Args:
+            root: default `coco_stuff` (densevit.data.datasets.base.resolve_root).
+            encoding: published reads `*.png` with 0 to 181, converted `*_labelTrainIds.png` with 0 to 170.
+            subset: `available` goes on with the samples that are there, and says how many are not.
+
+        Raises:
+            DataError: nothing is there, or not all and `subset` is full; with the count and the first five.
+        """
+        self.root = resolve_root(root, "coco_stuff")
+        folder, ending = f"{split}2017", "" if encoding == "published" else CONVERTED
+        images = search(self.root, [f"{home}{folder}/*.jpg" for home in IMAGES], f"as {folder}.zip has them.")
+        maps = first_folder(self.root, MAPS, folder) / folder
+        samples = [Labelled(path.stem, path, maps / f"{path.stem}{ending}.png") for path in images]
+        what = f"coco_stuff '{split}' in {self.root}"
+        super().__init__(samples, TABLES[encoding](), subset, what)
+        remark_few(len(samples), COUNTS[split], what)
+
+
+def converted() -> ClassTable:
+    """The classes with their positions as ids."""
+    table = shipped("coco_stuff")
+    return of_names(table.names, "the table of converted COCO-Stuff", table.palette)
+
+
+TABLES: dict[Encoding, Callable[[], ClassTable]] = {"published": lambda: shipped("coco_stuff"), "converted": converted}

@@ -1,0 +1,111 @@
+"""`pascal_context`: PASCAL-Context, 59 classes with or without a background; 4,998 images to train, 5,105 to validate.
+
+    [VOCdevkit/]VOC2010/JPEGImages/2008_000002.jpg
+    [VOCdevkit/]VOC2010/SegmentationClassContext/2008_000002.png           8 bits: 0 to 59, as mmsegmentation converts
+    [VOCdevkit/]VOC2010/ImageSets/{SegmentationContext,Main}/{train,val}.txt
+    trainval/2008_000002.mat                                               as published: LabelMap, ids of 459 classes
+
+Mottaghi et al. 2014. The 59 classes are those that papers score, in the order of their names, 0 what is none of them.
+The published files have 459 classes by number; the 400 others are the background.
+"""
+
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Int64
+
+from densevit.data.datasets.base import DATASETS, resolve_root
+from densevit.data.datasets.depth.frames import first_folder
+from densevit.data.datasets.segmentation.label_images import Labelled, LabelledImages, listed_names, remark_few
+from densevit.data.index.paths import Listing, Subset
+from densevit.data.io import matlab
+from densevit.data.io.readers import read_labels
+from densevit.data.labels.class_lists import shipped_entries
+from densevit.data.labels.class_table import ClassTable, Entry
+from densevit.errors import DataError
+
+Split = Literal["train", "val"]
+COUNTS: dict[str, int] = {"train": 4_998, "val": 5_105}
+
+HOMES = ("", "VOC2010", "VOCdevkit/VOC2010")
+LISTS = ("ImageSets/SegmentationContext", "ImageSets/Main")
+PUBLISHED = ("trainval", "VOCdevkit/VOC2010/trainval", "VOC2010/trainval")
+CLASSES = 459  # of the published files
+
+
+@DATASETS.register("pascal_context")
+class PascalContext(LabelledImages):
+    """PASCAL-Context, 59 classes, or 60 with the background."""
+
+    def __init__(
+        self,
+        *,
+        root: Path | None = None,
+        split: Split = "train",
+        background: bool = False,
+        subset: Subset = "full",
+    ) -> None:
+        """Lists the images.
+
+        Args:
+            root: default `pascal_context` (densevit.data.datasets.base.resolve_root).
+            background: true makes what is none of the 59 classes a class of its own, the first; else it is ignored.
+            subset: `available` goes on with the samples that are there, and says how many are not.
+
+        Raises:
+            DataError: nothing is there, or not all and `subset` is full; with the count and the first five.
+        """
+        self.root = resolve_root(root, "pascal_context")
+        home = first_folder(self.root, HOMES, "JPEGImages")
+        published = next((self.root / p for p in PUBLISHED if (self.root / p).is_dir()), self.root / PUBLISHED[0])
+        names, there = listed_names(find_list(home, split)), Listing()
+        samples = [_labelled(home, published, name, there) for name in names]
+        what = f"pascal_context '{split}' in {home}"
+        super().__init__(samples, context_table(background=background), subset, what)
+        remark_few(len(samples), COUNTS[split], what)
+
+    def stored(self, path: Path) -> Int64[np.ndarray, "h w"]:
+        return read_context(path) if path.suffix == ".mat" else read_labels(path)
+
+
+def context_table(*, background: bool) -> ClassTable:
+    """Of the converted PNGs, whose ids are positions among the 60."""
+    entries = [
+        Entry(place, entry.name, entry.colour, ignored=place == 0 and not background)
+        for place, entry in enumerate(shipped_entries("pascal_context"))
+    ]
+    return ClassTable(entries, "densevit's table of pascal_context")
+
+
+def read_context(path: Path) -> Int64[np.ndarray, "h w"]:
+    """A published LabelMap, in the ids of the converted PNGs: 0 to 59.
+
+    Raises:
+        DataError: it is no such file, or has ids beyond the 459.
+    """
+    ids = matlab.labels(path, matlab.load(path, "LabelMap"))
+    if ids.min() < 0 or ids.max() > CLASSES:
+        raise DataError(f"{path}: ids {ids.min()} to {ids.max()}; PASCAL-Context has 0 to {CLASSES}.")
+    places: Int64[np.ndarray, " ids"] = np.zeros(CLASSES + 1, np.int64)
+    places[[entry.id for entry in shipped_entries("pascal_context")]] = range(60)
+    return np.take(places, ids)
+
+
+def find_list(home: Path, split: str) -> Path:
+    """Context's own list, as converters write it, or VOC 2010's: all its images are labelled.
+
+    Raises:
+        DataError: neither is there.
+    """
+    places = [home / folder / f"{split}.txt" for folder in LISTS]
+    found = next((path for path in places if path.is_file()), None)
+    if found is None:
+        raise DataError(f"{home}: no {' or '.join(f'{folder}/{split}.txt' for folder in LISTS)}, as VOC 2010 has them.")
+    return found
+
+
+def _labelled(home: Path, published: Path, name: str, there: Listing) -> Labelled:
+    converted = home / f"SegmentationClassContext/{name}.png"
+    labels = converted if converted in there or not published.is_dir() else published / f"{name}.mat"
+    return Labelled(name, home / f"JPEGImages/{name}.jpg", labels)

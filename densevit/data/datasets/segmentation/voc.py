@@ -1,0 +1,128 @@
+"""`voc`: PASCAL VOC 2012 segmentation, 20 classes and the background; 1,464 images to train, 1,449 to validate.
+
+    [VOCdevkit/]VOC2012/JPEGImages/2007_000032.jpg
+    [VOCdevkit/]VOC2012/SegmentationClass/2007_000032.png       palette PNG: 0 to 20; 255 = borders and difficult things
+    [VOCdevkit/]VOC2012/ImageSets/Segmentation/{train,val,trainval}.txt
+    [VOCdevkit/]VOC2012/SegmentationClassAug/2008_000002.png    of SBD, as gray PNG: 0 to 20; optional, or
+    sbd/cls/2008_000002.mat                                     as published: GTcls.Segmentation
+    sbd/{train,val}.txt
+
+Everingham et al. 2010; Hariharan et al. 2011 for the Semantic Boundaries Dataset (SBD), which labels 11,355 images of
+VOC. `train_aug` is what papers train on: the images of VOC's `train` and of SBD, without VOC's `val`: 10,582. Where
+both have labels, VOC's count.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Int64
+
+from densevit.data.datasets.base import DATASETS, resolve_root
+from densevit.data.datasets.depth.frames import first_folder
+from densevit.data.datasets.segmentation.label_images import Labelled, LabelledImages, listed_names, remark_few
+from densevit.data.index.paths import Listing, Subset
+from densevit.data.io import matlab
+from densevit.data.io.readers import read_labels
+from densevit.data.labels.class_lists import shipped
+from densevit.errors import DataError
+
+Split = Literal["train", "val", "trainval", "train_aug"]
+COUNTS: dict[str, int] = {"train": 1_464, "val": 1_449, "trainval": 2_913, "train_aug": 10_582}
+
+LISTS = "ImageSets/Segmentation"
+HOMES = ("", "VOC2012", "VOCdevkit/VOC2012")
+SBD = ("sbd", "SBD", "benchmark_RELEASE/dataset", "VOCaug/dataset")  # as torchvision, papers and its archive have it
+
+
+@DATASETS.register("voc")
+class Voc(LabelledImages):
+    """PASCAL VOC 2012, 21 classes with the background."""
+
+    def __init__(
+        self,
+        *,
+        root: Path | None = None,
+        split: Split = "train",
+        sbd_root: Path | None = None,
+        subset: Subset = "full",
+    ) -> None:
+        """Lists the images.
+
+        Args:
+            root: default `voc` (densevit.data.datasets.base.resolve_root).
+            split: `train_aug` adds the images of SBD.
+            sbd_root: SBD's folder of `cls`, if it is not below the root.
+            subset: `available` goes on with the samples that are there, and says how many are not.
+
+        Raises:
+            DataError: nothing is there, or not all and `subset` is full; with the count and the first five.
+        """
+        self.root = resolve_root(root, "voc")
+        home = first_folder(self.root, HOMES, LISTS)
+        if split == "train_aug":
+            samples = augmented(home, sbd_root.expanduser() if sbd_root else first_folder(self.root, SBD, "cls"))
+        else:
+            samples = [_own(home, name) for name in listed_names(home / LISTS / f"{split}.txt")]
+        what = f"voc '{split}' in {home}"
+        super().__init__(samples, shipped("voc"), subset, what)
+        remark_few(len(samples), COUNTS[split], what)
+
+    def stored(self, path: Path) -> Int64[np.ndarray, "h w"]:
+        return read_sbd(path) if path.suffix == ".mat" else read_labels(path)
+
+
+def augmented(home: Path, sbd: Path) -> list[Labelled]:
+    """The images of VOC's `train` and of SBD that VOC's `val` has not.
+
+    Raises:
+        DataError: neither SBD's lists nor `trainaug.txt` is there.
+    """
+    train = listed_names(home / LISTS / "train.txt")
+    own = set(train)
+    converted = Listing()
+    return [
+        _own(home, name) if name in own else Labelled(name, _image(home, name), _added(home, sbd, name, converted))
+        for name in augmented_names(home, sbd, train)
+    ]
+
+
+def augmented_names(home: Path, sbd: Path, train: Sequence[str]) -> list[str]:
+    """From `trainaug.txt`, as converters write it, or from the lists of both sets."""
+    listed = home / LISTS / "trainaug.txt"
+    if listed.is_file():
+        return listed_names(listed)
+    if not (sbd / "train.txt").is_file():
+        raise DataError(
+            f"{listed}: not there, nor SBD's train.txt and val.txt in {sbd}. Set `sbd_root` to the folder that holds "
+            "`cls`; docs/data.md says where to get it."
+        )
+    both = {*train, *listed_names(sbd / "train.txt"), *listed_names(sbd / "val.txt")}
+    return sorted(both - set(listed_names(home / LISTS / "val.txt")))
+
+
+def read_sbd(path: Path) -> Int64[np.ndarray, "h w"]:
+    """Class ids of a file of `cls`.
+
+    Raises:
+        DataError: it is no such file.
+    """
+    try:
+        ids = matlab.load(path, "GTcls")["Segmentation"][0, 0]
+    except (ValueError, IndexError) as error:
+        raise DataError(f"{path}: GTcls has no Segmentation ({error}).") from error
+    return matlab.labels(path, ids)
+
+
+def _image(home: Path, name: str) -> Path:
+    return home / f"JPEGImages/{name}.jpg"
+
+
+def _own(home: Path, name: str) -> Labelled:
+    return Labelled(name, _image(home, name), home / f"SegmentationClass/{name}.png")
+
+
+def _added(home: Path, sbd: Path, name: str, there: Listing) -> Path:
+    converted = home / f"SegmentationClassAug/{name}.png"
+    return converted if converted in there else sbd / f"cls/{name}.mat"

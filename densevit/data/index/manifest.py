@@ -1,0 +1,129 @@
+"""A list of samples as a table: CSV with a header, or JSONL with one object a line.
+
+Columns: image (required), depth, labels, name, split, fx, fy, cx, cy. Paths are relative to the table's root and may
+not lead out of it; intrinsics are in pixels of that image.
+"""
+
+import csv
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float64
+
+from densevit.data.index.paths import confine
+from densevit.errors import DataError
+from densevit.ops.geometry import is_camera, pinhole
+from densevit.registry import did_you_mean
+
+CAMERA = ("fx", "fy", "cx", "cy")
+COLUMNS = ("image", "depth", "labels", "name", "split", *CAMERA)
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """The files of one sample."""
+
+    name: str
+    image: Path
+    depth: Path | None = None
+    labels: Path | None = None
+    intrinsics: Float64[np.ndarray, "3 3"] | None = None
+    split: str | None = None
+
+    def files(self) -> list[Path]:
+        return [path for path in (self.image, self.depth, self.labels) if path is not None]
+
+
+def read_manifest(path: Path, root: Path, *, allow_outside: bool) -> list[Row]:
+    """Reads the table; the files it names are not looked at.
+
+    Raises:
+        DataError: naming the line: an unknown column, no image, a path that leads out, a number that is none.
+    """
+    rows = []
+    for number, cells in read_table(path):
+        try:
+            rows.append(_row(cells, root, allow_outside))
+        except DataError as error:
+            raise DataError(f"{path}:{number}: {error}") from None
+    if not rows:
+        raise DataError(f"{path}: no samples in it.")
+    return rows
+
+
+def read_table(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
+    """(line number, cells) of every line of a CSV or JSONL that is not blank.
+
+    Raises:
+        DataError: it cannot be read; naming the line that is no object.
+    """
+    try:
+        return list(_records(path))
+    except DataError:
+        raise
+    except (OSError, ValueError, csv.Error) as error:
+        raise DataError(f"{path}: cannot be read ({error}).") from error
+
+
+def _records(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    with open(path, encoding="utf-8-sig", newline="") as file:
+        if path.suffix.lower() in (".jsonl", ".ndjson"):
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    yield number, _object(line, f"{path}:{number}")
+        else:
+            reader = csv.DictReader(file, restkey="more cells than columns", strict=True)
+            reader.fieldnames = [column.strip() for column in reader.fieldnames or ()]
+            for record in reader:
+                yield reader.line_num, record
+
+
+def _object(line: str, where: str) -> Mapping[str, Any]:
+    try:
+        cells = json.loads(line)
+    except ValueError as error:
+        raise DataError(f"{where}: cannot be read ({error}).") from error
+    if not isinstance(cells, dict):
+        raise DataError(f'{where}: expected an object such as {{"image": ...}}, got {line.strip()[:60]}.')
+    return cells
+
+
+def _row(cells: Mapping[str, Any], root: Path, allow_outside: bool) -> Row:
+    for column in cells:
+        if column not in COLUMNS:
+            raise DataError(f"no such column '{column}'.{did_you_mean(str(column), COLUMNS)}")
+    filled = {k: str(v).strip() for k, v in cells.items() if v is not None and str(v).strip()}
+    if "image" not in filled:
+        raise DataError("no image; the column 'image' is required.")
+    paths = {
+        k: confine(root, filled[k], allow_outside=allow_outside) for k in ("image", "depth", "labels") if k in filled
+    }
+    name = filled.get("name") or _name(root, paths["image"])
+    confine(root, name, allow_outside=False)  # exports write files of this name
+    return Row(name=name, intrinsics=_camera(filled), split=filled.get("split"), **paths)
+
+
+def _name(root: Path, image: Path) -> str:
+    """A sample's name: its image's path under the root; of one elsewhere the whole path, made relative."""
+    path = image.relative_to(root) if image.is_relative_to(root) else image
+    parts = PurePosixPath(os.path.normpath(path.with_suffix(""))).parts
+    return "/".join(part for part in parts if part not in (path.anchor, ".."))
+
+
+def _camera(cells: Mapping[str, str]) -> Float64[np.ndarray, "3 3"] | None:
+    given = [key for key in CAMERA if key in cells]
+    if not given:
+        return None
+    try:
+        matrix = pinhole(*(float(cells[key]) for key in CAMERA))
+    except (KeyError, ValueError):
+        matrix = np.full((3, 3), np.nan)
+    if not is_camera(matrix):
+        came = {key: cells[key] for key in given}
+        raise DataError(f"intrinsics need four numbers fx, fy, cx, cy, in pixels and fx and fy over 0; got {came}.")
+    return matrix

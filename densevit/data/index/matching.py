@@ -1,0 +1,170 @@
+"""Which files of two folders belong together, by name.
+
+1. `images` and `depths` may be folders: files match when their paths in them are equal up to the suffix.
+2. Where that leaves some alone, words that tell only what a file is (rgb, depth, ...) are dropped from the names:
+   `kitchen/rgb_00045.jpg` and `kitchen/sync_depth_00045.png` are both `kitchen/00045`.
+3. They may be patterns: files match when the wildcards stand for the same. With `*/rgb/*.jpg` and `*/d/*.png`,
+   `a/rgb/1.jpg` and `a/d/1.png` are both `a/1`.
+
+Letters count as what they show: a Mac may write an umlaut as two signs where others write one (`composed`).
+"""
+
+import os
+import re
+import unicodedata
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+
+from densevit.data.index.paths import Lack, first_five, note
+from densevit.errors import DataError
+
+ROLES = frozenset(
+    {"rgb", "image", "img", "color", "colors", "colour", "colours", "photo"}
+    | {"depth", "depths", "sync", "gt", "groundtruth", "truth"}
+    | {"label", "labels", "mask", "seg", "semantic"}
+    | {"pred", "prediction"}
+)
+
+IMAGE_SUFFIXES = frozenset([".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp"])
+DEPTH_SUFFIXES = frozenset([".png", ".tif", ".tiff", ".npy", ".npz", ".pfm", ".exr", ".h5", ".hdf5"])
+LABEL_SUFFIXES = frozenset([".png", ".tif", ".tiff", ".bmp", ".npy"])
+
+
+def find(root: Path, where: str, suffixes: frozenset[str], *, allow_outside: bool) -> dict[str, Path]:
+    """Files of a folder or pattern under `root`, by key (rules 1 and 3).
+
+    Raises:
+        DataError: the folder is missing, a link leads out of `root`, a name is not UTF-8, or two files have one key.
+    """
+    pattern = _pattern(composed(where)) if is_pattern(where) else None
+    base = root / where if pattern is None else root
+    if not base.is_dir():
+        raise DataError(f"{base}: no such folder.{_instead(root)}")
+    found: dict[str, list[Path]] = defaultdict(list)
+    for path in walk(base, root, allow_outside=allow_outside):
+        if path.suffix.lower() not in suffixes:
+            continue
+        relative = _text(path, base)
+        hit = pattern.fullmatch(relative) if pattern else None
+        if pattern is None:
+            found[relative.removesuffix(path.suffix)].append(path)
+        elif hit:
+            found["/".join(group.strip("/") for group in hit.groups() if group)].append(path)
+    twice = [f"{key}: {', '.join(map(str, paths))}" for key, paths in found.items() if len(paths) > 1]
+    if twice and not note(_duplicates(found)):
+        raise DataError(f"{base}: {len(twice):,} names stand for several files each:{first_five(twice)}")
+    return {key: paths[0] for key, paths in sorted(found.items())}
+
+
+def _instead(root: Path) -> str:
+    """What a root has, for a user who named the wrong one."""
+    if not root.is_dir():
+        return ""
+    there = sorted(entry.name for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    if there:
+        return f" In {root} there are {', '.join(there[:8])}; options say which holds what."
+    return f" There are no folders in {root}: the root is the one above `images`."
+
+
+def _text(path: Path, base: Path) -> str:
+    """A path below a folder, composed, as every report, table and log can write it.
+
+    Raises:
+        DataError: its bytes are no UTF-8.
+    """
+    relative = path.relative_to(base).as_posix()
+    if not relative.isascii() and any("\ud800" <= letter <= "\udfff" for letter in relative):
+        raise DataError(f"{str(path)!a}: the name is not UTF-8; rename the file.")
+    return composed(relative)
+
+
+def composed(text: str) -> str:
+    """A text whose letters with signs are one character each, wherever there is one (Unicode's form C)."""
+    return unicodedata.normalize("NFC", text)
+
+
+def is_pattern(where: str) -> bool:
+    return any(sign in where for sign in "*?[")
+
+
+def exists(root: Path, where: str) -> bool:
+    """Whether there is such a folder; a pattern always exists."""
+    return is_pattern(where) or (root / where).is_dir()
+
+
+def plain(keys: Sequence[str]) -> dict[str, str]:
+    """Key -> key without role words (rule 2).
+
+    Raises:
+        DataError: two keys become one.
+    """
+    bare: dict[str, list[str]] = defaultdict(list)
+    for key in keys:
+        bare[_without_roles(key)].append(key)
+    twice = [f"{name}: {', '.join(owners)}" for name, owners in bare.items() if len(owners) > 1]
+    if twice and not note(_duplicates(bare)):
+        raise DataError(f"names that differ in words such as rgb or depth only are ambiguous:{first_five(twice)}")
+    return {owners[0]: name for name, owners in bare.items()}
+
+
+def partners(keys: Sequence[str], others: Sequence[str]) -> dict[str, str]:
+    """Key -> its partner among the others, for those that have one (rules 1 and 2)."""
+    exact = set(keys) & set(others)
+    if len(exact) in (len(keys), len(others)):
+        return {key: key for key in keys if key in exact}
+    by_name = {name: other for other, name in plain(others).items()}
+    return {key: by_name[name] for key, name in plain(keys).items() if name in by_name}
+
+
+def walk(folder: Path, root: Path, *, allow_outside: bool) -> Iterator[Path]:
+    """All files below, hidden ones left out; links are followed as long as they stay inside `root`.
+
+    A link to nothing counts as a file: who opens the list tells that it is not there, instead of losing a sample.
+
+    Raises:
+        DataError: a link leads out, or in a circle.
+    """
+    with os.scandir(folder) as scan:
+        entries = sorted(scan, key=lambda entry: entry.name)
+    for entry in entries:
+        path = folder / entry.name
+        if entry.name.startswith("."):
+            continue
+        if entry.is_symlink():
+            if not path.exists():  # it leads nowhere, or in a circle of links
+                yield path
+                continue
+            target = path.resolve()
+            if not allow_outside and not target.is_relative_to(root.resolve()):
+                raise DataError(
+                    f"{path}: links to {target}, outside {root}. If that is meant, set `allow_outside_root: true`."
+                )
+            if folder.resolve().is_relative_to(target):
+                raise DataError(f"{path}: links to a folder that holds it.")
+        if entry.is_dir():
+            yield from walk(path, root, allow_outside=allow_outside)
+        elif entry.is_file():
+            yield path
+
+
+def _duplicates(owners: Mapping[str, Sequence[object]]) -> list[Lack]:
+    """What stands for a name besides its first."""
+    return [
+        Lack("duplicate_name", str(other), f"stands for '{name}', as {first} does")
+        for name, (first, *others) in owners.items()
+        for other in others
+    ]
+
+
+def _pattern(glob: str) -> re.Pattern[str]:
+    """A glob as an expression with one group per wildcard; `**/` is any number of folders."""
+    pieces = re.split(r"(\*\*/|\*|\?|\[[^\]]+\])", glob)
+    groups = {"**/": "((?:[^/]+/)*)", "*": "([^/]*)", "?": "([^/])"}
+    return re.compile("".join(groups.get(p) or (f"({p})" if p.startswith("[") else re.escape(p)) for p in pieces))
+
+
+def _without_roles(key: str) -> str:
+    path = PurePosixPath(key)
+    words = [word for word in re.split(r"[_\-. ]", path.name) if word.lower() not in ROLES]
+    return path.with_name("_".join(words)).as_posix() if any(words) else key

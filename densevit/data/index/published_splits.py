@@ -1,0 +1,50 @@
+"""The published lists of image and depth files, and users' own in the same form: `IMAGE DEPTH [FOCAL]` a line.
+
+They live in the package (data/index/splits), not beside the data, so that an installed wheel has them too. `None`
+as DEPTH says that this image has no truth. The leading slash of the NYU training list is dropped.
+"""
+
+import gzip
+from pathlib import Path
+
+from densevit.errors import DataError
+
+SHIPPED = Path(__file__).parent / "splits"
+
+
+def shipped(name: str) -> str:
+    """The text of a list that comes with densevit."""
+    path = SHIPPED / name
+    return gzip.decompress(path.read_bytes()).decode() if path.suffix == ".gz" else path.read_text()
+
+
+def read_list(root: Path, path: Path | None, default: str) -> list[tuple[str, str | None]]:
+    """(image, depth) pairs of a user's list under `root`, or of the shipped one.
+
+    Raises:
+        DataError: naming the line that is none.
+    """
+    if path is None:
+        return parse_list(shipped(default), default)
+    path = root / path.expanduser()
+    try:
+        return parse_list(path.read_text(), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: the list cannot be read ({error}).") from error
+
+
+def parse_list(text: str, where: str) -> list[tuple[str, str | None]]:
+    pairs: list[tuple[str, str | None]] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.split()
+        if not words:
+            continue
+        if len(words) not in (2, 3):
+            raise DataError(f"{where}:{number}: expected IMAGE DEPTH [FOCAL], got {line[:80]!r}.")
+        image, depth = (word.lstrip("/") for word in words[:2])
+        if ".." in f"{image}/{depth}".split("/"):
+            raise DataError(f"{where}:{number}: '..' leads out of the data set.")
+        pairs.append((image, None if depth == "None" else depth))
+    if not pairs:
+        raise DataError(f"{where}: the list is empty.")
+    return pairs

@@ -1,0 +1,259 @@
+"""Picture files: what the header says, and the pixels (h x w, or h x w x channels).
+
+The format is told by content, never by suffix. The header is parsed by Pillow's own reader of that one format, which
+decodes nothing, so size and mode are known before memory is spent; pixels come from OpenCV where speed counts
+(JPEG, PNG, still WEBP), from kornia-rs for PNG of 16-bit gray (depth), in half of OpenCV's time, and from Pillow
+elsewhere. No switch of any of them is touched.
+"""
+
+import io
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+from jaxtyping import Shaped, UInt8, UInt16
+from kornia_rs.io import decode_image_png_u16
+from PIL import BmpImagePlugin, ImageFile, JpegImagePlugin, PngImagePlugin, TiffImagePlugin, WebPImagePlugin
+from PIL.ExifTags import Base as Tag
+
+from densevit.errors import DataError
+from densevit.model_card import Palette
+
+MAX_PIXELS = 178_000_000  # where Pillow, too, refuses: twice its Image.MAX_IMAGE_PIXELS
+
+# Modes that Pillow calls 16-bit gray; the letters are byte orders.
+GRAY16 = ("I;16", "I;16L", "I;16B")
+
+# EXIF orientation -> what turns the stored rows upright (EXIF 2.32, 4.6.4.A).
+UPRIGHT: dict[int, Callable[[Any], Any]] = {
+    2: np.fliplr,
+    3: lambda a: a[::-1, ::-1],
+    4: np.flipud,
+    5: lambda a: a.swapaxes(0, 1),
+    6: lambda a: np.rot90(a, -1),
+    7: lambda a: a.swapaxes(0, 1)[::-1, ::-1],
+    8: np.rot90,
+}
+
+READERS: dict[str, type[ImageFile.ImageFile]] = {
+    "JPEG": JpegImagePlugin.JpegImageFile,
+    "PNG": PngImagePlugin.PngImageFile,
+    "WEBP": WebPImagePlugin.WebPImageFile,
+    "TIFF": TiffImagePlugin.TiffImageFile,
+    "BMP": BmpImagePlugin.BmpImageFile,
+}
+
+NO_MODE = "unknown pixel mode"  # Pillow, of sound TIFFs whose type of pixels it does not know
+
+# What a file starts with; those without a reader are only named, so that the error can say what came.
+SIGNATURES = (
+    (b"\xff\xd8\xff", "JPEG"), (b"\x89PNG\r\n\x1a\n", "PNG"), (b"BM", "BMP"),
+    (b"II*\0", "TIFF"), (b"MM\0*", "TIFF"), (b"II+\0", "TIFF"), (b"MM\0+", "TIFF"),
+    (b"\x93NUMPY", "NPY"), (b"PK\x03\x04", "ZIP"), (b"PK\x05\x06", "ZIP"), (b"\x76\x2f\x31\x01", "EXR"),
+    (b"Pf", "PFM"), (b"PF", "PFM"), (b"\x89HDF\r\n\x1a\n", "HDF5"), (b"MATLAB 7.3", "HDF5"),
+    (b"GIF8", "GIF"), (b"%PDF", "PDF"),
+)  # fmt: skip
+
+
+# PNG's chunks of text, which may hold EXIF, too: `Raw profile type exif`, XMP.
+TEXTS = frozenset({b"tEXt", b"zTXt", b"iTXt"})
+
+
+def sniff(head: bytes) -> str:
+    """The format that a file's first 16 bytes tell, or "" for none known."""
+    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
+        return "WEBP"
+    if head[4:8] == b"ftyp":
+        return "HEIF/AVIF or video"
+    return next((name for magic, name in SIGNATURES if head.startswith(magic)), "")
+
+
+def file_format(path: Path) -> str:
+    """The format of a file that must be there and hold something.
+
+    Raises:
+        DataError: it is missing, empty, a folder or not ours to read.
+    """
+    return sniff(_read(path, 16))
+
+
+@dataclass(frozen=True)
+class Raster:
+    """A picture file in memory: header parsed, pixels not yet decoded."""
+
+    path: Path
+    data: bytes
+    format: str
+    header: ImageFile.ImageFile
+    scan: int  # where JPEG's compressed data starts; for other formats of no meaning
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], max_pixels: int = MAX_PIXELS) -> "Raster":
+        """Reads the file and its header, decoding nothing.
+
+        Raises:
+            DataError: naming the file, when it is missing, none of `READERS` formats, damaged in the header,
+                or of more than `max_pixels` pixels.
+        """
+        path = Path(path)
+        kind = file_format(path)
+        if kind not in READERS:
+            came = f"is {kind}" if kind else "is not a picture"
+            raise DataError(f"{path}: {came}; pictures may be {', '.join(READERS)}.")
+        data = _read(path)
+        stream = io.BytesIO(data)
+        try:
+            header = READERS[kind](stream)
+        except Exception as error:  # a parser over damaged bytes raises anything, IndexError and struct.error too
+            if str(error) == NO_MODE:
+                raise DataError(
+                    f"{path}: a {kind} of pixels that are not read here (64 bits?); store 8 or 16-bit integers, or "
+                    "32-bit floats."
+                ) from error
+            raise DataError(f"{path}: its {kind} header is damaged ({_short(error)}).") from error
+        width, height = header.size
+        if width * height > max_pixels:
+            raise DataError(
+                f"{path}: {width} x {height} is {width * height:,} pixels; the limit is {max_pixels:,} (max_pixels)."
+            )
+        return cls(path, data, kind, header, stream.tell())
+
+    @property
+    def mode(self) -> str:
+        """Pillow's name for the pixel type: L, RGB, P, I;16, F, ..."""
+        return self.header.mode
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(h, w), upright."""
+        width, height = self.header.size
+        return (width, height) if self.orientation >= 5 else (height, width)
+
+    @cached_property
+    def orientation(self) -> int:
+        """EXIF orientation 1 to 8. EXIF that cannot be parsed counts as none, as every viewer has it."""
+        if self.format == "TIFF":
+            return 1  # Pillow turns these itself, and gives the upright size
+        # Pillow decodes a whole PNG to look for an eXIf chunk behind the pixels: ask only where there may be one.
+        if self.format == "PNG" and not self._may_turn():
+            return 1
+        try:
+            found = self.header.getexif().get(Tag.Orientation, 1)
+        except Exception:  # see `open`
+            return 1
+        return found if found in UPRIGHT else 1
+
+    def _may_turn(self) -> bool:
+        # Chunk by chunk first: a search through the pixels costs a tenth of decoding them.
+        kinds = set(chunk_kinds(self.data))
+        return b"eXIf" in kinds or (
+            not kinds.isdisjoint(TEXTS) and any(key in self.data for key in (b"Raw profile", b"XML:com.adobe"))
+        )
+
+    def text(self, key: str) -> str | None:
+        """A PNG text chunk; None where there is none."""
+        if key not in self.header.info and self.format == "PNG" and key.encode() in self.data:
+            self._load()  # the chunk stands behind the pixels
+        value = self.header.info.get(key)
+        return None if value is None else str(value)
+
+    def palette(self) -> Palette:
+        """The colours of a palette picture; none of another."""
+        values = (self._load().getpalette() or []) if self.mode == "P" else []
+        return tuple((r, g, b) for r, g, b in zip(values[::3], values[1::3], values[2::3], strict=True))
+
+    def rgb(self) -> UInt8[np.ndarray, "h w 3"]:
+        """8-bit RGB, upright. Alpha is dropped; of 16 bits the upper 8 are kept."""
+        if self.mode in ("F", "I"):
+            raise DataError(
+                f"{self.path}: a picture of {'float' if self.mode == 'F' else '32-bit integer'} values has no "
+                "defined white; store images with 8 or 16 bits. (A depth map belongs under `depths`.)"
+            )
+        if self._fast and self.mode != "CMYK":
+            return self.upright(self._opencv(cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION))
+        pixels = self._load()
+        if self.mode in GRAY16:
+            return self.upright(np.repeat((np.asarray(pixels) >> 8).astype(np.uint8)[..., None], 3, axis=2))
+        return self.upright(np.asarray(pixels.convert("RGB")))
+
+    def stored(self) -> Shaped[np.ndarray, "..."]:
+        """The numbers as stored, upright: palette indices stay indices, 16 bits stay 16."""
+        if self.format == "PNG" and self.mode in GRAY16:
+            return self.upright(self._gray16())
+        return self.upright(np.asarray(self._load()))
+
+    def upright(self, pixels: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "..."]:
+        turn = UPRIGHT.get(self.orientation)
+        return np.ascontiguousarray(pixels if turn is None else turn(pixels))
+
+    @property
+    def _fast(self) -> bool:
+        # OpenCV 4 does not decode animations.
+        still = not getattr(self.header, "is_animated", False)
+        return self.format in ("JPEG", "PNG", "WEBP") and still
+
+    def _opencv(self, flags: int) -> Shaped[np.ndarray, "..."]:
+        self._check_end()
+        try:
+            pixels = cv2.imdecode(np.frombuffer(self.data, np.uint8), flags)
+        except cv2.error as error:
+            raise DataError(f"{self.path}: the {self.format} cannot be decoded ({_short(error)}).") from error
+        if pixels is None:
+            raise DataError(f"{self.path}: the {self.format} is damaged or truncated.")
+        return pixels
+
+    def _gray16(self) -> UInt16[np.ndarray, "h w"]:
+        self._check_end()
+        width, height = self.header.size
+        try:
+            pixels: UInt16[np.ndarray, "h w"] = decode_image_png_u16(self.data, (height, width), "mono")[..., 0]
+        except Exception as error:  # it raises plain ones
+            raise DataError(f"{self.path}: the PNG is damaged or truncated ({_short(error)}).") from error
+        return pixels
+
+    def _load(self) -> ImageFile.ImageFile:
+        self._check_end()
+        try:
+            self.header.load()
+        except Exception as error:  # see `open`
+            raise DataError(f"{self.path}: the {self.format} is damaged or truncated ({_short(error)}).") from error
+        return self.header
+
+    def _check_end(self) -> None:
+        # OpenCV 4 gives an image, and a line on stderr, for a JPEG that lacks its end. Compressed data never holds
+        # FF D9 (T.81, B.1.1.5), so the end is there exactly when these bytes come after the start of the scan.
+        if self.format == "JPEG" and self.data.find(b"\xff\xd9", self.scan) < 0:
+            raise DataError(f"{self.path}: the JPEG is truncated (no end marker).")
+        if self.format == "PNG" and self.data.rfind(b"IEND\xaeB`\x82") < 0:  # with its checksum
+            raise DataError(f"{self.path}: the PNG is truncated (no IEND).")
+
+
+def chunk_kinds(data: bytes) -> Iterator[bytes]:
+    """The types of a PNG's chunks; each says where the next begins, so that pixels are jumped over."""
+    at = 8
+    while at + 8 <= len(data):
+        yield data[at + 4 : at + 8]
+        at += 12 + int.from_bytes(data[at : at + 4], "big")
+
+
+def _read(path: Path, count: int = -1) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            data = file.read(count)
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file.") from None
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
+        raise DataError(f"{str(path)!r}: cannot be read ({reason}).") from error
+    if not data:
+        raise DataError(f"{path}: the file is empty (0 bytes).")
+    return data
+
+
+def _short(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[-1][:200]

@@ -1,0 +1,135 @@
+"""MATLAB files of version 5 to 7, which are no HDF5; densevit.data.io.matlab has the later ones."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import h5py
+import numpy as np
+from jaxtyping import Int64, Shaped
+
+from densevit.errors import DataError
+from densevit.utils.atomic_io import atomic_path
+
+
+def load(path: Path, key: str) -> Shaped[np.ndarray, "..."]:
+    """An array of such a file.
+
+    Raises:
+        DataError: it is missing, damaged, or lacks the array.
+    """
+    import scipy.io
+
+    with _told(path):
+        tree = scipy.io.loadmat(path, variable_names=[key])
+    if key not in tree:
+        raise DataError(f"{path}: no '{key}' in it.")
+    return np.asarray(tree[key])
+
+
+def keys(path: Path) -> list[str]:
+    """The names of its arrays.
+
+    Raises:
+        DataError: it is missing or damaged.
+    """
+    import scipy.io
+
+    with _told(path), open(path, "rb") as file:
+        return [name for name, _, _ in scipy.io.whosmat(file)]
+
+
+def texts(path: Path, cells: Shaped[np.ndarray, "..."]) -> list[str]:
+    """A cell array of texts.
+
+    Raises:
+        DataError: it is none.
+    """
+    try:
+        return [str(cell.ravel()[0]).strip() for cell in cells.ravel()]
+    except (AttributeError, IndexError) as error:
+        raise DataError(f"{path}: expected a cell array of texts ({error}).") from error
+
+
+def labels(path: Path, array: Shaped[np.ndarray, "..."]) -> Int64[np.ndarray, "h w"]:
+    """Class ids out of an array of such a file; MATLAB's usual type of number is a double.
+
+    Raises:
+        DataError: it is none of h x w integers.
+    """
+    whole = array.dtype.kind in "iub" or (array.dtype.kind == "f" and bool((array == np.rint(array)).all()))
+    if array.ndim != 2 or not whole or not array.size:
+        raise DataError(f"{path}: {array.dtype} of shape {array.shape}; expected h x w integers.")
+    return array.astype(np.int64)
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Faults of the parser as ours."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file.") from None
+    except Exception as error:  # a parser over damaged bytes raises anything; the reason travels in the message
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise DataError(f"{path}: no readable MATLAB file ({reason}).") from error
+
+
+HEADER = b"MATLAB 7.3 MAT-file, written by densevit".ljust(116) + b"\0" * 8 + b"\x00\x02IM"
+
+
+@contextmanager
+def create(path: Path) -> Iterator[h5py.File]:
+    """A new file, under its name when complete."""
+    with atomic_path(path) as temporary:
+        with h5py.File(temporary, "w", userblock_size=512) as file:
+            yield file
+        with open(temporary, "r+b") as raw:
+            raw.write(HEADER)
+
+
+def open_mat(path: Path) -> h5py.File:
+    """Opens for reading.
+
+    Raises:
+        DataError: it is missing, truncated, or of the older MATLAB format.
+    """
+    try:
+        return h5py.File(path, "r")
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file.") from None
+    except OSError as error:
+        raise DataError(f"{path}: no readable HDF5 (MATLAB 7.3) file ({error}).") from error
+
+
+def dataset(file: h5py.File, key: str) -> h5py.Dataset:
+    """An array that must be in the file itself.
+
+    Raises:
+        DataError: it is not.
+    """
+    local = isinstance(file.get(key, getlink=True), h5py.HardLink)
+    found = file[key] if local else None
+    if not isinstance(found, h5py.Dataset) or found.external or found.is_virtual:
+        raise DataError(f"{file.filename}: no data set '{key}' in it; it holds {', '.join(file) or 'nothing'}.")
+    return found
+
+
+def read_texts(file: h5py.File, key: str) -> list[str]:
+    """A cell array of texts."""
+    try:
+        return ["".join(map(chr, np.ravel(file[ref]))) for ref in np.ravel(dataset(file, key)[()])]
+    except (ValueError, TypeError, KeyError, OSError) as error:
+        raise DataError(f"{file.filename}: '{key}' holds no texts ({error}).") from error
+
+
+def write_texts(file: h5py.File, key: str, texts: Sequence[str]) -> None:
+    """The same, as MATLAB writes it."""
+    store = file.require_group("#refs#")
+    cells = file.create_dataset(key, (1, len(texts)), h5py.ref_dtype)
+    cells.attrs["MATLAB_class"] = np.bytes_("cell")
+    for i, text in enumerate(texts):
+        codes = np.frombuffer(text.encode("utf-16-le"), np.uint16)[:, None]
+        text_set = store.create_dataset(f"{key}{i}", data=codes)
+        text_set.attrs["MATLAB_class"] = np.bytes_("char")
+        cells[0, i] = text_set.ref

@@ -1,0 +1,228 @@
+"""The one place where files become arrays: image h w 3 (8-bit RGB), depth h w (metres), labels h w (class ids).
+
+All three are upright (EXIF orientation applied), so an image and its maps line up whichever of them carries the tag.
+"""
+
+import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float32, Int64, Integer, Shaped, UInt8
+
+from densevit.data.io.arrays import READERS, read_array
+from densevit.data.io.depth_cache import FOLDER, Decoded
+from densevit.data.io.images import MAX_PIXELS, Raster, file_format
+from densevit.data.labels.errors import UNFIT, LabelError
+from densevit.errors import DataError
+from densevit.model_card import Palette
+
+BLANK = ContextVar("blank_images", default=False)
+
+SCALE_KEY = "depth_scale"  # PNG text chunk with the stored units per metre; `export` writes it
+
+
+def read_image(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS) -> UInt8[np.ndarray, "h w 3"]:
+    """Reads a JPEG, PNG, WEBP, TIFF or BMP as 8-bit RGB.
+
+    Gray is repeated, palettes are looked up, CMYK is converted, alpha is dropped, of 16 bits the upper 8 are kept;
+    of several frames the first is read.
+
+    Raises:
+        DataError: naming the file, when it is missing, damaged, truncated, no such picture, or larger than
+            `max_pixels` (checked in the header, before anything is decoded).
+    """
+    raster = Raster.open(path, max_pixels)
+    return np.zeros((*raster.size, 3), np.uint8) if BLANK.get() else raster.rgb()
+
+
+@contextmanager
+def blank_images() -> Iterator[None]:
+    """Within it, in this thread, images come black, at the size that their header says: for who wants maps alone."""
+    token = BLANK.set(True)
+    try:
+        yield
+    finally:
+        BLANK.reset(token)
+
+
+def image_size(path: str | os.PathLike[str]) -> tuple[int, int]:
+    """(h, w) of the upright image, from its header."""
+    return Raster.open(path).size
+
+
+def read_depth(
+    path: str | os.PathLike[str],
+    scale: float | None = None,
+    *,
+    infinite: bool = False,
+    max_pixels: int = MAX_PIXELS,
+) -> Float32[np.ndarray, "h w"]:
+    """Reads a depth map in metres; what is not a positive finite number comes back as 0.
+
+    PNG and TIFF with 16 bits or more, NPY, NPZ, PFM, HDF5 (one array, or one called `depth`), and EXR
+    (extra `exr`). So that nobody reads a picture as metres, 8-bit and RGB files are refused.
+
+    Args:
+        scale: stored units per metre: 1000 for NYU, 256 for KITTI. None: float files are in metres, integer ones
+            must say it themselves in a PNG text chunk `depth_scale`.
+        infinite: keep inf, which a prediction may say and no sensor measures.
+
+    Raises:
+        DataError: naming the file, when it is missing, damaged, no depth map, or integers without a scale.
+    """
+    path = Path(path)
+    kind = file_format(path)
+    if infinite or (folder := FOLDER.get()) is None:
+        return _decode(path, kind, scale, max_pixels, infinite)
+    kept = Decoded(folder, path, scale, max_pixels)
+    if (metres := kept.read()) is None:
+        kept.keep(metres := _decode(path, kind, scale, max_pixels, infinite))
+    return metres
+
+
+def _decode(path: Path, kind: str, scale: float | None, max_pixels: int, infinite: bool) -> Float32[np.ndarray, "h w"]:
+    if kind in READERS:
+        stored = _plane(path, read_array(path, kind, max_pixels))
+    else:
+        raster = Raster.open(path, max_pixels)
+        scale = _own_scale(raster) if scale is None else scale
+        stored = _plane(path, raster.stored()) if _wide(raster) else _refuse(path, f"is {raster.format} {raster.mode}")
+    if stored.dtype.kind not in "iuf" or stored.dtype.itemsize < 2:
+        _refuse(path, f"holds {stored.dtype}")
+    if scale is None and stored.dtype.kind != "f":
+        raise DataError(
+            f"{path}: integers ({stored.dtype}) of no known unit. Set depth_scale, the units per metre "
+            "(--scale where predictions are scored)."
+        )
+    if scale is not None and not (math.isfinite(scale) and scale > 0):
+        raise DataError(f"{path}: depth_scale is {scale}; it must be a positive number of stored units per metre.")
+    return _metres(stored, scale, infinite)
+
+
+def read_values(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS) -> Float32[np.ndarray, "h w"]:
+    """Reads a map of numbers without unit from the same formats, as they are stored; NaN where one is not finite.
+
+    Raises:
+        DataError: naming the file, when it is missing, damaged, or of 8 bits or colours.
+    """
+    path = Path(path)
+    kind = file_format(path)
+    if kind in READERS:
+        stored = _plane(path, read_array(path, kind, max_pixels))
+    else:
+        raster = Raster.open(path, max_pixels)
+        stored = _plane(path, raster.stored()) if _wide(raster) else _refuse(path, f"is {raster.format} {raster.mode}")
+    if stored.dtype.kind not in "iuf" or stored.dtype.itemsize < 2:
+        _refuse(path, f"holds {stored.dtype}")
+    with np.errstate(over="ignore"):
+        values = stored.astype(np.float32)
+    values[~np.isfinite(values)] = np.nan
+    return values
+
+
+def read_labels(path: str | os.PathLike[str]) -> Int64[np.ndarray, "h w"]:
+    """Reads class ids from a gray or palette PNG, TIFF or BMP (a palette's indices are the ids), or an integer NPY.
+
+    Raises:
+        DataError: naming the file, when it is missing, damaged, or colours instead of ids.
+    """
+    ids = read_label_picture(path).pixels
+    if ids.ndim == 3:
+        raise LabelError(
+            f"{path}: holds colours, not class ids; store a gray or palette PNG, or say in a file of classes what each "
+            "colour means.",
+            UNFIT,
+        )
+    return ids.astype(np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class LabelPicture:
+    """A label map as it is stored."""
+
+    pixels: Integer[np.ndarray, "h w *rgb"]  # class ids, or 8-bit RGB
+    palette: Palette = ()  # the colours of the ids, where they are indices into a palette
+
+
+def read_label_picture(path: str | os.PathLike[str]) -> LabelPicture:
+    """Reads ids, as `read_labels` does, or colours.
+
+    Raises:
+        DataError: naming the file, when it is missing, damaged, or of a format that keeps neither exactly.
+    """
+    path = Path(path)
+    palette: Palette = ()
+    if file_format(path) == "NPY":
+        ids = _plane(path, read_array(path, "NPY", MAX_PIXELS))
+    else:
+        raster = Raster.open(path)
+        if raster.format in ("JPEG", "WEBP"):
+            raise LabelError(f"{path}: {raster.format} does not keep class ids exactly; store labels as PNG.", UNFIT)
+        if raster.mode in ("RGB", "RGBA"):
+            return LabelPicture(raster.rgb())
+        if raster.mode not in ("1", "L", "P", "I", "I;16", "I;16L", "I;16B"):
+            raise LabelError(
+                f"{path}: {raster.mode} holds neither class ids nor RGB; store a gray or palette PNG.", UNFIT
+            )
+        step = _gray_step(raster)
+        ids, palette = (raster.stored() if step == 1 else raster.stored() // step), raster.palette()
+    if ids.dtype.kind not in "iub":
+        raise LabelError(f"{path}: labels must be integers, got {ids.dtype}.", UNFIT)
+    return LabelPicture(ids.astype(np.int64), palette)
+
+
+def _metres(stored: Shaped[np.ndarray, "h w"], scale: float | None, infinite: bool) -> Float32[np.ndarray, "h w"]:
+    if stored.dtype == np.uint16:  # no negative, no NaN: the common case in one pass
+        return stored.astype(np.float32) / np.float32(scale)
+    # In float64 only where something is divided. A tiny value may round to 0 metres, a huge one overflow to inf.
+    with np.errstate(over="ignore"):
+        exact = stored if scale is None else stored.astype(np.float64) / scale
+        metres = exact.astype(np.float32, copy=False)
+    if not (metres.min() > 0 and metres.max() < np.inf):  # neither holds of NaN
+        metres = np.require(metres, requirements="W")  # what Pillow hands out is not to be written to
+        metres[~((metres > 0) & ((metres < np.inf) | infinite))] = 0
+    return metres
+
+
+def _own_scale(raster: Raster) -> float | None:
+    text = raster.text(SCALE_KEY)
+    if text is None:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise DataError(f"{raster.path}: its text chunk {SCALE_KEY} is {text[:40]!r}, not a number.") from None
+
+
+def _wide(raster: Raster) -> bool:
+    """Whether the pixels are one channel of more than 8 bits."""
+    return raster.mode in ("F", "I", "I;16", "I;16L", "I;16B")
+
+
+def _plane(path: Path, array: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "h w"]:
+    """h w out of h w, h w 1 (DIODE), 1 h w or 1 1 h w (a batch of one, as models give it)."""
+    while array.ndim > 2 and 1 in (array.shape[0], array.shape[-1]):
+        array = array.squeeze(-1 if array.shape[-1] == 1 else 0)
+    if array.ndim != 2 or 0 in array.shape:
+        raise DataError(f"{path}: an array of shape {array.shape}; expected height x width.")
+    return array
+
+
+def _refuse(path: Path, came: str) -> Shaped[np.ndarray, "h w"]:
+    raise DataError(
+        f"{path}: {came}, too coarse for metres: probably a colour map, a preview or a relative map. Depth must be one "
+        "channel of 16-bit integers (with depth_scale) or floats."
+    )
+
+
+def _gray_step(raster: Raster) -> int:
+    """What Pillow multiplied with: it stretches 2- and 4-bit gray to 0..255, whereas ids must stay."""
+    if raster.format != "PNG" or raster.mode != "L":
+        return 1
+    bits = raster.data[24]  # IHDR's bit depth
+    return int(255 // (2**bits - 1))

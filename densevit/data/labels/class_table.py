@@ -1,0 +1,203 @@
+"""What the numbers in label maps mean: stored ids, or colours, and the classes that they stand for.
+
+A class's position in the table is its id in `Sample.labels`. No class has position 255 (`structures.IGNORE`): in a
+table of more than 255 classes that seat stays empty, and the 256th class has id 256.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Int64, UInt8
+
+from densevit.data.labels.errors import UNFIT, LabelError, counted, counted_colours, shortened
+from densevit.errors import ConfigError, DataError
+from densevit.model_card import Palette
+from densevit.structures import IGNORE
+
+Colour = tuple[int, int, int]
+
+EMPTY = "(no class)"
+"""The name of position 255 in a table that reaches beyond it."""
+
+UNKNOWN = -1
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of a table."""
+
+    id: int  # as stored in label maps
+    name: str
+    colour: Colour | None = None
+    ignored: bool = False  # pixels of this id count nowhere
+
+
+class ClassTable:
+    """Classes in order, and what stands for each in a file."""
+
+    def __init__(self, entries: Iterable[Entry], where: str) -> None:
+        """
+        Args:
+            where: for messages, the file that the entries come from.
+
+        Raises:
+            DataError: ids or names occur twice, or no entry is a class.
+        """
+        entries = list(entries)
+        classes = [entry for entry in entries if not entry.ignored]
+        if not classes:
+            raise DataError(f"{where}: no class in it.")
+        _refuse_twice(where, "id", [entry.id for entry in entries])
+        _refuse_twice(where, "class", [entry.name for entry in classes])
+        seats = _seats(len(classes))
+        self.where = where
+        self.names = _seated(seats, [entry.name for entry in classes], EMPTY)
+        self.palette = _palette(seats, classes)
+        places = dict(zip((entry.id for entry in classes), seats, strict=True))
+        ignored = {entry.id: IGNORE for entry in entries if entry.ignored}
+        self.places: Mapping[int, int] = {**places, **ignored}
+        self._ids = _lookup(self.places)
+        self._colours = _colours(where, entries, self.places)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def of_ids(self, path: Path, stored: Int64[np.ndarray, "h w"]) -> Int64[np.ndarray, "h w"]:
+        """Positions of stored ids; IGNORE where the table ignores them.
+
+        Args:
+            path: the file, for messages.
+
+        Raises:
+            LabelError: pixels hold an id that the table lacks; with the id and their count.
+        """
+        # -1 and the last seat are one: the place of all that lies outside.
+        labels: Int64[np.ndarray, "h w"] = np.take(self._ids, np.clip(stored, -1, self._ids.size - 1))
+        unknown = labels == UNKNOWN
+        if unknown.any():
+            raise LabelError(f"{path}: {counted(stored[unknown])} {self._fitting()}")
+        return labels
+
+    def check_palette(self, path: Path, stored: Int64[np.ndarray, "h w"], palette: Palette) -> None:
+        """Programs that save palettes in an order of their own would exchange classes silently.
+
+        Raises:
+            LabelError: the palette's colours all are classes', but not those of their indices.
+        """
+        codes, positions = self._colours
+        if not palette or not codes.size:
+            return
+        used = [i for i in np.flatnonzero(np.bincount(stored.ravel())) if i != IGNORE and i < len(palette)]
+        known = dict(zip(codes.tolist(), positions.tolist(), strict=True))
+        told = {int(i): known.get(_code(palette[i])) for i in used}
+        wrong = [i for i, place in told.items() if place != self.places.get(i)]
+        if wrong and None not in told.values():
+            shown, meant = self._name(told[wrong[0]]), self._name(self.places.get(wrong[0]))
+            raise LabelError(
+                f"{path}: index {wrong[0]} of its palette has the colour of '{shown}', but id {wrong[0]} is '{meant}' "
+                f"in {self.where}. Save colours as RGB, or ids as gray.",
+                UNFIT,
+            )
+
+    def _name(self, place: int | None) -> str:
+        return EMPTY if place is None else "ignored" if place == IGNORE else self.names[place]
+
+    def of_colours(self, path: Path, pixels: UInt8[np.ndarray, "h w 3"]) -> Int64[np.ndarray, "h w"]:
+        """Positions of RGB colours.
+
+        Raises:
+            LabelError: the table has no colours, or not one that occurs; with the colour and its pixels.
+        """
+        codes, positions = self._colours
+        if not codes.size:
+            raise LabelError(
+                f"{path}: holds colours, not class ids, and {self.where} says no colour of any class. "
+                "Add them, or store a gray or palette PNG.",
+                UNFIT,
+            )
+        packed = pixels.astype(np.int64) @ np.array([65536, 256, 1])
+        found = np.minimum(np.searchsorted(codes, packed), codes.size - 1)
+        unknown = codes[found] != packed
+        if unknown.any():
+            gray = bool((pixels == pixels[..., :1]).all())
+            why = (
+                "All are gray: store ids in one channel" if gray else "Anti-aliased or lossy label maps cannot be read"
+            )
+            raise LabelError(f"{path}: {counted_colours(packed[unknown])} {self.where} has no class. {why}.")
+        labels: Int64[np.ndarray, "h w"] = positions[found]
+        return labels
+
+    def _fitting(self) -> str:
+        ids = sorted(self.places)
+        span = f"{ids[0]} to {ids[-1]}" if len(ids) == ids[-1] - ids[0] + 1 else shortened(ids)
+        return f"that {self.where} has no class for; it has ids {span}."
+
+
+def refuse_reordered(where: str, told: Sequence[str], classes: Sequence[str]) -> None:
+    """Same names in another order would be taught, or scored, as each other.
+
+    Args:
+        told: the names of a head, or of other data; classes: those of the data.
+
+    Raises:
+        ConfigError: they are the same and stand elsewhere.
+    """
+    moved = [i for i, (one, other) in enumerate(zip(told, classes, strict=False)) if one != other]
+    if moved and set(told) == set(classes):
+        raise ConfigError(
+            f"{where} has the classes of the data in another order: {moved[0]} is '{told[moved[0]]}', in the data "
+            f"'{classes[moved[0]]}'. Give both the same list."
+        )
+
+
+def _refuse_twice(where: str, what: str, values: Sequence[object]) -> None:
+    twice = [str(value) for value, count in Counter(values).items() if count > 1]
+    if twice:
+        raise DataError(f"{where}: {what} {', '.join(twice[:5])} occurs more than once.")
+
+
+def _seats(count: int) -> list[int]:
+    """The positions of so many classes."""
+    return [i if i < IGNORE else i + 1 for i in range(count)]
+
+
+def _seated(seats: Sequence[int], names: Sequence[str], empty: str) -> tuple[str, ...]:
+    taken = dict(zip(seats, names, strict=True))
+    return tuple(taken.get(seat, empty) for seat in range(seats[-1] + 1))
+
+
+def _palette(seats: Sequence[int], classes: Sequence[Entry]) -> Palette:
+    """Empty unless all classes have a colour."""
+    colours = {seat: entry.colour for seat, entry in zip(seats, classes, strict=True)}
+    found = [colours.get(seat, (0, 0, 0)) for seat in range(seats[-1] + 1)]
+    return tuple(colour for colour in found if colour) if None not in found else ()
+
+
+def _lookup(places: Mapping[int, int]) -> Int64[np.ndarray, " ids"]:
+    """Position by stored id, with one seat more for ids outside."""
+    lookup = np.full(max([*places, IGNORE]) + 2, UNKNOWN, np.int64)
+    lookup[list(places)] = list(places.values())
+    return lookup
+
+
+def _colours(
+    where: str, entries: Sequence[Entry], places: Mapping[int, int]
+) -> tuple[Int64[np.ndarray, " n"], Int64[np.ndarray, " n"]]:
+    """Colours as sorted numbers, and the position of each."""
+    positions: dict[int, int] = {}
+    for entry in entries:
+        if entry.colour is None:
+            continue
+        code = _code(entry.colour)
+        if positions.setdefault(code, places[entry.id]) != places[entry.id]:
+            positions[code] = UNKNOWN  # two classes of one colour: nobody can tell them apart
+    positions = {code: place for code, place in positions.items() if place != UNKNOWN}
+    ordered = sorted(positions)
+    return np.array(ordered, np.int64), np.array([positions[code] for code in ordered], np.int64)
+
+
+def _code(colour: Colour) -> int:
+    return (colour[0] << 16) | (colour[1] << 8) | colour[2]

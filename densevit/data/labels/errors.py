@@ -1,0 +1,47 @@
+"""What can be wrong with a label map, and how it is said."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Int64
+
+from densevit.errors import DataError
+
+# What is wrong with a label map, as kinds of the doctor's findings (densevit.data.validation.issues).
+UNFIT = "bad_labels"
+BEYOND = "label_beyond_classes"
+
+
+class LabelError(DataError):
+    """A label map that does not fit its classes.
+
+    Attributes:
+        kind: BEYOND or UNFIT.
+    """
+
+    def __init__(self, message: str, kind: str = BEYOND) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+def counted(unknown: Int64[np.ndarray, " pixels"]) -> str:
+    """Which ids, the most frequent first, and how many pixels hold them, in words."""
+    ids, counts = np.unique(unknown, return_counts=True)
+    most = np.argsort(-counts)[:3]
+    told = ", ".join(f"id {ids[i]} in {counts[i]:,} pixels" for i in most)
+    return told + (f" (and {len(ids) - 3} other ids)" if len(ids) > 3 else "")
+
+
+def counted_colours(unknown: Int64[np.ndarray, " pixels"]) -> str:
+    """The most frequent colour, as 0xRRGGBB, and its pixels, in words."""
+    codes, counts = np.unique(unknown, return_counts=True)
+    most = int(np.argmax(counts))
+    code = int(codes[most])
+    others = f" (and {len(codes) - 1:,} other colours)" if len(codes) > 1 else ""
+    return f"{counts[most]:,} pixels of colour {code >> 16, code >> 8 & 255, code & 255}{others}, for which"
+
+
+def shortened(ids: Sequence[int]) -> str:
+    """The beginning of a list of ids, and its end."""
+    told = ", ".join(map(str, ids[:12]))
+    return told + (f", ... {ids[-1]}" if len(ids) > 12 else "")

@@ -1,0 +1,270 @@
+"""Dataset.read -> Sample -> Transform -> Batch: the infinite training loader and the exact evaluation loader."""
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Literal
+
+import numpy as np
+from torch.utils.data import Dataset as TorchDataset
+
+from densevit.data.datasets.base import Dataset
+from densevit.data.loading.collate import collate, collate_by_size
+from densevit.data.loading.sampler import Place, Stream
+from densevit.data.loading.workers import Progress, auto_workers, run_jobs
+from densevit.data.transforms.base import Transform
+from densevit.errors import DataError
+from densevit.structures import Batch, Sample
+
+log = logging.getLogger(__name__)
+
+TIMEOUT = 300.0  # seconds a batch may take: network disks pause for a minute now and then
+OnError = Literal["raise", "skip"]
+
+
+class TrainingSet(TorchDataset[Sample]):
+    """Augmented samples by place: item (epoch, index) is the same in every process and every run of one seed."""
+
+    def __init__(self, dataset: Dataset, transform: Transform, seed: int) -> None:
+        self.dataset = dataset
+        self.transform = transform
+        self.seed = seed
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, place: Place) -> Sample:
+        return self.read(place[1], place)
+
+    def read(self, index: int, place: Place) -> Sample:
+        """Sample `index`, augmented as its place in the stream asks; the two differ where one stands in for another.
+
+        Raises:
+            DataError: naming the sample's index and name, and what its reader said.
+        """
+        with naming(self.dataset, index):
+            return self.transform(self.dataset.read(index), np.random.default_rng((self.seed, *place)))
+
+
+@contextmanager
+def naming(dataset: Dataset, index: int) -> Iterator[None]:
+    """Errors of reading say which sample it was."""
+    try:
+        yield
+    except (DataError, OSError) as error:
+        raise DataError(f"{describe(dataset, index)}: {error}") from error
+
+
+def describe(dataset: Dataset, index: int) -> str:
+    return f"sample {index} ('{dataset.names[index]}')"
+
+
+def located(dataset: Dataset, index: int) -> str:
+    """The sample and its files, where no reader could say which of them it was."""
+    return ", ".join([describe(dataset, index), *map(str, dataset.files(index).values())])
+
+
+@dataclass(frozen=True)
+class _Fetched:
+    """A batch, and the samples that others stand in for: (epoch, what was wrong)."""
+
+    batch: Batch
+    skipped: list[tuple[int, str]] = field(default_factory=list)
+
+    def pin_memory(self) -> "_Fetched":  # called by DataLoader
+        return replace(self, batch=self.batch.pin_memory())
+
+
+class _TrainingJob:
+    """Runs in the workers: places -> batch."""
+
+    def __init__(self, samples: TrainingSet, stream: Stream, on_error: OnError, progress: Progress) -> None:
+        self.samples = samples
+        self.stream = stream
+        self.tries = len(samples) if on_error == "skip" else 1
+        self.progress = progress
+
+    def __call__(self, places: list[Place]) -> _Fetched:
+        skipped: list[tuple[int, str]] = []
+        samples, indices = zip(*(self._sample(place, skipped) for place in places), strict=True)
+        return _Fetched(collate(samples, indices), skipped)
+
+    def _sample(self, place: Place, skipped: list[tuple[int, str]]) -> tuple[Sample, int]:
+        """The sample of a place or, where that is unreadable and may be skipped, the next one of the epoch's order."""
+        epoch, index = place
+        for step in range(self.tries):
+            if step:
+                index = self.stream.after(place, step)[1]
+            try:
+                with self.progress.reading(index):
+                    return self.samples.read(index, place), index
+            except DataError as error:
+                if self.tries == 1:
+                    raise
+                skipped.append((epoch, str(error)))
+        raise DataError(f"none of the {self.tries} training samples can be read. The last one: {skipped[-1][1]}")
+
+
+class TrainLoader:
+    """An endless iterator of one rank's micro-batches; `close` ends its workers.
+
+    Attributes:
+        skipped: unreadable samples that another stood in for, per epoch.
+    """
+
+    def __init__(self, batches: Generator[_Fetched, None, None], share: int, max_bad: float) -> None:
+        self.batches = batches
+        self.allowed = math.ceil(max_bad * share)
+        self.share = share
+        self.skipped: Counter[int] = Counter()
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        fetched = next(self.batches)
+        for epoch, fault in fetched.skipped:
+            self.skipped[epoch] += 1
+            log.warning("skipped: %s", fault)
+            if self.skipped[epoch] > self.allowed:
+                self.close()
+                raise DataError(
+                    f"{self.skipped[epoch]} unreadable samples in epoch {epoch}, where {self.allowed} of about "
+                    f"{self.share} may be skipped. The last one: {fault}"
+                )
+        return fetched.batch
+
+    def close(self) -> None:
+        self.batches.close()
+
+
+def train_loader(
+    dataset: Dataset,
+    transform: Transform,
+    *,
+    seed: int,
+    batch_size: int,
+    accumulate: int = 1,
+    rank: int = 0,
+    world_size: int = 1,
+    start: int = 0,
+    workers: int | Literal["auto"] = 0,
+    timeout: float = TIMEOUT,
+    pin: bool = False,
+    on_error: OnError = "raise",
+    max_bad: float = 0.001,
+) -> TrainLoader:
+    """Micro-batches for ever; which ones depends on the seed and `start` alone, not on the workers.
+
+    Args:
+        batch_size: samples of an optimiser step, over all ranks and accumulated micro-batches.
+        start: samples seen before, over all ranks.
+        on_error: what an unreadable sample does: end the run, or let the next of the epoch's order stand in.
+        max_bad: the share of an epoch that may be skipped, rounded up to whole samples of this rank.
+
+    Raises:
+        ConfigError: `batch_size` cannot be shared evenly.
+        DataError: while iterating: a sample is unreadable, samples differ in size, a worker died or hangs.
+    """
+    stream = Stream(
+        len(dataset),
+        seed=seed,
+        batch_size=batch_size,
+        accumulate=accumulate,
+        rank=rank,
+        world_size=world_size,
+        start=start,
+    )
+    count = auto_workers(world_size) if workers == "auto" else workers
+    progress = Progress(count)
+    job = _TrainingJob(TrainingSet(dataset, transform, seed), stream, on_error, progress)
+    batches = run_jobs(
+        stream, job, progress, workers=count, timeout=timeout, describe=partial(located, dataset), pin=pin
+    )
+    return TrainLoader(batches, math.ceil(len(dataset) / world_size), max_bad)
+
+
+class EvalLoader:
+    """Every sample of this rank exactly once, in order and at its own size; neighbours of one size share a Batch.
+
+    Each `iter()` is a fresh pass. Its length is its number of samples, not of batches, which nobody knows before
+    reading. The ranks' shares are disjoint and cover the data set; they differ by at most one sample.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        *,
+        batch_size: int,
+        rank: int,
+        world_size: int,
+        workers: int,
+        timeout: float,
+        pin: bool,
+    ) -> None:
+        self.dataset = dataset
+        self.batch_size = batch_size
+        length = len(dataset)
+        self.share = range(length * rank // world_size, length * (rank + 1) // world_size)
+        self.workers = workers
+        self.timeout = timeout
+        self.pin = pin
+
+    def __len__(self) -> int:
+        return len(self.share)
+
+    def __iter__(self) -> Generator[Batch, None, None]:
+        progress = Progress(self.workers)
+        jobs = [self.share[i : i + self.batch_size] for i in range(0, len(self.share), self.batch_size)]
+        batches = run_jobs(
+            jobs,
+            _EvalJob(self.dataset, progress),
+            progress,
+            workers=min(self.workers, len(jobs)),
+            timeout=self.timeout,
+            describe=partial(located, self.dataset),
+            pin=self.pin,
+        )
+        with closing(batches):
+            for same_size in batches:
+                yield from same_size
+
+
+class _EvalJob:
+    """Runs in the workers: indices -> batches."""
+
+    def __init__(self, dataset: Dataset, progress: Progress) -> None:
+        self.dataset = dataset
+        self.progress = progress
+
+    def __call__(self, indices: Sequence[int]) -> list[Batch]:
+        return list(collate_by_size([self._read(index) for index in indices], indices))
+
+    def _read(self, index: int) -> Sample:
+        with self.progress.reading(index), naming(self.dataset, index):
+            return self.dataset.read(index)
+
+
+def eval_loader(
+    dataset: Dataset,
+    *,
+    batch_size: int,
+    rank: int = 0,
+    world_size: int = 1,
+    workers: int | Literal["auto"] = 0,
+    timeout: float = TIMEOUT,
+    pin: bool = False,
+) -> EvalLoader:
+    """One rank's share of a data set, untouched by transforms.
+
+    Raises:
+        DataError: while iterating: a sample is unreadable, a worker died or hangs.
+    """
+    count = auto_workers(world_size) if workers == "auto" else workers
+    return EvalLoader(
+        dataset, batch_size=batch_size, rank=rank, world_size=world_size, workers=count, timeout=timeout, pin=pin
+    )

@@ -1,0 +1,168 @@
+"""A look at some of the truth before the first step: does it lie where the head can reach it?"""
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import numpy as np
+from jaxtyping import Float32
+
+from densevit.data.datasets.base import Dataset
+from densevit.data.loading.dataloader import OnError, naming
+from densevit.errors import DataError
+from densevit.structures import IGNORE
+
+T = TypeVar("T")
+
+LOOKS = 16
+PIXELS = 4096  # of each sample; enough for percentiles
+UNITS = {1000.0: "millimetres", 100.0: "centimetres", 256.0: "KITTI's 1/256 m", 0.001: "kilometres"}
+OUTSIDE, UNUSED = 0.5, 0.25  # shares that are worth a word
+
+# Times that the medians of two samples differ where their units do: scenes differ less, usual units by 256 or 1000.
+APART = 100
+
+
+def first_look(dataset: Dataset, low: float, high: float, *, on_error: OnError = "raise") -> list[str]:
+    """Compares the depth of some samples, spread over the data set, with a head's range in metres.
+
+    Args:
+        on_error: what an unreadable sample does; the loader counts those that are skipped.
+
+    Returns:
+        warnings, each with what to do.
+
+    Raises:
+        DataError: all of the depth lies outside the range.
+    """
+    indices = spread(dataset)
+    looks = {dataset.names[index]: _depth(dataset, index, on_error) for index in indices}
+    depth = np.concatenate(list(looks.values()))
+    if not depth.size:
+        looked = f"{len(indices)} samples looked at, of {len(dataset)}"
+        return [f"data.train: none of {looked}, has any depth to learn from."]
+    least, middle, most = (float(x) for x in np.percentile(depth, (1, 50, 99)))
+    found = f"depth in {len(indices)} samples of data.train: median {middle:.4g}, 1% to 99% {least:.4g} to {most:.4g} m"
+    outside = float(((depth < low) | (depth > high)).mean())
+    if outside == 1:
+        raise DataError(
+            f"{found}; none of it within the head's range, {low:g} to {high:g} m.{_unit(middle, low, high)}"
+        )
+    warnings = []
+    if outside > OUTSIDE:
+        warnings = [
+            f"{found}; {outside:.0%} lies outside the head's range, {low:g} to {high:g} m, and is not learned from."
+            f"{_unit(middle, low, high)}"
+        ]
+    elif most < UNUSED * high:
+        warnings = [
+            f"{found}; the head reaches {high:g} m. If there is nothing further away, set max_depth to {2 * most:.2g}."
+        ]
+    return warnings + _mixed({name: float(np.median(values)) for name, values in looks.items() if values.size})
+
+
+def first_look_at_labels(dataset: Dataset, *, on_error: OnError = "raise") -> list[str]:
+    """Whether the label maps of some samples, spread over the data set, tell anything apart.
+
+    Returns:
+        warnings, each with what to do.
+
+    Raises:
+        DataError: a label map is bad, and may not be skipped.
+    """
+    indices = spread(dataset)
+    looked = f"{len(indices)} samples looked at, of {len(dataset)}"
+    found = sorted(set().union(*(_ids(dataset, index, on_error) for index in indices)))
+    if not found:
+        return [f"data.train: none of {looked}, has a pixel with a class to learn from."]
+    if len(found) == 1:
+        return [
+            f"data.train: every pixel that has a class is '{dataset.classes[found[0]]}', in all {looked}. Masks of 0 "
+            f"and {IGNORE}, say? {IGNORE} means no class, unless the list of classes names it."
+        ]
+    return []
+
+
+def sizes_of_truth(dataset: Dataset) -> dict[tuple[int, int], str]:
+    """(h, w) of the depth of some samples, spread over the data set, each with the name of one that has it.
+
+    Raises:
+        DataError: a sample is bad.
+    """
+    found: dict[tuple[int, int], str] = {}
+    for index in spread(dataset):
+        with naming(dataset, index):
+            depth = dataset.read(index).depth
+        if depth is not None:
+            found.setdefault((depth.shape[0], depth.shape[1]), dataset.names[index])
+    return found
+
+
+def first_look_at_both(train: Dataset, val: Dataset) -> list[str]:
+    """Whether images to validate on are trained on, by their files.
+
+    Returns:
+        a warning, with what to do; none of data sets that do not tell their files.
+    """
+    taught = {path for i in range(len(train)) if (path := _image(train, i))}
+    shared = [val.names[i] for i in range(len(val)) if _image(val, i) in taught]
+    if not shared:
+        return []
+    return [
+        f"{len(shared):,} of the {len(val):,} images of data.val are in data.train, too, '{shared[0]}' for one: their "
+        "scores tell nothing of other images. Give both their own `split`, and the same `val_fraction`."
+    ]
+
+
+def _image(dataset: Dataset, index: int) -> str:
+    path = dataset.files(index).get("image")
+    return str(path) if path else ""  # absolute paths would cost seconds of 100,000 images
+
+
+def spread(dataset: Dataset) -> list[int]:
+    """The samples to look at."""
+    places = np.linspace(0, len(dataset) - 1, min(LOOKS, len(dataset))).astype(int)
+    return [int(place) for place in np.unique(places)]
+
+
+def _attempted(read: Callable[[int], T], dataset: Dataset, index: int, on_error: OnError) -> T | None:
+    """What `read` gives; None for a sample that is unreadable and may be skipped."""
+    try:
+        with naming(dataset, index):
+            return read(index)
+    except DataError:
+        if on_error == "raise":
+            raise
+        return None
+
+
+def _ids(dataset: Dataset, index: int, on_error: OnError) -> set[int]:
+    labels = _attempted(dataset.label_map, dataset, index, on_error)
+    return set() if labels is None else set(np.unique(labels[labels != IGNORE]).tolist())
+
+
+def _depth(dataset: Dataset, index: int, on_error: OnError) -> Float32[np.ndarray, " pixels"]:
+    sample = _attempted(dataset.read, dataset, index, on_error)
+    if sample is None or sample.depth is None or sample.valid is None:
+        return np.zeros(0, np.float32)
+    depth: Float32[np.ndarray, " pixels"] = sample.depth[sample.valid]
+    return depth[:: max(1, depth.size // PIXELS)]
+
+
+def _mixed(medians: Mapping[str, float]) -> list[str]:
+    """A word about samples that cannot well be of one unit."""
+    near, far = (pick(medians, key=lambda name: medians[name]) for pick in (min, max))
+    if medians[far] < APART * medians[near]:
+        return []
+    return [
+        f"depth in data.train: the median of '{near}' is {medians[near]:.3g} m, that of '{far}' {medians[far]:.3g} m. "
+        "Do their files hold different units? `depth_scale` divides all of them, those of floats, too. "
+        "`densevit check-data` names each."
+    ]
+
+
+def _unit(middle: float, low: float, high: float) -> str:
+    """A guess at what happened to the unit."""
+    factor = next((factor for factor in UNITS if low <= middle / factor <= high), None)
+    if factor is None:
+        return " Set the head's max_depth, or the unit of the data (depth_scale)."
+    return f" The values look like {UNITS[factor]}: is depth_scale {factor:g} times what it was set to?"

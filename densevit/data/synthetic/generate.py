@@ -1,0 +1,183 @@
+"""Writes the `rooms` data set, scene by scene; the layout is densevit.data.datasets.rooms'."""
+
+import json
+import multiprocessing
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import cv2
+import numpy as np
+from tqdm import tqdm
+
+from densevit.data.datasets.rooms import CLASSES, DEPTH_SCALE, VERSION, read_meta, scene_name
+from densevit.data.io.writers import encode, encode_depth
+from densevit.data.synthetic.ray_tracer import require_embree
+from densevit.data.synthetic.renderer import Frame, render_frames
+from densevit.errors import DataError
+from densevit.utils.atomic_io import atomic_folder, sweep, write_text
+
+SPLITS = ("train", "val", "test")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a frame of the data set depends on, but for its split, scene and number."""
+
+    root: Path
+    frames: int
+    size: tuple[int, int]  # h, w
+    seed: int
+    mount: str
+
+
+def generate(
+    root: Path,
+    scenes: Mapping[str, int],
+    frames: int = 4,
+    size: tuple[int, int] = (192, 256),
+    seed: int = 0,
+    workers: int = 1,
+    overwrite: bool = False,
+    progress: bool = True,
+    mount: Literal["hand", "robot"] = "hand",
+) -> None:
+    """Makes the scenes that `root` does not hold yet; what comes out does not depend on the number of workers.
+
+    So an interrupted call is resumed by the same call, and one for more scenes adds them.
+
+    Args:
+        scenes: how many for each of train, val, test.
+        frames: per scene.
+        size: (h, w) in pixels.
+        workers: processes; 1 renders in this one.
+        overwrite: replaces another `rooms` data set that stands at `root`.
+        mount: how cameras are held (densevit.data.synthetic.camera.MOUNTS).
+
+    Raises:
+        DataError: `root` holds something else, the numbers make no sense, or embreex is not installed.
+        StorageError: the disk is full or read-only.
+    """
+    require_embree()
+    check_numbers(scenes, frames, size, seed)
+    if workers < 1:
+        raise DataError(f"{workers} workers; there is at least one.")
+    recipe = Recipe(Path(root), frames, size, seed, mount)
+    meta = describe(recipe, scenes)
+    _claim(recipe.root, meta, overwrite)
+    write_text(recipe.root / "dataset.json", json.dumps(meta, indent=1) + "\n")
+    jobs = [(recipe, split, scene) for split in SPLITS for scene in range(scenes.get(split, 0))]
+    missing = [job for job in jobs if not _folder(*job).is_dir()]
+    with _mapper(min(workers, len(missing))) as run:
+        bar = tqdm(run(missing), total=len(missing), desc="rooms", unit="scene", disable=not progress)
+        for _ in bar:
+            pass
+
+
+def describe(recipe: Recipe, scenes: Mapping[str, int]) -> dict[str, Any]:
+    """The content of `dataset.json`."""
+    return {
+        "version": VERSION,
+        "seed": recipe.seed,
+        "size": list(recipe.size),
+        "frames": recipe.frames,
+        "mount": recipe.mount,
+        "depth_scale": DEPTH_SCALE,
+        "classes": list(CLASSES),
+        "scenes": {split: scenes.get(split, 0) for split in SPLITS},
+    }
+
+
+def write_scene(recipe: Recipe, split: str, scene: int) -> None:
+    """Renders one scene into its folder, which appears when it is complete."""
+    frames = list(render_frames(recipe.seed, split, scene, recipe.frames, recipe.size, mount=recipe.mount))
+    with atomic_folder(_folder(recipe, split, scene)) as folder:
+        for number, frame in enumerate(frames):
+            for name, data in encode_frame(frame).items():
+                stem, suffix = name.split(".")
+                (folder / f"{stem}_{number:02d}.{suffix}").write_bytes(data)
+        intrinsics = [frame.sample.intrinsics.tolist() for frame in frames if frame.sample.intrinsics is not None]
+        (folder / "intrinsics.json").write_text(json.dumps(intrinsics) + "\n", encoding="utf-8")
+
+
+def encode_frame(frame: Frame) -> dict[str, bytes]:
+    sample = frame.sample
+    assert sample.depth is not None and sample.labels is not None
+    return {
+        "rgb.jpg": encode(".jpg", sample.image),
+        "depth.png": encode_depth(sample.depth, DEPTH_SCALE),
+        "labels.png": encode(".png", sample.labels.astype(np.uint8)),
+        "instances.png": encode(".png", frame.instances),
+    }
+
+
+def check_numbers(scenes: Mapping[str, int], frames: int, size: tuple[int, int], seed: int) -> None:
+    unknown = set(scenes) - set(SPLITS)
+    if unknown:
+        raise DataError(f"no split {', '.join(sorted(unknown))}; there are {', '.join(SPLITS)}.")
+    if min(scenes.values(), default=0) < 0 or max(scenes.values(), default=0) < 1:
+        raise DataError(f"{dict(scenes)} scenes; at least one split needs one or more, and none less than 0.")
+    if not 1 <= frames <= 100:
+        raise DataError(f"{frames} frames per scene; 1 to 100 fit the names of the files.")
+    if min(size) < 8:
+        raise DataError(f"images of {size[0]}x{size[1]} (h x w); each side needs 8 pixels or more.")
+    if seed < 0:
+        raise DataError(f"seed {seed}; a seed is 0 or more.")
+
+
+def _claim(root: Path, meta: dict[str, Any], overwrite: bool) -> None:
+    """Sees that `root` is empty, or holds a part of the same data set."""
+    if root.exists() and not root.is_dir():
+        raise DataError(f"{root}: is a file; a data set needs a folder.")
+    if root.is_dir() and any(root.iterdir()):
+        if not (root / "dataset.json").is_file():
+            raise DataError(f"{root}: holds files, but no `rooms` data set. Choose another folder, or empty this one.")
+        differs = _difference(root, meta)
+        if differs and not overwrite:
+            raise DataError(f"{root}: holds another data set ({differs}). Choose another folder, or pass --overwrite.")
+        if differs:
+            _remove(root)
+    for split, count in meta["scenes"].items():
+        if count:
+            (root / split).mkdir(parents=True, exist_ok=True)
+            sweep(root / split)
+
+
+def _difference(root: Path, meta: dict[str, Any]) -> str:
+    """In what the data set at `root` is not the start of the one `meta` describes; empty if it is."""
+    try:
+        there = read_meta(root)
+    except DataError as error:
+        return str(error)
+    differs = [f"{key} {there.get(key)}, not {value}" for key, value in meta.items() if there.get(key) != value]
+    grown = all(there.get("scenes", {}).get(split, 0) <= count for split, count in meta["scenes"].items())
+    return "; ".join(text for text in differs if not (grown and text.startswith("scenes ")))
+
+
+def _remove(root: Path) -> None:
+    """Removes a data set of ours, and nothing that we did not write."""
+    (root / "dataset.json").unlink()
+    for split in SPLITS:
+        for folder in (root / split).glob("scene_*"):
+            shutil.rmtree(folder)
+
+
+def _folder(recipe: Recipe, split: str, scene: int) -> Path:
+    return recipe.root / split / scene_name(scene)
+
+
+@contextmanager
+def _mapper(workers: int) -> Iterator[Any]:
+    """A function that runs `write_scene` over jobs, here or in processes, and yields as they are done."""
+    if workers <= 1:
+        yield lambda jobs: map(_run, jobs)
+        return
+    with multiprocessing.get_context("spawn").Pool(workers, initializer=cv2.setNumThreads, initargs=(1,)) as pool:
+        yield lambda jobs: pool.imap_unordered(_run, jobs)
+
+
+def _run(job: tuple[Recipe, str, int]) -> None:
+    write_scene(*job)

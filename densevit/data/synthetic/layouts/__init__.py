@@ -1,0 +1,62 @@
+"""Writes samples as the public data sets lie on disk: same folders, names, encodings and axes.
+
+For data of one's own that shall be read as NYU or KITTI, and for tests of the readers on real-shaped files.
+"""
+
+from densevit.data.io.writers import encode, encode_depth
+from densevit.data.synthetic.layouts.folder import write_folder
+from densevit.data.synthetic.layouts.indoor import (
+    write_diml,
+    write_hypersim,
+    write_ibims,
+    write_scannet,
+    write_sunrgbd,
+    write_tum,
+)
+from densevit.data.synthetic.layouts.kitti import write_kitti, write_kitti_selection
+from densevit.data.synthetic.layouts.nyu import fill, write_nyu_labeled, write_nyu_sync
+from densevit.data.synthetic.layouts.outdoor import (
+    write_ddad,
+    write_diode,
+    write_eth3d,
+    write_make3d,
+    write_sintel,
+    write_vkitti2,
+)
+from densevit.data.synthetic.layouts.segmentation import (
+    write_ade20k,
+    write_cityscapes,
+    write_coco_stuff,
+    write_pascal_context,
+    write_sbd,
+    write_voc,
+)
+
+__all__ = [
+    "encode",
+    "encode_depth",
+    "fill",
+    "write_ade20k",
+    "write_cityscapes",
+    "write_coco_stuff",
+    "write_ddad",
+    "write_diml",
+    "write_diode",
+    "write_eth3d",
+    "write_folder",
+    "write_hypersim",
+    "write_ibims",
+    "write_kitti",
+    "write_kitti_selection",
+    "write_make3d",
+    "write_nyu_labeled",
+    "write_nyu_sync",
+    "write_pascal_context",
+    "write_sbd",
+    "write_scannet",
+    "write_sintel",
+    "write_sunrgbd",
+    "write_tum",
+    "write_vkitti2",
+    "write_voc",
+]

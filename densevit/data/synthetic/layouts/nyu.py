@@ -1,0 +1,101 @@
+"""NYU Depth v2 on disk: the labelled .mat, and the published folders."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Literal
+
+import cv2
+import numpy as np
+from jaxtyping import Float32
+
+from densevit.data.io import matlab
+from densevit.data.io.writers import encode, encode_depth
+from densevit.data.synthetic.layouts.common import measured, number, put
+from densevit.structures import Sample
+from densevit.utils.atomic_io import write_text
+
+
+def write_nyu_labeled(
+    path: Path,
+    samples: Sequence[Sample],
+    *,
+    classes: Sequence[str] = (),
+    chunks: Literal["frame", "across"] = "frame",
+) -> None:
+    """Writes samples as `nyu_depth_v2_labeled.mat` has them; holes of `rawDepths` are filled in `depths`.
+
+    Args:
+        classes: the class of each label id; label 255 becomes 0, unlabelled.
+        chunks: frame stores each frame by itself; across cuts through frames, which reads slowly.
+    """
+    height, width = samples[0].image.shape[:2]
+    shapes = {
+        "images": (3, width, height),
+        "rawDepths": (width, height),
+        "depths": (width, height),
+        "labels": (width, height),
+    }
+    types = {"images": np.uint8, "rawDepths": np.float32, "depths": np.float32, "labels": np.uint16}
+    with matlab.create(path) as file:
+        for key, shape in shapes.items():
+            across = (min(8, len(samples)), *(1 for _ in shape[:-2]), width // 4, height // 4)
+            file.create_dataset(
+                key,
+                (len(samples), *shape),
+                types[key],
+                chunks=(1, *shape) if chunks == "frame" else across,
+                compression="gzip",
+                compression_opts=3,
+            )
+        for i, sample in enumerate(samples):
+            for key, frame in _frame(sample).items():
+                file[key][i] = frame
+        matlab.write_texts(file, "names", classes or ("unknown",))
+        matlab.write_texts(file, "sceneTypes", [Path(s.name).parent.name or "room" for s in samples])
+
+
+def write_nyu_sync(root: Path, samples: Iterable[Sample], split: Literal["train", "test"] = "train") -> Path:
+    """The published NYU folders: `sync/SCENE/rgb_00045.jpg` to train, `official_splits/test/...` to test.
+
+    Returns:
+        the list of what was written, for the data set's `list_file`.
+    """
+    home = Path("sync" if split == "train" else "official_splits/test")
+    slash = "/" if split == "train" else ""  # as in the two published lists
+    lines = []
+    for i, sample in enumerate(samples):
+        folder, stem = _scene(sample.name, i)
+        image, depth = f"{folder}/rgb_{stem}.jpg", f"{folder}/sync_depth_{stem}.png"
+        put(root / home / image, encode(".jpg", sample.image))
+        put(root / home / depth, encode_depth(measured(sample), 1000.0))
+        lines.append(f"{slash}{image} {slash}{depth} 518.8579\n")
+    write_text(root / f"nyu_sync_{split}.txt", "".join(lines))
+    return root / f"nyu_sync_{split}.txt"
+
+
+def _frame(sample: Sample) -> dict[str, np.ndarray]:
+    """One sample as the file's arrays, axes reversed."""
+    if sample.depth is None or sample.valid is None:
+        raise ValueError(f"'{sample.name}' has no depth to write.")
+    raw = np.where(sample.valid, sample.depth, np.float32(0))
+    labels = (
+        np.zeros(raw.shape, np.int64) if sample.labels is None else np.where(sample.labels == 255, 0, sample.labels + 1)
+    )
+    return {"images": sample.image.transpose(2, 1, 0), "rawDepths": raw.T, "depths": fill(raw).T, "labels": labels.T}
+
+
+def fill(depth: Float32[np.ndarray, "h w"]) -> Float32[np.ndarray, "h w"]:
+    """Every hole (0) takes the value of the nearest pixel that has one; stands for the official file's inpainting."""
+    holes = (depth == 0).astype(np.uint8)
+    if holes.all():
+        return depth
+    _, nearest = cv2.distanceTransformWithLabels(holes, cv2.DIST_L2, 5, labelType=cv2.DIST_LABEL_PIXEL)
+    values = np.zeros(int(nearest.max()) + 1, np.float32)
+    values[nearest[holes == 0]] = depth[holes == 0]
+    return values[nearest]
+
+
+def _scene(name: str, position: int) -> tuple[str, str]:
+    """Folder and five-digit number of a sample: its own where its name has them."""
+    folder = Path(name).parent.as_posix().replace("/", "_")
+    return ("scene_0001" if folder == "." else folder), f"{number(name, position):05d}"

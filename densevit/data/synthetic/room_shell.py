@@ -1,0 +1,171 @@
+"""The room itself: floor, ceiling, walls with skirting, doors, windows, pictures and rugs."""
+
+import colorsys
+from collections.abc import Sequence
+
+import numpy as np
+
+from densevit.data.synthetic import textures
+from densevit.data.synthetic.floorplan import FloorPlan, FreeFloor, Wall, footprint
+from densevit.data.synthetic.lights import Light
+from densevit.data.synthetic.mesh import Mesh, box, quad
+from densevit.data.synthetic.scene_builder import Builder
+
+DOOR = (0.9, 2.05)  # metres
+SKIRTING = (0.09, 0.015)
+
+
+def colour(rng: np.random.Generator, saturation: tuple[float, float], value: tuple[float, float]) -> list[float]:
+    """An sRGB colour, 0 to 255, of any hue; warm ones come more often, as in houses."""
+    hue = rng.uniform(0.02, 0.17) if rng.random() < 0.6 else rng.random()
+    return [255 * x for x in colorsys.hsv_to_rgb(hue, rng.uniform(*saturation), rng.uniform(*value))]
+
+
+def build_shell(rng: np.random.Generator, build: Builder, plan: FloorPlan) -> None:
+    """Floor, ceiling and bare walls."""
+    w, d = plan.extent
+    floor = build.texture(_pick(rng, textures.FLOORS)(rng, colour(rng, (0.1, 0.65), (0.25, 0.85))))
+    ceiling = build.texture(_pick(rng, textures.CEILINGS)(rng, colour(rng, (0.0, 0.1), (0.75, 0.95))))
+    # Both reach over the whole bounding box: what lies outside the walls cannot be seen from inside.
+    build.add("floor", [quad((0, 0, 0), (w, 0, 0), (0, d, 0), floor, tile=rng.uniform(0.7, 1.8))], thing=False)
+    top = quad((0, d, plan.height), (w, 0, 0), (0, -d, 0), ceiling, tile=rng.uniform(1.2, 2.4))
+    build.add("ceiling", [top], thing=False)
+    build.add("wall", _walls(rng, build, plan), thing=False)
+
+
+def _walls(rng: np.random.Generator, build: Builder, plan: FloorPlan) -> list[Mesh]:
+    main, accent = (
+        build.texture(_pick(rng, textures.WALLS)(rng, colour(rng, (0.02, 0.5), (0.45, 0.97)))) for _ in range(2)
+    )
+    trim = build.texture(textures.plain(colour(rng, (0.0, 0.4), (0.3, 1.0))))
+    tile, dado = rng.uniform(0.8, 2.0), rng.uniform(0.8, 1.3) if rng.random() < 0.25 else 0.0
+    meshes = []
+    for wall in plan.walls():
+        chosen = accent if rng.random() < 0.2 else main
+        along = (wall.end[0] - wall.start[0], wall.end[1] - wall.start[1], 0.0)
+        if dado:
+            meshes.append(quad((*wall.start, 0.0), along, (0, 0, dado), accent, tile=tile))
+        meshes.append(quad((*wall.start, dado), along, (0, 0, plan.height - dado), chosen, tile=tile))
+        meshes.append(
+            _against(
+                wall, wall.length / 2, box((-wall.length / 2, 0, 0), (wall.length / 2, SKIRTING[1], SKIRTING[0]), trim)
+            )
+        )
+    return meshes
+
+
+def build_openings(rng: np.random.Generator, build: Builder, plan: FloorPlan, floor: FreeFloor) -> None:
+    """Doors, windows and pictures, none over another, and the light that the windows let in."""
+    walls = [wall for wall in plan.walls() if wall.length > 1.0]
+    taken: dict[Wall, list[tuple[float, float]]] = {wall: [] for wall in walls}
+    frame = colour(rng, (0.0, 0.5), (0.35, 1.0))
+    for _ in range(rng.integers(1, 3)):
+        if spot := _free_stretch(rng, taken, DOOR[0] + 0.2):
+            _door(rng, build, *spot, frame)
+            floor.take(footprint(spot[0].point(spot[1], 0.45), (DOOR[0], 0.9), spot[0].angle))
+    daylight = rng.uniform(0.0, 6.0)
+    for _ in range(rng.integers(0, 3)):
+        width = rng.uniform(0.7, 2.2)
+        if spot := _free_stretch(rng, taken, width + 0.2):
+            _window(rng, build, *spot, width, plan.height, frame, daylight)
+    for _ in range(rng.integers(0, 6)):
+        width = rng.uniform(0.3, 1.1)
+        if spot := _free_stretch(rng, taken, width + 0.1):
+            _picture(rng, build, *spot, width)
+
+
+def build_rug(rng: np.random.Generator, build: Builder, plan: FloorPlan, floor: FreeFloor) -> None:
+    """Sometimes a rug, under whatever will stand there."""
+    w, d = rng.uniform((0.9, 0.6), (2.6, 1.8)).tolist()
+    angle = float(rng.integers(2) * np.pi / 2 + rng.normal(0, 0.1))
+    spot = plan.inside(rng, d / 2)
+    if rng.random() < 0.5 and floor.fits(footprint(spot, (w, d), angle)):
+        image = build.texture(_pick(rng, textures.RUGS)(rng, colour(rng, (0.2, 0.8), (0.3, 0.9))))
+        rug = box((-w / 2, -d / 2, 0), (w / 2, d / 2, 0.012), image, tile=None)
+        build.add("rug", [rug.moved(angle, (*spot, 0))])
+
+
+def _free_stretch(
+    rng: np.random.Generator, taken: dict[Wall, list[tuple[float, float]]], width: float
+) -> tuple[Wall, float] | None:
+    """A wall and the middle of a stretch on it that nothing hangs on yet; it is taken from then on."""
+    walls = [wall for wall in taken if wall.length > width + 0.1]
+    for _ in range(6 if walls else 0):
+        wall = walls[rng.integers(len(walls))]
+        middle = rng.uniform(width / 2 + 0.05, wall.length - width / 2 - 0.05)
+        low, high = middle - width / 2, middle + width / 2
+        if all(high < a or b < low for a, b in taken[wall]):
+            taken[wall].append((low, high))
+            return wall, float(middle)
+    return None
+
+
+def _door(rng: np.random.Generator, build: Builder, wall: Wall, along: float, frame: Sequence[float]) -> None:
+    w, h = DOOR
+    border = build.texture(textures.plain(frame))
+    make = textures.planks if rng.random() < 0.5 else textures.plaster
+    leaf = build.texture(make(rng, colour(rng, (0.05, 0.6), (0.35, 0.95))))
+    side = rng.choice([-1, 1]) * (w / 2 - 0.08)
+    parts = [
+        box((-w / 2, 0, 0), (w / 2, 0.02, h), leaf, tile=1.0),
+        *_frame(w, 0.0, h, 0.07, 0.04, border, sill=False),
+        box((side - 0.06, 0.02, 1.0), (side + 0.06, 0.055, 1.03), border, (0.35, 0.35, 0.35)),
+    ]
+    if rng.random() < 0.4:  # panels
+        parts += [box((-w / 3, 0.02, z), (w / 3, 0.03, z + 0.7), leaf, tile=1.0) for z in (0.2, 1.1)]
+    build.add("door", [_against(wall, along, part) for part in parts])
+
+
+def _window(
+    rng: np.random.Generator, build: Builder, wall: Wall, along: float, width: float, height: float,
+    frame: Sequence[float], daylight: float,
+) -> None:  # fmt: skip
+    low = float(rng.choice([0.05, 0.85, 0.95, 1.2]))
+    high = min(height - 0.15, max(low + 0.6, rng.uniform(2.0, 2.4)))
+    border = build.texture(textures.plain(frame))
+    view = build.texture(textures.sky(rng, colour(rng, (0.2, 0.6), (0.3, 0.7))))
+    pane = box((-width / 2, 0, low), (width / 2, 0.005, high), view, (1.6, 1.6, 1.6), tile=None)
+    bars = [box((x - 0.025, 0, low), (x + 0.025, 0.03, high), border) for x in _between(width, 0.8)]
+    parts = [pane, *_frame(width, low, high, 0.05, 0.04, border, sill=True), *bars]
+    build.add("window", [_against(wall, along, part) for part in parts])
+    if daylight > 0.5:
+        x, y = wall.point(along, 0.15)
+        area = width * (high - low)
+        red, green, blue = (rng.uniform((0.85, 0.92, 1.0), (1.0, 1.0, 1.1)) * daylight * area).tolist()
+        inward = (-float(np.sin(wall.angle)), float(np.cos(wall.angle)), 0.0)
+        build.lights.append(Light((x, y, (low + high) / 2), (red, green, blue), float(0.3 * np.sqrt(area)), inward))
+
+
+def _picture(rng: np.random.Generator, build: Builder, wall: Wall, along: float, width: float) -> None:
+    photo = textures.photograph(str(rng.choice(textures.PICTURES)))
+    height = min(width * photo.shape[0] / photo.shape[1], 1.2)
+    middle = float(rng.uniform(1.35, 1.7))
+    border = build.texture(textures.plain(colour(rng, (0.0, 0.6), (0.1, 0.9))))
+    low, high = middle - height / 2, middle + height / 2
+    canvas = quad((width / 2, 0.015, low), (-width, 0, 0), (0, 0, high - low), build.texture(photo))
+    parts = [canvas, *_frame(width, low, high, 0.03, 0.03, border, sill=True)]
+    build.add("picture", [_against(wall, along, part) for part in parts])
+
+
+def _frame(width: float, low: float, high: float, thick: float, deep: float, texture: int, *, sill: bool) -> list[Mesh]:
+    w = width / 2
+    beams = [
+        box((-w - thick, 0, low), (-w, deep, high), texture),
+        box((w, 0, low), (w + thick, deep, high), texture),
+        box((-w - thick, 0, high), (w + thick, deep, high + thick), texture),
+    ]
+    return [*beams, box((-w - thick, 0, low - thick), (w + thick, deep, low), texture)] if sill else beams
+
+
+def _between(width: float, pitch: float) -> list[float]:
+    count = int(width / pitch)
+    return [width * (i + 1) / (count + 1) - width / 2 for i in range(count)]
+
+
+def _against(wall: Wall, along: float, mesh: Mesh) -> Mesh:
+    """Turns a mesh that is built with its back on y = 0 to the wall."""
+    return mesh.moved(wall.angle, (*wall.point(along, 0.0), 0.0))
+
+
+def _pick(rng: np.random.Generator, makers: Sequence[textures.Maker]) -> textures.Maker:
+    return makers[int(rng.integers(len(makers)))]

@@ -1,0 +1,222 @@
+"""The transforms that move pixels: flip, rotation, crops, scale. Sizes are (h, w) in pixels; see `view.py` for what
+happens to depth and camera."""
+
+import math
+from typing import Annotated, Literal
+
+import numpy as np
+from jaxtyping import Int64
+from pydantic import Field
+
+from densevit.data.transforms.base import TRANSFORMS
+from densevit.data.transforms.warp import Move, Size, Step, View
+from densevit.errors import ConfigError, DataError
+from densevit.ops.geometry import mirror, rotate, scale, shift
+from densevit.structures import IGNORE
+
+Positive = Annotated[int, Field(gt=0, le=65536)]
+Sides = tuple[Positive, Positive]
+Probability = Annotated[float, Field(ge=0, le=1, description="share of the pictures that it touches")]
+Factor = Annotated[float, Field(gt=0)]
+Metric = Literal["depth", "intrinsics"]
+"""What a zoom by s means. `intrinsics`: a longer lens, so fx and fy grow by s and depth stays. `depth`: the same lens
+nearer to the scene, so depth is divided by s and fx and fy stay; exact for a fronto-parallel surface."""
+
+TRIES = 10  # windows that a random crop looks at for a varied one
+
+
+@TRANSFORMS.register("hflip")
+class HFlip(Move):
+    """Left for right; the principal point is mirrored with the picture."""
+
+    def __init__(self, *, p: Probability = 0.5) -> None:
+        self.p = p
+
+    def draw(self, size: Size, rng: np.random.Generator) -> Step:
+        return Step(size, mirror(size[1])) if rng.random() < self.p else Step(size)
+
+
+@TRANSFORMS.register("rotate")
+class Rotate(Move):
+    """Turns the picture about its middle by up to +-`degrees`; BTS uses 2.5 on NYU and 1 on KITTI.
+
+    Depth is that of a camera rolled about its optical axis, so it stays; corners from outside are not valid.
+    """
+
+    def __init__(self, *, degrees: Annotated[float, Field(ge=0, le=180)] = 2.5, p: Probability = 1.0) -> None:
+        self.degrees = degrees
+        self.p = p
+
+    def draw(self, size: Size, rng: np.random.Generator) -> Step:
+        turns, angle = rng.random() < self.p, rng.uniform(-self.degrees, self.degrees)
+        return Step(size, rotate(angle, size)) if turns else Step(size)
+
+
+@TRANSFORMS.register("random_crop")
+class RandomCrop(Move):
+    """A window of `size` anywhere in the picture; a smaller picture lies anywhere in the window, padded.
+
+    Below 1, `max_share` asks for variety: the first of ten windows with two classes or more, none of which has as
+    large a share of the labelled pixels; else the last (mmsegmentation's `cat_max_ratio`, 0.75 in its recipes).
+    """
+
+    def __init__(self, *, size: Sides, max_share: Annotated[float, Field(gt=0, le=1)] = 1.0) -> None:
+        self.size = size
+        self.max_share = max_share
+
+    def look(self, view: View, rng: np.random.Generator) -> Step:
+        step = self.draw(view.size, rng)
+        for _ in range(TRIES - 1 if self.max_share < 1 else 0):
+            labels = view.then(step).labels()
+            if labels is None or is_varied(labels, self.max_share):
+                break
+            step = self.draw(view.size, rng)
+        return step
+
+    def draw(self, size: Size, rng: np.random.Generator) -> Step:
+        spare = [old - new for old, new in zip(size, self.size, strict=True)]
+        top, left = (int(rng.integers(min(0, s), max(0, s) + 1)) for s in spare)
+        return window(top, left, self.size)
+
+
+@TRANSFORMS.register("center_crop")
+class CenterCrop(Move):
+    """The middle `size` of the picture, padded on all sides where it is smaller."""
+
+    def __init__(self, *, size: Sides) -> None:
+        self.size = size
+
+    def draw(self, size: Size, rng: np.random.Generator) -> Step:
+        top, left = ((old - new) // 2 for old, new in zip(size, self.size, strict=True))
+        return window(top, left, self.size)
+
+
+@TRANSFORMS.register("crop_box")
+class CropBox(Move):
+    """Rows [a, b) and columns [a, b) of every picture."""
+
+    def __init__(self, *, rows: tuple[int, int], columns: tuple[int, int]) -> None:
+        for name, (start, stop) in {"rows": rows, "columns": columns}.items():
+            if not 0 <= start < stop:
+                raise ConfigError(f"crop_box.{name}: needs 0 <= start < stop, got {[start, stop]}.")
+        self.rows = rows
+        self.columns = columns
+
+    def draw(self, size: Size, rng: np.random.Generator) -> Step:
+        if self.rows[1] > size[0] or self.columns[1] > size[1]:
+            raise DataError(
+                f"rows {list(self.rows)} and columns {list(self.columns)} do not lie in a {size[0]}x{size[1]} picture."
+            )
+        return window(self.rows[0], self.columns[0], (self.rows[1] - self.rows[0], self.columns[1] - self.columns[0]))
+
+
+@TRANSFORMS.register("nyu_crop")
+class NYUCrop(CropBox):
+    """Cuts the white frame off a 480x640 picture of NYU Depth v2, as BTS does before its random crop."""
+
+    def __init__(self) -> None:
+        super().__init__(rows=(45, 472), columns=(43, 608))
+
+    def draw(self, size: Size, rng: np.random.Generator) -> Step:
+        if size != (480, 640):
+            raise DataError(f"nyu_crop is for the 480x640 pictures of NYU Depth v2, this one is {size[0]}x{size[1]}.")
+        return super().draw(size, rng)
+
+
+@TRANSFORMS.register("kb_crop")
+class KBCrop(Move):
+    """The bottom 352 rows and middle 1216 columns: the KITTI benchmark's crop, one size for all drives."""
+
+    size: Size = (352, 1216)
+
+    def __init__(self) -> None: ...
+
+    def draw(self, size: Size, rng: np.random.Generator) -> Step:
+        top, left = size[0] - self.size[0], (size[1] - self.size[1]) // 2
+        if top < 0 or left < 0:
+            raise DataError(f"kb_crop needs at least 352x1216 pixels, this picture has {size[0]}x{size[1]}.")
+        return window(top, left, self.size)
+
+
+@TRANSFORMS.register("resize")
+class Resize(Move):
+    """To `size`, or to a `short_side` or `long_side` with the aspect kept. The lens changes with it; depth stays."""
+
+    def __init__(
+        self, *, size: Sides | None = None, short_side: Positive | None = None, long_side: Positive | None = None
+    ) -> None:
+        if [size, short_side, long_side].count(None) != 2:
+            raise ConfigError("resize: give one of size (h, w), short_side and long_side.")
+        self.size = size
+        self.short_side = short_side
+        self.long_side = long_side
+
+    def draw(self, size: Size, rng: np.random.Generator) -> Step:
+        factor = self.short_side / min(size) if self.short_side else (self.long_side or 0) / max(size)
+        return zoom(size, self.size or _scaled(size, factor))
+
+
+@TRANSFORMS.register("random_scale")
+class RandomScale(Move):
+    """Zooms the whole picture by a factor drawn evenly from `range`; a crop usually follows."""
+
+    def __init__(
+        self, *, range: tuple[Factor, Factor] = (1.0, 1.5), metric: Metric = "depth", p: Probability = 1.0
+    ) -> None:
+        self.range = ordered("random_scale.range", range)
+        self.metric = metric
+        self.p = p
+
+    def draw(self, size: Size, rng: np.random.Generator) -> Step:
+        zooms, factor = rng.random() < self.p, rng.uniform(*self.range)
+        return zoom(size, _scaled(size, factor), self.metric) if zooms else Step(size)
+
+
+@TRANSFORMS.register("random_resized_crop")
+class RandomResizedCrop(Move):
+    """A window of the shape of `size`, whose sides are a share drawn from `range` of the largest that fits, zoomed to
+    `size`."""
+
+    def __init__(
+        self,
+        *,
+        size: Sides,
+        range: tuple[Annotated[float, Field(gt=0, le=1)], Annotated[float, Field(gt=0, le=1)]] = (0.5, 1.0),
+        metric: Metric = "depth",
+    ) -> None:
+        self.size = size
+        self.range = ordered("random_resized_crop.range", range)
+        self.metric = metric
+
+    def draw(self, size: Size, rng: np.random.Generator) -> Step:
+        share = rng.uniform(*self.range)
+        largest = min(size[0] / self.size[0], size[1] / self.size[1])
+        side = _scaled(self.size, largest * share)
+        top, left = (int(rng.integers(old - new + 1)) for old, new in zip(size, side, strict=True))
+        zoomed = zoom(side, self.size, self.metric)
+        return Step(self.size, zoomed.move @ shift(-left, -top), zoomed.nearer, cuts=True)
+
+
+def is_varied(labels: Int64[np.ndarray, "h w"], max_share: float) -> bool:
+    """Whether at least two classes occur, none with this share of the labelled pixels or more."""
+    counts = np.bincount(labels[labels != IGNORE])
+    return bool(np.count_nonzero(counts) > 1 and counts.max() < max_share * counts.sum())
+
+
+def window(top: int, left: int, size: Size) -> Step:
+    return Step(size, shift(-left, -top), cuts=True)
+
+
+def zoom(size: Size, to: Size, metric: Metric = "intrinsics") -> Step:
+    y, x = (new / old for new, old in zip(to, size, strict=True))
+    return Step(to, scale(x, y), nearer=math.sqrt(x * y) if metric == "depth" else 1.0)
+
+
+def ordered(where: str, bounds: tuple[float, float]) -> tuple[float, float]:
+    if bounds[0] > bounds[1]:
+        raise ConfigError(f"{where}: the first is the smaller one, got {list(bounds)}.")
+    return bounds
+
+
+def _scaled(size: Size, factor: float) -> Size:
+    return max(1, round(size[0] * factor)), max(1, round(size[1] * factor))

@@ -1,0 +1,185 @@
+"""Moves of pixels, gathered and carried out at once: image, depth, mask, labels and camera of a sample together.
+
+The image is interpolated; depth, valid and labels take the nearest pixel, so that no depth appears that was not
+measured. What comes from outside the picture is black, depth 0, not valid, label 255.
+"""
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import cv2
+import numpy as np
+from jaxtyping import Int64
+
+from densevit.data.transforms.base import Transform
+from densevit.ops.geometry import Matrix, move_intrinsics, scale
+from densevit.structures import IGNORE, Sample
+
+Size = tuple[int, int]  # (h, w)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One move, drawn for a picture of a known size."""
+
+    size: Size  # of the result
+    move: Matrix = field(default_factory=lambda: np.eye(3))  # pixels before -> pixels after
+    nearer: float = 1.0  # depth is divided by it, and the focal length stays what it was
+    cuts: bool = False  # leaves out part of the picture on purpose
+
+
+class Move(Transform):
+    """A transform that only moves pixels. A `Pipeline` joins neighbouring ones."""
+
+    @abstractmethod
+    def draw(self, size: Size, rng: np.random.Generator) -> Step:
+        """Chooses the move for a picture of this size."""
+
+    def look(self, view: "View", rng: np.random.Generator) -> Step:
+        """Chooses the move for what there is to see; most need its size only."""
+        return self.draw(view.size, rng)
+
+    def __call__(self, sample: Sample, rng: np.random.Generator) -> Sample:
+        view = View.of(sample)
+        return view.then(self.look(view, rng)).render()
+
+
+class Pipeline(Transform):
+    """Applies transforms in order, resampling the pixels once for each run of moves.
+
+    Rotation, scale, crop and flip then cost one warp of the pixels that the crop keeps. Joined moves see the
+    picture that they would have seen one by one, except that corners which a rotation alone would have left empty
+    are filled where the picture has them.
+    """
+
+    def __init__(self, transforms: Sequence[Transform]) -> None:
+        self.transforms = tuple(transforms)
+
+    def __call__(self, sample: Sample, rng: np.random.Generator) -> Sample:
+        view = View.of(sample)
+        for transform in self.transforms:
+            if isinstance(transform, Move):
+                view = view.then(transform.look(view, rng))
+            else:
+                view = View.of(transform(view.render(), rng))
+        return view.render()
+
+
+def compose(transforms: Sequence[Transform]) -> Pipeline:
+    return Pipeline(transforms)
+
+
+@dataclass(frozen=True)
+class View:
+    """A sample, and the moves that wait to be carried out on it."""
+
+    sample: Sample
+    pending: Step
+
+    @classmethod
+    def of(cls, sample: Sample) -> "View":
+        h, w = sample.image.shape[:2]
+        return cls(sample, Step((h, w)))
+
+    @property
+    def size(self) -> Size:
+        return self.pending.size
+
+    def then(self, step: Step) -> "View":
+        if self.pending.cuts and not _is_exact(step.move):
+            # A resampled border would let in what the crop has cut away, NYU's white frame for one.
+            return View.of(self.render()).then(step)
+        joined = Step(
+            size=step.size,
+            move=step.move @ self.pending.move,
+            nearer=step.nearer * self.pending.nearer,
+            cuts=step.cuts or self.pending.cuts,
+        )
+        return View(self.sample, joined)
+
+    def labels(self) -> Int64[np.ndarray, "h w"] | None:
+        """Those of `render`, alone."""
+        labels = self.sample.labels
+        return None if labels is None else _labels(labels, self.pending, not _is_exact(self.pending.move))
+
+    def render(self) -> Sample:
+        sample, step = self.sample, self.pending
+        h, w = sample.image.shape[:2]
+        if step.size == (h, w) and np.array_equal(step.move, np.eye(3)):
+            return sample
+        move = _take if _is_exact(step.move) else _warp
+        depth = None if sample.depth is None else move(sample.depth, step, 0)
+        return replace(
+            sample,
+            image=move(sample.image, step, 0),
+            depth=depth if depth is None or step.nearer == 1 else depth / np.float32(step.nearer),
+            valid=None if sample.valid is None else move(sample.valid.view(np.uint8), step, 0).view(np.bool_),
+            labels=self.labels(),
+            intrinsics=None if sample.intrinsics is None else _camera(sample.intrinsics, step),
+        )
+
+
+def _is_exact(move: Matrix) -> bool:
+    """Whole pixels to whole pixels: crops, pads and flips."""
+    (a, b), (c, d) = move[:2, :2]
+    return bool(abs(a) == abs(d) == 1 and b == c == 0 and np.all(move[:2, 2] % 1 == 0))
+
+
+def _take(array: np.ndarray, step: Step, outside: int) -> np.ndarray:
+    """Carries out an exact move by slicing; a view of `array` where nothing lies outside."""
+    out = step.size
+    for axis, row in ((0, step.move[1]), (1, step.move[0])):
+        length, offset = array.shape[axis], int(row[2])
+        if row[1 - axis] < 0:  # the flipped pixel u lies at length - 1 - u
+            array, offset = np.flip(array, axis), offset - (length - 1)
+        array = _slice(array, axis, -offset, out[axis], outside)
+    return array
+
+
+def _slice(array: np.ndarray, axis: int, start: int, count: int, outside: int) -> np.ndarray:
+    """`count` entries from `start`, which may lie before the first, padded with `outside`."""
+    length = array.shape[axis]
+    first, last = min(max(start, 0), length), min(max(start + count, 0), length)
+    inside = array[(slice(None),) * axis + (slice(first, last),)]
+    if last - first == count:
+        return inside
+    before = min(max(-start, 0), count)
+    pads = [(0, 0)] * array.ndim
+    pads[axis] = (before, count - before - (last - first))
+    return np.pad(inside, pads, constant_values=outside)
+
+
+def _warp(array: np.ndarray, step: Step, outside: int) -> np.ndarray:
+    """Resamples: images (h w 3) linearly, maps (h w) to the nearest."""
+    h, w = step.size
+    image = array.ndim == 3
+    array, move = _shrink(array, step.move) if image else (array, step.move)
+    flags = cv2.INTER_LINEAR if image else cv2.INTER_NEAREST
+    fill = (float(outside),) * 4
+    return cv2.warpAffine(array, move[:2], (w, h), flags=flags, borderValue=fill)
+
+
+def _shrink(image: np.ndarray, move: Matrix) -> tuple[np.ndarray, Matrix]:
+    """Averages whole blocks first where the move skips pixels, so that fine texture does not turn into noise."""
+    skips = [max(1, math.floor(1 / max(math.hypot(*move[:2, axis]), 1e-6) + 1e-9)) for axis in (0, 1)]
+    if skips == [1, 1]:
+        return image, move
+    h, w = image.shape[:2]
+    small_w, small_h = max(1, w // skips[0]), max(1, h // skips[1])
+    small = cv2.resize(image, (small_w, small_h), interpolation=cv2.INTER_AREA)
+    return small, move @ scale(w / small_w, h / small_h)
+
+
+def _labels(labels: np.ndarray, step: Step, resample: bool) -> np.ndarray:
+    if not resample:
+        return _take(labels, step, IGNORE)
+    # cv2 does not warp 64-bit integers; float64 holds every class id.
+    return _warp(labels.astype(np.float64), step, IGNORE).astype(np.int64)
+
+
+def _camera(intrinsics: Matrix, step: Step) -> Matrix:
+    moved = move_intrinsics(intrinsics, step.move)
+    moved[:2, :2] /= step.nearer
+    return moved

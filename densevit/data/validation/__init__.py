@@ -1,0 +1,8 @@
+"""The doctor: examines data sets before anyone loses a night on them."""
+
+from densevit.data.validation.html_report import write_html
+from densevit.data.validation.issues import KINDS, Finding
+from densevit.data.validation.report import text, write_json
+from densevit.data.validation.validator import Examination, Patient, examine
+
+__all__ = ["KINDS", "Examination", "Finding", "Patient", "examine", "text", "write_html", "write_json"]

@@ -1,0 +1,120 @@
+"""The numbers of image classification: accuracy, top-5, per class, confusion. k classes."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import fsum, isfinite
+
+import numpy as np
+from jaxtyping import Float, Int64
+
+from densevit.errors import DataError
+from densevit.evaluation.records import Row, told_apart
+
+FORMULAE = {
+    "accuracy": "share of images whose largest logit is that of their class",
+    "top5": "share of images whose class is among the five largest logits; with more than five classes",
+    "class_accuracy": "mean over the classes that occur of the accuracy on their images",
+    "nll": "mean of -ln p(class), p the softmax of the logits",
+}
+TOP = 5
+COLUMNS = ("accuracy", "top5", "nll", "confidence", "label", "predicted")
+"""Of a row: hit (0 or 1), hit among five, -ln p(class), p of the predicted class, class ids (-1: no finite logits)."""
+
+
+def score(logits: Float[np.ndarray, " k"], label: int) -> Row:
+    """The row of one image; logits that are not all finite predict nothing, which is wrong.
+
+    Raises:
+        DataError: the class is not among those of the logits.
+    """
+    if not 0 <= label < len(logits):
+        raise DataError(f"class {label} is not among the {len(logits)} classes of the model.")
+    logits = logits.astype(np.float64)
+    if not np.isfinite(logits).all():
+        wrong = {"accuracy": 0.0, "top5": 0.0, "nll": float("inf"), "confidence": 0.0}
+        return {**_fitting(wrong, len(logits)), "label": float(label), "predicted": -1.0}
+    logs = logits - logits.max()
+    logs -= np.log(np.exp(logs).sum())
+    order = np.argsort(-logs, kind="stable")[:TOP]  # of equal logits the first class, as argmax has it
+    predicted = int(order[0])
+    found = {
+        "accuracy": float(predicted == label),
+        "top5": float(label in order),
+        "nll": -float(logs[label]) + 0.0,
+        "confidence": float(np.exp(logs[predicted])),
+    }
+    return {**_fitting(found, len(logits)), "label": float(label), "predicted": float(predicted)}
+
+
+def _fitting(row: Row, classes: int) -> Row:
+    """Top-5 of five classes or fewer says nothing."""
+    return {name: value for name, value in row.items() if name != "top5" or classes > TOP}
+
+
+def mean_row(rows: Sequence[Row]) -> Row:
+    """The scores of a data set; exact in any order of its images."""
+    names = [name for name in ("accuracy", "top5") if name in rows[0]]
+    found: Row = {name: fsum(row[name] for row in rows) / len(rows) for name in names}
+    hits: dict[int, list[float]] = {}
+    for row in rows:
+        hits.setdefault(int(row["label"]), []).append(row["accuracy"])
+    found["class_accuracy"] = fsum(fsum(values) / len(values) for values in hits.values()) / len(hits)
+    found["nll"] = fsum(row["nll"] for row in rows) / len(rows)
+    return found
+
+
+@dataclass(frozen=True)
+class ClassScores:
+    """The scores of a data set.
+
+    Attributes:
+        classes: their names.
+        rows: name and row of every image whose class is known, in the order they came.
+        mean: of these images.
+        confusion: images of class (row) that were predicted as class (column); those without finite logits are in none.
+        skipped: names of the images without a class.
+    """
+
+    classes: tuple[str, ...]
+    rows: Sequence[tuple[str, Row]]
+    mean: Row
+    confusion: Int64[np.ndarray, "k k"]
+    skipped: Sequence[str]
+
+    def per_class(self) -> dict[str, Row]:
+        """Images, recall, precision and F1 of each class; NaN where nothing defines them."""
+        labels = np.array([int(row["label"]) for _, row in self.rows])
+        found = {}
+        for i, name in enumerate(self.classes):
+            hits, images, taken = int(self.confusion[i, i]), int((labels == i).sum()), int(self.confusion[:, i].sum())
+            found[name] = {
+                "images": float(images),
+                "recall": _share(hits, images),
+                "precision": _share(hits, taken),
+                "f1": _share(2 * hits, images + taken),
+            }
+        return found
+
+    def invalid(self) -> int:
+        """Images without finite logits."""
+        return sum(not isfinite(row["nll"]) for _, row in self.rows)
+
+
+def _share(part: int, whole: int) -> float:
+    return part / whole if whole else float("nan")
+
+
+def summarise(rows: Iterable[tuple[str, Row]], classes: Sequence[str]) -> ClassScores:
+    """The scores that a set of rows makes, empty ones for images without a class.
+
+    Raises:
+        DataError: a name that comes twice; nothing to score.
+    """
+    scored, skipped = told_apart(rows)
+    if not scored:
+        raise DataError(f"nothing to score: none of {len(skipped)} images has a class.")
+    confusion = np.zeros((len(classes), len(classes)), np.int64)
+    for _, row in scored:
+        if row["predicted"] >= 0:
+            confusion[int(row["label"]), int(row["predicted"])] += 1
+    return ClassScores(tuple(classes), scored, mean_row([row for _, row in scored]), confusion, skipped)

@@ -1,0 +1,109 @@
+"""Scores of a classifier on paper: a table to print; `metrics.json`, `per_image.csv` and `confusion.csv` to keep."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from densevit.evaluation.classification.metrics import COLUMNS, FORMULAE, ClassScores
+from densevit.reporting.tables import csv_text, finite, json_text, number, write_files
+from densevit.version import versions
+
+SCHEMA = 1  # of metrics.json; a new number when a key changes its meaning
+WORST = 5  # confusions in the table
+
+
+def table(scores: ClassScores) -> str:
+    """The means, the hardest class and the commonest confusions; for a terminal."""
+    names = "".join(f"{name:>16}" for name in scores.mean)
+    values = "".join(f"{value:16.4f}" for value in scores.mean.values())
+    return "\n".join([names, values, "", *hardest(scores), account(scores)])
+
+
+def account(scores: ClassScores) -> str:
+    """How many images the means rest on, and what was wrong with the rest, in a sentence."""
+    said = [f"{len(scores.rows):,} of {len(scores.rows) + len(scores.skipped):,} images scored"]
+    if scores.skipped:
+        said.append(f"{len(scores.skipped):,} without a class")
+    if invalid := scores.invalid():
+        said.append(f"{invalid:,} without finite logits, counted as wrong")
+    return "; ".join(said) + "."
+
+
+def hardest(scores: ClassScores) -> list[str]:
+    per_class = {name: row for name, row in scores.per_class().items() if row["images"]}
+    name = min(per_class, key=lambda name: per_class[name]["recall"])
+    lines = [f"hardest class: {name}, {per_class[name]['recall']:.1%} of {per_class[name]['images']:.0f} images"]
+    wrong = [
+        (int(n), scores.classes[i], scores.classes[j])
+        for (i, j), n in _entries(scores.confusion.tolist())
+        if i != j and n
+    ]
+    worst = sorted(wrong, key=lambda item: -item[0])[:WORST]
+    shown = ", ".join(f"{truth} as {taken} {n}x" for n, truth, taken in worst)
+    return [*lines, f"taken for another: {shown or 'none'}"]
+
+
+def _entries(matrix: Sequence[Sequence[int]]) -> Iterable[tuple[tuple[int, int], int]]:
+    return (((i, j), n) for i, row in enumerate(matrix) for j, n in enumerate(row))
+
+
+def write_report(folder: str | Path, scores: ClassScores, *, source: Mapping[str, Any] | None = None) -> list[Path]:
+    """Writes the three files, making the folder.
+
+    Args:
+        source: what was scored, for the reader of the file; plain JSON values.
+
+    Returns:
+        their paths.
+
+    Raises:
+        StorageError: the folder cannot be made or written to.
+    """
+    content = {
+        "metrics.json": json_text(as_tree(scores, source or {})),
+        "per_image.csv": as_csv(scores),
+        "confusion.csv": confusion_csv(scores),
+    }
+    return write_files(folder, content)
+
+
+def as_tree(scores: ClassScores, source: Mapping[str, Any]) -> dict[str, Any]:
+    """All of it but the rows, in JSON's types; what is not finite is null."""
+    return {
+        "schema": SCHEMA,
+        "task": "classification",
+        "metrics": finite(scores.mean),
+        "formulae": {name: FORMULAE[name] for name in scores.mean},
+        "counts": {
+            "images": len(scores.rows) + len(scores.skipped),
+            "scored": len(scores.rows),
+            "skipped": len(scores.skipped),
+            "invalid_predictions": scores.invalid(),
+        },
+        "per_class": {name: finite(row) for name, row in scores.per_class().items()},
+        "confusion": scores.confusion.tolist(),
+        "skipped": list(scores.skipped),
+        "source": dict(source),
+        "versions": versions(),
+    }
+
+
+def as_csv(scores: ClassScores) -> str:
+    """One line per image, classes by name; the columns of a skipped one are empty."""
+    columns = [name for name in COLUMNS if name in scores.rows[0][1]]
+    lines = [["name", *columns]]
+    lines += [[name, *(_cell(scores.classes, column, row[column]) for column in columns)] for name, row in scores.rows]
+    lines += [[name, *([""] * len(columns))] for name in scores.skipped]
+    return csv_text(lines)
+
+
+def confusion_csv(scores: ClassScores) -> str:
+    """True classes down, predicted ones across."""
+    rows = zip(scores.classes, scores.confusion.tolist(), strict=True)
+    return csv_text([["true / predicted", *scores.classes], *([name, *row] for name, row in rows)])
+
+
+def _cell(classes: Sequence[str], column: str, value: float) -> str:
+    if column in ("label", "predicted"):
+        return classes[int(value)] if value >= 0 else ""
+    return number(value)

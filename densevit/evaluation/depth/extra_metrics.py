@@ -1,0 +1,249 @@
+"""Sets of metrics beyond the nine, each a row of a table; `--metrics` chooses them. Metres, where no more is said."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+from jaxtyping import Bool, Float, Float64
+
+from densevit.errors import ConfigError
+from densevit.evaluation.depth.boundary_f1 import boundary_depth_pro, boundary_moge
+from densevit.evaluation.depth.metrics import FORMULAE, Metrics, silog_form
+from densevit.evaluation.depth.point_cloud import point_metrics
+from densevit.ops.align import lower_median
+from densevit.ops.dot import inner
+from densevit.registry import did_you_mean
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One image as a protocol scores it: aligned, clamped, cut to the region.
+
+    Attributes:
+        pixels: predicted where truth counts.
+        depths: true there.
+        frame: predicted everywhere in the region.
+        truth: there; of meaning where `counted`.
+        intrinsics: of the region.
+        range: the protocol's.
+    """
+
+    pixels: Float64[np.ndarray, " n"]
+    depths: Float64[np.ndarray, " n"]
+    frame: Float64[np.ndarray, "h w"]
+    truth: Float64[np.ndarray, "h w"]
+    counted: Bool[np.ndarray, "h w"]
+    intrinsics: Float[np.ndarray, "3 3"] | None
+    range: tuple[float, float]
+
+    @cached_property
+    def errors(self) -> Float64[np.ndarray, " n"]:
+        difference: Float64[np.ndarray, " n"] = self.pixels - self.depths
+        return difference
+
+    @cached_property
+    def inverse_errors(self) -> Float64[np.ndarray, " n"]:
+        difference: Float64[np.ndarray, " n"] = 1 / self.pixels - 1 / self.depths
+        return difference
+
+    @cached_property
+    def logs(self) -> Float64[np.ndarray, " n"]:
+        ratios: Float64[np.ndarray, " n"] = np.log(self.pixels / self.depths)
+        return ratios
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricSet:
+    """Metrics that are computed together.
+
+    Attributes:
+        formulae: of each metric, for prediction p and truth d.
+    """
+
+    words: str
+    formulae: Mapping[str, str]
+    compute: Callable[[Scored], Metrics]
+
+
+def find_sets(names: Iterable[str]) -> list[str]:
+    """The names, each once.
+
+    Raises:
+        ConfigError: there is no such set.
+    """
+    names = list(dict.fromkeys(names))
+    for name in names:
+        if name not in METRIC_SETS:
+            raise ConfigError(f"no set of metrics '{name}'.{did_you_mean(name, METRIC_SETS)}")
+    return names
+
+
+def is_larger_better(metric: str) -> bool:
+    """Whether a metric improves upwards."""
+    return metric in LARGER or metric.startswith("d1@")
+
+
+def formula(metric: str) -> str:
+    """Its formula; of a row by distance, its base metric's with the distances."""
+    base, _, distances = metric.partition("@")
+    told = ALL_FORMULAE.get(base, "")
+    return f"{told}, where d is in {distances}" if distances else told
+
+
+def _extra(seen: Scored) -> Metrics:
+    return {
+        "mae": float(np.abs(seen.errors).mean()),
+        "imae": float(np.abs(seen.inverse_errors).mean() * 1000),
+        "irmse": _irmse(seen),
+    }
+
+
+def _irmse(seen: Scored) -> float:
+    return float(np.sqrt(inner(seen.inverse_errors, seen.inverse_errors) / seen.inverse_errors.size) * 1000)
+
+
+def _silog(seen: Scored) -> Metrics:
+    mean = float(seen.logs.mean())
+    squares = float(((seen.logs - mean) ** 2).sum())
+    n = seen.logs.size
+    return {
+        "silog_percent": silog_form("percent", squares, mean, n),
+        "silog_half": silog_form("half", squares, mean, n),
+        "silog_unbiased": silog_form("unbiased", squares, mean, n),
+        "silog_log10": silog_form("log10", squares, mean, n),
+    }
+
+
+def _kitti(seen: Scored) -> Metrics:
+    relative = seen.errors / seen.depths
+    return {
+        "abs_error_rel": float(np.abs(relative).mean() * 100),
+        "sq_error_rel": float(inner(relative, relative) / relative.size * 100),
+        "irmse": _irmse(seen),
+    }
+
+
+def _curve(seen: Scored) -> Metrics:
+    """UniDepth's: the share of pixels within 1.25^k for 100 k from 0.01 to 5, and the area under that curve."""
+    off_by = np.sort(np.abs(seen.logs))
+    exponents = np.linspace(0.01, 5.0, 100)
+    shares = np.searchsorted(off_by, exponents * np.log(1.25), side="left") / off_by.size
+    return {
+        "d_auc": _trapezoids(shares, exponents) / 5,
+        "within_3": float(np.count_nonzero(off_by < np.log(1.03)) / off_by.size),
+        "median_log": float(100 * abs(lower_median(seen.logs))),
+    }
+
+
+def _trapezoids(y: Float64[np.ndarray, " k"], x: Float64[np.ndarray, " k"]) -> float:
+    return float(((y[1:] + y[:-1]) / 2) @ np.diff(x))
+
+
+def _boundary(seen: Scored) -> Metrics:
+    maps = seen.frame, seen.truth, seen.counted
+    moge = {f"boundary_moge_{radius}": boundary_moge(*maps, radius=radius) for radius in (1, 2, 3)}
+    return {"boundary_depth_pro": boundary_depth_pro(*maps), **moge}
+
+
+DISTANCES = (0, 1, 2, 3, 5, 10, 20, 30, 50, 80, 1000)
+"""Metres at which the rows by distance begin and end."""
+
+
+def _distance(seen: Scored) -> Metrics:
+    """Rows for the ranges of distance that the image has truth in."""
+    which = np.digitize(seen.depths, DISTANCES) - 1
+    count = np.bincount(which, minlength=len(DISTANCES))
+    relative = np.bincount(which, np.abs(seen.errors) / seen.depths, len(DISTANCES))
+    square = np.bincount(which, seen.errors**2, len(DISTANCES))
+    close = np.bincount(which, np.abs(seen.logs) < np.log(1.25), len(DISTANCES))
+    found: Metrics = {}
+    for i, (near, far) in enumerate(pairwise(DISTANCES)):
+        if count[i]:
+            end = f"@{near}-{far}m"
+            found[f"abs_rel{end}"] = float(relative[i] / count[i])
+            found[f"rmse{end}"] = float(np.sqrt(square[i] / count[i]))
+            found[f"d1{end}"] = float(close[i] / count[i])
+    return found
+
+
+def _points(seen: Scored) -> Metrics:
+    return point_metrics(seen.frame, seen.truth, seen.counted, seen.intrinsics, furthest=seen.range[1])
+
+
+METRIC_SETS: dict[str, MetricSet] = {
+    "extra": MetricSet(
+        words="errors in metres and in inverse depth",
+        formulae={
+            "mae": "mean(|d - p|), in metres",
+            "imae": "mean(|1/d - 1/p|), in 1/km",
+            "irmse": "sqrt(mean((1/d - 1/p)^2)), in 1/km",
+        },
+        compute=_extra,
+    ),
+    "silog": MetricSet(
+        words="each number that is published as SILog; e = ln p - ln d",
+        formulae={
+            "silog_percent": "100 sqrt(var(e))",
+            "silog_half": "sqrt(mean(e^2) - mean(e)^2 / 2)",
+            "silog_unbiased": "100 sqrt(n / (n - 1) var(e))",
+            "silog_log10": "sqrt(var(log10 p - log10 d))",
+        },
+        compute=_silog,
+    ),
+    "kitti": MetricSet(
+        words="the KITTI depth benchmark's, beside SILog",
+        formulae={
+            "abs_error_rel": "100 mean(|d - p| / d), in percent",
+            "sq_error_rel": "100 mean(((d - p) / d)^2), in percent",
+            "irmse": "sqrt(mean((1/d - 1/p)^2)), in 1/km",
+        },
+        compute=_kitti,
+    ),
+    "curve": MetricSet(
+        words="UniDepth's: the curve of the deltas",
+        formulae={
+            "d_auc": "area under the share of pixels with max(p / d, d / p) < 1.25^k, as UniDepth computes it",
+            "within_3": "share of pixels with max(p / d, d / p) < 1.03",
+            "median_log": "100 |median(ln p - ln d)|",
+        },
+        compute=_curve,
+    ),
+    "boundary": MetricSet(
+        words="whether edges in depth are where they should be, by neighbours that both have truth; of dense truth",
+        formulae={
+            "boundary_depth_pro": "F1 of neighbours of which one is 1.05 to 1.25 times as far (Depth Pro)",
+            **{
+                f"boundary_moge_{r}": f"F1 of neighbours up to {r} px away that are 1.05 to 1.25 times as far (MoGe)"
+                for r in (1, 2, 3)
+            },
+        },
+        compute=_boundary,
+    ),
+    "distance": MetricSet(
+        words="AbsRel, RMSE and delta by ranges of the true distance, over the images that have truth there",
+        formulae={},
+        compute=_distance,
+    ),
+    "points": MetricSet(
+        words="the point cloud, from the camera's intrinsics, at most 76,800 points of an image",
+        formulae={
+            "f_score_5cm": "F1 of points with a point of the other cloud within 5 cm",
+            "f_score_25cm": "F1 of points with a point of the other cloud within 25 cm",
+            "f_auc": "UniDepth's area under F1 against 100 thresholds, which it compares with squared distances",
+            "chamfer": "mean distance to the other cloud, of both, in metres",
+        },
+        compute=_points,
+    ),
+}
+"""Name -> set. One more is one more row."""
+
+ALL_FORMULAE: dict[str, str] = FORMULAE | {
+    name: text for part in METRIC_SETS.values() for name, text in part.formulae.items()
+}
+
+LARGER = frozenset(
+    {"d1", "d2", "d3", "d_auc", "within_3", "f_score_5cm", "f_score_25cm", "f_auc", "accuracy"}
+    | METRIC_SETS["boundary"].formulae.keys()
+)

@@ -1,0 +1,126 @@
+"""Which of two points is closer: accuracy on pairs that people have labelled (DA-2K of Depth Anything V2)."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from densevit.errors import DataError
+from densevit.evaluation.bootstrap import intervals, scenes_of
+from densevit.reporting.tables import Interval
+
+Point = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two pixels (row, column) of an image of which the first is closer."""
+
+    closer: Point
+    farther: Point
+
+
+def read_pairs(path: Path) -> dict[str, list[Pair]]:
+    """DA-2K's `annotations.json`: image -> pairs; `point1` and `point2` are [row, column], `closer_point` names one.
+
+    Raises:
+        DataError: it is missing or something else.
+    """
+    try:
+        tree: Mapping[str, Sequence[Mapping[str, Any]]] = json.loads(path.read_text())
+        return {image: [_pair(entry) for entry in entries] for image, entries in tree.items()}
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}).") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(f"{path}: no list of pairs as DA-2K has it ({error}).") from None
+
+
+def _pair(entry: Mapping[str, Any]) -> Pair:
+    points = {name: (int(entry[name][0]), int(entry[name][1])) for name in ("point1", "point2")}
+    closer = points.pop(entry["closer_point"])
+    return Pair(closer, points.popitem()[1])
+
+
+def ordered(
+    prediction: Float[np.ndarray, "h w"], pairs: Sequence[Pair], *, disparity: bool
+) -> Bool[np.ndarray, " pairs"]:
+    """Which pairs a prediction of the image's size orders as people do; equal values and NaN are wrong.
+
+    Raises:
+        DataError: a point outside, or no pair.
+    """
+    if not pairs:
+        raise DataError("no pairs to compare.")
+    h, w = prediction.shape
+    for row, column in (point for pair in pairs for point in (pair.closer, pair.farther)):
+        if not (0 <= row < h and 0 <= column < w):
+            raise DataError(f"a point at row {row}, column {column} of a {h}x{w} prediction.")
+    sign = 1 if disparity else -1
+    return np.array([sign * prediction[pair.closer] > sign * prediction[pair.farther] for pair in pairs])
+
+
+@dataclass(frozen=True)
+class OrdinalScores:
+    """How often a model orders two points as people do.
+
+    Attributes:
+        accuracy: over all pairs, as DA-2K is reported.
+        count: of pairs.
+        interval: 95% bootstrap of the accuracy, images being the sample; None of too few.
+        images: share and number of pairs of each image; groups: of each folder of images.
+    """
+
+    accuracy: float
+    count: int
+    interval: Interval | None
+    images: Mapping[str, tuple[float, int]]
+    groups: Mapping[str, tuple[float, int]]
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def ordinal_scores(
+    pairs: Mapping[str, Sequence[Pair]], read: Callable[[str], Float[np.ndarray, "h w"]], *, disparity: bool
+) -> OrdinalScores:
+    """Scores every image once.
+
+    Args:
+        read: image -> its prediction, at the image's size.
+
+    Raises:
+        DataError: a point outside an image, an image without pairs, or no image; with its name.
+    """
+    if not pairs:
+        raise DataError("no image with pairs.")
+    rows: list[tuple[str, dict[str, float]]] = []
+    image_of: dict[str, str] = {}
+    for image, listed in pairs.items():
+        try:
+            right = ordered(read(image), listed, disparity=disparity)
+        except DataError as error:
+            raise DataError(f"{image}: {error}") from None
+        for i, value in enumerate(right):
+            rows.append((f"{image}#{i}", {"accuracy": float(value)}))
+            image_of[f"{image}#{i}"] = image
+    accuracy = float(np.mean([row["accuracy"] for _, row in rows]))
+    interval = intervals(rows, ["accuracy"], image_of).get("accuracy")
+    folder_of = scenes_of(image_of.values())
+    return OrdinalScores(
+        accuracy,
+        len(rows),
+        interval,
+        _shares(rows, image_of),
+        _shares(rows, {name: folder_of[image] for name, image in image_of.items()}),
+    )
+
+
+def _shares(rows: Sequence[tuple[str, Mapping[str, float]]], group: Mapping[str, str]) -> dict[str, tuple[float, int]]:
+    found: dict[str, list[float]] = {}
+    for name, row in rows:
+        found.setdefault(group[name], []).append(row["accuracy"])
+    return {name: (float(np.mean(values)), len(values)) for name, values in sorted(found.items())}

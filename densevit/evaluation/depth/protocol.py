@@ -1,0 +1,308 @@
+"""What an evaluation protocol is: which pixels count, and what is done to a prediction before it is scored.
+
+Maps are h x w numpy arrays; depth in metres. The table of the published ones is in `protocols.py`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Bool, Float, Float64, Shaped
+
+from densevit.errors import ConfigError, DataError
+from densevit.evaluation.depth.alignment_pixels import SAMPLINGS
+from densevit.evaluation.depth.crops import Box, Fixed, Share, kb_box
+from densevit.evaluation.depth.extra_metrics import METRIC_SETS, Scored, find_sets
+from densevit.evaluation.depth.metrics import SilogForm, depth_metrics
+from densevit.evaluation.depth.preprocess import Resize, fill_background, place
+from densevit.evaluation.depth.protocol_text import describe
+from densevit.model_card import Kind
+from densevit.ops.align import ALIGNMENTS, OF_DISPARITY, Aligned, NothingToFit
+from densevit.registry import did_you_mean
+
+Row = dict[str, float]
+"""The scores of one image: its metrics and its counts; empty where no truth counts."""
+
+COUNTS = ("pixels", "invalid_predictions", "resized")
+"""Counts of a row: pixels scored; those predicted NaN, infinite or not over 0; 1 if the prediction was resized."""
+
+NEAREST = 1e-3
+"""Metres that a prediction which is no depth is scored as, where the protocol names no nearest depth itself."""
+
+Map = Shaped[np.ndarray, "..."]
+Range = tuple[float, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Protocol:
+    """What is compared, where, and how.
+
+    Attributes:
+        words: whose it is.
+        source: the program it repeats, `repository: file`.
+        data: the data sets it belongs to; none: any.
+        range: metres between which truth counts.
+        range_of_data: the range is the data set's to say.
+        ends: whether the ends of the range count.
+        least: pixels with truth under which an image is left out.
+        region: the part of the frame that counts; None is all of it.
+        region_of: what the region's shares are shares of.
+        window: the part of the frame that the network is shown; None is all of it.
+        resize: what lies on what when a prediction is resized, bilinearly (`placing.stretch`).
+        clamp: metres to which predictions are clamped; `range` is that of the truth, None leaves them.
+        clamp_first: before the prediction is resized, not after.
+        units: of a 16-bit file that the prediction passes through on its way, per metre; it is cut, not rounded.
+        fill: the holes of a prediction are filled in first, as KITTI's development kit does.
+        flip: the published numbers are means of the predictions of an image and of its mirror image.
+        align: how predictions without unit are fitted to each image's truth; None takes them for metres.
+        fit_on: the measured pixels that the fit sees; None is all.
+        given: what predictions are; None is what the alignment reads.
+        silog: the form of this metric.
+        epsilon: is added to the truth in AbsRel's fraction.
+        metrics: sets of metrics that it reports beside the usual nine.
+        digits: to which the published program rounds the means; here they are not rounded.
+    """
+
+    name: str
+    words: str
+    source: str = ""
+    data: tuple[str, ...] = ()
+    range: Range
+    range_of_data: bool = False
+    ends: Literal["excluded", "included"] = "excluded"
+    least: int = 1
+    region: Share | Fixed | None = None
+    region_of: Literal["frame", "window"] = "frame"
+    window: Literal["kb"] | None = None
+    resize: Resize = "corners"
+    clamp: Range | Literal["range"] | None = "range"
+    clamp_first: bool = False
+    units: float | None = None
+    fill: bool = False
+    flip: bool = False
+    align: str | None = None
+    fit_on: Literal["grid64", "columns1024"] | None = None
+    given: Literal["depth", "disparity"] | None = None
+    silog: SilogForm = "percent"
+    epsilon: float = 0.0
+    metrics: tuple[str, ...] = ()
+    digits: int | None = None
+
+    def __post_init__(self) -> None:
+        low, high = self.range
+        if not 0 <= low < high or (self.clamp == "range" and low == 0):
+            raise ConfigError(
+                f"protocol '{self.name}': a range is 0 < near < far in metres, got {low} to {high}; only where "
+                "predictions are not clamped to it may it begin at 0."
+            )
+        if self.align is not None and self.align not in ALIGNMENTS:
+            raise ConfigError(f"no alignment '{self.align}'.{did_you_mean(self.align, ALIGNMENTS)}")
+        find_sets(self.metrics)
+
+    @property
+    def limits(self) -> Range | None:
+        """Metres to which predictions are clamped."""
+        return self.range if self.clamp == "range" else self.clamp
+
+    @property
+    def reads(self) -> Literal["depth", "disparity"]:
+        """What it compares with the truth, or with 1 / truth."""
+        return "disparity" if self.align in OF_DISPARITY else "depth"
+
+    @property
+    def inverts(self) -> bool:
+        """Whether predictions are of the other sense than what it compares."""
+        return self.given not in (None, self.reads)
+
+    def input_box(self, h: int, w: int) -> Box | None:
+        """The window of an h x w frame that the network is shown; None is the whole.
+
+        Raises:
+            DataError: the frame is smaller than the window.
+        """
+        return kb_box((h, w)) if self.window == "kb" else None
+
+    def score_box(self, h: int, w: int) -> Box:
+        """The pixels of an h x w frame that count, if they have truth.
+
+        Raises:
+            DataError: the protocol is not defined at this size.
+        """
+        if self.region is None:
+            return 0, h, 0, w
+        top, bottom, left, right = self._window(h, w) if self.region_of == "window" else (0, h, 0, w)
+        y0, y1, x0, x1 = self.region.box((bottom - top, right - left))
+        return top + y0, top + y1, left + x0, left + x1
+
+    def check_size(self, h: int, w: int) -> None:
+        """
+        Raises:
+            DataError: the protocol is not defined for h x w frames.
+        """
+        self.score_box(h, w)
+        self.input_box(h, w)
+
+    def for_range(self, near: float, far: float) -> "Protocol":
+        """Itself with the range of a data set, in metres, if the protocol leaves that open; else unchanged."""
+        return replace(self, range=(near, far)) if self.range_of_data else self
+
+    def aligned(self, how: str) -> "Protocol":
+        """The same for predictions without unit, under a name of its own.
+
+        Raises:
+            ConfigError: an unknown alignment.
+        """
+        return replace(self, name=f"{self.name}+{how}", align=how)
+
+    def for_kind(self, kind: Kind) -> "Protocol":
+        """The same for predictions of a kind: those without unit are aligned, those of the wrong sense inverted."""
+        if self.align is None:
+            usual = {"affine": "lstsq", "disparity": "lstsq_disparity"}.get(kind)
+            return self if usual is None else self.aligned(usual)
+        given: Literal["depth", "disparity"] = "disparity" if kind == "disparity" else "depth"
+        return self if given == (self.given or self.reads) else replace(self, given=given)
+
+    def score(
+        self,
+        prediction: Float[np.ndarray, "_ _"],
+        depth: Float[np.ndarray, "h w"],
+        valid: Bool[np.ndarray, "h w"],
+        intrinsics: Float[np.ndarray, "3 3"] | None = None,
+        *,
+        metrics: Sequence[str] = (),
+    ) -> Row:
+        """Metrics and counts of one image; empty where no truth counts.
+
+        A prediction of NaN or not over the nearest depth is scored as that, an infinite one as the furthest: published
+        programs do so in silence, here they are counted.
+
+        Args:
+            intrinsics: of the frame, in pixels; for point clouds.
+            metrics: names of further sets (`METRIC_SETS`).
+
+        Raises:
+            DataError: maps that do not fit each other or the protocol.
+        """
+        _check(prediction, depth, valid)
+        y0, y1, x0, x1 = self.score_box(*depth.shape)
+        truth = depth[y0:y1, x0:x1]
+        counted = valid[y0:y1, x0:x1] & self._counts(truth)
+        if np.count_nonzero(counted) < self.least:
+            return {}
+        frame, resized, lost = self._placed(prediction, depth.shape)
+        shown = frame[y0:y1, x0:x1]
+        p, d = shown[counted].astype(np.float64), truth[counted].astype(np.float64)
+        move = self._alignment(p, d, counted)
+        p, invalid = self._finished(move(p))
+        row = depth_metrics(p, d, silog=self.silog, epsilon=self.epsilon)
+        if sets := find_sets((*self.metrics, *metrics)):
+            whole = self._finished(move(shown.astype(np.float64)))[0]
+            camera = None if intrinsics is None else _shifted(intrinsics, x0, y0)
+            seen = Scored(p, d, whole, truth.astype(np.float64), counted, camera, self.range)
+            row |= {name: value for part in sets for name, value in METRIC_SETS[part].compute(seen).items()}
+        return row | {"pixels": float(d.size), "invalid_predictions": float(invalid + lost), "resized": float(resized)}
+
+    def render(
+        self, prediction: Float[np.ndarray, "_ _"], depth: Float[np.ndarray, "h w"], valid: Bool[np.ndarray, "h w"]
+    ) -> Float[np.ndarray, "h w"]:
+        """The prediction as it is scored, on the whole frame, in metres.
+
+        Raises:
+            DataError: maps that do not fit each other or the protocol, or no truth that counts.
+        """
+        _check(prediction, depth, valid)
+        y0, y1, x0, x1 = self.score_box(*depth.shape)
+        counted = valid[y0:y1, x0:x1] & self._counts(depth[y0:y1, x0:x1])
+        frame = self._placed(prediction, depth.shape)[0].astype(np.float64)
+        move = self._alignment(frame[y0:y1, x0:x1][counted], depth[y0:y1, x0:x1][counted].astype(np.float64), counted)
+        finished: Float[np.ndarray, "h w"] = self._finished(move(frame))[0].astype(np.float32)
+        return finished
+
+    def describe(self, h: int | None = None, w: int | None = None) -> str:
+        """The protocol in plain words, with the pixels it means in an h x w frame where one is given.
+
+        Raises:
+            DataError: it is not defined at this size.
+        """
+        return describe(self, h, w)
+
+    def _window(self, h: int, w: int) -> Box:
+        return self.input_box(h, w) or (0, h, 0, w)
+
+    def _counts(self, depth: Float[np.ndarray, "h w"]) -> Bool[np.ndarray, "h w"]:
+        low, high = self.range
+        if self.ends == "included":
+            return (depth >= low) & (depth <= high)
+        return (depth > low) & (depth < high)
+
+    def _placed(self, prediction: Float[np.ndarray, "_ _"], size: tuple[int, ...]) -> tuple[Map, bool, int]:
+        """The prediction on the frame, as depth or as disparity, whichever the alignment reads.
+
+        Returns:
+            it, whether it was resized, and how many of its pixels were no depth and can no longer be seen to be.
+        """
+        h, w = size
+        lost = 0
+        if self.fill:
+            prediction = fill_background(prediction)
+        if self.clamp_first and self.limits is not None and prediction.shape != size:
+            lost = int(np.count_nonzero(~((prediction > 0) & (prediction < np.inf)) & ~np.isnan(prediction)))
+            prediction = prediction.clip(*self.limits)
+        if self.units is not None:
+            prediction = _cut_to_units(prediction, self.units)
+        frame, resized = place(prediction, (h, w), self._window(h, w), self.resize)
+        if self.inverts:
+            with np.errstate(over="ignore"):
+                frame = np.divide(1, frame, out=np.full_like(frame, np.nan), where=frame > 0)
+        return frame, resized, lost
+
+    def _alignment(
+        self, p: Float64[np.ndarray, " n"], d: Float64[np.ndarray, " n"], counted: Bool[np.ndarray, "h w"]
+    ) -> Aligned:
+        if self.align is None:
+            return lambda values: values
+        furthest = self.range[1] if self.limits is None else self.limits[1]
+        if self.fit_on is not None:
+            fitted = np.searchsorted(np.flatnonzero(counted), SAMPLINGS[self.fit_on](counted))
+            p, d = p[fitted], d[fitted]
+        try:
+            return ALIGNMENTS[self.align](p, d, furthest)
+        except NothingToFit:  # nowhere a depth: scored and counted as that, and no reason to stop
+            return lambda values: np.full_like(values, np.nan)
+
+    def _finished(self, p: Float64[np.ndarray, "..."]) -> tuple[Float64[np.ndarray, "..."], int]:
+        """Clamped, every value a positive finite number; and how many were not."""
+        low, high = self.limits or (max(self.range[0], NEAREST), self.range[1])
+        least, most, invalid = p.min(initial=np.inf), p.max(initial=0), 0  # NaN, if there is one
+        if not (least > 0 and most < np.inf):
+            usable = (p > 0) & (p < np.inf)
+            invalid = int(p.size - np.count_nonzero(usable))
+            p = np.where(usable, p, np.where((p == np.inf) & np.isfinite(high), high, low or NEAREST))
+        elif low <= least and most <= high:
+            return p, 0
+        return (p if self.limits is None else p.clip(low, high)), invalid
+
+
+def _check(prediction: Map, depth: Map, valid: Map) -> None:
+    if prediction.ndim != 2 or prediction.dtype.kind != "f" or not prediction.size:
+        raise DataError(f"a prediction is an h x w map of floats, got {prediction.dtype} of shape {prediction.shape}.")
+    if depth.ndim != 2 or depth.shape != valid.shape:
+        raise DataError(f"the truth is {depth.shape} and its mask {valid.shape}; both are h x w.")
+
+
+def _cut_to_units(metres: Float[np.ndarray, "h w"], units: float) -> Float[np.ndarray, "h w"]:
+    """What a 16-bit file keeps; what came from such a file stays, though 0.007 * 1000 is under 7 in float32."""
+    with np.errstate(over="ignore"):
+        stored = metres * units
+    nearest = np.rint(stored)
+    whole = np.where((nearest / units).astype(metres.dtype) == metres, nearest, np.floor(stored))
+    kept: Float[np.ndarray, "h w"] = whole / units
+    return kept
+
+
+def _shifted(intrinsics: Float[np.ndarray, "3 3"], x: int, y: int) -> Float64[np.ndarray, "3 3"]:
+    """The camera of the part of a frame that begins at (x, y)."""
+    moved = intrinsics.astype(np.float64)
+    moved[:2, 2] -= x, y
+    return moved

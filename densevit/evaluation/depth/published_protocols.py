@@ -1,0 +1,310 @@
+"""The field's evaluation protocols: one table of frozen rows, each a way to turn a depth map into numbers.
+
+docs/protocols.md shows what each counts in a frame and how far they are apart on one set of predictions;
+benchmarks/protocol_parity.py runs the originals beside them.
+"""
+
+import math
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from densevit.errors import DataError
+from densevit.evaluation.depth.crops import EIGEN_KITTI, EIGEN_NYU, GARG, WHOLE_WINDOW, Share
+from densevit.evaluation.depth.protocol import COUNTS, Protocol, Row
+from densevit.model_card import Kind
+
+__all__ = ["COUNTS", "PROTOCOLS", "Protocol", "Row", "applicable"]
+
+Options = dict[str, Any]
+"""Attributes that the rows of one program share."""
+
+NYU = Protocol(
+    name="nyu_eigen",
+    words="NYU Depth v2 as bts, AdaBins and ZoeDepth score it (Eigen's crop).",
+    source="cogaplex-bts/bts: pytorch/bts_main.py",
+    data=("nyu",),
+    range=(1e-3, 10.0),
+    region=EIGEN_NYU,
+)
+
+KITTI = Protocol(
+    name="kitti_eigen_garg_kb",
+    words="KITTI's Eigen split as AdaBins, ZoeDepth and bts in training score it: Garg's crop of the window.",
+    source="cogaplex-bts/bts: pytorch/bts_main.py, bts_dataloader.py",
+    data=("kitti",),
+    range=(1e-3, 80.0),
+    region=GARG,
+    region_of="window",
+    window="kb",
+)
+
+KITTI_FRAME = replace(
+    KITTI,
+    name="kitti_eigen_garg",
+    words="KITTI's Eigen split as bts scores saved maps: Garg's crop of the whole frame.",
+    source="cogaplex-bts/bts: utils/eval_with_pngs.py",
+    region_of="frame",
+)
+
+ALL = Protocol(
+    name="plain",
+    words="every pixel with truth, in the data set's own range.",
+    range=(1e-3, 80.0),
+    range_of_data=True,
+)
+
+ADABINS: Options = {"source": "shariqfarooq123/AdaBins: evaluate.py", "clamp_first": True, "flip": True, "digits": 3}
+ZOEDEPTH: Options = {"source": "isl-org/ZoeDepth: zoedepth/utils/misc.py, evaluate.py", "flip": True, "digits": 3}
+TOOLBOX: Options = {
+    "source": "zhyever/Monocular-Depth-Estimation-Toolbox: depth/core/evaluation/metrics.py",
+    "clamp_first": True,
+    "flip": True,
+}
+DINOV2: Options = TOOLBOX | {
+    "source": "facebookresearch/dinov2: dinov2/eval/depth, scored by the Toolbox's metrics",
+    "resize": "borders",
+}
+DAV2 = replace(
+    ALL,
+    range_of_data=False,
+    source="DepthAnything/Depth-Anything-V2: metric_depth/train.py, util/metric.py",
+    ends="included",
+    least=10,
+    clamp=None,
+    silog="half",
+)
+DINOV3 = replace(
+    NYU,
+    name="nyu_dinov3",
+    words="NYU Depth v2 as dinov3 scores its metric heads: Eigen's crop in shares of the frame.",
+    source="facebookresearch/dinov3: dinov3/eval/depth/eval.py, metrics.py",
+    region=Share(45 / 480, 471 / 480, 41 / 640, 601 / 640, "Eigen"),
+    resize="borders",
+    flip=True,
+    metrics=("extra",),
+)
+UNIDEPTH: Options = {
+    "source": "lpiccinelli-eth/UniDepth: unidepth/utils/evaluation_depth.py, unidepth/datasets",
+    "resize": "borders",
+    "clamp": None,
+    "silog": "unbiased",
+    "metrics": ("curve",),
+}
+MARIGOLD: Options = {
+    "source": "prs-eth/Marigold: script/depth/eval.py, src/util",
+    "align": "lstsq",
+    "metrics": ("extra",),
+    "resize": "borders",
+}
+MOGE = replace(
+    ALL,
+    range=(0.0, math.inf),
+    range_of_data=False,
+    source="microsoft/MoGe: moge/test/metrics.py, moge/utils/alignment.py",
+    clamp=None,
+    resize="borders",
+    epsilon=1e-6,
+)
+MIDAS: Options = {
+    "source": "isl-org/DPT: EVALUATION.md and the two gists it names",
+    "align": "lstsq_disparity",
+    "resize": "borders",
+    "region": None,
+}
+
+
+def _rows() -> tuple[Protocol, ...]:
+    """Name, whose it is, and in what each differs from a relative."""
+    return (
+        ALL,
+        NYU,
+        KITTI_FRAME,
+        KITTI,
+        replace(
+            KITTI,
+            name="kitti_eigen",
+            words="KITTI's Eigen split in Eigen's own crop of the window, as bts and its heirs offer beside Garg's.",
+            region=EIGEN_KITTI,
+        ),
+        replace(
+            NYU,
+            name="nyu_bts_png",
+            words="NYU Depth v2 as bts scores its 16-bit files.",
+            units=1000,
+            source="cogaplex-bts/bts: utils/eval_with_pngs.py",
+        ),
+        replace(
+            KITTI_FRAME, name="kitti_bts_png", words="KITTI's Eigen split as bts scores its 16-bit files.", units=256
+        ),
+        replace(NYU, name="nyu_adabins", words="NYU Depth v2 as AdaBins scores it.", **ADABINS),
+        replace(KITTI, name="kitti_adabins", words="KITTI's Eigen split as AdaBins scores it.", **ADABINS),
+        replace(NYU, name="nyu_zoedepth", words="NYU Depth v2 as ZoeDepth scores it.", **ZOEDEPTH),
+        replace(KITTI, name="kitti_zoedepth", words="KITTI's Eigen split as ZoeDepth scores it.", **ZOEDEPTH),
+        replace(
+            NYU, name="nyu_mdet", words="NYU Depth v2 as the Monocular-Depth-Estimation-Toolbox scores it.", **TOOLBOX
+        ),
+        replace(
+            KITTI,
+            name="kitti_mdet",
+            words="KITTI's Eigen split as the Monocular-Depth-Estimation-Toolbox scores it.",
+            **TOOLBOX,
+        ),
+        replace(NYU, name="nyu_dinov2", words="NYU Depth v2 as dinov2's depth heads are scored.", **DINOV2),
+        replace(KITTI, name="kitti_dinov2", words="KITTI's Eigen split as dinov2's depth heads are scored.", **DINOV2),
+        DINOV3,
+        replace(
+            DINOV3,
+            name="nyu_dinov3_lstsq",
+            align="lstsq",
+            words="NYU Depth v2 as dinov3 scores the heads that it trained on synthetic images.",
+        ),
+        replace(
+            DAV2, name="dav2_indoor", words="Depth Anything V2's metric models indoors (Hypersim).", range=(1e-3, 20.0)
+        ),
+        replace(
+            DAV2,
+            name="dav2_outdoor",
+            words="Depth Anything V2's metric models outdoors (KITTI, Virtual KITTI 2).",
+            range=(1e-3, 80.0),
+        ),
+        replace(NYU, name="nyu_unidepth", words="NYU Depth v2 as UniDepth scores it.", range=(0.0, 10.0), **UNIDEPTH),
+        replace(
+            KITTI,
+            name="kitti_unidepth",
+            words="KITTI's Eigen split as UniDepth scores it.",
+            range=(0.0, 80.0),
+            **UNIDEPTH,
+        ),
+        replace(
+            ALL,
+            name="metric3d",
+            words="Metric3D's own scoring of any data set.",
+            range=(1e-8, math.inf),
+            range_of_data=False,
+            source="YvanYin/Metric3D: mono/utils/avg_meter.py, do_test.py",
+            clamp=None,
+            resize="borders",
+            silog="log10",
+        ),
+        replace(
+            ALL,
+            name="kitti_benchmark",
+            words="KITTI's depth prediction benchmark, 352x1216 files.",
+            data=("kitti",),
+            range=(0.0, math.inf),
+            range_of_data=False,
+            source="KITTI's development kit, evaluate_depth.cpp",
+            region=WHOLE_WINDOW,
+            region_of="window",
+            window="kb",
+            fill=True,
+            clamp=None,
+            metrics=("kitti",),
+        ),
+        replace(
+            NYU,
+            name="nyu_midas",
+            words="NYU Depth v2 as MiDaS and DPT are scored, the whole frame.",
+            range=(0.0, 10.0),
+            clamp=(0.0, 10.0),
+            **MIDAS,
+        ),
+        replace(
+            KITTI,
+            name="kitti_midas",
+            words="KITTI as MiDaS and DPT are scored, the whole frame.",
+            range=(0.0, math.inf),
+            clamp=(0.0, 80.0),
+            window=None,
+            region_of="frame",
+            **MIDAS,
+        ),
+        replace(NYU, name="nyu_marigold", words="NYU Depth v2 as Marigold is scored.", **MARIGOLD),
+        replace(
+            KITTI,
+            name="kitti_marigold",
+            words="KITTI's Eigen split as Marigold is scored: Eigen's crop of the window.",
+            **MARIGOLD | {"range": (1e-5, 80.0), "region": EIGEN_KITTI},
+        ),
+        replace(
+            ALL,
+            name="eth3d_marigold",
+            words="ETH3D as Marigold is scored.",
+            data=("eth3d",),
+            range_of_data=False,
+            **MARIGOLD | {"range": (1e-5, math.inf), "fit_on": "columns1024"},
+        ),
+        replace(
+            ALL,
+            name="scannet_marigold",
+            words="ScanNet as Marigold is scored.",
+            data=("scannet",),
+            range_of_data=False,
+            **MARIGOLD | {"range": (1e-3, 10.0)},
+        ),
+        replace(
+            ALL,
+            name="diode_marigold",
+            words="DIODE as Marigold is scored.",
+            data=("diode",),
+            range_of_data=False,
+            **MARIGOLD | {"range": (0.6, 350.0)},
+        ),
+        replace(
+            NYU,
+            name="nyu_marigold_disparity",
+            words="NYU Depth v2, disparity as Marigold's program scores it.",
+            **MARIGOLD | {"align": "lstsq_disparity_positive"},
+        ),
+        replace(
+            KITTI,
+            name="kitti_marigold_disparity",
+            words="KITTI's Eigen split, disparity as Marigold's program scores it.",
+            **MARIGOLD | {"range": (1e-5, 80.0), "region": EIGEN_KITTI, "align": "lstsq_disparity_positive"},
+        ),
+        replace(
+            KITTI_FRAME,
+            name="kitti_monodepth2",
+            words="KITTI's Eigen split as monodepth2 scores disparity.",
+            source="nianticlabs/monodepth2: evaluate_depth.py",
+            window=None,
+            resize="opencv",
+            align="median",
+            given="disparity",
+        ),
+        replace(MOGE, name="moge_metric", words="MoGe's metric depth.", align=None),
+        replace(MOGE, name="moge_scale", words="MoGe's scale-invariant depth.", align="l1_scale", fit_on="grid64"),
+        replace(MOGE, name="moge_affine", words="MoGe's affine-invariant depth.", align="l1", fit_on="grid64"),
+        replace(MOGE, name="moge_disparity", words="MoGe's affine-invariant disparity.", align="lstsq_disparity_truth"),
+        replace(
+            ALL,
+            name="log_scale",
+            words="depth up to a scale, the best in log depth (Eigen et al. 2014).",
+            align="log_scale",
+        ),
+        replace(ALL, name="log_lstsq", words="log depth up to scale and shift, by least squares.", align="lstsq_log"),
+        replace(ALL, name="median_scale", words="depth up to a scale, by medians.", align="median"),
+    )
+
+
+PROTOCOLS: dict[str, Protocol] = {protocol.name: protocol for protocol in _rows()}
+"""Name -> protocol. One more is one more row."""
+
+
+def applicable(data: str, size: tuple[int, int], kind: Kind, depth_range: tuple[float, float]) -> list[Protocol]:
+    """Every protocol that can score predictions of a kind on a data set with frames of a size (h, w).
+
+    Predictions without unit are scored by those that align them; depth in metres by all of its data sets'.
+    """
+    found = []
+    for row in PROTOCOLS.values():
+        fits = not row.data or data in row.data
+        unaligned = kind != "metric" and row.align is None
+        crossed = kind == "affine" and row.reads == "disparity"  # shifted depth has no inverse
+        if not fits or unaligned or crossed:
+            continue
+        with suppress(DataError):
+            row.score_box(*size)
+            found.append(row.for_range(*depth_range).for_kind(kind))
+    return found

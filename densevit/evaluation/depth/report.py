@@ -1,0 +1,114 @@
+"""An evaluation on paper: a table to print, `metrics.json` and `per_image.csv` to keep."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from densevit.evaluation.bootstrap import few
+from densevit.evaluation.depth.evaluate import Evaluation
+from densevit.evaluation.depth.metrics import METRICS
+from densevit.evaluation.depth.protocol import COUNTS
+from densevit.reporting.tables import csv_text, interval_lines, json_text, number, write_files
+from densevit.version import versions
+
+SCHEMA = 1  # of metrics.json; a new number when a key changes its meaning
+WORST = 10  # images named as the worst
+
+
+def table(evaluation: Evaluation) -> str:
+    """The means with their intervals, under the protocol in words and above what was left out; for a terminal."""
+    names = "".join(f"{name:>10}" for name in METRICS)
+    values = "".join(f"{evaluation.mean[name]:10.4f}" for name in METRICS)
+    lines = [evaluation.protocol.describe(), "", names, values]
+    lines += interval_lines(evaluation.intervals, METRICS, "95% over images", width=10)
+    lines += interval_lines(evaluation.scene_intervals, METRICS, "95% over scenes", width=10)
+    further = [metric for metric in evaluation.mean if metric not in METRICS]
+    if further:
+        lines += ["", *(_further(evaluation, metric) for metric in further)]
+    return "\n".join([*lines, "", account(evaluation)])
+
+
+def _further(evaluation: Evaluation, metric: str) -> str:
+    spread = evaluation.intervals.get(metric)
+    told = "" if spread is None else f"  [{spread[0]:.4f}, {spread[1]:.4f}]"
+    return f"{metric:>24}{evaluation.mean[metric]:12.4f}{told}"
+
+
+def tables(evaluations: Sequence[Evaluation]) -> str:
+    """One line per protocol; for a terminal."""
+    width = max(len(found.protocol.name) for found in evaluations)
+    lines = [" " * width + "".join(f"{name:>10}" for name in METRICS) + f"{'images':>10}"]
+    for found in evaluations:
+        values = "".join(f"{found.mean[name]:10.4f}" for name in METRICS)
+        lines.append(f"{found.protocol.name:{width}}{values}{found.counts['scored']:>10,}")
+    stretched = [found.protocol.name for found in evaluations if found.counts["resized_predictions"]]
+    if stretched:
+        lines += ["", f"predictions are not of the size that these show, and were resized: {', '.join(stretched)}"]
+    return "\n".join([*lines, "", "`densevit protocols NAME` explains each."])
+
+
+def account(evaluation: Evaluation) -> str:
+    """How many images and pixels the means rest on, and what was wrong with the rest, in a sentence."""
+    counts = evaluation.counts
+    said = [f"{counts['scored']:,} of {counts['images']:,} images scored, {counts['pixels']:,} pixels"]
+    if counts["skipped"]:
+        said.append(f"{counts['skipped']:,} without truth that counts")
+    if counts["invalid_predictions"]:
+        images = counts["images_with_invalid_predictions"]
+        said.append(f"{counts['invalid_predictions']:,} invalid predictions in {images:,} images")
+    if counts["resized_predictions"]:
+        said.append(f"{counts['resized_predictions']:,} predictions resized")
+    return "; ".join([*said, *few(counts["scored"])]) + "."
+
+
+def write_report(folder: str | Path, evaluation: Evaluation, *, source: Mapping[str, Any] | None = None) -> list[Path]:
+    """Writes `metrics.json` and `per_image.csv`, making the folder.
+
+    Args:
+        source: what was scored, for the reader of the file: checkpoint, data set, options; plain JSON values.
+
+    Returns:
+        the paths of both.
+
+    Raises:
+        StorageError: the folder cannot be made or written to.
+    """
+    content = {"metrics.json": json_text(as_tree(evaluation, source or {})), "per_image.csv": as_csv(evaluation)}
+    return write_files(folder, content)
+
+
+def as_tree(evaluation: Evaluation, source: Mapping[str, Any]) -> dict[str, Any]:
+    """All of it but the rows, in JSON's types; what has no end is null."""
+    protocol = evaluation.protocol
+    return {
+        "schema": SCHEMA,
+        "protocol": {**_plain(asdict(protocol)), "words": protocol.describe()},
+        "metrics": evaluation.mean,
+        "intervals": {name: list(spread) for name, spread in evaluation.intervals.items()},
+        "scene_intervals": {name: list(spread) for name, spread in evaluation.scene_intervals.items()},
+        "scenes": evaluation.scenes,
+        "worst": evaluation.ranked()[::-1][:WORST],
+        "counts": evaluation.counts,
+        "skipped": list(evaluation.skipped),
+        "source": dict(source),
+        "versions": versions(),
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def as_csv(evaluation: Evaluation) -> str:
+    """One line per image in full precision; what an image does not have is empty."""
+    columns = (*evaluation.mean, *COUNTS)
+    lines = [["name", *columns]]
+    lines += [[name, *(number(row[c]) if c in row else "" for c in columns)] for name, row in evaluation.rows]
+    lines += [[name, *([""] * len(columns))] for name in evaluation.skipped]
+    return csv_text(lines)

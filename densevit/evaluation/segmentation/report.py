@@ -1,0 +1,130 @@
+"""Scores of semantic segmentation on paper: a table to print; JSON, CSV and a picture to keep."""
+
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import cv2
+
+from densevit.evaluation.bootstrap import few
+from densevit.evaluation.segmentation import confusion_matrix
+from densevit.evaluation.segmentation.evaluate import SegScores
+from densevit.evaluation.segmentation.metrics import FORMULAE
+from densevit.reporting.tables import Interval, cell, csv_text, finite, interval_lines, json_text, write_files
+from densevit.utils.atomic_io import atomic_write
+from densevit.version import versions
+
+SCHEMA = 1  # of metrics.json; a new number when a key changes its meaning
+SHOWN = 60  # classes in the table that is printed
+
+
+def table(scores: SegScores) -> str:
+    """The scores with their intervals, then each class, the best first, and what is commonly confused."""
+    names = "".join(f"{name:>16}" for name in scores.mean)
+    values = "".join(f"{value:16.4f}" for value in scores.mean.values())
+    lines = [names, values, *interval_lines(scores.intervals, scores.mean, "95% over images", width=16)]
+    lines += interval_lines(scores.scene_intervals, scores.mean, "95% over scenes", width=16)
+    return "\n".join([*lines, "", *classes_table(scores), "", *_confused(scores), account(scores)])
+
+
+def classes_table(scores: SegScores) -> list[str]:
+    """A line per class that is true or predicted somewhere."""
+    rows = {name: row for name, row in scores.per_class().items() if isfinite(row["iou"])}
+    ranked = sorted(rows, key=lambda name: -rows[name]["iou"])
+    width = max(map(len, ranked))
+    columns = list(rows[ranked[0]])
+    lines = [" " * width + "".join(f"{column:>14}" for column in columns)]
+    lines += [f"{name:{width}}" + "".join(f"{_cell(rows[name][c]):>14}" for c in columns) for name in ranked[:SHOWN]]
+    return [*lines, f"... and {len(ranked) - SHOWN} more"] if len(ranked) > SHOWN else lines
+
+
+def _cell(value: float) -> str:
+    return f"{value:.4f}" if isfinite(value) else "-"
+
+
+def _confused(scores: SegScores) -> list[str]:
+    told = ", ".join(f"{truth} as {taken} ({part:.0%} of it)" for truth, taken, part in scores.confused())
+    return [f"taken for another: {told or 'none'}"]
+
+
+def account(scores: SegScores) -> str:
+    """How many images and pixels the scores rest on, and what was wrong with the rest, in a sentence."""
+    images = len(scores.names) + len(scores.skipped)
+    said = [f"{len(scores.names):,} of {images:,} images scored, {scores.confusion.sum():,} labelled pixels"]
+    if scores.skipped:
+        said.append(f"{len(scores.skipped):,} images without labels")
+    if unclassified := scores.unclassified():
+        said.append(f"{unclassified:,} pixels predicted as none of the classes, counted as wrong")
+    return "; ".join([*said, *few(len(scores.names))]) + "."
+
+
+def write_report(folder: str | Path, scores: SegScores, *, source: Mapping[str, Any] | None = None) -> list[Path]:
+    """Writes `metrics.json`, `per_image.csv`, `per_class.csv`, `confusion.csv`, `confusion.png`, making the folder.
+
+    Args:
+        source: what was scored, for the reader of the file; plain JSON values.
+
+    Returns:
+        their paths.
+
+    Raises:
+        StorageError: the folder cannot be made or written to.
+    """
+    content = {
+        "metrics.json": json_text(as_tree(scores, source or {})),
+        "per_image.csv": rows_csv("name", scores.per_image(), scores.skipped),
+        "per_class.csv": rows_csv("class", list(scores.per_class().items())),
+        "confusion.csv": confusion_csv(scores),
+    }
+    written = write_files(folder, content)
+    picture = cv2.imencode(".png", confusion_matrix.draw(scores.confusion, scores.classes)[..., ::-1])[1].tobytes()
+    atomic_write(shown := Path(folder) / "confusion.png", lambda file: file.write(picture))
+    return [*written, shown]
+
+
+def as_tree(scores: SegScores, source: Mapping[str, Any]) -> dict[str, Any]:
+    """All of it but the images, in JSON's types; what is not finite is null."""
+    return {
+        "schema": SCHEMA,
+        "task": "segmentation",
+        "metrics": finite(scores.mean),
+        "intervals": _of_scores(scores, scores.intervals),
+        "scene_intervals": _of_scores(scores, scores.scene_intervals),
+        "formulae": {name: FORMULAE[name] for name in scores.mean},
+        "counts": {
+            "images": len(scores.names) + len(scores.skipped),
+            "scored": len(scores.names),
+            "skipped": len(scores.skipped),
+            "pixels": int(scores.confusion.sum()),
+            "unclassified_pixels": scores.unclassified(),
+        },
+        "per_class": {name: finite(row) for name, row in scores.per_class().items()},
+        "class_intervals": {
+            name: list(scores.intervals[f"iou/{i}"])
+            for i, name in enumerate(scores.classes)
+            if f"iou/{i}" in scores.intervals
+        },
+        "skipped": list(scores.skipped),
+        "source": dict(source),
+        "versions": versions(),
+    }
+
+
+def _of_scores(scores: SegScores, found: Mapping[str, Interval]) -> dict[str, list[float]]:
+    return {name: list(found[name]) for name in scores.mean if name in found}
+
+
+def rows_csv(what: str, rows: Sequence[tuple[str, Mapping[str, float]]], skipped: Sequence[str] = ()) -> str:
+    """A line per row in full precision; what is not defined is empty, as all of a skipped one is."""
+    columns = list(rows[0][1])
+    lines: list[list[str]] = [[what, *columns]]
+    lines += [[name, *(cell(row[column]) for column in columns)] for name, row in rows]
+    lines += [[name, *([""] * len(columns))] for name in skipped]
+    return csv_text(lines)
+
+
+def confusion_csv(scores: SegScores) -> str:
+    """Pixels of the true classes down, of the predicted ones across."""
+    rows = zip(scores.classes, scores.confusion.tolist(), strict=True)
+    return csv_text([["true / predicted", *scores.classes, "none"], *([name, *row] for name, row in rows)])

@@ -1,0 +1,94 @@
+"""Linear layers of a model that only predicts on a CPU: weights laid out once for oneDNN, GELU in the same pass.
+
+Left alone, torch casts and reorders the weights of a layer at each call, and writes what comes before GELU to memory.
+Parameters, names and `state_dict` of the model stay as they are; what is packed is a copy beside them, and is made
+again when they have changed. Where the layer is asked in another way (with gradients, in another number format, on
+another device) it answers as it always did.
+"""
+
+import platform
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from timm.layers.mlp import Mlp as TimmMlp
+from torch import Tensor, nn
+
+from densevit.models.vit.mlp import ACTIVATIONS, Mlp
+from densevit.utils.precision import DTYPES, Precision
+
+X86 = ("x86_64", "AMD64")
+GELU = {"none": ACTIVATIONS["gelu"], "tanh": ACTIVATIONS["gelu_tanh"]}
+MLPS = (Mlp, TimmMlp)
+
+
+def pack(model: nn.Module, precision: Precision) -> None:
+    """Packs every linear layer of a model in place, for predictions on a CPU in `precision`; fp16 is left alone."""
+    if precision == "fp16" or not torch._C._has_mkldnn or platform.machine() not in X86:
+        return
+    dtype = DTYPES[precision]
+    for module in list(model.modules()):
+        if (gelu := gelu_of(module)) is not None:
+            mlp: Any = module
+            mlp.fc1.forward = Packed(mlp.fc1, dtype, gelu)
+            mlp.act = nn.Identity() if isinstance(mlp.act, nn.Module) else nothing
+        elif type(module) is nn.Linear:
+            before = module.forward
+            module.forward = Packed(module, dtype, before.gelu if isinstance(before, Packed) else None)  # type: ignore
+
+
+def gelu_of(module: nn.Module) -> str | None:
+    """Which GELU follows `fc1` at once; None for another module or bend."""
+    if type(module) not in MLPS:
+        return None
+    act: Any = module.act
+    if isinstance(act, nn.GELU):
+        return act.approximate
+    return next((name for name, gelu in GELU.items() if act is gelu), None)
+
+
+def nothing(x: Tensor) -> Tensor:
+    return x
+
+
+class Packed:
+    """What a linear layer answers with."""
+
+    def __init__(self, linear: nn.Linear, dtype: torch.dtype, gelu: str | None = None) -> None:
+        self.linear, self.dtype, self.gelu = linear, dtype, gelu
+        self.weight: Tensor | None = None
+        self.bias: Tensor | None = None
+        self.versions: tuple[int, ...] = ()
+
+    def __call__(self, x: Float[Tensor, "*b d"]) -> Float[Tensor, "*b k"]:
+        if not self.fits(x):
+            plain = nn.Linear.forward(self.linear, x)
+            return plain if self.gelu is None else GELU[self.gelu](plain)
+        if self.weight is None or self.versions != self.current():
+            self.renew()
+        bend = ("none", "") if self.gelu is None else ("gelu", self.gelu)
+        y: Tensor = torch.ops.mkldnn._linear_pointwise(x.to(self.dtype), self.weight, self.bias, bend[0], [], bend[1])
+        return y
+
+    def fits(self, x: Tensor) -> bool:
+        """Whether this is the call that the weights were packed for."""
+        low = torch.is_autocast_enabled("cpu")
+        dtype = torch.get_autocast_dtype("cpu") if low else x.dtype
+        return x.device.type == "cpu" and dtype == self.dtype and not torch.is_grad_enabled() and x.numel() > 0
+
+    def current(self) -> tuple[int, ...]:
+        return tuple(0 if p is None or p.is_inference() else p._version for p in (self.linear.weight, self.linear.bias))
+
+    def renew(self) -> None:
+        weight, bias = self.linear.weight.detach(), self.linear.bias
+        self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.to(self.dtype).contiguous())
+        self.bias = None if bias is None else bias.detach().to(self.dtype)
+        self.versions = self.current()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Packed":
+        return Packed(deepcopy(self.linear, memo), self.dtype, self.gelu)
+
+    def __reduce__(self) -> tuple[Callable[..., "Packed"], tuple[Any, ...]]:
+        return Packed, (self.linear, self.dtype, self.gelu)  # packed weights know neither copy nor pickle

@@ -1,0 +1,124 @@
+"""A network as an ONNX graph, for one shape of images: what programs other than torch compute from."""
+
+import logging
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr
+from copy import deepcopy
+from importlib.util import find_spec
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.export import Dim
+
+from densevit.errors import ConfigError
+from densevit.inference.onnx.constant_folding import traced
+from densevit.version import __version__
+
+INPUT, BATCH = "image", "batch"
+LARGEST = 2**31 - 2**24  # bytes of weights: one file ends at 2 GB, and the graph takes some
+
+
+class Answers(nn.Module):
+    """A network whose answers bear names, as one that gives them in their order."""
+
+    def __init__(self, model: nn.Module, names: Sequence[str], *more: object) -> None:
+        super().__init__()
+        self.model, self.names, self.more = model, list(names), more
+
+    def forward(self, image: Tensor) -> tuple[Tensor, ...]:
+        answers = self.model(image, *self.more)
+        return tuple(answers[name] for name in self.names)
+
+
+def demand(*packages: str, extra: str) -> None:
+    """
+    Raises:
+        ConfigError: one of them is not installed.
+    """
+    missing = [name for name in packages if find_spec(name) is None]
+    if missing:
+        raise ConfigError(f"{', '.join(missing)} is not installed: pip install 'densevit[{extra}]'.")
+
+
+def save_graph(
+    module: Answers,
+    example: Tensor,
+    path: Path,
+    *,
+    any_batch: bool = False,
+    about: Mapping[str, str] | None = None,
+    text: str = "",
+) -> None:
+    """Writes the graph; weights of over 2 GB go into a second file beside it, `.data` behind its name.
+
+    What does not depend on the image (positions on this grid, tables of offsets) is computed here and stored.
+
+    Args:
+        example: images of the size that all will have; two of them where `any_batch`, for 1 is taken to stay 1.
+        any_batch: the graph takes any number of images at once.
+        about, text: what the file says of itself, for programs and for people.
+
+    Raises:
+        ConfigError: this network uses what ONNX cannot say.
+    """
+    given: dict[str, Any] = {"dynamic_shapes": ({0: Dim(BATCH)},)} if any_batch else {}
+    names: dict[str, Any] = {"input_names": [INPUT], "output_names": module.names, **given}
+    try:
+        with plainly(), quiet():
+            graph = traced(traceable(module), example, **given)
+            program = torch.onnx.export(graph, (example,), dynamo=True, verbose=False, **names)
+            assert program is not None
+            program.model.producer_name, program.model.producer_version = "densevit", __version__
+            program.model.doc_string = text
+            program.model.metadata_props.update(about or {})
+            program.save(path, external_data=sum(tensor.nbytes for tensor in graph.buffers()) > LARGEST)
+    except (torch.onnx.errors.OnnxExporterError, torch._dynamo.exc.TorchDynamoException, RuntimeError) as error:
+        raise ConfigError(f"this network cannot be written as ONNX: {first_cause(error)}") from error
+
+
+def first_cause(error: BaseException) -> str:
+    """What went wrong at the bottom, in one line; the exporter's own words are about how to report it."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def traceable(module: nn.Module) -> nn.Module:
+    """The module, or a copy where it was built in inference mode, whose tensors cannot be traced."""
+    tensors = (*module.parameters(), *module.buffers())
+    return deepcopy(module) if any(tensor.is_inference() for tensor in tensors) else module
+
+
+@contextmanager
+def plainly() -> Iterator[None]:
+    """In fp32, whatever number format the caller computes in, and by operators that other programs have, too.
+
+    Inference tensors cannot be traced.
+    """
+    fused = torch.backends.mha.get_fastpath_enabled()
+    try:
+        torch.backends.mha.set_fastpath_enabled(False)
+        with torch.inference_mode(mode=False), torch.no_grad(), torch.autocast("cpu", enabled=False):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fused)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without what exporters say of matters that do not concern the result."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
+    before = [logger.level for logger in loggers]
+    with warnings.catch_warnings(), redirect_stderr(StringIO()):  # where torch prints what it has of a graph
+        warnings.simplefilter("ignore")
+        try:
+            for logger in loggers:
+                logger.setLevel(logging.ERROR)
+            yield
+        finally:
+            for logger, level in zip(loggers, before, strict=True):
+                logger.setLevel(level)

@@ -1,0 +1,90 @@
+"""Whether an ONNX file says what torch says, on two pictures. b images, h x w pixels, k numbers per pixel."""
+
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+from jaxtyping import UInt8
+
+from densevit.errors import ConfigError
+from densevit.inference.backends.onnx_runtimes import OnnxRuntime
+from densevit.inference.predictor import Predictor
+from densevit.ops.resize import Size
+
+ENOUGH = 1e-4  # of the largest value
+
+Pictures = UInt8[np.ndarray, "b h w 3"]
+
+
+def prove(
+    path: Path, predictor: Predictor, size: Size, batch: int | None, *, floats: bool, labels: bool
+) -> dict[str, float]:
+    """The largest difference of each head, as a share of the largest value; `inf` where shapes or gaps differ.
+
+    Args:
+        batch: so many pictures at once; None tries one, and three.
+
+    Raises:
+        ConfigError: ONNX Runtime does not take it.
+    """
+    found: dict[str, float] = dict.fromkeys(predictor.card.outputs, 0.0)
+    for count in (1, 3) if batch is None else (batch,):
+        images = pictures(size, count)
+        expected = predictor.run(images)
+        given = images.transpose(0, 3, 1, 2).astype(np.float32) / np.float32(255) if floats else images
+        for (name, spec), ours in zip(predictor.card.outputs.items(), answers(path, given), strict=True):
+            kind, theirs = spec.kind, expected[name]
+            gap = gap_of_ids if labels and kind == "labels" else gap_of_values
+            found[name] = max(found[name], gap(ours, theirs[..., 0, 0] if kind == "class" else theirs))
+    return found
+
+
+def answers(path: Path, images: np.ndarray) -> list[np.ndarray]:
+    """
+    Raises:
+        ConfigError: ONNX Runtime does not take the file, or so many images.
+    """
+    try:
+        return OnnxRuntime().open(path, "fp32")(images)
+    except Exception as error:  # it has a dozen kinds without a name in common
+        told = str(error).strip().splitlines()[0]
+        raise ConfigError(f"ONNX Runtime does not run {len(images)} at once of what was written: {told}") from error
+
+
+def pictures(size: Size, count: int) -> Pictures:
+    """A photograph and a noisy slope in turns."""
+    from skimage import data
+
+    sample: Any = data.astronaut
+    h, w = size
+    draw: Any = np.random.default_rng(0)
+    rows, columns = np.mgrid[:h, :w] / np.array([h, w]).reshape(2, 1, 1)
+    slope = np.stack([255 * rows, 200 * columns, 255 - 200 * rows * columns], -1) + draw.normal(0, 20, (h, w, 3))
+    photograph = cv2.resize(sample(), (w, h), interpolation=cv2.INTER_AREA)
+    both = [photograph, slope.clip(0, 255).astype(np.uint8)]
+    return np.stack([both[i % 2] for i in range(count)])
+
+
+def gap_of_values(ours: np.ndarray, theirs: np.ndarray) -> float:
+    if ours.shape != theirs.shape or not np.array_equal(known := np.isfinite(theirs), np.isfinite(ours)):
+        return inf
+    largest = np.abs(theirs[known]).max(initial=0.0)
+    gap = np.abs(ours - theirs)[known].max(initial=0.0)
+    return float(gap / largest) if largest else float(gap)
+
+
+def gap_of_ids(ours: np.ndarray, theirs: np.ndarray) -> float:
+    """How much less torch gives the classes that the file chose than its own; 0 where these are the same.
+
+    Args:
+        ours: b h w, ids; theirs: b k h w, logits.
+    """
+    known = np.isfinite(theirs).all(1)
+    if ours.shape != known.shape or (ours[known] >= theirs.shape[1]).any() or (ours[~known] < theirs.shape[1]).any():
+        return inf
+    chosen = np.take_along_axis(theirs, np.where(known, ours, 0).astype(np.int64)[:, None], 1)[:, 0]
+    largest = np.abs(theirs[np.isfinite(theirs)]).max(initial=0.0)
+    gap = (theirs.max(1) - chosen)[known].max(initial=0.0)
+    return float(gap / largest) if largest else float(gap)

@@ -1,0 +1,157 @@
+"""Classes of pixels as files: ids to compute with, colours to look at, probabilities, and the legend that names them.
+
+k classes, h x w pixels.
+"""
+
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import cv2
+import numpy as np
+from jaxtyping import Int64, UInt8
+from PIL import Image
+from pydantic import Field
+
+from densevit.errors import ConfigError
+from densevit.inference.writers.base import Frame, Output
+from densevit.inference.writers.png import LIMIT, png
+from densevit.model_card import OutputSpec, Palette
+from densevit.ops.palette import PAPER, overlay, palette_for
+from densevit.registry import Registry
+from densevit.structures import IGNORE
+from densevit.utils.atomic_io import atomic_write, write_text
+
+LABEL_OUTPUTS = Registry[Output]("format")
+
+CLASSES, LEGEND = "classes.json", "legend.png"
+
+
+class LabelOutput(Output):
+    """A format for the logits of a head that classifies pixels; `classes.json` and `legend.png` come with it."""
+
+    kinds = ("labels",)
+
+    def check(self, spec: OutputSpec) -> None:
+        if spec.kind != "labels":
+            raise ConfigError(f"format {self.suffix[1:]}: needs classes of pixels, but this model gives {spec.kind}.")
+
+    def begin(self, folder: Path, spec: OutputSpec) -> None:
+        colours = palette_for(spec)
+        rows = [
+            {"id": i, "name": name, "color": list(colour)}
+            for i, (name, colour) in enumerate(zip(spec.classes, colours, strict=True))
+            if i != IGNORE  # a seat that stays empty in tables of more classes
+        ]
+        none = {"id": none_of(spec), "name": "none", "ignore": True}
+        lines = ",\n ".join(json.dumps(row) for row in [*rows, none])
+        write_text(folder / CLASSES, f"[{lines}]\n")  # as the data set `folder` reads lists of classes
+        picture = legend(spec.classes, colours)
+        atomic_write(folder / LEGEND, lambda file: file.write(png(picture[..., ::-1])))
+
+
+def none_of(spec: OutputSpec) -> int:
+    """The id of pixels without a class in files: the largest that fits."""
+    return IGNORE if len(spec.classes) <= IGNORE else LIMIT
+
+
+def classes_of(frame: Frame) -> Int64[np.ndarray, "h w"]:
+    """The class of the largest logit; `none_of` where they are not finite."""
+    return np.where(frame.valid(), frame.values.argmax(0), none_of(frame.spec))
+
+
+@LABEL_OUTPUTS.register("labels")
+class Labels(LabelOutput):
+    """Class ids as PNG, of 8 bits up to 255 classes, else of 16; the largest number where there is no class."""
+
+    suffix = ".labels.png"
+
+    def __init__(self, *, palette: bool = False) -> None:
+        """
+        Args:
+            palette: a PNG with colours, which viewers show and Pillow reads as ids; 8 bits only.
+        """
+        self.palette = palette
+
+    def check(self, spec: OutputSpec) -> None:
+        super().check(spec)
+        if self.palette and none_of(spec) > IGNORE:
+            raise ConfigError(
+                f"format labels: a palette has 256 colours at most, this model {len(spec.classes)} classes."
+            )
+
+    def write(self, path: Path, frame: Frame) -> int:
+        ids = classes_of(frame).astype(np.uint8 if none_of(frame.spec) == IGNORE else np.uint16)
+        content = self.with_palette(ids, frame.spec) if self.palette else png(ids)
+        atomic_write(path, lambda file: file.write(content))
+        return 0
+
+    def with_palette(self, ids: np.ndarray, spec: OutputSpec) -> bytes:
+        colours = np.full((256, 3), PAPER, np.uint8)
+        colours[: len(spec.classes)] = palette_for(spec)
+        picture = Image.fromarray(ids, "L")
+        picture.putpalette(colours.tobytes())
+        content = io.BytesIO()
+        picture.save(content, "PNG")
+        return content.getvalue()
+
+
+@LABEL_OUTPUTS.register("overlay")
+class Overlay(LabelOutput):
+    """The colours of the classes over the image, as 8-bit RGB PNG."""
+
+    suffix = ".overlay.png"
+
+    def __init__(self, *, opacity: Annotated[float, Field(gt=0, le=1)] = 0.6) -> None:
+        self.opacity = opacity
+
+    def write(self, path: Path, frame: Frame) -> int:
+        picture = overlay(frame.image, classes_of(frame), palette_for(frame.spec), self.opacity)
+        atomic_write(path, lambda file: file.write(png(picture[..., ::-1])))
+        return 0
+
+
+@LABEL_OUTPUTS.register("probabilities")
+class Probabilities(LabelOutput):
+    """Compressed NumPy archive: `probabilities`, float16 k h w, NaN where there are none, and the names, `classes`."""
+
+    suffix = ".probabilities.npz"
+
+    def write(self, path: Path, frame: Frame) -> int:
+        largest = frame.values.max(0)
+        shares = np.exp(frame.values - largest)
+        shares /= shares.sum(0)
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, probabilities=shares.astype(np.float16), classes=np.array(frame.spec.classes))
+        atomic_write(path, lambda file: file.write(buffer.getbuffer()))
+        return 0
+
+
+ROW, SWATCH, GAP, LONGEST = 22, 16, 8, 40  # pixels of a line and of its square; lines of a column
+FONT, SIZE, INK = cv2.FONT_HERSHEY_SIMPLEX, 0.45, (28, 36, 48)
+
+
+def legend(names: Sequence[str], palette: Palette) -> UInt8[np.ndarray, "h w 3"]:
+    """A square and a name a line, in columns of equal length, on white."""
+    lines = [f"{i} {plain(name)}" for i, name in enumerate(names)]
+    columns = -(-len(lines) // LONGEST)
+    length = -(-len(lines) // columns)
+    widths = [column_width(lines[i * length : (i + 1) * length]) for i in range(columns)]
+    canvas = np.full((length * ROW + GAP, sum(widths) + GAP, 3), 255, np.uint8)
+    for i, (line, colour) in enumerate(zip(lines, palette, strict=True)):
+        x, y = GAP + sum(widths[: i // length]), GAP + i % length * ROW
+        cv2.rectangle(canvas, (x, y), (x + SWATCH, y + SWATCH - 2), colour, cv2.FILLED)
+        cv2.putText(canvas, line, (x + SWATCH + GAP, y + SWATCH - 4), FONT, SIZE, INK, 1, cv2.LINE_AA)
+    return canvas
+
+
+def column_width(lines: Sequence[str]) -> int:
+    widest = max(cv2.getTextSize(line, FONT, SIZE, 1)[0][0] for line in lines)
+    return int(widest) + SWATCH + 3 * GAP
+
+
+def plain(name: str) -> str:
+    """OpenCV's font knows ASCII only."""
+    return name.encode("ascii", "replace").decode()

@@ -1,0 +1,163 @@
+"""Mask classification (Cheng et al. 2022, Mask2Former): queries are matched to the classes present, one to one.
+
+b images, l predictions of each (layers), q queries, k classes (kinds: with `nothing` as the last), mh x mw cells of a
+mask, h x w pixels; n pairs of a query and a class, over all images and layers; p points.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int64
+from pydantic import Field
+from torch import Tensor
+
+from densevit.errors import ConfigError
+from densevit.losses.point_sampling import at, label_at, random_points, uncertain_points
+from densevit.losses.segmentation import LABEL_LOSSES, LabelLoss, Labels, Logits, Scalar
+from densevit.structures import IGNORE
+
+Weight = Annotated[float, Field(ge=0)]
+Masks = Float[Tensor, "b l q mh mw"]
+Classes = Float[Tensor, "b l q kinds"]
+EXTRAS = ("masks", "classes", "covers")
+BIG = 1e10  # the cost of a pair that is not finite: the last to be matched
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Which query of which layer stands for which class of which image."""
+
+    image: Int64[Tensor, " n"]
+    layer: Int64[Tensor, " n"]
+    query: Int64[Tensor, " n"]
+    label: Int64[Tensor, " n"]
+
+
+@LABEL_LOSSES.register("mask_set")
+class MaskSet(LabelLoss):
+    """Cross entropy of the class, and of the mask with its dice, for each matched pair; all other queries mean nothing.
+
+    Summed over the layers that the decoder supervises, as in EoMT, with Mask2Former's weights. Pixels to ignore count
+    nowhere; in the published code they are outside of every mask. Sums are divided by the pairs of this process.
+    """
+
+    def __init__(
+        self,
+        *,
+        class_weight: Weight = 2.0,
+        mask_weight: Weight = 5.0,
+        dice_weight: Weight = 5.0,
+        no_object: Weight = 0.1,
+        points: Annotated[int, Field(gt=0)] = 12544,
+        oversample: Annotated[float, Field(ge=1)] = 3.0,
+        importance: Annotated[float, Field(ge=0, le=1)] = 0.75,
+    ) -> None:
+        """
+        Args:
+            class_weight, mask_weight, dice_weight: in the loss as in the cost by which pairs are matched.
+            no_object: weight of queries that should mean nothing, of which there are many.
+            points: at which a mask is compared; 112 x 112.
+            oversample, importance: how they are chosen; see `uncertain_points`.
+        """
+        super().__init__()
+        self.weights = (class_weight, mask_weight, dice_weight)
+        self.no_object, self.points, self.oversample, self.importance = no_object, points, oversample, importance
+
+    def forward(self, logits: Logits, labels: Labels, extras: Mapping[str, Tensor]) -> Scalar:
+        """
+        Raises:
+            ConfigError: the decoder has no queries.
+        """
+        if any(name not in extras for name in EXTRAS):
+            raise ConfigError("losses: 'mask_set' teaches queries, and this decoder has none; 'eomt' has.")
+        masks, classes = extras["masks"], extras["classes"]
+        labels = padded(labels, (int(extras["covers"][0]), int(extras["covers"][1])))
+        pairs = self.match(masks.detach(), classes.detach(), labels)
+        if not len(pairs.image):  # empty slices are 0 whatever they are slices of
+            return masks[:0].sum().float() + classes[:0].sum().float()
+        by_class, by_mask, by_dice = self.weights
+        bce, dice = self.mask_losses(masks, labels, pairs)
+        return by_class * self.class_loss(classes.float(), labels, pairs) + by_mask * bce + by_dice * dice
+
+    def mask_losses(self, masks: Masks, labels: Labels, pairs: Pairs) -> tuple[Scalar, Scalar]:
+        """Cross entropy and dice at points, summed over layers and averaged over the classes to find."""
+        chosen = masks[pairs.image, pairs.layer, pairs.query].float()
+        with torch.no_grad():
+            points = uncertain_points(
+                chosen, labels, pairs.image, self.points, oversample=self.oversample, importance=self.importance
+            )
+            truth, known = label_at(labels, pairs.image, pairs.label, points)
+        found = at(chosen, points)
+        bce = F.binary_cross_entropy_with_logits(found, truth, weight=known, reduction="none").sum(1)
+        bce = bce / known.sum(1).clamp_min(1)
+        shares = found.sigmoid() * known
+        dice = 1 - (2 * (shares * truth).sum(1) + 1) / (shares.sum(1) + (truth * known).sum(1) + 1)
+        count = len(pairs.image) / masks.shape[1]
+        return bce.sum() / count, dice.sum() / count
+
+    def class_loss(self, classes: Classes, labels: Labels, pairs: Pairs) -> Scalar:
+        """Weighted cross entropy, averaged over the queries of the images that have labels, summed over layers."""
+        nothing = classes.shape[-1] - 1
+        target = torch.full(classes.shape[:-1], nothing, device=classes.device)
+        target[pairs.image, pairs.layer, pairs.query] = pairs.label
+        weight = torch.where(target == nothing, self.no_object, 1.0)
+        weight = weight * (labels != IGNORE).flatten(1).any(1)[:, None, None]
+        losses = F.cross_entropy(classes.flatten(0, 2), target.flatten(), reduction="none").view(target.shape)
+        return ((losses * weight).sum((0, 2)) / weight.sum((0, 2)).clamp_min(1e-6)).sum()
+
+    @torch.no_grad()
+    def match(self, masks: Masks, classes: Classes, labels: Labels) -> Pairs:
+        """The pairs of least cost, for each image and layer by itself."""
+        from scipy.optimize import linear_sum_assignment  # scikit-image's own requirement
+
+        found = []
+        for image, ids in enumerate(present(labels, classes.shape[-1] - 1)):
+            if not len(ids):
+                continue
+            costs = self.costs(masks[image], classes[image], labels[image], ids)
+            for layer, cost in enumerate(costs.cpu().numpy()):
+                queries, rows = map(torch.from_numpy, linear_sum_assignment(cost))
+                where = torch.tensor([[image], [layer]]).expand(-1, len(rows))
+                found.append(torch.stack([*where, queries, ids[rows]]))
+        joined = torch.cat(found, dim=1) if found else torch.empty(4, 0, dtype=torch.int64)
+        return Pairs(*joined.to(labels.device))
+
+    def costs(
+        self,
+        masks: Float[Tensor, "l q mh mw"],
+        classes: Float[Tensor, "l q kinds"],
+        labels: Int64[Tensor, "h w"],
+        ids: Int64[Tensor, " t"],
+    ) -> Float[Tensor, "l q t"]:
+        """What each query would lose by standing for each of `ids`, the same points for all."""
+        by_class, by_mask, by_dice = self.weights
+        points, ids = random_points(1, self.points, masks.device), ids.to(masks.device)
+        mine = torch.zeros_like(ids)
+        truth, known = label_at(labels[None], mine, ids, points.expand(len(ids), -1, -1))
+        truth, known = truth * known, known[0]
+        logits = at(masks.flatten(0, 1).float(), points.expand(masks.shape[0] * masks.shape[1], -1, -1))
+        right, wrong = F.softplus(-logits) * known, F.softplus(logits) * known
+        bce = (right @ truth.T + wrong @ (1 - truth).T) / known.sum().clamp_min(1)
+        shares = logits.sigmoid() * known
+        dice = 1 - (2 * shares @ truth.T + 1) / (shares.sum(1)[:, None] + truth.sum(1) + 1)
+        pairwise = (by_mask * bce + by_dice * dice).view(*masks.shape[:2], len(ids))
+        cost = pairwise - by_class * classes.float().softmax(-1)[..., ids]
+        return torch.nan_to_num(cost, nan=BIG, posinf=BIG, neginf=BIG)
+
+
+def padded(labels: Labels, size: tuple[int, int]) -> Int64[Tensor, "b height width"]:
+    """Labels of the centre-padded image that the masks cover; there is nothing to know in the padding."""
+    h, w = labels.shape[-2:]
+    down, right = size[0] - h, size[1] - w
+    return F.pad(labels, (right // 2, right - right // 2, down // 2, down - down // 2), value=IGNORE)
+
+
+def present(labels: Labels, classes: int) -> list[Int64[Tensor, " t"]]:
+    """The classes of each image, rising, on the CPU."""
+    seen = torch.zeros(len(labels), max(classes, IGNORE + 1), dtype=torch.bool, device=labels.device)
+    seen.scatter_(1, labels.flatten(1), value=True)
+    seen[:, IGNORE] = False  # a seat that stays empty among more classes
+    return [row.nonzero()[:, 0] for row in seen[:, :classes].cpu()]

@@ -1,0 +1,139 @@
+"""A ResNet whose last map is cut into patches of one cell for a Vision Transformer, as DPT-Hybrid has it.
+
+b images, h x w pixels.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import torch
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from densevit.errors import ConfigError
+from densevit.models import state_dict
+from densevit.models.encoders.base import ENCODERS, Encoder
+from densevit.models.encoders.resnetv2 import GROUPS, ResNet
+from densevit.models.encoders.vit_base import Taps, choose_taps
+from densevit.models.vit.checkpoint_filter import convert
+from densevit.models.vit.configs import choose_grid
+from densevit.models.vit.intermediate_layers import as_map
+from densevit.models.vit.pos_embed import Resampling
+from densevit.models.vit.vision_transformer import VisionTransformer
+from densevit.ops.resize import pad_to_multiple
+from densevit.structures import Features, FeatureSpec
+
+Positive = Annotated[int, Field(gt=0)]
+BACKBONE = "patch_embed.backbone."  # where timm keeps the ResNet
+
+
+@ENCODERS.register("hybrid")
+class HybridEncoder(Encoder):
+    """The "R50+ViT-B/16" of Dosovitskiy et al. (2021); its first stages serve a decoder as its finest levels."""
+
+    def __init__(
+        self,
+        *,
+        dim: Positive = 768,
+        depth: Positive = 12,
+        heads: Positive = 12,
+        widths: tuple[Positive, ...] = (256, 512, 1024),
+        depths: tuple[Positive, ...] = (3, 4, 9),
+        stem: Positive = 64,
+        stages: tuple[Annotated[int, Field(ge=0)], ...] = (0, 1),
+        taps: Taps = None,
+        norm: bool = False,
+        image_size: Positive | tuple[Positive, Positive] = 384,
+        resampling: Resampling = "antialias",
+        mean: tuple[float, float, float] = (0.5, 0.5, 0.5),
+        std: tuple[float, float, float] = (0.5, 0.5, 0.5),
+        weights: Path | None = None,
+    ) -> None:
+        """
+        Args:
+            dim, depth, heads: channels, blocks and heads of the Transformer.
+            widths, depths: channels and blocks of the ResNet's stages.
+            stem: channels before them.
+            stages: which stages' maps are handed on in front of the taps; none makes it a plain encoder.
+            taps: the Transformer's blocks; unless given at three quarters of its depth and at its end, as in DPT.
+            norm: taps pass the final LayerNorm.
+            image_size: side, or (h, w), whose grid holds the position embeddings; any size can be fed.
+            resampling: how these are resized for other grids (docs/vit.md).
+            mean, std: of red, green and blue in [0, 1], by which images are normalised.
+            weights: a local file; whoever builds the encoder reads it and calls `load_weights`.
+
+        Raises:
+            ConfigError: widths that groups or heads do not divide, or stages and taps that do not exist.
+        """
+        super().__init__()
+        check_widths([stem, *widths], len(depths))
+        if any(stage >= len(widths) for stage in stages) or list(stages) != sorted(set(stages)):
+            raise ConfigError(f"encoder.stages: {stages} are no rising choice of {len(widths)} stages.")
+        patch = 4 * 2 ** (len(widths) - 1)
+        vit = VisionTransformer(
+            dim,
+            depth,
+            heads,
+            1,
+            channels=widths[-1],
+            grid=choose_grid(image_size, patch),
+            resampling=resampling,
+        )
+        self.weights, self.stages, self.norm = weights, stages, norm
+        self.set_normalisation(mean, std)
+        self.backbone, self.vit = ResNet(widths, depths, stem), vit
+        self.patch_size, self.prefix_tokens = patch, vit.prefix_tokens
+        self.taps = choose_taps((depth * 3 // 4 - 1, depth - 1) if taps is None and depth > 1 else taps, depth)
+        self.unused = set(vit.state_dict())
+        vit.prune_intermediate_layers(self.taps, prune_norm=not norm)
+        self.unused -= set(vit.state_dict())
+        early = [FeatureSpec(widths[stage], 4 * 2**stage, tokens=False) for stage in stages]
+        self.features = [*early, *(FeatureSpec(dim, patch) for _ in self.taps)]
+
+    def forward(self, image: Float[Tensor, "b 3 h w"]) -> Features:
+        x, _ = pad_to_multiple((image - self.mean) / self.std, self.patch_size)
+        stages = self.look(x)
+        taps = self.vit.tap(stages[-1], self.taps, norm=self.norm)
+        grid = (stages[-1].shape[-2], stages[-1].shape[-1])
+        early = tuple(stages[stage] for stage in self.stages)
+        none = tuple(map_.new_zeros(map_.shape[0], 0, map_.shape[1]) for map_ in early)
+        maps = tuple(as_map(tap.patches, grid) for tap in taps)
+        return Features((*early, *maps), (*none, *(tap.prefix for tap in taps)), (x.shape[-2], x.shape[-1]))
+
+    def look(self, x: Float[Tensor, "b 3 h w"]) -> list[Float[Tensor, "b _ _ _"]]:
+        if self.vit.checkpointing and torch.is_grad_enabled():
+            return checkpoint(self.backbone, x, use_reentrant=False)
+        return self.backbone(x)
+
+    def load_weights(self, state: Mapping[str, Tensor], source: str) -> None:
+        early = {name.partition(BACKBONE)[2]: tensor for name, tensor in state.items() if BACKBONE in name}
+        tokens = state_dict.unwrap({name: tensor for name, tensor in state.items() if BACKBONE not in name}, source)
+        state_dict.load(self.backbone, early, source)
+        state_dict.load(self.vit, convert(tokens, self.vit), source, self.unused)
+
+    def layers(self) -> list[list[nn.Parameter]]:
+        return [list(part.parameters()) for part in (self.backbone.stem, *self.backbone.stages)] + self.vit.layers()
+
+    def undecayed(self) -> list[nn.Parameter]:
+        return self.vit.undecayed()
+
+    def set_grad_checkpointing(self, enable: bool = True) -> None:
+        self.vit.checkpointing = enable
+
+
+def check_widths(widths: Sequence[int], stages: int) -> None:
+    """
+    Raises:
+        ConfigError: channels that group norm cannot share out, or not one depth for each width.
+    """
+    if len(widths) - 1 != stages:
+        raise ConfigError(f"encoder: {len(widths) - 1} widths and {stages} depths; each stage has one of both.")
+    odd = [width for width in widths[1:] if width % (4 * GROUPS)] + [width for width in widths[:1] if width % GROUPS]
+    if odd:
+        raise ConfigError(
+            f"encoder.widths: {odd[0]} cannot be normalised in {GROUPS} groups; stem takes multiples of "
+            f"{GROUPS}, stages of {4 * GROUPS}."
+        )

@@ -1,0 +1,106 @@
+"""Swin Transformers of timm as an encoder: a pyramid of maps at strides 4, 8, 16 and 32. b images, h x w pixels."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor, nn
+
+from densevit.errors import CheckpointError
+from densevit.models import state_dict
+from densevit.models.encoders.base import ENCODERS, Encoder
+from densevit.models.encoders.vit_base import Taps, choose_taps
+from densevit.models.timm_adapters.pretrained import demand_one_source
+from densevit.ops.resize import pad_to_multiple
+from densevit.structures import Features, FeatureSpec
+
+Positive = Annotated[int, Field(gt=0)]
+ANCHOR = "patch_embed.proj.weight"
+# Classifier and final norm of published files.
+SPARE = ("head.weight", "head.bias", "head.fc.weight", "head.fc.bias", "norm.weight", "norm.bias")
+UNDECAYED = ("logit_scale", "relative_position_bias_table")
+
+
+@ENCODERS.register("swin")
+class SwinEncoder(Encoder):
+    """Attention in windows, shifted from block to block, and merged patches from stage to stage (Swin and Swin V2)."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        pretrained: bool = False,
+        weights: Path | None = None,
+        taps: Taps = None,
+        drop_path: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+        image_size: Positive | tuple[Positive, Positive] | None = None,
+        arguments: dict[str, bool | int | float | str | tuple[int, ...]] | None = None,
+        mean: tuple[float, float, float] | None = None,
+        std: tuple[float, float, float] | None = None,
+    ) -> None:
+        """
+        Args:
+            name: as in `timm.list_models("swin*")`, with or without the tag of its weights.
+            pretrained: published weights, from a local cache or the network.
+            weights: a local file instead; whoever builds the encoder reads it and calls `load_weights`.
+            taps: stages to hand on, 0-based, or how many of the last; all unless given.
+            image_size: side, or (h, w), that sets the windows: no stage's are larger than its map. Any size can be fed.
+            arguments: more for `timm.create_model`.
+            mean, std: the model's own unless given.
+
+        Raises:
+            ConfigError: no such model, one of another kind, or arguments it does not take.
+            CheckpointError: pretrained weights that are neither in a cache nor within reach.
+        """
+        super().__init__()
+        demand_one_source(pretrained, weights)
+        from densevit.models.timm_adapters import factory
+        from densevit.models.timm_adapters import swin as timm_swin
+
+        swin = timm_swin.create(name, pretrained, factory.options(arguments or {}, drop_path, image_size))
+        self.weights, self.checkpointing, self.prefix_tokens = weights, False, 0
+        card = swin.pretrained_cfg
+        self.set_normalisation(mean or card["mean"], std or card["std"])
+        self.taps = choose_taps(taps, len(swin.layers))
+        specs = [FeatureSpec(info["num_chs"], info["reduction"], tokens=False) for info in swin.feature_info]
+        self.features = [specs[tap] for tap in self.taps]
+        self.patch_size = specs[self.taps[-1]].stride
+        self.unused = set(swin.state_dict())
+        swin.layers = swin.layers[: self.taps[-1] + 1]
+        self.unused -= set(swin.state_dict())
+        self.swin: Any = swin
+
+    def forward(self, image: Float[Tensor, "b 3 h w"]) -> Features:
+        from densevit.models.timm_adapters.swin import stages
+
+        x, _ = pad_to_multiple((image - self.mean) / self.std, self.patch_size)
+        found = stages(self.swin, x, self.taps[-1], self.checkpointing)
+        maps = tuple(found[tap] for tap in self.taps)
+        none = tuple(map_.new_zeros(map_.shape[0], 0, map_.shape[1]) for map_ in maps)
+        return Features(maps, none, (x.shape[-2], x.shape[-1]))
+
+    def load_weights(self, state: Mapping[str, Tensor], source: str) -> None:
+        from densevit.models.timm_adapters.factory import convert
+
+        anchor = next((name for name in state if name.endswith(ANCHOR)), None)
+        if anchor is None:
+            raise CheckpointError(f"{source}: holds no Swin Transformer; it has no {ANCHOR}.")
+        prefix = anchor.removesuffix(ANCHOR)
+        own = {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
+        state_dict.load(self.swin, convert(self.swin, own), source, {*self.unused, *SPARE})
+
+    def layers(self) -> list[list[nn.Parameter]]:
+        blocks = [
+            [*(stage.downsample.parameters() if i == 0 else ()), *block.parameters()]
+            for stage in self.swin.layers
+            for i, block in enumerate(stage.blocks)
+        ]
+        return [list(self.swin.patch_embed.parameters()), *blocks]
+
+    def undecayed(self) -> list[nn.Parameter]:
+        return [p for name, p in self.named_parameters() if name.rpartition(".")[2] in UNDECAYED or ".cpb_mlp." in name]
+
+    def set_grad_checkpointing(self, enable: bool = True) -> None:
+        self.checkpointing = enable

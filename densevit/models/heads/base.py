@@ -1,0 +1,34 @@
+"""Heads turn a decoder's map into a prediction at image size; activation and range make its unit."""
+
+from abc import ABC, abstractmethod
+from typing import Annotated
+
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor, nn
+
+from densevit.model_card import OutputSpec
+from densevit.models.decoders.base import Decoded
+from densevit.registry import Registry
+
+
+class Head(nn.Module, ABC):
+    """Parts are built as `Part(channels, **options)`, `channels` being those of the decoder's map.
+
+    Attributes:
+        output: kind, unit and range of the prediction; goes into the model card.
+    """
+
+    output: OutputSpec
+
+    @abstractmethod
+    def forward(
+        self, x: Float[Tensor, "b c h w"], size: tuple[int, int]
+    ) -> Float[Tensor, "b k height width"] | Decoded:
+        """`size`: (height, width) of the padded image that `x` covers. In training the answer may bring extras."""
+
+
+HEADS = Registry[Head]("head")
+
+
+Width = Annotated[int, Field(ge=0)]

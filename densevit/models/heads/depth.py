@@ -1,0 +1,183 @@
+"""Metres by other ways than a range: from disparity by two constants, and as the decoder gives them."""
+
+from typing import Annotated, Literal
+
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from densevit.errors import ConfigError
+from densevit.model_card import OutputSpec
+from densevit.models.heads.base import HEADS, Head, Width
+from densevit.models.heads.depth_activations import ACTIVATIONS, within
+from densevit.models.layers.conv_head import Growing, Projection, upsample
+
+Metres = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+Count = Annotated[int, Field(gt=0)]
+
+
+Growth = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+def check_range(min_depth: float, max_depth: float) -> tuple[float, float]:
+    if not min_depth < max_depth:
+        raise ConfigError(f"head: min_depth {min_depth} is not below max_depth {max_depth}.")
+    return min_depth, max_depth
+
+
+@HEADS.register("metric")
+class MetricHead(Head):
+    """Depth in metres within a range."""
+
+    def __init__(
+        self,
+        channels: int,
+        *,
+        max_depth: Metres = 10.0,
+        min_depth: Annotated[float, Field(ge=0)] = 1e-3,
+        activation: Literal["sigmoid", "log", "exp", "softplus", "relu"] = "sigmoid",
+        init_depth: Metres | None = None,
+        hidden: Width = 32,
+        align_corners: bool = False,
+        scale: Growth | None = None,
+        stretch: Growing = "bilinear",
+    ) -> None:
+        """
+        Args:
+            max_depth, min_depth: metres, the ends of what it can say.
+            activation: `sigmoid`, `softplus` and `relu` are even in metres, `log` and `exp` in ratios (activations.py).
+            init_depth: what the untrained head says everywhere; a quarter of `max_depth` unless given, near the
+                medians of NYU (10) and KITTI (80).
+            hidden: width of the last 3x3 convolution; 0 makes the head a single 1x1.
+            align_corners: of the upsampling; true as published for DPT and Depth Anything.
+            scale: the map grows by this, and depth is then stretched to image size (DINOv2: 2); None lets the map grow
+                to image size.
+            stretch: how; bicubic in transformers' DPT, which overshoots a little.
+
+        Raises:
+            ConfigError: an empty range, a start outside it, or a floor of 0 where the logarithm is taken.
+        """
+        super().__init__()
+        self.low, self.high = check_range(min_depth, max_depth)
+        start = max_depth / 4 if init_depth is None else init_depth
+        if not min_depth < start < max_depth:
+            raise ConfigError(f"head.init_depth: {start} is not within {min_depth} to {max_depth}.")
+        if min_depth == 0 and activation in ("log", "exp"):
+            raise ConfigError(f"head.min_depth: activation '{activation}' needs it above 0.")
+        self.activation, self.stretch = activation, stretch
+        self.projection = Projection(channels, 1, hidden=hidden, align_corners=align_corners, scale=scale)
+        self.projection.start_at(ACTIVATIONS[activation].inverse(start, min_depth, max_depth))
+        self.output = OutputSpec(kind="metric", unit="m", range=(min_depth, max_depth))
+
+    def forward(self, x: Float[Tensor, "b c h w"], size: tuple[int, int]) -> Float[Tensor, "b 1 height width"]:
+        # bfloat16 has three digits: the activation and all behind it want float.
+        logits = self.projection(x, size).float()
+        depth = ACTIVATIONS[self.activation].depth(logits, self.low, self.high)
+        return upsample(within(depth, self.low, self.high), size, how=self.stretch)
+
+
+@HEADS.register("disparity")
+class DisparityHead(Head):
+    """Inverse depth up to scale and shift, bigger is nearer, never negative (MiDaS, Depth Anything)."""
+
+    def __init__(
+        self,
+        channels: int,
+        *,
+        activation: Literal["relu", "softplus"] = "relu",
+        hidden: Width = 32,
+        align_corners: bool = False,
+        scale: Growth | None = None,
+        stretch: Growing = "bilinear",
+    ) -> None:
+        """
+        Args:
+            hidden, align_corners, scale, stretch: as of `metric`.
+        """
+        super().__init__()
+        self.smooth, self.stretch = activation == "softplus", stretch
+        self.projection = Projection(channels, 1, hidden=hidden, align_corners=align_corners, scale=scale)
+        self.projection.start_at(1.0)  # away from 0, where a ReLU learns nothing
+        self.output = OutputSpec(kind="disparity", unit="")
+
+    def forward(self, x: Float[Tensor, "b c h w"], size: tuple[int, int]) -> Float[Tensor, "b 1 height width"]:
+        x = self.projection(x, size).float()
+        return upsample(F.softplus(x) if self.smooth else F.relu(x), size, how=self.stretch)
+
+
+@HEADS.register("affine")
+class AffineHead(Head):
+    """Depth up to scale and shift; with `exp` positive, as in Depth Anything 3."""
+
+    def __init__(
+        self,
+        channels: int,
+        *,
+        activation: Literal["identity", "exp"] = "identity",
+        hidden: Width = 32,
+        align_corners: bool = False,
+    ) -> None:
+        super().__init__()
+        self.positive = activation == "exp"
+        self.projection = Projection(channels, 1, hidden=hidden, align_corners=align_corners)
+        self.projection.start_at(0.0)
+        self.output = OutputSpec(kind="affine", unit="")
+
+    def forward(self, x: Float[Tensor, "b c h w"], size: tuple[int, int]) -> Float[Tensor, "b 1 height width"]:
+        x = self.projection(x, size).float()
+        return within(x, -20.0, 20.0).exp() if self.positive else x
+
+
+NEAREST_INFINITY = 1e-8  # 1/m; DPT's floor, where `shift` is 0
+
+
+@HEADS.register("inverse")
+class InverseHead(Head):
+    """Metres as 1 / (scale * disparity + shift), as DPT turns its disparity into depth for KITTI and NYU."""
+
+    def __init__(
+        self,
+        channels: int,
+        *,
+        scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0,
+        shift: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1,
+        hidden: Width = 32,
+        align_corners: bool = False,
+    ) -> None:
+        """
+        Args:
+            scale: of the disparity, in 1/m per unit of it.
+            shift: in 1/m; nothing is further away than 1 / shift.
+            hidden: width of the last 3x3 convolution; 0 makes the head a single 1x1.
+            align_corners: of the upsampling; true as published for DPT.
+        """
+        super().__init__()
+        self.scale, self.shift = scale, shift
+        self.projection = Projection(channels, 1, hidden=hidden, align_corners=align_corners)
+        self.projection.start_at(max(shift, 0.1) / scale)
+        furthest = 1 / max(shift, NEAREST_INFINITY)
+        self.output = OutputSpec(kind="metric", unit="m", range=(0.0, furthest))
+
+    def forward(self, x: Float[Tensor, "b c h w"], size: tuple[int, int]) -> Float[Tensor, "b 1 height width"]:
+        disparity = F.relu(self.projection(x, size).float())
+        return 1 / (self.scale * disparity + self.shift).clamp(min=NEAREST_INFINITY)
+
+
+@HEADS.register("metres")
+class MetresHead(Head):
+    """The decoder's map is depth in metres already, as behind `zoedepth`; of more channels than one a linear map."""
+
+    def __init__(self, channels: int, *, max_depth: Metres | None = None) -> None:
+        """
+        Args:
+            max_depth: the furthest that the decoder can say, for the card; None where it is unbounded.
+        """
+        super().__init__()
+        self.join = nn.Identity() if channels == 1 else nn.Conv2d(channels, 1, 1)
+        self.output = OutputSpec(kind="metric", unit="m", range=None if max_depth is None else (0.0, max_depth))
+
+    def forward(self, x: Float[Tensor, "b c h w"], size: tuple[int, int]) -> Float[Tensor, "b 1 height width"]:
+        return upsample(self.join(x), size).float()

@@ -1,0 +1,97 @@
+"""BEiT on any grid. b images, n tokens (class token first), d channels, p x p offsets between cells.
+
+BEiT (Bao et al. 2022) has no absolute positions: each block adds a learned bias per offset between two tokens,
+for one fixed window. timm keeps that window for good; here every block's table is resampled to the grid at hand.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int64
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from densevit.errors import ConfigError
+from densevit.models.vit.vision_transformer import Tap
+from densevit.structures import Step
+
+TABLE = "relative_position_bias_table"
+CLASS_OFFSETS = 3  # at the table's end: class to token, token to class, class to itself
+
+
+def free_tables(vit: Any) -> None:
+    """Moves each table from the attention, which would use it as it is, to its block, from where `run` hands it in."""
+    vit.patch_embed.strict_img_size = False
+    for block in vit.blocks:
+        setattr(block, TABLE, getattr(block.attn, TABLE))
+        setattr(block.attn, TABLE, None)
+
+
+def convert(vit: Any, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """A timm or original state dict, with tables under `free_tables`' names and for this model's window."""
+    window = vit.patch_embed.grid_size
+    kept = {name: tensor for name, tensor in state.items() if not name.endswith("relative_position_index")}
+    renamed = {name.replace(f".attn.{TABLE}", f".{TABLE}"): tensor for name, tensor in kept.items()}
+    tables = {name: tensor for name, tensor in renamed.items() if name.endswith(TABLE)}
+    for name, table in tables.items():
+        side = round((len(table) - CLASS_OFFSETS) ** 0.5)
+        if side**2 + CLASS_OFFSETS == len(table):  # otherwise it is ours already, or `load` reports the shapes
+            renamed[name] = resample(table, ((side + 1) // 2, (side + 1) // 2), window)
+    return renamed
+
+
+def run(vit: Any, image: Float[Tensor, "b 3 h w"], taps: Sequence[int], norm: bool) -> list[Tap]:
+    x = vit.patch_embed(image)
+    x = torch.cat([vit.cls_token.expand(x.shape[0], -1, -1), x], dim=1)
+    grid = vit.patch_embed.dynamic_feat_size(image.shape[-2:])
+    offsets, found = index(grid, image.device), []
+    for i, block in enumerate(vit.blocks):
+        table = resample(getattr(block, TABLE), vit.patch_embed.grid_size, grid)
+        bias = table[offsets].permute(2, 0, 1)[None]  # 1 heads n n
+        if vit.grad_checkpointing and torch.is_grad_enabled():
+            x = checkpoint(block, x, shared_rel_pos_bias=bias, use_reentrant=False)
+        else:
+            x = block(x, shared_rel_pos_bias=bias)
+        if i in taps:
+            tokens = vit.norm(x) if norm else x
+            found.append(Tap(tokens[:, 1:], tokens[:, :1]))
+    return found
+
+
+def steps(vit: Any, first: int, grid: tuple[int, int]) -> tuple[Step, ...]:
+    """
+    Raises:
+        ConfigError: always; the relative positions of these blocks know no tokens beside patches and class token.
+    """
+    raise ConfigError("decoder: it joins the encoder's blocks, and BEiT's take no tokens in; use another ViT.")
+
+
+def resample(
+    table: Float[Tensor, "_ heads"], before: tuple[int, int], after: tuple[int, int]
+) -> Float[Tensor, "_ heads"]:
+    """A window of h x w cells knows 2h - 1 by 2w - 1 offsets; these are interpolated, the class token's kept.
+
+    Bilinear, as MiDaS runs BEiT at other sizes.
+    """
+    if before == after:
+        return table
+    (h, w), (height, width) = before, after
+    image = table[:-CLASS_OFFSETS].float().T.reshape(1, -1, 2 * h - 1, 2 * w - 1)
+    image = F.interpolate(image, size=(2 * height - 1, 2 * width - 1), mode="bilinear", align_corners=False)
+    return torch.cat([image[0].flatten(1).T.to(table.dtype), table[-CLASS_OFFSETS:]])
+
+
+def index(grid: tuple[int, int], device: torch.device) -> Int64[Tensor, "n n"]:
+    """Which row of the table holds the bias from token i to token j."""
+    h, w = grid
+    rows = torch.arange(h, device=device).repeat_interleave(w)
+    columns = torch.arange(w, device=device).repeat(h)
+    down = rows[:, None] - rows + h - 1
+    right = columns[:, None] - columns + w - 1
+    offsets = down * (2 * w - 1) + right
+    to_token = (2 * h - 1) * (2 * w - 1)
+    offsets = F.pad(offsets, (1, 0), value=to_token + 1)
+    offsets = F.pad(offsets, (0, 0, 1, 0), value=to_token)
+    return offsets.index_put((torch.zeros(1, dtype=torch.long, device=device),) * 2, offsets.new_tensor(to_token + 2))

@@ -1,0 +1,61 @@
+"""Where timm's published weights are: in a local cache, within reach, or neither, said at once.
+
+Without a network, huggingface_hub retries for most of a minute before it gives up.
+"""
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from densevit.errors import CheckpointError, ConfigError
+from densevit.utils.network import hub, within_reach
+
+
+def demand_one_source(pretrained: bool, weights: Path | None) -> None:
+    """
+    Raises:
+        ConfigError: published weights and those of a file are both asked for.
+    """
+    if pretrained and weights:
+        raise ConfigError("encoder: pretrained and weights exclude each other; keep one.")
+
+
+def overlay(name: str, cfg: Any) -> dict[str, str]:
+    """What to add to a model's pretrained_cfg so that timm loads its weights without asking in vain.
+
+    Args:
+        cfg: timm's PretrainedCfg, or None.
+
+    Raises:
+        ConfigError: nobody has published weights for it.
+        CheckpointError: they are neither in a cache nor within reach.
+    """
+    if cfg is None or not (cfg.hf_hub_id or cfg.url):
+        raise ConfigError(f"encoder.pretrained: no weights are published for '{name}'; use weights=PATH or false.")
+    cached = find_cached(cfg)
+    if cached is not None:
+        return {"file": str(cached)}
+    server = hub() if cfg.hf_hub_id else str(cfg.url)
+    if not within_reach(server):
+        why = f"{urlsplit(server).hostname} is out of reach" if server else "HF_HUB_OFFLINE is set"
+        raise CheckpointError(
+            f"encoder.pretrained: the weights of '{name}' are not on this machine, and {why}. "
+            f"Fetch {cfg.hf_hub_id or cfg.url} elsewhere and pass the file as encoder.weights=PATH "
+            "(.safetensors or .pth), or set encoder.pretrained=false to train from scratch."
+        )
+    return {}
+
+
+def find_cached(cfg: Any) -> Path | None:
+    """The file in huggingface_hub's cache, or in torch.hub's for weights that have only an address."""
+    if not cfg.hf_hub_id:
+        from torch.hub import get_dir
+
+        path = Path(get_dir()) / "checkpoints" / Path(urlsplit(cfg.url).path).name
+        return path if path.is_file() else None
+    from huggingface_hub import try_to_load_from_cache
+
+    repository, _, revision = cfg.hf_hub_id.partition("@")
+    names = [cfg.hf_hub_filename] if cfg.hf_hub_filename else ["model.safetensors", "pytorch_model.bin"]
+    found = (try_to_load_from_cache(repository, name, revision=revision or None) for name in names)
+    return next((Path(path) for path in found if isinstance(path, str)), None)

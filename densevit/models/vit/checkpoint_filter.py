@@ -1,0 +1,87 @@
+"""Weights of published Vision Transformers for ours: other names, halves and thirds, and grids of positions.
+
+timm, DINOv2, OpenAI CLIP, Hugging Face CLIP, ViT and DINOv2, and Google's .npz, as flat dicts of tensors.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from densevit.errors import CheckpointError
+from densevit.models import state_dict
+from densevit.models.vit import load_npz
+from densevit.models.vit.checkpoint_keys import LAYOUTS, OPENAI_CLIP
+from densevit.models.vit.pos_embed import resample
+from densevit.models.vit.vision_transformer import VisionTransformer
+from densevit.ops.qkv import join_gates, join_thirds
+
+State = dict[str, Tensor]
+
+
+def convert(state: Mapping[str, Tensor], vit: VisionTransformer) -> State:
+    """`state` under our names and on the grid of `vit`; names of no known layout stay, for the loader to report."""
+    own = join_thirds(load_npz.rename(state) if load_npz.recognise(state) else rename(dict(state)))
+    if vit.mlp == "swiglu_packed":
+        own = join_gates(own)
+    if "cls_token" in own:
+        own["cls_token"] = own["cls_token"].reshape(1, 1, -1)
+    return settle_positions(own, vit) if "pos_embed" in own else own
+
+
+def load(vit: VisionTransformer, state: Mapping[str, Tensor], source: str) -> None:
+    """Loads published weights into `vit`; parts that it was built without, as a classifier, may stand in the file.
+
+    Args:
+        source: what errors call the file.
+
+    Raises:
+        CheckpointError: it does not fit; with counts and the first five names.
+    """
+    own = convert(state_dict.unwrap(state, source), vit)
+    parts = {name.partition(".")[0] for name in vit.state_dict()}
+    stray = [name for name in own if name.partition(".")[0] in parts and name not in vit.state_dict()]
+    if stray:  # the loader lets heads and poolings pass, of which this model has its own form
+        raise CheckpointError(f"{source}: does not fit this ViT, which has no {', '.join(stray[:5])}.")
+    state_dict.load(vit, own, source)
+
+
+def rename(state: State) -> State:
+    for layout in LAYOUTS:
+        prefix = layout.prefix(set(state))
+        if prefix is not None:
+            renamed = {layout.rename(name, prefix): tensor for name, tensor in state.items()}
+            if layout is OPENAI_CLIP and "head.weight" in renamed:
+                renamed["head.weight"] = renamed["head.weight"].T  # it is multiplied from the right there
+            return {name: tensor for name, tensor in renamed.items() if name is not None}
+    return state
+
+
+def settle_positions(state: State, vit: VisionTransformer) -> State:
+    """Positions on our grid, and of our prefix tokens.
+
+    Where the file has a position for its class token and we have none, it becomes part of the token, which is the
+    same sum; a file's registers never have one.
+    """
+    positions = state["pos_embed"].reshape(1, -1, state["pos_embed"].shape[-1])
+    placed, has_class = vit.placed_prefix, "cls_token" in state
+    own_cells = vit.grid[0] * vit.grid[1]
+    prefix = next((p for p in (placed, int(has_class), 0) if is_grid(positions.shape[1] - p, own_cells)), None)
+    if prefix is None:
+        return state  # no square, not ours: the loader reports the shapes
+    before, cells = positions[:, :prefix], positions[:, prefix:]
+    moved = dict(state)
+    if prefix == 1 and placed != 1:
+        if placed:
+            before = torch.cat([before, before.new_zeros(1, placed - 1, before.shape[-1])], dim=1)
+        else:
+            moved["cls_token"], before = state["cls_token"] + before, before[:, :0]
+    if cells.shape[1] != own_cells:
+        side = round(cells.shape[1] ** 0.5)
+        cells = resample(cells, (side, side), vit.grid, vit.resampling)
+    moved["pos_embed"] = torch.cat([before, cells], dim=1)
+    return moved
+
+
+def is_grid(cells: int, own_cells: int) -> bool:
+    return cells > 0 and (cells == own_cells or round(cells**0.5) ** 2 == cells)

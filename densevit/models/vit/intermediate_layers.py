@@ -1,0 +1,208 @@
+"""What can be asked of a Vision Transformer besides its last tokens. Nothing is computed that was not asked for.
+
+b images, c channels, n = p + gh * gw tokens (p of them class and registers, in front), d channels.
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple, overload
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from densevit.errors import ConfigError, DensevitError
+from densevit.models.vit.attention import EVERY
+
+
+class Tap(NamedTuple):
+    """The tokens behind one block."""
+
+    patches: Float[Tensor, "b cells d"]  # row by row
+    prefix: Float[Tensor, "b p d"]  # class token, then registers
+
+
+Layers = Sequence[int] | int | None
+Form = Literal["NCHW", "NLC"]
+Maps = list[Tensor] | list[tuple[Tensor, Tensor]]
+
+
+def choose(layers: Layers, depth: int) -> list[int]:
+    """0-based blocks, rising. None means all, an int the last so many, -1 in a list the last.
+
+    Raises:
+        ConfigError: there are no such blocks.
+    """
+    if layers is None:
+        return list(range(depth))
+    wanted = range(depth - layers, depth) if isinstance(layers, int) else layers
+    chosen = sorted({index % depth for index in wanted if -depth <= index < depth})
+    if not chosen or len(chosen) < len(wanted) or (isinstance(layers, int) and layers > depth):
+        fit = f"different numbers from {-depth} to {depth - 1}, or how many of the last {depth}"
+        raise ConfigError(f"layers {layers!r} do not fit; would fit: {fit}.")
+    return chosen
+
+
+class OpenTransformer(nn.Module):
+    """A stack of blocks over tokens, whose inside can be looked at.
+
+    Attributes:
+        patch_size: pixels per token.
+        prefix_tokens: class token and registers; the class token, if there is one, is the first.
+        checkpointing: whether the backward pass computes blocks anew instead of remembering them.
+    """
+
+    patch_size: int
+    prefix_tokens: int
+    has_class_token: bool
+    checkpointing: bool
+    blocks: nn.ModuleList
+    norm: nn.Module
+
+    @abstractmethod
+    def embed(self, image: Float[Tensor, "b c h w"]) -> Float[Tensor, "b n d"]: ...
+
+    def run(self, block: nn.Module, x: Float[Tensor, "b n d"], *mask: Tensor | None) -> Float[Tensor, "b n d"]:
+        if self.checkpointing and torch.is_grad_enabled():
+            return checkpoint(block, x, *mask, use_reentrant=False)
+        return block(x, *mask)
+
+    def split(self, tokens: Float[Tensor, "b n d"]) -> Tap:
+        return Tap(tokens[:, self.prefix_tokens :], tokens[:, : self.prefix_tokens])
+
+    def grid_of(self, image: Float[Tensor, "b c h w"]) -> tuple[int, int]:
+        """Cells (gh, gw), counting what padding adds."""
+        return -(-image.shape[-2] // self.patch_size), -(-image.shape[-1] // self.patch_size)
+
+    def tap(self, image: Float[Tensor, "b c h w"], indices: Layers, *, norm: bool = False) -> list[Tap]:
+        """The tokens behind the blocks `indices`; with `norm`, each under the final LayerNorm."""
+        return [self.split(tokens) for tokens in self.through(image, indices, norm, stop_early=True)[1]]
+
+    def through(
+        self, image: Float[Tensor, "b c h w"], indices: Layers, norm: bool, stop_early: bool
+    ) -> tuple[Tensor, list[Tensor]]:
+        """The tokens behind the last block that ran, and those behind the blocks `indices`; b n d each."""
+        wanted = choose(indices, len(self.blocks))
+        x, found = self.embed(image), []
+        for index, block in enumerate(self.blocks[: wanted[-1] + 1] if stop_early else self.blocks):
+            x = self.run(block, x)
+            if index in wanted:
+                found.append(self.norm(x) if norm else x)
+        return x, found
+
+    @overload
+    def forward_intermediates(
+        self,
+        image: Tensor,
+        indices: Layers = None,
+        return_prefix_tokens: bool = False,
+        norm: bool = False,
+        stop_early: bool = False,
+        output_fmt: Form = "NCHW",
+        *,
+        intermediates_only: Literal[True],
+    ) -> Maps: ...
+
+    @overload
+    def forward_intermediates(
+        self,
+        image: Tensor,
+        indices: Layers = None,
+        return_prefix_tokens: bool = False,
+        norm: bool = False,
+        stop_early: bool = False,
+        output_fmt: Form = "NCHW",
+        intermediates_only: Literal[False] = False,
+    ) -> tuple[Tensor, Maps]: ...
+
+    def forward_intermediates(
+        self,
+        image: Float[Tensor, "b c h w"],
+        indices: Layers = None,
+        return_prefix_tokens: bool = False,
+        norm: bool = False,
+        stop_early: bool = False,
+        output_fmt: Form = "NCHW",
+        intermediates_only: bool = False,
+    ) -> Maps | tuple[Tensor, Maps]:
+        """Final tokens and those behind the blocks `indices`, in timm's words.
+
+        Args:
+            indices: 0-based; None for all, an int for the last so many.
+            return_prefix_tokens: (patches, prefix) per block, not patches alone.
+            norm: each passes the final LayerNorm.
+            stop_early: blocks behind the last index do not run; the final tokens are then that block's.
+            output_fmt: patches as maps b d gh gw (NCHW) or as rows b cells d (NLC).
+            intermediates_only: without the final tokens.
+        """
+        x, found = self.through(image, indices, norm, stop_early)
+        taps = [self.split(tokens) for tokens in found]
+        if output_fmt == "NCHW":
+            grid = self.grid_of(image)
+            taps = [Tap(as_map(tap.patches, grid), tap.prefix) for tap in taps]
+        with_prefix = return_prefix_tokens and self.prefix_tokens > 0
+        maps: Maps = [(tap.patches, tap.prefix) for tap in taps] if with_prefix else [tap.patches for tap in taps]
+        return maps if intermediates_only else (self.norm(x), maps)
+
+    def get_intermediate_layers(
+        self,
+        image: Float[Tensor, "b c h w"],
+        n: Layers = 1,
+        reshape: bool = False,
+        return_prefix_tokens: bool = False,
+        norm: bool = False,
+    ) -> Maps:
+        """`forward_intermediates` in DINO's words; with `reshape`, as maps."""
+        return self.forward_intermediates(
+            image, n, return_prefix_tokens, norm, output_fmt="NCHW" if reshape else "NLC", intermediates_only=True
+        )
+
+    def attention(
+        self, image: Float[Tensor, "b c h w"], layers: Layers = None, queries: slice = EVERY
+    ) -> Iterator[Float[Tensor, "b heads q n"]]:
+        """Who listens to whom: the attention weights of the blocks `layers`, one after another; rows sum to one.
+
+        They come one by one, so that whoever takes them in turn holds one map at a time.
+
+        Args:
+            layers: 0-based; None for all, an int for the last so many.
+            queries: which tokens' rows; `slice(1)` is the class token's alone, and costs next to nothing.
+        """
+        wanted = choose(layers, len(self.blocks))
+        x = self.embed(image)
+        for index, block in enumerate(self.blocks[: wanted[-1] + 1]):
+            if index in wanted:
+                yield block.attention(x, queries)  # type: ignore[operator]
+            if index < wanted[-1]:
+                x = self.run(block, x)
+
+    def prune_intermediate_layers(
+        self, indices: Layers = 1, prune_norm: bool = False, prune_head: bool = True
+    ) -> list[int]:
+        """Drops the blocks behind the last of `indices` for good; returns these as 0-based numbers.
+
+        Args:
+            prune_norm: drop the final LayerNorm, too.
+            prune_head: drop pooling and classifier, if there are any.
+        """
+        kept = choose(indices, len(self.blocks))
+        self.blocks = self.blocks[: kept[-1] + 1]
+        if prune_norm:
+            self.norm = nn.Identity()
+        if prune_head:
+            self.drop_head()
+        return kept
+
+    def drop_head(self) -> None:
+        """A model of tokens has none."""
+
+
+def as_map(tokens: Float[Tensor, "b cells d"], grid: tuple[int, int]) -> Float[Tensor, "b d gh gw"]:
+    """Tokens are a map in channels-last order already, so this copies nothing."""
+    if tokens.shape[1] != grid[0] * grid[1]:
+        h, w = grid
+        raise DensevitError(
+            f"{tokens.shape[1]} patches are no {h}x{w} grid: patch dropout took some; use eval() or NLC."
+        )
+    return tokens.reshape(tokens.shape[0], *grid, tokens.shape[-1]).permute(0, 3, 1, 2)

@@ -1,0 +1,84 @@
+"""From pixels to patches. b images, c channels, h x w pixels, d channels, gh x gw cells, n tokens."""
+
+import math
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from densevit.errors import ConfigError, DensevitError
+from densevit.models.layers.norms import LayerNorm2d
+
+
+class PatchEmbed(nn.Module):
+    """Cuts an image into patches and maps each to a token: a convolution whose stride is its kernel.
+
+    That is one linear map of every patch's c * patch_size ** 2 numbers, in this order: channel, row, column.
+    """
+
+    def __init__(self, dim: int, patch_size: int, *, channels: int = 3, bias: bool = True, pad: bool = False) -> None:
+        """
+        Args:
+            pad: images whose sides are no multiple of the patch get zeros on the right and at the bottom.
+        """
+        super().__init__()
+        self.patch_size, self.channels, self.pad = patch_size, channels, pad
+        self.proj = self.projection(dim, bias)
+
+    def projection(self, dim: int, bias: bool) -> nn.Module:
+        return nn.Conv2d(self.channels, dim, self.patch_size, stride=self.patch_size, bias=bias)
+
+    def forward(self, image: Float[Tensor, "b c h w"]) -> Float[Tensor, "b d gh gw"]:
+        return self.proj(self.fit(image))
+
+    def fit(self, image: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c height width"]:
+        h, w, p = image.shape[-2], image.shape[-1], self.patch_size
+        if not (h % p or w % p):
+            return image
+        right, bottom = -w % p, -h % p
+        if self.pad:
+            return F.pad(image, (0, right, 0, bottom))
+        fit = f"resize or pad it to {h + bottom}x{w + right}, or build the model with pad=True"
+        raise DensevitError(f"image is {h}x{w}; this ViT needs multiples of {p}: {fit}.")
+
+
+class ConvStem(PatchEmbed):
+    """Halves the image until a pixel is a patch: trains faster from scratch (Xiao et al. 2021)."""
+
+    def projection(self, dim: int, bias: bool) -> nn.Module:
+        steps = int(math.log2(self.patch_size))
+        if 2**steps != self.patch_size:
+            raise ConfigError(
+                f"stem 'conv' halves the image, so patch_size must be a power of two, not {self.patch_size}."
+            )
+        widths = [self.channels, *(max(dim // 2 ** (steps - 1 - i), 16) for i in range(steps))]
+        halvings = [
+            nn.Sequential(nn.Conv2d(a, b, 3, stride=2, padding=1), LayerNorm2d(b), nn.GELU())
+            for a, b in pairwise(widths)
+        ]
+        return nn.Sequential(*halvings, nn.Conv2d(widths[-1], dim, 1, bias=bias))
+
+
+STEMS: dict[str, type[PatchEmbed]] = {"patch": PatchEmbed, "conv": ConvStem}
+
+
+class PatchDropout(nn.Module):
+    """In training, each image keeps another random share of its patches (Liu et al. 2023); the prefix stays.
+
+    What is left is no grid any more.
+    """
+
+    def __init__(self, rate: float, prefix_tokens: int) -> None:
+        super().__init__()
+        self.rate, self.prefix_tokens = rate, prefix_tokens
+
+    def forward(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b kept d"]:
+        if not self.training:
+            return x
+        prefix, patches = x[:, : self.prefix_tokens], x[:, self.prefix_tokens :]
+        cells = patches.shape[1]
+        kept = max(1, int(cells * (1 - self.rate)))
+        chosen = torch.rand(len(x), cells, device=x.device).argsort(dim=1)[:, :kept]
+        return torch.cat([prefix, patches.take_along_dim(chosen[..., None], dim=1)], dim=1)

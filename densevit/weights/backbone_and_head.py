@@ -1,0 +1,80 @@
+"""Models published as two files: a backbone, and a head that was trained on it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from torch import Tensor
+
+from densevit.errors import CheckpointError
+from densevit.weights.external import Found
+from densevit.weights.readers import PICKLED, SAFETENSORS, read_tensors
+
+MARK = "patch_embed.proj.weight"  # of every backbone of DINOv2 and DINOv3
+
+
+def backbone(found: Found, given: Path | None, usual: str, head: tuple[str, ...]) -> dict[str, Tensor]:
+    """The tensors of the backbone under its own names, wherever they are.
+
+    Args:
+        given: the file that the user names.
+        usual: the file's published name, a glob, which is looked for beside the head.
+        head: what the names of the head's tensors begin with, should the file hold both.
+
+    Raises:
+        CheckpointError: they are nowhere, or several files would fit; with what to give.
+    """
+    if given is not None:
+        tensors = read_tensors(given)
+        if MARK not in tensors:
+            first = ", ".join(list(tensors)[:5])
+            raise CheckpointError(
+                f"{given}: no backbone; it has no {MARK}, its {len(tensors)} tensors begin with {first}."
+            )
+        return tensors
+    within = {
+        name.removeprefix("backbone."): tensor for name, tensor in found.tensors.items() if not name.startswith(head)
+    }
+    if MARK in within:
+        return within
+    beside = sorted(found.path.parent.glob(usual)) if found.path.is_file() else []
+    if len(beside) == 1:
+        return read_tensors(beside[0])
+    seen = f"; {len(beside)} of these lie beside it" if beside else ", and it does not lie beside it"
+    raise CheckpointError(
+        f"{found.path}: holds a head without its backbone, published as {usual}{seen}. Say backbone=PATH, or give a "
+        "folder that holds these two files and no other weights."
+    )
+
+
+def in_folder(folder: Path) -> tuple[Path, ...]:
+    """The two files of weights of a folder that holds so many; none otherwise."""
+    if not folder.is_dir():
+        return ()
+    files = sorted(path for path in folder.iterdir() if path.suffix in SAFETENSORS + PICKLED and path.is_file())
+    return tuple(files) if len(files) == 2 else ()
+
+
+def joined(files: tuple[Path, ...]) -> dict[str, Tensor]:
+    """The tensors of both.
+
+    Raises:
+        CheckpointError: they have names in common, so they are no head and backbone.
+    """
+    first, second = (read_tensors(path) for path in files)
+    common = sorted(first.keys() & second.keys())
+    if common:
+        raise CheckpointError(
+            f"{files[0].parent}: {files[0].name} and {files[1].name} are no head and backbone, with {len(common)} "
+            f"names in common: {', '.join(common[:5])}. Give one of them."
+        )
+    return {**first, **second}
+
+
+def demand_width(found: Found, head: int, tensors: Mapping[str, Tensor]) -> None:
+    """
+    Raises:
+        CheckpointError: the head reads so many channels, the backbone gives others.
+    """
+    width = int(tensors[MARK].shape[0])
+    if width != head:
+        raise CheckpointError(f"{found.path}: its head reads {head} channels, this backbone has {width}; take its own.")

@@ -1,0 +1,166 @@
+"""What a checkpoint is, ours or a stranger's, without building it: as plain values, and as text."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from densevit.model_card import ModelCard, OutputSpec, ResizeRule
+from densevit.weights import checkpoint, detect
+from densevit.weights.external import Found
+from densevit.weights.families.base import FAMILIES
+
+Description = dict[str, Any]
+
+# Tensors whose shapes tell one model from another at a glance; the first of each kind is shown.
+TELLING = {
+    "patch embedding": r"(patch_embed\.proj|patch_embeddings\.projection|backbone\.stem\.conv|conv1)\.weight$",
+    "positions": r"(pos_embed|position_embeddings|position_embedding\.weight|relative_position_bias_table)$",
+    "class token": r"(cls_token|class_embedding)$",
+    "registers": r"(reg_token|register_tokens|storage_tokens)$",
+}
+BLOCK = re.compile(r"(?:^|\.)(?:blocks|layers?|resblocks)\.(\d+)\.")
+
+
+def describe_ours(path: Path) -> Description:
+    """
+    Raises:
+        CheckpointError: missing, or damaged.
+    """
+    tensors, unused, card = checkpoint.read_whole(path)
+    place = checkpoint.locate(path)
+    manifest = checkpoint.verify(place) if (place / checkpoint.MANIFEST).is_file() else None
+    beside = (
+        {"step": manifest.step, "samples": manifest.samples, "versions": dict(manifest.versions)} if manifest else {}
+    )
+    weights = place / checkpoint.WEIGHTS if place.is_dir() else place
+    return {
+        "path": str(place),
+        "made_by": "densevit",
+        **sums(tensors, weights),
+        "stored_unused": len(unused),
+        **beside,
+        "card": card.to_dict(),
+    }
+
+
+def describe_found(found: Found) -> Description:
+    """Of a file that densevit has not written."""
+    names = detect.candidates(found)
+    parts: Mapping[str, Any] = FAMILIES.parts
+    kinds = [{"family": name, "means": parts[name].means, "licence": parts[name].licence} for name in names]
+    return {
+        "path": str(found.path),
+        "made_by": "others",
+        **sums(found.tensors, found.path),
+        "config": {key: found.config[key] for key in ("model_type", "architectures") if key in found.config},
+        "families": kinds,
+        "within": found.within,
+        "aside": aside(found),
+        "blocks": blocks(found.tensors),
+        "shapes": dict(telling(found.tensors)),
+        "first": list(found.tensors)[:5],
+        "last": {name: list(found.tensors[name].shape) for name in list(found.tensors)[-2:]},
+    }
+
+
+def sums(tensors: Mapping[str, Tensor], path: Path) -> Description:
+    held = [path] if path.is_file() else [file for file in path.iterdir() if file.is_file()]
+    return {
+        "tensors": len(tensors),
+        "parameters": sum(tensor.numel() for tensor in tensors.values() if tensor.is_floating_point()),
+        "types": dict(Counter(str(tensor.dtype).removeprefix("torch.") for tensor in tensors.values())),
+        "bytes": sum(file.stat().st_size for file in held),
+    }
+
+
+def blocks(tensors: Mapping[str, Tensor]) -> int:
+    found = (BLOCK.search(name) for name in tensors)
+    return 1 + max((int(match[1]) for match in found if match), default=-1)
+
+
+def telling(tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Any]]:
+    for what, pattern in TELLING.items():
+        name = next((name for name in tensors if re.search(pattern, name)), None)
+        if name is not None:
+            yield what, {"name": name, "shape": list(tensors[name].shape)}
+
+
+def as_text(found: Description) -> str:
+    return "\n".join(_ours(found) if found["made_by"] == "densevit" else _others(found))
+
+
+def _ours(found: Description) -> Iterator[str]:
+    card = ModelCard.from_dict(found["card"])
+    yield f"{found['path']}: densevit, {_size(found)}"
+    for name, output in card.outputs.items():
+        yield _row(f"head {name}", f"{_meaning(output)}; {_options(card.model.get('heads', {}).get(name, {}))}")
+    yield _row("images", f"{_rule(card.resize)}, multiples of {card.multiple}, mean {card.mean}, std {card.std}")
+    yield _row("encoder", _options(card.model.get("encoder", {})))
+    yield _row("taps", ", ".join(map(str, card.taps)))
+    yield _row("decoder", _options(card.model.get("decoder", {})))
+    for name, decoder in card.model.get("decoders", {}).items():
+        yield _row(f"decoder of {name}", _options(decoder))
+    yield _row("source", card.source)
+    yield _row("licence", card.licence)
+    yield _row("trained on", card.trained_on or "not recorded")
+    if "step" in found:
+        yield _row("step", f"{found['step']}, {found['samples']} images seen")
+    yield _row("scores", ", ".join(f"{key} {value:.4g}" for key, value in card.scores.items()) or "not recorded")
+    yield _row("config", f"{len(card.config)} sections (--json shows them)" if card.config else "not recorded")
+
+
+def _others(found: Description) -> Iterator[str]:
+    yield f"{found['path']}: not written by densevit, {_size(found)}"
+    if found["families"]:
+        alone = len(found["families"]) == 1
+        yield "  this is" if alone else "  these share its names and shapes; say --family NAME"
+        for row in found["families"]:
+            yield f"    {row['family']}: {row['means']}. Licence: {row['licence']}."
+    else:
+        yield f"  of no family known here ({', '.join(sorted(FAMILIES.parts))})"
+    for key, value in found["config"].items():
+        yield _row(key, str(value))
+    if found["within"]:
+        yield _row("its model", f"under '{found['within']}'{found['aside']}")
+    yield _row("blocks", str(found["blocks"]))
+    for what, row in found["shapes"].items():
+        yield _row(what, f"{row['name']} {row['shape']}")
+    yield _row("first", ", ".join(found["first"]))
+    yield _row("last", ", ".join(f"{name} {shape}" for name, shape in found["last"].items()))
+
+
+def aside(found: Found) -> str:
+    """What of a file is none of its model's."""
+    return f"; {found.others} other tensors are left aside" if found.others else ""
+
+
+def _row(name: str, value: str) -> str:
+    return f"  {name + ':':<17} {value}"
+
+
+def _size(found: Description) -> str:
+    types = ", ".join(f"{count} {name}" for name, count in found["types"].items())
+    parameters, megabytes = found["parameters"] / 1e6, found["bytes"] / 1e6
+    return f"{parameters:.2f} M parameters in {found['tensors']} tensors ({types}), {megabytes:.1f} MB"
+
+
+def _meaning(output: OutputSpec) -> str:
+    what = f"{output.kind}{f' in {output.unit}' if output.unit else ' without unit'}"
+    span = f", {output.range[0]:g} to {output.range[1]:g}" if output.range else ""
+    return what + span + (f", {len(output.classes)} classes" if output.classes else "")
+
+
+def _rule(rule: ResizeRule) -> str:
+    if rule.size is None:
+        return "shown at their own size, padded"
+    return f"resized {rule.interpolation}, {rule.mode} {rule.size[0]}x{rule.size[1]}, answers back {rule.back}"
+
+
+def _options(part: Mapping[str, Any]) -> str:
+    # Rates of 0 and empty words say nothing; False does.
+    given = {key: value for key, value in part.items() if key != "type" and (value or value is False)}
+    return f"{part.get('type', '?')} ({', '.join(f'{key} {value}' for key, value in given.items())})"

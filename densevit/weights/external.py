@@ -1,0 +1,76 @@
+"""What a published checkpoint is: the file as found, and the same in densevit's terms."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from densevit.errors import CheckpointError
+from densevit.model_card import ResizeRule
+
+
+@dataclass(frozen=True)
+class Found:
+    """A file or folder as its makers left it.
+
+    Attributes:
+        path: what errors name.
+        tensors: under its own names, without the wrappers and prefixes of launchers.
+        config: of `config.json` in the folder; empty without one.
+        preprocessor: of `preprocessor_config.json`; empty without one.
+        within: what stood in front of the names of a model inside of another module; empty where nothing did.
+        others: how many tensors of that module are none of the model's.
+    """
+
+    path: Path
+    tensors: Mapping[str, Tensor]
+    config: Mapping[str, Any] = field(default_factory=dict)
+    preprocessor: Mapping[str, Any] = field(default_factory=dict)
+    within: str = ""
+    others: int = 0
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return tuple(self.tensors[name].shape)
+
+    def has(self, *names: str) -> bool:
+        return all(name in self.tensors for name in names)
+
+    def need(self, *names: str) -> None:
+        """
+        Raises:
+            CheckpointError: some of these tensors are not in the file.
+        """
+        if missing := [name for name in names if name not in self.tensors]:
+            first = ", ".join(list(self.tensors)[:5]) or "none"
+            raise CheckpointError(
+                f"{self.path}: not of this family, or cut short; {len(missing)} of its tensors are missing: "
+                f"{', '.join(missing[:5])}. The file's {len(self.tensors)} begin with {first}."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """A checkpoint that can be built, loaded and used.
+
+    Attributes:
+        model: `encoder`, `decoder` and `heads` (or `decoders`), as in the `model` section of a config.
+        tensors: under the names of the `DenseModel` that is built from it; buffers that the parts make themselves
+            (`encoder.mean`, `encoder.std`) may be left out.
+        spare: what stands in the file and never runs, under our names; kept for whoever converts it back.
+        resize: how its makers resize an image before the network, and the answer after it.
+        multiple: the network's sides are multiples of this; the patch size unless given.
+        classes: the data set whose classes its heads tell apart, where they are as many: ade20k, voc, ...
+        source: repository and model, for the card; licence: of the weights.
+    """
+
+    model: Mapping[str, Any]
+    tensors: Mapping[str, Tensor]
+    resize: ResizeRule
+    source: str
+    multiple: int | None = None
+    spare: Mapping[str, Tensor] = field(default_factory=dict)
+    licence: str = "unknown"
+    trained_on: str = ""
+    classes: str = ""

@@ -1,0 +1,73 @@
+"""Families of published checkpoints: how one is told from others, read, and written back."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
+from torch import Tensor
+
+from densevit.errors import CheckpointError
+from densevit.model_card import ModelCard
+from densevit.registry import Registry
+from densevit.weights.external import Found, Published
+
+Metres = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+"""An option that files do not say: how far a head reaches."""
+
+
+class Family(ABC):
+    """Parts are built as `Part(**options)`; options say what the file cannot (a range, a variant).
+
+    Attributes:
+        means: one line that tells it from families whose files look alike.
+        licence: of the published weights.
+    """
+
+    means: ClassVar[str]
+    licence: ClassVar[str] = "unknown"
+
+    @classmethod
+    @abstractmethod
+    def recognises(cls, found: Found) -> bool:
+        """Whether the file may be of this family, by its names, shapes and config alone."""
+
+    @abstractmethod
+    def read(self, found: Found) -> Published:
+        """The file in densevit's terms.
+
+        Raises:
+            CheckpointError: it is of this family, but damaged or of an unknown size; with counts and names.
+        """
+
+    def write(self, tensors: Mapping[str, Tensor], card: ModelCard) -> dict[str, Tensor]:
+        """Our tensors under the names of the original, the inverse of `read`.
+
+        Raises:
+            CheckpointError: the model is of another architecture, or nobody has written this direction.
+        """
+        raise CheckpointError(f"weights are not written back to the layout of {type(self).__name__}.")
+
+    def describe(self, card: ModelCard) -> dict[str, Mapping[str, Any]]:
+        """What stands beside the tensors, as JSON, by file name; nothing for layouts of one file."""
+        return {}
+
+    @classmethod
+    def writer(cls, card: ModelCard) -> "Family":
+        """The one of a few related families whose layout such a model takes; its options come from the card."""
+        return cls()
+
+    def demand(self, card: ModelCard, *, encoder: str, decoder: str) -> None:
+        """
+        Raises:
+            CheckpointError: the model has other parts, or several heads.
+        """
+        have = (card.model["encoder"]["type"], card.model["decoder"]["type"], len(card.model["heads"]))
+        if have != (encoder, decoder, 1) or card.model.get("decoders"):
+            raise CheckpointError(
+                f"this layout holds encoder '{encoder}', decoder '{decoder}' and one head, not encoder '{have[0]}', "
+                f"decoder '{have[1]}' and {have[2]} heads."
+            )
+
+
+FAMILIES = Registry[Family]("family")

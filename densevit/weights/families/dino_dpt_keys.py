@@ -1,0 +1,56 @@
+"""The DPT head of DINOv2 and DINOv3 as our decoder `dpt`; one code base, which counts fusions from the deepest.
+
+Its fusions double the map, and a level that the patch grid makes smaller is stretched; a last 3x3 convolution follows.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from densevit.weights.key_mapping import Rule
+
+RULES: tuple[Rule, ...] = (
+    ("reassemble_blocks.projects.{i}.conv.*", "decoder.reassemble.{i}.project.*"),
+    ("reassemble_blocks.resize_layers.{i}.*", "decoder.reassemble.{i}.resize.*"),
+    ("reassemble_blocks.readout_projects.{i}.0.*", "decoder.reassemble.{i}.readout.project.*"),
+    ("reassemble_blocks.batchnorm_layers.{i}.*", "decoder.reassemble.{i}.norm.*"),
+    ("convs.{i}.conv.*", "decoder.reassemble.{i}.conv.*"),
+    *(
+        rule
+        for i in range(4)
+        for rule in (
+            (f"fusion_blocks.{3 - i}.project.conv.*", f"decoder.fusions.{i}.out.*"),
+            (f"fusion_blocks.{3 - i}.res_conv_unit1.conv1.conv.*", f"decoder.fusions.{i}.level.conv1.*"),
+            (f"fusion_blocks.{3 - i}.res_conv_unit1.conv2.conv.*", f"decoder.fusions.{i}.level.conv2.*"),
+            (f"fusion_blocks.{3 - i}.res_conv_unit2.conv1.conv.*", f"decoder.fusions.{i}.refine.conv1.*"),
+            (f"fusion_blocks.{3 - i}.res_conv_unit2.conv2.conv.*", f"decoder.fusions.{i}.refine.conv2.*"),
+        )
+    ),
+    ("project.conv.*", "decoder.mix.0.*"),
+    ("conv_depth.head.0.*", "heads.depth.projection.before.*"),
+    ("conv_depth.head.2.*", "heads.depth.projection.after.0.*"),
+    ("conv_depth.head.4.*", "heads.depth.projection.after.2.*"),
+)
+MARKS = (*(f"reassemble_blocks.projects.{i}.conv.weight" for i in range(4)), "conv_depth.head.4.weight")
+
+
+def decoder(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Options of `dpt` for a head under its own names, which all of `MARKS` are among."""
+    projects = [tensors[name] for name in MARKS[:4]]
+    return {
+        "type": "dpt",
+        "channels": tensors["conv_depth.head.0.weight"].shape[1],
+        "hidden": [project.shape[0] for project in projects],
+        "readout": "project" if "reassemble_blocks.readout_projects.0.0.weight" in tensors else "ignore",
+        "tap_norm": "batch" if "reassemble_blocks.batchnorm_layers.0.weight" in tensors else "none",
+        "unit_bias": "fusion_blocks.0.res_conv_unit2.conv1.conv.bias" in tensors,
+        "mix": "project.conv.weight" in tensors,
+        "growth": "doubling",
+        "align_corners": True,
+    }
+
+
+def hidden(tensors: Mapping[str, Tensor]) -> int:
+    """Channels behind the head's upsampling."""
+    return int(tensors["conv_depth.head.2.weight"].shape[0])

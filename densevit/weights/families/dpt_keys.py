@@ -1,0 +1,84 @@
+"""What files of DPT, MiDaS and ZoeDepth have in common: `pretrained` with an encoder, `scratch` with DPT's decoder."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from densevit.model_card import ResizeRule
+from densevit.weights.key_mapping import Renaming, Rule
+
+LEVELS = range(4)
+HALF = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
+# Classifiers, the final norm, which no tap passes, and a residual unit of the deepest level: all stored, none ever run.
+NEVER_RUN = (
+    "pretrained.model.head.*",
+    "pretrained.model.head_dist.*",
+    "pretrained.model.fc_norm.*",
+    "pretrained.model.norm.*",
+    "pretrained.model.pre_logits.*",
+    "scratch.refinenet4.resConfUnit1.*",
+)
+
+# Whose shapes say how wide a decoder is.
+WIDTHS = (*(f"scratch.layer{i + 1}_rn.weight" for i in LEVELS), "scratch.refinenet1.out_conv.weight")
+
+
+def decoder_rules(decoder: str = "decoder") -> tuple[Rule, ...]:
+    """Theirs and ours for the decoder's names; `decoder` is where our DPT stands."""
+    return tuple(
+        rule
+        for i in LEVELS
+        for rule in (
+            (f"pretrained.act_postprocess{i + 1}.0.project.0.*", f"{decoder}.reassemble.{i}.readout.project.*"),
+            (f"pretrained.act_postprocess{i + 1}.3.*", f"{decoder}.reassemble.{i}.project.*"),
+            (f"pretrained.act_postprocess{i + 1}.4.*", f"{decoder}.reassemble.{i}.resize.*"),
+            (f"scratch.layer{i + 1}_rn.*", f"{decoder}.reassemble.{i}.conv.*"),
+            *(
+                (
+                    f"scratch.refinenet{i + 1}.resConfUnit{unit}.{theirs}{n}.*",
+                    f"{decoder}.fusions.{i}.{part}.{ours}{n}.*",
+                )
+                for unit, part in ((1, "level"), (2, "refine"))
+                for theirs, ours in (("conv", "conv"), ("bn", "norm"))
+                for n in (1, 2)
+            ),
+            (f"scratch.refinenet{i + 1}.out_conv.*", f"{decoder}.fusions.{i}.out.*"),
+        )
+    )
+
+
+def head_rules(projection: str = "heads.depth.projection") -> tuple[Rule, ...]:
+    """Theirs and ours for the names of a head of depth, whose `output_conv` has its upsampling at place 1."""
+    return (
+        ("scratch.output_conv.0.*", f"{projection}.before.*"),
+        ("scratch.output_conv.2.*", f"{projection}.after.0.*"),
+        ("scratch.output_conv.4.*", f"{projection}.after.2.*"),
+    )
+
+
+def renaming(*encoder: Rule, head: Sequence[Rule], decoder: str = "decoder", spare: Sequence[str] = ()) -> Renaming:
+    return Renaming((*decoder_rules(decoder), *head, *encoder), (*NEVER_RUN, *spare))
+
+
+def decoder_options(tensors: Mapping[str, Tensor], decoder: str = "decoder") -> dict[str, Any]:
+    """Options of our DPT for tensors under its names, `WIDTHS` among them."""
+    return {
+        "channels": tensors[f"{decoder}.fusions.0.out.weight"].shape[0],
+        "hidden": [tensors[f"{decoder}.reassemble.{i}.conv.weight"].shape[1] for i in LEVELS],
+        "readout": "project" if f"{decoder}.reassemble.3.readout.project.weight" in tensors else "ignore",
+        "norm": "batch" if f"{decoder}.fusions.0.refine.norm1.weight" in tensors else "none",
+    }
+
+
+def quarters(depth: int) -> tuple[int, ...]:
+    """The blocks at the end of each quarter: 5, 11, 17 and 23 of 24."""
+    return tuple(depth * i // 4 - 1 for i in range(1, 5))
+
+
+def minimal(height: int, width: int) -> ResizeRule:
+    """How the scripts of DPT and MiDaS resize a picture, to multiples of 32, and the answer."""
+    return ResizeRule(mode="minimal", size=(height, width), interpolation="bicubic", back="bicubic")
+
+
+MULTIPLE = 32

@@ -1,0 +1,131 @@
+"""Folders as `transformers` writes them, with `config.json` and `preprocessor_config.json`: Depth Anything.
+
+A config leaves out what its class has as default, so the defaults stand in `hugging_face_config.py`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from densevit.errors import CheckpointError
+from densevit.model_card import ModelCard, ResizeRule
+from densevit.ops.qkv import join_thirds, split_thirds
+from densevit.weights.external import Found, Published
+from densevit.weights.families.base import FAMILIES, Family
+from densevit.weights.families.dpt_keys import decoder_options
+from densevit.weights.families.huggingface import config as configs
+from densevit.weights.families.huggingface.image_processor import processor_of, read_processor
+from densevit.weights.families.huggingface.keys import DEPTH_ANYTHING_HEAD, NECK, dinov2_rules, never_run
+from densevit.weights.infer_vit_config import vit_options
+from densevit.weights.key_mapping import Renaming
+from densevit.weights.unused_tensors import with_spare
+
+FUSED = 8
+"""Pixels of the last fusion's map for a patch."""
+
+
+class HuggingFace(Family):
+    """What both have in common.
+
+    Attributes:
+        kind: `model_type` of the config.
+        growth: what its head grows the last fusion's map by; None to the size that the network was shown.
+    """
+
+    kind: ClassVar[str]
+    growth: ClassVar[int | None] = None
+    licence = "see the folder's README"
+
+    @classmethod
+    def recognises(cls, found: Found) -> bool:
+        return found.config.get("model_type") == cls.kind
+
+    def publish(
+        self,
+        found: Found,
+        names: Renaming,
+        encoder: Mapping[str, Any],
+        decoder: Mapping[str, Any],
+        head: Mapping[str, Any],
+    ) -> Published:
+        """A model of these parts, on top of what the tensors' shapes say."""
+        tensors = join_thirds(names.ours(found.tensors))
+        options = {
+            **vit_options(tensors, found.path, gated=encoder["mlp"] != "gelu", heads=encoder["heads"]),
+            **encoder,
+        }
+        rule, multiple, values = read_processor(found, options["patch_size"])
+        resize, grown = self.grown(rule, options["patch_size"])
+        return Published(
+            model={
+                "encoder": {**options, **values},
+                "decoder": {"type": "dpt", **decoder_options(tensors), **decoder},
+                "heads": self.heads(tensors, found, {**head, **grown}),
+            },
+            tensors=tensors,
+            spare=names.unused(found.tensors),
+            resize=resize,
+            multiple=multiple,
+            source=str(found.config.get("_name_or_path") or f"transformers, {self.kind}"),
+            licence=self.licence,
+        )
+
+    def grown(self, rule: ResizeRule, patch_size: int) -> tuple[ResizeRule, dict[str, Any]]:
+        """The rule, and how the head's map grows where that is not to the size that the network was shown.
+
+        Such a map is stretched straight to the picture's own size.
+        """
+        if rule.padding == "crop" and self.growth is None:
+            return rule, {}
+        growth = self.growth or patch_size / FUSED
+        return replace(rule, padding="stretch", once=True), {"scale": growth, "stretch": rule.back}
+
+    def heads(self, tensors: Mapping[str, Tensor], found: Found, head: Mapping[str, Any]) -> dict[str, Any]:
+        """The heads for tensors under our names; `head` is what those do not say.
+
+        Raises:
+            CheckpointError: the first convolution is narrower than ours.
+        """
+        narrow, fused = tensors["heads.depth.projection.before.weight"].shape[:2]
+        hidden = tensors["heads.depth.projection.after.0.weight"].shape[0]
+        if narrow < hidden:
+            raise CheckpointError(
+                f"{found.path}: its config has fusion_hidden_size {fused}, whose half is less than the head's {hidden} "
+                f"channels; what is read here is {2 * hidden} or more."
+            )
+        return {"depth": {"align_corners": True, "hidden": hidden, **head}}
+
+
+@FAMILIES.register("huggingface")
+class DepthAnything(HuggingFace):
+    """Depth Anything V1 and V2; the config tells the blocks that are read, and metres from inverse depth."""
+
+    means = "a folder of transformers' DepthAnythingForDepthEstimation; its config says what it predicts"
+    kind = "depth_anything"
+
+    def read(self, found: Found) -> Published:
+        backbone, taps = configs.read_dinov2(found)
+        found.need("backbone.embeddings.position_embeddings", "neck.convs.3.weight", "head.conv2.weight")
+        rules = renaming(backbone["mlp"] != "gelu").rules
+        return self.publish(
+            found,
+            Renaming(rules, never_run("backbone.", backbone, taps)),
+            {**backbone, "taps": taps},
+            {},
+            configs.read_depth_anything_head(found),
+        )
+
+    def write(self, tensors: Mapping[str, Tensor], card: ModelCard) -> dict[str, Tensor]:
+        self.demand(card, encoder="vit", decoder="dpt")
+        gated = card.model["encoder"]["mlp"] == "swiglu_packed"
+        return renaming(gated).theirs(split_thirds(with_spare(tensors)))
+
+    def describe(self, card: ModelCard) -> dict[str, Mapping[str, Any]]:
+        return {"config.json": configs.depth_anything(card), "preprocessor_config.json": processor_of(card)}
+
+
+def renaming(gated: bool) -> Renaming:
+    rules = (*dinov2_rules("backbone.", gated), *NECK, *DEPTH_ANYTHING_HEAD)
+    return Renaming(rules)

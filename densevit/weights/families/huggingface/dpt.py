@@ -1,0 +1,116 @@
+"""Folders of transformers' DPT, on a ViT of its own or on DINOv2: depth, relative and in metres, and classes."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from densevit.errors import CheckpointError
+from densevit.model_card import ResizeRule
+from densevit.weights.external import Found, Published
+from densevit.weights.families.base import FAMILIES, Metres
+from densevit.weights.families.huggingface import config as configs
+from densevit.weights.families.huggingface.depth_anything import HuggingFace
+from densevit.weights.families.huggingface.keys import DPT_HEAD, NECK, dinov2_rules, never_run, vit_rules
+from densevit.weights.key_mapping import Renaming, Rule
+
+PATCH = 16
+
+
+class DPT(HuggingFace):
+    """DPT on a ViT or on DINOv2.
+
+    Attributes:
+        mark: a tensor that tells depth from classes.
+        rules: for the names of the head.
+    """
+
+    mark: ClassVar[str] = "head.head.2.weight"
+    rules: ClassVar[tuple[Rule, ...]] = DPT_HEAD
+
+    kind = "dpt"
+    growth = 2  # whatever the patch; maps of an odd number of patches come out larger than 16 pixels for each
+
+    @classmethod
+    def recognises(cls, found: Found) -> bool:
+        return super().recognises(found) and cls.mark in found.tensors
+
+    def head(self) -> Mapping[str, Any]:
+        return {"type": "disparity"}
+
+    def read(self, found: Found) -> Published:
+        found.need("neck.convs.3.weight", "head.head.4.weight", self.mark)
+        if found.config.get("is_hybrid"):
+            raise CheckpointError(f"{found.path}: DPT-Hybrid in transformers' layout; load isl-org's own file instead.")
+        if found.config.get("backbone_config"):
+            backbone, taps = configs.read_dinov2(found)
+            stem, rules = "backbone.", dinov2_rules("backbone.", backbone["mlp"] != "gelu")
+        else:
+            backbone, taps = configs.read_vit(found)
+            stem, rules = "dpt.", vit_rules("dpt.")
+        found.need(f"{stem}embeddings.position_embeddings")
+        spare = (*never_run(stem, backbone, taps), "auxiliary_head.*")
+        return self.publish(
+            found,
+            Renaming((*rules, *NECK, *self.rules), spare),
+            {**backbone, "taps": taps},
+            configs.read_dpt_neck(found),
+            self.head(),
+        )
+
+
+@FAMILIES.register("huggingface-dpt")
+class Relative(DPT):
+    """As MiDaS: Intel/dpt-large."""
+
+    means = "a folder of transformers' DPTForDepthEstimation, relative: inverse depth without unit (Intel/dpt-large)"
+    licence = "Apache-2.0"
+
+
+@FAMILIES.register("huggingface-dpt-metric")
+class Metric(DPT):
+    """Metres, which neither the config nor the file says: facebook/dpt-dinov2-*-{nyu,kitti}."""
+
+    means = (
+        "a folder of transformers' DPTForDepthEstimation, metric: metres; give max_depth (10 for "
+        "facebook/dpt-dinov2-*-nyu, 80 for -kitti)"
+    )
+    licence = "Apache-2.0"
+
+    def __init__(self, *, max_depth: Metres) -> None:
+        self.max_depth = max_depth
+
+    def head(self) -> Mapping[str, Any]:
+        return {"type": "metric", "max_depth": self.max_depth, "min_depth": 0.0, "activation": "relu"}
+
+
+@FAMILIES.register("huggingface-dpt-segmentation")
+class Segmentation(DPT):
+    """Intel/dpt-large-ade; its config names the classes."""
+
+    means = "a folder of transformers' DPTForSemanticSegmentation: classes of pixels"
+    licence = "Apache-2.0"
+    mark = "head.head.1.running_mean"
+    rules = (
+        ("head.head.0.*", "heads.labels.before.0.*"),
+        ("head.head.1.*", "heads.labels.before.1.*"),
+        ("head.head.4.*", "heads.labels.logits.*"),
+    )
+
+    def head(self) -> Mapping[str, Any]:
+        return {"type": "labels"}
+
+    def grown(self, rule: ResizeRule, patch_size: int) -> tuple[ResizeRule, dict[str, Any]]:
+        sides = rule.size if rule.mode == "fixed" and rule.size else ()
+        if patch_size != PATCH or not sides or any(side % (2 * PATCH) for side in sides):
+            raise CheckpointError(
+                f"a DPT for classes is read with patches of {PATCH} and pictures stretched to multiples of "
+                f"{2 * PATCH}; this one has patches of {patch_size}, and its processor size {rule.size} ({rule.mode})."
+            )
+        return replace(rule, back="bilinear"), {}
+
+    def heads(self, tensors: Mapping[str, Tensor], found: Found, head: Mapping[str, Any]) -> dict[str, Any]:
+        count, hidden = tensors["heads.labels.logits.weight"].shape[:2]
+        classes = configs.class_names(found, count)
+        return {"labels": {"align_corners": True, "hidden": hidden, "classes": classes, **head}}

@@ -1,0 +1,128 @@
+"""Where training starts from: what a config leaves to the file, and what of the file a new model takes."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from densevit.errors import CheckpointError
+from densevit.model_card import ResizeRule
+from densevit.weights import checkpoint
+from densevit.weights.external import Published
+
+Spec = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Start:
+    """What is known of the file before its weights are needed.
+
+    Attributes:
+        model: encoder, decoder and heads; options that a file leaves open may be absent.
+    """
+
+    model: Spec
+    resize: ResizeRule
+    multiple: int | None
+    source: str
+    licence: str
+
+    @classmethod
+    def of(cls, published: Published) -> "Start":
+        # Where the file's own encoder once came from no longer matters: its weights are in the file.
+        stored = published.model["encoder"]
+        encoder = {key: value for key, value in stored.items() if key not in ("pretrained", "weights")}
+        model = {**published.model, "encoder": encoder}
+        return cls(model, published.resize, published.multiple, published.source, published.licence)
+
+
+def filled(given: Spec | None, stored: Spec) -> dict[str, Any]:
+    """A part as the config has it; without a `type` it is the file's, with the config's options over its own."""
+    return dict(given) if given and "type" in given else {**stored, **(given or {})}
+
+
+class Taking:
+    """Loads into a new model what fits of a checkpoint, and keeps account.
+
+    Encoder and decoder are taken whole or not at all; a head where it means the same.
+    """
+
+    def __init__(self, model: nn.Module, spec: Spec, published: Published, source: object) -> None:
+        """
+        Args:
+            spec: of the new model, with every option.
+            source: what errors call the file.
+        """
+        self.model, self.spec, self.published, self.source = model, spec, published, source
+        self.taken: list[str] = []
+        self.fresh: list[str] = []
+
+    def take(self) -> str:
+        """Loads, and says what was taken and what is new.
+
+        Raises:
+            CheckpointError: an encoder that is not the file's, or a part of the file's type that does not fit.
+        """
+        theirs = self.published.model
+        mine, other = self.spec["encoder"]["type"], theirs["encoder"]["type"]
+        if mine != other:
+            raise CheckpointError(
+                f"{self.source}: holds encoder '{other}', and the config asks for '{mine}'; leave model.encoder out to "
+                "take the file's."
+            )
+        self.load("encoder")
+        self.decide("decoder", self.spec["decoder"], theirs["decoder"])
+        for name, part in self.spec.get("decoders", {}).items():
+            self.decide(f"decoders.{name}", part, theirs.get("decoders", {}).get(name))
+        for name, head in self.spec["heads"].items():
+            self.head(f"heads.{name}", head, theirs["heads"].get(name))
+        new = "; new: " + "; ".join(self.fresh) if self.fresh else "; nothing is new"
+        return f"from {self.source} ({self.published.source}): {', '.join(self.taken)}{new}."
+
+    def decide(self, name: str, mine: Spec, other: Spec | None) -> None:
+        if other is not None and other["type"] == mine["type"]:
+            self.load(name)
+        else:
+            self.start_fresh(
+                name, f"'{mine['type']}' where the file has " + (f"'{other['type']}'" if other else "none")
+            )
+
+    def head(self, name: str, mine: Spec, other: Spec | None) -> None:
+        """A head is taken if its numbers mean the same and its layers are as wide."""
+        why = self.unlike(name, mine, other)
+        if why:
+            self.start_fresh(name, why)
+        else:
+            self.load(name)
+
+    def unlike(self, name: str, mine: Spec, other: Spec | None) -> str:
+        if other is None:
+            return "the file has none of this name"
+        for key in ("type", "activation"):
+            if key in other and mine.get(key) != other[key]:
+                return f"{mine.get(key)} where the file has {other[key]}"
+        stored, own = dict(self.stored(name)), self.model.get_submodule(name).state_dict()
+        if {key: t.shape for key, t in stored.items()} != {key: t.shape for key, t in own.items()}:
+            return "its layers are of other shapes than the file's"
+        return ""
+
+    def load(self, name: str) -> None:
+        module = self.model.get_submodule(name)
+        # Published files leave out the normalisation, which is among the options.
+        own = {key: tensor for key, tensor in module.state_dict().items() if key in ("mean", "std")}
+        checkpoint.load_into(module, {**own, **dict(self.stored(name))}, f"{self.source}: {name}")
+        self.taken.append(f"{name} ({count(module)})")
+
+    def start_fresh(self, name: str, why: str) -> None:
+        self.fresh.append(f"{name} ({why}; {count(self.model.get_submodule(name))})")
+
+    def stored(self, name: str) -> Iterator[tuple[str, Tensor]]:
+        for key, tensor in self.published.tensors.items():
+            if key.startswith(f"{name}."):
+                yield key.removeprefix(f"{name}."), tensor
+
+
+def count(module: nn.Module) -> str:
+    tensors = list(module.parameters())
+    return f"{len(tensors)} tensors, {sum(t.numel() for t in tensors) / 1e6:.2f} M parameters"

@@ -1,0 +1,145 @@
+"""Tensors from files that strangers made. The only caller of `torch.load`, and never without `weights_only`."""
+
+import json
+import pickle
+import re
+import struct
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from densevit.errors import CheckpointError
+from densevit.weights import safe_unpickle
+
+SAFETENSORS = (".safetensors",)
+PICKLED = (".pt", ".pth", ".ckpt", ".bin")
+NUMPY = (".npz",)
+# Where training scripts put the weights inside what they save.
+WRAPPERS = ("state_dict", "model_state_dict", "model", "teacher", "student")
+# How files begin that a download left in place of weights.
+MISTAKEN = {
+    b"version https://git-lfs": "It is a Git LFS pointer: `git lfs pull` fetches the weights.",
+    b"<": "It is a web page: the download failed.",
+}
+PREFIXES = ("module.", "_orig_mod.")
+
+
+def read_tensors(path: str | Path) -> dict[str, Tensor]:
+    """The state dict of a `.safetensors`, pickled PyTorch or NumPy `.npz` file, without wrappers and launcher prefixes.
+
+    Raises:
+        CheckpointError: missing, damaged, of another format, or with anything but tensors and plain values inside.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise CheckpointError(f"{path}: {'is a folder, not a file' if path.is_dir() else 'no such file'}.")
+    suffix = path.suffix.lower()
+    if suffix in SAFETENSORS:
+        return _unprefixed(read_safetensors(path)[0])
+    if suffix in PICKLED:
+        return _unprefixed(_unwrapped(read_pickled(path), path))
+    if suffix in NUMPY:
+        return read_arrays(path)
+    known = ", ".join(SAFETENSORS + PICKLED + NUMPY)
+    raise CheckpointError(f"{path}: weights are read from {known} files, not '{path.suffix}'.")
+
+
+def read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Tensors and the metadata of the header."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+    except (SafetensorError, OSError, json.JSONDecodeError, struct.error) as error:
+        raise CheckpointError(f"{path}: not a readable safetensors file ({error}).{_mistaken(path)}") from None
+
+
+def read_metadata(path: Path) -> dict[str, str]:
+    """The metadata of a safetensors header, without its tensors; empty where the file is none."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return file.metadata() or {}
+    except (SafetensorError, OSError, json.JSONDecodeError, struct.error):
+        return {}
+
+
+def read_arrays(path: Path) -> dict[str, Tensor]:
+    """The arrays of an `.npz` file, such as Google's Vision Transformers; pickled ones are refused."""
+    if not zipfile.is_zipfile(path):
+        raise CheckpointError(f"{path}: not an .npz file, or cut short.")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: torch.from_numpy(file[name]) for name in file.files}
+    except TypeError as error:  # bfloat16, say, which NumPy does not know
+        raise CheckpointError(f"{path}: holds arrays of a type that torch cannot take ({error}).") from None
+    except (zipfile.BadZipFile, zlib.error, ValueError, OSError, EOFError, KeyError) as error:
+        raise CheckpointError(f"{path}: not a readable .npz file ({str(error).splitlines()[0]}).") from None
+
+
+def read_pickled(path: Path) -> Any:
+    """Whatever a PyTorch file holds, as long as that is tensors and plain Python values."""
+    if _is_program(path):
+        raise CheckpointError(f"{path}: a TorchScript program, not weights; save the state dict of its module instead.")
+    try:
+        with safe_unpickle.allowed():
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        # Torch's own text goes on to explain how to switch the check off. We do not.
+        refused = re.search(r"GLOBAL (\S+)", str(error))
+        reason = (
+            f"it wants to run {refused[1]}" if refused else "not a PyTorch file, or not tensors and plain values only"
+        )
+        fit = " Only tensors and plain values are read; save the state dict alone." if refused else _mistaken(path)
+        raise CheckpointError(f"{path}: refused ({reason}).{fit}") from None
+    except (RuntimeError, EOFError, OSError, ValueError, KeyError, AttributeError, IndexError, TypeError) as error:
+        reason = str(error).partition(". ")[0].partition("\n")[0] or "it ends too early"
+        raise CheckpointError(f"{path}: not a readable PyTorch file ({reason}).") from None
+
+
+def _is_program(path: Path) -> bool:
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return any(name.endswith("/constants.pkl") for name in archive.namelist())
+
+
+def _mistaken(path: Path) -> str:
+    """What stands in a file in place of weights, where it is one of the usual things."""
+    with open(path, "rb") as file:
+        head = file.read(64).lstrip().lower()
+    return next((f" {what}" for start, what in MISTAKEN.items() if head.startswith(start)), "")
+
+
+def _unwrapped(content: Any, path: Path) -> dict[str, Tensor]:
+    for name in WRAPPERS:
+        if isinstance(content, Mapping) and isinstance(content.get(name), Mapping):
+            content = content[name]
+    if not isinstance(content, Mapping):
+        raise CheckpointError(f"{path}: holds a {type(content).__name__}, not a state dict.")
+    tensors = _tensors(content)
+    within = [value for value in content.values() if isinstance(value, Mapping) and _tensors(value)]
+    if not tensors and len(within) == 1:  # under another name, and nothing else could be meant
+        return _tensors(within[0])
+    if not tensors:
+        raise CheckpointError(
+            f"{path}: holds no tensors; its keys are {', '.join(map(str, list(content)[:5])) or 'none'}."
+        )
+    return tensors
+
+
+def _tensors(content: Mapping[Any, Any]) -> dict[str, Tensor]:
+    return {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
+
+
+def _unprefixed(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Without what DistributedDataParallel and torch.compile put in front of every name."""
+    for prefix in (*PREFIXES, *PREFIXES):
+        if tensors and all(name.startswith(prefix) for name in tensors):
+            tensors = {name.removeprefix(prefix): value for name, value in tensors.items()}
+    return tensors
