@@ -35,7 +35,7 @@ def test_a_full_disk_is_named_with_path_and_bytes_and_costs_nothing(tmp_path: Pa
     path = tmp_path / "a.bin"
     path.write_bytes(b"old")
     code = (
-        "import resource, signal, sys; from densevit import files\n"
+        "import resource, signal, sys; from densevit.utils import atomic_io as files\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
         f"files.atomic_write({str(path)!r}, lambda f: f.write(b'x' * 100_000))\n"

@@ -19,6 +19,7 @@ LAYERS = [
     {"api"},
     {"benchmark"},
     {"cli"},
+    {"__main__"},
 ]
 LAYER = {name: number for number, names in enumerate(LAYERS) for name in names}
 FREE_WITHIN = (0,)  # the lowest layer's modules may import each other

@@ -157,7 +157,7 @@ def test_parts_that_a_program_has_registered_are_known_to_the_command(tmp_path: 
     code = """
 import sys
 from densevit.cli.main import main
-from densevit.losses.loss import DEPTH_LOSSES
+from densevit.losses.base import DEPTH_LOSSES
 from densevit.losses.pixelwise import L1
 DEPTH_LOSSES.register("mine")(L1)
 sys.exit(main(sys.argv[1:]))

@@ -12,7 +12,7 @@ from densevit.config.json_schema import shipped
 from densevit.registry import schema
 
 PLUGIN = '''
-from densevit.models.decoder import DECODERS, Decoder
+from densevit.models.decoders.base import DECODERS, Decoder
 
 @DECODERS.register("mine")
 class Mine(Decoder):

@@ -282,8 +282,8 @@ SCRIPT = """
     import sys, time
     from pathlib import Path
     from densevit.errors import Preempted
-    from densevit.inference.export import export
-    from densevit.signals import interruptible
+    from densevit.inference.predict.pipeline import export
+    from densevit.utils.signals import interruptible
     sys.path.insert(0, sys.argv[1])
     from test_export import plan, predictor
 

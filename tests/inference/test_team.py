@@ -18,7 +18,7 @@ SCRIPT = """
 import sys, types, torch
 from torch import nn
 from densevit.inference.predictor import Predictor
-from densevit.card import ModelCard, OutputSpec
+from densevit.model_card import ModelCard, OutputSpec
 class Mean(nn.Module):
     def forward(self, image): return {"depth": 1 + image.mean(1, keepdim=True)}
 def load(path, family=None, family_options=None, **options):

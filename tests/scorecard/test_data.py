@@ -34,8 +34,8 @@ import time
 
 from torch.utils.data import get_worker_info
 
-from densevit.data.dataset import DATASETS
-from densevit.data.folder import Folder
+from densevit.data.datasets.base import DATASETS
+from densevit.data.datasets.folder import Folder
 
 
 @DATASETS.register("rotting")

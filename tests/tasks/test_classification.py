@@ -22,7 +22,7 @@ from densevit.tasks.classification import RIGHT, WRONG, ClassificationTask, bars
 # Squares of red, green or blue, in files of a plugin's data set: three classes that a small ViT tells apart at once.
 PLUGIN = """
 import numpy as np
-from densevit.data.dataset import DATASETS, Dataset
+from densevit.data.datasets.base import DATASETS, Dataset
 from densevit.structures import Sample
 
 @DATASETS.register("colours_for_test")

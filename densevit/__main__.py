@@ -1,0 +1,7 @@
+"""`python -m densevit COMMAND ...`, and for torchrun: `torchrun -m densevit train CONFIG`."""
+
+import sys
+
+from densevit.cli.main import main
+
+sys.exit(main())
