@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from densevit.builder.checkpoint import restore
 from densevit.models import DenseModel, EoMT, MasksHead, MaskTransformer, TimmEncoder
-from densevit.structures import Features, FeatureSpec
+from densevit.structures import EncoderOutput, FeatureSpec
 from densevit.utils.atomic_io import write_text
 
 SIDE, CLASSES, QUERIES, BLOCKS = 96, 7, 9, 3
@@ -159,7 +159,7 @@ def segmenter(folder: Path) -> Iterator[Row]:
     ours.load_state_dict(theirs.state_dict())
     x = torch.randn(2, 384, 8, 11)
     maps = theirs(x.flatten(2).transpose(1, 2), (128, 176))
-    yield Row("Segmenter: 150 maps", gap(ours(Features((x,), (x.new_zeros(2, 1, 384),), (128, 176))), maps))
+    yield Row("Segmenter: 150 maps", gap(ours(EncoderOutput((x,), (x.new_zeros(2, 1, 384),), (128, 176))), maps))
     for distilled, mean, std in ((False, 0.5, 0.5), (True, *IMAGENET)):
         encoder = vit.VisionTransformer((SIDE, SIDE), 16, 12, 384, 1536, 6, 1000, distilled=distilled)
         scatter(encoder)

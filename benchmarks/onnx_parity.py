@@ -28,11 +28,11 @@ import test_dinov3_family as dinov3
 import test_dpt_family as dpt
 import test_hugging_face_family as hf
 
-from densevit.builder.checkpoint import plan_of, restore
+from densevit.builder.checkpoint import restore, spec_to_plan
 from densevit.builder.model import build_card, build_model
 from densevit.errors import DensevitError
 from densevit.inference.onnx.export import write
-from densevit.inference.onnx.metadata import Wanted
+from densevit.inference.onnx.metadata import OnnxExportOptions
 
 VIT = {"type": "vit", "dim": 24, "depth": 3, "heads": 2, "patch_size": 14, "image_size": 56, "taps": 2}
 HEADS = ("metric", "disparity", "affine", "bins", "inverse", "metres")
@@ -100,7 +100,7 @@ def models(only: str) -> Iterator[tuple[str, Any, Any]]:
     for name, (encoder, decoder, heads) in OURS.items():
         if only in name:
             torch.manual_seed(0)
-            plan = plan_of({"encoder": encoder, "decoder": decoder, "heads": heads}, name)
+            plan = spec_to_plan({"encoder": encoder, "decoder": decoder, "heads": heads}, name)
             model = build_model(plan)
             with torch.no_grad():
                 for parameter in model.parameters():
@@ -120,7 +120,7 @@ def main() -> None:
     args = parser.parse_args()
     print("| model | pictures at once | off torch by | seconds |\n|---|---|---|---|")
     for name, model, card in models(args.only):
-        wanted = Wanted(size=(120, 160), batch=1 if card.resize.window else args.batch_size)
+        wanted = OnnxExportOptions(size=(120, 160), batch=1 if card.resize.window else args.batch_size)
         wanted = replace(wanted, focal=600.0) if name == "depth_anything_3" else wanted
         began = time.perf_counter()
         with tempfile.TemporaryDirectory() as folder:

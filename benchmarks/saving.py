@@ -18,7 +18,7 @@ import torch
 
 from densevit.builder import model as assembly
 from densevit.config.schema import Data, Model, Run, Task
-from densevit.engine.distributed import World
+from densevit.engine.distributed import DistributedContext
 from densevit.engine.trainer import Trainer
 from densevit.structures import Batch
 from densevit.utils.device import choose_device
@@ -58,7 +58,7 @@ def trainer_of(args: argparse.Namespace, folder: Path) -> Trainer:
     plan = assembly.plan_of({"encoder": encoder, "decoder": {"type": "dpt"}, "heads": heads}, "benchmark")
     model = assembly.build_model(plan)
     card = assembly.build_card(model, plan, run.model.resize)
-    world = World(choose_device(args.device))
+    world = DistributedContext(choose_device(args.device))
     return Trainer(run, model, {"depth": Squared()}, world, predict=unused, card=card)
 
 

@@ -29,13 +29,13 @@ import numpy as np
 import torch
 
 from densevit.benchmark.hardware import processor
-from densevit.data.io.depth_cache import keep_decoded
+from densevit.data.io.depth_cache import depth_cache
 from densevit.data.io.readers import read_depth
-from densevit.data.loading.parallel_map import in_order
+from densevit.data.loading.parallel_map import ordered_parallel_map
 from densevit.evaluation.depth.evaluate import Evaluation, evaluate_indexed
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
 from densevit.utils.atomic_io import write_text
-from densevit.utils.malloc import keep_freed
+from densevit.utils.malloc import tune_malloc
 
 KINDS = ("maps/room_rgb_{}.png", "arrays/room_rgb_{}.npy")
 
@@ -84,13 +84,15 @@ def ours(
 
     def read(index: int) -> tuple[str, np.ndarray, np.ndarray, np.ndarray]:
         name = names[index]
-        with keep_decoded(kept):
+        with depth_cache(kept):
             truth = read_depth(folder / f"truth/room/sync_depth_{name}.png", 1000)
         prediction = folder / maps.format(name)
         return name, read_depth(prediction, 1000 if prediction.suffix == ".png" else None), truth, truth > 0
 
     began, busy = time.perf_counter(), processor_time()
-    found = evaluate_indexed(read, len(names), [PROTOCOLS["nyu_eigen"]], spread=partial(in_order, workers=workers))[0]
+    found = evaluate_indexed(
+        read, len(names), [PROTOCOLS["nyu_eigen"]], spread=partial(ordered_parallel_map, workers=workers)
+    )[0]
     return time.perf_counter() - began, processor_time() - busy, found
 
 
@@ -142,7 +144,7 @@ def main() -> None:
     args = parser.parse_args()
     cv2.setNumThreads(1)
     torch.set_num_threads(1)
-    keep_freed()  # as the command does
+    tune_malloc()  # as the command does
     with tempfile.TemporaryDirectory() as place:
         lines = table(Path(place), args.images, args.workers, args.bts)
     print("\n".join(lines))

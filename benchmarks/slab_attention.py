@@ -13,7 +13,7 @@ from torch import Tensor
 
 from densevit.benchmark.interleaved_timing import Spread, Work, take_turns, times_faster
 from densevit.ops.attention import slab_attention
-from densevit.utils.malloc import keep_freed
+from densevit.utils.malloc import tune_malloc
 
 KERNELS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "torch": F.scaled_dot_product_attention,
@@ -44,7 +44,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    keep_freed()  # as our commands do
+    tune_malloc()  # as our commands do
     for way, contestants in works(args.tokens, args.heads).items():
         seconds = take_turns(contestants, args.rounds, warm=2)
         faster = times_faster(seconds, "slabs", "torch")

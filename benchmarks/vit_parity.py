@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from densevit.models.vit.checkpoint_filter import convert, load
 from densevit.models.vit.classifier import ViTClassifier
-from densevit.models.vit.configs import named
+from densevit.models.vit.configs import create_vit
 from densevit.utils.atomic_io import write_text
 from densevit.weights.readers import read_tensors
 
@@ -124,7 +124,7 @@ def gap(ours: Tensor, theirs: Tensor) -> float:
 
 def compare(case: Case) -> Row:
     theirs: Any = timm.create_model(case.theirs, **case.given).eval()
-    ours = named(case.ours, **{"num_classes": theirs.num_classes, **case.options}).eval()
+    ours = create_vit(case.ours, **{"num_classes": theirs.num_classes, **case.options}).eval()
     scatter(theirs)
     load(ours, theirs.state_dict(), case.theirs)
     image = torch.randn(2, case.given.get("in_chans", 3), *case.size, generator=torch.Generator().manual_seed(1))
@@ -173,35 +173,47 @@ def hugging_face() -> Iterator[Row]:
     gates: dict[str, Any] = {"mlp": "swiglu_packed", "mlp_ratio": 2 * 2.66667}
     clip = CLIPVisionModelWithProjection
     pairs: list[tuple[str, str, Any, ViTClassifier, tuple[int, int]]] = [
-        ("CLIP B/32", "projection", clip(CLIPVisionConfig()), named("clip-base/32", num_classes=512), (224, 224)),
-        ("CLIP B/16", "", clip(CLIPVisionConfig(patch_size=16)), named("clip-base/16", num_classes=512), (224, 224)),
-        ("DINOv2 S/14", "196x308", Dinov2Model(Dinov2Config(**sizes)), named("dinov2-small/14", **plain), (196, 308)),
+        ("CLIP B/32", "projection", clip(CLIPVisionConfig()), create_vit("clip-base/32", num_classes=512), (224, 224)),
+        (
+            "CLIP B/16",
+            "",
+            clip(CLIPVisionConfig(patch_size=16)),
+            create_vit("clip-base/16", num_classes=512),
+            (224, 224),
+        ),
+        (
+            "DINOv2 S/14",
+            "196x308",
+            Dinov2Model(Dinov2Config(**sizes)),
+            create_vit("dinov2-small/14", **plain),
+            (196, 308),
+        ),
         (
             "DINOv2 B/14",
             "",
             Dinov2Model(Dinov2Config(image_size=224, patch_size=14)),
-            named("dinov2-base/14", **plain),
+            create_vit("dinov2-base/14", **plain),
             (224, 224),
         ),
         (
             "DINOv2 S/14",
             "SwiGLU",
             Dinov2Model(Dinov2Config(**sizes, use_swiglu_ffn=True)),
-            named("dinov2-small/14", **plain, **gates),
+            create_vit("dinov2-small/14", **plain, **gates),
             (224, 224),
         ),
         (
             "DINOv2 S/14",
             "4 registers, 196x308",
             Dinov2WithRegistersModel(Dinov2WithRegistersConfig(**sizes)),
-            named("dinov2_reg-small/14", image_size=224, resampling="antialias"),
+            create_vit("dinov2_reg-small/14", image_size=224, resampling="antialias"),
             (196, 308),
         ),
         (
             "ViT B/16",
             "",
             ViTForImageClassification(ViTConfig(num_labels=1000)),
-            named("base/16", eps=1e-12),
+            create_vit("base/16", eps=1e-12),
             (224, 224),
         ),
     ]

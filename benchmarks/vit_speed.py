@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from densevit.models.vit.attention_rollout import class_attention, class_rollout
 from densevit.models.vit.checkpoint_filter import load
 from densevit.models.vit.classifier import ViTClassifier
-from densevit.models.vit.configs import named
+from densevit.models.vit.configs import create_vit
 from densevit.utils.atomic_io import write_text
 
 
@@ -63,7 +63,7 @@ class Turns(NamedTuple):
 
 def take_turns(step: Callable[[nn.Module, Tensor], None], case: Case, pairs: int, device: str) -> Turns:
     theirs = timm.create_model(case.theirs, **case.given).to(device)
-    ours = named(case.ours, **case.options).to(device)
+    ours = create_vit(case.ours, **case.options).to(device)
     load(ours, {name: tensor.cpu() for name, tensor in theirs.state_dict().items()}, case.theirs)
     image = torch.randn(case.batch, 3, case.side, case.side, device=device)
     models = [ours, theirs]
@@ -103,7 +103,7 @@ REQUESTS: dict[str, Callable[[ViTClassifier, Tensor], object]] = {
 
 def grow(request: str) -> None:
     """Prints by how many MB the peak of this process grows; runs as a child of its own."""
-    vit, image = named("base/16", image_size=640).eval(), torch.randn(1, 3, 640, 640)
+    vit, image = create_vit("base/16", image_size=640).eval(), torch.randn(1, 3, 640, 640)
     with torch.inference_mode():
         vit(image[..., :64, :64])
         Path("/proc/self/clear_refs").write_text("5")  # forgets the peak of building the model

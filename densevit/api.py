@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from densevit.builder.checkpoint import restore
-from densevit.inference.backends.onnx_runtimes import RuntimeName, settle
+from densevit.inference.backends.onnx_runtimes import RuntimeName, resolve_device_and_precision
 from densevit.inference.predictor import Predictor
 
 
@@ -34,6 +34,8 @@ def load(
         CheckpointError: missing, damaged, of unknown parts, or of several possible families.
         ConfigError: no such family, or no such option of it; no such device, number format or runtime here.
     """
-    settle(runtime, device, precision, compiled=options.get("compile", False))  # before the weights are read
+    resolve_device_and_precision(
+        runtime, device, precision, compiled=options.get("compile", False)
+    )  # before the weights are read
     model, card = restore(path, family, **(family_options or {}))
     return Predictor(model, card, device=device, precision=precision, runtime=runtime, **options)

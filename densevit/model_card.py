@@ -13,7 +13,7 @@ for the whole image, a map of 1 x 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class OutputSpec:
+class HeadSpec:
     """What the numbers of one head mean."""
 
     kind: Kind
@@ -25,7 +25,7 @@ class OutputSpec:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ResizeRule:
+class PreprocessConfig:
     """How an image of any size meets the network, and how the answer returns to its size.
 
     `native` only pads; the others keep to multiples of the card's `multiple`. lower_bound: keep the aspect, no side
@@ -55,9 +55,9 @@ class ResizeRule:
 class ModelCard:
     """What a user of the weights must know; it stands inside every checkpoint."""
 
-    outputs: Mapping[str, OutputSpec]  # one per head
+    outputs: Mapping[str, HeadSpec]  # one per head
     multiple: int  # the network's sides are multiples of this: the patch size
-    resize: ResizeRule = field(default_factory=ResizeRule)
+    resize: PreprocessConfig = field(default_factory=PreprocessConfig)
     mean: tuple[float, ...] = (0.485, 0.456, 0.406)
     std: tuple[float, ...] = (0.229, 0.224, 0.225)
     taps: tuple[int, ...] = ()
@@ -76,16 +76,16 @@ class ModelCard:
         tree = dict(tree)
         tree["outputs"] = {name: _output(spec) for name, spec in tree["outputs"].items()}
         pairs = {key: _pair(tree["resize"].get(key)) for key in ("size", "window", "stride")}
-        tree["resize"] = ResizeRule(**{**tree["resize"], **pairs})
+        tree["resize"] = PreprocessConfig(**{**tree["resize"], **pairs})
         for key in ("mean", "std", "taps"):
             tree[key] = tuple(tree[key])
         return cls(**tree)
 
 
-def _output(spec: Mapping[str, Any]) -> OutputSpec:
+def _output(spec: Mapping[str, Any]) -> HeadSpec:
     palette = tuple(map(tuple, spec.get("palette", ())))
     rest = {"range": _pair(spec.get("range")), "classes": tuple(spec.get("classes", ())), "palette": palette}
-    return OutputSpec(**{**spec, **rest})
+    return HeadSpec(**{**spec, **rest})
 
 
 def _pair(values: Sequence[Any] | None) -> Any:

@@ -15,12 +15,12 @@ from densevit.errors import ConfigError
 T = TypeVar("T")
 P = TypeVar("P", bound=Callable[..., Any])
 
-Part = dict[str, Any]
+ComponentConfig = dict[str, Any]
 """A choice from a registry as a config writes it: `{type: dpt, channels: 256}`."""
 
 
 @dataclass(frozen=True)
-class Choice(Generic[T]):
+class ComponentSpec(Generic[T]):
     """A part with its checked options, ready to be built."""
 
     name: str
@@ -30,7 +30,7 @@ class Choice(Generic[T]):
     def build(self, *given: Any) -> T:
         return self.part(*given, **self.options)
 
-    def spec(self) -> Part:
+    def spec(self) -> ComponentConfig:
         """The choice with every default spelled out, in plain YAML types; `check` accepts it back."""
         plain = {name: TypeAdapter(Any).dump_python(value, mode="json") for name, value in self.options.items()}
         return {"type": self.name, **plain}
@@ -63,7 +63,7 @@ class Registry(Generic[T]):
 
         return add
 
-    def check(self, spec: Mapping[str, Any], where: str, *, partial: bool = False) -> Choice[T]:
+    def check(self, spec: Mapping[str, Any], where: str, *, partial: bool = False) -> ComponentSpec[T]:
         """Checks name, options and types before anything is built.
 
         Args:
@@ -79,7 +79,7 @@ class Registry(Generic[T]):
         if not isinstance(name, str) or name not in self.parts:
             raise ConfigError(f"{where}.type: no {self.kind} '{name}'.{did_you_mean(str(name), self.parts)}")
         part = self.parts[name]
-        return Choice(name, part, validate(schema(part), options, where, partial))
+        return ComponentSpec(name, part, validate(schema(part), options, where, partial))
 
 
 @cache
@@ -91,7 +91,7 @@ def schema(part: Callable[..., Any]) -> type[BaseModel]:
         if p.kind is p.KEYWORD_ONLY
     }
     rules = ConfigDict(extra="forbid", arbitrary_types_allowed=True, protected_namespaces=(), allow_inf_nan=False)
-    return create_model(getattr(part, "__name__", "Part"), __config__=rules, **chosen)
+    return create_model(getattr(part, "__name__", "ComponentConfig"), __config__=rules, **chosen)
 
 
 def choices(part: Callable[..., Any], option: str) -> tuple[Any, ...]:
@@ -115,20 +115,20 @@ def validate(model: type[BaseModel], options: Mapping[str, Any], where: str, par
         if not faults:
             return dict(options)
         raise ConfigError(*explain(faults, options, where, lambda _: known)) from None
-    if wrong := list(misread(options, checked, where)):
+    if wrong := list(check_bool_as_number(options, checked, where)):
         raise ConfigError(*wrong)
     return {name: getattr(checked, name) for name in model.model_fields}
 
 
-def misread(given: Any, checked: Any, where: str) -> Iterator[str]:
+def check_bool_as_number(given: Any, checked: Any, where: str) -> Iterator[str]:
     """Numbers that pydantic takes and nobody meant: true for 1."""
     if isinstance(given, Mapping):
         for name, value in given.items():
             below = checked.get(name) if isinstance(checked, Mapping) else getattr(checked, str(name), None)
-            yield from misread(value, below, f"{where}.{name}" if where else str(name))
+            yield from check_bool_as_number(value, below, f"{where}.{name}" if where else str(name))
     elif isinstance(given, list) and isinstance(checked, list | tuple):
         for i, pair in enumerate(zip(given, checked, strict=False)):
-            yield from misread(*pair, f"{where}.{i}")
+            yield from check_bool_as_number(*pair, f"{where}.{i}")
     elif isinstance(given, bool) and isinstance(checked, int | float) and not isinstance(checked, bool):
         yield f"{where}: a number, got {str(given).lower()}."
 
@@ -174,7 +174,7 @@ def _real(loc: Sequence[Any], tree: Any, *, absent: bool) -> list[Any]:
 
 
 # What people write from habit -> what it is called here.
-HABITS = {
+COMMON_ALIASES = {
     "lr": "optim.lr", "learning_rate": "optim.lr", "wd": "optim.weight_decay", "bs": "batch_size",
     "batch": "batch_size", "epoch": "epochs", "iterations": "steps", "iters": "steps", "max_steps": "steps",
     "amp": "precision", "fp16": "precision", "bf16": "precision", "num_workers": "data.workers",
@@ -192,7 +192,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """
     known = sorted(set(known))
     leaves = {name.rpartition(".")[2]: name for name in known}
-    habit = HABITS.get(word.lower())
+    habit = COMMON_ALIASES.get(word.lower())
     if habit in known:
         return f" Did you mean '{habit}'?"
     begun = [name for leaf, name in leaves.items() if len(word) > 3 and leaf.startswith(word.lower())]

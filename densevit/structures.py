@@ -70,7 +70,7 @@ None where all may; `guests` are a decoder's own tokens, which stand between the
 
 
 @dataclass(frozen=True)
-class Remainder:
+class RemainingBlocks:
     """The last blocks of an encoder, left to a decoder that has tokens of its own to send through them."""
 
     tokens: Float[Tensor, "b n d"]  # prefix, then patches, before the first of the steps
@@ -81,13 +81,13 @@ class Remainder:
 
 
 @dataclass(frozen=True)
-class Features:
+class EncoderOutput:
     """What an encoder gives: one map per tap, shallow to deep."""
 
     maps: tuple[Float[Tensor, "b _ _ _"], ...]  # b c_i h_i w_i, covering the padded image
     prefix: tuple[Float[Tensor, "b _ _"], ...]  # b p c_i: class token first, then registers; p may be 0
     image_size: tuple[int, int]  # (h, w) of the padded image: h_i * stride_i
-    rest: Remainder | None = None  # where a decoder joins the encoder
+    rest: RemainingBlocks | None = None  # where a decoder joins the encoder
 
 
 def cut(sample: Sample, top: int, bottom: int, left: int, right: int) -> Sample:

@@ -4,7 +4,7 @@ import pytest
 
 from densevit.builder import plan
 from densevit.config import parser
-from densevit.config.yaml_document import Document
+from densevit.config.yaml_document import YamlDocument
 from densevit.errors import ConfigError
 
 MINIMAL = """
@@ -32,7 +32,7 @@ def problems_of(path: Path, *overrides: str) -> tuple[str, ...]:
 
 def test_yaml_scalars_mean_what_people_mean(write) -> None:
     # PyYAML alone reads these as '1e-4' (text), 8, 90, False and 685230.
-    tree = Document.read(write("a: 1e-4\nb: 010\nc: 1:30\nd: no\ne: 685_230\nf: .5\ng: 0\nh: ~\ni: -3\n")).tree
+    tree = YamlDocument.read(write("a: 1e-4\nb: 010\nc: 1:30\nd: no\ne: 685_230\nf: .5\ng: 0\nh: ~\ni: -3\n")).tree
     assert tree == {"a": 1e-4, "b": 10, "c": "1:30", "d": "no", "e": "685_230", "f": 0.5, "g": 0, "h": None, "i": -3}
 
 
@@ -52,17 +52,17 @@ def test_yaml_scalars_mean_what_people_mean(write) -> None:
 )
 def test_documents_that_mean_nothing_are_refused_with_their_line(write, text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        Document.read(write(text))
+        YamlDocument.read(write(text))
 
 
 def test_a_missing_config_names_its_neighbours(write) -> None:
     with pytest.raises(ConfigError, match=r"no such config file. There are: run.yaml"):
-        Document.read(write(MINIMAL).with_name("rum.yaml"))
+        YamlDocument.read(write(MINIMAL).with_name("rum.yaml"))
 
 
 def test_overrides_reach_into_mappings_and_lists(write) -> None:
     path = write(MINIMAL + "data2: 0\n")
-    document = Document.read(path)
+    document = YamlDocument.read(path)
     for item in ("optim.lr=1e-3", "data.transforms=[{type: hflip}]", "data.transforms.0.p=0.5", "output="):
         document.override(item)
     assert document.tree["optim"] == {"lr": 1e-3}
@@ -72,7 +72,7 @@ def test_overrides_reach_into_mappings_and_lists(write) -> None:
 
 @pytest.mark.parametrize("item", ["lr", "steps.more=1", "data.transforms.7=1", ".a=1", "a=[1"])
 def test_overrides_that_fit_nothing_are_named(write, item: str) -> None:
-    document = Document.read(write(MINIMAL + "optim: {lr: 1}\n"))
+    document = YamlDocument.read(write(MINIMAL + "optim: {lr: 1}\n"))
     document.tree["data"]["transforms"] = []
     with pytest.raises(ConfigError, match=r"'"):
         document.override(item)

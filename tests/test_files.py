@@ -57,8 +57,8 @@ def test_a_folder_that_cannot_be_made_is_told_and_none_is_made(tmp_path: Path) -
     (tmp_path / "file").touch()
     for path in (tmp_path / "file", tmp_path / "file/below"):
         with pytest.raises(StorageError, match=r"cannot be made \(.*file is no folder\)"):
-            atomic_io.expect_folder(path)
-    atomic_io.expect_folder(tmp_path / "new/deep")
+            atomic_io.check_can_create(path)
+    atomic_io.check_can_create(tmp_path / "new/deep")
     assert not (tmp_path / "new").exists()
 
 
@@ -79,7 +79,7 @@ def test_sweep_removes_what_dead_processes_left_and_only_that(tmp_path: Path) ->
     gone.write_text("x")
     ours = tmp_path / f".b.bin.{os.getpid()}.0123abcd{atomic_io.SUFFIX}"
     ours.write_text("x")
-    assert atomic_io.sweep(tmp_path) == [gone]
+    assert atomic_io.remove_stale_temporaries(tmp_path) == [gone]
     assert [p.name for p in tmp_path.iterdir()] == [ours.name]
 
 

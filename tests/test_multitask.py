@@ -13,14 +13,15 @@ from small_scenes import small_joint_config, small_scenes
 
 from densevit import api
 from densevit.builder import training
+from densevit.builder.checkpoint import restore
 from densevit.cli.main import main
 from densevit.data.io.readers import read_depth
-from densevit.engine.distributed import World
+from densevit.engine.distributed import DistributedContext
 from densevit.engine.logger import read_csv
 from densevit.inference.predictor import Predictor
 from densevit.weights import checkpoint
 
-CPU = World(torch.device("cpu"))
+CPU = DistributedContext(torch.device("cpu"))
 MIXED = {"count": 8, "without": [(0, "depths"), (3, "depths"), (1, "labels"), (4, "labels")]}
 
 
@@ -49,7 +50,7 @@ def test_both_tasks_learn_where_images_have_one_truth_or_the_other(run: Path) ->
 
 
 def test_the_card_knows_names_and_colours_that_only_the_data_told(run: Path) -> None:
-    spec = training.restore(run / "run")[1].outputs["labels"]
+    spec = restore(run / "run")[1].outputs["labels"]
     assert spec.classes == ("wall", "floor", "box")
     assert spec.palette == ((120, 120, 180), (80, 50, 50), (255, 200, 0))
 
@@ -128,7 +129,7 @@ def test_a_head_that_is_none_or_gives_depth_is_not_scored_as_another(
 def test_a_head_may_have_a_decoder_of_its_own_which_card_and_weights_remember(tmp_path: Path) -> None:
     config = small_joint_config(tmp_path)
     assert main(["train", str(config), "model.decoders.labels={type: linear, norm: batch}", "steps=2"]) == 0
-    model, card = training.restore(tmp_path / "run")
+    model, card = restore(tmp_path / "run")
     assert list(model.decoders) == ["labels"] and card.model["decoders"]["labels"]["norm"] == "batch"
     answers = model.eval()(torch.rand(1, 3, 32, 40))
     assert {name: tuple(y.shape) for name, y in answers.items()} == {"depth": (1, 1, 32, 40), "labels": (1, 3, 32, 40)}

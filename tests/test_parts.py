@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 import torch
 
-from densevit.inference.backends.onnx_runtimes import RUNTIMES, Elsewhere
+from densevit.inference.backends.onnx_runtimes import RUNTIMES, ExternalRuntimeModule
 from densevit.models import DECODERS, ENCODERS, HEADS, DenseModel
 from densevit.models.decoders.base import Decoder
 from densevit.models.dense import decoded
-from densevit.registry import Part
-from densevit.structures import Features, FeatureSpec, Remainder
+from densevit.registry import ComponentConfig
+from densevit.structures import EncoderOutput, FeatureSpec, RemainingBlocks
 
 # What a part needs beyond its defaults to be small; parts that are not listed run as they are.
-SMALL: dict[str, Part] = {
+SMALL: dict[str, ComponentConfig] = {
     "vit": {"dim": 32, "depth": 3, "heads": 2, "image_size": 48},
     "timm": {"name": "test_vit", "arguments": {"img_size": 48}},
     "hybrid": {"dim": 32, "depth": 2, "heads": 2, "widths": [128] * 3, "depths": [1] * 3, "stem": 32, "image_size": 48},
@@ -42,7 +42,7 @@ SMALL: dict[str, Part] = {
     "eomt": {"classes": 5, "queries": 6, "blocks": 2},
 }
 # Other ways to build a part that deserve the same tests.
-VARIANTS: list[Part] = [
+VARIANTS: list[ComponentConfig] = [
     {"type": "dpt", "channels": 16, "readout": "add", "deepest_unit": True},
     {"type": "dpt", "channels": 16, "readout": "average"},
     {"type": "dpt", "channels": 16, "readout": "project", "norm": "group"},
@@ -59,11 +59,11 @@ VARIANTS: list[Part] = [
 PYRAMIDS = ("hybrid", "swin")
 
 
-def small(name: str) -> Part:
+def small(name: str) -> ComponentConfig:
     return {"type": name, **SMALL.get(name, {})}
 
 
-def behind(encoder: str) -> Part:
+def behind(encoder: str) -> ComponentConfig:
     return small("dpt" if encoder in PYRAMIDS else "linear")
 
 
@@ -74,13 +74,13 @@ PAIRS = [("vit", spec) for spec in DECODER_SPECS]
 PAIRS += [(name, behind(name)) for name in ENCODERS.parts if name != "vit"]
 
 
-def spec_name(spec: Part | str) -> str:
+def spec_name(spec: ComponentConfig | str) -> str:
     if isinstance(spec, str):
         return spec
     return "-".join(str(value) for key, value in spec.items() if key not in ("channels", "img_size"))
 
 
-def build(encoder: Part, decoder: Part, head: Part) -> DenseModel:
+def build(encoder: ComponentConfig, decoder: ComponentConfig, head: ComponentConfig) -> DenseModel:
     torch.manual_seed(0)
     built = ENCODERS.check(encoder, "encoder").build()
     decoding = DECODERS.check(decoder, "decoder").build(built.features, built.prefix_tokens)
@@ -93,26 +93,30 @@ def standing(x: torch.Tensor, *_: Any) -> torch.Tensor:
     return x
 
 
-def needs_class_token(spec: Part) -> bool:
+def needs_class_token(spec: ComponentConfig) -> bool:
     pooled = spec["type"] == "pool" and spec.get("pool", "token") != "average"
     return pooled or spec.get("readout", "ignore") != "ignore" or bool(spec.get("class_token"))
 
 
-def run(spec: Part, taps: int, patch: int, prefix: int, grid: tuple[int, int]) -> tuple[Decoder, torch.Tensor]:
+def run(
+    spec: ComponentConfig, taps: int, patch: int, prefix: int, grid: tuple[int, int]
+) -> tuple[Decoder, torch.Tensor]:
     torch.manual_seed(0)
     decoder = DECODERS.check(spec, "decoder").build([FeatureSpec(32, patch)] * taps, prefix)
-    features = Features(
+    features = EncoderOutput(
         tuple(torch.randn(2, 32, *grid) for _ in range(taps)),
         tuple(torch.randn(2, prefix, 32) for _ in range(taps)),
         (grid[0] * patch, grid[1] * patch),
-        Remainder(torch.randn(2, prefix + grid[0] * grid[1], 32), prefix, grid, (standing,) * decoder.joins, standing),
+        RemainingBlocks(
+            torch.randn(2, prefix + grid[0] * grid[1], 32), prefix, grid, (standing,) * decoder.joins, standing
+        ),
     )
     return decoder, decoded(decoder(features)).map
 
 
 @pytest.mark.parametrize("spec", DECODER_SPECS, ids=spec_name)
 @pytest.mark.parametrize("patch", [8, 14, 16])
-def test_a_decoder_takes_any_grid_taps_and_prefix(spec: Part, patch: int) -> None:
+def test_a_decoder_takes_any_grid_taps_and_prefix(spec: ComponentConfig, patch: int) -> None:
     for taps in (1, 2, 3, 4):
         for prefix in (0, 1, 5):
             if prefix == 0 and needs_class_token(spec):
@@ -130,7 +134,7 @@ def test_a_decoder_takes_any_grid_taps_and_prefix(spec: Part, patch: int) -> Non
 
 
 @pytest.mark.parametrize(("encoder", "spec"), PAIRS, ids=spec_name)
-def test_the_gradient_reaches_every_parameter(encoder: str, spec: Part) -> None:
+def test_the_gradient_reaches_every_parameter(encoder: str, spec: ComponentConfig) -> None:
     for head in HEADS.parts:
         if spec["type"] == "zoedepth" and head == "masks":  # one map makes no classes
             continue
@@ -178,7 +182,7 @@ def test_a_head_keeps_its_word_and_the_size_of_the_image(head: str) -> None:
 
 
 @pytest.mark.parametrize(("encoder", "spec"), PAIRS, ids=spec_name)
-def test_bfloat16_stays_near_float(encoder: str, spec: Part) -> None:
+def test_bfloat16_stays_near_float(encoder: str, spec: ComponentConfig) -> None:
     model, image = build(small(encoder), spec, small("metric")), torch.rand(2, 3, 37, 50)
     exact = model(image)["depth"]
     with torch.autocast("cpu", torch.bfloat16):
@@ -193,13 +197,13 @@ GRAPHS += [("vit", small("linear"), head) for head in HEADS.parts if head != "me
 
 
 @pytest.mark.parametrize(("encoder", "spec", "head"), GRAPHS, ids=spec_name)
-def test_a_model_is_one_graph_that_other_programs_compute(encoder: str, spec: Part, head: str) -> None:
+def test_a_model_is_one_graph_that_other_programs_compute(encoder: str, spec: ComponentConfig, head: str) -> None:
     model, image = build(small(encoder), spec, small(head)).eval(), torch.rand(2, 3, 37, 50)
     for parameter in model.parameters():
         if parameter.ndim == 1:  # biases and layer scales that start at nothing would hide what is lost
             torch.nn.init.normal_(parameter, std=0.3)
     with torch.inference_mode():
-        answer = Elsewhere(model, ["depth"], RUNTIMES["onnxruntime"], "fp32")(image)["depth"]
+        answer = ExternalRuntimeModule(model, ["depth"], RUNTIMES["onnxruntime"], "fp32")(image)["depth"]
         torch.testing.assert_close(answer, model(image)["depth"], rtol=1e-4, atol=1e-5)
 
 

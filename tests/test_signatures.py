@@ -19,7 +19,7 @@ from densevit.errors import ConfigError
 from densevit.registries import PARTS
 from densevit.registry import Registry, schema
 
-STAND_INS = json_schema.shipped()
+STAND_INS = json_schema.load_shipped_schema()
 TASKS = [(PARTS.tasks.parts[name], STAND_INS.tasks.parts[name]) for name in PARTS.tasks.parts]
 PAIRS: list[tuple[Registry, Registry]] = [
     *((getattr(PARTS, name), getattr(STAND_INS, name))

@@ -24,11 +24,11 @@ from densevit.data.loading.collate import collate
 from densevit.data.loading.dataloader import train_loader
 from densevit.data.transforms.base import TRANSFORMS
 from densevit.data.transforms.photometric import Pipeline, compose
-from densevit.registry import Part
+from densevit.registry import ComponentConfig
 from densevit.structures import Sample
 
 BATCH, FILES, REPEATS = 8, 24, 60
-CHAINS: dict[str, list[Part]] = {
+CHAINS: dict[str, list[ComponentConfig]] = {
     "crop, flip": [{"type": "random_crop", "size": (416, 544)}, {"type": "hflip"}],
     "rotate, crop, flip, colour (BTS on NYU)": [
         {"type": "nyu_crop"},

@@ -12,7 +12,7 @@ from densevit.benchmark.interleaved_timing import Spread, take_turns
 from densevit.benchmark.report import Row
 from densevit.benchmark.settings import Settings
 from densevit.data.io.readers import read_depth
-from densevit.data.loading.parallel_map import in_order
+from densevit.data.loading.parallel_map import ordered_parallel_map
 from densevit.evaluation.depth.evaluate import evaluate_indexed
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
 
@@ -31,7 +31,7 @@ def measure(settings: Settings) -> Iterator[Row]:
             return name, guess, truth, truth > 0
 
         def score(workers: int) -> None:
-            evaluate_indexed(read, IMAGES, [protocol], spread=partial(in_order, workers=workers))
+            evaluate_indexed(read, IMAGES, [protocol], spread=partial(ordered_parallel_map, workers=workers))
 
         works = {f"{n} process{'es' * (n > 1)}": (lambda n=n: score(n)) for n in sorted({1, settings.workers})}
         for name, seconds in take_turns(works, settings.rounds).items():

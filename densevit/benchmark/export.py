@@ -30,7 +30,7 @@ from densevit.inference.predict.output_plan import Plan
 from densevit.inference.predict.pipeline import export
 from densevit.inference.predictor import Predictor
 from densevit.inference.writers import OUTPUTS
-from densevit.utils.malloc import keep_freed
+from densevit.utils.malloc import tune_malloc
 
 OURS, PURE, REFERENCE = "densevit export-depth", "the model alone, images in memory", "Depth Anything V2, run.py"
 BY = ", --runtime openvino"
@@ -80,7 +80,7 @@ def alone_in_memory(settings: Settings, photos: Path, runtime: RuntimeName = "to
 
 def ready(settings: Settings, photos: Path, runtime: RuntimeName) -> Predictor:
     """With the reference's weights, and resizing as it does, where it is there; warm."""
-    keep_freed()  # as the command does
+    tune_malloc()  # as the command does
     torch.set_num_threads(settings.threads)
     peer = settings.able(lambda: reference_models.depth_anything(settings.size, settings.depth_anything))
     read = network(settings.size) if peer is None else restore(peer.save(peer.module, photos.parent), peer.family)

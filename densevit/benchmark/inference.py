@@ -18,8 +18,8 @@ from densevit.benchmark.reference_network import network
 from densevit.benchmark.report import Row, number
 from densevit.benchmark.settings import Settings
 from densevit.errors import DensevitError
-from densevit.inference.backends.onednn import pack
-from densevit.inference.backends.onnx_runtimes import Elsewhere
+from densevit.inference.backends.onednn import prepack_linears
+from densevit.inference.backends.onnx_runtimes import ExternalRuntimeModule
 from densevit.models.dense import DenseModel
 from densevit.utils.precision import Precision, autocast
 
@@ -138,7 +138,7 @@ def own(
     for precision in formats:
         runtime = settings.able(partial(reference_models.openvino, settings.device, precision))
         if runtime is not None:
-            elsewhere = Elsewhere(model, list(model.heads), runtime, precision)
+            elsewhere = ExternalRuntimeModule(model, list(model.heads), runtime, precision)
             found[f"densevit by OpenVINO, {precision}"] = answer(elsewhere, precision)
     if settings.compile:
         compiled = answer(torch.compile(model), settings.precision)  # type: ignore[arg-type]
@@ -152,7 +152,7 @@ def readied(model: nn.Module, precision: Precision) -> nn.Module:
     """A copy, made ready as `Predictor` does."""
     twin = deepcopy(model)
     if next(twin.parameters()).device.type == "cpu":
-        pack(twin, precision)
+        prepack_linears(twin, precision)
     return twin
 
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from densevit.builder.checkpoint import restore
 from densevit.errors import ConfigError
-from densevit.inference.backends.onnx_runtimes import RUNTIMES, OnnxRuntime, Runtime, settle
+from densevit.inference.backends.onnx_runtimes import RUNTIMES, OnnxRuntime, Runtime, resolve_device_and_precision
 from densevit.models.dense import DenseModel
 
 SIZES: dict[str, dict[str, Any]] = {
@@ -160,7 +160,7 @@ def openvino(device: torch.device, precision: str) -> Runtime:
         Absent: it is not installed, or computes neither there nor so.
     """
     try:
-        settle("openvino", device, precision)
+        resolve_device_and_precision("openvino", device, precision)
     except ConfigError as reason:
         raise Absent(f"densevit by OpenVINO: {reason}") from None
     return RUNTIMES["openvino"]

@@ -4,9 +4,9 @@ from typing import Any
 
 import torch
 
-from densevit.builder.checkpoint import plan_of
+from densevit.builder.checkpoint import spec_to_plan
 from densevit.builder.model import build_card, build_model
-from densevit.model_card import ModelCard, ResizeRule
+from densevit.model_card import ModelCard, PreprocessConfig
 from densevit.models.dense import DenseModel
 
 DECODERS: dict[str, dict[str, Any]] = {
@@ -14,7 +14,7 @@ DECODERS: dict[str, dict[str, Any]] = {
     "base": {"channels": 128, "hidden": [96, 192, 384, 768]},
     "large": {"channels": 256, "hidden": [256, 512, 1024, 1024]},
 }
-RESIZE = ResizeRule(mode="lower_bound", size=(518, 518), interpolation="bicubic")
+RESIZE = PreprocessConfig(mode="lower_bound", size=(518, 518), interpolation="bicubic")
 
 
 def network(size: str) -> tuple[DenseModel, ModelCard]:
@@ -22,6 +22,6 @@ def network(size: str) -> tuple[DenseModel, ModelCard]:
     torch.manual_seed(0)
     encoder = {"type": "vit", "size": size, "patch_size": 14, "image_size": 518, "layer_scale": 0.1}
     heads = {"depth": {"type": "disparity", "align_corners": True}}
-    plan = plan_of({"encoder": encoder, "decoder": {"type": "dpt", **DECODERS[size]}, "heads": heads}, "benchmark")
+    plan = spec_to_plan({"encoder": encoder, "decoder": {"type": "dpt", **DECODERS[size]}, "heads": heads}, "benchmark")
     model = build_model(plan).eval()
     return model, build_card(model, plan, RESIZE)

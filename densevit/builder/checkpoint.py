@@ -10,25 +10,25 @@ from densevit.builder.model import ModelPlan, build_card, build_model
 from densevit.config import schema
 from densevit.data.labels.class_lists import shipped
 from densevit.errors import CheckpointError, ConfigError, DensevitError
-from densevit.model_card import ModelCard, ResizeRule
+from densevit.model_card import ModelCard, PreprocessConfig
 from densevit.models.decoders.base import DECODERS
 from densevit.models.dense import DenseModel
 from densevit.models.encoders.base import ENCODERS
 from densevit.models.heads.base import HEADS
-from densevit.models.skip_init import Blank
-from densevit.registry import Choice
+from densevit.models.skip_init import SkipInit
+from densevit.registry import ComponentSpec
 from densevit.utils.network import is_address
 from densevit.weights import backbone_and_head, checkpoint, detect, hub
 from densevit.weights.describe import aside, describe_found, describe_ours
-from densevit.weights.external import Found, Published
+from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
 from densevit.weights.families.base import FAMILIES, Family
-from densevit.weights.finetune import Start, Taking
+from densevit.weights.finetune import InitSpec, PartialLoader
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenedCheckpoint:
     """A checkpoint in our terms, not built yet.
 
     Attributes:
@@ -36,12 +36,12 @@ class Opened:
         path: what errors call it.
     """
 
-    published: Published
+    published: ConvertedCheckpoint
     card: ModelCard | None
     path: str
 
 
-def open_checkpoint(path: str | Path, family: str | None = None, **options: Any) -> Opened:
+def open_checkpoint(path: str | Path, family: str | None = None, **options: Any) -> OpenedCheckpoint:
     """Reads a checkpoint, ours or published.
 
     Args:
@@ -57,7 +57,7 @@ def open_checkpoint(path: str | Path, family: str | None = None, **options: Any)
     place = hub.fetch(str(path)) if is_address(path) else Path(path)
     if family is None and not options and is_ours(place):
         tensors, unused, card = checkpoint.read_whole(place)
-        published = Published(
+        published = ConvertedCheckpoint(
             model=card.model,
             tensors=tensors,
             spare=unused,
@@ -67,17 +67,17 @@ def open_checkpoint(path: str | Path, family: str | None = None, **options: Any)
             licence=card.licence,
             trained_on=card.trained_on,
         )
-        return Opened(published, card, str(path))
+        return OpenedCheckpoint(published, card, str(path))
     known = hub.known(str(path)) if is_address(path) and family is None else None
     found = detect.find(place)
     if found.within:
         log.warning("%s: its model is under '%s'%s.", path, found.within, aside(found))
     name = family or (known.family if known else detect.detect(found))
     chosen = {"type": name, **(known.options if known else {}), **options}
-    return Opened(read_as(FAMILIES.check(chosen, "family"), found), None, str(path))
+    return OpenedCheckpoint(read_as(FAMILIES.check(chosen, "family"), found), None, str(path))
 
 
-def read_as(family: Choice[Family], found: Found) -> Published:
+def read_as(family: ComponentSpec[Family], found: RawCheckpoint) -> ConvertedCheckpoint:
     """A stranger's file in our terms; what is odd in it is the file's fault.
 
     Raises:
@@ -111,15 +111,15 @@ def restore(path: str | Path, family: str | None = None, **options: Any) -> tupl
         CheckpointError: also of parts that are not registered here, or that do not fit their family's architecture;
             with counts and the first five names.
     """
-    return assemble(open_checkpoint(path, family, **options))
+    return build_and_load(open_checkpoint(path, family, **options))
 
 
-def assemble(opened: Opened) -> tuple[DenseModel, ModelCard]:
+def build_and_load(opened: OpenedCheckpoint) -> tuple[DenseModel, ModelCard]:
     """Builds an opened checkpoint and loads it strictly."""
     published = opened.published
     table = shipped(published.classes) if published.classes else None
-    plan = plan_of(published.model, opened.path).for_classes(table.names if table else ())
-    model = rebuild(plan, published.resize)
+    plan = spec_to_plan(published.model, opened.path).for_classes(table.names if table else ())
+    model = build_uninitialized(plan, published.resize)
     # Published files leave out the normalisation, which is among the encoder's options.
     own = {name: tensor for name, tensor in model.state_dict().items() if name in ("encoder.mean", "encoder.std")}
     checkpoint.load_into(model, {**own, **published.tensors}, opened.path)
@@ -131,7 +131,7 @@ def assemble(opened: Opened) -> tuple[DenseModel, ModelCard]:
     return model, replace(card, multiple=multiple, source=published.source, licence=published.licence)
 
 
-class Source:
+class InitCheckpoint:
     """A run's `init`: read once, when the config is checked, and held until a model takes its weights."""
 
     def __init__(self, model: schema.Model) -> None:
@@ -140,16 +140,16 @@ class Source:
             CheckpointError, ConfigError: see `open_checkpoint`.
         """
         self.model = model
-        self.held: Opened | None = open_init(model)
-        self.start = Start.of(self.held.published)
+        self.held: OpenedCheckpoint | None = open_init(model)
+        self.start = InitSpec.of(self.held.published)
 
-    def hand_over(self) -> Opened:
+    def hand_over(self) -> OpenedCheckpoint:
         """The weights. They are let go here, so that training does not hold them twice; a second model reads anew."""
         opened, self.held = self.held, None
         return opened or open_init(self.model)
 
 
-def open_init(model: schema.Model) -> Opened:
+def open_init(model: schema.Model) -> OpenedCheckpoint:
     assert model.init is not None
     family = model.init_family
     options = {"family": family} if isinstance(family, str) else {**(family or {})}
@@ -158,14 +158,14 @@ def open_init(model: schema.Model) -> Opened:
     return open_checkpoint(model.init, **options)
 
 
-def start_from(model: DenseModel, plan: ModelPlan, source: Source) -> str:
+def start_from(model: DenseModel, plan: ModelPlan, source: InitCheckpoint) -> str:
     """Loads what fits of a run's `init` into its new model; says what was taken and what is new.
 
     Raises:
         CheckpointError: see `Taking`.
     """
     opened = source.hand_over()
-    return f"model.init: {Taking(model, plan.spec(), opened.published, opened.path).take()}"
+    return f"model.init: {PartialLoader(model, plan.spec(), opened.published, opened.path).take()}"
 
 
 def is_ours(path: str | Path) -> bool:
@@ -179,14 +179,14 @@ def is_ours(path: str | Path) -> bool:
     return not path.exists() or checkpoint.has_card(path)
 
 
-def rebuild(plan: ModelPlan, resize: ResizeRule | None = None) -> DenseModel:
+def build_uninitialized(plan: ModelPlan, resize: PreprocessConfig | None = None) -> DenseModel:
     """The model that a card describes, its weights still anything; all of them are in the file."""
     options = {key: value for key, value in plan.encoder.options.items() if key not in ("pretrained", "weights")}
-    with Blank():
+    with SkipInit():
         return build_model(replace(plan, encoder=replace(plan.encoder, options=options)), resize)
 
 
-def plan_of(spec: Mapping[str, Any], source: str | Path) -> ModelPlan:
+def spec_to_plan(spec: Mapping[str, Any], source: str | Path) -> ModelPlan:
     try:
         return ModelPlan(
             ENCODERS.check(spec["encoder"], "model.encoder"),

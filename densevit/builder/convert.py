@@ -10,7 +10,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from densevit.builder.checkpoint import assemble, open_checkpoint, plan_of
+from densevit.builder.checkpoint import build_and_load, open_checkpoint, spec_to_plan
 from densevit.config.yaml_document import flat
 from densevit.errors import CheckpointError, ConfigError
 from densevit.model_card import ModelCard
@@ -18,7 +18,7 @@ from densevit.models.dense import DenseModel
 from densevit.registry import did_you_mean
 from densevit.utils import atomic_io
 from densevit.weights import checkpoint, detect, unused_tensors
-from densevit.weights.external import Found
+from densevit.weights.external import RawCheckpoint
 from densevit.weights.families.base import FAMILIES, Family
 from densevit.weights.infer_vit_config import depth
 from densevit.weights.readers import PICKLED, SAFETENSORS
@@ -65,7 +65,7 @@ def convert(source: str, target: Path, to: str, family: str | None = None, **opt
         kinds = " or ".join(SAFETENSORS if to == OURS else (*SAFETENSORS, *PICKLED[:2]))
         raise ConfigError(f"{target}: written are {kinds} files, and folders, which have no suffix.")
     opened = open_checkpoint(source, family, **options)
-    model, card = assemble(opened)
+    model, card = build_and_load(opened)
     if to == OURS:
         weights = {**model.state_dict(), **unused_tensors.set_aside(opened.published.spare)}
         save(target, lambda path: checkpoint.write_weights(path, weights, card), {})
@@ -76,7 +76,7 @@ def convert(source: str, target: Path, to: str, family: str | None = None, **opt
         layout = _family(to).writer(model_card)
         written = layout.write({**tensors, **opened.published.spare}, model_card)
         beside = layout.describe(model_card)
-        notes = read_back(layout, Found(target, written, *described(beside)), tensors, model_card)
+        notes = read_back(layout, RawCheckpoint(target, written, *described(beside)), tensors, model_card)
     except CheckpointError as error:
         raise CheckpointError(f"{source}: cannot become {to}: {error}") from None
     if beside and target.suffix:
@@ -90,7 +90,7 @@ def convert(source: str, target: Path, to: str, family: str | None = None, **opt
 BUFFERS = ("encoder.mean", "encoder.std")
 
 
-def read_back(layout: Family, found: Found, tensors: Mapping[str, Tensor], card: ModelCard) -> list[str]:
+def read_back(layout: Family, found: RawCheckpoint, tensors: Mapping[str, Tensor], card: ModelCard) -> list[str]:
     """Checks that the layout says the same model with the same tensors.
 
     Returns:
@@ -101,7 +101,7 @@ def read_back(layout: Family, found: Found, tensors: Mapping[str, Tensor], card:
     """
     again = layout.read(found)
     mine = flat(card.model)
-    other = flat(plan_of(again.model, found.path).spec())
+    other = flat(spec_to_plan(again.model, found.path).spec())
     differing = [key for key in mine if key.rpartition(".")[2] not in SETTLED and mine[key] != other.get(key)]
     noted = NOTED | (GROWTH if growth(mine) == growth(other) else {})
     wrong = [f"{key} is {mine[key]!r}, there {other.get(key)!r}" for key in differing if key not in noted]

@@ -7,18 +7,18 @@ from pathlib import Path
 
 from torch import nn
 
-from densevit.builder.checkpoint import Source
+from densevit.builder.checkpoint import InitCheckpoint
 from densevit.builder.model import ModelPlan
 from densevit.config import plugins
 from densevit.config.parser import Draft
 from densevit.config.schema import Run
-from densevit.config.validation import Faults, choose, choose_trunk
+from densevit.config.validation import ErrorCollector, choose, choose_encoder_decoder
 from densevit.data.datasets.base import Dataset
 from densevit.data.transforms.base import Transform
 from densevit.errors import ConfigError, DataError
 from densevit.evaluation.depth.published_protocols import PROTOCOLS, Protocol
 from densevit.registries import PARTS
-from densevit.registry import Choice, Part
+from densevit.registry import ComponentConfig, ComponentSpec
 from densevit.tasks.base import Task
 from densevit.weights.finetune import filled
 
@@ -27,12 +27,12 @@ Locate = Callable[[str], str]
 
 @dataclass(frozen=True)
 class TaskPlan:
-    task: Choice[Task]
+    task: ComponentSpec[Task]
     weight: float
-    losses: Sequence[tuple[float, Choice[nn.Module]]]
+    losses: Sequence[tuple[float, ComponentSpec[nn.Module]]]
     protocol: Protocol
 
-    def spec(self) -> list[Part]:
+    def spec(self) -> list[ComponentConfig]:
         return [{**loss.spec(), "weight": weight} for weight, loss in self.losses]
 
 
@@ -48,7 +48,7 @@ class Plan:
     run: Run
     model: ModelPlan
     tasks: Mapping[str, TaskPlan]
-    transforms: Sequence[Choice[Transform]]
+    transforms: Sequence[ComponentSpec[Transform]]
     train: Dataset
     val: Dataset | None
     locate: Locate = str
@@ -61,9 +61,9 @@ class Recipe:
     run: Run
     model: ModelPlan
     tasks: Mapping[str, TaskPlan]
-    transforms: Sequence[Choice[Transform]]
-    train: Choice[Dataset]
-    val: Choice[Dataset] | None
+    transforms: Sequence[ComponentSpec[Transform]]
+    train: ComponentSpec[Dataset]
+    val: ComponentSpec[Dataset] | None
     locate: Locate = str
 
     def open(self) -> Plan:
@@ -104,7 +104,7 @@ class Recipe:
         )
 
 
-def opened(data: Choice[Dataset], where: str, locate: Locate) -> Dataset:
+def opened(data: ComponentSpec[Dataset], where: str, locate: Locate) -> Dataset:
     try:
         return data.build()
     except ConfigError as error:
@@ -113,7 +113,7 @@ def opened(data: Choice[Dataset], where: str, locate: Locate) -> Dataset:
         raise DataError(locate(f"{where}: {error}")) from error
 
 
-def configure(path: str | Path, overrides: Sequence[str] = ()) -> Plan:
+def load_plan(path: str | Path, overrides: Sequence[str] = ()) -> Plan:
     """Reads a config and checks every name, option, type and file of it, then opens the data sets.
 
     Raises:
@@ -124,15 +124,15 @@ def configure(path: str | Path, overrides: Sequence[str] = ()) -> Plan:
 
 
 def check(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
-    """All of `configure` that needs no data.
+    """All of `load_plan` that needs no data.
 
     Raises:
         ConfigError: every fault at once, with file and line.
     """
-    return settle(Draft.read(path, overrides))
+    return resolve_plan(Draft.read(path, overrides))
 
 
-def settle(draft: Draft) -> Recipe:
+def resolve_plan(draft: Draft) -> Recipe:
     """The same for a config that was read already.
 
     Raises:
@@ -140,13 +140,13 @@ def settle(draft: Draft) -> Recipe:
     """
     run = draft.run
     plugins.load(run.plugins, draft.folder)
-    faults = Faults(draft.problems)
+    faults = ErrorCollector(draft.problems)
     chosen = choose(run, PARTS, faults)
-    source = Source(run.model) if run.model.init is not None and not faults.problems else None
+    source = InitCheckpoint(run.model) if run.model.init is not None and not faults.problems else None
     start = source.start if source else None
     given = {"encoder": run.model.encoder, "decoder": run.model.decoder}
     held = {name: filled(spec, start.model[name]) for name, spec in given.items()} if start else None
-    encoder, decoder = choose_trunk(run.model, PARTS, faults, held)
+    encoder, decoder = choose_encoder_decoder(run.model, PARTS, faults, held)
     for name in run.model.heads:
         if hasattr(nn.ModuleDict, name) or name == "training":
             faults.problems.append(f"model.heads.{name}: a name that torch needs for itself; take another.")

@@ -21,7 +21,7 @@ from densevit.data.sanity_checks import first_look_at_both as look_at_both
 from densevit.data.sanity_checks import first_look_at_labels as look_at_labels
 from densevit.data.sanity_checks import sizes_of_truth
 from densevit.data.transforms.photometric import compose
-from densevit.engine.distributed import World
+from densevit.engine.distributed import DistributedContext
 from densevit.engine.interfaces import Validation
 from densevit.engine.trainer import Trainer
 from densevit.errors import ConfigError, DataError
@@ -32,18 +32,18 @@ from densevit.evaluation.records import Row
 from densevit.evaluation.segmentation import metrics as seg_metrics
 from densevit.inference.forward import forward
 from densevit.inference.predict.summary import out_of_memory
-from densevit.model_card import ModelCard, OutputSpec
-from densevit.registry import Part, did_you_mean
+from densevit.model_card import HeadSpec, ModelCard
+from densevit.registry import ComponentConfig, did_you_mean
 from densevit.tasks.base import Task
 
 # What is no depth, and who scores it.
-OTHERS: Mapping[str, str] = {
+EVALUATOR_HINTS: Mapping[str, str] = {
     "class": "classes of whole images, not depth; `densevit eval-class`",
     "labels": "classes of pixels, not depth; `densevit eval-seg`",
 }
 
 
-def find_protocol(name: str, data: Dataset, output: OutputSpec | None = None) -> Protocol:
+def find_protocol(name: str, data: Dataset, output: HeadSpec | None = None) -> Protocol:
     """A protocol with the data set's range, where it leaves that open, fitted to predictions without unit.
 
     Args:
@@ -54,13 +54,13 @@ def find_protocol(name: str, data: Dataset, output: OutputSpec | None = None) ->
     """
     if name not in PROTOCOLS:
         raise ConfigError(f"no protocol '{name}'.{did_you_mean(name, PROTOCOLS)}")
-    if output is not None and output.kind in OTHERS:
-        raise ConfigError(f"this head gives {OTHERS[output.kind]} scores those.")
+    if output is not None and output.kind in EVALUATOR_HINTS:
+        raise ConfigError(f"this head gives {EVALUATOR_HINTS[output.kind]} scores those.")
     protocol = PROTOCOLS[name].for_range(*data.depth_range)
     return protocol if output is None else protocol.for_kind(output.kind)
 
 
-def build_trainer(plan: Plan, world: World) -> Trainer:
+def build_trainer(plan: Plan, world: DistributedContext) -> Trainer:
     """Model, tasks and trainer, with weights loaded from `model.init`.
 
     Raises:
@@ -87,11 +87,11 @@ def build_trainer(plan: Plan, world: World) -> Trainer:
     tasks = {name: build_task(name, plan, card.outputs[name]) for name in plan.tasks}
     # Only depth's protocols ask for a window; images go through the model once, so the first one's holds for all.
     depths = [task.protocol for name, task in plan.tasks.items() if card.outputs[name].kind not in SCORES]
-    predict = predict_by(depths[0] if depths else PROTOCOLS["plain"], card)
-    return Trainer(run, model, tasks, world, predict=predict, card=card, data=fingerprint(plan.train))
+    predict = make_predict_fn(depths[0] if depths else PROTOCOLS["plain"], card)
+    return Trainer(run, model, tasks, world, predict=predict, card=card, data=dataset_fingerprint(plan.train))
 
 
-def first_look(plan: Plan, card: ModelCard) -> list[str]:
+def run_sanity_checks(plan: Plan, card: ModelCard) -> list[str]:
     """Warnings about truth that the heads cannot reach, that tells nothing apart, or that is taught and scored.
 
     Raises:
@@ -122,7 +122,7 @@ def with_run(plan: Plan, run: Run) -> Plan:
     return replace(plan, run=run)
 
 
-def fingerprint(data: Dataset) -> str:
+def dataset_fingerprint(data: Dataset) -> str:
     """What tells a data set from others, and from itself with samples added or taken away: its names, in order."""
     names = hashlib.sha256("\n".join(data.names).encode()).hexdigest()
     return f"{len(data)} samples, {names[:12]}"
@@ -135,7 +135,7 @@ SCORES: Mapping[str, tuple[Callable[..., Row], Callable[[Sequence[Row]], Row]]] 
 }
 
 
-def build_task(name: str, plan: Plan, output: OutputSpec) -> Task:
+def build_task(name: str, plan: Plan, output: HeadSpec) -> Task:
     task = plan.tasks[name]
     losses = [(loss.name, task.weight * weight, loss.build()) for weight, loss in task.losses]
     check_output(name, task, output, plan)
@@ -145,7 +145,7 @@ def build_task(name: str, plan: Plan, output: OutputSpec) -> Task:
     return task.task.build(name, output, losses, protocol.score, mean_row)
 
 
-def check_output(name: str, task: TaskPlan, output: OutputSpec, plan: Plan) -> None:
+def check_output(name: str, task: TaskPlan, output: HeadSpec, plan: Plan) -> None:
     """
     Raises:
         ConfigError: the head gives what the task cannot teach, or other classes than the data has.
@@ -170,7 +170,7 @@ def check_output(name: str, task: TaskPlan, output: OutputSpec, plan: Plan) -> N
             refuse_reordered(f"model.heads.{name}", output.classes, data.classes)
 
 
-def predict_by(protocol: Protocol, card: ModelCard) -> Callable[[nn.Module, Tensor], dict[str, Tensor]]:
+def make_predict_fn(protocol: Protocol, card: ModelCard) -> Callable[[nn.Module, Tensor], dict[str, Tensor]]:
     """How a protocol shows images to the model: through its window, at the card's size."""
 
     def predict(model: nn.Module, image: Tensor) -> dict[str, Tensor]:
@@ -180,7 +180,7 @@ def predict_by(protocol: Protocol, card: ModelCard) -> Callable[[nn.Module, Tens
     return predict
 
 
-def train_batches(plan: Plan, world: World) -> Callable[[int], TrainLoader]:
+def train_batches(plan: Plan, world: DistributedContext) -> Callable[[int], TrainLoader]:
     """Images already seen -> the endless micro-batches from there on."""
     run = plan.run
     transform = compose([choice.build() for choice in plan.transforms])
@@ -205,7 +205,7 @@ def train_batches(plan: Plan, world: World) -> Callable[[int], TrainLoader]:
     return batches
 
 
-def val_batches(plan: Plan, world: World) -> Validation | None:
+def val_batches(plan: Plan, world: DistributedContext) -> Validation | None:
     if plan.val is None:
         return None
     size = max(1, min(8, plan.run.batch_size // (plan.run.accumulate * world.size)))
@@ -219,11 +219,11 @@ def val_batches(plan: Plan, world: World) -> Validation | None:
     )
 
 
-def workers(run: Run, world: World) -> int:
+def workers(run: Run, world: DistributedContext) -> int:
     return auto_workers(world.local_size) if run.data.workers == "auto" else run.data.workers
 
 
-def open_data(spec: Part) -> Dataset:
+def open_data(spec: ComponentConfig) -> Dataset:
     """A data set by its spec, `{type: nyu, split: test}`.
 
     Raises:

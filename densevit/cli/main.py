@@ -64,9 +64,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     module.add_arguments(parser)
     args = parser.parse_intermixed_args(rest)  # overrides may stand behind options
     if name in STOPPABLE:
-        from densevit.utils.malloc import keep_freed
+        from densevit.utils.malloc import tune_malloc
 
-        keep_freed()
+        tune_malloc()
     try:
         with interruptible() if name in STOPPABLE else nullcontext():
             return int(module.run(args))

@@ -17,7 +17,7 @@ from pydantic import Field, TypeAdapter
 
 from densevit.config import json_schema
 from densevit.config.schema import Run
-from densevit.registry import Part, Parts, Registry, schema
+from densevit.registry import ComponentConfig, Parts, Registry, schema
 
 Tree = dict[str, Any]
 SHIPPED = Path(__file__).parent / "config.schema.json"
@@ -44,7 +44,7 @@ PLACES = {
 }
 
 
-def describe(parts: Parts) -> Tree:
+def to_json_schema(parts: Parts) -> Tree:
     """The JSON Schema of a config that chooses from these parts."""
     tree = TypeAdapter(Run).json_schema()
     nodes: Tree = tree["$defs"]
@@ -122,7 +122,7 @@ def _with_part(field: Tree, kind: str) -> Tree:
 
 
 @cache
-def shipped() -> Parts:
+def load_shipped_schema() -> Parts:
     """The package's own parts as their signatures tell them; none can be built."""
     return read(json.loads(SHIPPED.read_text(encoding="utf-8")))
 
@@ -138,11 +138,11 @@ def by_kind(nodes: Tree) -> dict[str, dict[str, Tree]]:
 
 
 def read(tree: Tree) -> Parts:
-    """Parts that check as those do that `describe` was given, but for what only their own code knows."""
+    """Parts that check as those do that `to_json_schema` was given, but for what only their own code knows."""
     kinds = by_kind(tree["$defs"])
     registries: dict[str, Registry[Any]] = {kind: Registry(kind.replace("_", " ")) for kind in kinds}
     for kind, registry in registries.items():
-        registry.parts |= {name: StandIn(node, registries) for name, node in kinds[kind].items()}
+        registry.parts |= {name: SignatureStub(node, registries) for name, node in kinds[kind].items()}
     return Parts(
         registries["encoder"],
         registries["decoder"],
@@ -154,10 +154,10 @@ def read(tree: Tree) -> Parts:
     )
 
 
-class StandIn:
+class SignatureStub:
     """Has the signature of a part, and what is asked of a task: its losses."""
 
-    usual: Sequence[Part] = ()
+    usual: Sequence[ComponentConfig] = ()
 
     def __init__(self, node: Tree, registries: Mapping[str, Registry[Any]]) -> None:
         options = {name: option for name, option in node["properties"].items() if name not in ("type", *WEIGHT)}
@@ -206,7 +206,7 @@ def annotation(node: Tree) -> Any:
         found: Any = GenericAlias(tuple, (annotation(node["items"]), ...))
     elif kind == "object":
         values = node.get("additionalProperties")
-        found = GenericAlias(dict, (str, annotation(values))) if isinstance(values, dict) else Part
+        found = GenericAlias(dict, (str, annotation(values))) if isinstance(values, dict) else ComponentConfig
     elif kind == "string" and node.get("format") == "path":
         found = Path
     else:

@@ -11,9 +11,9 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from densevit.config.schema import Run
-from densevit.config.yaml_document import Document
+from densevit.config.yaml_document import YamlDocument
 from densevit.errors import ConfigError
-from densevit.registry import UNKNOWN, explain, misread
+from densevit.registry import UNKNOWN, check_bool_as_number, explain
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Draft:
     """
 
     run: Run
-    document: Document
+    document: YamlDocument
     problems: list[str]
     folder: Path
 
@@ -46,7 +46,7 @@ class Draft:
         return self.document.locate(problem)
 
 
-def read(path: str | Path, overrides: Sequence[str] = ()) -> tuple[Run, Document]:
+def read(path: str | Path, overrides: Sequence[str] = ()) -> tuple[Run, YamlDocument]:
     """Reads a config and checks its own tree.
 
     Raises:
@@ -58,15 +58,15 @@ def read(path: str | Path, overrides: Sequence[str] = ()) -> tuple[Run, Document
     return run, document
 
 
-def _read(path: str | Path, overrides: Sequence[str]) -> tuple[Run, Document, list[str], bool]:
+def _read(path: str | Path, overrides: Sequence[str]) -> tuple[Run, YamlDocument, list[str], bool]:
     """Run, document, problems; and whether all values fit."""
-    document = Document.read(path)
+    document = YamlDocument.read(path)
     for item in overrides:
         document.override(item)
     tree = document.tree
     try:
         run = TypeAdapter(Run).validate_python(tree)
-        told = list(misread(tree, run, ""))
+        told = list(check_bool_as_number(tree, run, ""))
         return run, document, told, not told
     except ValidationError as error:
         faults = error.errors()

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field
 
-from densevit.model_card import ResizeRule
-from densevit.registry import Part
+from densevit.model_card import PreprocessConfig
+from densevit.registry import ComponentConfig
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -28,13 +28,19 @@ Memory = Annotated[float, Field(ge=0, lt=1)]  # what a moving average keeps at e
 class Model:
     """Parts of the network; each is `{type: name, option: value}`."""
 
-    encoder: Part | None = None  # with `init` the file's, unless it has a type; its options go over the file's
-    decoder: Part | None = None  # likewise; serves every head that has none of its own
-    heads: dict[str, Part]  # one per task
-    decoders: dict[str, Part] = field(default_factory=dict)  # head -> a decoder of its own
-    resize: ResizeRule | None = None  # how images meet the network outside training: as in `init`, else padded only
+    encoder: ComponentConfig | None = (
+        None  # with `init` the file's, unless it has a type; its options go over the file's
+    )
+    decoder: ComponentConfig | None = None  # likewise; serves every head that has none of its own
+    heads: dict[str, ComponentConfig]  # one per task
+    decoders: dict[str, ComponentConfig] = field(default_factory=dict)  # head -> a decoder of its own
+    resize: PreprocessConfig | None = (
+        None  # how images meet the network outside training: as in `init`, else padded only
+    )
     init: str | None = None  # start from the weights of this checkpoint: a path, or hf:owner/name
-    init_family: str | Part | None = None  # whose it is, where its keys cannot tell; {type: name, option: value}
+    init_family: str | ComponentConfig | None = (
+        None  # whose it is, where its keys cannot tell; {type: name, option: value}
+    )
     freeze_encoder: bool = False  # a probe: only decoder and heads learn
     grad_checkpointing: bool = False
 
@@ -44,16 +50,16 @@ class Task:
     """What one head learns from and is scored by; each loss is `{type: name, weight: 1.0, option: value}`."""
 
     type: str = "depth"
-    losses: list[Part] = field(default_factory=list)  # none: the task's usual ones
+    losses: list[ComponentConfig] = field(default_factory=list)  # none: the task's usual ones
     protocol: str = "plain"  # of depth, in the validation during training
     weight: Positive = 1.0  # of its losses among those of other tasks; where `balance` learns, where it begins
 
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    train: Part
-    val: Part | None = None
-    transforms: list[Part] = field(default_factory=list)
+    train: ComponentConfig
+    val: ComponentConfig | None = None
+    transforms: list[ComponentConfig] = field(default_factory=list)
     workers: Annotated[int, Field(ge=0, le=1024)] | Literal["auto"] = "auto"  # loader processes of each rank
     on_error: Literal["raise", "skip"] = "raise"  # a file that turns bad: stop, or take its successor and count
     max_bad: Fraction = 0.001  # share of an epoch that may be skipped so
@@ -157,7 +163,7 @@ class Run:
         return found + _window_problems(self.model.resize)
 
 
-def _window_problems(rule: ResizeRule | None) -> list[str]:
+def _window_problems(rule: PreprocessConfig | None) -> list[str]:
     if rule is None or (rule.window is None and rule.stride is None):
         return []
     if rule.window is None:
@@ -168,5 +174,5 @@ def _window_problems(rule: ResizeRule | None) -> list[str]:
     return []
 
 
-for _node in (Run, Model, Task, Data, Optim, Schedule, ResizeRule):
+for _node in (Run, Model, Task, Data, Optim, Schedule, PreprocessConfig):
     setattr(_node, "__pydantic_config__", ConfigDict(extra="forbid"))  # noqa: B010 (pydantic reads it, mypy does not know it)

@@ -10,24 +10,26 @@ from densevit.config import json_schema
 from densevit.config.parser import Draft
 from densevit.config.schema import Model, Run, Task
 from densevit.errors import ConfigError
-from densevit.registry import Choice, Part, Parts, Registry, did_you_mean
+from densevit.registry import ComponentConfig, ComponentSpec, Parts, Registry, did_you_mean
 from densevit.utils.network import is_address
 
 T = TypeVar("T")
 
 
-class Faults:
+class ErrorCollector:
     """Collects what is wrong, so that a user sees all of it at once."""
 
     def __init__(self, problems: Sequence[str] = ()) -> None:
         self.problems = list(problems)
 
-    def check(self, registry: Registry[T], spec: Part, where: str, *, partial: bool = False) -> Choice[T]:
+    def check(
+        self, registry: Registry[T], spec: ComponentConfig, where: str, *, partial: bool = False
+    ) -> ComponentSpec[T]:
         try:
             return registry.check(spec, where, partial=partial)
         except ConfigError as error:
             self.problems += error.problems
-            return UNCHOSEN
+            return INVALID_CHOICE
 
     def check_file(self, path: Path | None, where: str) -> None:
         if path is not None and not path.exists():
@@ -46,32 +48,32 @@ def _unbuilt() -> Any:
     raise AssertionError("a faulty plan is raised, not built")
 
 
-UNCHOSEN: Choice[Any] = Choice("", _unbuilt, {})
+INVALID_CHOICE: ComponentSpec[Any] = ComponentSpec("", _unbuilt, {})
 
 
 @dataclass(frozen=True)
 class ChosenTask:
-    task: Choice[Any]
-    losses: Sequence[tuple[float, Choice[Any]]]
+    task: ComponentSpec[Any]
+    losses: Sequence[tuple[float, ComponentSpec[Any]]]
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """A run's parts, but for the encoder and decoder, which a checkpoint may know better (`choose_trunk`)."""
+class ParsedComponents:
+    """A run's parts, but for the encoder and decoder, which a checkpoint may know better (`choose_encoder_decoder`)."""
 
-    heads: Mapping[str, Choice[Any]]
-    decoders: Mapping[str, Choice[Any]]
+    heads: Mapping[str, ComponentSpec[Any]]
+    decoders: Mapping[str, ComponentSpec[Any]]
     tasks: Mapping[str, ChosenTask]
-    transforms: Sequence[Choice[Any]]
-    train: Choice[Any]
-    val: Choice[Any] | None
+    transforms: Sequence[ComponentSpec[Any]]
+    train: ComponentSpec[Any]
+    val: ComponentSpec[Any] | None
 
 
-def choose(run: Run, parts: Parts, faults: Faults) -> Chosen:
+def choose(run: Run, parts: Parts, faults: ErrorCollector) -> ParsedComponents:
     model, data = run.model, run.data
     if model.init is not None and not is_address(model.init):
         faults.check_file(Path(model.init), "model.init")
-    return Chosen(
+    return ParsedComponents(
         {name: faults.check(parts.heads, spec, f"model.heads.{name}") for name, spec in model.heads.items()},
         {name: faults.check(parts.decoders, spec, f"model.decoders.{name}") for name, spec in model.decoders.items()},
         {name: _choose_task(task, f"tasks.{name}", parts, faults) for name, task in run.tasks.items()},
@@ -81,9 +83,9 @@ def choose(run: Run, parts: Parts, faults: Faults) -> Chosen:
     )
 
 
-def choose_trunk(
-    model: Model, parts: Parts, faults: Faults, held: Mapping[str, Part] | None = None
-) -> tuple[Choice[Any], Choice[Any]]:
+def choose_encoder_decoder(
+    model: Model, parts: Parts, faults: ErrorCollector, held: Mapping[str, ComponentConfig] | None = None
+) -> tuple[ComponentSpec[Any], ComponentSpec[Any]]:
     """Encoder and decoder.
 
     Args:
@@ -94,10 +96,10 @@ def choose_trunk(
     registries: Mapping[str, Registry[Any]] = {"encoder": parts.encoders, "decoder": parts.decoders}
     unread = held is None and model.init is not None
 
-    def chosen(name: str) -> Choice[Any]:
+    def chosen(name: str) -> ComponentSpec[Any]:
         spec = given[name]
         if spec is None or (unread and "type" not in spec):
-            return UNCHOSEN
+            return INVALID_CHOICE
         return faults.check(registries[name], spec, f"model.{name}", partial=unread)
 
     encoder, decoder = chosen("encoder"), chosen("decoder")
@@ -105,7 +107,7 @@ def choose_trunk(
     return encoder, decoder
 
 
-def _choose_task(task: Task, where: str, parts: Parts, faults: Faults) -> ChosenTask:
+def _choose_task(task: Task, where: str, parts: Parts, faults: ErrorCollector) -> ChosenTask:
     chosen = faults.check(parts.tasks, {"type": task.type}, where)
     if task.protocol not in parts.protocols:
         hint = did_you_mean(task.protocol, parts.protocols)
@@ -130,9 +132,9 @@ def check(draft: Draft) -> None:
     Raises:
         ConfigError: every such fault at once, with file and line.
     """
-    faults = Faults(draft.problems)
+    faults = ErrorCollector(draft.problems)
     if not draft.run.plugins:  # whose parts nobody knows yet
-        parts = json_schema.shipped()
+        parts = json_schema.load_shipped_schema()
         choose(draft.run, parts, faults)
-        choose_trunk(draft.run.model, parts, faults)
+        choose_encoder_decoder(draft.run.model, parts, faults)
     faults.tell(draft.locate)

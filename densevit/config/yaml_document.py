@@ -34,7 +34,7 @@ for _tag, _pattern, _first in (
 
 
 @dataclass
-class Document:
+class YamlDocument:
     """A tree of mappings, lists and scalars that remembers where each key was written.
 
     Attributes:
@@ -46,7 +46,7 @@ class Document:
     origin: dict[Key, str] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, path: str | Path) -> "Document":
+    def read(cls, path: str | Path) -> "YamlDocument":
         """Reads a file.
 
         Raises:

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from densevit.data.datasets.base import Dataset
-from densevit.data.loading.dataloader import OnError, naming
+from densevit.data.loading.dataloader import OnError, with_sample_name
 from densevit.errors import DataError
 from densevit.structures import IGNORE
 
@@ -90,7 +90,7 @@ def sizes_of_truth(dataset: Dataset) -> dict[tuple[int, int], str]:
     """
     found: dict[tuple[int, int], str] = {}
     for index in spread(dataset):
-        with naming(dataset, index):
+        with with_sample_name(dataset, index):
             depth = dataset.read(index).depth
         if depth is not None:
             found.setdefault((depth.shape[0], depth.shape[1]), dataset.names[index])
@@ -127,7 +127,7 @@ def spread(dataset: Dataset) -> list[int]:
 def _attempted(read: Callable[[int], T], dataset: Dataset, index: int, on_error: OnError) -> T | None:
     """What `read` gives; None for a sample that is unreadable and may be skipped."""
     try:
-        with naming(dataset, index):
+        with with_sample_name(dataset, index):
             return read(index)
     except DataError:
         if on_error == "raise":

@@ -15,9 +15,9 @@ from tqdm import tqdm
 
 from densevit.config import parser
 from densevit.config.schema import Run
-from densevit.config.yaml_document import Document, flat
+from densevit.config.yaml_document import YamlDocument, flat
 from densevit.engine import seed
-from densevit.engine.distributed import World
+from densevit.engine.distributed import DistributedContext
 from densevit.errors import CheckpointError, ConfigError, StorageError
 from densevit.model_card import ModelCard
 from densevit.utils import atomic_io
@@ -132,7 +132,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def rescuing(trainer: "Trainer", random: Mapping[str, Any] | None = None) -> Iterator[None]:
+def save_on_exception(trainer: "Trainer", random: Mapping[str, Any] | None = None) -> Iterator[None]:
     """Around work that leaves weights, average and optimiser as they are.
 
     A run of several processes is left alone: the others do not know, and would wait for this one.
@@ -161,10 +161,10 @@ def _save(trainer: "Trainer") -> None:
 
 
 Found = tuple[Path, Manifest]
-INDIFFERENT = ("output", "device", "data.workers", "log_every")  # to what is learned
+IGNORED_KEYS = ("output", "device", "data.workers", "log_every")  # to what is learned
 
 
-def prepare(run: Run, resume: str | None, world: World) -> Found | None:
+def prepare(run: Run, resume: str | None, world: DistributedContext) -> Found | None:
     """Finds the checkpoint to go on from, and claims the output folder.
 
     Args:
@@ -195,19 +195,19 @@ def _found(run: Run, resume: str | None) -> Found | None:
         )
     named = None if resume in (None, "auto") else _named(str(resume), folder)
     folder.mkdir(parents=True, exist_ok=True)
-    atomic_io.sweep(folder)
+    atomic_io.remove_stale_temporaries(folder)
     return newest_good(folder) if resume == "auto" else named
 
 
-def begin(run: Run, world: World) -> None:
+def begin(run: Run, world: DistributedContext) -> None:
     """Notes the run's config in its folder; once it is known to go on, for another one's may stand there."""
     world.on_main(lambda: atomic_io.write_text(run.output / checkpoint.CONFIG, parser.dump(run)))
 
 
 def changed(folder: Path, run: Run) -> list[str]:
     """What a run does otherwise than when it saved this checkpoint, `key was this, is that`."""
-    before, now = (flat(tree) for tree in (Document.read(folder / checkpoint.CONFIG).tree, parser.to_dict(run)))
-    differing = [key for key in {**before, **now} if before.get(key) != now.get(key) and key not in INDIFFERENT]
+    before, now = (flat(tree) for tree in (YamlDocument.read(folder / checkpoint.CONFIG).tree, parser.to_dict(run)))
+    differing = [key for key in {**before, **now} if before.get(key) != now.get(key) and key not in IGNORED_KEYS]
     return [f"{key} was {before.get(key)!r}, is {now.get(key)!r}" for key in differing]
 
 

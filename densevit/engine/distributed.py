@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class World:
+class DistributedContext:
     """This process among all."""
 
     device: torch.device
@@ -102,7 +102,7 @@ class World:
         return DistributedDataParallel(model, device_ids=[self.device.index] if cuda else None)
 
 
-def averaging(wrapped: nn.Module, wanted: bool) -> AbstractContextManager[None]:
+def no_sync(wrapped: nn.Module, wanted: bool) -> AbstractContextManager[None]:
     """Whether the backward pass inside averages gradients over the processes, or leaves that to a later one."""
     if isinstance(wrapped, FSDPModule):
         wrapped.set_requires_gradient_sync(wanted)
@@ -112,7 +112,7 @@ def averaging(wrapped: nn.Module, wanted: bool) -> AbstractContextManager[None]:
 
 
 @contextmanager
-def session(device: str = "auto", timeout: timedelta = timedelta(minutes=10)) -> Iterator[World]:
+def session(device: str = "auto", timeout: timedelta = timedelta(minutes=10)) -> Iterator[DistributedContext]:
     """The process group that torchrun asks for, or a world of one.
 
     Args:
@@ -125,7 +125,7 @@ def session(device: str = "auto", timeout: timedelta = timedelta(minutes=10)) ->
         chosen = choose_device(f"cuda:{local_rank if chosen.index is None else chosen.index}")
         torch.cuda.set_device(chosen)
     if size == 1:
-        yield World(chosen)
+        yield DistributedContext(chosen)
         return
     backend = "nccl" if chosen.type == "cuda" else "gloo"
     local_size = int(os.environ.get("LOCAL_WORLD_SIZE", size))
@@ -136,6 +136,6 @@ def session(device: str = "auto", timeout: timedelta = timedelta(minutes=10)) ->
         store = PrefixStore(f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
     try:
-        yield World(chosen, rank, size, local_size)
+        yield DistributedContext(chosen, rank, size, local_size)
     finally:
         dist.destroy_process_group()

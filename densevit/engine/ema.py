@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from densevit.engine.fsdp import like, local
+from densevit.engine.fsdp import distribute_like, local
 
 
 class EMA:
@@ -47,4 +47,4 @@ class EMA:
 
     def load_state_dict(self, average: dict[str, Tensor]) -> None:
         for name, value in average.items():
-            self.average[name].copy_(like(value, self.average[name]))
+            self.average[name].copy_(distribute_like(value, self.average[name]))

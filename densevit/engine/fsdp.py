@@ -21,14 +21,14 @@ def shard(model: M, mesh: DeviceMesh) -> M:
     model.to(memory_format=torch.contiguous_format)
     # FSDP hangs its share of the backward pass on what the model returns, and fears to lose it on views.
     model.register_forward_hook(lambda module, given, answers: {name: x.clone() for name, x in answers.items()})
-    for block in repeated(model):
+    for block in transformer_blocks(model):
         fully_shard(block, mesh=mesh)
     # Resharded after the forward pass: what is read or saved between two steps are the parts.
     fully_shard(model, mesh=mesh, reshard_after_forward=True)
     return model
 
 
-def repeated(module: nn.Module) -> Iterator[nn.Module]:
+def transformer_blocks(module: nn.Module) -> Iterator[nn.Module]:
     """The members of the outermost lists of modules of one class: the blocks of a transformer."""
     for child in module.children():
         members = list(child.children())
@@ -36,7 +36,7 @@ def repeated(module: nn.Module) -> Iterator[nn.Module]:
         if alike and len(members) > 1 and any(True for _ in child.parameters()):
             yield from members
         else:
-            yield from repeated(child)
+            yield from transformer_blocks(child)
 
 
 def local(tensor: Tensor) -> Tensor:
@@ -44,7 +44,7 @@ def local(tensor: Tensor) -> Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def whole(tree: Any, *, keep: bool) -> Any:
+def full_state_dict(tree: Any, *, keep: bool) -> Any:
     """The same tree with every sharded tensor put together, on the CPU; all processes must ask, in the same order.
 
     Args:
@@ -54,13 +54,13 @@ def whole(tree: Any, *, keep: bool) -> Any:
         tensor = tree.full_tensor()
         return tensor.cpu() if keep else None
     if isinstance(tree, Mapping):
-        return {key: whole(value, keep=keep) for key, value in tree.items()}
+        return {key: full_state_dict(value, keep=keep) for key, value in tree.items()}
     if isinstance(tree, list):
-        return [whole(value, keep=keep) for value in tree]
+        return [full_state_dict(value, keep=keep) for value in tree]
     return tree
 
 
-def like(value: Any, model: Tensor) -> Any:
+def distribute_like(value: Any, model: Tensor) -> Any:
     """A whole tensor laid out as `model` is: sharded over the same mesh, or in the same memory format.
 
     What has another shape is handed back as it is.

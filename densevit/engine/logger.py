@@ -12,7 +12,7 @@ from tqdm import tqdm
 from densevit.utils import atomic_io
 
 
-class Log:
+class MetricLogger:
     """Writes `train.csv`, `val.csv` and `tensorboard/` in a folder; with `folder=None` (other ranks) nothing.
 
     On resuming at step n, what an interrupted run logged after n is dropped, so that curves have no double points.

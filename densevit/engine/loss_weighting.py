@@ -8,7 +8,7 @@ from torch import Tensor, nn
 Terms = Mapping[str, Tensor]
 
 
-class Balance(nn.Module):
+class LossWeighting(nn.Module):
     """Sums the losses with the weights that they already bear."""
 
     def forward(self, terms: Mapping[str, Terms]) -> dict[str, Tensor]:
@@ -18,7 +18,7 @@ class Balance(nn.Module):
         return {f"{task}/{name}": loss for task, losses in terms.items() for name, loss in losses.items()}
 
 
-class Uncertainty(Balance):
+class UncertaintyWeighting(LossWeighting):
     """exp(-s) * loss + s / 2 for each task, s = ln(sigma^2) learned with the weights (Kendall et al. 2018, eq. 10).
 
     The paper halves the losses of regression, which moves their s by ln 2 and nothing else. The objective is at rest
@@ -42,4 +42,4 @@ class Uncertainty(Balance):
         return super().forward(balanced)
 
 
-BALANCES = {"fixed": lambda tasks: Balance(), "uncertainty": Uncertainty}
+BALANCES = {"fixed": lambda tasks: LossWeighting(), "uncertainty": UncertaintyWeighting}

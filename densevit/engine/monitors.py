@@ -12,7 +12,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from densevit.errors import Diverged
 
 
-class SpikeAlarm:
+class LossSpikeMonitor:
     """Tells losses that leave their usual course: further over the median than `factor` times any of the last ones.
 
     Attributes:
@@ -38,7 +38,7 @@ class SpikeAlarm:
         return f"the loss is {loss:.4g}, where {usual:.4g} was usual"
 
 
-class SaturationAlarm:
+class OutputSaturationMonitor:
     """Tells a head that gives little but the ends of its range, several looks in a row; once.
 
     Args:
@@ -71,7 +71,7 @@ LIMITS = {"fp16": 12, "bf16": 3, "fp32": 3}
 HINTS = {"fp16": "try precision=bf16"}
 
 
-class Statistics:
+class BatchNormSnapshot:
     """What a forward pass changes in a model: the running means of BatchNorm; they can be put back."""
 
     def __init__(self, model: nn.Module) -> None:
@@ -88,7 +88,7 @@ class Statistics:
             buffer.copy_(kept)
 
 
-def check_patience(in_row: int, limit: int | None, step: int, precision: str) -> None:
+def check_max_skipped(in_row: int, limit: int | None, step: int, precision: str) -> None:
     """
     Raises:
         Diverged: more bad steps in a row than the limit.

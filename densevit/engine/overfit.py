@@ -20,7 +20,7 @@ LEARNED = 0.3  # of the first loss: what may be left of it
 LAST = 10  # steps, whose mean is the last loss
 
 
-def patient(run: Run) -> Run:
+def overfit_config(run: Run) -> Run:
     """The run with a constant rate and no average, for at most `STEPS` steps."""
     steps = min(run.steps or STEPS, STEPS)
     return replace(run, steps=steps, schedule=Schedule(type="constant", warmup=0.0), ema=None)

@@ -12,14 +12,14 @@ from torch import Tensor, nn
 
 from densevit.engine import seed, skipped_steps, train_state
 from densevit.engine.interfaces import Batches
-from densevit.engine.skipped_steps import Part
+from densevit.engine.skipped_steps import StepRecord
 from densevit.engine.trainer import Trainer
 from densevit.errors import ConfigError
 from densevit.weights import checkpoint
 
 
 @dataclass(frozen=True)
-class Replayed:
+class ReplayResult:
     """What was recorded of a step, what came now, and what was seen on the way.
 
     Attributes:
@@ -30,8 +30,8 @@ class Replayed:
     step: int
     rank: int
     processes: int
-    then: Part
-    now: Part
+    then: StepRecord
+    now: StepRecord
     modules: Sequence[str] = field(default_factory=list)
     gradients: Sequence[str] = field(default_factory=list)
 
@@ -44,7 +44,7 @@ class Replayed:
         return self.then.names == self.now.names and all(_equal(*pair) for pair in pairs)
 
 
-def replay(trainer: Trainer, folder: Path, rank: int, train: Callable[[int], Batches]) -> Replayed:
+def replay(trainer: Trainer, folder: Path, rank: int, train: Callable[[int], Batches]) -> ReplayResult:
     """One step from the recorded weights, random states and place in the data.
 
     Args:
@@ -67,7 +67,7 @@ def replay(trainer: Trainer, folder: Path, rank: int, train: Callable[[int], Bat
     seed.set_random_state(kept["random"][rank], trainer.world.device)
     with closing(train(bad.samples)) as batches, watched(trainer.model) as modules:
         now = trainer.attempt(batches)
-    return Replayed(bad.step, rank, len(bad.parts), bad.parts[rank], now, modules, broken_gradients(trainer.model))
+    return ReplayResult(bad.step, rank, len(bad.parts), bad.parts[rank], now, modules, broken_gradients(trainer.model))
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tqdm import tqdm
 
 from densevit.config import parser
-from densevit.engine.fsdp import whole
+from densevit.engine.fsdp import full_state_dict
 from densevit.errors import CheckpointError, StorageError
 from densevit.utils import atomic_io
 from densevit.weights import checkpoint
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from densevit.engine.trainer import Trainer
 
 RECORD = "step.json"
-MOST = 3  # each as large as the weights
+MAX_RECORDS = 3  # each as large as the weights
 
 
 @dataclass(frozen=True)
-class Part:
+class StepRecord:
     """What one process did in a step.
 
     Attributes:
@@ -53,10 +53,10 @@ class BadStep:
     step: int
     samples: int
     seed: int
-    parts: Sequence[Part]
+    parts: Sequence[StepRecord]
 
 
-def record(trainer: "Trainer", part: Part, random: Mapping[str, Any]) -> Path | None:
+def record(trainer: "Trainer", part: StepRecord, random: Mapping[str, Any]) -> Path | None:
     """Writes a record before the step is counted; all processes must call it together.
 
     Args:
@@ -67,7 +67,7 @@ def record(trainer: "Trainer", part: Part, random: Mapping[str, Any]) -> Path | 
     """
     world = trainer.world
     parts, randoms = world.gather(part), world.gather(random)
-    weights = whole(trainer.model.state_dict(), keep=world.is_main)
+    weights = full_state_dict(trainer.model.state_dict(), keep=world.is_main)
     state = {
         "random": randoms,
         "updates": trainer.updates,
@@ -79,7 +79,7 @@ def record(trainer: "Trainer", part: Part, random: Mapping[str, Any]) -> Path | 
     manifest = Manifest(step=trainer.step, samples=trainer.samples, world_size=world.size, data=trainer.data)
 
     def write() -> Path | None:
-        if len(checkpoint.steps(folder.parent)) >= MOST:
+        if len(checkpoint.steps(folder.parent)) >= MAX_RECORDS:
             return None
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
@@ -101,7 +101,7 @@ def read(folder: Path) -> BadStep:
     checkpoint.verify(folder)
     try:
         content = json.loads((folder / RECORD).read_text())
-        return BadStep(**{**content, "parts": [Part(**part) for part in content["parts"]]})
+        return BadStep(**{**content, "parts": [StepRecord(**part) for part in content["parts"]]})
     except FileNotFoundError:
         raise CheckpointError(f"{folder}: no recorded step ({RECORD} is missing).") from None
     except (OSError, ValueError, TypeError, KeyError) as error:

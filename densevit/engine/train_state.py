@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import densevit
 from densevit.engine import seed
-from densevit.engine.fsdp import like, whole
+from densevit.engine.fsdp import distribute_like, full_state_dict
 from densevit.errors import CheckpointError
 from densevit.weights import checkpoint
 from densevit.weights.checkpoint import Manifest
@@ -37,7 +37,7 @@ class Snapshot:
     manifest: Manifest
 
 
-def take(trainer: "Trainer") -> Snapshot:
+def state_dict(trainer: "Trainer") -> Snapshot:
     """Everything that resuming needs, bit for bit; all processes must call it together."""
     world = trainer.world
     weights: Mapping[str, Tensor] = trainer.model.state_dict()
@@ -51,8 +51,8 @@ def take(trainer: "Trainer") -> Snapshot:
     if trainer.ema:
         state["raw_weights"], weights = weights, trainer.ema.state_dict()
     return Snapshot(
-        whole(weights, keep=world.is_main),
-        whole(state, keep=world.is_main),
+        full_state_dict(weights, keep=world.is_main),
+        full_state_dict(state, keep=world.is_main),
         Manifest(
             step=trainer.step,
             samples=trainer.samples,
@@ -64,7 +64,7 @@ def take(trainer: "Trainer") -> Snapshot:
     )
 
 
-def give_back(trainer: "Trainer", folder: Path, manifest: Manifest) -> None:
+def load_state_dict(trainer: "Trainer", folder: Path, manifest: Manifest) -> None:
     """Takes up a verified checkpoint.
 
     Raises:
@@ -95,7 +95,7 @@ def give_back(trainer: "Trainer", folder: Path, manifest: Manifest) -> None:
 
 def load(model: nn.Module, weights: Mapping[str, Tensor], source: Path) -> None:
     own = model.state_dict()
-    fitting = {name: like(value, own[name]) if name in own else value for name, value in weights.items()}
+    fitting = {name: distribute_like(value, own[name]) if name in own else value for name, value in weights.items()}
     checkpoint.load_into(model, fitting, source)
 
 
@@ -121,7 +121,7 @@ def load_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -
         if index >= len(parameters) or any(x.ndim and x.shape != parameters[index].shape for x in entry.values()):
             raise ValueError(f"the optimiser's parameter {index} is of another shape")
     placed = {
-        index: {name: like(value, parameters[index]) for name, value in entry.items()}
+        index: {name: distribute_like(value, parameters[index]) for name, value in entry.items()}
         for index, entry in moments.items()
     }
     optimizer.load_state_dict({**state, "state": placed})

@@ -15,14 +15,14 @@ from tqdm import tqdm
 from densevit.config import parser
 from densevit.config.schema import Run
 from densevit.engine import checkpointer, monitors, seed, skipped_steps, train_state
-from densevit.engine.checkpointer import Checkpoints, rescuing
-from densevit.engine.distributed import World, averaging
+from densevit.engine.checkpointer import Checkpoints, save_on_exception
+from densevit.engine.distributed import DistributedContext, no_sync
 from densevit.engine.ema import EMA
 from densevit.engine.fsdp import clip
 from densevit.engine.interfaces import Batches, Objective, Scores, Validation, scheduled_parts
-from densevit.engine.logger import Log
+from densevit.engine.logger import MetricLogger
 from densevit.engine.loss_weighting import BALANCES
-from densevit.engine.monitors import SaturationAlarm, SpikeAlarm, Statistics
+from densevit.engine.monitors import BatchNormSnapshot, LossSpikeMonitor, OutputSaturationMonitor
 from densevit.engine.optim import (
     LayeredEncoder,
     build_optimizer,
@@ -32,7 +32,7 @@ from densevit.engine.optim import (
     set_learning_rate,
     undecayed_group,
 )
-from densevit.engine.skipped_steps import Part
+from densevit.engine.skipped_steps import StepRecord
 from densevit.engine.validation import score
 from densevit.errors import ConfigError, Preempted
 from densevit.model_card import ModelCard
@@ -65,7 +65,7 @@ class Trainer:
         run: Run,
         model: nn.Module,
         tasks: Mapping[str, Objective],
-        world: World,
+        world: DistributedContext,
         *,
         predict: Callable[[nn.Module, Tensor], dict[str, Tensor]],
         card: ModelCard,
@@ -93,10 +93,10 @@ class Trainer:
         self.encoder_rate = encoder_rate(run.optim, run.schedule, self.steps)
         self.scaler = torch.GradScaler(world.device.type, enabled=self.precision == "fp16")
         self.ema = EMA(model, run.ema) if run.ema else None
-        self.statistics = Statistics(model)
-        self.spike = SpikeAlarm()
+        self.statistics = BatchNormSnapshot(model)
+        self.spike = LossSpikeMonitor()
         ranges = {name: output.range for name, output in card.outputs.items() if name in tasks}
-        self.saturation = {name: SaturationAlarm(ends) for name, ends in ranges.items() if ends is not None}
+        self.saturation = {name: OutputSaturationMonitor(ends) for name, ends in ranges.items() if ends is not None}
         best, direction = next(iter(tasks.values())).best
         name = best if len(tasks) == 1 else f"{next(iter(tasks))}/{best}"
         self.checkpoints = Checkpoints(run.output / "checkpoints", (name, direction), run.keep_last)
@@ -119,7 +119,7 @@ class Trainer:
             Preempted: a signal came; everything is saved.
             Diverged: too many steps in a row had a non-finite loss or gradient.
         """
-        log = Log(self.run.output if self.world.is_main else None, self.step)
+        log = MetricLogger(self.run.output if self.world.is_main else None, self.step)
         bar = tqdm(total=self.steps, initial=self.step, desc="train", unit="step", disable=not self.world.is_main)
         begun, before = time.monotonic(), self.seconds
         with interruptible() as stop, closing(log), closing(train(self.samples)) as batches, bar:
@@ -138,7 +138,7 @@ class Trainer:
                     raise Preempted(f"stopped and saved at step {self.step} of {self.steps}; go on with --resume.")
         return self.scores
 
-    def _begin(self, val: Validation | None, log: Log, stop: Event) -> None:
+    def _begin(self, val: Validation | None, log: MetricLogger, stop: Event) -> None:
         """A run that was stopped in a validation takes that up first."""
         _, stopping = self.world.agree(True, stop.is_set())
         if not stopping and self.step and self._validation_due(val):
@@ -160,7 +160,7 @@ class Trainer:
         set_learning_rate(self.optimizer, rate, self.encoder_rate(self.updates))
         random = seed.random_state(self.world.device)
         self.statistics.keep()
-        with rescuing(self, random):
+        with save_on_exception(self, random):
             part = self.attempt(batches)
         numbers = {"loss": sum(part.losses.values()), **part.losses, "grad_norm": part.grad_norm}
         good, stopping = self.world.agree(all(map(math.isfinite, numbers.values())), stop.is_set())
@@ -178,10 +178,10 @@ class Trainer:
         self.step += 1
         self.samples += self.run.batch_size
         self.skipped_in_row = 0 if good else self.skipped_in_row + 1
-        monitors.check_patience(self.skipped_in_row, self.run.max_skipped, self.step, self.precision)
+        monitors.check_max_skipped(self.skipped_in_row, self.run.max_skipped, self.step, self.precision)
         return {**numbers, "lr": rate}, stopping
 
-    def attempt(self, batches: Batches) -> Part:
+    def attempt(self, batches: Batches) -> StepRecord:
         """Losses and clipped gradients of the next step's images; weights and average stay as they are."""
         self.wrapped.train()
         if self.run.model.freeze_encoder:
@@ -195,7 +195,7 @@ class Trainer:
             batch = next(batches).to(self.world.device)
             names += batch.names
             indices += batch.indices
-            with averaging(self.wrapped, number == self.run.accumulate - 1):
+            with no_sync(self.wrapped, number == self.run.accumulate - 1):
                 terms = self._losses(batch)
                 total = torch.stack(list(terms.values())).sum() / self.run.accumulate
                 torch.autograd.backward(self.scaler.scale(total))
@@ -205,7 +205,7 @@ class Trainer:
         self.scaler.unscale_(self.optimizer)
         norm = clip([p for group in self.optimizer.param_groups for p in group["params"]], self.run.optim.clip_grad)
         *losses, grad_norm = torch.stack([*values.values(), norm.float()]).tolist()
-        return Part(names, indices, dict(zip(values, losses, strict=True)), grad_norm)
+        return StepRecord(names, indices, dict(zip(values, losses, strict=True)), grad_norm)
 
     def _tell_progress(self, updates: int) -> None:
         for part in self.scheduled:
@@ -223,16 +223,16 @@ class Trainer:
         }
         return dict(self.balance(terms))
 
-    def _warn(self, fault: str | None, part: Part | None = None) -> None:
+    def _warn(self, fault: str | None, part: StepRecord | None = None) -> None:
         """A line of this process about the step under way."""
         if fault is not None:
             had = f". Rank {self.world.rank} had: {monitors.shown(part.names)}" if part else ""
             tqdm.write(f"step {self.step + 1}: {fault}{had}")
 
-    def _record(self, part: Part, random: Mapping[str, Any]) -> None:
+    def _record(self, part: StepRecord, random: Mapping[str, Any]) -> None:
         """Keeps the first bad steps for `densevit replay`; under fp16 only those whose loss itself is not finite."""
         finite, _ = self.world.agree(all(map(math.isfinite, part.losses.values())))
-        if self.recorded < skipped_steps.MOST and not (finite and self.precision == "fp16"):
+        if self.recorded < skipped_steps.MAX_RECORDS and not (finite and self.precision == "fp16"):
             self.recorded += 1
             folder = skipped_steps.record(self, part, random)
             if folder is not None and self.world.is_main:
@@ -244,17 +244,17 @@ class Trainer:
     def _validation_due(self, val: Validation | None) -> bool:
         return val is not None and self._due(self.run.validate_every) and self.scored_at != self.step
 
-    def _report(self, log: Log, bar: Any, values: Scores) -> None:
+    def _report(self, log: MetricLogger, bar: Any, values: Scores) -> None:
         values = self.world.mean({**values, "spikes": self.spike.count * self.world.size})
         values["skipped"] = self.step - self.updates
         values["seconds"] = self.seconds
         log.scalars("train", self.step, values)
         bar.set_postfix(loss=f"{values['loss']:.4f}", **{k: f"{v:.4f}" for k, v in list(self.scores.items())[:1]})
 
-    def validate(self, val: Validation | None, log: Log, stop: Event) -> bool:
+    def validate(self, val: Validation | None, log: MetricLogger, stop: Event) -> bool:
         """Scores the model; False if it was stopped on the way."""
         assert val is not None
-        with rescuing(self):
+        with save_on_exception(self):
             scores = score(self, val, log, stop)
         if scores is None:
             return False
@@ -265,7 +265,7 @@ class Trainer:
 
     def save(self) -> None:
         """A checkpoint that any number of processes can resume from, bit for bit on as many."""
-        taken = train_state.take(self)
+        taken = train_state.state_dict(self)
         self.world.on_main(
             lambda: self.checkpoints.save(taken.weights, self.card, parser.dump(self.run), taken.state, taken.manifest)
         )
@@ -281,7 +281,7 @@ class Trainer:
             tqdm.write(f"warning: {path} was trained on other data ({manifest.data or 'unknown'}; now {self.data}).")
         if self.world.is_main and (changes := checkpointer.changed(path, self.run)):
             tqdm.write(f"note: {path} was trained otherwise: {'; '.join(changes)}.")
-        train_state.give_back(self, path, manifest)
+        train_state.load_state_dict(self, path, manifest)
         self.saved_at = self.step
 
 

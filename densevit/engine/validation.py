@@ -10,9 +10,9 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from tqdm import tqdm
 
-from densevit.engine.distributed import World
+from densevit.engine.distributed import DistributedContext
 from densevit.engine.interfaces import Scores, Validation
-from densevit.engine.logger import Log
+from densevit.engine.logger import MetricLogger
 from densevit.structures import Batch
 from densevit.utils.precision import autocast
 
@@ -24,7 +24,7 @@ class Stopped(Exception):
     """A process was asked to stop; all leave the validation together."""
 
 
-def score(trainer: "Trainer", val: Validation, log: Log, stop: Event) -> Scores | None:
+def score(trainer: "Trainer", val: Validation, log: MetricLogger, stop: Event) -> Scores | None:
     """The scores of the model, of its moving average where there is one; None if `stop` was set on the way."""
     world = trainer.world
     found: dict[str, dict[int, Scores]] = {name: {} for name in trainer.tasks}
@@ -33,9 +33,9 @@ def score(trainer: "Trainer", val: Validation, log: Log, stop: Event) -> Scores 
     bar = tqdm(total=len(val), desc="validate", unit="image", leave=False, disable=not world.is_main, delay=1)
     try:
         with trainer.ema.applied() if trainer.ema else nullcontext(), torch.no_grad(), bar:
-            for number, batch in enumerate(rounds(val, world, stop)):
+            for number, batch in enumerate(synchronized_batches(val, world, stop)):
                 if batch is None:
-                    idle(trainer.model, trainer.card.multiple, world)
+                    dummy_forward(trainer.model, trainer.card.multiple, world)
                     continue
                 batch = batch.to(world.device)
                 with autocast(trainer.precision, world.device):
@@ -48,10 +48,10 @@ def score(trainer: "Trainer", val: Validation, log: Log, stop: Event) -> Scores 
                 bar.update(len(batch))
     except Stopped:
         return None
-    return together(trainer, found)
+    return gather_scores(trainer, found)
 
 
-def rounds(batches: Iterable[Batch], world: World, stop: Event) -> Iterator[Batch | None]:
+def synchronized_batches(batches: Iterable[Batch], world: DistributedContext, stop: Event) -> Iterator[Batch | None]:
     """A batch on each process at a time, None where there are no more, until there are none anywhere.
 
     Raises:
@@ -71,13 +71,13 @@ def rounds(batches: Iterable[Batch], world: World, stop: Event) -> Iterator[Batc
         getattr(waiting, "close", lambda: None)()  # ends the loader's workers now
 
 
-def idle(model: nn.Module, multiple: int, world: World) -> None:
+def dummy_forward(model: nn.Module, multiple: int, world: DistributedContext) -> None:
     """Sharded processes lend each other their parts in every forward pass, also to one that has more images."""
     if isinstance(model, FSDPModule):
         model(torch.zeros(1, 3, 4 * multiple, 4 * multiple, device=world.device))
 
 
-def together(trainer: "Trainer", found: dict[str, dict[int, Scores]]) -> Scores:
+def gather_scores(trainer: "Trainer", found: dict[str, dict[int, Scores]]) -> Scores:
     """One row for the data set from the rows that each process has, by index."""
     scores: Scores = {}
     for name, task in trainer.tasks.items():

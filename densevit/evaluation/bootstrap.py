@@ -98,7 +98,7 @@ def pooled_intervals(
     return found
 
 
-def few(images: int) -> list[str]:
+def no_interval_reason(images: int) -> list[str]:
     """Why there are no intervals, where that is for want of images."""
     return [f"no intervals, since fewer than {FEWEST} images tell too little of others"] if images < FEWEST else []
 

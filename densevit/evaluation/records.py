@@ -7,7 +7,7 @@ from densevit.errors import DataError
 Row = dict[str, float]
 
 
-def told_apart(rows: Iterable[tuple[str, Row]]) -> tuple[list[tuple[str, Row]], list[str]]:
+def split_scored_and_skipped(rows: Iterable[tuple[str, Row]]) -> tuple[list[tuple[str, Row]], list[str]]:
     """The rows of images with truth, and the names of the others.
 
     Raises:

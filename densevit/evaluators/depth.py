@@ -10,17 +10,17 @@ from densevit import api
 from densevit.builder import training
 from densevit.cli.options import checkpoint, inference
 from densevit.data.datasets.base import Dataset
-from densevit.data.io.depth_cache import keep_decoded
+from densevit.data.io.depth_cache import depth_cache
 from densevit.data.io.readers import blank_images
-from densevit.data.loading.dataloader import located
-from densevit.data.loading.parallel_map import in_order
+from densevit.data.loading.dataloader import describe_with_files
+from densevit.data.loading.parallel_map import ordered_parallel_map
 from densevit.data.loading.prefetch import readahead
 from densevit.data.predictions import SavedMaps
 from densevit.errors import ConfigError
 from densevit.evaluation.depth.evaluate import Evaluation, evaluate_all, evaluate_indexed
 from densevit.evaluation.depth.published_protocols import Protocol, applicable
 from densevit.inference.predictor import Predictor
-from densevit.model_card import OutputSpec
+from densevit.model_card import HeadSpec
 from densevit.structures import Sample
 
 # What a data set is usually scored by.
@@ -49,7 +49,7 @@ class Source:
 
 def saved(args: argparse.Namespace, data: Dataset) -> Source:
     """The maps of a folder, read and scored by several processes."""
-    protocols = chosen(args, data, OutputSpec(kind=args.kind))
+    protocols = chosen(args, data, HeadSpec(kind=args.kind))
     maps = SavedMaps(
         args.predictions,
         data.names,
@@ -61,7 +61,7 @@ def saved(args: argparse.Namespace, data: Dataset) -> Source:
     )
 
     def read(index: int) -> tuple[Sample, Any]:
-        with keep_decoded(args.truth_cache):
+        with depth_cache(args.truth_cache):
             sample = data.read(index)
         return sample, maps.read(sample.name)
 
@@ -75,7 +75,7 @@ def saved(args: argparse.Namespace, data: Dataset) -> Source:
         len(data),
         protocols,
         metrics=args.metrics,
-        spread=partial(in_order, workers=args.workers, describe=partial(located, data)),
+        spread=partial(ordered_parallel_map, workers=args.workers, describe=partial(describe_with_files, data)),
         progress=True,
     )
     return source
@@ -117,7 +117,7 @@ def timed(
         yield sample.name, prediction, sample.depth, sample.valid, sample.intrinsics
 
 
-def chosen(args: argparse.Namespace, data: Dataset, output: OutputSpec) -> list[Protocol]:
+def chosen(args: argparse.Namespace, data: Dataset, output: HeadSpec) -> list[Protocol]:
     """The protocol that was asked for, or all that apply."""
     if args.protocol != "all":
         protocol = training.find_protocol(args.protocol or USUAL.get(args.data, "plain"), data, output)

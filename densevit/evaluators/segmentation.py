@@ -17,8 +17,8 @@ from densevit.cli.options import checkpoint, inference
 from densevit.data.datasets.base import Dataset
 from densevit.data.labels.class_lists import read_classes
 from densevit.data.labels.class_table import ClassTable, refuse_reordered
-from densevit.data.loading.dataloader import located
-from densevit.data.loading.parallel_map import in_order
+from densevit.data.loading.dataloader import describe_with_files
+from densevit.data.loading.parallel_map import ordered_parallel_map
 from densevit.data.loading.prefetch import readahead
 from densevit.data.predictions import SavedLabels
 from densevit.errors import ConfigError, DataError
@@ -83,7 +83,7 @@ def saved(args: argparse.Namespace, data: Dataset) -> Source:
         return source.count(name, maps.read(name), data.label_map(index))  # the image need not be decoded
 
     def evaluate() -> SegScores:
-        found = in_order(scored, len(data), args.workers, partial(located, data))
+        found = ordered_parallel_map(scored, len(data), args.workers, partial(describe_with_files, data))
         return summarise(iter(tqdm(found, desc="evaluate", unit="image", total=len(data), delay=1)), data.classes)
 
     source.read, source.evaluate = read, evaluate

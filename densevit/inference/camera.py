@@ -7,7 +7,7 @@ from numbers import Real
 
 from densevit.errors import DataError
 from densevit.inference.tta import Outputs
-from densevit.model_card import OutputSpec
+from densevit.model_card import HeadSpec
 from densevit.ops.resize import Size
 
 Focal = float | Sequence[float]
@@ -42,7 +42,7 @@ def zoomed(focal: Focal | None, factor: float) -> Focal | None:
     return None if focal is None else tuple(length * factor for length in both(focal))
 
 
-def camera_for(outputs: Mapping[str, OutputSpec], focal: Focal | None) -> Camera | None:
+def camera_for(outputs: Mapping[str, HeadSpec], focal: Focal | None) -> Camera | None:
     """What turns the answers of these heads into metres; None where they need nothing.
 
     Raises:

@@ -15,8 +15,8 @@ from torch.nn import functional as F
 from densevit.errors import DataError
 from densevit.inference.camera import Camera
 from densevit.inference.sliding_window import Sliding
-from densevit.inference.tta import Outputs, mean_of, scaled
-from densevit.model_card import ResizeRule
+from densevit.inference.tta import Outputs, merge_tta, scaled
+from densevit.model_card import PreprocessConfig
 from densevit.ops.resize import Size, crop, network_size, network_steps, of_whole_image, resize
 from densevit.ops.resize_uint8 import resize_bytes
 
@@ -30,7 +30,7 @@ MAX_ENLARGED = 2**25
 def forward(
     model: nn.Module,
     image: Float[Tensor, "b 3 h w"],
-    rule: ResizeRule,
+    rule: PreprocessConfig,
     multiple: int,
     *,
     box: Box | None = None,
@@ -61,7 +61,7 @@ def forward(
         inside = forward(model, window(image, box), rule, multiple, **how)
         return {name: y if of_whole_image(y) else paste(y, box, (h, w)) for name, y in inside.items()}
     if rule.margin:
-        wider, offset = continued(image, rule.margin)
+        wider, offset = reflect_pad(image, rule.margin)
         inside = forward(model, wider, replace(rule, margin=0.0), multiple, **how)
         return {name: y if of_whole_image(y) else crop(y, offset, (h, w)) for name, y in inside.items()}
     flip = flip or rule.flip
@@ -71,28 +71,28 @@ def forward(
         for scale in scales
         for mirrored in (False, True)[: 1 + flip]
     )
-    return mean_of(answers, logits) if flip or len(scales) > 1 else next(answers)
+    return merge_tta(answers, logits) if flip or len(scales) > 1 else next(answers)
 
 
 def answer(
     model: nn.Module,
     image: Float[Tensor, "b 3 h w"],
-    rule: ResizeRule,
+    rule: PreprocessConfig,
     multiple: int,
     mirrored: bool,
     camera: Camera | None = None,
 ) -> Outputs:
     """One look at the image, mirrored there and back where asked."""
-    seen = meet(image, rule, multiple)
+    seen = preprocess(image, rule, multiple)
     size = (image.shape[-2], image.shape[-1])
     view = seen.flip(-1) if mirrored else seen
     given = model(view, size) if rule.once and rule.window is None else model(view)
     if camera is not None:
         given = camera.in_metres(given, size, (view.shape[-2], view.shape[-1]))
-    return {name: back_to(size, (y.flip(-1) if mirrored else y).float(), rule) for name, y in given.items()}
+    return {name: resize_to_input(size, (y.flip(-1) if mirrored else y).float(), rule) for name, y in given.items()}
 
 
-def meet(image: Float[Tensor, "b 3 h w"], rule: ResizeRule, multiple: int) -> Float[Tensor, "b 3 _ _"]:
+def preprocess(image: Float[Tensor, "b 3 h w"], rule: PreprocessConfig, multiple: int) -> Float[Tensor, "b 3 _ _"]:
     """The image as the network sees it.
 
     Raises:
@@ -106,21 +106,21 @@ def meet(image: Float[Tensor, "b 3 h w"], rule: ResizeRule, multiple: int) -> Fl
     return image
 
 
-def continued(image: Float[Tensor, "b c h w"], margin: float) -> tuple[Float[Tensor, "b c _ _"], Size]:
+def reflect_pad(image: Float[Tensor, "b c h w"], margin: float) -> tuple[Float[Tensor, "b c _ _"], Size]:
     """The image with reflections around it, and where it begins within (ZoeDepth, against seams at the border)."""
     h, w = image.shape[-2:]
     top, left = (min(int((side / 2) ** 0.5 * margin), side - 1) for side in (h, w))
     return F.pad(image, (left, left, top, top), mode="reflect"), (top, left)
 
 
-def back_to(size: Size, answer: Float[Tensor, "b k _ _"], rule: ResizeRule) -> Float[Tensor, "b k _ _"]:
+def resize_to_input(size: Size, answer: Float[Tensor, "b k _ _"], rule: PreprocessConfig) -> Float[Tensor, "b k _ _"]:
     """The answer at the image's size; one for the whole image stays what it is."""
     if of_whole_image(answer):
         return answer
     return resize(answer, size, rule.back, align_corners=rule.back_align_corners)
 
 
-def sensible_size(size: Size, rule: ResizeRule, multiple: int) -> Size:
+def sensible_size(size: Size, rule: PreprocessConfig, multiple: int) -> Size:
     (h, w), (height, width) = size, network_size(size, rule, multiple)
     if height * width > max(MAX_ENLARGED, h * w):
         raise DataError(

@@ -11,12 +11,17 @@ from jaxtyping import Float, Float32, Int64, UInt8
 from torch import Tensor, nn
 
 from densevit.errors import ConfigError, DataError
-from densevit.inference.backends.onednn import pack
-from densevit.inference.backends.onnx_runtimes import RUNTIMES, Elsewhere, RuntimeName, settle
+from densevit.inference.backends.onednn import prepack_linears
+from densevit.inference.backends.onnx_runtimes import (
+    RUNTIMES,
+    ExternalRuntimeModule,
+    RuntimeName,
+    resolve_device_and_precision,
+)
 from densevit.inference.camera import Focal, camera_for, zoomed
 from densevit.inference.forward import Box, checked_box, forward
 from densevit.inference.images import Picture, Rgb, are_several, as_rgb
-from densevit.inference.tiling import Tiling, demand_depth, framed, mosaic, together
+from densevit.inference.tiling import Tiling, demand_depth, paste, predict_tiled, together
 from densevit.inference.tta import checked_scales
 from densevit.model_card import Kind, ModelCard
 from densevit.structures import IGNORE
@@ -92,7 +97,7 @@ class Predictor:
         if batch_size < 1:
             raise DataError(f"batch_size is {batch_size}; it is 1 or more.")
         self.runtime = runtime
-        self.device, self.precision = settle(runtime, device, precision, compiled=compile)
+        self.device, self.precision = resolve_device_and_precision(runtime, device, precision, compiled=compile)
         self.model = model.eval().to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.card = card
         self.flip, self.scales = flip, checked_scales(scales)
@@ -103,11 +108,11 @@ class Predictor:
         self.tiling = Tiling(tiling) if isinstance(tiling, int) else tiling
         self.network: nn.Module = self.model
         if runtime != "torch":
-            self.network = Elsewhere(self.model, list(card.outputs), RUNTIMES[runtime], self.precision)
+            self.network = ExternalRuntimeModule(self.model, list(card.outputs), RUNTIMES[runtime], self.precision)
         elif compile:
             self.model.compile()
         elif self.device.type == "cpu":
-            pack(self.model, self.precision)
+            prepack_linears(self.model, self.precision)
 
     @overload  # a path in a `str` is an Iterable[Picture], too, but no typo: it is one picture
     def __call__(self, image: Picture, *, head: str | None = None, box: Box | None = None) -> Map: ...  # type: ignore[overload-overlap]
@@ -171,11 +176,11 @@ class Predictor:
         h, w = images.shape[1:3]
         y0, y1, x0, x1 = inside = checked_box(box or (self.window and self.window(h, w)) or (0, h, 0, w), (h, w))
         kinds = {name: spec.kind for name, spec in self.card.outputs.items()}
-        found = [mosaic(self.look, image[y0:y1, x0:x1], kinds, self.tiling, self.batch_size) for image in images]
+        found = [predict_tiled(self.look, image[y0:y1, x0:x1], kinds, self.tiling, self.batch_size) for image in images]
         for name, values in ((name, values) for maps in found for name, values in maps.items()):
             if (span := self.card.outputs[name].range) is not None:
                 np.clip(values, *span, out=values)  # a tile that was put right by the whole may have left it
-        return {name: together([framed(maps[name], inside, (h, w)) for maps in found]) for name in found[0]}
+        return {name: together([paste(maps[name], inside, (h, w)) for maps in found]) for name in found[0]}
 
     def look(self, images: UInt8[np.ndarray, "b h w 3"], zoom: float = 1.0) -> dict[str, Map]:
         """One pass over whole pictures that were made smaller by `zoom`: the same, whatever `window` says."""

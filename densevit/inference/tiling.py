@@ -94,7 +94,7 @@ def demand_depth(kinds: Mapping[str, Kind]) -> None:
         raise ConfigError(f"tiles: for depth only, not for {', '.join(others)}.")
 
 
-def mosaic(look: Look, image: Rgb, kinds: Mapping[str, Kind], tiling: Tiling, batch_size: int = 1) -> Maps:
+def predict_tiled(look: Look, image: Rgb, kinds: Mapping[str, Kind], tiling: Tiling, batch_size: int = 1) -> Maps:
     """The map of every depth head, at the size of the picture.
 
     Args:
@@ -161,7 +161,7 @@ def chunks(tiles: list[tuple[Span, Span]], size: int) -> Iterator[tuple[tuple[Sp
         yield tuple(tiles[start : start + size])
 
 
-def framed(
+def paste(
     values: Float32[np.ndarray, "_ _"], box: tuple[int, int, int, int], size: tuple[int, int]
 ) -> Float32[np.ndarray, "_ _"]:
     """The map of a window (y0, y1, x0, x1) in one of `size`, NaN around."""

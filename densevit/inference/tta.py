@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from densevit.errors import DataError
-from densevit.model_card import ResizeRule
+from densevit.model_card import PreprocessConfig
 from densevit.ops.resize import Size
 
 MAX_SCALE = 8
@@ -30,7 +30,7 @@ def checked_scales(scales: Iterable[float]) -> tuple[float, ...]:
     return given
 
 
-def scaled(rule: ResizeRule, scale: float, size: Size) -> ResizeRule:
+def scaled(rule: PreprocessConfig, scale: float, size: Size) -> PreprocessConfig:
     """The rule by which an image of `size` meets the network so many times larger; a window keeps its size."""
     if scale == 1:
         return rule
@@ -39,7 +39,7 @@ def scaled(rule: ResizeRule, scale: float, size: Size) -> ResizeRule:
     return replace(rule, mode="fixed" if rule.mode == "native" else rule.mode, size=enlarged)
 
 
-def mean_of(answers: Iterable[Outputs], logits: Collection[str]) -> Outputs:
+def merge_tta(answers: Iterable[Outputs], logits: Collection[str]) -> Outputs:
     """The mean of at least two answers.
 
     Args:

@@ -48,12 +48,12 @@ def lovasz(logits: Logits, labels: Labels, *, pool: Pool = "batch") -> Scalar:
 
     def of(shares: Float[Tensor, "n k"], truth: Int64[Tensor, " n"]) -> Scalar:
         present = torch.unique(truth).tolist()
-        return torch.stack([lovasz_hinge(shares[:, c], truth == c) for c in present]).mean()
+        return torch.stack([lovasz_softmax_flat(shares[:, c], truth == c) for c in present]).mean()
 
     return pooled([of(*part) for part in parts(logits, labels, pool)], logits, pool)
 
 
-def lovasz_hinge(shares: Float[Tensor, " n"], member: Bool[Tensor, " n"]) -> Scalar:
+def lovasz_softmax_flat(shares: Float[Tensor, " n"], member: Bool[Tensor, " n"]) -> Scalar:
     """Of one class: errors in falling order, each times how much 1 - IoU grows when that pixel is wrong, too."""
     errors, order = (member.to(shares.dtype) - shares).abs().sort(descending=True)
     inside = member[order].to(shares.dtype)

@@ -35,14 +35,14 @@ def uncertain_points(
     """
     sure = round(importance * p)
     candidates = random_points(len(logits), int(oversample * p), logits.device)
-    doubt = -at(logits, candidates).abs()
+    doubt = -point_sample(logits, candidates).abs()
     doubt = doubt.masked_fill(nearest(labels, owner, candidates) == IGNORE, float("-inf"))
     chosen = doubt.topk(sure, dim=1).indices
     best = candidates.gather(1, chosen[..., None].expand(-1, -1, 2))
     return torch.cat([best, random_points(len(logits), p - sure, logits.device)], dim=1)
 
 
-def at(maps: Float[Tensor, "n h w"], points: Points) -> Float[Tensor, "n p"]:
+def point_sample(maps: Float[Tensor, "n h w"], points: Points) -> Float[Tensor, "n p"]:
     """Values between the centres of pixels, bilinear; beyond the outer centres they fade to 0."""
     return F.grid_sample(maps[:, None], 2 * points[:, None] - 1, align_corners=False)[:, 0, 0]
 
@@ -56,7 +56,7 @@ def nearest(labels: Int64[Tensor, "b h w"], owner: Int64[Tensor, " n"], points: 
 def label_at(
     labels: Int64[Tensor, "b h w"], owner: Int64[Tensor, " n"], ids: Int64[Tensor, " n"], points: Points
 ) -> tuple[Float[Tensor, "n p"], Float[Tensor, "n p"]]:
-    """What `at` finds in the mask of pixels with a label, and the share of the pixels around a point that have any.
+    """What `point_sample` finds in the mask of pixels with a label, and the share of the pixels around a point that have any.
 
     The masks are never made: four labels around each point are read, which takes a fraction of their memory.
 

@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor
 
 from densevit.errors import ConfigError
-from densevit.losses.point_sampling import at, label_at, random_points, uncertain_points
+from densevit.losses.point_sampling import label_at, point_sample, random_points, uncertain_points
 from densevit.losses.segmentation import LABEL_LOSSES, LabelLoss, Labels, Logits, Scalar
 from densevit.structures import IGNORE
 
@@ -37,7 +37,7 @@ class Pairs:
 
 
 @LABEL_LOSSES.register("mask_set")
-class MaskSet(LabelLoss):
+class SetCriterion(LabelLoss):
     """Cross entropy of the class, and of the mask with its dice, for each matched pair; all other queries mean nothing.
 
     Summed over the layers that the decoder supervises, as in EoMT, with Mask2Former's weights. Pixels to ignore count
@@ -90,7 +90,7 @@ class MaskSet(LabelLoss):
                 chosen, labels, pairs.image, self.points, oversample=self.oversample, importance=self.importance
             )
             truth, known = label_at(labels, pairs.image, pairs.label, points)
-        found = at(chosen, points)
+        found = point_sample(chosen, points)
         bce = F.binary_cross_entropy_with_logits(found, truth, weight=known, reduction="none").sum(1)
         bce = bce / known.sum(1).clamp_min(1)
         shares = found.sigmoid() * known
@@ -138,7 +138,7 @@ class MaskSet(LabelLoss):
         mine = torch.zeros_like(ids)
         truth, known = label_at(labels[None], mine, ids, points.expand(len(ids), -1, -1))
         truth, known = truth * known, known[0]
-        logits = at(masks.flatten(0, 1).float(), points.expand(masks.shape[0] * masks.shape[1], -1, -1))
+        logits = point_sample(masks.flatten(0, 1).float(), points.expand(masks.shape[0] * masks.shape[1], -1, -1))
         right, wrong = F.softplus(-logits) * known, F.softplus(logits) * known
         bce = (right @ truth.T + wrong @ (1 - truth).T) / known.sum().clamp_min(1)
         shares = logits.sigmoid() * known

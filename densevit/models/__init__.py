@@ -11,7 +11,7 @@ from densevit.models.encoders.vit import ViTEncoder
 from densevit.models.heads.base import HEADS, Head
 from densevit.models.heads.bins import BinsHead
 from densevit.models.heads.classification import Classifier
-from densevit.models.heads.depth import AffineHead, DisparityHead, InverseHead, MetresHead, MetricHead
+from densevit.models.heads.depth import AffineHead, DisparityHead, IdentityDepthHead, InverseHead, MetricHead
 from densevit.models.heads.segmentation import LabelsHead, MasksHead
 from densevit.models.heads.sky import SkyDepthHead
 
@@ -31,12 +31,12 @@ __all__ = [
     "EoMT",
     "Head",
     "HybridEncoder",
+    "IdentityDepthHead",
     "InverseHead",
     "LabelsHead",
     "Linear",
     "MaskTransformer",
     "MasksHead",
-    "MetresHead",
     "MetricHead",
     "PoolTokens",
     "SkyDepthHead",

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from densevit.models.decoders.base import Decoded, Decoder
+from densevit.models.decoders.base import Decoder, DecoderOutput
 from densevit.models.encoders.base import Encoder
 from densevit.models.heads.base import Head
 from densevit.ops.resize import Size, centre, crop, of_whole_image
-from densevit.structures import Features
+from densevit.structures import EncoderOutput
 
 
 class DenseModel(nn.Module):
@@ -61,7 +61,7 @@ class DenseModel(nn.Module):
         answers = dict(self._answers(features, features.image_size))
         return {name: crop(y, offset, size) if covers(y, features.image_size) else y for name, y in answers.items()}
 
-    def _answers(self, features: Features, size: Size) -> Iterator[tuple[str, Tensor]]:
+    def _answers(self, features: EncoderOutput, size: Size) -> Iterator[tuple[str, Tensor]]:
         """Answers and extras by name; every decoder runs once."""
         shared = decoded(self.decoder(features))
         for name, head in self.heads.items():
@@ -72,8 +72,8 @@ class DenseModel(nn.Module):
                 yield f"{name}/{key}", extra
 
 
-def decoded(x: Tensor | Decoded) -> Decoded:
-    return x if isinstance(x, Decoded) else Decoded(x, {})
+def decoded(x: Tensor | DecoderOutput) -> DecoderOutput:
+    return x if isinstance(x, DecoderOutput) else DecoderOutput(x, {})
 
 
 def covers(x: Float[Tensor, "b ..."], size: Size) -> bool:

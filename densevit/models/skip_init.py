@@ -8,7 +8,7 @@ from torch.overrides import TorchFunctionMode
 RANDOM = ("uniform_", "normal_", "trunc_normal_", "erfinv_")
 
 
-class Blank(TorchFunctionMode):
+class SkipInit(TorchFunctionMode):
     """Within `with Blank():`, no random number is drawn; parameters hold zeros, or whatever their memory held."""
 
     def __torch_function__(

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from densevit.errors import DataError
-from densevit.ops.dot import inner
+from densevit.ops.dot import dot_single_thread
 
 
 class NothingToFit(DataError):
@@ -35,11 +35,11 @@ def least_squares(prediction: Pixels, target: Pixels) -> tuple[float, float]:
     x, y = _finite(prediction, target)
     x_mean, y_mean = x.mean(), y.mean()
     dx = x - x_mean  # centred: the normal equations of raw sums lose the variance of a nearly constant prediction
-    variance = inner(dx, dx) / x.size
+    variance = dot_single_thread(dx, dx) / x.size
     rounding = (np.finfo(np.float64).eps * abs(x_mean)) ** 2 * x.size
     if variance <= rounding:
         return 0.0, float(y_mean)
-    scale = inner(dx, y - y_mean) / x.size / variance
+    scale = dot_single_thread(dx, y - y_mean) / x.size / variance
     return float(scale), float(y_mean - scale * x_mean)
 
 
@@ -72,7 +72,7 @@ def _slope(scale: float, x: Pixels, y: Pixels, w: Pixels) -> float:
     rest = y - scale * x
     at = _median_index(rest, w)
     pull = w * np.sign(rest - rest[at])
-    return float(pull.sum() * x[at] - inner(pull, x))  # the median's own pixel balances the others
+    return float(pull.sum() * x[at] - dot_single_thread(pull, x))  # the median's own pixel balances the others
 
 
 def weighted_median(values: Pixels, weights: Pixels) -> float:

@@ -6,7 +6,7 @@ from jaxtyping import Float64
 BLOCK = 8192  # OpenBLAS splits longer vectors among threads of its own
 
 
-def inner(a: Float64[np.ndarray, " n"], b: Float64[np.ndarray, " n"]) -> float:
+def dot_single_thread(a: Float64[np.ndarray, " n"], b: Float64[np.ndarray, " n"]) -> float:
     """sum(a * b).
 
     `a @ b` wakes BLAS' threads, which wait for one another where several images are scored at once: twice the

@@ -3,11 +3,11 @@
 import numpy as np
 from jaxtyping import Int, UInt8
 
-from densevit.model_card import OutputSpec, Palette
+from densevit.model_card import HeadSpec, Palette
 from densevit.structures import IGNORE
 
 Picture = UInt8[np.ndarray, "h w 3"]
-PAPER = (255, 255, 255)  # of pixels without a class
+BACKGROUND = (255, 255, 255)  # of pixels without a class
 
 
 def usual_palette(count: int) -> Palette:
@@ -20,14 +20,14 @@ def _voc(index: int) -> tuple[int, int, int]:
     return channels[0], channels[1], channels[2]
 
 
-def palette_for(output: OutputSpec) -> Palette:
+def palette_for(output: HeadSpec) -> Palette:
     """The colours of a head's classes: those of its data set, else the usual ones."""
     return output.palette or usual_palette(len(output.classes))
 
 
 def paint(labels: Int[np.ndarray, "h w"], palette: Palette) -> Picture:
     """Each pixel in the colour of its class; white where it has none."""
-    table = np.array([*palette, PAPER], np.uint8)
+    table = np.array([*palette, BACKGROUND], np.uint8)
     known = (labels >= 0) & (labels < len(palette)) & (labels != IGNORE)
     return table[np.where(known, labels, len(palette))]
 

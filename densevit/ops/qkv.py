@@ -9,7 +9,7 @@ from torch import Tensor
 State = Mapping[str, Tensor]
 
 
-def join_thirds(state: State) -> dict[str, Tensor]:
+def fuse_qkv(state: State) -> dict[str, Tensor]:
     """Queries, keys and values (`.attn.q.`, `.attn.k.`, `.attn.v.`) in one matrix `.attn.qkv.`, in this order."""
     joined = {}
     for name, tensor in state.items():
@@ -22,8 +22,8 @@ def join_thirds(state: State) -> dict[str, Tensor]:
     return joined
 
 
-def split_thirds(state: State) -> dict[str, Tensor]:
-    """The inverse of `join_thirds`."""
+def split_qkv(state: State) -> dict[str, Tensor]:
+    """The inverse of `fuse_qkv`."""
     apart = {}
     for name, tensor in state.items():
         found = re.fullmatch(r"(.*\.attn\.)qkv(\.weight|\.bias)", name)
@@ -35,7 +35,7 @@ def split_thirds(state: State) -> dict[str, Tensor]:
     return apart
 
 
-def join_gates(state: State) -> dict[str, Tensor]:
+def fuse_swiglu(state: State) -> dict[str, Tensor]:
     """Gate and value of a SwiGLU (`.mlp.fc1_g.`, `.mlp.fc1_x.`) in one matrix `.mlp.fc1.`, in this order."""
     joined = {name: tensor for name, tensor in state.items() if ".mlp.fc1_x." not in name}
     for name in [name for name in joined if ".mlp.fc1_g." in name]:

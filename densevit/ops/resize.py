@@ -12,26 +12,26 @@ from jaxtyping import Float
 from torch import Tensor
 
 from densevit.errors import ConfigError
-from densevit.model_card import ResizeRule
+from densevit.model_card import PreprocessConfig
 
 Size = tuple[int, int]
 Interpolation = Literal["bilinear", "bicubic", "area", "adaptive", "nearest"]
 
 
-def network_steps(size: Size, rule: ResizeRule, multiple: int) -> list[Size]:
+def network_steps(size: Size, rule: PreprocessConfig, multiple: int) -> list[Size]:
     """The sizes through which an image of `size` passes on its way to the network; the last is `network_size`."""
     last = network_size(size, rule, multiple)
     return [longest_side(size, rule), last] if rule.mode == "longest" else [last]
 
 
-def longest_side(size: Size, rule: ResizeRule) -> Size:
+def longest_side(size: Size, rule: PreprocessConfig) -> Size:
     assert rule.size is not None
     scale = min(bound / side for bound, side in zip(rule.size, size, strict=True))
     h, w = (max(1, round(scale * side)) for side in size)
     return h, w
 
 
-def network_size(size: Size, rule: ResizeRule, multiple: int) -> Size:
+def network_size(size: Size, rule: PreprocessConfig, multiple: int) -> Size:
     """The size at which a network sees an image of `size`.
 
     `lower_bound` and `upper_bound` round as MiDaS and Depth Anything do: to the nearest multiple, but never

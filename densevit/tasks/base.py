@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import UInt8
 from torch import Tensor, nn
 
-from densevit.model_card import Kind, OutputSpec
-from densevit.registry import Part, Registry
+from densevit.model_card import HeadSpec, Kind
+from densevit.registry import ComponentConfig, Registry
 from densevit.structures import Batch
 
 Row = dict[str, float]
@@ -36,12 +36,12 @@ class Task(nn.Module, ABC):
     best: tuple[str, Literal["min", "max"]]
     kinds: ClassVar[tuple[Kind, ...]]
     objectives: ClassVar[Registry[Any]]
-    usual: ClassVar[Sequence[Part]]
+    usual: ClassVar[Sequence[ComponentConfig]]
 
     def __init__(
         self,
         name: str,
-        output: OutputSpec,
+        output: HeadSpec,
         losses: Sequence[tuple[str, float, Any]],
         score: Callable[..., Row],
         mean: Callable[[Sequence[Row]], Row],

@@ -66,7 +66,7 @@ def make_folder(path: str | Path) -> Path:
     return Path(path)
 
 
-def expect_folder(path: str | Path) -> None:
+def check_can_create(path: str | Path) -> None:
     """Says whether `make_folder` would fail, before hours of work rather than after them; makes nothing.
 
     Raises:
@@ -130,7 +130,9 @@ def atomic_folder(path: str | Path, *, replace: bool = False) -> Iterator[Path]:
         yield temporary
         _fsync(temporary)
         aside = _temporary(path, SET_ASIDE) if replace and path.is_dir() else None
-        if aside is not None:  # no folder can be renamed onto another; `sweep` puts this one back, should we die here
+        if (
+            aside is not None
+        ):  # no folder can be renamed onto another; `remove_stale_temporaries` puts this one back, should we die here
             path.rename(aside)
         temporary.rename(path)
         _fsync(path.parent)
@@ -144,7 +146,7 @@ def atomic_folder(path: str | Path, *, replace: bool = False) -> Iterator[Path]:
 
 
 @contextmanager
-def workshop(path: str | Path) -> Iterator[Path]:
+def temporary_folder(path: str | Path) -> Iterator[Path]:
     """A temporary folder beside `path`, gone at the end, for files that are to be tried before they are kept.
 
     Raises:
@@ -160,7 +162,7 @@ def workshop(path: str | Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def sweep(folder: str | Path) -> list[Path]:
+def remove_stale_temporaries(folder: str | Path) -> list[Path]:
     """Removes temporaries that dead processes of this machine left in `folder`; returns what it removed.
 
     A folder that was set aside for one that never came is put back.
@@ -187,7 +189,7 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def require(folder: Path, size: int) -> None:
+def require_free_space(folder: Path, size: int) -> None:
     """
     Raises:
         StorageError: the disk has not room for so many bytes; better known before half of them are written.

@@ -7,7 +7,7 @@ KEPT = 2**30  # bytes
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # mallopt(3)
 
 
-def keep_freed() -> None:
+def tune_malloc() -> None:
     """Asks the C library to keep up to a gigabyte of freed memory for the next array.
 
     glibc takes blocks of over 32 MB from the system each time anew, gives smaller ones back soon, and the system hands

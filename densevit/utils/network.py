@@ -12,7 +12,7 @@ SCHEME = "hf:"
 PATIENCE = 0.7  # seconds until a server that does not answer counts as out of reach
 
 
-def within_reach(url: str, patience: float = PATIENCE) -> bool:
+def is_reachable(url: str, patience: float = PATIENCE) -> bool:
     """Whether the server of `url`, or the proxy before it, accepts a connection before our patience ends."""
     address = urlsplit(url)
     if not address.hostname:

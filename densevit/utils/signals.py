@@ -14,7 +14,7 @@ from densevit.errors import Preempted
 OURS = (signal.SIGINT, signal.SIGTERM)
 
 
-class Listener:
+class SignalHandler:
     """The handler of both signals; `asked` is set by the first."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ def interruptible() -> Iterator[threading.Event]:
     if (outer := _listener()) is not None:
         yield outer.asked
         return
-    listener = Listener()
+    listener = SignalHandler()
     if threading.current_thread() is not threading.main_thread():
         yield listener.asked
         return
@@ -62,9 +62,9 @@ def poll(message: str) -> None:
         raise Preempted(message)
 
 
-def _listener() -> Listener | None:
+def _listener() -> SignalHandler | None:
     handler = signal.getsignal(signal.SIGTERM)
-    return handler if isinstance(handler, Listener) else None
+    return handler if isinstance(handler, SignalHandler) else None
 
 
 @contextmanager

@@ -6,13 +6,13 @@ from pathlib import Path
 from torch import Tensor
 
 from densevit.errors import CheckpointError
-from densevit.weights.external import Found
+from densevit.weights.external import RawCheckpoint
 from densevit.weights.readers import PICKLED, SAFETENSORS, read_tensors
 
 MARK = "patch_embed.proj.weight"  # of every backbone of DINOv2 and DINOv3
 
 
-def backbone(found: Found, given: Path | None, usual: str, head: tuple[str, ...]) -> dict[str, Tensor]:
+def backbone(found: RawCheckpoint, given: Path | None, usual: str, head: tuple[str, ...]) -> dict[str, Tensor]:
     """The tensors of the backbone under its own names, wherever they are.
 
     Args:
@@ -70,7 +70,7 @@ def joined(files: tuple[Path, ...]) -> dict[str, Tensor]:
     return {**first, **second}
 
 
-def demand_width(found: Found, head: int, tensors: Mapping[str, Tensor]) -> None:
+def demand_width(found: RawCheckpoint, head: int, tensors: Mapping[str, Tensor]) -> None:
     """
     Raises:
         CheckpointError: the head reads so many channels, the backbone gives others.

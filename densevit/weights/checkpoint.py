@@ -72,7 +72,7 @@ def write(
     bad = [name for name, value in weights.items() if not finite(value)]
     if bad:
         raise CheckpointError(f"{folder}: not saved, {len(bad)} weights are not finite: {', '.join(bad[:5])}.")
-    atomic_io.require(folder.parent, size(weights) + size(state))
+    atomic_io.require_free_space(folder.parent, size(weights) + size(state))
     with atomic_io.atomic_folder(folder, replace=True) as temporary:
         hashes = {
             WEIGHTS: write_weights(temporary / WEIGHTS, weights, card),
@@ -209,7 +209,7 @@ def read_whole(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Tensor], 
     if CARD not in metadata:
         raise CheckpointError(f"{path}: no densevit card in its header; it is not a densevit checkpoint.")
     try:
-        return *unused_tensors.part(tensors), ModelCard.from_dict(json.loads(metadata[CARD]))
+        return *unused_tensors.split_unused(tensors), ModelCard.from_dict(json.loads(metadata[CARD]))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"{path}: its card cannot be read ({error}).") from None
 

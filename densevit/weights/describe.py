@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import Tensor
 
-from densevit.model_card import ModelCard, OutputSpec, ResizeRule
+from densevit.model_card import HeadSpec, ModelCard, PreprocessConfig
 from densevit.weights import checkpoint, detect
-from densevit.weights.external import Found
+from densevit.weights.external import RawCheckpoint
 from densevit.weights.families.base import FAMILIES
 
 Description = dict[str, Any]
@@ -47,9 +47,9 @@ def describe_ours(path: Path) -> Description:
     }
 
 
-def describe_found(found: Found) -> Description:
+def describe_found(found: RawCheckpoint) -> Description:
     """Of a file that densevit has not written."""
-    names = detect.candidates(found)
+    names = detect.matching_families(found)
     parts: Mapping[str, Any] = FAMILIES.parts
     kinds = [{"family": name, "means": parts[name].means, "licence": parts[name].licence} for name in names]
     return {
@@ -133,7 +133,7 @@ def _others(found: Description) -> Iterator[str]:
     yield _row("last", ", ".join(f"{name} {shape}" for name, shape in found["last"].items()))
 
 
-def aside(found: Found) -> str:
+def aside(found: RawCheckpoint) -> str:
     """What of a file is none of its model's."""
     return f"; {found.others} other tensors are left aside" if found.others else ""
 
@@ -148,13 +148,13 @@ def _size(found: Description) -> str:
     return f"{parameters:.2f} M parameters in {found['tensors']} tensors ({types}), {megabytes:.1f} MB"
 
 
-def _meaning(output: OutputSpec) -> str:
+def _meaning(output: HeadSpec) -> str:
     what = f"{output.kind}{f' in {output.unit}' if output.unit else ' without unit'}"
     span = f", {output.range[0]:g} to {output.range[1]:g}" if output.range else ""
     return what + span + (f", {len(output.classes)} classes" if output.classes else "")
 
 
-def _rule(rule: ResizeRule) -> str:
+def _rule(rule: PreprocessConfig) -> str:
     if rule.size is None:
         return "shown at their own size, padded"
     return f"resized {rule.interpolation}, {rule.mode} {rule.size[0]}x{rule.size[1]}, answers back {rule.back}"

@@ -9,7 +9,7 @@ from typing import Any
 
 from densevit.errors import CheckpointError
 from densevit.weights import backbone_and_head
-from densevit.weights.external import Found
+from densevit.weights.external import RawCheckpoint
 from densevit.weights.families.base import FAMILIES, Family
 from densevit.weights.readers import PICKLED, SAFETENSORS, read_tensors
 
@@ -19,19 +19,19 @@ MODULES = re.compile(r"((\w*model|model_ema|net|network|student|teacher|module|e
 IN_FOLDER = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 
 
-def find(path: Path) -> Found:
+def find(path: Path) -> RawCheckpoint:
     """Reads a file, a folder as Hugging Face lays one out, or one that holds a backbone and a head.
 
     Raises:
         CheckpointError: missing, damaged, or nothing of the kind.
     """
     if path.is_file():
-        return inner(Found(path, read_tensors(path)))
+        return inner(RawCheckpoint(path, read_tensors(path)))
     if not path.exists():
         raise CheckpointError(f"{path}: no such file or folder.")
     weights = next((path / name for name in IN_FOLDER if (path / name).is_file()), None)
     if weights is None and (pair := backbone_and_head.in_folder(path)):
-        return Found(path, backbone_and_head.joined(pair))
+        return RawCheckpoint(path, backbone_and_head.joined(pair))
     if weights is None:
         held = sorted(file.name for file in path.iterdir() if file.suffix in SAFETENSORS + PICKLED)
         hint = f" Or give one of its files: {', '.join(held[:5])}." if held else ""
@@ -40,10 +40,10 @@ def find(path: Path) -> Found:
         tensors = {name: t for shard in shards(weights) for name, t in read_tensors(path / shard).items()}
     else:
         tensors = read_tensors(weights)
-    return Found(path, tensors, read_json(path / "config.json"), read_json(path / "preprocessor_config.json"))
+    return RawCheckpoint(path, tensors, read_json(path / "config.json"), read_json(path / "preprocessor_config.json"))
 
 
-def inner(found: Found) -> Found:
+def inner(found: RawCheckpoint) -> RawCheckpoint:
     """The model that a file holds inside of another module, as Lightning saves it: `model.`, `student.net.`.
 
     A part of another architecture is none: one under any other name than `MODULES` must be all there is.
@@ -51,12 +51,12 @@ def inner(found: Found) -> Found:
     Raises:
         CheckpointError: there are several, as a student and its teacher.
     """
-    if candidates(found):
+    if matching_families(found):
         return found
     for depth in (1, 2, 3):
         prefixes = dict.fromkeys(".".join(name.split(".")[:depth]) + "." for name in found.tensors)
         below = (_below(found, prefix) for prefix in prefixes)
-        models = [one for one in below if (not one.others or MODULES.fullmatch(one.within)) and candidates(one)]
+        models = [one for one in below if (not one.others or MODULES.fullmatch(one.within)) and matching_families(one)]
         if len(models) == 1:
             return models[0]
         if models:
@@ -65,7 +65,7 @@ def inner(found: Found) -> Found:
     return found
 
 
-def _below(found: Found, prefix: str) -> Found:
+def _below(found: RawCheckpoint, prefix: str) -> RawCheckpoint:
     tensors = {name.removeprefix(prefix): value for name, value in found.tensors.items() if name.startswith(prefix)}
     return replace(found, tensors=tensors, within=prefix, others=len(found.tensors) - len(tensors))
 
@@ -91,18 +91,18 @@ def read_json(path: Path) -> Mapping[str, Any]:
     return content
 
 
-def candidates(found: Found) -> list[str]:
+def matching_families(found: RawCheckpoint) -> list[str]:
     """The families that the file may be of."""
     return [name for name, part in FAMILIES.parts.items() if _class(part).recognises(found)]
 
 
-def detect(found: Found) -> str:
+def detect(found: RawCheckpoint) -> str:
     """The one family that it can be.
 
     Raises:
         CheckpointError: several or none; the choices are listed with what each means.
     """
-    names = candidates(found)
+    names = matching_families(found)
     if len(names) == 1:
         return names[0]
     if names:

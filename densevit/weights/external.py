@@ -8,11 +8,11 @@ from typing import Any
 from torch import Tensor
 
 from densevit.errors import CheckpointError
-from densevit.model_card import ResizeRule
+from densevit.model_card import PreprocessConfig
 
 
 @dataclass(frozen=True)
-class Found:
+class RawCheckpoint:
     """A file or folder as its makers left it.
 
     Attributes:
@@ -51,7 +51,7 @@ class Found:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Published:
+class ConvertedCheckpoint:
     """A checkpoint that can be built, loaded and used.
 
     Attributes:
@@ -67,7 +67,7 @@ class Published:
 
     model: Mapping[str, Any]
     tensors: Mapping[str, Tensor]
-    resize: ResizeRule
+    resize: PreprocessConfig
     source: str
     multiple: int | None = None
     spare: Mapping[str, Tensor] = field(default_factory=dict)

@@ -7,15 +7,15 @@ from typing import Any
 from torch import Tensor, nn
 
 from densevit.errors import CheckpointError
-from densevit.model_card import ResizeRule
+from densevit.model_card import PreprocessConfig
 from densevit.weights import checkpoint
-from densevit.weights.external import Published
+from densevit.weights.external import ConvertedCheckpoint
 
 Spec = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Start:
+class InitSpec:
     """What is known of the file before its weights are needed.
 
     Attributes:
@@ -23,13 +23,13 @@ class Start:
     """
 
     model: Spec
-    resize: ResizeRule
+    resize: PreprocessConfig
     multiple: int | None
     source: str
     licence: str
 
     @classmethod
-    def of(cls, published: Published) -> "Start":
+    def of(cls, published: ConvertedCheckpoint) -> "InitSpec":
         # Where the file's own encoder once came from no longer matters: its weights are in the file.
         stored = published.model["encoder"]
         encoder = {key: value for key, value in stored.items() if key not in ("pretrained", "weights")}
@@ -42,13 +42,13 @@ def filled(given: Spec | None, stored: Spec) -> dict[str, Any]:
     return dict(given) if given and "type" in given else {**stored, **(given or {})}
 
 
-class Taking:
+class PartialLoader:
     """Loads into a new model what fits of a checkpoint, and keeps account.
 
     Encoder and decoder are taken whole or not at all; a head where it means the same.
     """
 
-    def __init__(self, model: nn.Module, spec: Spec, published: Published, source: object) -> None:
+    def __init__(self, model: nn.Module, spec: Spec, published: ConvertedCheckpoint, source: object) -> None:
         """
         Args:
             spec: of the new model, with every option.

@@ -15,7 +15,7 @@ from torch import Tensor
 from densevit.errors import CheckpointError
 from densevit.model_card import ModelCard
 from densevit.utils import atomic_io
-from densevit.utils.network import SCHEME, hub, within_reach
+from densevit.utils.network import SCHEME, hub, is_reachable
 from densevit.weights import checkpoint
 from densevit.weights.detect import IN_FOLDER
 from densevit.weights.readers import PICKLED, SAFETENSORS
@@ -90,7 +90,7 @@ def fetch(text: str) -> Path:
     """
     address = parse(text)
     server = hub()
-    if server and within_reach(server):
+    if server and is_reachable(server):
         return downloaded(address)
     folder = cached(address)
     found = chosen(address, [str(path.relative_to(folder)) for path in folder.rglob("*")]) if folder else []
@@ -177,7 +177,7 @@ def push_to_hub(repository: str, tensors: Mapping[str, Tensor], card: ModelCard,
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
     address, server = parse(SCHEME + repository.removeprefix(SCHEME)), hub()
-    if not (server and within_reach(server)):
+    if not (server and is_reachable(server)):
         why = f"{server} is out of reach" if server else "HF_HUB_OFFLINE is set"
         raise CheckpointError(f"{address}: cannot be saved there, {why}. `save_pretrained(FOLDER)` saves here.")
     with tempfile.TemporaryDirectory() as work:

@@ -24,7 +24,7 @@ NUMPY = (".npz",)
 # Where training scripts put the weights inside what they save.
 WRAPPERS = ("state_dict", "model_state_dict", "model", "teacher", "student")
 # How files begin that a download left in place of weights.
-MISTAKEN = {
+WRONG_FILE_HINTS = {
     b"version https://git-lfs": "It is a Git LFS pointer: `git lfs pull` fetches the weights.",
     b"<": "It is a web page: the download failed.",
 }
@@ -113,7 +113,7 @@ def _mistaken(path: Path) -> str:
     """What stands in a file in place of weights, where it is one of the usual things."""
     with open(path, "rb") as file:
         head = file.read(64).lstrip().lower()
-    return next((f" {what}" for start, what in MISTAKEN.items() if head.startswith(start)), "")
+    return next((f" {what}" for start, what in WRONG_FILE_HINTS.items() if head.startswith(start)), "")
 
 
 def _unwrapped(content: Any, path: Path) -> dict[str, Tensor]:

@@ -59,11 +59,11 @@ STAND_INS: list[Any] = [
     *((PurePosixPath, f"{paths}.{name}") for paths in PATHS for name in ("PosixPath", "PurePosixPath")),
     *((PureWindowsPath, f"{paths}.{name}") for paths in PATHS for name in ("WindowsPath", "PureWindowsPath")),
 ]
-ALONE = threading.Lock()  # torch keeps its list for the whole process, and puts it back as it found it
+_LOCK = threading.Lock()  # torch keeps its list for the whole process, and puts it back as it found it
 
 
 @contextmanager
 def allowed() -> Iterator[None]:
     """Within, files may hold these values, too."""
-    with ALONE, torch.serialization.safe_globals(STAND_INS):
+    with _LOCK, torch.serialization.safe_globals(STAND_INS):
         yield

@@ -24,7 +24,7 @@ def set_aside(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {PREFIX + name: tensor for name, tensor in tensors.items()}
 
 
-def part(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+def split_unused(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """What a file of ours holds: the model's tensors, and the spare ones under their own names."""
     spare = {name.removeprefix(PREFIX): tensor for name, tensor in tensors.items() if name.startswith(PREFIX)}
     return {name: tensor for name, tensor in tensors.items() if not name.startswith(PREFIX)}, spare

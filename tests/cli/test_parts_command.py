@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from densevit.cli.main import main
-from densevit.config.json_schema import shipped
+from densevit.config.json_schema import load_shipped_schema
 from densevit.registry import schema
 
 PLUGIN = '''
@@ -33,15 +33,15 @@ def said(capsys: pytest.CaptureFixture[str], *words: object) -> str:
 
 def test_all_parts_are_listed_by_kind(capsys: pytest.CaptureFixture[str]) -> None:
     lines = dict(line.split(maxsplit=1) for line in said(capsys).splitlines())
-    assert lines["decoder"].split(", ") == sorted(shipped().decoders.parts)
-    depth: Any = shipped().tasks.parts["depth"]
+    assert lines["decoder"].split(", ") == sorted(load_shipped_schema().decoders.parts)
+    depth: Any = load_shipped_schema().tasks.parts["depth"]
     assert lines["depth_loss"].split(", ") == sorted(depth.objectives.parts)
 
 
 def test_a_part_tells_every_option_with_type_default_and_meaning(capsys: pytest.CaptureFixture[str]) -> None:
     text = said(capsys, "decoder", "dpt")
     assert [line.split(":")[0] for line in text.splitlines() if "; default " in line] == list(
-        schema(shipped().decoders.parts["dpt"]).model_fields
+        schema(load_shipped_schema().decoders.parts["dpt"]).model_fields
     )
     assert "channels: integer > 0; default 256\n    of every fusion and of the output; Depth Anything has" in text
     assert "name: string; required" in said(capsys, "encoder", "timm")

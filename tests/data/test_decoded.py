@@ -8,7 +8,7 @@ import pytest
 from real_shaped import photo
 
 from densevit.data.io import readers
-from densevit.data.io.depth_cache import keep_decoded
+from densevit.data.io.depth_cache import depth_cache
 from densevit.data.io.readers import read_depth
 from densevit.data.io.writers import encode_depth
 
@@ -37,14 +37,14 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 def test_a_map_is_decoded_once_and_comes_back_the_same(truth: Path, tmp_path: Path, decoded: list[Path]) -> None:
     plain = read_depth(truth, 1000)
     for _ in range(3):
-        with keep_decoded(tmp_path / "kept"):
+        with depth_cache(tmp_path / "kept"):
             np.testing.assert_array_equal(read_depth(truth, 1000), plain)
     assert decoded == [truth, truth]  # once outside, once inside
     assert len(list((tmp_path / "kept").iterdir())) == 1
 
 
 def test_another_unit_or_another_content_is_decoded_anew(truth: Path, tmp_path: Path) -> None:
-    with keep_decoded(tmp_path / "kept"):
+    with depth_cache(tmp_path / "kept"):
         metres = read_depth(truth, 1000)
         np.testing.assert_allclose(read_depth(truth, 500), metres * 2, rtol=1e-6)
         write(truth, metres[::-1])
@@ -57,7 +57,7 @@ def test_another_unit_or_another_content_is_decoded_anew(truth: Path, tmp_path: 
 @pytest.mark.parametrize("damage", [b"", b"\x93NUMPY\x01\x00v\x00{", b"no array at all", None])
 def test_a_kept_file_that_is_damaged_is_made_again(truth: Path, tmp_path: Path, damage: bytes | None) -> None:
     plain = read_depth(truth, 1000)
-    with keep_decoded(tmp_path / "kept"):
+    with depth_cache(tmp_path / "kept"):
         read_depth(truth, 1000)
         (kept,) = (tmp_path / "kept").iterdir()
         kept.write_bytes(kept.read_bytes()[:-9] if damage is None else damage)

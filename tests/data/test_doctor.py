@@ -16,7 +16,7 @@ from densevit.cli.main import main
 from densevit.data.datasets.base import DATASETS, Dataset
 from densevit.data.io.writers import encode, encode_depth
 from densevit.data.synthetic import layouts
-from densevit.data.validation import KINDS, Examination, Patient, text, validator
+from densevit.data.validation import KINDS, SplitToValidate, ValidationReport, text, validator
 from densevit.data.validation.sample_stats import measure, white_border
 from densevit.structures import Sample
 
@@ -37,12 +37,14 @@ def frames(*names: str) -> list[Sample]:
     return made
 
 
-def patient(split: str, root: Path, memory: Path | None = None, classes: int | None = None, **options: Any) -> Patient:
+def patient(
+    split: str, root: Path, memory: Path | None = None, classes: int | None = None, **options: Any
+) -> SplitToValidate:
     spec = {"type": "folder", "root": str(root), "depth_scale": 1000, **options}
-    return Patient(split, DATASETS.check(spec, "data").build, memory, classes)
+    return SplitToValidate(split, DATASETS.check(spec, "data").build, memory, classes)
 
 
-def found(examination: Examination) -> dict[str, set[str]]:
+def found(examination: ValidationReport) -> dict[str, set[str]]:
     """Kind -> the names of the files."""
     kinds: dict[str, set[str]] = {}
     for finding in examination.findings:
@@ -184,7 +186,7 @@ def test_a_file_that_goes_away_during_the_examination_is_missing(tmp_path: Path)
     layouts.write_folder(tmp_path, frames("a", "b"))
     opened = patient("train", tmp_path).open()
     (tmp_path / "images/a.jpg").unlink()
-    assert found(validator([Patient("train", lambda: opened)])) == {"missing": {"a.jpg"}}
+    assert found(validator([SplitToValidate("train", lambda: opened)])) == {"missing": {"a.jpg"}}
 
 
 def test_a_picture_named_as_another_format_is_read_and_said(tmp_path: Path) -> None:
@@ -202,7 +204,7 @@ def test_a_second_look_remembers_by_content_and_tells_the_same(sick: Path, tmp_p
     moved = sick.rename(tmp_path / "moved")
     second = validator([blind(patient("train", moved, memory, **options))])
 
-    def told(examination: Examination, root: Path) -> list[tuple[str, str, str]]:
+    def told(examination: ValidationReport, root: Path) -> list[tuple[str, str, str]]:
         return [(f.kind, f.path.removeprefix(str(root)), f.reason.replace(str(root), "")) for f in examination.findings]
 
     assert told(second, moved) == told(first, sick)
@@ -211,7 +213,7 @@ def test_a_second_look_remembers_by_content_and_tells_the_same(sick: Path, tmp_p
     assert {Path(f.name).name for f in third.findings if f.kind == "unreadable"} == {"16"}  # looked at anew
 
 
-def blind(one: Patient) -> Patient:
+def blind(one: SplitToValidate) -> SplitToValidate:
     """The same, but it cannot decode."""
 
     def open_() -> Dataset:
@@ -244,7 +246,7 @@ def test_virtual_kittis_weathers_share_their_depth(tmp_path: Path) -> None:
     for variation, image in (("clone", one.image), ("fog", other.image), ("rain", another.image)):
         layouts.write_vkitti2(tmp_path, [replace(one, image=image, depth=depth)], variation=variation)
     spec = {"type": "vkitti2", "root": str(tmp_path)}
-    assert found(validator([Patient("all", DATASETS.check(spec, "data").build)])) == {}
+    assert found(validator([SplitToValidate("all", DATASETS.check(spec, "data").build)])) == {}
 
 
 def test_evaluation_images_in_the_training_set_are_found_by_bytes_by_look_and_by_scene(tmp_path: Path) -> None:
@@ -265,8 +267,10 @@ def test_frames_of_one_large_file_are_told_by_their_look(tmp_path: Path) -> None
     made = [holed(f"kitchen/{i}", shift) for i, shift in enumerate((0, 60, 0))]
     layouts.write_nyu_labeled(tmp_path / "nyu_depth_v2_labeled.mat", made)
 
-    def split(name: str) -> Patient:
-        return Patient(name, DATASETS.check({"type": "nyu", "root": str(tmp_path), "split": name}, "data").build)
+    def split(name: str) -> SplitToValidate:
+        return SplitToValidate(
+            name, DATASETS.check({"type": "nyu", "root": str(tmp_path), "split": name}, "data").build
+        )
 
     examination = validator([split("train"), split("test")])
     assert found(examination)["missing"] == {"nyu_depth_v2_labeled.mat"}  # 3 of 1449 frames
@@ -297,9 +301,9 @@ def test_depth_made_from_the_upright_image_is_no_finding(tmp_path: Path) -> None
     assert validator([patient("train", tmp_path)]).healthy
 
 
-def nyu(root: Path, **options: Any) -> Patient:
+def nyu(root: Path, **options: Any) -> SplitToValidate:
     spec = {"type": "nyu", "root": str(root), "list_file": "nyu_sync_train.txt", **options}
-    return Patient("train", DATASETS.check(spec, "data").build)
+    return SplitToValidate("train", DATASETS.check(spec, "data").build)
 
 
 def holed(name: str, shift: int = 0) -> Sample:
@@ -353,17 +357,17 @@ def test_depth_of_another_scale_is_told_by_what_the_data_set_usually_shows(tmp_p
 def test_kitti_images_of_a_size_that_cannot_be_cropped_are_found(tmp_path: Path) -> None:
     listed = layouts.write_kitti(tmp_path, [sample("0000000005", 320, 1216)])
     spec = {"type": "kitti", "root": str(tmp_path), "list_file": listed.name}
-    cropped = Patient("train", DATASETS.check({**spec, "crop": "kb"}, "data").build)
+    cropped = SplitToValidate("train", DATASETS.check({**spec, "crop": "kb"}, "data").build)
     reasons = [(Path(f.path).name, f.reason) for f in validator([cropped]).findings if f.level == "fault"]
     assert reasons == [("0000000005.png", "320 x 1216 is too small for the KB crop of 352 x 1216; set `crop: none`.")]
-    whole = Patient("train", DATASETS.check(spec, "data").build)
+    whole = SplitToValidate("train", DATASETS.check(spec, "data").build)
     assert "unusual_size" in found(validator([whole]))
 
 
 def test_the_45_test_images_without_truth_are_noted_not_counted_as_faults(tmp_path: Path) -> None:
     (tmp_path / "raw").mkdir()
     examination = validator(
-        [Patient("test", DATASETS.check({"type": "kitti", "root": tmp_path, "split": "test"}, "").build)]
+        [SplitToValidate("test", DATASETS.check({"type": "kitti", "root": tmp_path, "split": "test"}, "").build)]
     )
     kinds = [f.kind for f in examination.findings]
     assert kinds.count("no_truth") == 45  # 697 listed, 652 with truth

@@ -16,7 +16,7 @@ from densevit.cli.main import main
 from densevit.data.datasets.base import DATASETS
 from densevit.data.io.writers import encode
 from densevit.data.synthetic import layouts
-from densevit.data.validation import Examination, Patient, text, validator
+from densevit.data.validation import SplitToValidate, ValidationReport, text, validator
 from densevit.structures import IGNORE, Sample
 
 NAMES = ("wall", "floor", "bed", "chair")
@@ -32,11 +32,11 @@ def frames(*names: str) -> list[Sample]:
     return made
 
 
-def patient(root: Path, type_: str = "folder", memory: Path | None = None, **options: Any) -> Patient:
-    return Patient("train", DATASETS.check({"type": type_, "root": str(root), **options}, "data").build, memory)
+def patient(root: Path, type_: str = "folder", memory: Path | None = None, **options: Any) -> SplitToValidate:
+    return SplitToValidate("train", DATASETS.check({"type": type_, "root": str(root), **options}, "data").build, memory)
 
 
-def found(examination: Examination) -> dict[str, set[str]]:
+def found(examination: ValidationReport) -> dict[str, set[str]]:
     """Kind -> the names of the files."""
     kinds: dict[str, set[str]] = {}
     for finding in examination.findings:

@@ -7,7 +7,7 @@ import pytest
 
 from densevit.data.transforms.geometric import is_varied
 from densevit.data.transforms.photometric import TRANSFORMS, compose
-from densevit.data.transforms.warp import Move, View
+from densevit.data.transforms.warp import GeometricTransform, LazySample
 from densevit.errors import ConfigError
 from densevit.structures import IGNORE, Sample
 
@@ -61,8 +61,8 @@ def test_one_class_alone_is_not_varied_and_ignored_pixels_do_not_count() -> None
 )
 def test_labels_alone_are_those_of_the_whole(spec: dict[str, object]) -> None:
     move = TRANSFORMS.check(spec, "t").build()
-    assert isinstance(move, Move)
-    view = View.of(halves())
+    assert isinstance(move, GeometricTransform)
+    view = LazySample.of(halves())
     moved = view.then(move.look(view, np.random.default_rng(3)))
     np.testing.assert_array_equal(moved.labels(), moved.render().labels)
 

@@ -18,7 +18,7 @@ import torch
 from densevit.data.datasets.base import Dataset
 from densevit.data.loading.collate import collate
 from densevit.data.loading.dataloader import TrainingSet, auto_workers, eval_loader, train_loader
-from densevit.data.loading.sampler import Stream
+from densevit.data.loading.sampler import InfiniteSampler
 from densevit.data.transforms.base import Transform
 from densevit.errors import ConfigError, DataError
 from densevit.structures import Batch, Sample
@@ -206,7 +206,7 @@ def test_workers_ignore_signals_and_are_born_with_them_blocked() -> None:
 
 def test_closing_does_not_wait_for_a_stuck_worker() -> None:
     loader = train_loader(Deadly(4, "stuck"), Still(), seed=0, batch_size=1, workers=1)
-    stuck_at = [index for _, index in next(iter(Stream(4, seed=0, batch_size=4)))].index(3)
+    stuck_at = [index for _, index in next(iter(InfiniteSampler(4, seed=0, batch_size=4)))].index(3)
     list(islice(loader, stuck_at))
     began = time.monotonic()
     loader.close()

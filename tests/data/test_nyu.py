@@ -16,7 +16,7 @@ from real_shaped import sample
 from densevit.data.datasets.base import DATASETS, Dataset
 from densevit.data.datasets.depth.nyu.dataset import Nyu
 from densevit.data.datasets.depth.nyu.mat_file import LabelledMat, official_frames
-from densevit.data.index.paths import noting
+from densevit.data.index.paths import collect_missing
 from densevit.data.index.published_splits import read_list
 from densevit.data.io.readers import read_depth, read_image
 from densevit.data.prepare import repack_nyu
@@ -109,7 +109,7 @@ def test_chosen_classes_are_numbered_as_chosen_and_the_rest_ignored(mat: Path) -
 def test_a_mat_of_fewer_frames_is_refused_unless_a_part_will_do(mat: Path, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(DataError, match=r"6 frames; the official file has 1449.*subset: available"):
         open_nyu(mat.parent)
-    with caplog.at_level(logging.WARNING), noting() as lacks:
+    with caplog.at_level(logging.WARNING), collect_missing() as lacks:
         assert len(open_nyu(mat.parent, subset="available")) == 4
     assert "4 of the 795" in caplog.text
     assert [lack.kind for lack in lacks] == ["left_out"]  # to the doctor

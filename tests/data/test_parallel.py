@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from densevit.data.loading import parallel_map
-from densevit.data.loading.parallel_map import ENOUGH, JOB, in_order
+from densevit.data.loading.parallel_map import ENOUGH, JOB, ordered_parallel_map
 from densevit.errors import DataError
 
 COUNT = ENOUGH + 3
@@ -20,19 +20,19 @@ def squared(index: int) -> tuple[int, int]:
 @pytest.mark.parametrize("workers", [0, 1, 2])
 @pytest.mark.parametrize("count", [0, 1, JOB, ENOUGH, COUNT])
 def test_results_come_in_order_whoever_worked(count: int, workers: int) -> None:
-    assert [value for value, _ in in_order(squared, count, workers)] == [i**2 for i in range(count)]
+    assert [value for value, _ in ordered_parallel_map(squared, count, workers)] == [i**2 for i in range(count)]
 
 
 @pytest.mark.skipif(not parallel_map.FORKS, reason="needs fork")
 def test_several_processes_work_where_there_is_enough_to_do() -> None:
-    pids = {pid for _, pid in in_order(squared, COUNT, 2)}
+    pids = {pid for _, pid in ordered_parallel_map(squared, COUNT, 2)}
     assert len(pids) == 2 and os.getpid() not in pids
-    assert {pid for _, pid in in_order(squared, JOB, 3)} == {os.getpid()}
+    assert {pid for _, pid in ordered_parallel_map(squared, JOB, 3)} == {os.getpid()}
 
 
 def test_where_a_system_cannot_fork_threads_do_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallel_map, "FORKS", False)
-    assert list(in_order(squared, COUNT, 3)) == [(i**2, os.getpid()) for i in range(COUNT)]
+    assert list(ordered_parallel_map(squared, COUNT, 3)) == [(i**2, os.getpid()) for i in range(COUNT)]
 
 
 def refuses(index: int) -> int:
@@ -55,6 +55,6 @@ def dies(index: int) -> int:
 def test_what_goes_wrong_in_a_process_is_told_by_name(work: Callable[[int], int], told: str) -> None:
     came = []
     with pytest.raises(DataError, match=told):
-        for value in in_order(work, COUNT, 2, "image {}".format):
+        for value in ordered_parallel_map(work, COUNT, 2, "image {}".format):
             came.append(value)
     assert came == list(range(len(came)))

@@ -14,7 +14,7 @@ import pytest
 
 from densevit.data.transforms.base import TRANSFORMS, Transform
 from densevit.data.transforms.photometric import compose, light_table
-from densevit.data.transforms.warp import Step, View
+from densevit.data.transforms.warp import AffineStep, LazySample
 from densevit.errors import ConfigError, DataError
 from densevit.ops.geometry import backproject, rotate
 from densevit.structures import Sample
@@ -147,7 +147,7 @@ def test_resize_by_one_side_keeps_the_aspect() -> None:
 
 def test_a_rotation_by_a_right_angle_of_a_square_is_exact() -> None:
     square = apply(small(), {"type": "crop_box", "rows": (0, 2), "columns": (0, 2)})
-    depth, _, _, _ = fields(View.of(square).then(Step((2, 2), rotate(90, (2, 2)))).render())
+    depth, _, _, _ = fields(LazySample.of(square).then(AffineStep((2, 2), rotate(90, (2, 2)))).render())
     assert depth.tolist() == [[2, 5], [1, 4]]  # counter-clockwise
 
 

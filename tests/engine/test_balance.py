@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from densevit.engine.loss_weighting import BALANCES, Balance, Uncertainty
+from densevit.engine.loss_weighting import BALANCES, LossWeighting, UncertaintyWeighting
 
 
 def terms(depth: float, labels: float) -> dict[str, dict[str, torch.Tensor]]:
@@ -13,13 +13,13 @@ def terms(depth: float, labels: float) -> dict[str, dict[str, torch.Tensor]]:
 
 
 def test_fixed_weights_change_nothing_and_names_say_whose_a_loss_is() -> None:
-    assert Balance()(terms(2.0, 3.0)) == {"depth/silog": 2.0, "labels/cross_entropy": 3.0}
-    assert Balance()({"depth": {"silog": torch.tensor(2.0)}}) == {"silog": 2.0}
+    assert LossWeighting()(terms(2.0, 3.0)) == {"depth/silog": 2.0, "labels/cross_entropy": 3.0}
+    assert LossWeighting()({"depth": {"silog": torch.tensor(2.0)}}) == {"silog": 2.0}
     assert not list(BALANCES["fixed"](["depth", "labels"]).parameters())
 
 
 def test_uncertainty_by_hand() -> None:
-    balance = Uncertainty(["depth", "labels"])
+    balance = UncertaintyWeighting(["depth", "labels"])
     balance.log_variances.data = torch.tensor([math.log(4.0), 0.0])
     found = {name: value.item() for name, value in balance(terms(2.0, 3.0)).items()}
     # exp(-ln 4) * 2 and ln 4 / 2; 3 and 0.
@@ -29,7 +29,7 @@ def test_uncertainty_by_hand() -> None:
 
 
 def test_at_rest_every_task_weighs_the_same_however_large_its_loss() -> None:
-    balance = Uncertainty(["depth", "labels"])
+    balance = UncertaintyWeighting(["depth", "labels"])
     optimizer = torch.optim.Adam(balance.parameters(), lr=0.05)
     for _ in range(600):
         optimizer.zero_grad()
@@ -42,7 +42,7 @@ def test_at_rest_every_task_weighs_the_same_however_large_its_loss() -> None:
 
 
 def test_a_batch_without_the_truth_of_a_task_leaves_its_uncertainty_alone() -> None:
-    balance = Uncertainty(["depth", "labels"])
+    balance = UncertaintyWeighting(["depth", "labels"])
     torch.stack(list(balance(terms(0.7, 0.0)).values())).sum().backward()
     gradient = balance.log_variances.grad
     assert gradient is not None and gradient[0] != 0 and gradient[1] == 0

@@ -7,11 +7,11 @@ import torch
 
 from densevit.engine.checkpointer import Checkpoints, newest_good
 from densevit.errors import CheckpointError
-from densevit.model_card import ModelCard, OutputSpec
+from densevit.model_card import HeadSpec, ModelCard
 from densevit.weights import checkpoint
 from densevit.weights.checkpoint import Manifest
 
-CARD = ModelCard(outputs={"depth": OutputSpec(kind="metric")}, multiple=1)
+CARD = ModelCard(outputs={"depth": HeadSpec(kind="metric")}, multiple=1)
 
 
 def save(checkpoints: Checkpoints, step: int, score: float) -> None:

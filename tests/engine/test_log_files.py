@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from densevit.engine.logger import Log, read_csv
+from densevit.engine.logger import MetricLogger, read_csv
 
 
 def test_a_line_that_is_not_whole_yet_is_no_row(tmp_path: Path) -> None:
@@ -16,7 +16,7 @@ def test_a_line_that_is_not_whole_yet_is_no_row(tmp_path: Path) -> None:
 def test_going_on_drops_a_row_that_was_cut_off_and_those_behind_the_checkpoint(tmp_path: Path) -> None:
     path = tmp_path / "train.csv"
     path.write_text("step,loss\r\n20,0.5\r\n40,0.25\r\n3", newline="")
-    log = Log(tmp_path, start=30)
+    log = MetricLogger(tmp_path, start=30)
     log.scalars("train", 50, {"loss": 0.125})
     log.close()
     assert read_csv(path) == [{"step": 20, "loss": 0.5}, {"step": 50, "loss": 0.125}]

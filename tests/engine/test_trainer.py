@@ -15,16 +15,16 @@ from torch import Tensor, nn
 
 from densevit.config.schema import Data, Model, Optim, Run, Schedule
 from densevit.engine import checkpointer, seed, train_state
-from densevit.engine.distributed import World
+from densevit.engine.distributed import DistributedContext
 from densevit.engine.logger import read_csv
 from densevit.engine.trainer import Trainer
 from densevit.errors import CheckpointError, ConfigError, DataError, Diverged, Preempted, StorageError
-from densevit.model_card import ModelCard, OutputSpec
+from densevit.model_card import HeadSpec, ModelCard
 from densevit.structures import Batch
 from densevit.weights import checkpoint
 
-CPU = World(torch.device("cpu"))
-CARD = ModelCard(outputs={"depth": OutputSpec(kind="metric")}, multiple=1)
+CPU = DistributedContext(torch.device("cpu"))
+CARD = ModelCard(outputs={"depth": HeadSpec(kind="metric")}, multiple=1)
 
 
 class ToyEncoder(nn.Module):

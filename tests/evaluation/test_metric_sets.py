@@ -9,7 +9,7 @@ import pytest
 from densevit.errors import ConfigError, DataError
 from densevit.evaluation.depth.alignment_pixels import columns_to_1024, grid_of_64
 from densevit.evaluation.depth.boundary_f1 import boundary_depth_pro, boundary_moge
-from densevit.evaluation.depth.extra_metrics import METRIC_SETS, Scored, find_sets, formula, is_larger_better
+from densevit.evaluation.depth.extra_metrics import METRIC_SETS, MetricInput, find_sets, formula, is_larger_better
 from densevit.evaluation.depth.metrics import depth_metrics
 from densevit.evaluation.depth.point_cloud import point_metrics, thinned
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
@@ -17,9 +17,9 @@ from densevit.evaluation.depth.published_protocols import PROTOCOLS
 CAMERA = np.array([[50.0, 0, 15.5], [0, 50, 11.5], [0, 0, 1]])
 
 
-def seen(prediction: list[float], truth: list[float]) -> Scored:
+def seen(prediction: list[float], truth: list[float]) -> MetricInput:
     p, d = np.array(prediction, float), np.array(truth, float)
-    return Scored(p, d, p[None], d[None], np.ones((1, d.size), bool), None, (1e-3, 80.0))
+    return MetricInput(p, d, p[None], d[None], np.ones((1, d.size), bool), None, (1e-3, 80.0))
 
 
 def test_errors_in_metres_and_inverse_depth_by_hand() -> None:

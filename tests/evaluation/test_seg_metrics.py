@@ -9,7 +9,7 @@ import torch
 
 from densevit.errors import DataError
 from densevit.evaluation.segmentation import metrics
-from densevit.evaluation.segmentation.boundary_iou import band, boundary_areas
+from densevit.evaluation.segmentation.boundary_iou import boundary_areas, boundary_mask
 from densevit.evaluation.segmentation.metrics import areas, as_row, confusion, iou, pooled_scores, scores
 from densevit.structures import IGNORE
 
@@ -170,7 +170,7 @@ def blobs(seed: int, size: tuple[int, int] = (120, 160)) -> np.ndarray:
 @pytest.mark.parametrize("size", [(120, 160), (9, 40), (200, 31)])
 def test_the_band_of_every_class_is_the_published_one(size: tuple[int, int]) -> None:
     labels = blobs(0, size)
-    near = band(labels)
+    near = boundary_mask(labels)
     for c in range(4):
         np.testing.assert_array_equal(near & (labels == c), published_boundary(labels == c))
 

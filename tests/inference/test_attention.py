@@ -13,9 +13,9 @@ from densevit.builder.model import ModelPlan, build_card, build_model
 from densevit.cli.main import main
 from densevit.errors import ConfigError
 from densevit.inference.attention.html_page import fitted, maps, overlay, write_sheet
-from densevit.inference.attention.maps import Attention, look
+from densevit.inference.attention.maps import Attention, compute_attention
 from densevit.inference.predictor import Predictor
-from densevit.model_card import ModelCard, ResizeRule
+from densevit.model_card import ModelCard, PreprocessConfig
 from densevit.models import DECODERS, ENCODERS, HEADS
 from densevit.weights import checkpoint
 
@@ -41,7 +41,7 @@ def model_and_card(encoder: dict[str, Any]) -> tuple[Any, ModelCard]:
         {"depth": HEADS.check({"type": "metric", "hidden": 8}, "head")},
     )
     model = build_model(plan)
-    return model, build_card(model, plan, ResizeRule())
+    return model, build_card(model, plan, PreprocessConfig())
 
 
 def predictor(encoder: dict[str, Any]) -> Predictor:
@@ -58,7 +58,7 @@ def name(encoder: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("encoder", ENCODERS_SHOWN, ids=name)
 def test_weights_of_every_layer_are_shares(encoder: dict[str, Any]) -> None:
-    seen = look(predictor(encoder), picture())
+    seen = compute_attention(predictor(encoder), picture())
     layers, heads, gh, gw = seen.weights.shape
     assert (gh, gw) == (3, 5)  # 40 x 70 padded to 48 x 80, patches of 16
     assert layers >= 1 and heads >= 2
@@ -73,7 +73,7 @@ def test_weights_of_every_layer_are_shares(encoder: dict[str, Any]) -> None:
 @pytest.mark.parametrize("kind", [OURS, TIMM], ids=name)
 def test_the_first_layer_is_the_softmax_by_hand(kind: dict[str, Any]) -> None:
     p = predictor(kind)
-    seen = look(p, picture(48, 48))
+    seen = compute_attention(p, picture(48, 48))
     encoder: Any = p.model.encoder
     vit = encoder.vit
     x = (p.to_unit(picture(48, 48)[None]) - encoder.mean) / encoder.std
@@ -91,7 +91,7 @@ def test_the_first_layer_is_the_softmax_by_hand(kind: dict[str, Any]) -> None:
 
 def test_rollout_of_two_layers_is_the_product_by_hand() -> None:
     p = predictor({**OURS, "depth": 2})
-    seen = look(p, picture(48, 48))
+    seen = compute_attention(p, picture(48, 48))
     encoder: Any = p.model.encoder
     x = (p.to_unit(picture(48, 48)[None]) - encoder.mean) / encoder.std
     with torch.inference_mode():
@@ -105,7 +105,7 @@ def test_looking_leaves_a_timm_model_as_it_was() -> None:
     p = predictor(TIMM)
     before = p(picture())
     fused = [block.attn.fused_attn for block in p.model.encoder.vit.blocks]  # type: ignore[union-attr]
-    look(p, picture())
+    compute_attention(p, picture())
     assert [block.attn.fused_attn for block in p.model.encoder.vit.blocks] == fused  # type: ignore[union-attr]
     assert not any(m._forward_pre_hooks for m in p.model.modules())
     np.testing.assert_array_equal(p(picture()), before)
@@ -115,10 +115,10 @@ def test_an_encoder_of_another_kind_is_refused() -> None:
     p = predictor(OURS)
     p.model.encoder.__class__ = type("Mine", (torch.nn.Module,), dict(p.model.encoder.__class__.__dict__))
     with pytest.raises(ConfigError, match="not for a Mine"):
-        look(p, picture())
+        compute_attention(p, picture())
     p.model.encoder = torch.nn.Identity()  # without a `vit` in it, as Swin's
     with pytest.raises(ConfigError, match="not for a Identity"):
-        look(p, picture())
+        compute_attention(p, picture())
 
 
 def example() -> Attention:

@@ -26,7 +26,7 @@ from densevit.inference.predict.pipeline import export
 from densevit.inference.predict.summary import Summary
 from densevit.inference.predictor import Predictor
 from densevit.inference.writers import OUTPUTS, Png16
-from densevit.model_card import ModelCard, OutputSpec
+from densevit.model_card import HeadSpec, ModelCard
 from densevit.utils.atomic_io import SUFFIX
 
 
@@ -42,7 +42,7 @@ class Mean(nn.Module):
 
 
 def predictor(batch_size: int = 1, furthest: float = 10.0) -> Predictor:
-    card = ModelCard(outputs={"depth": OutputSpec(kind="metric", range=(1e-3, furthest))}, multiple=1)
+    card = ModelCard(outputs={"depth": HeadSpec(kind="metric", range=(1e-3, furthest))}, multiple=1)
     return Predictor(Mean(), card, device="cpu", precision="fp32", batch_size=batch_size)
 
 

@@ -14,7 +14,7 @@ from densevit.cli.main import main
 from densevit.data.io.readers import read_depth
 from densevit.inference.predictor import Predictor
 from densevit.inference.writers import OUTPUTS
-from densevit.model_card import Kind, ModelCard, OutputSpec
+from densevit.model_card import HeadSpec, Kind, ModelCard
 
 
 class Mean(nn.Module):
@@ -30,7 +30,7 @@ def kind(monkeypatch: pytest.MonkeyPatch) -> Kind:
 @pytest.fixture(autouse=True)
 def loads(monkeypatch: pytest.MonkeyPatch, kind: Kind) -> None:
     def load(path: str, family: object = None, family_options: object = None, **options: object) -> Predictor:
-        return Predictor(Mean(), ModelCard(outputs={"depth": OutputSpec(kind=kind)}, multiple=1), **options)  # type: ignore[arg-type]
+        return Predictor(Mean(), ModelCard(outputs={"depth": HeadSpec(kind=kind)}, multiple=1), **options)  # type: ignore[arg-type]
 
     monkeypatch.setitem(sys.modules, "densevit.builder.training", types.SimpleNamespace(load=load))  # type: ignore[arg-type]
 

@@ -7,9 +7,9 @@ from torch import Tensor, nn
 
 from densevit.errors import DataError
 from densevit.inference.forward import forward
-from densevit.model_card import ResizeRule
+from densevit.model_card import PreprocessConfig
 
-NATIVE = ResizeRule()
+NATIVE = PreprocessConfig()
 
 
 class Red(nn.Module):
@@ -61,7 +61,7 @@ def test_a_box_that_leaves_the_image_is_refused() -> None:
 
 def test_the_model_sees_the_size_of_the_rule_and_the_answer_has_that_of_the_image() -> None:
     model = Column()
-    rule = ResizeRule(mode="fixed", size=(28, 42))
+    rule = PreprocessConfig(mode="fixed", size=(28, 42))
     answer = forward(model, torch.rand(1, 3, 10, 21), rule, 14)["depth"]
     assert model.sizes == [(1, 3, 28, 42)]
     # Bilinear from 42 to 21 columns averages pairs: 0.5, 2.5, 4.5 ...
@@ -79,23 +79,23 @@ def test_answers_are_fp32_whatever_the_model_computes_in() -> None:
 def test_a_thin_image_is_refused_before_it_is_blown_up() -> None:
     # lower_bound 518 makes 1 x 5000 into 518 x 2,590,000.
     with pytest.raises(DataError, match="1x5000 image would meet the network at 518x2590000"):
-        forward(Red(), torch.rand(1, 3, 1, 5000), ResizeRule(mode="lower_bound", size=(518, 518)), 14)
+        forward(Red(), torch.rand(1, 3, 1, 5000), PreprocessConfig(mode="lower_bound", size=(518, 518)), 14)
 
 
 def test_the_rule_may_ask_for_the_mirrored_mean() -> None:
-    answer = forward(Column(), torch.rand(1, 3, 2, 4), ResizeRule(flip=True), 1)["depth"]
+    answer = forward(Column(), torch.rand(1, 3, 2, 4), PreprocessConfig(flip=True), 1)["depth"]
     assert (answer == 1.5).all()
 
 
 def test_a_margin_continues_the_image_by_reflection_and_is_cut_off_again() -> None:
     # ZoeDepth: int(sqrt(8 / 2) * 3) = 6 rows and int(sqrt(18 / 2) * 3) = 9 columns on either side.
     model, image = Column(), torch.rand(1, 3, 8, 18)
-    answer = forward(model, image, ResizeRule(margin=3.0), 1)["depth"]
+    answer = forward(model, image, PreprocessConfig(margin=3.0), 1)["depth"]
     assert model.sizes == [(1, 3, 20, 36)]
     assert answer[0, 0, 0].tolist() == list(range(9, 27))
-    assert torch.equal(forward(Red(), image, ResizeRule(margin=3.0), 1)["depth"], image[:, :1])
+    assert torch.equal(forward(Red(), image, PreprocessConfig(margin=3.0), 1)["depth"], image[:, :1])
 
 
 def test_a_margin_is_narrower_than_a_tiny_image() -> None:
-    answer = forward(Red(), torch.rand(1, 3, 2, 3), ResizeRule(margin=3.0), 1)["depth"]
+    answer = forward(Red(), torch.rand(1, 3, 2, 3), PreprocessConfig(margin=3.0), 1)["depth"]
     assert answer.shape == (1, 1, 2, 3)

@@ -11,26 +11,26 @@ from PIL import Image
 from densevit.data.labels.class_lists import read_classes
 from densevit.errors import ConfigError, DataError, StorageError
 from densevit.inference.predictor import Predictor
-from densevit.inference.writers import LABEL_OUTPUTS, Frame, Output
+from densevit.inference.writers import LABEL_OUTPUTS, MapWriter, PredictedMap
 from densevit.inference.writers.labels import CLASSES, LEGEND
-from densevit.model_card import Kind, ModelCard, OutputSpec
-from densevit.ops.palette import PAPER, usual_palette
+from densevit.model_card import HeadSpec, Kind, ModelCard
+from densevit.ops.palette import BACKGROUND, usual_palette
 from densevit.structures import IGNORE
 
 NAMES = ("wall", "floor", "box")
-SPEC = OutputSpec(kind="labels", unit="", classes=NAMES)
+SPEC = HeadSpec(kind="labels", unit="", classes=NAMES)
 IDS = np.array([[0, 1, 1, 2], [2, 2, 0, 1]])
 
 
-def output(name: str, **options: object) -> Output:
+def output(name: str, **options: object) -> MapWriter:
     return LABEL_OUTPUTS.check({"type": name, **options}, f"format {name}").build()
 
 
-def frame(ids: np.ndarray = IDS, spec: OutputSpec = SPEC) -> Frame:
+def frame(ids: np.ndarray = IDS, spec: HeadSpec = SPEC) -> PredictedMap:
     """Logits 2 for the class and 0 for the others; NaN in the first pixel where `ids` is -1."""
     logits = 2.0 * (np.arange(len(spec.classes))[:, None, None] == ids).astype(np.float32)
     logits[:, ids < 0] = np.nan
-    return Frame(values=logits, image=np.full((*ids.shape, 3), 100, np.uint8), spec=spec)
+    return PredictedMap(values=logits, image=np.full((*ids.shape, 3), 100, np.uint8), spec=spec)
 
 
 def test_ids_are_a_gray_png_that_opencv_and_pillow_read_alike(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_ids_are_a_gray_png_that_opencv_and_pillow_read_alike(tmp_path: Path) ->
 
 
 def test_more_than_255_classes_take_16_bits(tmp_path: Path) -> None:
-    many = OutputSpec(kind="labels", unit="", classes=tuple(map(str, range(300))))
+    many = HeadSpec(kind="labels", unit="", classes=tuple(map(str, range(300))))
     output("labels").write(tmp_path / "a.png", frame(np.array([[0, 256, 299, -1]]), many))
     stored = cv2.imread(str(tmp_path / "a.png"), cv2.IMREAD_UNCHANGED)
     assert stored.dtype == np.uint16 and stored.tolist() == [[0, 256, 299, 65535]]
@@ -62,7 +62,7 @@ def test_pixels_without_finite_logits_have_no_class(tmp_path: Path) -> None:
         assert np.asarray(Image.open(tmp_path / name)).tolist() == [[IGNORE, 1, 1, 2]]
     output("overlay").write(tmp_path / "overlay", lost)
     assert np.asarray(Image.open(tmp_path / "overlay"))[0, 0].tolist() == [100, 100, 100]
-    assert tuple(Image.open(tmp_path / "palette").convert("RGB").getpixel((0, 0))) == PAPER  # type: ignore[arg-type]
+    assert tuple(Image.open(tmp_path / "palette").convert("RGB").getpixel((0, 0))) == BACKGROUND  # type: ignore[arg-type]
 
 
 def test_an_overlay_mixes_colours_and_image_as_asked(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_the_legend_is_a_list_of_classes_that_the_folder_data_set_reads(tmp_path
 
 def test_a_long_legend_stands_in_columns(tmp_path: Path) -> None:
     classes = tuple(f"class number {i}" for i in range(150))
-    output("labels").begin(tmp_path, OutputSpec(kind="labels", unit="", classes=classes))
+    output("labels").begin(tmp_path, HeadSpec(kind="labels", unit="", classes=classes))
     h, w = np.asarray(Image.open(tmp_path / LEGEND)).shape[:2]
     assert w > 400 and h < 1000
     assert len(json.loads((tmp_path / CLASSES).read_text())) == 151  # and what stands for none
@@ -101,7 +101,7 @@ def test_a_long_legend_stands_in_columns(tmp_path: Path) -> None:
 
 def test_the_list_of_more_than_255_classes_leaves_out_255_and_is_read_back(tmp_path: Path) -> None:
     names = tuple("(no class)" if i == IGNORE else f"class {i}" for i in range(300))
-    output("labels").begin(tmp_path, OutputSpec(kind="labels", unit="", classes=names))
+    output("labels").begin(tmp_path, HeadSpec(kind="labels", unit="", classes=names))
     written = [row["id"] for row in json.loads((tmp_path / CLASSES).read_text())]
     assert written == [*range(255), *range(256, 300), 65535]
     table = read_classes(tmp_path / CLASSES)
@@ -113,9 +113,9 @@ def test_the_list_of_more_than_255_classes_leaves_out_255_and_is_read_back(tmp_p
 
 def test_what_a_format_cannot_hold_is_refused() -> None:
     with pytest.raises(ConfigError, match="needs classes of pixels, but this model gives metric"):
-        output("labels").check(OutputSpec(kind="metric"))
+        output("labels").check(HeadSpec(kind="metric"))
     with pytest.raises(ConfigError, match="256 colours at most, this model 300 classes"):
-        output("labels", palette=True).check(OutputSpec(kind="labels", classes=tuple(map(str, range(300)))))
+        output("labels", palette=True).check(HeadSpec(kind="labels", classes=tuple(map(str, range(300)))))
     with pytest.raises(ConfigError, match="opacity: input should be less than or equal to 1"):
         output("overlay", opacity=2)
 
@@ -138,7 +138,7 @@ KINDS = {"near": "metric", "far": "metric", "things": "labels"}
 def test_a_format_finds_its_head_and_asks_where_several_fit() -> None:
     import torch
 
-    outputs = {name: OutputSpec(kind=kind) for name, kind in KINDS.items()}  # type: ignore[arg-type]
+    outputs = {name: HeadSpec(kind=kind) for name, kind in KINDS.items()}  # type: ignore[arg-type]
     predictor = Predictor(torch.nn.Identity(), ModelCard(outputs=outputs, multiple=1), device="cpu")
     assert predictor.head_for(("labels",)) == "things"
     assert predictor.head_for(("metric",), ["far"]) == "far"
@@ -161,7 +161,7 @@ def test_a_picture_of_one_pixel_has_a_map_of_one_pixel() -> None:
     import torch
 
     kinds: dict[str, Kind] = {"things": "labels", "depth": "metric", "what": "class"}
-    card = ModelCard(outputs={name: OutputSpec(kind=kind) for name, kind in kinds.items()}, multiple=1)
+    card = ModelCard(outputs={name: HeadSpec(kind=kind) for name, kind in kinds.items()}, multiple=1)
 
     class Three(torch.nn.Module):
         def forward(self, image: torch.Tensor) -> dict[str, torch.Tensor]:

@@ -13,14 +13,14 @@ import pytest
 import torch
 from PIL import Image
 
-from densevit.builder.checkpoint import plan_of
+from densevit.builder.checkpoint import spec_to_plan
 from densevit.builder.model import build_card, build_model
 from densevit.errors import ConfigError, DataError, StorageError
 from densevit.inference.onnx import export, graph, verify
 from densevit.inference.onnx.export import expect, write
-from densevit.inference.onnx.metadata import Wanted
+from densevit.inference.onnx.metadata import OnnxExportOptions
 from densevit.inference.predictor import Predictor
-from densevit.model_card import ModelCard, ResizeRule
+from densevit.model_card import ModelCard, PreprocessConfig
 from densevit.models.dense import DenseModel
 
 PAGE = Path(__file__).parents[2] / "docs" / "onnx.md"
@@ -31,14 +31,14 @@ HEADS = {
     "labels": {"type": "labels", "classes": 3},
 }
 # No multiple of the patches, so positions are resampled and the picture is padded; the long way in and out.
-RULE = ResizeRule(mode="lower_bound", size=(50, 50), interpolation="bicubic", antialias=True, eight_bit=True)
+RULE = PreprocessConfig(mode="lower_bound", size=(50, 50), interpolation="bicubic", antialias=True, eight_bit=True)
 
 
-def network(rule: ResizeRule | None = None, heads: Any = HEADS) -> tuple[DenseModel, ModelCard]:
+def network(rule: PreprocessConfig | None = None, heads: Any = HEADS) -> tuple[DenseModel, ModelCard]:
     torch.manual_seed(0)
     vit = {"type": "vit", "dim": 24, "depth": 2, "heads": 2, "patch_size": 14, "image_size": 56, "taps": 2}
     decoder = {"type": "conv_transpose", "stride": 7, "min_channels": 8}
-    plan = plan_of({"encoder": vit, "decoder": decoder, "heads": heads}, "test")
+    plan = spec_to_plan({"encoder": vit, "decoder": decoder, "heads": heads}, "test")
     model = build_model(plan, rule).eval()
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.1) if parameter.ndim > 1 else None
@@ -52,7 +52,7 @@ def run(path: Path, images: np.ndarray) -> dict[str, np.ndarray]:
     return dict(zip(names, session.run(None, {"image": images}), strict=True))
 
 
-def predicted(rule: ResizeRule | None, images: np.ndarray, **looks: Any) -> dict[str, np.ndarray]:
+def predicted(rule: PreprocessConfig | None, images: np.ndarray, **looks: Any) -> dict[str, np.ndarray]:
     return Predictor(*network(rule), device="cpu", precision="fp32", **looks).run(images)
 
 
@@ -64,7 +64,7 @@ def noise(count: int, size: tuple[int, int] = SIZE) -> np.ndarray:
 def anyhow(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Any number of pictures, all heads, the whole way from bytes."""
     path = tmp_path_factory.mktemp("onnx") / "model.onnx"
-    written = write(*network(RULE), path, Wanted(size=SIZE, batch=None))
+    written = write(*network(RULE), path, OnnxExportOptions(size=SIZE, batch=None))
     assert list(written.gaps) == list(HEADS) and max(written.gaps.values()) < 1e-5
     assert written.paths == (path,) and [file.name for file in path.parent.iterdir()] == ["model.onnx"]
     return path
@@ -101,7 +101,7 @@ def test_the_file_says_what_it_is(anyhow: Path) -> None:
 
 def test_ids_of_classes_a_mirror_and_a_window(tmp_path: Path) -> None:
     box = (8, 40, 0, 52)
-    wanted = Wanted(size=SIZE, heads=("labels", "depth"), labels=True, flip=True, box=box, batch=2)
+    wanted = OnnxExportOptions(size=SIZE, heads=("labels", "depth"), labels=True, flip=True, box=box, batch=2)
     assert list(write(*network(), tmp_path / "a.onnx", wanted).gaps) == ["labels", "depth"]
     found = run(tmp_path / "a.onnx", noise(2))
     expected = predicted(None, noise(2), flip=True, window=lambda h, w: box)
@@ -113,7 +113,7 @@ def test_ids_of_classes_a_mirror_and_a_window(tmp_path: Path) -> None:
 
 def test_the_network_alone_takes_floats_of_its_own_size(tmp_path: Path) -> None:
     rule = replace(RULE, size=(56, 56))
-    wanted = Wanted(size=None, network=True, heads=("depth",))
+    wanted = OnnxExportOptions(size=None, network=True, heads=("depth",))
     written = write(*network(rule), tmp_path / "a.onnx", wanted)
     assert written.about["input image"].startswith("float32 1 x 3 x 56 x 56, RGB in [0, 1], resized")
     image = torch.rand(1, 3, 56, 56)
@@ -125,7 +125,7 @@ def test_the_network_alone_takes_floats_of_its_own_size(tmp_path: Path) -> None:
 def test_weights_beyond_one_files_limit_stand_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graph, "LARGEST", 1000)
     path = tmp_path / "a.onnx"
-    written = write(*network(), path, Wanted(size=SIZE, heads=("depth",), floats=True))
+    written = write(*network(), path, OnnxExportOptions(size=SIZE, heads=("depth",), floats=True))
     assert written.paths == (path, tmp_path / "a.onnx.data")
     assert set(tmp_path.iterdir()) == set(written.paths)
     image = noise(1).transpose(0, 3, 1, 2).astype(np.float32) / 255
@@ -139,7 +139,7 @@ def test_what_differs_from_torch_is_not_kept(tmp_path: Path, monkeypatch: pytest
     answers = verify.answers
     monkeypatch.setattr(verify, "answers", lambda *given: [1.001 * y for y in answers(*given)])
     with pytest.raises(ConfigError, match=r"depth: what was written differs from torch by 1\.0e-03"):
-        write(*network(), tmp_path / "a.onnx", Wanted(size=SIZE, heads=("depth",)))
+        write(*network(), tmp_path / "a.onnx", OnnxExportOptions(size=SIZE, heads=("depth",)))
     assert [file.name for file in tmp_path.iterdir()] == ["a.onnx"] and (tmp_path / "a.onnx").read_text() == "before"
 
 
@@ -157,15 +157,17 @@ def test_gaps_are_shares_of_the_largest_value() -> None:
 @pytest.mark.parametrize(
     ("wanted", "fault"),
     [
-        (Wanted(size=SIZE, heads=("deepth",)), "no head 'deepth'. It has: depth, class, labels"),
-        (Wanted(size=SIZE, heads=("depth",), labels=True), "no head here classifies pixels"),
-        (Wanted(size=None), "--image-size: say height and width"),
-        (Wanted(size=(2, 5000)), "that shape is too thin"),
-        (Wanted(size=(20, 20), box=(0, 30, 0, 20)), "does not lie inside an image of 20x20"),
+        (OnnxExportOptions(size=SIZE, heads=("deepth",)), "no head 'deepth'. It has: depth, class, labels"),
+        (OnnxExportOptions(size=SIZE, heads=("depth",), labels=True), "no head here classifies pixels"),
+        (OnnxExportOptions(size=None), "--image-size: say height and width"),
+        (OnnxExportOptions(size=(2, 5000)), "that shape is too thin"),
+        (OnnxExportOptions(size=(20, 20), box=(0, 30, 0, 20)), "does not lie inside an image of 20x20"),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything_is_written(tmp_path: Path, wanted: Wanted, fault: str) -> None:
-    card = network(ResizeRule(mode="lower_bound", size=(2016, 2016)))[1]
+def test_what_cannot_be_is_refused_before_anything_is_written(
+    tmp_path: Path, wanted: OnnxExportOptions, fault: str
+) -> None:
+    card = network(PreprocessConfig(mode="lower_bound", size=(2016, 2016)))[1]
     with pytest.raises((ConfigError, DataError), match=re.escape(fault)):
         write(torch.nn.Identity(), card, tmp_path / "a.onnx", wanted)
     assert not list(tmp_path.iterdir())
@@ -182,10 +184,10 @@ def test_names_and_folders_are_looked_at_first(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_sliding_window_asks_for_a_number_of_pictures(tmp_path: Path) -> None:
-    rule = ResizeRule(window=(28, 28), stride=(14, 14))
+    rule = PreprocessConfig(window=(28, 28), stride=(14, 14))
     with pytest.raises(ConfigError, match="sliding window; say a number"):
-        write(*network(rule), tmp_path / "a.onnx", Wanted(size=SIZE, batch=None))
-    write(*network(rule), tmp_path / "a.onnx", Wanted(size=(28, 42), heads=("depth",)))
+        write(*network(rule), tmp_path / "a.onnx", OnnxExportOptions(size=SIZE, batch=None))
+    write(*network(rule), tmp_path / "a.onnx", OnnxExportOptions(size=(28, 42), heads=("depth",)))
     expected = predicted(rule, noise(1, (28, 42)))["depth"]
     np.testing.assert_allclose(run(tmp_path / "a.onnx", noise(1, (28, 42)))["depth"], expected, rtol=1e-5)
 
@@ -196,7 +198,7 @@ def test_the_example_of_the_page_runs_without_us(
     monkeypatch.chdir(tmp_path)
     Image.fromarray(noise(1)[0]).save("photo.png")
     Path("photo.png").rename("photo.jpg")  # exact pixels under the page's name
-    write(*network(), Path("model.onnx"), Wanted(size=SIZE))
+    write(*network(), Path("model.onnx"), OnnxExportOptions(size=SIZE))
     (code,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     assert "torch" not in code and "densevit" not in code
     space: dict[str, Any] = {}

@@ -11,21 +11,21 @@ from PIL import Image
 
 from densevit.data.io.readers import read_depth
 from densevit.errors import ConfigError, DataError, StorageError
-from densevit.inference.writers import OUTPUTS, Frame, Output
-from densevit.model_card import OutputSpec
+from densevit.inference.writers import OUTPUTS, MapWriter, PredictedMap
+from densevit.model_card import HeadSpec
 
-METRIC = OutputSpec(kind="metric", range=(1e-3, 10.0))
-DISPARITY = OutputSpec(kind="disparity", unit="")
+METRIC = HeadSpec(kind="metric", range=(1e-3, 10.0))
+DISPARITY = HeadSpec(kind="disparity", unit="")
 
 
-def output(name: str, **options: object) -> Output:
+def output(name: str, **options: object) -> MapWriter:
     return OUTPUTS.check({"type": name, **options}, f"format {name}").build()
 
 
-def frame(values: np.ndarray | None = None, spec: OutputSpec = METRIC) -> Frame:
+def frame(values: np.ndarray | None = None, spec: HeadSpec = METRIC) -> PredictedMap:
     rng = np.random.default_rng(0)
     values = rng.uniform(0.01, 10, (24, 31)).astype(np.float32) if values is None else values.astype(np.float32)
-    return Frame(values=values, image=rng.integers(0, 256, (*values.shape, 3), dtype=np.uint8), spec=spec)
+    return PredictedMap(values=values, image=rng.integers(0, 256, (*values.shape, 3), dtype=np.uint8), spec=spec)
 
 
 def test_png16_reads_back_in_metres_within_half_a_unit(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_png16_rounds_to_the_nearest_clips_and_counts_at_both_ends_and_keeps_zer
     [(10.0, "1000"), (65.0, "1000"), (80.0, "256"), (255.0, "256"), (1000.0, "65.534999999999997"), (np.inf, "256")],
 )
 def test_the_scale_of_png16_follows_the_range_of_the_model(tmp_path: Path, furthest: float, scale: str) -> None:
-    given = frame(np.array([[1.0]]), OutputSpec(kind="metric", range=(1e-3, furthest)))
+    given = frame(np.array([[1.0]]), HeadSpec(kind="metric", range=(1e-3, furthest)))
     output("png16").write(tmp_path / "a.png", given)
     with Image.open(tmp_path / "a.png") as image:
         assert image.text["depth_scale"] == scale

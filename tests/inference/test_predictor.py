@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from densevit.errors import ConfigError, DataError
 from densevit.inference.forward import checked_box
 from densevit.inference.predictor import Predictor
-from densevit.model_card import ModelCard, OutputSpec, ResizeRule
+from densevit.model_card import HeadSpec, ModelCard, PreprocessConfig
 from densevit.utils.precision import resolve
 
-CARD = ModelCard(outputs={"depth": OutputSpec(kind="metric", range=(1e-3, 10.0))}, multiple=14)
+CARD = ModelCard(outputs={"depth": HeadSpec(kind="metric", range=(1e-3, 10.0))}, multiple=14)
 
 
 class Mean(nn.Module):
@@ -128,7 +128,7 @@ def test_a_box_leaves_nan_around() -> None:
 
 
 def test_heads_are_chosen_by_name_and_depth_is_the_default() -> None:
-    spec = OutputSpec(kind="metric")
+    spec = HeadSpec(kind="metric")
     card = ModelCard(outputs={"depth": spec, "other": spec}, multiple=1)
     predict = predictor(Mean("depth", "other"), card)
     np.testing.assert_allclose(predict(picture(), head="other"), 1 + expected(picture()), atol=1e-6)
@@ -139,7 +139,7 @@ def test_heads_are_chosen_by_name_and_depth_is_the_default() -> None:
 
 
 def test_images_of_one_pixel_and_one_row_keep_their_size() -> None:
-    rule = ResizeRule(mode="upper_bound", size=(28, 28))
+    rule = PreprocessConfig(mode="upper_bound", size=(28, 28))
     card = ModelCard(outputs=CARD.outputs, multiple=14, resize=rule)
     for size in ((1, 1), (1, 5000)):
         assert predictor(card=card)(picture(*size)).shape == size
@@ -218,13 +218,13 @@ def test_tiles_stay_within_the_range_of_the_head() -> None:
 
     image = np.zeros((16, 32, 3), np.uint8)
     image[:, 12:] = np.linspace(0, 255, 20, dtype=np.uint8)[None, :, None]
-    card = ModelCard(outputs={"depth": OutputSpec(kind="metric", range=(1.0, 8.5))}, multiple=1)
+    card = ModelCard(outputs={"depth": HeadSpec(kind="metric", range=(1.0, 8.5))}, multiple=1)
     assert predictor(Bounded(), card, tiling=16)(image).max() <= 8.5
 
 
 @pytest.mark.parametrize("focal", [6.0, [6.0, 6.0], (6.0, 6.0)])
 def test_a_focal_length_is_one_number_or_two(focal: object) -> None:
-    outputs = {"depth": OutputSpec(kind="metric", focal=3.0)}
+    outputs = {"depth": HeadSpec(kind="metric", focal=3.0)}
     card = ModelCard(outputs=outputs, multiple=1)
     assert np.allclose(predictor(card=card, focal=focal)(picture()), 2 * predictor()(picture()))
     for wrong in ([6.0], float("inf"), float("nan"), (0.0, 6.0)):

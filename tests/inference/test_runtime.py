@@ -11,23 +11,23 @@ import torch
 from torch import Tensor, nn
 
 from densevit import api
-from densevit.builder.checkpoint import plan_of
+from densevit.builder.checkpoint import spec_to_plan
 from densevit.builder.model import build_card, build_model
 from densevit.errors import ConfigError
 from densevit.inference.backends import onnx_runtimes
-from densevit.inference.backends.onnx_runtimes import MOST, RUNTIMES, Elsewhere
+from densevit.inference.backends.onnx_runtimes import MAX_SHAPES, RUNTIMES, ExternalRuntimeModule
 from densevit.inference.onnx import graph
 from densevit.inference.predict.output_plan import Plan
 from densevit.inference.predict.pipeline import settings
 from densevit.inference.predictor import Predictor
-from densevit.model_card import ModelCard, ResizeRule
+from densevit.model_card import ModelCard, PreprocessConfig
 from densevit.models.dense import DenseModel
 from densevit.utils.precision import autocast
 
 HEADS = {"depth": {"type": "metric", "max_depth": 10.0}, "labels": {"type": "labels", "classes": 3}}
 
 
-def network(rule: ResizeRule | None = None, **decoder: Any) -> tuple[DenseModel, ModelCard]:
+def network(rule: PreprocessConfig | None = None, **decoder: Any) -> tuple[DenseModel, ModelCard]:
     """Small, and far from its calm start: every block and token counts."""
     torch.manual_seed(0)
     encoder = {
@@ -40,7 +40,7 @@ def network(rule: ResizeRule | None = None, **decoder: Any) -> tuple[DenseModel,
         "taps": [0, 1, 2, 3],
     }
     decoder = {"type": "dpt", "channels": 8, "hidden": [8, 8, 12, 12], **decoder}
-    plan = plan_of({"encoder": encoder, "decoder": decoder, "heads": HEADS}, "test").for_classes(("a", "b", "c"))
+    plan = spec_to_plan({"encoder": encoder, "decoder": decoder, "heads": HEADS}, "test").for_classes(("a", "b", "c"))
     model = build_model(plan, rule).eval()
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.2) if parameter.ndim > 1 else None
@@ -57,8 +57,8 @@ def ask(model: nn.Module, image: Tensor, precision: Any = "fp32") -> dict[str, T
         return {name: answer.float() for name, answer in model(image).items()}
 
 
-def elsewhere(model: nn.Module, name: str, precision: Any = "fp32") -> Elsewhere:
-    return Elsewhere(model, ["depth", "labels"], RUNTIMES[name], precision)
+def elsewhere(model: nn.Module, name: str, precision: Any = "fp32") -> ExternalRuntimeModule:
+    return ExternalRuntimeModule(model, ["depth", "labels"], RUNTIMES[name], precision)
 
 
 @pytest.mark.parametrize("name", RUNTIMES)
@@ -98,19 +98,19 @@ def test_sizes_beyond_the_first_few_are_left_to_torch(
         return onnx_runtimes.Program(lambda images: [images[:, :1], images], len(image))
 
     monkeypatch.setattr(there, "convert", convert)
-    sizes = [(14 * i, 28) for i in range(1, MOST + 3)]
+    sizes = [(14 * i, 28) for i in range(1, MAX_SHAPES + 3)]
     for size in sizes * 2:
         answer = ask(there, torch.rand(1, 3, *size))["depth"]
         assert answer.shape == (1, 1, *size)
-    assert converted == sizes[:MOST]
+    assert converted == sizes[:MAX_SHAPES]
     (word,) = [record.getMessage() for record in caplog.records]
     assert "torch computes the others" in word
 
 
 @pytest.mark.parametrize(
-    "rule", [ResizeRule(mode="lower_bound", size=(42, 42)), ResizeRule(padding="stretch", once=True)]
+    "rule", [PreprocessConfig(mode="lower_bound", size=(42, 42)), PreprocessConfig(padding="stretch", once=True)]
 )
-def test_a_predictor_gives_the_same_maps(rule: ResizeRule) -> None:
+def test_a_predictor_gives_the_same_maps(rule: PreprocessConfig) -> None:
     pictures = [np.random.default_rng(i).integers(0, 256, (50, 61, 3), dtype=np.uint8) for i in range(3)]
     plain = Predictor(*network(rule), device="cpu", precision="fp32", flip=True, batch_size=2)
     there = Predictor(*network(rule), precision="fp32", flip=True, batch_size=2, runtime="onnxruntime")
@@ -142,7 +142,7 @@ def test_what_does_not_go_together_is_refused(known: tuple[DenseModel, ModelCard
 
 def test_an_unknown_program_is_refused() -> None:
     with pytest.raises(ConfigError, match="torch, openvino, onnxruntime may be asked for"):
-        onnx_runtimes.settle("tensorrt", "auto", "auto")
+        onnx_runtimes.resolve_device_and_precision("tensorrt", "auto", "auto")
 
 
 def test_a_missing_program_is_told_before_the_weights_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from densevit.inference.forward import forward
 from densevit.inference.sliding_window import Sliding, boxes
-from densevit.model_card import ResizeRule
+from densevit.model_card import PreprocessConfig
 
 
 class Context(nn.Module):
@@ -71,7 +71,7 @@ def test_an_answer_for_the_whole_image_is_the_mean_of_the_windows() -> None:
 
 def test_the_window_slides_over_the_image_as_the_network_meets_it() -> None:
     model = Context()
-    rule = ResizeRule(mode="lower_bound", size=(16, 16), window=(16, 16), stride=(10, 10))
+    rule = PreprocessConfig(mode="lower_bound", size=(16, 16), window=(16, 16), stride=(10, 10))
     answer = forward(model, torch.rand(1, 3, 32, 64), rule, 1)["labels"]
     assert model.seen == [(3, 3, 16, 16)]  # 16 x 32 in windows at 0, 10 and 16
     assert answer.shape == (1, 2, 32, 64)
@@ -79,7 +79,7 @@ def test_the_window_slides_over_the_image_as_the_network_meets_it() -> None:
 
 def test_scales_and_mirrored_views_are_averaged_as_probabilities() -> None:
     image = torch.rand(1, 3, 8, 12)
-    rule = ResizeRule(interpolation="bilinear")
+    rule = PreprocessConfig(interpolation="bilinear")
     found = forward(Context(), image, rule, 1, flip=True, scales=(0.5, 1.0), logits=("labels",))
     looks = []
     for seen in (nn.functional.interpolate(image, scale_factor=0.5, mode="bilinear"), image):
@@ -94,12 +94,12 @@ def test_scales_and_mirrored_views_are_averaged_as_probabilities() -> None:
 @pytest.mark.parametrize(
     ("rule", "seen"),
     [
-        (ResizeRule(), (12, 18)),
-        (ResizeRule(mode="lower_bound", size=(16, 16)), (24, 36)),
-        (ResizeRule(mode="fixed", size=(16, 20)), (24, 30)),
+        (PreprocessConfig(), (12, 18)),
+        (PreprocessConfig(mode="lower_bound", size=(16, 16)), (24, 36)),
+        (PreprocessConfig(mode="fixed", size=(16, 20)), (24, 30)),
     ],
 )
-def test_a_scale_enlarges_what_the_rule_asks_for(rule: ResizeRule, seen: tuple[int, int]) -> None:
+def test_a_scale_enlarges_what_the_rule_asks_for(rule: PreprocessConfig, seen: tuple[int, int]) -> None:
     model = Context()
     forward(model, torch.rand(1, 3, 8, 12), rule, 1, scales=(1.5,))
     assert model.seen == [(1, 3, *seen)]

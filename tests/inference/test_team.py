@@ -12,7 +12,7 @@ from PIL import Image
 from tar_files import pack
 
 from densevit.cli.main import main
-from densevit.inference.predict.pipeline import Alone, dealt
+from densevit.inference.predict.pipeline import SingleProcess, dealt
 
 SCRIPT = """
 import sys, types, torch
@@ -32,9 +32,9 @@ sys.exit(main(sys.argv[1:]))
 @pytest.mark.parametrize("size", [1, 2, 3, 7])
 def test_every_group_is_dealt_to_one_process_and_is_the_same_for_any_number(size: int) -> None:
     items = list(range(23))
-    hands = [dealt(items, 4, Alone(rank, size)) for rank in range(size)]
+    hands = [dealt(items, 4, SingleProcess(rank, size)) for rank in range(size)]
     groups = sorted(group for hand in hands for group in hand)
-    assert groups == dealt(items, 4, Alone())
+    assert groups == dealt(items, 4, SingleProcess())
     assert [item for group in groups for item in group] == items
     assert max(map(len, hands)) - min(map(len, hands)) <= 1
 

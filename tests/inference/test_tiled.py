@@ -16,10 +16,10 @@ from densevit.inference.predict.inputs import Item
 from densevit.inference.predict.output_plan import Plan
 from densevit.inference.predict.pipeline import export
 from densevit.inference.predictor import Predictor
-from densevit.inference.tiling import Tiling, mosaic, seam, stretched
+from densevit.inference.tiling import Tiling, predict_tiled, seam, stretched
 from densevit.inference.writers import Png16
 from densevit.inference.writers.labels import Labels
-from densevit.model_card import Kind, ModelCard, OutputSpec, ResizeRule
+from densevit.model_card import HeadSpec, Kind, ModelCard, PreprocessConfig
 
 TILING = Tiling(96, 0.25)
 
@@ -52,7 +52,7 @@ class Fickle:
 @pytest.mark.parametrize("kind", ["metric", "affine", "disparity"])
 def test_tiles_of_any_scale_and_shift_become_one_map_without_seams(kind: Kind) -> None:
     image = scene(250, 330)
-    found = mosaic(Fickle(kind), image, {"depth": kind}, TILING)["depth"]
+    found = predict_tiled(Fickle(kind), image, {"depth": kind}, TILING)["depth"]
     truth = image[..., 0] / 50 + 0.5
     correlation = np.corrcoef(found.ravel(), truth.ravel())[0, 1]
     assert correlation > 0.9995
@@ -76,7 +76,7 @@ def test_a_tile_that_says_the_opposite_of_the_whole_is_not_believed() -> None:
         return {"depth": light if zoom < 1 else noise.normal(0, 20, light.shape).astype(np.float32) - light}
 
     image = scene(200, 200)
-    found = mosaic(look, image, {"depth": "affine"}, TILING)["depth"]
+    found = predict_tiled(look, image, {"depth": "affine"}, TILING)["depth"]
     assert np.abs(found - image[..., 0]).max() < 6  # the whole, seen at half the size
 
 
@@ -89,7 +89,7 @@ def test_zeros_in_metres_of_the_whole_are_left_out_of_the_fit() -> None:
         return {"depth": light}
 
     image = scene(200, 200)
-    found = mosaic(look, image, {"depth": "metric"}, TILING)["depth"]
+    found = predict_tiled(look, image, {"depth": "metric"}, TILING)["depth"]
     assert np.abs(found / image[..., 0] - 1)[:, 150:].max() < 0.02  # where the last tile stands alone
 
 
@@ -108,11 +108,11 @@ def test_tiles_may_share_a_batch_and_other_heads_are_left_out() -> None:
     def two(images: np.ndarray, zoom: float) -> dict[str, np.ndarray]:
         return {**look(images, zoom), "labels": np.zeros((len(images), 5, *images.shape[1:3]), np.float32)}
 
-    assert set(mosaic(two, image, {"depth": "affine", "labels": "labels"}, TILING, batch_size=4)) == {"depth"}
+    assert set(predict_tiled(two, image, {"depth": "affine", "labels": "labels"}, TILING, batch_size=4)) == {"depth"}
     tiles = len(list(TILING.over(200, 300)))
     assert look.looks == 1 + -(-tiles // 4)
     with pytest.raises(ConfigError, match="depth only"):
-        mosaic(two, image, {"labels": "labels"}, TILING)
+        predict_tiled(two, image, {"labels": "labels"}, TILING)
 
 
 class Joint(nn.Module):
@@ -123,7 +123,7 @@ class Joint(nn.Module):
 
 def test_classes_of_pixels_are_refused_before_anything_is_written(tmp_path: Path) -> None:
     card = ModelCard(
-        outputs={"depth": OutputSpec(kind="metric"), "labels": OutputSpec(kind="labels", classes=("a", "b"))},
+        outputs={"depth": HeadSpec(kind="metric"), "labels": HeadSpec(kind="labels", classes=("a", "b"))},
         multiple=14,
     )
     tiled = Predictor(Joint(), card, device="cpu", precision="fp32", tiling=70)
@@ -146,9 +146,9 @@ class Grey(nn.Module):
 
 def predictor(tiling: Tiling | int | None, **options: object) -> Predictor:
     card = ModelCard(
-        outputs={"depth": OutputSpec(kind="metric", range=(1e-3, 10.0))},
+        outputs={"depth": HeadSpec(kind="metric", range=(1e-3, 10.0))},
         multiple=14,
-        resize=ResizeRule(mode="lower_bound", size=(70, 70)),
+        resize=PreprocessConfig(mode="lower_bound", size=(70, 70)),
     )
     return Predictor(Grey(), card, device="cpu", precision="fp32", tiling=tiling, **options)  # type: ignore[arg-type]
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from densevit.errors import ConfigError
 from densevit.losses import LABEL_LOSSES, LabelLoss, point_sampling, set_criterion
-from densevit.losses.set_criterion import MaskSet, present
+from densevit.losses.set_criterion import SetCriterion, present
 from densevit.structures import IGNORE
 
 H, W = 12, 16
@@ -34,7 +34,7 @@ def blobs(b: int = 2, k: int = 4, seed: int = 1) -> Tensor:
 
 def loss_of(extras: dict[str, Tensor], labels: Tensor, **options: float) -> Tensor:
     unused = torch.zeros(len(labels), extras["classes"].shape[-1] - 1, H, W)
-    return MaskSet(**options)(unused, labels, extras)  # type: ignore[arg-type]
+    return SetCriterion(**options)(unused, labels, extras)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -112,11 +112,11 @@ def test_the_pairs_are_those_of_least_cost_and_every_class_present_gets_one() ->
         wanted = F.interpolate((labels[1:2, None] == 2).float(), size=(H // 2, W // 2), mode="area")[0, 0]
         extras["masks"][1, :, 4] = 20 * wanted - 10
         extras["classes"][1, :, 4] = torch.tensor([0.0, 0, 9, 0, 0])
-    pairs = MaskSet().match(extras["masks"], extras["classes"], labels)
+    pairs = SetCriterion().match(extras["masks"], extras["classes"], labels)
     found = {(int(i), int(layer), int(c)): int(q) for i, layer, q, c in zip(*vars(pairs).values(), strict=True)}
     assert found[1, 0, 2] == found[1, 1, 2] == 4
     assert {key[::2] for key in found} == {(i, int(c)) for i in range(3) for c in labels[i].unique()}
-    alone = MaskSet().match(extras["masks"][:1], extras["classes"][:1], torch.full((1, H, W), 3))
+    alone = SetCriterion().match(extras["masks"][:1], extras["classes"][:1], torch.full((1, H, W), 3))
     assert alone.label.tolist() == [3, 3]
 
 
@@ -210,8 +210,10 @@ def test_labels_at_points_are_the_mask_looked_up_by_grid_sample() -> None:
     places = torch.rand(3, 500, 2)
     inside, known = point_sampling.label_at(labels, owner, ids, places)
     masks = (labels[owner] == ids[:, None, None]).float()
-    torch.testing.assert_close(inside, point_sampling.at(masks, places), atol=1e-5, rtol=0)
-    unknown, pixels = (point_sampling.at(x[owner].float(), places) for x in (labels == IGNORE, torch.ones_like(labels)))
+    torch.testing.assert_close(inside, point_sampling.point_sample(masks, places), atol=1e-5, rtol=0)
+    unknown, pixels = (
+        point_sampling.point_sample(x[owner].float(), places) for x in (labels == IGNORE, torch.ones_like(labels))
+    )
     torch.testing.assert_close(known, 1 - unknown / pixels, atol=1e-5, rtol=0)
 
 
@@ -230,7 +232,7 @@ def test_uncertain_points_lie_where_a_mask_changes_sign_and_never_on_ignored_pix
 def test_it_says_what_it_needs() -> None:
     assert isinstance(LABEL_LOSSES.check({"type": "mask_set"}, "loss").build(), LabelLoss)
     with pytest.raises(ConfigError, match="queries"):
-        MaskSet()(torch.zeros(1, 4, H, W), blobs(1), {})
+        SetCriterion()(torch.zeros(1, 4, H, W), blobs(1), {})
 
 
 def test_pixels_to_ignore_are_no_class_of_more_than_255() -> None:

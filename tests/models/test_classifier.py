@@ -5,14 +5,14 @@ import torch
 
 from densevit.errors import ConfigError
 from densevit.inference.forward import forward
-from densevit.model_card import ResizeRule
+from densevit.model_card import PreprocessConfig
 from densevit.models import Classifier, DenseModel, PoolTokens, ViTEncoder
-from densevit.structures import Features, FeatureSpec
+from densevit.structures import EncoderOutput, FeatureSpec
 
 
-def features(prefix: int = 2) -> Features:
+def features(prefix: int = 2) -> EncoderOutput:
     torch.manual_seed(0)
-    return Features((torch.randn(3, 8, 4, 5), torch.randn(3, 8, 4, 5)), (torch.randn(3, prefix, 8),) * 2, (64, 80))
+    return EncoderOutput((torch.randn(3, 8, 4, 5), torch.randn(3, 8, 4, 5)), (torch.randn(3, prefix, 8),) * 2, (64, 80))
 
 
 def pool(how: str, prefix: int = 2) -> PoolTokens:
@@ -57,8 +57,8 @@ def classifier() -> DenseModel:
     return DenseModel(encoder, decoder, {"kind": Classifier(decoder.output.channels, classes=7)}).eval()
 
 
-@pytest.mark.parametrize("rule", [ResizeRule(), ResizeRule(mode="fixed", size=(48, 48))])
-def test_one_answer_per_image_whatever_its_size_window_or_mirror(rule: ResizeRule) -> None:
+@pytest.mark.parametrize("rule", [PreprocessConfig(), PreprocessConfig(mode="fixed", size=(48, 48))])
+def test_one_answer_per_image_whatever_its_size_window_or_mirror(rule: PreprocessConfig) -> None:
     model, image = classifier(), torch.rand(2, 3, 37, 50)
     with torch.inference_mode():
         plain = forward(model, image, rule, 16)["kind"]

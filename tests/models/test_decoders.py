@@ -11,23 +11,23 @@ from densevit.errors import ConfigError
 from densevit.models.decoders import DPT, ConvTranspose, Linear
 from densevit.models.decoders.readout import READOUTS, Project
 from densevit.models.layers.norms import LayerNorm2d
-from densevit.structures import Features, FeatureSpec
+from densevit.structures import EncoderOutput, FeatureSpec
 
 
 def features(
     taps: int, channels: int = 16, stride: int = 16, grid: tuple[int, int] = (3, 5), prefix: int = 1
-) -> Features:
+) -> EncoderOutput:
     torch.manual_seed(0)
     maps = tuple(torch.randn(2, channels, *grid) for _ in range(taps))
     tokens = tuple(torch.randn(2, prefix, channels) for _ in range(taps))
-    return Features(maps, tokens, (grid[0] * stride, grid[1] * stride))
+    return EncoderOutput(maps, tokens, (grid[0] * stride, grid[1] * stride))
 
 
 def specs(taps: int, channels: int = 16, stride: int = 16) -> list[FeatureSpec]:
     return [FeatureSpec(channels, stride)] * taps
 
 
-def published_dpt(decoder: Any, given: Features) -> Tensor:
+def published_dpt(decoder: Any, given: EncoderOutput) -> Tensor:
     """Depth Anything V2's forward from its description, in its own order: upsample, then the 1x1."""
     levels = [part.conv(part.resize(part.project(x))) for part, x in zip(decoder.reassemble, given.maps, strict=True)]
 
@@ -98,8 +98,8 @@ def test_the_class_token_reaches_every_pixel_and_registers_none(readout: Any) ->
     for tokens in given.prefix:
         registers.append(torch.cat([tokens[:, :1], tokens[:, 1:] + 1], dim=1))
         classes.append(tokens + torch.tensor([1.0, 0, 0, 0, 0])[:, None])
-    assert torch.equal(before, decoder(Features(given.maps, tuple(registers), given.image_size)))
-    after = decoder(Features(given.maps, tuple(classes), given.image_size))
+    assert torch.equal(before, decoder(EncoderOutput(given.maps, tuple(registers), given.image_size)))
+    after = decoder(EncoderOutput(given.maps, tuple(classes), given.image_size))
     assert ((before - after).abs().amax(1) > 0).all()
 
 

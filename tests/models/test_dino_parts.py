@@ -8,17 +8,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from densevit.models import DPT, BinsHead, ConvTranspose, DenseModel, MetricHead, SkyDepthHead, ViTEncoder
-from densevit.models.decoders.base import Decoded
+from densevit.models.decoders.base import DecoderOutput
 from densevit.models.heads.sky import farthest
-from densevit.structures import Features, FeatureSpec
+from densevit.structures import EncoderOutput, FeatureSpec
 
 SPECS = [FeatureSpec(16, 16)] * 4
 
 
-def features(grid: tuple[int, int]) -> Features:
+def features(grid: tuple[int, int]) -> EncoderOutput:
     torch.manual_seed(0)
     maps, prefix = (torch.randn(1, 16, *grid) for _ in range(4)), (torch.randn(1, 1, 16) for _ in range(4))
-    return Features(tuple(maps), tuple(prefix), (16 * grid[0], 16 * grid[1]))
+    return EncoderOutput(tuple(maps), tuple(prefix), (16 * grid[0], 16 * grid[1]))
 
 
 def test_doubling_fusions_end_at_sixteen_times_the_deepest_level() -> None:
@@ -132,7 +132,7 @@ def test_the_sky_is_an_extra_in_training_and_fills_nothing_there() -> None:
     head, x = SkyDepthHead(8, hidden=4), torch.randn(1, 8, 4, 4)
     nn.init.constant_(head.sky[-1].bias, 0.3)  # type: ignore[index]
     answer = head.train()(x, (8, 8))
-    assert isinstance(answer, Decoded)
+    assert isinstance(answer, DecoderOutput)
     seen: Tensor = head.eval()(x, (8, 8))  # type: ignore[assignment]
     assert answer.extras["sky"].shape == answer.map.shape
     ground = answer.extras["sky"] < 0.3

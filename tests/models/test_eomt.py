@@ -9,13 +9,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from densevit.errors import ConfigError
-from densevit.losses.set_criterion import MaskSet
+from densevit.losses.set_criterion import SetCriterion
 from densevit.models import DECODERS, DPT, ENCODERS, DenseModel, Encoder, EoMT, LabelsHead, MasksHead
-from densevit.models.decoders.base import Decoded
+from densevit.models.decoders.base import DecoderOutput
 from densevit.models.decoders.eomt import Annealing, one_after_another
-from densevit.registry import Part
+from densevit.registry import ComponentConfig
 
-TOWERS: dict[str, Part] = {
+TOWERS: dict[str, ComponentConfig] = {
     "vit": {"type": "vit", "dim": 32, "depth": 4, "heads": 2, "image_size": 48, "registers": 2, "layer_scale": 0.5},
     "dinov2": {"type": "timm", "name": "vit_small_patch14_reg4_dinov2", "arguments": {"depth": 4, "embed_dim": 96}},
     "dinov3": {"type": "timm", "name": "vit_small_patch16_dinov3", "arguments": {"depth": 4, "embed_dim": 96}},
@@ -252,7 +252,7 @@ def test_a_masked_query_sees_its_patches_and_every_token_that_is_none() -> None:
 
 def test_it_learns_two_halves_and_the_last_layer_knows_best() -> None:
     torch.manual_seed(0)
-    model, loss = build(queries=4).train(), MaskSet(points=256)
+    model, loss = build(queries=4).train(), SetCriterion(points=256)
     image, labels = torch.rand(2, 3, 45, 64) * 0.2, torch.zeros(2, 45, 64, dtype=torch.int64)
     image[:, 0, :, 30:], labels[:, :, 30:] = 0.9, 2
     labels[:, :6] = 255
@@ -272,7 +272,7 @@ def test_it_learns_two_halves_and_the_last_layer_knows_best() -> None:
 def test_decoder_and_extras_in_training() -> None:
     model = build().train()
     found = model.decoder(model.encoder(torch.rand(1, 3, *IMAGE)))
-    assert isinstance(found, Decoded)
+    assert isinstance(found, DecoderOutput)
     assert found.extras["masks"].shape == (1, 3, 5, 12, 20)  # 48 x 80 pixels at a quarter; 2 blocks and the answer
     assert found.extras["classes"].shape == (1, 3, 5, 4)
     assert build(masked=False).train()(torch.rand(1, 3, *IMAGE))["seg/masks"].shape[1] == 1
@@ -290,7 +290,7 @@ def test_decoder_and_extras_in_training() -> None:
         ({}, {"classes": None}, "classes"),
     ],
 )
-def test_what_cannot_be_is_said_before_training(encoder: Part, decoder: Part, says: str) -> None:
+def test_what_cannot_be_is_said_before_training(encoder: ComponentConfig, decoder: ComponentConfig, says: str) -> None:
     given = encoder if "type" in encoder else {**TOWERS["vit"], **encoder}
     built = ENCODERS.check(given, "encoder").build()
     with pytest.raises(ConfigError, match=says):

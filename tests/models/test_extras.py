@@ -5,9 +5,9 @@ from torch import Tensor, nn
 
 from densevit.engine.trainer import extras_of
 from densevit.models import ConvTranspose, DenseModel, ViTEncoder
-from densevit.models.decoders.base import Decoded, Decoder
+from densevit.models.decoders.base import Decoder, DecoderOutput
 from densevit.models.heads.segmentation import LabelsHead
-from densevit.structures import Features
+from densevit.structures import EncoderOutput
 
 
 class Talking(Decoder):
@@ -18,7 +18,7 @@ class Talking(Decoder):
         self.inner, self.output = inner, inner.output
         self.calls = 0
 
-    def forward(self, features: Features) -> Tensor | Decoded:
+    def forward(self, features: EncoderOutput) -> Tensor | DecoderOutput:
         self.calls += 1
         x = self.inner(features)
         assert isinstance(x, Tensor)
@@ -26,12 +26,12 @@ class Talking(Decoder):
             return x
         h, w = features.image_size
         extras = {"auxiliary": torch.arange(w).expand(1, 2, h, w).float(), "coarse": x[..., :2, :2]}
-        return Decoded(x, {**extras, "queries": x.mean((2, 3))[:, None]})
+        return DecoderOutput(x, {**extras, "queries": x.mean((2, 3))[:, None]})
 
 
 class Chatty(LabelsHead):
-    def forward(self, x: Tensor, size: tuple[int, int]) -> Tensor | Decoded:
-        return Decoded(super().forward(x, size), {"own": x.sum()[None]})
+    def forward(self, x: Tensor, size: tuple[int, int]) -> Tensor | DecoderOutput:
+        return DecoderOutput(super().forward(x, size), {"own": x.sum()[None]})
 
 
 def model() -> tuple[DenseModel, Talking]:

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from densevit.errors import ConfigError
 from densevit.models.heads.base import HEADS, Head
 from densevit.models.heads.bins import BinsHead
-from densevit.models.heads.depth import AffineHead, DisparityHead, InverseHead, MetresHead, MetricHead
-from densevit.models.heads.depth_activations import ACTIVATIONS, within
+from densevit.models.heads.depth import AffineHead, DisparityHead, IdentityDepthHead, InverseHead, MetricHead
+from densevit.models.heads.depth_activations import ACTIVATIONS, clamp_ste
 from densevit.models.layers.conv_head import Projection
 
 METRIC = ["sigmoid", "log", "exp", "softplus"]
@@ -57,7 +57,7 @@ def test_a_pixel_beyond_the_ceiling_still_has_a_gradient(activation: Any) -> Non
 
 def test_within_clamps_the_value_and_passes_the_gradient() -> None:
     x = torch.tensor([-3.0, 0.5, 1e9], requires_grad=True)
-    y = within(x, 0.0, 1.0)
+    y = clamp_ste(x, 0.0, 1.0)
     assert y.tolist() == [0, 0.5, 1]
     y.sum().backward()
     assert x.grad is not None
@@ -157,6 +157,6 @@ def test_inverse_turns_disparity_into_metres_by_two_constants() -> None:
 
 def test_metres_hands_one_map_on_as_it_is() -> None:
     x = torch.rand(1, 1, 4, 4)
-    assert torch.equal(MetresHead(1)(x, (4, 4)), x)
-    assert MetresHead(1).output.range is None
-    assert MetresHead(1, max_depth=80.0).output.range == (0.0, 80.0)
+    assert torch.equal(IdentityDepthHead(1)(x, (4, 4)), x)
+    assert IdentityDepthHead(1).output.range is None
+    assert IdentityDepthHead(1, max_depth=80.0).output.range == (0.0, 80.0)

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from densevit.errors import ConfigError
 from densevit.models import DECODERS, MasksHead, MaskTransformer
-from densevit.structures import Features, FeatureSpec
+from densevit.structures import EncoderOutput, FeatureSpec
 
 
-def features(*maps: Tensor) -> Features:
-    return Features(maps, tuple(x.new_zeros(len(x), 1, x.shape[1]) for x in maps), (48, 80))
+def features(*maps: Tensor) -> EncoderOutput:
+    return EncoderOutput(maps, tuple(x.new_zeros(len(x), 1, x.shape[1]) for x in maps), (48, 80))
 
 
 def build(**options: Any) -> MaskTransformer:

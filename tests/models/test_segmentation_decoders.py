@@ -10,14 +10,14 @@ from torch import Tensor, nn
 from densevit.errors import ConfigError
 from densevit.losses.segmentation import Auxiliary, CrossEntropy
 from densevit.models import DPT, ConvTranspose, LabelsHead, Linear
-from densevit.models.decoders.base import Decoded
-from densevit.structures import IGNORE, Features, FeatureSpec
+from densevit.models.decoders.base import DecoderOutput
+from densevit.structures import IGNORE, EncoderOutput, FeatureSpec
 
 
-def features(taps: int, channels: int = 16, grid: tuple[int, int] = (3, 5), stride: int = 16) -> Features:
+def features(taps: int, channels: int = 16, grid: tuple[int, int] = (3, 5), stride: int = 16) -> EncoderOutput:
     torch.manual_seed(0)
     maps = tuple(torch.randn(2, channels, *grid) for _ in range(taps))
-    return Features(maps, tuple(torch.randn(2, 1, channels) for _ in maps), (grid[0] * stride, grid[1] * stride))
+    return EncoderOutput(maps, tuple(torch.randn(2, 1, channels) for _ in maps), (grid[0] * stride, grid[1] * stride))
 
 
 def specs(taps: int, channels: int = 16) -> list[FeatureSpec]:
@@ -49,7 +49,7 @@ def test_dinov3s_probe_drops_whole_channels_before_the_norm() -> None:
 def test_maps_of_other_sizes_meet_at_that_of_the_first() -> None:
     # mmseg's `resize_concat`
     fine, coarse = torch.randn(2, 8, 6, 10), torch.randn(2, 16, 3, 5)
-    given = Features((fine, coarse), (torch.randn(2, 1, 8), torch.randn(2, 1, 16)), (48, 80))
+    given = EncoderOutput((fine, coarse), (torch.randn(2, 1, 8), torch.randn(2, 1, 16)), (48, 80))
     both = [FeatureSpec(8, 8), FeatureSpec(16, 16)]
     decoder = Linear(both, 1)
     assert decoder.output == FeatureSpec(24, 8)
@@ -115,7 +115,7 @@ def test_the_auxiliary_classifier_reads_the_last_fusion_but_one_and_speaks_in_tr
         if isinstance(module, nn.BatchNorm2d | nn.Dropout2d):
             module.eval()
     found = decoder(given)
-    assert isinstance(found, Decoded)
+    assert isinstance(found, DecoderOutput)
     assert decoder.auxiliary is not None
     torch.testing.assert_close(found.extras["auxiliary"], decoder.auxiliary(coarser, (64, 96)))
     assert found.extras["auxiliary"].shape == (2, 5, 64, 96)

@@ -5,7 +5,7 @@ import torch
 
 from densevit.errors import ConfigError
 from densevit.models.encoders.vit import ViTEncoder
-from densevit.models.encoders.vit_base import Taps, choose_taps
+from densevit.models.encoders.vit_base import OutIndices, choose_taps
 
 
 # Depth Anything V2 and DINOv2 publish these for 12, 24 and 40 blocks.
@@ -21,7 +21,7 @@ def test_an_int_means_the_last_blocks() -> None:
 
 
 @pytest.mark.parametrize("taps", [0, 13, (), (3, 3), (5, 2), (-1,), (11, 12)])
-def test_taps_that_do_not_fit_say_what_would(taps: Taps) -> None:
+def test_taps_that_do_not_fit_say_what_would(taps: OutIndices) -> None:
     with pytest.raises(ConfigError, match="rising numbers from 0 to 11"):
         choose_taps(taps, 12)
 

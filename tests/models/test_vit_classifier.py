@@ -10,7 +10,7 @@ from torch import nn
 
 from densevit.errors import ConfigError
 from densevit.models.vit.classifier import ViTClassifier
-from densevit.models.vit.configs import SIZES, named
+from densevit.models.vit.configs import SIZES, create_vit
 
 SIZE: dict[str, Any] = {"img_size": 16, "patch_size": 4, "embed_dim": 24, "depth": 2, "num_heads": 3, "num_classes": 7}
 
@@ -128,12 +128,12 @@ def test_pooling_a_class_token_that_is_not_there_is_refused() -> None:
 def test_named_sizes_have_the_published_parameters(name: str, published: int) -> None:
     # timm's vit_{tiny,small,base}_patch16_224
     with torch.device("meta"):
-        assert sum(p.numel() for p in named(name).parameters()) == published
+        assert sum(p.numel() for p in create_vit(name).parameters()) == published
 
 
 def test_dinov2_giant_is_timms_parameter_by_parameter() -> None:
     with torch.device("meta"):
-        mine = named("dinov2-giant/14")
+        mine = create_vit("dinov2-giant/14")
         reference = timm.create_model("vit_giant_patch14_dinov2")
     assert {n: p.shape for n, p in mine.state_dict().items()} == {n: p.shape for n, p in reference.state_dict().items()}
 
@@ -141,7 +141,7 @@ def test_dinov2_giant_is_timms_parameter_by_parameter() -> None:
 @pytest.mark.parametrize("size", ["nano", "mini"])
 @pytest.mark.parametrize(("side", "channels"), [(28, 1), (32, 3)])
 def test_small_ones_take_small_images(size: str, side: int, channels: int) -> None:
-    vit = named(f"{size}/4", image_size=side, channels=channels, num_classes=10)
+    vit = create_vit(f"{size}/4", image_size=side, channels=channels, num_classes=10)
     assert vit.grid == (side // 4, side // 4)
     assert vit(torch.rand(2, channels, side, side)).shape == (2, 10)
     assert vit.dim == SIZES[size].dim
@@ -153,13 +153,13 @@ def test_small_ones_take_small_images(size: str, side: int, channels: int) -> No
 )
 def test_names_that_do_not_exist_get_a_hint(name: str, hint: str) -> None:
     with pytest.raises(ConfigError, match=hint):
-        named(name)
+        create_vit(name)
 
 
 def test_a_tiny_vit_learns() -> None:
     # Two classes, left or right half bright: linear in the pixels, so 30 steps suffice.
     torch.manual_seed(0)
-    vit = named("nano/4", image_size=8, channels=1, num_classes=2)
+    vit = create_vit("nano/4", image_size=8, channels=1, num_classes=2)
     labels = torch.arange(64) % 2
     images = torch.rand(64, 1, 8, 8) * 0.1
     for image, label in zip(images, labels, strict=True):

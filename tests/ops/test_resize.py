@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from densevit.errors import ConfigError
-from densevit.model_card import ResizeRule
+from densevit.model_card import PreprocessConfig
 from densevit.ops.resize import crop, network_size, pad_to_multiple, resize
 
 
-def rule(mode: str, h: int, w: int) -> ResizeRule:
-    return ResizeRule(mode=mode, size=(h, w))  # type: ignore[arg-type]
+def rule(mode: str, h: int, w: int) -> PreprocessConfig:
+    return PreprocessConfig(mode=mode, size=(h, w))  # type: ignore[arg-type]
 
 
 # (h, w) -> (h, w) of Depth Anything V2's own Resize, from running it (shared notes give 400x300 and 600x300 as w x h).
@@ -40,12 +40,12 @@ def test_fixed_stretches_to_the_nearest_multiples() -> None:
 
 
 def test_native_changes_nothing() -> None:
-    assert network_size((37, 101), ResizeRule(), 14) == (37, 101)
+    assert network_size((37, 101), PreprocessConfig(), 14) == (37, 101)
 
 
 def test_a_rule_without_its_size_is_refused() -> None:
     with pytest.raises(ConfigError, match="needs a size"):
-        network_size((10, 10), ResizeRule(mode="fixed"), 14)
+        network_size((10, 10), PreprocessConfig(mode="fixed"), 14)
 
 
 @pytest.mark.parametrize(

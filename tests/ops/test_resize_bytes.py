@@ -6,7 +6,7 @@ import pytest
 import torch
 from PIL import Image
 
-from densevit.model_card import ResizeRule
+from densevit.model_card import PreprocessConfig
 from densevit.ops.resize import network_size, network_steps, resize
 from densevit.ops.resize_uint8 import resize_bytes
 
@@ -61,7 +61,7 @@ def test_adaptive_is_area_to_shrink_and_bicubic_to_grow(size: tuple[int, int], f
     ],
 )
 def test_the_longest_side_goes_first(size: tuple[int, int], steps: list[tuple[int, int]]) -> None:
-    rule = ResizeRule(mode="longest", size=(504, 504))
+    rule = PreprocessConfig(mode="longest", size=(504, 504))
     assert network_steps(size, rule, 14) == steps
     assert network_size(size, rule, 14) == steps[-1]
 
@@ -71,4 +71,4 @@ def test_the_longest_side_goes_first(size: tuple[int, int], steps: list[tuple[in
     ("size", "expected"), [((480, 640), (768, 1024)), ((530, 701), (768, 1015)), ((701, 530), (1015, 768))]
 )
 def test_the_shortest_side_keeps_no_multiple(size: tuple[int, int], expected: tuple[int, int]) -> None:
-    assert network_size(size, ResizeRule(mode="shortest", size=(768, 768)), 16) == expected
+    assert network_size(size, PreprocessConfig(mode="shortest", size=(768, 768)), 16) == expected

@@ -22,7 +22,7 @@ import densevit  # noqa: E402
 from densevit.builder import plan as planning  # noqa: E402
 from densevit.builder import training  # noqa: E402
 from densevit.engine import checkpointer, seed  # noqa: E402
-from densevit.engine.distributed import World  # noqa: E402
+from densevit.engine.distributed import DistributedContext  # noqa: E402
 from densevit.engine.logger import read_csv  # noqa: E402
 from densevit.weights import checkpoint  # noqa: E402
 
@@ -91,7 +91,7 @@ def run(task: str, folder: Path) -> dict[str, Any]:
 def run_here(task: str) -> dict[str, Any]:
     config = Path(f"{task}.yaml")
     config.write_text(CONFIGS[task].replace("ROOT", str(images(Path("data")))))
-    plan, world = planning.configure(config, [f"output={task}"]), World(torch.device("cpu"))
+    plan, world = planning.load_plan(config, [f"output={task}"]), DistributedContext(torch.device("cpu"))
     checkpointer.prepare(plan.run, None, world)
     seed.seed_everything(plan.run.seed)
     trainer = training.build_trainer(plan, world)

@@ -13,14 +13,14 @@ from pathlib import Path
 import torch
 
 from densevit.engine.checkpointer import Checkpoints, newest_good
-from densevit.model_card import ModelCard, OutputSpec
+from densevit.model_card import HeadSpec, ModelCard
 from densevit.utils import atomic_io
 from densevit.weights import checkpoint
 from densevit.weights.checkpoint import Manifest
 
 WEIGHTS = {"w": torch.zeros(600_000)}  # with the state 5 MB
 STATE = {"moments": torch.zeros(650_000)}
-CARD = ModelCard(outputs={"depth": OutputSpec(kind="metric")}, multiple=1)
+CARD = ModelCard(outputs={"depth": HeadSpec(kind="metric")}, multiple=1)
 
 
 def save_for_ever(folder: Path, first: int, pipe: int) -> None:
@@ -36,7 +36,7 @@ def trial(folder: Path, draw: random.Random) -> None:
     Raises:
         AssertionError: a save that had returned is lost, or anything is left half done.
     """
-    atomic_io.sweep(folder)
+    atomic_io.remove_stale_temporaries(folder)
     found = newest_good(folder)
     first = found[1].step + 1 if found else 1
     reading, writing = os.pipe()
@@ -55,7 +55,7 @@ def trial(folder: Path, draw: random.Random) -> None:
         told += chunk
     os.close(reading)
     last = int(told.split()[-1])
-    atomic_io.sweep(folder)
+    atomic_io.remove_stale_temporaries(folder)
     found = newest_good(folder)
     assert found is not None
     assert last <= found[1].step <= last + 1, (last, found[1].step)

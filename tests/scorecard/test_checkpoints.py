@@ -52,7 +52,7 @@ def test_a_kill_between_the_two_renames_of_a_replacement_is_mended(tmp_path: Pat
     dead = subprocess.Popen(["true"])
     dead.wait()
     step.rename(tmp_path / f".{step.name}.{dead.pid}.0123abcd{atomic_io.SET_ASIDE}")
-    atomic_io.sweep(tmp_path)
+    atomic_io.remove_stale_temporaries(tmp_path)
     assert checkpoint.verify(step).step == 1
     assert [path.name for path in tmp_path.iterdir()] == [step.name]
 

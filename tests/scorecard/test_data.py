@@ -21,8 +21,8 @@ from densevit.data.prepare import repack_nyu
 from densevit.data.synthetic import layouts
 from densevit.engine.logger import read_csv
 from densevit.inference.writers import OUTPUTS
-from densevit.inference.writers.base import Frame
-from densevit.model_card import OutputSpec
+from densevit.inference.writers.base import PredictedMap
+from densevit.model_card import HeadSpec
 from densevit.structures import Sample
 
 HERE = Path(__file__).parent
@@ -224,7 +224,7 @@ def test_a_flip_in_an_hdf5_file_is_told_by_the_examination(
 
 def test_every_hdf5_file_of_ours_has_checksums(mat: Path, tmp_path: Path) -> None:
     depth = np.ones((6, 8), np.float32)
-    shown = Frame(values=depth, image=np.zeros((6, 8, 3), np.uint8), spec=OutputSpec(kind="metric"))
+    shown = PredictedMap(values=depth, image=np.zeros((6, 8, 3), np.uint8), spec=HeadSpec(kind="metric"))
     OUTPUTS.check({"type": "h5"}, "h5").build().write(tmp_path / "a.h5", shown)
     written: dict[str, object] = {
         "export": tmp_path / "a.h5",

@@ -28,7 +28,7 @@ from densevit.data.prepare import archives
 from densevit.data.transforms.base import Transform
 from densevit.errors import DataError
 from densevit.inference.predictor import Predictor
-from densevit.model_card import ModelCard, OutputSpec, ResizeRule
+from densevit.model_card import HeadSpec, ModelCard, PreprocessConfig
 from densevit.structures import Sample
 
 MODEL = Path(__file__).parent / "golden/schema-1/model.safetensors"
@@ -190,9 +190,9 @@ class Still(Transform):
         return sample
 
 
-def echo(rule: ResizeRule | None = None) -> Predictor:
+def echo(rule: PreprocessConfig | None = None) -> Predictor:
     card = ModelCard(
-        outputs={"depth": OutputSpec(kind="metric", range=(1e-3, 10.0))}, multiple=1, resize=rule or ResizeRule()
+        outputs={"depth": HeadSpec(kind="metric", range=(1e-3, 10.0))}, multiple=1, resize=rule or PreprocessConfig()
     )
     return Predictor(Echo(), card, device="cpu", precision="fp32")
 
@@ -328,7 +328,7 @@ def tiff_header(width: int, height: int) -> bytes:
 
 def test_a_strip_is_refused_where_the_resize_rule_would_blow_it_up_and_read_where_not() -> None:
     strip = np.zeros((30_000, 8, 3), np.uint8)
-    predictor = echo(ResizeRule(mode="lower_bound", size=(518, 518)))
+    predictor = echo(PreprocessConfig(mode="lower_bound", size=(518, 518)))
     with pytest.raises(DataError, match="too thin"):
         predictor(strip)
     assert not predictor.model.seen

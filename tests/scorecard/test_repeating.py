@@ -17,14 +17,14 @@ from torch import Tensor
 from densevit.builder import plan as planning
 from densevit.builder import training
 from densevit.engine import checkpointer, seed
-from densevit.engine.distributed import World
+from densevit.engine.distributed import DistributedContext
 from densevit.engine.interfaces import Batches
 from densevit.engine.logger import read_csv
 from densevit.engine.trainer import Trainer
 from densevit.errors import Preempted
 from densevit.structures import Batch
 
-CPU = World(torch.device("cpu"))
+CPU = DistributedContext(torch.device("cpu"))
 STEPS = 12
 # Stochastic depth draws from torch's generator in every step; fp16 adds the scale of the loss.
 OPTIONS = [
@@ -67,7 +67,7 @@ class Watched:
 
 
 def course(config: Path, *overrides: str, resume: bool = False, stop_in: int | None = None) -> Course:
-    plan = planning.configure(config, [*OPTIONS, *overrides])
+    plan = planning.load_plan(config, [*OPTIONS, *overrides])
     found = checkpointer.prepare(plan.run, "auto" if resume else None, CPU)
     seed.seed_everything(plan.run.seed)
     made = Course(training.build_trainer(plan, CPU))

@@ -15,7 +15,7 @@ from densevit.engine.logger import read_csv
 from densevit.errors import DataError
 from densevit.evaluation.classification import metrics
 from densevit.losses.classification import CrossEntropy
-from densevit.model_card import ModelCard, OutputSpec
+from densevit.model_card import HeadSpec, ModelCard
 from densevit.structures import NO_LABEL, Sample
 from densevit.tasks.classification import RIGHT, WRONG, ClassificationTask, bars
 
@@ -65,7 +65,7 @@ def sample(label: int | None, shade: int = 0) -> Sample:
 
 
 def task() -> ClassificationTask:
-    output = OutputSpec(kind="class", unit="", classes=("cat", "dog"))
+    output = HeadSpec(kind="class", unit="", classes=("cat", "dog"))
     return ClassificationTask("pet", output, [("cross_entropy", 2.0, CrossEntropy())], metrics.score, metrics.mean_row)
 
 

@@ -8,13 +8,13 @@ from densevit.data.loading.collate import collate
 from densevit.errors import ConfigError
 from densevit.evaluation.segmentation import metrics
 from densevit.losses.segmentation import CrossEntropy
-from densevit.model_card import OutputSpec
+from densevit.model_card import HeadSpec
 from densevit.structures import IGNORE, Batch, Sample
 from densevit.tasks.segmentation import RIGHT, UNKNOWN, WRONG, SegmentationTask
 
 
 def task(**options: object) -> SegmentationTask:
-    output = OutputSpec(kind="labels", unit="", classes=("a", "b", "c"))
+    output = HeadSpec(kind="labels", unit="", classes=("a", "b", "c"))
     losses = [("cross_entropy", 2.0, CrossEntropy(**options))]  # type: ignore[arg-type]
     return SegmentationTask("labels", output, losses, metrics.as_row, metrics.pooled_scores)
 

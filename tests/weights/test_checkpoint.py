@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from densevit.errors import CheckpointError
-from densevit.model_card import ModelCard, OutputSpec
+from densevit.model_card import HeadSpec, ModelCard
 from densevit.weights import checkpoint
 from densevit.weights.checkpoint import Manifest
 from densevit.weights.readers import read_pickled, read_tensors
 
-CARD = ModelCard(outputs={"depth": OutputSpec(kind="metric", range=(0.001, 10.0))}, multiple=14, taps=(2, 5))
+CARD = ModelCard(outputs={"depth": HeadSpec(kind="metric", range=(0.001, 10.0))}, multiple=14, taps=(2, 5))
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import torch
 import densevit
 import densevit.weights.families  # registers them
 from densevit.errors import CheckpointError
-from densevit.weights.external import Found
+from densevit.weights.external import RawCheckpoint
 from densevit.weights.families.base import FAMILIES
 
 
@@ -85,7 +85,7 @@ def test_whatever_is_missing_the_error_is_about_the_file(golden: str, family: st
     reader = FAMILIES.check({"type": family, **options}, "family").build()
     whole = {name: torch.empty(shape, device="meta") for name, shape in seeded.read(golden).shapes.items()}
     for name in [name for name in whole if ".blocks." not in name and ".layers." not in name]:
-        found = Found(Path("cut.pt"), {key: value for key, value in whole.items() if key != name})
+        found = RawCheckpoint(Path("cut.pt"), {key: value for key, value in whole.items() if key != name})
         with contextlib.suppress(CheckpointError):  # what `read` does not miss, loading does
             reader.read(found)
 

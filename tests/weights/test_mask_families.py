@@ -10,12 +10,12 @@ from torch import Tensor
 from densevit.builder.checkpoint import restore
 from densevit.errors import CheckpointError
 from densevit.models import DECODERS, ENCODERS, DenseModel, MasksHead
-from densevit.registry import Part
+from densevit.registry import ComponentConfig
 
-VIT: Part = {"type": "vit", "dim": 64, "depth": 3, "heads": 1, "patch_size": 8, "image_size": 32, "taps": 1}
+VIT: ComponentConfig = {"type": "vit", "dim": 64, "depth": 3, "heads": 1, "patch_size": 8, "image_size": 32, "taps": 1}
 
 
-def model(encoder: Part, decoder: Part) -> DenseModel:
+def model(encoder: ComponentConfig, decoder: ComponentConfig) -> DenseModel:
     torch.manual_seed(0)
     vit = ENCODERS.check({**VIT, **encoder}, "encoder").build()
     part = DECODERS.check({"classes": 5, **decoder}, "decoder").build(vit.features, vit.prefix_tokens)

@@ -11,13 +11,14 @@ import yaml
 
 from densevit.builder import plan as planning
 from densevit.builder import training
+from densevit.builder.checkpoint import restore
 from densevit.cli.main import main
 from densevit.engine.distributed import session
 from densevit.engine.trainer import Trainer
 from densevit.errors import CheckpointError, ConfigError
-from densevit.model_card import ResizeRule
-from densevit.weights.external import Published
-from densevit.weights.finetune import Start
+from densevit.model_card import PreprocessConfig
+from densevit.weights.external import ConvertedCheckpoint
+from densevit.weights.finetune import InitSpec
 from densevit.weights.readers import read_tensors
 
 METRIC = {"type": "metric", "activation": "log", "max_depth": 10, "align_corners": True}
@@ -39,7 +40,7 @@ def config(folder: Path, **model: Any) -> Path:
 
 
 def trainer(path: Path) -> Trainer:
-    plan = planning.configure(path)
+    plan = planning.load_plan(path)
     with session("cpu") as world:
         return training.build_trainer(plan, world)
 
@@ -62,7 +63,7 @@ def test_the_file_is_read_once_and_not_held_in_training(relative: Path, tmp_path
     read = []
     monkeypatch.setattr("densevit.weights.detect.read_tensors", lambda path: read.append(path) or read_tensors(path))
     model = {"init": str(relative), "init_family": "depth-anything-v2", "heads": {"depth": METRIC}}
-    plan = planning.configure(config(tmp_path, **model))
+    plan = planning.load_plan(config(tmp_path, **model))
     with session("cpu") as world:
         training.build_trainer(plan, world)
         assert read == [relative] and plan.model.source is not None and plan.model.source.held is None
@@ -74,7 +75,7 @@ def test_it_trains_and_its_checkpoint_says_where_it_comes_from(relative: Path, t
     resize = {"mode": "native"}  # the file's own would show the small pictures at 518 pixels
     path = config(tmp_path, init=str(relative), init_family="depth-anything-v2", resize=resize, heads={"depth": METRIC})
     assert main(["train", str(path)]) == 0
-    _, card = training.restore(tmp_path / "run")
+    _, card = restore(tmp_path / "run")
     assert card.source == "densevit, from Depth Anything V2, ViT-64 channels"
     assert (card.outputs["depth"].kind, card.taps) == ("metric", (2, 5, 8, 11))
     assert card.config["model"]["init_family"] == "depth-anything-v2"
@@ -146,15 +147,15 @@ def test_a_run_of_ours_is_a_start_like_any_other(tmp_path: Path, capsys: pytest.
     said = capsys.readouterr().err
     assert "encoder (" in said
     assert "new: heads.depth (disparity where the file has metric" in said
-    stored, _ = training.restore(tmp_path / "run")
+    stored, _ = restore(tmp_path / "run")
     assert torch.equal(model.encoder.vit.pos_embed, stored.encoder.vit.pos_embed)
 
 
 def test_where_a_files_encoder_once_came_from_is_forgotten() -> None:
-    published = Published(
+    published = ConvertedCheckpoint(
         model={"encoder": {"type": "timm", "name": "test_vit", "pretrained": True}, "decoder": {}, "heads": {}},
         tensors={},
-        resize=ResizeRule(),
+        resize=PreprocessConfig(),
         source="somewhere",
     )
-    assert Start.of(published).model["encoder"] == {"type": "timm", "name": "test_vit"}
+    assert InitSpec.of(published).model["encoder"] == {"type": "timm", "name": "test_vit"}

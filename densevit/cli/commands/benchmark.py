@@ -44,9 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     wanted = sections_of(args)
     from densevit.benchmark.report import Report, compared, regressions
-    from densevit.utils.atomic_io import expect_folder
+    from densevit.utils.atomic_io import check_can_create
 
-    expect_folder(args.output)
+    check_can_create(args.output)
     before = Report.read(args.against) if args.against else None
     settings = chosen(args)
     rows: list[Row] = []

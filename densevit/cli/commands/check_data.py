@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from densevit.cli.options import dataset
 
 if TYPE_CHECKING:
-    from densevit.data.validation import Patient
+    from densevit.data.validation import SplitToValidate
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
     from densevit.data import validation
     from densevit.errors import ConfigError
     from densevit.registry import did_you_mean
-    from densevit.utils.atomic_io import expect_folder
+    from densevit.utils.atomic_io import check_can_create
 
     for kind in args.ignore:
         if kind not in validation.KINDS:
@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     if args.threads is not None and args.threads < 1:
         raise ConfigError(f"--threads {args.threads}: at least 1.")
     if args.output is not None:
-        expect_folder(args.output)
+        check_can_create(args.output)
     examination = validation.examine(
         patients(args), threads=args.threads, sums=args.hash, ignore=args.ignore, progress=_progress
     )
@@ -44,18 +44,18 @@ def run(args: argparse.Namespace) -> int:
     return 0 if examination.healthy else 2
 
 
-def patients(args: argparse.Namespace) -> "Iterator[Patient]":
+def patients(args: argparse.Namespace) -> "Iterator[SplitToValidate]":
     """The splits to examine: those of a config, or of a data set.
 
     Raises:
         ConfigError: neither or both are named, or an option is wrong.
     """
-    from densevit.data.validation import Patient
+    from densevit.data.validation import SplitToValidate
     from densevit.data.validation.cache import place
 
     for split, data, optional in dataset.targets(args):
         memory = None if args.no_cache else place(data.spec())
-        yield Patient(split, data.build, memory, args.classes, optional)
+        yield SplitToValidate(split, data.build, memory, args.classes, optional)
 
 
 def write(folder: Path, examination: Any) -> None:

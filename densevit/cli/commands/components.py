@@ -45,7 +45,7 @@ def schema_of(plugin_files: list[Path]) -> dict[str, Any]:
     from densevit.registries import PARTS
 
     plugins.load(plugin_files)
-    return json_schema.describe(PARTS)
+    return json_schema.to_json_schema(PARTS)
 
 
 def pick(table: Mapping[str, Any], name: str, what: str) -> Any:

@@ -32,14 +32,14 @@ def run(args: argparse.Namespace) -> int:
     from densevit.config import plugins
     from densevit.evaluation.classification import report
     from densevit.evaluation.classification.metrics import summarise
-    from densevit.utils.atomic_io import expect_folder
+    from densevit.utils.atomic_io import check_can_create
 
     plugins.load(args.plugin)
     data = training.open_data(dataset.spec(args))
     predictor = api.load(args.checkpoint, flip=args.flip, batch_size=args.batch_size, **checkpoint.compute_kwargs(args))
     head = class_head(predictor, args.head, data)
     if args.output is not None:
-        expect_folder(args.output)
+        check_can_create(args.output)
     scores = summarise(scored(predictor, head, data), predictor.card.outputs[head].classes)
     print(report.table(scores))
     if args.output is not None:

@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     from densevit.evaluation.depth import report
     from densevit.evaluation.depth.extra_metrics import find_sets
     from densevit.evaluators.depth import predicted, saved
-    from densevit.utils.atomic_io import expect_folder
+    from densevit.utils.atomic_io import check_can_create
 
     predictions.demand_one_source(args)
     if args.truth_cache is not None and args.predictions is None:
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     data = training.open_data(dataset.spec(args))
     source = saved(args, data) if args.predictions is not None else predicted(args, data)
     if args.output is not None:
-        expect_folder(args.output)
+        check_can_create(args.output)
     evaluations = source.evaluate()
     print(report.table(evaluations[0]) if len(evaluations) == 1 else report.tables(evaluations))
     if source.seconds:
@@ -100,7 +100,7 @@ def keep(folder: Path, found: "Evaluation", args: argparse.Namespace, source: "S
     written = report.write_report(folder, found, source=dataset.asked(args))
     page = Report(
         title=f"{Path(args.checkpoint or args.predictions).name} on {args.data}",
-        subtitle=f"{found.protocol.name}, {report.account(found)}",
+        subtitle=f"{found.protocol.name}, {report.summary_sentence(found)}",
         evaluation=found,
         pictures=pictures(found, source),
         times={"prediction, per image": sum(source.seconds) / len(source.seconds)} if source.seconds else {},

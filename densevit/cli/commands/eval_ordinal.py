@@ -37,14 +37,14 @@ def run(args: argparse.Namespace) -> int:
     from densevit.config import plugins
     from densevit.data.index.paths import inside
     from densevit.evaluation.depth.ordinal import ordinal_scores, read_pairs
-    from densevit.utils.atomic_io import expect_folder, make_folder, write_text
+    from densevit.utils.atomic_io import check_can_create, make_folder, write_text
 
     predictions.demand_one_source(args)
     plugins.load(args.plugin)
     pairs = read_pairs(args.pairs)
     inside(pairs, args.pairs)
     if args.output is not None:
-        expect_folder(args.output.parent)
+        check_can_create(args.output.parent)
     read, disparity = saved(args, list(pairs)) if args.checkpoint is None else predicted(args)
     scores = ordinal_scores(pairs, read, disparity=disparity)
     print(table(scores))
@@ -76,7 +76,7 @@ def predicted(args: argparse.Namespace) -> tuple[Callable[[str], Any], bool]:
 def saved(args: argparse.Namespace, images: list[str]) -> tuple[Callable[[str], Any], bool]:
     from densevit.data.io.readers import image_size
     from densevit.data.predictions import SavedMaps
-    from densevit.evaluation.depth.preprocess import place
+    from densevit.evaluation.depth.preprocess import paste_or_resize
 
     folder = args.images or args.pairs.parent
     names = {image: image.rpartition(".")[0] for image in images}
@@ -84,7 +84,7 @@ def saved(args: argparse.Namespace, images: list[str]) -> tuple[Callable[[str], 
 
     def read(image: str) -> Any:
         h, w = image_size(folder / image)
-        return place(maps.read(names[image]), (h, w), (0, h, 0, w), "borders")[0]
+        return paste_or_resize(maps.read(names[image]), (h, w), (0, h, 0, w), "borders")[0]
 
     return read, args.kind == "disparity"
 

@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     from densevit.errors import ConfigError
     from densevit.evaluation.segmentation import report
     from densevit.evaluators.segmentation import predicted, saved
-    from densevit.utils.atomic_io import expect_folder
+    from densevit.utils.atomic_io import check_can_create
 
     predictions.demand_one_source(args)
     plugins.load(args.plugin)
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(f"data '{args.data}' names no classes, so there is nothing to score.")
     source = saved(args, data) if args.predictions is not None else predicted(args, data)
     if args.output is not None:
-        expect_folder(args.output)
+        check_can_create(args.output)
     scores = source.evaluate()
     print(report.table(scores))
     if source.seconds:

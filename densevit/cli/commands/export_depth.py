@@ -20,7 +20,7 @@ from densevit.errors import ConfigError, Preempted
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from densevit.engine.distributed import World
+    from densevit.engine.distributed import DistributedContext
     from densevit.inference.forward import Box
     from densevit.inference.predict.output_plan import Existing, Plan
     from densevit.inference.predictor import Predictor
@@ -119,7 +119,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def say(world: "World", text: object, **how: Any) -> None:
+def say(world: "DistributedContext", text: object, **how: Any) -> None:
     """Prints once, whatever the number of processes."""
     if world.is_main:
         print(text, **how)
@@ -129,7 +129,7 @@ def by(predictor: "Predictor") -> str:
     return "" if predictor.runtime == "torch" else f" by {predictor.runtime}"
 
 
-def device_of(world: "World") -> str:
+def device_of(world: "DistributedContext") -> str:
     return str(world.device) if world.size == 1 else f"{world.size} x {world.device.type}"
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from densevit.cli.options import checkpoint
 
 if TYPE_CHECKING:
-    from densevit.inference.onnx.metadata import Wanted
+    from densevit.inference.onnx.metadata import OnnxExportOptions
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,21 +58,21 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def wanted(args: argparse.Namespace) -> "Wanted":
+def wanted(args: argparse.Namespace) -> "OnnxExportOptions":
     """
     Raises:
         ConfigError, DataError: choices that do not go together.
     """
     from densevit.cli.commands.export_depth import find_window
     from densevit.errors import ConfigError
-    from densevit.inference.onnx.metadata import Wanted
+    from densevit.inference.onnx.metadata import OnnxExportOptions
 
     if args.image_size is None and not args.network:
         raise ConfigError("--image-size: say height and width of the pictures that the file is for, as 480,640.")
     if args.network and (args.window or args.flip):
         raise ConfigError("--network: goes without --flip and --window, which are no part of the network.")
     window = find_window(args.window)
-    return Wanted(
+    return OnnxExportOptions(
         size=args.image_size,
         batch=args.batch_size,
         heads=() if args.head is None else tuple(dict.fromkeys(args.head.split(","))),

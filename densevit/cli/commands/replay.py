@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from densevit.engine.replay import Replayed
+    from densevit.engine.replay import ReplayResult
 
 FIRST = 5
 
@@ -21,22 +21,22 @@ def run(args: argparse.Namespace) -> int:
     from densevit.builder import plan as planning
     from densevit.builder import training
     from densevit.engine import seed, skipped_steps
-    from densevit.engine.distributed import World
+    from densevit.engine.distributed import DistributedContext
     from densevit.engine.replay import replay
     from densevit.utils.device import choose_device
     from densevit.weights.checkpoint import CONFIG
 
     processes = len(skipped_steps.read(args.folder).parts)
-    plan = planning.configure(args.folder / CONFIG, ["model.init=null", "data.workers=0", *args.overrides])
-    world = World(choose_device(plan.run.device))
+    plan = planning.load_plan(args.folder / CONFIG, ["model.init=null", "data.workers=0", *args.overrides])
+    world = DistributedContext(choose_device(plan.run.device))
     seed.seed_everything(plan.run.seed)
     trainer = training.build_trainer(plan, world)
-    batches = training.train_batches(plan, World(world.device, args.rank, processes))
+    batches = training.train_batches(plan, DistributedContext(world.device, args.rank, processes))
     print(told(replay(trainer, args.folder, args.rank, batches)))
     return 0
 
 
-def told(done: "Replayed") -> str:
+def told(done: "ReplayResult") -> str:
     """The comparison, for a terminal."""
     lines = [f"step {done.step}, process {done.rank} of {done.processes}: {', '.join(done.now.names)}"]
     lines += [f"  {'':16}{'recorded':>14}{'now':>14}"]

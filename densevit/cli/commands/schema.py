@@ -15,5 +15,5 @@ def run(args: argparse.Namespace) -> int:
     from densevit.registries import PARTS
 
     plugins.load(args.plugin)
-    print(json.dumps(json_schema.describe(PARTS), indent=1))
+    print(json.dumps(json_schema.to_json_schema(PARTS), indent=1))
     return 0

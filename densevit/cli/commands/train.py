@@ -9,7 +9,7 @@ from densevit.utils.signals import poll
 
 if TYPE_CHECKING:
     from densevit.builder.plan import Plan
-    from densevit.engine.distributed import World
+    from densevit.engine.distributed import DistributedContext
 
 NOTHING_YET = "stopped before the first step; there is nothing to save."
 
@@ -46,13 +46,13 @@ def run(args: argparse.Namespace) -> int:
     from densevit.engine import distributed
 
     poll(NOTHING_YET)
-    plan = planning.settle(draft).open()
+    plan = planning.resolve_plan(draft).open()
     poll(NOTHING_YET)
     with distributed.session(plan.run.device) as world:
         return overfit(plan, world) if args.overfit_one_batch else train(plan, world, args.resume)
 
 
-def train(plan: "Plan", world: "World", resume: str | None) -> int:
+def train(plan: "Plan", world: "DistributedContext", resume: str | None) -> int:
     from densevit.builder import training
     from densevit.engine import checkpointer, seed
 
@@ -72,21 +72,21 @@ def train(plan: "Plan", world: "World", resume: str | None) -> int:
     return 0
 
 
-def look(plan: "Plan", world: "World", card: object) -> None:
+def look(plan: "Plan", world: "DistributedContext", card: object) -> None:
     """Says before the first step what would otherwise be found out after the last."""
     from densevit.builder import training
 
-    for warning in world.on_main(lambda: training.first_look(plan, card)):  # type: ignore[arg-type]
+    for warning in world.on_main(lambda: training.run_sanity_checks(plan, card)):  # type: ignore[arg-type]
         if world.is_main:
             print(f"warning: {warning}", file=sys.stderr)
 
 
-def overfit(plan: "Plan", world: "World") -> int:
+def overfit(plan: "Plan", world: "DistributedContext") -> int:
     from densevit.builder import training
     from densevit.engine import seed
-    from densevit.engine.overfit import overfit_one_batch, patient
+    from densevit.engine.overfit import overfit_config, overfit_one_batch
 
-    plan = training.with_run(plan, patient(plan.run))
+    plan = training.with_run(plan, overfit_config(plan.run))
     seed.seed_everything(plan.run.seed)
     trainer = training.build_trainer(plan, world)
     look(plan, world, trainer.card)

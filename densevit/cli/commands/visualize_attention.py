@@ -19,11 +19,11 @@ def run(args: argparse.Namespace) -> int:
     from densevit import api
     from densevit.config import plugins
     from densevit.inference.attention.html_page import write_sheet
-    from densevit.inference.attention.maps import look
+    from densevit.inference.attention.maps import compute_attention
 
     plugins.load(args.plugin)
     predictor = api.load(args.checkpoint, device=args.device, precision="fp32", **checkpoint.format_kwargs(args))
-    attention = look(predictor, args.image)
+    attention = compute_attention(predictor, args.image)
     page, *pictures = write_sheet(args.output, attention, title=f"Attention: {args.checkpoint}, {args.image.name}")
     print(f"written: {page} and {len(pictures)} pictures")
     return 0

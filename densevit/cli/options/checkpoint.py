@@ -53,9 +53,9 @@ def format_kwargs(args: argparse.Namespace) -> dict[str, Any]:
     Raises:
         ConfigError: an option without a value.
     """
-    from densevit.config.yaml_document import Document
+    from densevit.config.yaml_document import YamlDocument
 
-    document = Document({})
+    document = YamlDocument({})
     for item in args.family_option:
         document.override(item)
     return {"family": args.family, "family_options": document.tree}

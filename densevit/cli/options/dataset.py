@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from densevit.data.datasets.base import Dataset
-    from densevit.registry import Choice, Part
+    from densevit.registry import ComponentConfig, ComponentSpec
 
 
 class Target(NamedTuple):
     """One split, by its checked options."""
 
     split: str
-    data: "Choice[Dataset]"
+    data: "ComponentSpec[Dataset]"
     optional: bool = False  # a split that need not be there
 
 
@@ -65,11 +65,11 @@ def _of_config(args: argparse.Namespace) -> Iterator[Target]:
 
 
 def _of_data(args: argparse.Namespace, name: str, root: Path | None) -> Iterator[Target]:
-    from densevit.config.yaml_document import Document
+    from densevit.config.yaml_document import YamlDocument
     from densevit.data.datasets.base import DATASETS
     from densevit.registry import choices, default
 
-    document = Document({"type": name})
+    document = YamlDocument({"type": name})
     for item in [*args.option, *args.overrides]:
         document.override(item)
     if root is not None:
@@ -85,7 +85,7 @@ def _of_data(args: argparse.Namespace, name: str, root: Path | None) -> Iterator
         yield Target(split or usual or "all", _checked(split or usual or "all", spec), optional)
 
 
-def _checked(split: str, spec: "Part") -> "Choice[Dataset]":
+def _checked(split: str, spec: "ComponentConfig") -> "ComponentSpec[Dataset]":
     from densevit.data.datasets.base import DATASETS
 
     return DATASETS.check(spec, f"data.{split}")
@@ -109,11 +109,11 @@ def add_dataset_options(parser: argparse.ArgumentParser, examples: str) -> None:
 
 def spec(args: argparse.Namespace) -> dict[str, Any]:
     """The data set as a config would name it."""
-    from densevit.config.yaml_document import Document
+    from densevit.config.yaml_document import YamlDocument
     from densevit.data.datasets.base import DATASETS
     from densevit.registry import choices, default
 
-    document = Document({"type": args.data})
+    document = YamlDocument({"type": args.data})
     for item in args.option:
         document.override(item)
     if args.root is not None:

@@ -26,7 +26,7 @@ from densevit.data.datasets.base import DATASETS, Dataset, DepthRange, resolve_r
 from densevit.data.index import matching
 from densevit.data.index.manifest import CAMERA, Row, read_manifest
 from densevit.data.index.matching import composed
-from densevit.data.index.paths import Lack, Subset, first_five, keep_present, note
+from densevit.data.index.paths import MissingItem, Subset, first_five, keep_present, note
 from densevit.data.io.samples import read_label_map, read_pair
 from densevit.data.labels.class_lists import find_classes
 from densevit.errors import DataError
@@ -199,7 +199,7 @@ def _with_truth(kind: Truth, rows: list[Row], subset: Subset, what: str) -> list
     kept = [row for row in rows if getattr(row, kind) is not None]
     lost = [row.image for row in rows if getattr(row, kind) is None]
     reason = f"this image has no {'depth' if kind == 'depth' else 'label'} map"
-    if not lost or note([Lack("missing", str(path), reason) for path in lost], subset):
+    if not lost or note([MissingItem("missing", str(path), reason) for path in lost], subset):
         return kept
     if subset == "full" or not kept:
         raise DataError(
@@ -212,7 +212,7 @@ def _with_truth(kind: Truth, rows: list[Row], subset: Subset, what: str) -> list
 
 def _report(base: Path, kind: str, alone: list[Path], subset: Subset) -> None:
     """Maps without an image: a sign that names match otherwise than was thought."""
-    lacks = [Lack("unpaired", str(path), f"a file of `{kind}` that matches no image") for path in alone]
+    lacks = [MissingItem("unpaired", str(path), f"a file of `{kind}` that matches no image") for path in alone]
     if not alone or note(lacks, subset):
         return
     text = f"{base}: {len(alone):,} files of `{kind}` match no image:{first_five(sorted(alone))}"
@@ -223,7 +223,7 @@ def _report(base: Path, kind: str, alone: list[Path], subset: Subset) -> None:
 
 def _check_names(rows: list[Row], what: str) -> None:
     twice = [name for name, count in Counter(row.name for row in rows).items() if count > 1]
-    if twice and not note(Lack("duplicate_name", name, "this name occurs more than once") for name in twice):
+    if twice and not note(MissingItem("duplicate_name", name, "this name occurs more than once") for name in twice):
         raise DataError(f"{what}: {len(twice):,} names occur more than once:{first_five(twice)}")
 
 

@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
-from densevit.data.index.paths import Lack, first_five, note
+from densevit.data.index.paths import MissingItem, first_five, note
 from densevit.errors import DataError
 
 ROLES = frozenset(
@@ -148,10 +148,10 @@ def walk(folder: Path, root: Path, *, allow_outside: bool) -> Iterator[Path]:
             yield path
 
 
-def _duplicates(owners: Mapping[str, Sequence[object]]) -> list[Lack]:
+def _duplicates(owners: Mapping[str, Sequence[object]]) -> list[MissingItem]:
     """What stands for a name besides its first."""
     return [
-        Lack("duplicate_name", str(other), f"stands for '{name}', as {first} does")
+        MissingItem("duplicate_name", str(other), f"stands for '{name}', as {first} does")
         for name, (first, *others) in owners.items()
         for other in others
     ]

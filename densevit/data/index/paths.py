@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Lack:
+class MissingItem:
     """Something that a data set should have and has not, or has twice."""
 
     kind: Literal["missing", "unpaired", "left_out", "duplicate_name", "no_truth"]
@@ -28,13 +28,13 @@ class Lack:
     reason: str
 
 
-_notebook: ContextVar[list[Lack] | None] = ContextVar("notebook", default=None)
+_notebook: ContextVar[list[MissingItem] | None] = ContextVar("notebook", default=None)
 
 
 @contextmanager
-def noting() -> Iterator[list[Lack]]:
+def collect_missing() -> Iterator[list[MissingItem]]:
     """Data sets that open inside take what is there and note what is not, where else they would refuse."""
-    notes: list[Lack] = []
+    notes: list[MissingItem] = []
     token = _notebook.set(notes)
     try:
         yield notes
@@ -42,8 +42,8 @@ def noting() -> Iterator[list[Lack]]:
         _notebook.reset(token)
 
 
-def note(lacks: Iterable[Lack], subset: Subset = "full") -> bool:
-    """Notes what is lacking, if somebody is `noting`; if not, it is the caller's to refuse.
+def note(lacks: Iterable[MissingItem], subset: Subset = "full") -> bool:
+    """Notes what is lacking, if somebody is `collect_missing`; if not, it is the caller's to refuse.
 
     Args:
         subset: under `available` the user knows, and things are left out rather than missing.
@@ -105,7 +105,9 @@ def keep_present(rows: Sequence[T], files: Callable[[T], Iterable[Path]], subset
     if len(present) == len(rows):
         return present
     lost = [f for absent in missing.values() for f in absent]
-    absent = [Lack("missing", str(path), "no such file, though the data set lists it") for path in dict.fromkeys(lost)]
+    absent = [
+        MissingItem("missing", str(path), "no such file, though the data set lists it") for path in dict.fromkeys(lost)
+    ]
     if note(absent, subset):
         return present
     text = f"{what}: {len(rows) - len(present):,} of {len(rows):,} samples lack a file:{first_five(lost)}"

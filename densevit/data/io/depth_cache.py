@@ -18,7 +18,7 @@ FOLDER: ContextVar[Path | None] = ContextVar("decoded", default=None)
 
 
 @contextmanager
-def keep_decoded(folder: Path | None) -> Iterator[None]:
+def depth_cache(folder: Path | None) -> Iterator[None]:
     """Within it, in this thread, depth maps that have been decoded once are taken from `folder`; None decodes."""
     token = FOLDER.set(folder)
     try:

@@ -14,7 +14,7 @@ from torch.utils.data import Dataset as TorchDataset
 
 from densevit.data.datasets.base import Dataset
 from densevit.data.loading.collate import collate, collate_by_size
-from densevit.data.loading.sampler import Place, Stream
+from densevit.data.loading.sampler import InfiniteSampler, SampleKey
 from densevit.data.loading.workers import Progress, auto_workers, run_jobs
 from densevit.data.transforms.base import Transform
 from densevit.errors import DataError
@@ -37,21 +37,21 @@ class TrainingSet(TorchDataset[Sample]):
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def __getitem__(self, place: Place) -> Sample:
+    def __getitem__(self, place: SampleKey) -> Sample:
         return self.read(place[1], place)
 
-    def read(self, index: int, place: Place) -> Sample:
+    def read(self, index: int, place: SampleKey) -> Sample:
         """Sample `index`, augmented as its place in the stream asks; the two differ where one stands in for another.
 
         Raises:
             DataError: naming the sample's index and name, and what its reader said.
         """
-        with naming(self.dataset, index):
+        with with_sample_name(self.dataset, index):
             return self.transform(self.dataset.read(index), np.random.default_rng((self.seed, *place)))
 
 
 @contextmanager
-def naming(dataset: Dataset, index: int) -> Iterator[None]:
+def with_sample_name(dataset: Dataset, index: int) -> Iterator[None]:
     """Errors of reading say which sample it was."""
     try:
         yield
@@ -63,7 +63,7 @@ def describe(dataset: Dataset, index: int) -> str:
     return f"sample {index} ('{dataset.names[index]}')"
 
 
-def located(dataset: Dataset, index: int) -> str:
+def describe_with_files(dataset: Dataset, index: int) -> str:
     """The sample and its files, where no reader could say which of them it was."""
     return ", ".join([describe(dataset, index), *map(str, dataset.files(index).values())])
 
@@ -82,18 +82,18 @@ class _Fetched:
 class _TrainingJob:
     """Runs in the workers: places -> batch."""
 
-    def __init__(self, samples: TrainingSet, stream: Stream, on_error: OnError, progress: Progress) -> None:
+    def __init__(self, samples: TrainingSet, stream: InfiniteSampler, on_error: OnError, progress: Progress) -> None:
         self.samples = samples
         self.stream = stream
         self.tries = len(samples) if on_error == "skip" else 1
         self.progress = progress
 
-    def __call__(self, places: list[Place]) -> _Fetched:
+    def __call__(self, places: list[SampleKey]) -> _Fetched:
         skipped: list[tuple[int, str]] = []
         samples, indices = zip(*(self._sample(place, skipped) for place in places), strict=True)
         return _Fetched(collate(samples, indices), skipped)
 
-    def _sample(self, place: Place, skipped: list[tuple[int, str]]) -> tuple[Sample, int]:
+    def _sample(self, place: SampleKey, skipped: list[tuple[int, str]]) -> tuple[Sample, int]:
         """The sample of a place or, where that is unreadable and may be skipped, the next one of the epoch's order."""
         epoch, index = place
         for step in range(self.tries):
@@ -170,7 +170,7 @@ def train_loader(
         ConfigError: `batch_size` cannot be shared evenly.
         DataError: while iterating: a sample is unreadable, samples differ in size, a worker died or hangs.
     """
-    stream = Stream(
+    stream = InfiniteSampler(
         len(dataset),
         seed=seed,
         batch_size=batch_size,
@@ -183,7 +183,7 @@ def train_loader(
     progress = Progress(count)
     job = _TrainingJob(TrainingSet(dataset, transform, seed), stream, on_error, progress)
     batches = run_jobs(
-        stream, job, progress, workers=count, timeout=timeout, describe=partial(located, dataset), pin=pin
+        stream, job, progress, workers=count, timeout=timeout, describe=partial(describe_with_files, dataset), pin=pin
     )
     return TrainLoader(batches, math.ceil(len(dataset) / world_size), max_bad)
 
@@ -226,7 +226,7 @@ class EvalLoader:
             progress,
             workers=min(self.workers, len(jobs)),
             timeout=self.timeout,
-            describe=partial(located, self.dataset),
+            describe=partial(describe_with_files, self.dataset),
             pin=self.pin,
         )
         with closing(batches):
@@ -245,7 +245,7 @@ class _EvalJob:
         return list(collate_by_size([self._read(index) for index in indices], indices))
 
     def _read(self, index: int) -> Sample:
-        with self.progress.reading(index), naming(self.dataset, index):
+        with self.progress.reading(index), with_sample_name(self.dataset, index):
             return self.dataset.read(index)
 
 

@@ -20,7 +20,7 @@ TIMEOUT = 600.0  # seconds that a job may take: network disks pause for minutes
 FORKS = sys.platform == "linux"
 
 
-def in_order(
+def ordered_parallel_map(
     work: Work[Result], count: int, workers: int, describe: Callable[[int], str] = "item {}".format
 ) -> Generator[Result, None, None]:
     """work(0), work(1), ... computed by `workers`, handed out in order; a few are waiting at most.

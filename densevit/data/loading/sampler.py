@@ -8,11 +8,11 @@ from jaxtyping import Int64
 
 from densevit.errors import ConfigError
 
-Place = tuple[int, int]
+SampleKey = tuple[int, int]
 """(epoch, index): which sample, and which time round. It also seeds the sample's augmentation."""
 
 
-class Stream:
+class InfiniteSampler:
     """Micro-batches of places for one rank, without end.
 
     The order is the concatenation of one permutation of `range(length)` per epoch, so position p holds sample
@@ -56,18 +56,18 @@ class Stream:
         """Samples in one micro-batch of one rank."""
         return self.batch_size // (self.accumulate * self.world_size)
 
-    def place(self, position: int) -> Place:
+    def place(self, position: int) -> SampleKey:
         epoch, offset = divmod(position, self.length)
         return epoch, int(permutation(self.seed, epoch, self.length)[offset])
 
-    def after(self, place: Place, steps: int) -> Place:
+    def after(self, place: SampleKey, steps: int) -> SampleKey:
         """The place `steps` further on in the same epoch's permutation, which it takes as a ring."""
         epoch, index = place
         order = permutation(self.seed, epoch, self.length)
         offset = int(np.flatnonzero(order == index)[0])
         return epoch, int(order[(offset + steps) % self.length])
 
-    def __iter__(self) -> Iterator[list[Place]]:
+    def __iter__(self) -> Iterator[list[SampleKey]]:
         size = self.micro_batch
         first = self.start + self.rank * size
         while True:

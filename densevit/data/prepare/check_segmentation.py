@@ -6,7 +6,7 @@ from typing import get_args
 
 from densevit.data.datasets.base import DATASETS, Dataset
 from densevit.data.datasets.segmentation import ade20k, cityscapes, coco_stuff, pascal_context, voc
-from densevit.data.index.paths import first_five, noting
+from densevit.data.index.paths import collect_missing, first_five
 from densevit.errors import DataError
 
 # Data set -> split -> published images; the splits that papers train and validate on.
@@ -38,7 +38,7 @@ def check(name: str, root: Path, looks: int = 50) -> bool:
 
 
 def _check_split(name: str, root: Path, split: str, published: int, looks: int) -> bool:
-    with noting() as lacks:
+    with collect_missing() as lacks:
         try:
             data = DATASETS.check({"type": name, "root": str(root.absolute()), "split": split}, "data").build()
         except DataError as error:

@@ -18,7 +18,7 @@ from densevit.data.io.writers import encode, encode_depth
 from densevit.data.synthetic.ray_tracer import require_embree
 from densevit.data.synthetic.renderer import Frame, render_frames
 from densevit.errors import DataError
-from densevit.utils.atomic_io import atomic_folder, sweep, write_text
+from densevit.utils.atomic_io import atomic_folder, remove_stale_temporaries, write_text
 
 SPLITS = ("train", "val", "test")
 
@@ -143,7 +143,7 @@ def _claim(root: Path, meta: dict[str, Any], overwrite: bool) -> None:
     for split, count in meta["scenes"].items():
         if count:
             (root / split).mkdir(parents=True, exist_ok=True)
-            sweep(root / split)
+            remove_stale_temporaries(root / split)
 
 
 def _difference(root: Path, meta: dict[str, Any]) -> str:

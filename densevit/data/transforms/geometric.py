@@ -9,7 +9,7 @@ from jaxtyping import Int64
 from pydantic import Field
 
 from densevit.data.transforms.base import TRANSFORMS
-from densevit.data.transforms.warp import Move, Size, Step, View
+from densevit.data.transforms.warp import AffineStep, GeometricTransform, LazySample, Size
 from densevit.errors import ConfigError, DataError
 from densevit.ops.geometry import mirror, rotate, scale, shift
 from densevit.structures import IGNORE
@@ -26,18 +26,18 @@ TRIES = 10  # windows that a random crop looks at for a varied one
 
 
 @TRANSFORMS.register("hflip")
-class HFlip(Move):
+class HFlip(GeometricTransform):
     """Left for right; the principal point is mirrored with the picture."""
 
     def __init__(self, *, p: Probability = 0.5) -> None:
         self.p = p
 
-    def draw(self, size: Size, rng: np.random.Generator) -> Step:
-        return Step(size, mirror(size[1])) if rng.random() < self.p else Step(size)
+    def draw(self, size: Size, rng: np.random.Generator) -> AffineStep:
+        return AffineStep(size, mirror(size[1])) if rng.random() < self.p else AffineStep(size)
 
 
 @TRANSFORMS.register("rotate")
-class Rotate(Move):
+class Rotate(GeometricTransform):
     """Turns the picture about its middle by up to +-`degrees`; BTS uses 2.5 on NYU and 1 on KITTI.
 
     Depth is that of a camera rolled about its optical axis, so it stays; corners from outside are not valid.
@@ -47,13 +47,13 @@ class Rotate(Move):
         self.degrees = degrees
         self.p = p
 
-    def draw(self, size: Size, rng: np.random.Generator) -> Step:
+    def draw(self, size: Size, rng: np.random.Generator) -> AffineStep:
         turns, angle = rng.random() < self.p, rng.uniform(-self.degrees, self.degrees)
-        return Step(size, rotate(angle, size)) if turns else Step(size)
+        return AffineStep(size, rotate(angle, size)) if turns else AffineStep(size)
 
 
 @TRANSFORMS.register("random_crop")
-class RandomCrop(Move):
+class RandomCrop(GeometricTransform):
     """A window of `size` anywhere in the picture; a smaller picture lies anywhere in the window, padded.
 
     Below 1, `max_share` asks for variety: the first of ten windows with two classes or more, none of which has as
@@ -64,7 +64,7 @@ class RandomCrop(Move):
         self.size = size
         self.max_share = max_share
 
-    def look(self, view: View, rng: np.random.Generator) -> Step:
+    def look(self, view: LazySample, rng: np.random.Generator) -> AffineStep:
         step = self.draw(view.size, rng)
         for _ in range(TRIES - 1 if self.max_share < 1 else 0):
             labels = view.then(step).labels()
@@ -73,26 +73,26 @@ class RandomCrop(Move):
             step = self.draw(view.size, rng)
         return step
 
-    def draw(self, size: Size, rng: np.random.Generator) -> Step:
+    def draw(self, size: Size, rng: np.random.Generator) -> AffineStep:
         spare = [old - new for old, new in zip(size, self.size, strict=True)]
         top, left = (int(rng.integers(min(0, s), max(0, s) + 1)) for s in spare)
         return window(top, left, self.size)
 
 
 @TRANSFORMS.register("center_crop")
-class CenterCrop(Move):
+class CenterCrop(GeometricTransform):
     """The middle `size` of the picture, padded on all sides where it is smaller."""
 
     def __init__(self, *, size: Sides) -> None:
         self.size = size
 
-    def draw(self, size: Size, rng: np.random.Generator) -> Step:
+    def draw(self, size: Size, rng: np.random.Generator) -> AffineStep:
         top, left = ((old - new) // 2 for old, new in zip(size, self.size, strict=True))
         return window(top, left, self.size)
 
 
 @TRANSFORMS.register("crop_box")
-class CropBox(Move):
+class CropBox(GeometricTransform):
     """Rows [a, b) and columns [a, b) of every picture."""
 
     def __init__(self, *, rows: tuple[int, int], columns: tuple[int, int]) -> None:
@@ -102,7 +102,7 @@ class CropBox(Move):
         self.rows = rows
         self.columns = columns
 
-    def draw(self, size: Size, rng: np.random.Generator) -> Step:
+    def draw(self, size: Size, rng: np.random.Generator) -> AffineStep:
         if self.rows[1] > size[0] or self.columns[1] > size[1]:
             raise DataError(
                 f"rows {list(self.rows)} and columns {list(self.columns)} do not lie in a {size[0]}x{size[1]} picture."
@@ -117,21 +117,21 @@ class NYUCrop(CropBox):
     def __init__(self) -> None:
         super().__init__(rows=(45, 472), columns=(43, 608))
 
-    def draw(self, size: Size, rng: np.random.Generator) -> Step:
+    def draw(self, size: Size, rng: np.random.Generator) -> AffineStep:
         if size != (480, 640):
             raise DataError(f"nyu_crop is for the 480x640 pictures of NYU Depth v2, this one is {size[0]}x{size[1]}.")
         return super().draw(size, rng)
 
 
 @TRANSFORMS.register("kb_crop")
-class KBCrop(Move):
+class KBCrop(GeometricTransform):
     """The bottom 352 rows and middle 1216 columns: the KITTI benchmark's crop, one size for all drives."""
 
     size: Size = (352, 1216)
 
     def __init__(self) -> None: ...
 
-    def draw(self, size: Size, rng: np.random.Generator) -> Step:
+    def draw(self, size: Size, rng: np.random.Generator) -> AffineStep:
         top, left = size[0] - self.size[0], (size[1] - self.size[1]) // 2
         if top < 0 or left < 0:
             raise DataError(f"kb_crop needs at least 352x1216 pixels, this picture has {size[0]}x{size[1]}.")
@@ -139,7 +139,7 @@ class KBCrop(Move):
 
 
 @TRANSFORMS.register("resize")
-class Resize(Move):
+class Resize(GeometricTransform):
     """To `size`, or to a `short_side` or `long_side` with the aspect kept. The lens changes with it; depth stays."""
 
     def __init__(
@@ -151,13 +151,13 @@ class Resize(Move):
         self.short_side = short_side
         self.long_side = long_side
 
-    def draw(self, size: Size, rng: np.random.Generator) -> Step:
+    def draw(self, size: Size, rng: np.random.Generator) -> AffineStep:
         factor = self.short_side / min(size) if self.short_side else (self.long_side or 0) / max(size)
         return zoom(size, self.size or _scaled(size, factor))
 
 
 @TRANSFORMS.register("random_scale")
-class RandomScale(Move):
+class RandomScale(GeometricTransform):
     """Zooms the whole picture by a factor drawn evenly from `range`; a crop usually follows."""
 
     def __init__(
@@ -167,13 +167,13 @@ class RandomScale(Move):
         self.metric = metric
         self.p = p
 
-    def draw(self, size: Size, rng: np.random.Generator) -> Step:
+    def draw(self, size: Size, rng: np.random.Generator) -> AffineStep:
         zooms, factor = rng.random() < self.p, rng.uniform(*self.range)
-        return zoom(size, _scaled(size, factor), self.metric) if zooms else Step(size)
+        return zoom(size, _scaled(size, factor), self.metric) if zooms else AffineStep(size)
 
 
 @TRANSFORMS.register("random_resized_crop")
-class RandomResizedCrop(Move):
+class RandomResizedCrop(GeometricTransform):
     """A window of the shape of `size`, whose sides are a share drawn from `range` of the largest that fits, zoomed to
     `size`."""
 
@@ -188,13 +188,13 @@ class RandomResizedCrop(Move):
         self.range = ordered("random_resized_crop.range", range)
         self.metric = metric
 
-    def draw(self, size: Size, rng: np.random.Generator) -> Step:
+    def draw(self, size: Size, rng: np.random.Generator) -> AffineStep:
         share = rng.uniform(*self.range)
         largest = min(size[0] / self.size[0], size[1] / self.size[1])
         side = _scaled(self.size, largest * share)
         top, left = (int(rng.integers(old - new + 1)) for old, new in zip(size, side, strict=True))
         zoomed = zoom(side, self.size, self.metric)
-        return Step(self.size, zoomed.move @ shift(-left, -top), zoomed.nearer, cuts=True)
+        return AffineStep(self.size, zoomed.move @ shift(-left, -top), zoomed.nearer, cuts=True)
 
 
 def is_varied(labels: Int64[np.ndarray, "h w"], max_share: float) -> bool:
@@ -203,13 +203,13 @@ def is_varied(labels: Int64[np.ndarray, "h w"], max_share: float) -> bool:
     return bool(np.count_nonzero(counts) > 1 and counts.max() < max_share * counts.sum())
 
 
-def window(top: int, left: int, size: Size) -> Step:
-    return Step(size, shift(-left, -top), cuts=True)
+def window(top: int, left: int, size: Size) -> AffineStep:
+    return AffineStep(size, shift(-left, -top), cuts=True)
 
 
-def zoom(size: Size, to: Size, metric: Metric = "intrinsics") -> Step:
+def zoom(size: Size, to: Size, metric: Metric = "intrinsics") -> AffineStep:
     y, x = (new / old for new, old in zip(to, size, strict=True))
-    return Step(to, scale(x, y), nearer=math.sqrt(x * y) if metric == "depth" else 1.0)
+    return AffineStep(to, scale(x, y), nearer=math.sqrt(x * y) if metric == "depth" else 1.0)
 
 
 def ordered(where: str, bounds: tuple[float, float]) -> tuple[float, float]:

@@ -107,7 +107,7 @@ def light_table(
     return table[None]
 
 
-class Pixels(Transform):
+class ImageOnlyTransform(Transform):
     """An image transform of albumentations whose randomness is ours."""
 
     def __init__(self, transform: Any, p: float) -> None:
@@ -122,7 +122,7 @@ class Pixels(Transform):
 
 
 @TRANSFORMS.register("blur")
-class Blur(Pixels):
+class Blur(ImageOnlyTransform):
     """Gaussian blur with a sigma, in pixels, drawn from a range."""
 
     def __init__(self, *, sigma: Range = (0.3, 1.5), p: Probability = 0.1) -> None:
@@ -131,7 +131,7 @@ class Blur(Pixels):
 
 
 @TRANSFORMS.register("noise")
-class Noise(Pixels):
+class Noise(ImageOnlyTransform):
     """Gaussian noise of each pixel and channel; `std` is a share of the full range."""
 
     def __init__(self, *, std: Range = (0.01, 0.04), p: Probability = 0.1) -> None:
@@ -140,7 +140,7 @@ class Noise(Pixels):
 
 
 @TRANSFORMS.register("grayscale")
-class Grayscale(Pixels):
+class Grayscale(ImageOnlyTransform):
     """Luminance in all three channels."""
 
     def __init__(self, *, p: Probability = 0.05) -> None:
@@ -148,7 +148,7 @@ class Grayscale(Pixels):
 
 
 @TRANSFORMS.register("albumentations")
-class Albumentations(Pixels):
+class Albumentations(ImageOnlyTransform):
     """Any image-only transform of albumentations, by its class name there.
 
     Those that move pixels are refused: albumentations knows neither cameras nor that a zoom changes metric depth.

@@ -21,7 +21,7 @@ Size = tuple[int, int]  # (h, w)
 
 
 @dataclass(frozen=True)
-class Step:
+class AffineStep:
     """One move, drawn for a picture of a known size."""
 
     size: Size  # of the result
@@ -30,19 +30,19 @@ class Step:
     cuts: bool = False  # leaves out part of the picture on purpose
 
 
-class Move(Transform):
+class GeometricTransform(Transform):
     """A transform that only moves pixels. A `Pipeline` joins neighbouring ones."""
 
     @abstractmethod
-    def draw(self, size: Size, rng: np.random.Generator) -> Step:
+    def draw(self, size: Size, rng: np.random.Generator) -> AffineStep:
         """Chooses the move for a picture of this size."""
 
-    def look(self, view: "View", rng: np.random.Generator) -> Step:
+    def look(self, view: "LazySample", rng: np.random.Generator) -> AffineStep:
         """Chooses the move for what there is to see; most need its size only."""
         return self.draw(view.size, rng)
 
     def __call__(self, sample: Sample, rng: np.random.Generator) -> Sample:
-        view = View.of(sample)
+        view = LazySample.of(sample)
         return view.then(self.look(view, rng)).render()
 
 
@@ -58,12 +58,12 @@ class Pipeline(Transform):
         self.transforms = tuple(transforms)
 
     def __call__(self, sample: Sample, rng: np.random.Generator) -> Sample:
-        view = View.of(sample)
+        view = LazySample.of(sample)
         for transform in self.transforms:
-            if isinstance(transform, Move):
+            if isinstance(transform, GeometricTransform):
                 view = view.then(transform.look(view, rng))
             else:
-                view = View.of(transform(view.render(), rng))
+                view = LazySample.of(transform(view.render(), rng))
         return view.render()
 
 
@@ -72,32 +72,32 @@ def compose(transforms: Sequence[Transform]) -> Pipeline:
 
 
 @dataclass(frozen=True)
-class View:
+class LazySample:
     """A sample, and the moves that wait to be carried out on it."""
 
     sample: Sample
-    pending: Step
+    pending: AffineStep
 
     @classmethod
-    def of(cls, sample: Sample) -> "View":
+    def of(cls, sample: Sample) -> "LazySample":
         h, w = sample.image.shape[:2]
-        return cls(sample, Step((h, w)))
+        return cls(sample, AffineStep((h, w)))
 
     @property
     def size(self) -> Size:
         return self.pending.size
 
-    def then(self, step: Step) -> "View":
+    def then(self, step: AffineStep) -> "LazySample":
         if self.pending.cuts and not _is_exact(step.move):
             # A resampled border would let in what the crop has cut away, NYU's white frame for one.
-            return View.of(self.render()).then(step)
-        joined = Step(
+            return LazySample.of(self.render()).then(step)
+        joined = AffineStep(
             size=step.size,
             move=step.move @ self.pending.move,
             nearer=step.nearer * self.pending.nearer,
             cuts=step.cuts or self.pending.cuts,
         )
-        return View(self.sample, joined)
+        return LazySample(self.sample, joined)
 
     def labels(self) -> Int64[np.ndarray, "h w"] | None:
         """Those of `render`, alone."""
@@ -127,7 +127,7 @@ def _is_exact(move: Matrix) -> bool:
     return bool(abs(a) == abs(d) == 1 and b == c == 0 and np.all(move[:2, 2] % 1 == 0))
 
 
-def _take(array: np.ndarray, step: Step, outside: int) -> np.ndarray:
+def _take(array: np.ndarray, step: AffineStep, outside: int) -> np.ndarray:
     """Carries out an exact move by slicing; a view of `array` where nothing lies outside."""
     out = step.size
     for axis, row in ((0, step.move[1]), (1, step.move[0])):
@@ -151,7 +151,7 @@ def _slice(array: np.ndarray, axis: int, start: int, count: int, outside: int) -
     return np.pad(inside, pads, constant_values=outside)
 
 
-def _warp(array: np.ndarray, step: Step, outside: int) -> np.ndarray:
+def _warp(array: np.ndarray, step: AffineStep, outside: int) -> np.ndarray:
     """Resamples: images (h w 3) linearly, maps (h w) to the nearest."""
     h, w = step.size
     image = array.ndim == 3
@@ -172,14 +172,14 @@ def _shrink(image: np.ndarray, move: Matrix) -> tuple[np.ndarray, Matrix]:
     return small, move @ scale(w / small_w, h / small_h)
 
 
-def _labels(labels: np.ndarray, step: Step, resample: bool) -> np.ndarray:
+def _labels(labels: np.ndarray, step: AffineStep, resample: bool) -> np.ndarray:
     if not resample:
         return _take(labels, step, IGNORE)
     # cv2 does not warp 64-bit integers; float64 holds every class id.
     return _warp(labels.astype(np.float64), step, IGNORE).astype(np.int64)
 
 
-def _camera(intrinsics: Matrix, step: Step) -> Matrix:
+def _camera(intrinsics: Matrix, step: AffineStep) -> Matrix:
     moved = move_intrinsics(intrinsics, step.move)
     moved[:2, :2] /= step.nearer
     return moved

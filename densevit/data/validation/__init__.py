@@ -3,6 +3,6 @@
 from densevit.data.validation.html_report import write_html
 from densevit.data.validation.issues import KINDS, Finding
 from densevit.data.validation.report import text, write_json
-from densevit.data.validation.validator import Examination, Patient, examine
+from densevit.data.validation.validator import SplitToValidate, ValidationReport, examine
 
-__all__ = ["KINDS", "Examination", "Finding", "Patient", "examine", "text", "write_html", "write_json"]
+__all__ = ["KINDS", "Finding", "SplitToValidate", "ValidationReport", "examine", "text", "write_html", "write_json"]

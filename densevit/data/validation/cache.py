@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 SCHEMA = 3  # a new number when a look means something else
 
 
-class Memory:
+class StatsCache:
     """Looks by the sums of the files that they were taken at."""
 
     def __init__(self, path: Path | None, table: ClassTable | None = None) -> None:

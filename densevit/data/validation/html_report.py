@@ -13,7 +13,7 @@ from densevit.data.io.readers import read_image
 from densevit.data.io.writers import encode
 from densevit.data.validation.issues import KINDS, LEVELS, Finding
 from densevit.data.validation.report import by_kind, summary_lines, verdict
-from densevit.data.validation.validator import Examination
+from densevit.data.validation.validator import ValidationReport
 from densevit.errors import DataError
 from densevit.ops.colormap import colorize
 from densevit.utils.atomic_io import write_text
@@ -23,7 +23,7 @@ WIDEST = 320  # pixels of a picture
 PICTURES = 24
 
 
-def write_html(path: Path, examination: Examination, *, style: str = "") -> None:
+def write_html(path: Path, examination: ValidationReport, *, style: str = "") -> None:
     """Writes the page.
 
     Args:
@@ -32,7 +32,7 @@ def write_html(path: Path, examination: Examination, *, style: str = "") -> None
     write_text(path, page(examination, style))
 
 
-def page(examination: Examination, style: str) -> str:
+def page(examination: ValidationReport, style: str) -> str:
     said = "".join(f"<p>{escape(line)}</p>" for summary in examination.summaries for line in summary_lines(summary))
     sections = "".join(_sections(examination))
     shown = "".join(_pictures(examination))
@@ -45,7 +45,7 @@ def page(examination: Examination, style: str) -> str:
     )
 
 
-def _sections(examination: Examination) -> Iterator[str]:
+def _sections(examination: ValidationReport) -> Iterator[str]:
     for level in LEVELS:
         groups = by_kind(examination.findings, level)
         if groups:
@@ -62,7 +62,7 @@ def _row(finding: Finding) -> str:
     return f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"
 
 
-def _pictures(examination: Examination) -> Iterator[str]:
+def _pictures(examination: ValidationReport) -> Iterator[str]:
     """The samples of the first findings that can be shown, a few of each kind."""
     shown: set[tuple[str, int]] = set()
     for level in LEVELS:
@@ -81,7 +81,7 @@ def _head(kind: str, finding: Finding) -> str:
     return f"<h3><b>{title}</b> {name} <span>{reason}</span></h3>"
 
 
-def _panels(examination: Examination, finding: Finding) -> Iterator[str]:
+def _panels(examination: ValidationReport, finding: Finding) -> Iterator[str]:
     """Image and depth, or the image alone where the two cannot be read together."""
     data = examination.data[finding.split]
     assert finding.index is not None

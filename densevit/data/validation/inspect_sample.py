@@ -11,7 +11,7 @@ from jaxtyping import UInt8
 from densevit.data.datasets.base import Dataset
 from densevit.data.io.images import Raster, file_format, sniff
 from densevit.data.labels.errors import LabelError
-from densevit.data.validation.cache import Memory
+from densevit.data.validation.cache import StatsCache
 from densevit.data.validation.file_checks import probe
 from densevit.data.validation.sample_stats import Look, Problem, Seen, lost_lines, measure
 from densevit.errors import DataError
@@ -24,7 +24,7 @@ SUFFIXES = {
 MAPS = {"depth": "depth map", "labels": "label map"}
 
 
-def see(dataset: Dataset, index: int, memory: Memory) -> Seen:
+def inspect_sample(dataset: Dataset, index: int, memory: StatsCache) -> Seen:
     """Looks at a sample, or remembers the look if the same bytes were seen before under the same options."""
     paths = dataset.files(index)
     sums: dict[str, str] = {}

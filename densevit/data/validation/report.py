@@ -8,14 +8,14 @@ from typing import Any
 
 from densevit import __version__
 from densevit.data.validation.issues import KINDS, LEVELS, Finding
-from densevit.data.validation.validator import Examination, Summary
+from densevit.data.validation.validator import Summary, ValidationReport
 from densevit.utils.atomic_io import write_text
 
 SCHEMA = 1  # a new number when a key changes its meaning
 SHOWN = 5  # findings of a kind in the text
 
 
-def text(examination: Examination) -> str:
+def text(examination: ValidationReport) -> str:
     """All kinds of findings with their first five, the numbers of each split, and the verdict."""
     lines = [line for summary in examination.summaries for line in summary_lines(summary)]
     for level in LEVELS:
@@ -28,7 +28,7 @@ def text(examination: Examination) -> str:
     return "\n".join([*lines, "", verdict(examination)])
 
 
-def verdict(examination: Examination) -> str:
+def verdict(examination: ValidationReport) -> str:
     counts = {level: sum(f.level == level for f in examination.findings) for level in LEVELS}
     said = ", ".join(f"{count:,} {level}{'s' * (count != 1)}" for level, count in counts.items())
     rate = examination.samples / max(examination.seconds, 1e-9)
@@ -56,7 +56,7 @@ def by_kind(findings: Sequence[Finding], level: str) -> dict[str, list[Finding]]
     return {kind: group for kind, group in groups.items() if group}
 
 
-def as_tree(examination: Examination) -> dict[str, Any]:
+def as_tree(examination: ValidationReport) -> dict[str, Any]:
     """All of it, in JSON's types."""
     findings = [{**asdict(finding), "level": finding.level} for finding in examination.findings]
     return {
@@ -70,5 +70,5 @@ def as_tree(examination: Examination) -> dict[str, Any]:
     }
 
 
-def write_json(path: Path, examination: Examination) -> None:
+def write_json(path: Path, examination: ValidationReport) -> None:
     write_text(path, json.dumps(as_tree(examination), indent=2, allow_nan=False) + "\n")

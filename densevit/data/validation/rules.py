@@ -18,7 +18,7 @@ FRAMED = 0.5  # share of images with a white frame, of 4 pixels at least
 FRAME = 4
 
 
-def judge(data: Dataset, split: str, seen: Sequence[Seen], classes: int | None) -> Iterator[Finding]:
+def apply_rules(data: Dataset, split: str, seen: Sequence[Seen], classes: int | None) -> Iterator[Finding]:
     """All findings of one data set.
 
     Args:

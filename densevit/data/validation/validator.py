@@ -10,13 +10,13 @@ from pathlib import Path
 from statistics import median
 
 from densevit.data.datasets.base import Dataset
-from densevit.data.index.paths import Lack, noting
-from densevit.data.validation.cache import Memory
+from densevit.data.index.paths import MissingItem, collect_missing
+from densevit.data.validation.cache import StatsCache
 from densevit.data.validation.checksums import changed, read_sums, write_sums
-from densevit.data.validation.inspect_sample import see
+from densevit.data.validation.inspect_sample import inspect_sample
 from densevit.data.validation.issues import LEVELS, Finding
 from densevit.data.validation.leakage import leaks
-from densevit.data.validation.rules import judge
+from densevit.data.validation.rules import apply_rules
 from densevit.data.validation.sample_stats import Look, Seen, label_pixels
 from densevit.errors import DensevitError
 from densevit.structures import IGNORE
@@ -26,7 +26,7 @@ TRAIN = "train"
 
 
 @dataclass(frozen=True)
-class Patient:
+class SplitToValidate:
     """A split to examine: how to open it, and where to remember what was seen of it."""
 
     split: str
@@ -40,9 +40,9 @@ class Patient:
 class Opened:
     """A split that could be opened, with what it lacks."""
 
-    patient: Patient
+    patient: SplitToValidate
     data: Dataset
-    lacks: Sequence[Lack]
+    lacks: Sequence[MissingItem]
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Summary:
 
 
 @dataclass(frozen=True)
-class Examination:
+class ValidationReport:
     """All that was found."""
 
     summaries: Sequence[Summary]
@@ -78,13 +78,13 @@ class Examination:
 
 
 def examine(
-    patients: Iterable[Patient],
+    patients: Iterable[SplitToValidate],
     *,
     threads: int | None = None,
     sums: Path | None = None,
     ignore: Collection[str] = (),
     progress: Callable[[Iterable[Seen], int, str], Iterable[Seen]] = lambda seen, total, split: seen,
-) -> Examination:
+) -> ValidationReport:
     """Looks at every sample once.
 
     Args:
@@ -104,7 +104,7 @@ def examine(
         _open(patient, opened, findings)
     seen: dict[str, list[Seen]] = {}
     for one in opened:
-        memory = Memory(one.patient.memory, one.data.table)
+        memory = StatsCache(one.patient.memory, one.data.table)
         split = one.patient.split
         looks = _looks(one.data, memory, threads or cores())
         try:
@@ -112,13 +112,13 @@ def examine(
         finally:
             memory.save()
         findings += [Finding(lack.kind, split, lack.reason, lack.where) for lack in one.lacks]
-        findings += judge(one.data, split, seen[split], one.patient.classes)
+        findings += apply_rules(one.data, split, seen[split], one.patient.classes)
         findings += changed(split, one.data.names, seen[split], recorded or {})
     findings += _leaks(opened, seen)
     if sums is not None and recorded is None:
         write_sums(sums, [look for looks_of in seen.values() for look in looks_of])
     kept = [finding for finding in findings if finding.kind not in ignore]
-    return Examination(
+    return ValidationReport(
         [summarise(one.patient.split, seen[one.patient.split]) for one in opened],
         sorted(kept, key=lambda finding: LEVELS.index(finding.level)),
         time.monotonic() - start,
@@ -155,9 +155,9 @@ def _labelled(looks: Sequence[Look]) -> tuple[int | None, float | None]:
     return len(pixels.keys() - {IGNORE}), known / sum(pixels.values())
 
 
-def _open(patient: Patient, opened: list[Opened], findings: list[Finding]) -> None:
+def _open(patient: SplitToValidate, opened: list[Opened], findings: list[Finding]) -> None:
     kind = "no_split" if patient.optional else "unopened"
-    with noting() as lacks:
+    with collect_missing() as lacks:
         try:
             data = patient.open()
         except DensevitError as error:
@@ -168,7 +168,7 @@ def _open(patient: Patient, opened: list[Opened], findings: list[Finding]) -> No
         findings.append(Finding(kind, patient.split, "not one of its samples is there"))
 
 
-def _looks(data: Dataset, memory: Memory, threads: int) -> Iterator[Seen]:
+def _looks(data: Dataset, memory: StatsCache, threads: int) -> Iterator[Seen]:
     """The samples in order; decoding and hashing release the interpreter's lock, so threads are enough."""
 
     def stoppable(left: int) -> None:
@@ -178,7 +178,7 @@ def _looks(data: Dataset, memory: Memory, threads: int) -> Iterator[Seen]:
         waiting: deque[Future[Seen]] = deque()
         try:
             for index in range(len(data)):
-                waiting.append(pool.submit(see, data, index, memory))
+                waiting.append(pool.submit(inspect_sample, data, index, memory))
                 if len(waiting) > 4 * threads:
                     yield waiting.popleft().result()
                 stoppable(len(data) - 1 - index + len(waiting))

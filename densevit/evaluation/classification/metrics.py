@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int64
 
 from densevit.errors import DataError
-from densevit.evaluation.records import Row, told_apart
+from densevit.evaluation.records import Row, split_scored_and_skipped
 
 FORMULAE = {
     "accuracy": "share of images whose largest logit is that of their class",
@@ -110,7 +110,7 @@ def summarise(rows: Iterable[tuple[str, Row]], classes: Sequence[str]) -> ClassS
     Raises:
         DataError: a name that comes twice; nothing to score.
     """
-    scored, skipped = told_apart(rows)
+    scored, skipped = split_scored_and_skipped(rows)
     if not scored:
         raise DataError(f"nothing to score: none of {len(skipped)} images has a class.")
     confusion = np.zeros((len(classes), len(classes)), np.int64)

@@ -13,7 +13,7 @@ from densevit.evaluation.bootstrap import intervals, scenes_of
 from densevit.evaluation.depth.extra_metrics import is_larger_better
 from densevit.evaluation.depth.metrics import METRICS
 from densevit.evaluation.depth.protocol import COUNTS, Protocol, Row
-from densevit.evaluation.records import told_apart
+from densevit.evaluation.records import split_scored_and_skipped
 from densevit.reporting.tables import Interval
 
 Item = tuple[Any, ...]
@@ -104,7 +104,7 @@ def evaluate_all(
     return collect((score_item(item, protocols, metrics) for item in bar), protocols)
 
 
-Spread = Callable[[Callable[[int], Any], int], Iterable[Any]]
+ParallelMap = Callable[[Callable[[int], Any], int], Iterable[Any]]
 
 
 def _one_by_one(work: Callable[[int], Any], count: int) -> Iterable[Any]:
@@ -117,7 +117,7 @@ def evaluate_indexed(
     protocols: Sequence[Protocol],
     *,
     metrics: Sequence[str] = (),
-    spread: Spread = _one_by_one,
+    spread: ParallelMap = _one_by_one,
     progress: bool = False,
 ) -> list[Evaluation]:
     """Scores `count` items that can be read in any order; the same bits however the work is spread.
@@ -163,7 +163,7 @@ def summarise(rows: Iterable[tuple[str, Row]], protocol: Protocol) -> Evaluation
     Raises:
         DataError: a name that comes twice; nothing to score.
     """
-    scored, skipped = told_apart(rows)
+    scored, skipped = split_scored_and_skipped(rows)
     if not scored:
         raise DataError(
             f"nothing to score under '{protocol.name}': none of {len(skipped)} images has truth that counts."

@@ -13,12 +13,12 @@ from densevit.evaluation.depth.boundary_f1 import boundary_depth_pro, boundary_m
 from densevit.evaluation.depth.metrics import FORMULAE, Metrics, silog_form
 from densevit.evaluation.depth.point_cloud import point_metrics
 from densevit.ops.align import lower_median
-from densevit.ops.dot import inner
+from densevit.ops.dot import dot_single_thread
 from densevit.registry import did_you_mean
 
 
 @dataclass(frozen=True)
-class Scored:
+class MetricInput:
     """One image as a protocol scores it: aligned, clamped, cut to the region.
 
     Attributes:
@@ -64,7 +64,7 @@ class MetricSet:
 
     words: str
     formulae: Mapping[str, str]
-    compute: Callable[[Scored], Metrics]
+    compute: Callable[[MetricInput], Metrics]
 
 
 def find_sets(names: Iterable[str]) -> list[str]:
@@ -92,7 +92,7 @@ def formula(metric: str) -> str:
     return f"{told}, where d is in {distances}" if distances else told
 
 
-def _extra(seen: Scored) -> Metrics:
+def _extra(seen: MetricInput) -> Metrics:
     return {
         "mae": float(np.abs(seen.errors).mean()),
         "imae": float(np.abs(seen.inverse_errors).mean() * 1000),
@@ -100,11 +100,11 @@ def _extra(seen: Scored) -> Metrics:
     }
 
 
-def _irmse(seen: Scored) -> float:
-    return float(np.sqrt(inner(seen.inverse_errors, seen.inverse_errors) / seen.inverse_errors.size) * 1000)
+def _irmse(seen: MetricInput) -> float:
+    return float(np.sqrt(dot_single_thread(seen.inverse_errors, seen.inverse_errors) / seen.inverse_errors.size) * 1000)
 
 
-def _silog(seen: Scored) -> Metrics:
+def _silog(seen: MetricInput) -> Metrics:
     mean = float(seen.logs.mean())
     squares = float(((seen.logs - mean) ** 2).sum())
     n = seen.logs.size
@@ -116,16 +116,16 @@ def _silog(seen: Scored) -> Metrics:
     }
 
 
-def _kitti(seen: Scored) -> Metrics:
+def _kitti(seen: MetricInput) -> Metrics:
     relative = seen.errors / seen.depths
     return {
         "abs_error_rel": float(np.abs(relative).mean() * 100),
-        "sq_error_rel": float(inner(relative, relative) / relative.size * 100),
+        "sq_error_rel": float(dot_single_thread(relative, relative) / relative.size * 100),
         "irmse": _irmse(seen),
     }
 
 
-def _curve(seen: Scored) -> Metrics:
+def _curve(seen: MetricInput) -> Metrics:
     """UniDepth's: the share of pixels within 1.25^k for 100 k from 0.01 to 5, and the area under that curve."""
     off_by = np.sort(np.abs(seen.logs))
     exponents = np.linspace(0.01, 5.0, 100)
@@ -141,7 +141,7 @@ def _trapezoids(y: Float64[np.ndarray, " k"], x: Float64[np.ndarray, " k"]) -> f
     return float(((y[1:] + y[:-1]) / 2) @ np.diff(x))
 
 
-def _boundary(seen: Scored) -> Metrics:
+def _boundary(seen: MetricInput) -> Metrics:
     maps = seen.frame, seen.truth, seen.counted
     moge = {f"boundary_moge_{radius}": boundary_moge(*maps, radius=radius) for radius in (1, 2, 3)}
     return {"boundary_depth_pro": boundary_depth_pro(*maps), **moge}
@@ -151,7 +151,7 @@ DISTANCES = (0, 1, 2, 3, 5, 10, 20, 30, 50, 80, 1000)
 """Metres at which the rows by distance begin and end."""
 
 
-def _distance(seen: Scored) -> Metrics:
+def _distance(seen: MetricInput) -> Metrics:
     """Rows for the ranges of distance that the image has truth in."""
     which = np.digitize(seen.depths, DISTANCES) - 1
     count = np.bincount(which, minlength=len(DISTANCES))
@@ -168,7 +168,7 @@ def _distance(seen: Scored) -> Metrics:
     return found
 
 
-def _points(seen: Scored) -> Metrics:
+def _points(seen: MetricInput) -> Metrics:
     return point_metrics(seen.frame, seen.truth, seen.counted, seen.intrinsics, furthest=seen.range[1])
 
 

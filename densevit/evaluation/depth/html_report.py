@@ -9,7 +9,7 @@ from pathlib import Path
 from densevit.evaluation.depth.evaluate import Evaluation
 from densevit.evaluation.depth.extra_metrics import formula, is_larger_better
 from densevit.evaluation.depth.metrics import METRICS
-from densevit.evaluation.depth.report import WORST, account
+from densevit.evaluation.depth.report import WORST, summary_sentence
 from densevit.reporting.figures import Picture, row
 from densevit.reporting.html_page import card, details, number_cards, paragraphs, sheet, span, times
 from densevit.reporting.svg_charts import Bar, Points, axis, bar_chart, line_chart
@@ -64,7 +64,9 @@ def page(report: Report) -> str:
         "Pictures": "".join(row(picture) for picture in report.pictures),
         **report.further,
         "Time": times(report.times),
-        "Protocol": paragraphs(report.evaluation.protocol.describe(), account(report.evaluation), _skipped(report)),
+        "Protocol": paragraphs(
+            report.evaluation.protocol.describe(), summary_sentence(report.evaluation), _skipped(report)
+        ),
         "Checkpoint": card(report.card),
         "Configuration": details("as resolved", report.config),
     }

@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float64
 
-from densevit.ops.dot import inner
+from densevit.ops.dot import dot_single_thread
 
 Metrics = dict[str, float]
 
@@ -48,13 +48,13 @@ def depth_metrics(
     # Products of vectors and reused memory: fresh arrays of this size cost more than the arithmetic in them.
     errors = p - d
     relative = errors / d
-    square, square_relative = inner(errors, errors) / n, inner(errors, relative) / n
+    square, square_relative = dot_single_thread(errors, errors) / n, dot_single_thread(errors, relative) / n
     absolute_relative = _mean_size(errors / (d + epsilon) if epsilon else relative)
     ratio = np.divide(p, d, out=relative)
     off_by = np.maximum(ratio, np.divide(d, p, out=errors), out=errors)
     d1, d2, d3 = (float(np.count_nonzero(off_by < 1.25**k) / n) for k in (1, 2, 3))
     logs = np.log(ratio, out=ratio)
-    square_log = inner(logs, logs) / n
+    square_log = dot_single_thread(logs, logs) / n
     mean_log = float(logs.mean())
     centred = np.subtract(logs, mean_log, out=errors)
     return {
@@ -63,7 +63,7 @@ def depth_metrics(
         "rmse": math.sqrt(square),
         "rmse_log": math.sqrt(square_log),
         "log10": _mean_size(logs) / math.log(10),
-        "silog": silog_form(silog, inner(centred, centred), mean_log, n),
+        "silog": silog_form(silog, dot_single_thread(centred, centred), mean_log, n),
         "d1": d1,
         "d2": d2,
         "d3": d3,

@@ -42,7 +42,7 @@ def reach(known: Bool[np.ndarray, "h w"]) -> Int64[np.ndarray, "h w"]:
 Resize = Literal["corners", "borders", "opencv"]
 
 
-def place(
+def paste_or_resize(
     prediction: Float[np.ndarray, "_ _"], size: Size, window: Box, how: Resize = "corners"
 ) -> tuple[Float[np.ndarray, "_ _"], bool]:
     """A prediction on a frame of `size`, 0 where it says nothing, and whether it had to be resized.

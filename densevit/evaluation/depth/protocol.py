@@ -13,9 +13,9 @@ from jaxtyping import Bool, Float, Float64, Shaped
 from densevit.errors import ConfigError, DataError
 from densevit.evaluation.depth.alignment_pixels import SAMPLINGS
 from densevit.evaluation.depth.crops import Box, Fixed, Share, kb_box
-from densevit.evaluation.depth.extra_metrics import METRIC_SETS, Scored, find_sets
+from densevit.evaluation.depth.extra_metrics import METRIC_SETS, MetricInput, find_sets
 from densevit.evaluation.depth.metrics import SilogForm, depth_metrics
-from densevit.evaluation.depth.preprocess import Resize, fill_background, place
+from densevit.evaluation.depth.preprocess import Resize, fill_background, paste_or_resize
 from densevit.evaluation.depth.protocol_text import describe
 from densevit.model_card import Kind
 from densevit.ops.align import ALIGNMENTS, OF_DISPARITY, Aligned, NothingToFit
@@ -199,7 +199,7 @@ class Protocol:
         if sets := find_sets((*self.metrics, *metrics)):
             whole = self._finished(move(shown.astype(np.float64)))[0]
             camera = None if intrinsics is None else _shifted(intrinsics, x0, y0)
-            seen = Scored(p, d, whole, truth.astype(np.float64), counted, camera, self.range)
+            seen = MetricInput(p, d, whole, truth.astype(np.float64), counted, camera, self.range)
             row |= {name: value for part in sets for name, value in METRIC_SETS[part].compute(seen).items()}
         return row | {"pixels": float(d.size), "invalid_predictions": float(invalid + lost), "resized": float(resized)}
 
@@ -251,7 +251,7 @@ class Protocol:
             prediction = prediction.clip(*self.limits)
         if self.units is not None:
             prediction = _cut_to_units(prediction, self.units)
-        frame, resized = place(prediction, (h, w), self._window(h, w), self.resize)
+        frame, resized = paste_or_resize(prediction, (h, w), self._window(h, w), self.resize)
         if self.inverts:
             with np.errstate(over="ignore"):
                 frame = np.divide(1, frame, out=np.full_like(frame, np.nan), where=frame > 0)

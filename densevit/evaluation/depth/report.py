@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from densevit.evaluation.bootstrap import few
+from densevit.evaluation.bootstrap import no_interval_reason
 from densevit.evaluation.depth.evaluate import Evaluation
 from densevit.evaluation.depth.metrics import METRICS
 from densevit.evaluation.depth.protocol import COUNTS
@@ -27,7 +27,7 @@ def table(evaluation: Evaluation) -> str:
     further = [metric for metric in evaluation.mean if metric not in METRICS]
     if further:
         lines += ["", *(_further(evaluation, metric) for metric in further)]
-    return "\n".join([*lines, "", account(evaluation)])
+    return "\n".join([*lines, "", summary_sentence(evaluation)])
 
 
 def _further(evaluation: Evaluation, metric: str) -> str:
@@ -49,7 +49,7 @@ def tables(evaluations: Sequence[Evaluation]) -> str:
     return "\n".join([*lines, "", "`densevit protocols NAME` explains each."])
 
 
-def account(evaluation: Evaluation) -> str:
+def summary_sentence(evaluation: Evaluation) -> str:
     """How many images and pixels the means rest on, and what was wrong with the rest, in a sentence."""
     counts = evaluation.counts
     said = [f"{counts['scored']:,} of {counts['images']:,} images scored, {counts['pixels']:,} pixels"]
@@ -60,7 +60,7 @@ def account(evaluation: Evaluation) -> str:
         said.append(f"{counts['invalid_predictions']:,} invalid predictions in {images:,} images")
     if counts["resized_predictions"]:
         said.append(f"{counts['resized_predictions']:,} predictions resized")
-    return "; ".join([*said, *few(counts["scored"])]) + "."
+    return "; ".join([*said, *no_interval_reason(counts["scored"])]) + "."
 
 
 def write_report(folder: str | Path, evaluation: Evaluation, *, source: Mapping[str, Any] | None = None) -> list[Path]:

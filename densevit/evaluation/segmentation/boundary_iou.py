@@ -6,13 +6,13 @@ import cv2
 import numpy as np
 from jaxtyping import Bool, Int
 
-from densevit.evaluation.segmentation.metrics import Areas, Ids
+from densevit.evaluation.segmentation.metrics import Ids, IntersectionStats
 from densevit.structures import IGNORE
 
 REACH = 0.02  # of the image's diagonal: the paper's choice for images of COCO's, ADE20K's and Cityscapes' size
 
 
-def boundary_areas(predicted: Ids, labels: Ids, classes: int) -> Areas:
+def boundary_areas(predicted: Ids, labels: Ids, classes: int) -> IntersectionStats:
     """The pixels of each class within reach of the border of their region: both, truth, prediction.
 
     Pixels that are to be ignored are taken out of both maps alike: what touches them ends there in either.
@@ -21,13 +21,13 @@ def boundary_areas(predicted: Ids, labels: Ids, classes: int) -> Areas:
     # An id of its own for what is ignored, and one for what was predicted as no class.
     truth = np.where(known, labels, classes)
     taken = np.where(known, np.where((predicted >= 0) & (predicted < classes), predicted, classes + 1), classes)
-    near_truth, near_taken = band(truth), band(taken)
+    near_truth, near_taken = boundary_mask(truth), boundary_mask(taken)
     counted = (near_truth & near_taken & (truth == taken), near_truth, near_taken)
     ids = (truth, truth, taken)
     return np.stack([np.bincount(i[c], minlength=classes)[:classes] for i, c in zip(ids, counted, strict=True)])
 
 
-def band(ids: Int[np.ndarray, "h w"]) -> Bool[np.ndarray, "h w"]:
+def boundary_mask(ids: Int[np.ndarray, "h w"]) -> Bool[np.ndarray, "h w"]:
     """Pixels within reach of another id or of the image's edge, diagonals counted as one step."""
     distance = max(1, round(REACH * math.hypot(*ids.shape)))
     around = np.ones((2 * distance + 1, 2 * distance + 1), np.uint8)

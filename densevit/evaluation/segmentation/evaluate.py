@@ -11,7 +11,7 @@ from densevit.errors import DataError
 from densevit.evaluation.bootstrap import pooled_intervals, scenes_of
 from densevit.evaluation.segmentation import metrics
 from densevit.evaluation.segmentation.boundary_iou import boundary_areas
-from densevit.evaluation.segmentation.metrics import TRUE, Areas, Ids, Row, Taken, iou, share
+from densevit.evaluation.segmentation.metrics import TRUE, Ids, IntersectionStats, Row, Taken, iou, share
 from densevit.reporting.tables import Interval
 
 
@@ -25,7 +25,7 @@ class Counts:
     """
 
     confusion: Int64[np.ndarray, "k m"]
-    boundary: Areas | None
+    boundary: IntersectionStats | None
 
     @property
     def labelled(self) -> int:

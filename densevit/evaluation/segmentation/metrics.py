@@ -17,7 +17,7 @@ Row = dict[str, float]
 Ids = Int[np.ndarray, "h w"]
 Taken = Int[np.ndarray, "height width"]
 """What a system predicted, of whatever size that is."""
-Areas = Int64[np.ndarray, "3 k"]
+IntersectionStats = Int64[np.ndarray, "3 k"]
 """Pixels of each class: hits (predicted so and truly so), true, predicted."""
 
 HITS, TRUE, PREDICTED = 0, 1, 2
@@ -56,7 +56,7 @@ def _size(ids: Ids) -> str:
     return "x".join(map(str, ids.shape))
 
 
-def areas(counts: Int64[np.ndarray, "k m"]) -> Areas:
+def areas(counts: Int64[np.ndarray, "k m"]) -> IntersectionStats:
     """What the scores need of a confusion matrix."""
     k = len(counts)
     return np.stack([counts.diagonal(), counts.sum(1), counts[:, :k].sum(0)])

@@ -7,7 +7,7 @@ from typing import Any
 
 import cv2
 
-from densevit.evaluation.bootstrap import few
+from densevit.evaluation.bootstrap import no_interval_reason
 from densevit.evaluation.segmentation import confusion_matrix
 from densevit.evaluation.segmentation.evaluate import SegScores
 from densevit.evaluation.segmentation.metrics import FORMULAE
@@ -56,7 +56,7 @@ def account(scores: SegScores) -> str:
         said.append(f"{len(scores.skipped):,} images without labels")
     if unclassified := scores.unclassified():
         said.append(f"{unclassified:,} pixels predicted as none of the classes, counted as wrong")
-    return "; ".join([*said, *few(len(scores.names))]) + "."
+    return "; ".join([*said, *no_interval_reason(len(scores.names))]) + "."
 
 
 def write_report(folder: str | Path, scores: SegScores, *, source: Mapping[str, Any] | None = None) -> list[Path]:

@@ -12,7 +12,7 @@ from jaxtyping import Float, Float32, UInt8
 from torch import Tensor
 
 from densevit.errors import ConfigError
-from densevit.inference.forward import meet
+from densevit.inference.forward import preprocess
 from densevit.inference.images import Picture, as_rgb
 from densevit.inference.predictor import Predictor
 from densevit.models.encoders.timm_vit import TimmEncoder
@@ -44,7 +44,7 @@ class Attention:
         return np.asarray(self.weights.mean(1))
 
 
-class Watching:
+class RolloutAccumulator:
     """Takes one layer's weights after another and keeps what a picture needs of them."""
 
     def __init__(self, prefix_tokens: int, has_class_token: bool, grid: tuple[int, int]) -> None:
@@ -67,7 +67,7 @@ class Watching:
 
 
 @torch.inference_mode()
-def look(predictor: Predictor, picture: Picture) -> Attention:
+def compute_attention(predictor: Predictor, picture: Picture) -> Attention:
     """Runs one picture through the encoder, in fp32, as its card says images meet the network.
 
     Layers behind the encoder's last tap do not exist in a model and so are not shown.
@@ -80,11 +80,11 @@ def look(predictor: Predictor, picture: Picture) -> Attention:
     if not isinstance(encoder, ViTEncoder | TimmEncoder):
         raise ConfigError(f"attention: shown for encoders `vit` and `timm`, not for a {type(encoder).__name__}.")
     card, image = predictor.card, predictor.to_unit(as_rgb(picture)[None])
-    seen = meet(image, card.resize, card.multiple)
+    seen = preprocess(image, card.resize, card.multiple)
     x, offset = pad_to_multiple((seen - encoder.mean) / encoder.std, encoder.patch_size)
     grid = (x.shape[-2] // encoder.patch_size, x.shape[-1] // encoder.patch_size)
     has_class_token = getattr(encoder.vit, "cls_token", None) is not None
-    watching = Watching(encoder.prefix_tokens, has_class_token, grid)
+    watching = RolloutAccumulator(encoder.prefix_tokens, has_class_token, grid)
     show(encoder, x, watching)
     return Attention(
         image=as_bytes(seen),
@@ -96,7 +96,7 @@ def look(predictor: Predictor, picture: Picture) -> Attention:
     )
 
 
-def show(encoder: Any, x: Float[Tensor, "1 3 h w"], watching: Watching) -> None:
+def show(encoder: Any, x: Float[Tensor, "1 3 h w"], watching: RolloutAccumulator) -> None:
     if isinstance(encoder, ViTEncoder):
         for weights in encoder.vit.attention(x.mean(1, keepdim=True) if encoder.grey else x):
             watching.see(weights)

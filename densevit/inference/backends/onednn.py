@@ -24,7 +24,7 @@ GELU = {"none": ACTIVATIONS["gelu"], "tanh": ACTIVATIONS["gelu_tanh"]}
 MLPS = (Mlp, TimmMlp)
 
 
-def pack(model: nn.Module, precision: Precision) -> None:
+def prepack_linears(model: nn.Module, precision: Precision) -> None:
     """Packs every linear layer of a model in place, for predictions on a CPU in `precision`; fp16 is left alone."""
     if precision == "fp16" or not torch._C._has_mkldnn or platform.machine() not in X86:
         return
@@ -32,11 +32,11 @@ def pack(model: nn.Module, precision: Precision) -> None:
     for module in list(model.modules()):
         if (gelu := gelu_of(module)) is not None:
             mlp: Any = module
-            mlp.fc1.forward = Packed(mlp.fc1, dtype, gelu)
+            mlp.fc1.forward = PackedLinear(mlp.fc1, dtype, gelu)
             mlp.act = nn.Identity() if isinstance(mlp.act, nn.Module) else nothing
         elif type(module) is nn.Linear:
             before = module.forward
-            module.forward = Packed(module, dtype, before.gelu if isinstance(before, Packed) else None)  # type: ignore
+            module.forward = PackedLinear(module, dtype, before.gelu if isinstance(before, PackedLinear) else None)  # type: ignore
 
 
 def gelu_of(module: nn.Module) -> str | None:
@@ -53,7 +53,7 @@ def nothing(x: Tensor) -> Tensor:
     return x
 
 
-class Packed:
+class PackedLinear:
     """What a linear layer answers with."""
 
     def __init__(self, linear: nn.Linear, dtype: torch.dtype, gelu: str | None = None) -> None:
@@ -87,8 +87,8 @@ class Packed:
         self.bias = None if bias is None else bias.detach().to(self.dtype)
         self.versions = self.current()
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "Packed":
-        return Packed(deepcopy(self.linear, memo), self.dtype, self.gelu)
+    def __deepcopy__(self, memo: dict[int, Any]) -> "PackedLinear":
+        return PackedLinear(deepcopy(self.linear, memo), self.dtype, self.gelu)
 
-    def __reduce__(self) -> tuple[Callable[..., "Packed"], tuple[Any, ...]]:
-        return Packed, (self.linear, self.dtype, self.gelu)  # packed weights know neither copy nor pickle
+    def __reduce__(self) -> tuple[Callable[..., "PackedLinear"], tuple[Any, ...]]:
+        return PackedLinear, (self.linear, self.dtype, self.gelu)  # packed weights know neither copy nor pickle

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from densevit.errors import ConfigError
-from densevit.inference.backends.onednn import pack
-from densevit.inference.onnx.graph import Answers, demand, save_graph
+from densevit.inference.backends.onednn import prepack_linears
+from densevit.inference.onnx.graph import NamedOutputs, demand, save_graph
 from densevit.ops.resize import Size
 from densevit.utils.device import choose_device
 from densevit.utils.precision import Precision, resolve
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 RuntimeName = Literal["torch", "openvino", "onnxruntime"]
 
-MOST = 4  # sizes that are converted; each keeps a copy of the weights
+MAX_SHAPES = 4  # sizes that are converted; each keeps a copy of the weights
 
 Run = Callable[[np.ndarray], list[np.ndarray]]
 """Images to the answers of every head, as the file has them."""
@@ -89,7 +89,7 @@ class OnnxRuntime(Runtime):
 RUNTIMES: dict[str, Runtime] = {"openvino": OpenVino(), "onnxruntime": OnnxRuntime()}
 
 
-def settle(
+def resolve_device_and_precision(
     name: str, device: str | torch.device, precision: str, *, compiled: bool = False
 ) -> tuple[torch.device, Precision]:
     """Where and in which numbers to compute, with what `auto` means there.
@@ -132,7 +132,7 @@ class Program(NamedTuple):
         return [torch.cat(parts) for parts in zip(*found, strict=True)]
 
 
-class Elsewhere(nn.Module):
+class ExternalRuntimeModule(nn.Module):
     """Answers as `model` would, by another program; sizes beyond the first few are left to torch.
 
     Attributes:
@@ -160,7 +160,7 @@ class Elsewhere(nn.Module):
         more = () if answer_size is None else (answer_size,)
         key = (*image.shape[-2:], *more)
         if key not in self.programs:
-            if len(self.programs) == MOST:
+            if len(self.programs) == MAX_SHAPES:
                 return self.by_torch(image, *more)
             self.programs[key] = self.convert(image, more)
         return dict(zip(self.names, self.programs[key].answer(image), strict=True))
@@ -168,12 +168,12 @@ class Elsewhere(nn.Module):
     def by_torch(self, image: Float[Tensor, "b 3 h w"], *more: Size) -> dict[str, Tensor]:
         if not self.overflown:
             self.overflown = True
-            log.warning("more than %d sizes of images: torch computes the others.", MOST)
-            pack(self.model, self.precision)  # nothing will be converted any more
+            log.warning("more than %d sizes of images: torch computes the others.", MAX_SHAPES)
+            prepack_linears(self.model, self.precision)  # nothing will be converted any more
         return dict(self.model(image, *more))
 
     def convert(self, image: Float[Tensor, "b 3 h w"], more: tuple[Size, ...]) -> Program:
         with TemporaryDirectory(prefix="densevit-") as folder:
             path = Path(folder) / "network.onnx"
-            save_graph(Answers(self.model, self.names, *more), torch.zeros(image.shape), path)
+            save_graph(NamedOutputs(self.model, self.names, *more), torch.zeros(image.shape), path)
             return Program(self.runtime.open(path, self.precision), len(image))

@@ -16,11 +16,11 @@ from densevit.errors import ConfigError, StorageError
 from densevit.inference.backends.onnx_runtimes import OnnxRuntime
 from densevit.inference.camera import camera_for
 from densevit.inference.forward import checked_box, forward, sensible_size
-from densevit.inference.onnx.graph import Answers, demand, save_graph
-from densevit.inference.onnx.metadata import Wanted, as_text, described
-from densevit.inference.onnx.verify import ENOUGH, prove
+from densevit.inference.onnx.graph import NamedOutputs, demand, save_graph
+from densevit.inference.onnx.metadata import OnnxExportOptions, as_text, described
+from densevit.inference.onnx.verify import TOLERANCE, verify_against_torch
 from densevit.inference.predictor import Predictor
-from densevit.model_card import ModelCard, OutputSpec, ResizeRule
+from densevit.model_card import HeadSpec, ModelCard, PreprocessConfig
 from densevit.ops.resize import network_size
 from densevit.structures import IGNORE
 from densevit.utils import atomic_io
@@ -45,7 +45,7 @@ class Written:
 class Pipeline(nn.Module):
     """From pictures to what the heads of `card` say of them; b k from one that answers for the whole image."""
 
-    def __init__(self, model: nn.Module, card: ModelCard, wanted: Wanted) -> None:
+    def __init__(self, model: nn.Module, card: ModelCard, wanted: OnnxExportOptions) -> None:
         super().__init__()
         self.model, self.card, self.wanted = model, card, wanted
         self.logits = [name for name, spec in card.outputs.items() if spec.kind == "labels"]
@@ -57,7 +57,7 @@ class Pipeline(nn.Module):
         answers = forward(self.model, x, self.card.resize, self.card.multiple, logits=self.logits, **how)
         return {name: self.told(answers[name], spec) for name, spec in self.card.outputs.items()}
 
-    def told(self, answer: Tensor, spec: OutputSpec) -> Tensor:
+    def told(self, answer: Tensor, spec: HeadSpec) -> Tensor:
         if spec.kind == "class":
             return answer.flatten(1)
         return ids(answer) if self.wanted.labels and spec.kind == "labels" else answer
@@ -86,7 +86,7 @@ def expect(path: Path, *, overwrite: bool = False) -> None:
         raise ConfigError(f"--output: {' and '.join(taken)} exists already; --overwrite replaces it.")
 
 
-def write(model: nn.Module, card: ModelCard, path: Path, wanted: Wanted) -> Written:
+def write(model: nn.Module, card: ModelCard, path: Path, wanted: OnnxExportOptions) -> Written:
     """Writes the file, opens it by ONNX Runtime, and keeps it only if it says what torch says.
 
     Raises:
@@ -100,25 +100,25 @@ def write(model: nn.Module, card: ModelCard, path: Path, wanted: Wanted) -> Writ
     example = torch.zeros(count, 3, h, w) if wanted.floats else torch.zeros(count, h, w, 3, dtype=torch.uint8)
     pipeline = Pipeline(model.cpu().float().eval(), card, wanted)
     about = described(card, wanted)
-    atomic_io.sweep(path.parent)
-    with atomic_io.workshop(path) as folder:
+    atomic_io.remove_stale_temporaries(path.parent)
+    with atomic_io.temporary_folder(path) as folder:
         made = folder / path.name
         how: dict[str, Any] = {"any_batch": wanted.batch is None, "about": about, "text": as_text(about)}
-        save_graph(Answers(pipeline, list(card.outputs)), example, made, **how)
+        save_graph(NamedOutputs(pipeline, list(card.outputs)), example, made, **how)
         box = wanted.box
         looks: dict[str, Any] = {"flip": wanted.flip, "focal": wanted.focal, "window": box and (lambda h, w: box)}
         predictor = Predictor(model, card, device="cpu", precision="fp32", **looks)
-        gaps = prove(made, predictor, (h, w), wanted.batch, floats=wanted.floats, labels=wanted.labels)
+        gaps = verify_against_torch(made, predictor, (h, w), wanted.batch, floats=wanted.floats, labels=wanted.labels)
         worst = max(gaps, key=lambda name: gaps[name])
-        if not gaps[worst] <= ENOUGH:
+        if not gaps[worst] <= TOLERANCE:
             raise ConfigError(
                 f"{worst}: what was written differs from torch by {gaps[worst]:.1e} of the largest value, over "
-                f"{ENOUGH:g}, so it is not kept. --network writes the network without the resizing of pictures."
+                f"{TOLERANCE:g}, so it is not kept. --network writes the network without the resizing of pictures."
             )
         return Written(put(made, path), gaps, about)
 
 
-def chosen(card: ModelCard, wanted: Wanted) -> tuple[ModelCard, Wanted]:
+def chosen(card: ModelCard, wanted: OnnxExportOptions) -> tuple[ModelCard, OnnxExportOptions]:
     """The heads and the way of resizing that the file is to have, every choice checked.
 
     Raises:
@@ -135,7 +135,7 @@ def chosen(card: ModelCard, wanted: Wanted) -> tuple[ModelCard, Wanted]:
     if wanted.network:
         if size is None and card.resize.size is not None:
             size = network_size(card.resize.size, card.resize, card.multiple)
-        same = ResizeRule(padding=card.resize.padding, once=card.resize.once)
+        same = PreprocessConfig(padding=card.resize.padding, once=card.resize.once)
         card, wanted = replace(card, resize=same), replace(wanted, floats=True)
     if size is None:
         raise ConfigError("--image-size: say height and width of the pictures that the file is for, as 480,640.")

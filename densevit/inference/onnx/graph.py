@@ -22,7 +22,7 @@ INPUT, BATCH = "image", "batch"
 LARGEST = 2**31 - 2**24  # bytes of weights: one file ends at 2 GB, and the graph takes some
 
 
-class Answers(nn.Module):
+class NamedOutputs(nn.Module):
     """A network whose answers bear names, as one that gives them in their order."""
 
     def __init__(self, model: nn.Module, names: Sequence[str], *more: object) -> None:
@@ -45,7 +45,7 @@ def demand(*packages: str, extra: str) -> None:
 
 
 def save_graph(
-    module: Answers,
+    module: NamedOutputs,
     example: Tensor,
     path: Path,
     *,
@@ -68,7 +68,7 @@ def save_graph(
     given: dict[str, Any] = {"dynamic_shapes": ({0: Dim(BATCH)},)} if any_batch else {}
     names: dict[str, Any] = {"input_names": [INPUT], "output_names": module.names, **given}
     try:
-        with plainly(), quiet():
+        with export_context(), quiet():
             graph = traced(traceable(module), example, **given)
             program = torch.onnx.export(graph, (example,), dynamo=True, verbose=False, **names)
             assert program is not None
@@ -94,7 +94,7 @@ def traceable(module: nn.Module) -> nn.Module:
 
 
 @contextmanager
-def plainly() -> Iterator[None]:
+def export_context() -> Iterator[None]:
     """In fp32, whatever number format the caller computes in, and by operators that other programs have, too.
 
     Inference tensors cannot be traced.

@@ -10,13 +10,13 @@ from densevit.inference.camera import Focal
 from densevit.inference.forward import Box
 from densevit.inference.onnx.graph import BATCH, demand
 from densevit.inference.predictor import MEANINGS
-from densevit.model_card import ModelCard, OutputSpec
+from densevit.model_card import HeadSpec, ModelCard
 from densevit.ops.resize import Size
 from densevit.structures import IGNORE
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class OnnxExportOptions:
     """
     Attributes:
         size: (h, w) of all pictures; with `network` None takes the one that the network is made for.
@@ -39,7 +39,7 @@ class Wanted:
     focal: Focal | None = None
 
 
-def described(card: ModelCard, wanted: Wanted) -> dict[str, str]:
+def described(card: ModelCard, wanted: OnnxExportOptions) -> dict[str, str]:
     """What the file says of itself, in words and, under `card`, as JSON."""
     assert wanted.size is not None
     (h, w), b = wanted.size, wanted.batch or BATCH
@@ -56,7 +56,7 @@ def described(card: ModelCard, wanted: Wanted) -> dict[str, str]:
     }
 
 
-def meaning(spec: OutputSpec, wanted: Wanted) -> str:
+def meaning(spec: HeadSpec, wanted: OnnxExportOptions) -> str:
     assert wanted.size is not None
     (h, w), b, k = wanted.size, wanted.batch or BATCH, len(spec.classes) or 1
     if spec.kind == "class":

@@ -13,12 +13,12 @@ from densevit.inference.backends.onnx_runtimes import OnnxRuntime
 from densevit.inference.predictor import Predictor
 from densevit.ops.resize import Size
 
-ENOUGH = 1e-4  # of the largest value
+TOLERANCE = 1e-4  # of the largest value
 
 Pictures = UInt8[np.ndarray, "b h w 3"]
 
 
-def prove(
+def verify_against_torch(
     path: Path, predictor: Predictor, size: Size, batch: int | None, *, floats: bool, labels: bool
 ) -> dict[str, float]:
     """The largest difference of each head, as a share of the largest value; `inf` where shapes or gaps differ.

@@ -12,8 +12,8 @@ from torch import nn
 
 from densevit.errors import ConfigError, StorageError
 from densevit.inference.predict.inputs import Item
-from densevit.inference.writers import Output
-from densevit.utils.atomic_io import make_folder, place_for, sweep, write_text
+from densevit.inference.writers import MapWriter
+from densevit.utils.atomic_io import make_folder, place_for, remove_stale_temporaries, write_text
 
 Existing = Literal["refuse", "overwrite", "resume"]
 """What to do where outputs are already there."""
@@ -26,7 +26,7 @@ class Plan:
     """Which images become which files."""
 
     items: Sequence[Item]
-    outputs: Mapping[str, Output]  # by format
+    outputs: Mapping[str, MapWriter]  # by format
     folder: Path
 
     def path(self, item: Item, format: str) -> Path:
@@ -69,7 +69,7 @@ class Plan:
             check_same(record, json.loads(text))
         for folder in sorted({path.parent for item in self.items for path in self.paths(item)} | {self.folder}):
             make_folder(folder)
-            sweep(folder)
+            remove_stale_temporaries(folder)
         write_text(record, text)
         (self.folder / FAILED).unlink(missing_ok=True)
 

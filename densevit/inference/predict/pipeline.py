@@ -24,7 +24,7 @@ from densevit.inference.predict.output_plan import FAILED, Existing, Plan, finge
 from densevit.inference.predict.summary import Incomplete, Summary, merged, out_of_memory, reason
 from densevit.inference.predictor import Map, Predictor, as_batch
 from densevit.inference.tiling import demand_depth
-from densevit.inference.writers import Frame, Output
+from densevit.inference.writers import MapWriter, PredictedMap
 from densevit.utils.atomic_io import write_text
 
 A = TypeVar("A")
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 @runtime_checkable
-class Team(Protocol):
+class ProcessGroup(Protocol):
     """What an export asks of the processes around it; `engine.distributed.World` is one."""
 
     @property
@@ -50,7 +50,7 @@ class Team(Protocol):
 
 
 @dataclass(frozen=True)
-class Alone:
+class SingleProcess:
     """A team of one."""
 
     rank: int = 0
@@ -63,7 +63,7 @@ class Alone:
         return work()
 
 
-ALONE = Alone()
+ALONE = SingleProcess()
 
 
 def export(
@@ -76,7 +76,7 @@ def export(
     max_pixels: int | None = None,
     stop: Event | None = None,
     progress: bool = False,
-    team: Team = ALONE,
+    team: ProcessGroup = ALONE,
 ) -> Summary:
     """Writes every format of every image. What one image does wrong costs that image only.
 
@@ -100,7 +100,7 @@ def export(
         demand_depth({head: predictor.card.outputs[head].kind for head in sources.values()})
     plan.check(existing)
     team.on_main(lambda: begin(predictor, plan, sources, existing))
-    run = Run(predictor, plan, sources, existing == "resume", max_pixels, stop or Event(), team)
+    run = PredictionPipeline(predictor, plan, sources, existing == "resume", max_pixels, stop or Event(), team)
     begun = time.perf_counter()
     shown = None if progress and team.rank == 0 else True
     with tqdm(total=run.summary.images - run.summary.already, unit="image", disable=shown) as bar:
@@ -118,7 +118,7 @@ def begin(predictor: Predictor, plan: Plan, sources: Mapping[str, str], existing
         output.begin(plan.folder, predictor.card.outputs[sources[format]])
 
 
-def head_of_each(outputs: Mapping[str, Output], predictor: Predictor, wanted: Sequence[str]) -> dict[str, str]:
+def head_of_each(outputs: Mapping[str, MapWriter], predictor: Predictor, wanted: Sequence[str]) -> dict[str, str]:
     """Format -> the head it is written from: the only one of its kind, or the one that is named, or `depth`.
 
     All are answers to one pass through the model.
@@ -148,7 +148,7 @@ def concluded(summary: Summary, stopped: bool, plan: Plan) -> Summary:
     return summary
 
 
-class Run:
+class PredictionPipeline:
     """One pass over a plan."""
 
     def __init__(
@@ -159,7 +159,7 @@ class Run:
         resume: bool,
         max_pixels: int | None,
         stop: Event,
-        team: Team = ALONE,
+        team: ProcessGroup = ALONE,
     ) -> None:
         self.predictor = predictor
         self.plan = plan
@@ -238,7 +238,7 @@ class Run:
     def write(self, item: Item, maps: Maps, image: Rgb) -> tuple[int, int]:
         """Writes the formats of one image; returns how many values were clipped, and how many pixels have none."""
         spec = self.predictor.card.outputs
-        frames = {head: Frame(values=values, image=image, spec=spec[head]) for head, values in maps.items()}
+        frames = {head: PredictedMap(values=values, image=image, spec=spec[head]) for head, values in maps.items()}
         formats = self.plan.missing(item) if self.resume else list(self.plan.outputs)
         clipped = [
             self.plan.outputs[format].write(self.plan.path(item, format), frames[self.sources[format]])
@@ -287,7 +287,7 @@ def settings(predictor: Predictor, plan: Plan, sources: Mapping[str, str]) -> di
     }
 
 
-def dealt(items: Sequence[T], size: int, team: Team) -> list[Sequence[T]]:
+def dealt(items: Sequence[T], size: int, team: ProcessGroup) -> list[Sequence[T]]:
     """This process' groups of `size` neighbours: every so many-th of the whole list."""
     groups = [items[i : i + size] for i in range(0, len(items), size)]
     return groups[team.rank :: team.size]

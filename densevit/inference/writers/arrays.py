@@ -5,29 +5,29 @@ from pathlib import Path
 
 import numpy as np
 
-from densevit.inference.writers.base import OUTPUTS, Frame, Output
-from densevit.model_card import OutputSpec
+from densevit.inference.writers.base import OUTPUTS, MapWriter, PredictedMap
+from densevit.model_card import HeadSpec
 from densevit.utils.atomic_io import atomic_write
 
 
 @OUTPUTS.register("npy")
-class Npy(Output):
+class Npy(MapWriter):
     """NumPy array, float32, exactly what the model gave."""
 
     suffix = ".npy"
 
-    def write(self, path: Path, frame: Frame) -> int:
+    def write(self, path: Path, frame: PredictedMap) -> int:
         atomic_write(path, lambda file: np.save(file, frame.values, allow_pickle=False))
         return 0
 
 
 @OUTPUTS.register("npz")
-class Npz(Output):
+class Npz(MapWriter):
     """Compressed NumPy archive with one float32 array `depth`."""
 
     suffix = ".npz"
 
-    def write(self, path: Path, frame: Frame) -> int:
+    def write(self, path: Path, frame: PredictedMap) -> int:
         buffer = io.BytesIO()
         np.savez_compressed(buffer, depth=frame.values)
         atomic_write(path, lambda file: file.write(buffer.getbuffer()))
@@ -35,12 +35,12 @@ class Npz(Output):
 
 
 @OUTPUTS.register("pfm")
-class Pfm(Output):
+class Pfm(MapWriter):
     """Portable float map: float32, little-endian (scale -1), rows from the bottom up (Debevec's format)."""
 
     suffix = ".pfm"
 
-    def write(self, path: Path, frame: Frame) -> int:
+    def write(self, path: Path, frame: PredictedMap) -> int:
         h, w = frame.values.shape
         content = f"Pf\n{w} {h}\n-1.0\n".encode() + frame.values[::-1].astype("<f4").tobytes()
         atomic_write(path, lambda file: file.write(content))
@@ -48,12 +48,12 @@ class Pfm(Output):
 
 
 @OUTPUTS.register("h5")
-class Hdf5(Output):
+class Hdf5(MapWriter):
     """HDF5 with one float32 data set `depth` (gzip, checksums) and the attributes kind, unit and range."""
 
     suffix = ".h5"
 
-    def write(self, path: Path, frame: Frame) -> int:
+    def write(self, path: Path, frame: PredictedMap) -> int:
         import h5py
 
         buffer = io.BytesIO()
@@ -67,6 +67,6 @@ class Hdf5(Output):
         return 0
 
 
-def attributes(spec: OutputSpec) -> dict[str, object]:
+def attributes(spec: HeadSpec) -> dict[str, object]:
     said: dict[str, object] = {"kind": spec.kind, "unit": spec.unit}
     return said if spec.range is None else said | {"range": spec.range}

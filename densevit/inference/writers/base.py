@@ -12,17 +12,17 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Bool, Float32, UInt8
 
-from densevit.model_card import Kind, OutputSpec
+from densevit.model_card import HeadSpec, Kind
 from densevit.registry import Registry
 
 
 @dataclass(frozen=True, kw_only=True)
-class Frame:
+class PredictedMap:
     """What a head said of one image, with all that a format may want to say of it."""
 
     values: Float32[np.ndarray, "*k h w"]  # k logits for classes of pixels
     image: UInt8[np.ndarray, "h w 3"]  # RGB
-    spec: OutputSpec
+    spec: HeadSpec
 
     def valid(self) -> Bool[np.ndarray, "h w"]:
         known: Bool[np.ndarray, "*k h w"] = np.isfinite(self.values)
@@ -31,7 +31,7 @@ class Frame:
         return known & (self.values > 0) if self.spec.kind == "metric" else known
 
 
-class Output(ABC):
+class MapWriter(ABC):
     """Writes one format; options are keyword-only.
 
     Attributes:
@@ -42,15 +42,15 @@ class Output(ABC):
     suffix: ClassVar[str]
     kinds: ClassVar[tuple[Kind, ...]] = ("metric", "affine", "disparity")
 
-    def check(self, spec: OutputSpec) -> None:  # noqa: B027  most formats hold every kind
+    def check(self, spec: HeadSpec) -> None:  # noqa: B027  most formats hold every kind
         """Raises ConfigError where this format cannot hold what the model gives; called before any work."""
 
-    def begin(self, folder: Path, spec: OutputSpec) -> None:  # noqa: B027  most formats need nothing beside them
+    def begin(self, folder: Path, spec: HeadSpec) -> None:  # noqa: B027  most formats need nothing beside them
         """Writes what all files of an export share; called once, before the first of them."""
 
     @abstractmethod
-    def write(self, path: Path, frame: Frame) -> int:
+    def write(self, path: Path, frame: PredictedMap) -> int:
         """Writes the file and returns how many valid values it had to clip."""
 
 
-OUTPUTS = Registry[Output]("format")
+OUTPUTS = Registry[MapWriter]("format")

@@ -16,29 +16,29 @@ from PIL import Image
 from pydantic import Field
 
 from densevit.errors import ConfigError
-from densevit.inference.writers.base import Frame, Output
+from densevit.inference.writers.base import MapWriter, PredictedMap
 from densevit.inference.writers.png import LIMIT, png
-from densevit.model_card import OutputSpec, Palette
-from densevit.ops.palette import PAPER, overlay, palette_for
+from densevit.model_card import HeadSpec, Palette
+from densevit.ops.palette import BACKGROUND, overlay, palette_for
 from densevit.registry import Registry
 from densevit.structures import IGNORE
 from densevit.utils.atomic_io import atomic_write, write_text
 
-LABEL_OUTPUTS = Registry[Output]("format")
+LABEL_OUTPUTS = Registry[MapWriter]("format")
 
 CLASSES, LEGEND = "classes.json", "legend.png"
 
 
-class LabelOutput(Output):
+class LabelOutput(MapWriter):
     """A format for the logits of a head that classifies pixels; `classes.json` and `legend.png` come with it."""
 
     kinds = ("labels",)
 
-    def check(self, spec: OutputSpec) -> None:
+    def check(self, spec: HeadSpec) -> None:
         if spec.kind != "labels":
             raise ConfigError(f"format {self.suffix[1:]}: needs classes of pixels, but this model gives {spec.kind}.")
 
-    def begin(self, folder: Path, spec: OutputSpec) -> None:
+    def begin(self, folder: Path, spec: HeadSpec) -> None:
         colours = palette_for(spec)
         rows = [
             {"id": i, "name": name, "color": list(colour)}
@@ -52,12 +52,12 @@ class LabelOutput(Output):
         atomic_write(folder / LEGEND, lambda file: file.write(png(picture[..., ::-1])))
 
 
-def none_of(spec: OutputSpec) -> int:
+def none_of(spec: HeadSpec) -> int:
     """The id of pixels without a class in files: the largest that fits."""
     return IGNORE if len(spec.classes) <= IGNORE else LIMIT
 
 
-def classes_of(frame: Frame) -> Int64[np.ndarray, "h w"]:
+def classes_of(frame: PredictedMap) -> Int64[np.ndarray, "h w"]:
     """The class of the largest logit; `none_of` where they are not finite."""
     return np.where(frame.valid(), frame.values.argmax(0), none_of(frame.spec))
 
@@ -75,21 +75,21 @@ class Labels(LabelOutput):
         """
         self.palette = palette
 
-    def check(self, spec: OutputSpec) -> None:
+    def check(self, spec: HeadSpec) -> None:
         super().check(spec)
         if self.palette and none_of(spec) > IGNORE:
             raise ConfigError(
                 f"format labels: a palette has 256 colours at most, this model {len(spec.classes)} classes."
             )
 
-    def write(self, path: Path, frame: Frame) -> int:
+    def write(self, path: Path, frame: PredictedMap) -> int:
         ids = classes_of(frame).astype(np.uint8 if none_of(frame.spec) == IGNORE else np.uint16)
         content = self.with_palette(ids, frame.spec) if self.palette else png(ids)
         atomic_write(path, lambda file: file.write(content))
         return 0
 
-    def with_palette(self, ids: np.ndarray, spec: OutputSpec) -> bytes:
-        colours = np.full((256, 3), PAPER, np.uint8)
+    def with_palette(self, ids: np.ndarray, spec: HeadSpec) -> bytes:
+        colours = np.full((256, 3), BACKGROUND, np.uint8)
         colours[: len(spec.classes)] = palette_for(spec)
         picture = Image.fromarray(ids, "L")
         picture.putpalette(colours.tobytes())
@@ -107,7 +107,7 @@ class Overlay(LabelOutput):
     def __init__(self, *, opacity: Annotated[float, Field(gt=0, le=1)] = 0.6) -> None:
         self.opacity = opacity
 
-    def write(self, path: Path, frame: Frame) -> int:
+    def write(self, path: Path, frame: PredictedMap) -> int:
         picture = overlay(frame.image, classes_of(frame), palette_for(frame.spec), self.opacity)
         atomic_write(path, lambda file: file.write(png(picture[..., ::-1])))
         return 0
@@ -119,7 +119,7 @@ class Probabilities(LabelOutput):
 
     suffix = ".probabilities.npz"
 
-    def write(self, path: Path, frame: Frame) -> int:
+    def write(self, path: Path, frame: PredictedMap) -> int:
         largest = frame.values.max(0)
         shares = np.exp(frame.values - largest)
         shares /= shares.sum(0)

@@ -8,8 +8,8 @@ import numpy as np
 from pydantic import Field
 
 from densevit.errors import ConfigError, DataError
-from densevit.inference.writers.base import OUTPUTS, Frame, Output
-from densevit.model_card import OutputSpec
+from densevit.inference.writers.base import OUTPUTS, MapWriter, PredictedMap
+from densevit.model_card import HeadSpec
 from densevit.ops.geometry import Matrix, backproject, pinhole_from_fov
 from densevit.utils.atomic_io import atomic_write
 
@@ -17,7 +17,7 @@ POINT = np.dtype([(axis, "<f4") for axis in "xyz"] + [(color, "u1") for color in
 
 
 @OUTPUTS.register("ply")
-class Ply(Output):
+class Ply(MapWriter):
     """Binary little-endian PLY, one coloured point per valid pixel: metres; x right, y down, z forward."""
 
     suffix = ".ply"
@@ -41,14 +41,14 @@ class Ply(Output):
         self.fov = fov
         self.intrinsics = intrinsics
 
-    def check(self, spec: OutputSpec) -> None:
+    def check(self, spec: HeadSpec) -> None:
         if spec.kind != "metric":
             raise ConfigError(
                 f"format ply: needs metric depth, but this model gives {spec.kind} values, known only up to scale and "
                 "shift. Choose another format, or a metric model."
             )
 
-    def write(self, path: Path, frame: Frame) -> int:
+    def write(self, path: Path, frame: PredictedMap) -> int:
         valid = frame.valid()
         h, w = valid.shape
         xyz = backproject(np.where(valid, frame.values, 0), self.camera((h, w)))[valid]

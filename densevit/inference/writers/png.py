@@ -13,8 +13,8 @@ from jaxtyping import Bool, Shaped
 from pydantic import Field
 
 from densevit.errors import ConfigError
-from densevit.inference.writers.base import OUTPUTS, Frame, Output
-from densevit.model_card import OutputSpec
+from densevit.inference.writers.base import OUTPUTS, MapWriter, PredictedMap
+from densevit.model_card import HeadSpec
 from densevit.ops.colormap import ColorMap, colorize, spread
 from densevit.utils.atomic_io import atomic_write
 
@@ -22,7 +22,7 @@ LIMIT = 65535  # the largest 16-bit number
 
 
 @OUTPUTS.register("png16")
-class Png16(Output):
+class Png16(MapWriter):
     """16-bit PNG, 0 where there is no value; text chunks say how to read it.
 
     Metric: stored = depth * `depth_scale`, to the nearest. Affine and disparity: value = stored / `value_scale` +
@@ -35,7 +35,7 @@ class Png16(Output):
     def __init__(self, *, scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None) -> None:
         self.scale = scale
 
-    def write(self, path: Path, frame: Frame) -> int:
+    def write(self, path: Path, frame: PredictedMap) -> int:
         valid = frame.valid()
         scale, offset = self.coding(frame, valid)
         with np.errstate(invalid="ignore"):
@@ -44,7 +44,7 @@ class Png16(Output):
         atomic_write(path, lambda file: file.write(png(stored, self.text(frame.spec, scale, offset))))
         return int((valid & ((exact > LIMIT) | (exact < 1))).sum())
 
-    def coding(self, frame: Frame, valid: Bool[np.ndarray, "h w"]) -> tuple[float, float]:
+    def coding(self, frame: PredictedMap, valid: Bool[np.ndarray, "h w"]) -> tuple[float, float]:
         """Scale and offset: stored = (value - offset) * scale."""
         if frame.spec.kind == "metric":
             return self.scale or metric_scale(frame.spec), 0.0
@@ -54,14 +54,14 @@ class Png16(Output):
         scale = (LIMIT - 1) / (high - low) if high > low else 1.0
         return scale, low - 1 / scale
 
-    def text(self, spec: OutputSpec, scale: float, offset: float) -> dict[str, str]:
+    def text(self, spec: HeadSpec, scale: float, offset: float) -> dict[str, str]:
         said = {"depth_kind": spec.kind}
         if spec.kind == "metric":
             return said | {"depth_scale": f"{scale:.17g}", "depth_unit": spec.unit}
         return said | {"value_scale": f"{scale:.17g}", "value_offset": f"{offset:.17g}"}
 
 
-def metric_scale(spec: OutputSpec) -> float:
+def metric_scale(spec: HeadSpec) -> float:
     """The field's own scales where the range fits: NYU's 1000 (to 65.5 m), KITTI's 256 (to 255.9 m), else what fits."""
     if spec.range is None:
         return 256.0
@@ -71,7 +71,7 @@ def metric_scale(spec: OutputSpec) -> float:
 
 
 @OUTPUTS.register("color")
-class Color(Output):
+class Color(MapWriter):
     """8-bit RGB picture of the map; without a range, its 2nd to 98th percentile; grey where there is no value."""
 
     suffix = ".color.png"
@@ -82,7 +82,7 @@ class Color(Output):
         self.cmap = cmap
         self.range = range
 
-    def write(self, path: Path, frame: Frame) -> int:
+    def write(self, path: Path, frame: PredictedMap) -> int:
         values = np.where(frame.valid(), frame.values, np.float32(np.nan))
         low, high = self.range or spread(values)
         picture = colorize(values, low, high, self.cmap)

@@ -7,10 +7,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from densevit.registry import Registry
-from densevit.structures import Features, FeatureSpec
+from densevit.structures import EncoderOutput, FeatureSpec
 
 
-class Decoded(NamedTuple):
+class DecoderOutput(NamedTuple):
     """A map, and what only the losses of training want to see beside it.
 
     Attributes:
@@ -33,7 +33,7 @@ class Decoder(nn.Module, ABC):
     joins: int = 0
 
     @abstractmethod
-    def forward(self, features: Features) -> Float[Tensor, "b channels h w"] | Decoded:
+    def forward(self, features: EncoderOutput) -> Float[Tensor, "b channels h w"] | DecoderOutput:
         """The map covers the same (padded) image as `features`; in training it may bring extras."""
 
 

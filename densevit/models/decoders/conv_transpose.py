@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from densevit.models.decoders.base import DECODERS, Decoder
 from densevit.models.decoders.multi_level import Fuse, fuse_maps, fused_spec
 from densevit.models.layers.norms import Norm, build_norm
-from densevit.structures import Features, FeatureSpec
+from densevit.structures import EncoderOutput, FeatureSpec
 
 Positive = Annotated[int, Field(gt=0)]
 
@@ -58,22 +58,22 @@ class ConvTranspose(Decoder):
         self.fuse: Fuse = fuse
         self.steps = nn.Sequential(
             *(
-                painting(a, b, kernel, norm) if growth == "transpose" else stretching(a, b, norm)
+                deconv_block(a, b, kernel, norm) if growth == "transpose" else upsample_conv_block(a, b, norm)
                 for a, b in pairwise(widths)
             )
         )
         self.output = FeatureSpec(widths[-1], max(1, round(fused.stride / 2**steps)))
 
-    def forward(self, features: Features) -> Float[Tensor, "b channels h w"]:
+    def forward(self, features: EncoderOutput) -> Float[Tensor, "b channels h w"]:
         return self.steps(fuse_maps(features, self.fuse))
 
 
-def painting(before: int, after: int, kernel: Literal[2, 4], norm: Norm) -> nn.Sequential:
+def deconv_block(before: int, after: int, kernel: Literal[2, 4], norm: Norm) -> nn.Sequential:
     grow = nn.ConvTranspose2d(before, after, kernel, stride=2, padding=(kernel - 2) // 2)
     return nn.Sequential(grow, build_norm(norm, after), nn.GELU())
 
 
-def stretching(before: int, after: int, norm: Norm) -> nn.Sequential:
+def upsample_conv_block(before: int, after: int, norm: Norm) -> nn.Sequential:
     mix = nn.Conv2d(before, after, 3, padding=1, bias=norm == "none")
     grow = nn.Upsample(scale_factor=2, mode="bilinear", align_corners=False)
     return nn.Sequential(mix, build_norm(norm, after), nn.ReLU(), grow)

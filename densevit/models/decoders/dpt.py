@@ -13,13 +13,13 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from densevit.errors import ConfigError
-from densevit.models.decoders.base import DECODERS, Decoded, Decoder
+from densevit.models.decoders.base import DECODERS, Decoder, DecoderOutput
 from densevit.models.decoders.readout import READOUTS, Readout, ReadoutKind
 from densevit.models.heads.segmentation import LabelsHead
 from densevit.models.layers.class_names import Classes
 from densevit.models.layers.conv_head import upsample
 from densevit.models.layers.norms import Norm, build_norm
-from densevit.structures import Features, FeatureSpec
+from densevit.structures import EncoderOutput, FeatureSpec
 
 Positive = Annotated[int, Field(gt=0)]
 LEVELS = 4
@@ -95,13 +95,13 @@ class DPT(Decoder):
             self.auxiliary = LabelsHead(channels, classes=auxiliary, hidden=channels, align_corners=align_corners)
         self.output = FeatureSpec(channels, max(1, round(finest / 2)))
 
-    def forward(self, features: Features) -> Float[Tensor, "b channels h w"] | Decoded:
+    def forward(self, features: EncoderOutput) -> Float[Tensor, "b channels h w"] | DecoderOutput:
         *_, coarser, finest = self.climb(self.levels(features))
         if self.auxiliary is None or not self.training:
             return self.mix(finest)
-        return Decoded(self.mix(finest), {"auxiliary": self.auxiliary(coarser, features.image_size)})
+        return DecoderOutput(self.mix(finest), {"auxiliary": self.auxiliary(coarser, features.image_size)})
 
-    def levels(self, features: Features) -> list[Tensor]:
+    def levels(self, features: EncoderOutput) -> list[Tensor]:
         """The pyramid, finest first."""
         return [
             reassemble(features.maps[source], features.prefix[source])

@@ -15,12 +15,12 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from densevit.errors import ConfigError
-from densevit.models.decoders.base import DECODERS, Decoded, Decoder
+from densevit.models.decoders.base import DECODERS, Decoder, DecoderOutput
 from densevit.models.layers.class_names import Classes, class_names
 from densevit.models.layers.conv_head import upsample
 from densevit.models.layers.norms import LayerNorm2d
 from densevit.models.vit.intermediate_layers import as_map
-from densevit.structures import Features, FeatureSpec, Remainder
+from densevit.structures import EncoderOutput, FeatureSpec, RemainingBlocks
 
 Positive = Annotated[int, Field(gt=0)]
 LEAST = 1e-8  # of a score before its logarithm
@@ -133,7 +133,7 @@ class EoMT(Decoder):
         self.upscale = nn.Sequential(*(Upscale(dim) for _ in range(doublings)))
         self.output = FeatureSpec(len(class_names(classes)), max(1, round(stride / 2**doublings)))
 
-    def forward(self, features: Features) -> Float[Tensor, "b k h w"] | Decoded:
+    def forward(self, features: EncoderOutput) -> Float[Tensor, "b k h w"] | DecoderOutput:
         assert features.rest is not None, "the model asks the encoder to leave its last blocks"
         answers = list(self.answers(features.rest))
         if not self.training:
@@ -143,9 +143,9 @@ class EoMT(Decoder):
             "classes": torch.stack([answer.classes for answer in answers], 1),
             "covers": torch.tensor(features.image_size, dtype=torch.float32),  # pixels (h, w)
         }
-        return Decoded(scores(answers[-1], None), extras)
+        return DecoderOutput(scores(answers[-1], None), extras)
 
-    def answers(self, rest: Remainder) -> Iterator[Answers]:
+    def answers(self, rest: RemainingBlocks) -> Iterator[Answers]:
         """Those behind the last block; in training, where attention is masked, those before each block come first."""
         x, guests = rest.tokens, self.q.num_embeddings
         alone = len(rest.steps) - self.joins  # another decoder may join earlier
@@ -162,14 +162,14 @@ class EoMT(Decoder):
             x = step(x, mask, guests)
         yield self.answer(x, rest)
 
-    def answer(self, x: Float[Tensor, "b n d"], rest: Remainder) -> Answers:
+    def answer(self, x: Float[Tensor, "b n d"], rest: RemainingBlocks) -> Answers:
         x, first = rest.norm(x), rest.prefix_tokens
         queries, patches = x[:, first : first + self.q.num_embeddings], x[:, first + self.q.num_embeddings :]
         cells = self.upscale(as_map(patches, rest.grid))
         return Answers(torch.einsum("bqd,bdhw->bqhw", self.mask_head(queries), cells), self.class_head(queries))
 
     def see(
-        self, masks: Float[Tensor, "b q mh mw"], share: Float[Tensor, ""], rest: Remainder
+        self, masks: Float[Tensor, "b q mh mw"], share: Float[Tensor, ""], rest: RemainingBlocks
     ) -> Bool[Tensor, "b 1 n n"]:
         """Who may ask whom: a query only the patches in its mask, but for queries that see all; everyone else all."""
         inside = (upsample(masks.detach(), rest.grid) > 0).flatten(2)

@@ -12,7 +12,7 @@ from densevit.models.decoders.base import DECODERS, Decoder
 from densevit.models.decoders.multi_level import alike, fused_spec
 from densevit.models.layers.conv_head import upsample
 from densevit.models.layers.norms import build_norm
-from densevit.structures import Features, FeatureSpec
+from densevit.structures import EncoderOutput, FeatureSpec
 
 
 @DECODERS.register("linear")
@@ -56,11 +56,11 @@ class Linear(Decoder):
         self.project = nn.Conv2d(width, channels, 1) if channels else nn.Identity()
         self.output = FeatureSpec(channels or width, max(1, round(fused.stride / scale)))
 
-    def forward(self, features: Features) -> Float[Tensor, "b channels h w"]:
+    def forward(self, features: EncoderOutput) -> Float[Tensor, "b channels h w"]:
         x = self.project(self.norm(self.dropout(self.gather(features))))
         return upsample(x, (x.shape[-2] * self.scale, x.shape[-1] * self.scale))
 
-    def gather(self, features: Features) -> Float[Tensor, "b width gh gw"]:
+    def gather(self, features: EncoderOutput) -> Float[Tensor, "b width gh gw"]:
         """Per tap its patches, then, as DINOv2 orders them, its class token."""
         maps = alike(features.maps)
         if not self.class_token:

@@ -17,7 +17,7 @@ from densevit.models.decoders.multi_level import Fuse, fuse_maps, fused_spec
 from densevit.models.layers.class_names import Classes, class_names
 from densevit.models.vit.block import Block
 from densevit.models.vit.intermediate_layers import as_map
-from densevit.structures import Features, FeatureSpec
+from densevit.structures import EncoderOutput, FeatureSpec
 
 Positive = Annotated[int, Field(gt=0)]
 Rate = Annotated[float, Field(ge=0, lt=1)]
@@ -79,7 +79,7 @@ class MaskTransformer(Decoder):
         self.apply(start)
         self.output = FeatureSpec(count, fused.stride)
 
-    def forward(self, features: Features) -> Float[Tensor, "b k gh gw"]:
+    def forward(self, features: EncoderOutput) -> Float[Tensor, "b k gh gw"]:
         x = fuse_maps(features, self.fuse)
         grid, count = (x.shape[-2], x.shape[-1]), self.cls_emb.shape[1]
         x = self.proj_dec(x.flatten(2).transpose(1, 2))

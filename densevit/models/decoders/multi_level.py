@@ -9,7 +9,7 @@ from torch import Tensor
 
 from densevit.errors import ConfigError
 from densevit.models.layers.conv_head import upsample
-from densevit.structures import Features, FeatureSpec
+from densevit.structures import EncoderOutput, FeatureSpec
 
 Fuse = Literal["concat", "sum"]
 
@@ -26,7 +26,7 @@ def fused_spec(features: list[FeatureSpec], fuse: Fuse) -> FeatureSpec:
     return FeatureSpec(sum(channels) if fuse == "concat" else channels[0], features[0].stride)
 
 
-def fuse_maps(features: Features, fuse: Fuse) -> Float[Tensor, "b c h w"]:
+def fuse_maps(features: EncoderOutput, fuse: Fuse) -> Float[Tensor, "b c h w"]:
     if len(features.maps) == 1:
         return features.maps[0]
     maps = alike(features.maps)

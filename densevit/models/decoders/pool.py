@@ -8,7 +8,7 @@ from torch import Tensor
 
 from densevit.errors import ConfigError
 from densevit.models.decoders.base import DECODERS, Decoder
-from densevit.structures import Features, FeatureSpec
+from densevit.structures import EncoderOutput, FeatureSpec
 
 Pool = Literal["token", "average", "both"]
 
@@ -37,7 +37,7 @@ class PoolTokens(Decoder):
         width = sum(feature.channels for feature in features)
         self.output = FeatureSpec(2 * width if pool == "both" else width, features[-1].stride)
 
-    def forward(self, features: Features) -> Float[Tensor, "b channels 1 1"]:
+    def forward(self, features: EncoderOutput) -> Float[Tensor, "b channels 1 1"]:
         taps = zip(features.maps, features.prefix, strict=True)
         parts = [part for map_, prefix in taps for part in self.parts(map_, prefix)]
         return torch.cat(parts, dim=1)[:, :, None, None]

@@ -17,7 +17,7 @@ from densevit.models.decoders.dpt import DPT
 from densevit.models.decoders.metric_bins import Attract, Centres, Mlp, Seed, Shares
 from densevit.models.decoders.readout import ReadoutKind
 from densevit.models.layers.conv_head import upsample
-from densevit.structures import Features, FeatureSpec
+from densevit.structures import EncoderOutput, FeatureSpec
 
 Positive = Annotated[int, Field(gt=0)]
 Metres = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -72,7 +72,7 @@ class ZoeDepth(Decoder):
         self.shares = Shares(fine + relative, embedding, weigh, bins, experts)
         self.output = FeatureSpec(1, 1)
 
-    def forward(self, features: Features) -> Float[Tensor, "b 1 h w"]:
+    def forward(self, features: EncoderOutput) -> Float[Tensor, "b 1 h w"]:
         levels = self.dpt.levels(features)
         bottom = self.bottom(levels[-1])
         which = self.choose(bottom)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from densevit.errors import ConfigError
 from densevit.registry import Registry
-from densevit.structures import Features, FeatureSpec
+from densevit.structures import EncoderOutput, FeatureSpec
 
 
 class Encoder(nn.Module, ABC):
@@ -41,7 +41,7 @@ class Encoder(nn.Module, ABC):
         self.register_buffer("std", torch.tensor(std).view(1, 3, 1, 1))
 
     @abstractmethod
-    def forward(self, image: Float[Tensor, "b 3 h w"]) -> Features:
+    def forward(self, image: Float[Tensor, "b 3 h w"]) -> EncoderOutput:
         """`image` in [0, 1], of any size. It is normalised, then centre-padded to multiples of the patch."""
 
     @abstractmethod

@@ -17,14 +17,14 @@ from densevit.errors import ConfigError
 from densevit.models import state_dict
 from densevit.models.encoders.base import ENCODERS, Encoder
 from densevit.models.encoders.resnetv2 import GROUPS, ResNet
-from densevit.models.encoders.vit_base import Taps, choose_taps
+from densevit.models.encoders.vit_base import OutIndices, choose_taps
 from densevit.models.vit.checkpoint_filter import convert
 from densevit.models.vit.configs import choose_grid
 from densevit.models.vit.intermediate_layers import as_map
 from densevit.models.vit.pos_embed import Resampling
 from densevit.models.vit.vision_transformer import VisionTransformer
 from densevit.ops.resize import pad_to_multiple
-from densevit.structures import Features, FeatureSpec
+from densevit.structures import EncoderOutput, FeatureSpec
 
 Positive = Annotated[int, Field(gt=0)]
 BACKBONE = "patch_embed.backbone."  # where timm keeps the ResNet
@@ -44,7 +44,7 @@ class HybridEncoder(Encoder):
         depths: tuple[Positive, ...] = (3, 4, 9),
         stem: Positive = 64,
         stages: tuple[Annotated[int, Field(ge=0)], ...] = (0, 1),
-        taps: Taps = None,
+        taps: OutIndices = None,
         norm: bool = False,
         image_size: Positive | tuple[Positive, Positive] = 384,
         resampling: Resampling = "antialias",
@@ -93,7 +93,7 @@ class HybridEncoder(Encoder):
         early = [FeatureSpec(widths[stage], 4 * 2**stage, tokens=False) for stage in stages]
         self.features = [*early, *(FeatureSpec(dim, patch) for _ in self.taps)]
 
-    def forward(self, image: Float[Tensor, "b 3 h w"]) -> Features:
+    def forward(self, image: Float[Tensor, "b 3 h w"]) -> EncoderOutput:
         x, _ = pad_to_multiple((image - self.mean) / self.std, self.patch_size)
         stages = self.look(x)
         taps = self.vit.tap(stages[-1], self.taps, norm=self.norm)
@@ -101,7 +101,7 @@ class HybridEncoder(Encoder):
         early = tuple(stages[stage] for stage in self.stages)
         none = tuple(map_.new_zeros(map_.shape[0], 0, map_.shape[1]) for map_ in early)
         maps = tuple(as_map(tap.patches, grid) for tap in taps)
-        return Features((*early, *maps), (*none, *(tap.prefix for tap in taps)), (x.shape[-2], x.shape[-1]))
+        return EncoderOutput((*early, *maps), (*none, *(tap.prefix for tap in taps)), (x.shape[-2], x.shape[-1]))
 
     def look(self, x: Float[Tensor, "b 3 h w"]) -> list[Float[Tensor, "b _ _ _"]]:
         if self.vit.checkpointing and torch.is_grad_enabled():

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from densevit.errors import CheckpointError
 from densevit.models import state_dict
 from densevit.models.encoders.base import ENCODERS, Encoder
-from densevit.models.encoders.vit_base import Taps, choose_taps
+from densevit.models.encoders.vit_base import OutIndices, choose_taps
 from densevit.models.timm_adapters.pretrained import demand_one_source
 from densevit.ops.resize import pad_to_multiple
-from densevit.structures import Features, FeatureSpec
+from densevit.structures import EncoderOutput, FeatureSpec
 
 Positive = Annotated[int, Field(gt=0)]
 ANCHOR = "patch_embed.proj.weight"
@@ -33,7 +33,7 @@ class SwinEncoder(Encoder):
         name: str,
         pretrained: bool = False,
         weights: Path | None = None,
-        taps: Taps = None,
+        taps: OutIndices = None,
         drop_path: Annotated[float, Field(ge=0, lt=1)] = 0.0,
         image_size: Positive | tuple[Positive, Positive] | None = None,
         arguments: dict[str, bool | int | float | str | tuple[int, ...]] | None = None,
@@ -72,14 +72,14 @@ class SwinEncoder(Encoder):
         self.unused -= set(swin.state_dict())
         self.swin: Any = swin
 
-    def forward(self, image: Float[Tensor, "b 3 h w"]) -> Features:
+    def forward(self, image: Float[Tensor, "b 3 h w"]) -> EncoderOutput:
         from densevit.models.timm_adapters.swin import stages
 
         x, _ = pad_to_multiple((image - self.mean) / self.std, self.patch_size)
         found = stages(self.swin, x, self.taps[-1], self.checkpointing)
         maps = tuple(found[tap] for tap in self.taps)
         none = tuple(map_.new_zeros(map_.shape[0], 0, map_.shape[1]) for map_ in maps)
-        return Features(maps, none, (x.shape[-2], x.shape[-1]))
+        return EncoderOutput(maps, none, (x.shape[-2], x.shape[-1]))
 
     def load_weights(self, state: Mapping[str, Tensor], source: str) -> None:
         from densevit.models.timm_adapters.factory import convert

@@ -13,9 +13,9 @@ from pydantic import Field
 from torch import Tensor
 
 from densevit.models.encoders.base import ENCODERS
-from densevit.models.encoders.vit_base import Taps, TokenEncoder
+from densevit.models.encoders.vit_base import OutIndices, TokenEncoder
 from densevit.models.timm_adapters.pretrained import demand_one_source
-from densevit.models.vit.vision_transformer import Tap
+from densevit.models.vit.vision_transformer import BlockOutput
 from densevit.structures import Step
 
 Positive = Annotated[int, Field(gt=0)]
@@ -31,7 +31,7 @@ class TimmEncoder(TokenEncoder):
         name: str,
         pretrained: bool = False,
         weights: Path | None = None,
-        taps: Taps = None,
+        taps: OutIndices = None,
         norm: bool = True,
         drop_path: Annotated[float, Field(ge=0, lt=1)] = 0.0,
         image_size: Positive | tuple[Positive, Positive] | None = None,
@@ -73,7 +73,7 @@ class TimmEncoder(TokenEncoder):
             norm=norm,
         )
 
-    def tap(self, image: Float[Tensor, "b 3 h w"], blocks: Sequence[int], norm: bool) -> Sequence[Tap]:
+    def tap(self, image: Float[Tensor, "b 3 h w"], blocks: Sequence[int], norm: bool) -> Sequence[BlockOutput]:
         return self.family.run(self.vit, image, blocks, norm)
 
     def steps(self, first: int, grid: tuple[int, int]) -> tuple[Step, ...]:

@@ -10,14 +10,14 @@ from torch import Tensor, nn
 
 from densevit.errors import ConfigError
 from densevit.models.encoders.base import ENCODERS
-from densevit.models.encoders.vit_base import Taps, TokenEncoder
+from densevit.models.encoders.vit_base import OutIndices, TokenEncoder
 from densevit.models.vit.attention import EPS
 from densevit.models.vit.checkpoint_filter import convert
 from densevit.models.vit.configs import SIZES, choose_grid
 from densevit.models.vit.init_weights import Init
 from densevit.models.vit.mlp import MlpKind
 from densevit.models.vit.pos_embed import Positions, Resampling
-from densevit.models.vit.vision_transformer import Tap, VisionTransformer
+from densevit.models.vit.vision_transformer import BlockOutput, VisionTransformer
 from densevit.structures import Step
 
 Positive = Annotated[int, Field(gt=0, le=65536)]
@@ -58,7 +58,7 @@ class ViTEncoder(TokenEncoder):
         drop_path: Rate = 0.0,
         init: Init = "",
         fix_init: bool = False,
-        taps: Taps = None,
+        taps: OutIndices = None,
         norm: bool = True,
         mean: tuple[float, float, float] = (0.485, 0.456, 0.406),
         std: tuple[float, float, float] = (0.229, 0.224, 0.225),
@@ -139,7 +139,7 @@ class ViTEncoder(TokenEncoder):
         prefix = vit.prefix_tokens
         self.adopt(vit, dim=dim, patch_size=patch_size, prefix_tokens=prefix, taps=taps, norm=norm)
 
-    def tap(self, image: Float[Tensor, "b 3 h w"], blocks: Sequence[int], norm: bool) -> Sequence[Tap]:
+    def tap(self, image: Float[Tensor, "b 3 h w"], blocks: Sequence[int], norm: bool) -> Sequence[BlockOutput]:
         vit: VisionTransformer = self.vit
         return vit.tap(image.mean(dim=1, keepdim=True) if self.grey else image, blocks, norm=norm)
 

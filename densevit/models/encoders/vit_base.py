@@ -12,18 +12,18 @@ from torch import Tensor, nn
 from densevit.errors import ConfigError
 from densevit.models import state_dict
 from densevit.models.encoders.base import Encoder
-from densevit.models.vit.intermediate_layers import Tap, as_map
+from densevit.models.vit.intermediate_layers import BlockOutput, as_map
 from densevit.ops.resize import pad_to_multiple
-from densevit.structures import Features, FeatureSpec, Remainder, Step
+from densevit.structures import EncoderOutput, FeatureSpec, RemainingBlocks, Step
 
-Taps = tuple[int, ...] | int | None
+OutIndices = tuple[int, ...] | int | None
 
 # Four blocks at even distances, the last among them. DINOv2 and Depth Anything V2 tap 4, 11, 17, 23 of 24
 # where DPT has 5, 11, 17, 23; at 12 and 40 blocks all agree.
 PUBLISHED_TAPS = {24: (4, 11, 17, 23)}
 
 
-def choose_taps(taps: Taps, depth: int) -> tuple[int, ...]:
+def choose_taps(taps: OutIndices, depth: int) -> tuple[int, ...]:
     """0-based blocks to tap; an int means the last so many, None four at even distances.
 
     Raises:
@@ -57,7 +57,9 @@ class TokenEncoder(Encoder):
     left: int = 0
     handing_on: bool = True  # the taps
 
-    def adopt(self, vit: nn.Module, *, dim: int, patch_size: int, prefix_tokens: int, taps: Taps, norm: bool) -> None:
+    def adopt(
+        self, vit: nn.Module, *, dim: int, patch_size: int, prefix_tokens: int, taps: OutIndices, norm: bool
+    ) -> None:
         blocks: Any = vit.blocks
         self.vit, self.patch_size, self.prefix_tokens, self.norm = vit, patch_size, prefix_tokens, norm
         self.taps = choose_taps(taps, len(blocks))
@@ -69,7 +71,7 @@ class TokenEncoder(Encoder):
         self.unused -= set(vit.state_dict())
 
     @abstractmethod
-    def tap(self, image: Float[Tensor, "b 3 h w"], blocks: Sequence[int], norm: bool) -> Sequence[Tap]:
+    def tap(self, image: Float[Tensor, "b 3 h w"], blocks: Sequence[int], norm: bool) -> Sequence[BlockOutput]:
         """The tokens behind each of the `blocks`; `image` is normalised and padded."""
 
     @abstractmethod
@@ -80,15 +82,15 @@ class TokenEncoder(Encoder):
             ConfigError: they cannot take such tokens in.
         """
 
-    def forward(self, image: Float[Tensor, "b 3 h w"]) -> Features:
+    def forward(self, image: Float[Tensor, "b 3 h w"]) -> EncoderOutput:
         x, _ = pad_to_multiple((image - self.mean) / self.std, self.patch_size)
         h, w = x.shape[-2:]
         grid = (h // self.patch_size, w // self.patch_size)
         taps, rest = self.part_way(x, grid) if self.left else (self.tap(x, self.taps, self.norm), None)
         maps = tuple(as_map(tap.patches, grid) for tap in taps)
-        return Features(maps, tuple(tap.prefix for tap in taps), (h, w), rest)
+        return EncoderOutput(maps, tuple(tap.prefix for tap in taps), (h, w), rest)
 
-    def part_way(self, x: Float[Tensor, "b 3 h w"], grid: tuple[int, int]) -> tuple[list[Tap], Remainder]:
+    def part_way(self, x: Float[Tensor, "b 3 h w"], grid: tuple[int, int]) -> tuple[list[BlockOutput], RemainingBlocks]:
         """The taps, if anybody reads them, and the tokens where a decoder joins; every block runs at most once."""
         first = len(self.vit.blocks) - self.left
         taps = self.taps if self.handing_on else ()
@@ -96,8 +98,8 @@ class TokenEncoder(Encoder):
         found = dict(zip(blocks, self.tap(x, blocks, norm=False), strict=True))
         tokens = torch.cat([found[first - 1].prefix, found[first - 1].patches], dim=1)
         norm = self.vit.norm
-        normed = [Tap(norm(found[tap].patches), norm(found[tap].prefix)) for tap in taps]
-        return normed, Remainder(tokens, self.prefix_tokens, grid, self.steps(first, grid), norm)
+        normed = [BlockOutput(norm(found[tap].patches), norm(found[tap].prefix)) for tap in taps]
+        return normed, RemainingBlocks(tokens, self.prefix_tokens, grid, self.steps(first, grid), norm)
 
     def leave(self, blocks: int, *, taps: bool) -> None:
         depth = len(self.vit.blocks)

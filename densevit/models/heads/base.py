@@ -7,8 +7,8 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
-from densevit.model_card import OutputSpec
-from densevit.models.decoders.base import Decoded
+from densevit.model_card import HeadSpec
+from densevit.models.decoders.base import DecoderOutput
 from densevit.registry import Registry
 
 
@@ -19,12 +19,12 @@ class Head(nn.Module, ABC):
         output: kind, unit and range of the prediction; goes into the model card.
     """
 
-    output: OutputSpec
+    output: HeadSpec
 
     @abstractmethod
     def forward(
         self, x: Float[Tensor, "b c h w"], size: tuple[int, int]
-    ) -> Float[Tensor, "b k height width"] | Decoded:
+    ) -> Float[Tensor, "b k height width"] | DecoderOutput:
         """`size`: (height, width) of the padded image that `x` covers. In training the answer may bring extras."""
 
 

@@ -9,10 +9,10 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
-from densevit.model_card import OutputSpec
+from densevit.model_card import HeadSpec
 from densevit.models.heads.base import HEADS, Head, Width
 from densevit.models.heads.depth import Count, Metres, check_range
-from densevit.models.heads.depth_activations import within
+from densevit.models.heads.depth_activations import clamp_ste
 from densevit.models.layers.conv_head import Projection, upsample
 
 Spacing = Literal["linear", "log", "mixed"]
@@ -96,11 +96,11 @@ class BinsHead(Head):
             before = [nn.Conv2d(channels, hidden, 3, padding=1), nn.ReLU()] if hidden else []
             self.projection = Probe(*before, nn.Conv2d(hidden or channels, bins, 1), scale=upsample)
         metric = kind == "metric"
-        self.output = OutputSpec(kind=kind, unit="m" if metric else "", range=self.bounds if metric else None)
+        self.output = HeadSpec(kind=kind, unit="m" if metric else "", range=self.bounds if metric else None)
 
     def forward(self, x: Float[Tensor, "b c h w"], size: tuple[int, int]) -> Float[Tensor, "b 1 height width"]:
         logits = self.projection(x, size).float()
         # An expectation as products and a sum, not as a matrix product, which autocast would do in bfloat16.
         scores = logits.softmax(1) if self.softmax else logits.relu() + self.floor
         depth = (scores * self.centres[:, None, None]).sum(1, keepdim=True) / scores.sum(1, keepdim=True)
-        return within(upsample(depth, size), *self.bounds)
+        return clamp_ste(upsample(depth, size), *self.bounds)

@@ -6,7 +6,7 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
-from densevit.model_card import OutputSpec
+from densevit.model_card import HeadSpec
 from densevit.models.heads.base import HEADS, Head
 from densevit.models.layers.class_names import Names
 
@@ -33,7 +33,7 @@ class Classifier(Head):
         self.linear = nn.Linear(channels, len(names))
         nn.init.trunc_normal_(self.linear.weight, std=0.02)
         nn.init.zeros_(self.linear.bias)
-        self.output = OutputSpec(kind="class", unit="", classes=names)
+        self.output = HeadSpec(kind="class", unit="", classes=names)
 
     def forward(self, x: Float[Tensor, "b c h w"], size: tuple[int, int]) -> Float[Tensor, "b k 1 1"]:
         return self.linear(self.dropout(x.mean((2, 3)))).float()[:, :, None, None]

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from densevit.errors import ConfigError
-from densevit.model_card import OutputSpec
+from densevit.model_card import HeadSpec
 from densevit.models.heads.base import HEADS, Head, Width
-from densevit.models.heads.depth_activations import ACTIVATIONS, within
+from densevit.models.heads.depth_activations import ACTIVATIONS, clamp_ste
 from densevit.models.layers.conv_head import Growing, Projection, upsample
 
 Metres = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -70,13 +70,13 @@ class MetricHead(Head):
         self.activation, self.stretch = activation, stretch
         self.projection = Projection(channels, 1, hidden=hidden, align_corners=align_corners, scale=scale)
         self.projection.start_at(ACTIVATIONS[activation].inverse(start, min_depth, max_depth))
-        self.output = OutputSpec(kind="metric", unit="m", range=(min_depth, max_depth))
+        self.output = HeadSpec(kind="metric", unit="m", range=(min_depth, max_depth))
 
     def forward(self, x: Float[Tensor, "b c h w"], size: tuple[int, int]) -> Float[Tensor, "b 1 height width"]:
         # bfloat16 has three digits: the activation and all behind it want float.
         logits = self.projection(x, size).float()
         depth = ACTIVATIONS[self.activation].depth(logits, self.low, self.high)
-        return upsample(within(depth, self.low, self.high), size, how=self.stretch)
+        return upsample(clamp_ste(depth, self.low, self.high), size, how=self.stretch)
 
 
 @HEADS.register("disparity")
@@ -101,7 +101,7 @@ class DisparityHead(Head):
         self.smooth, self.stretch = activation == "softplus", stretch
         self.projection = Projection(channels, 1, hidden=hidden, align_corners=align_corners, scale=scale)
         self.projection.start_at(1.0)  # away from 0, where a ReLU learns nothing
-        self.output = OutputSpec(kind="disparity", unit="")
+        self.output = HeadSpec(kind="disparity", unit="")
 
     def forward(self, x: Float[Tensor, "b c h w"], size: tuple[int, int]) -> Float[Tensor, "b 1 height width"]:
         x = self.projection(x, size).float()
@@ -124,11 +124,11 @@ class AffineHead(Head):
         self.positive = activation == "exp"
         self.projection = Projection(channels, 1, hidden=hidden, align_corners=align_corners)
         self.projection.start_at(0.0)
-        self.output = OutputSpec(kind="affine", unit="")
+        self.output = HeadSpec(kind="affine", unit="")
 
     def forward(self, x: Float[Tensor, "b c h w"], size: tuple[int, int]) -> Float[Tensor, "b 1 height width"]:
         x = self.projection(x, size).float()
-        return within(x, -20.0, 20.0).exp() if self.positive else x
+        return clamp_ste(x, -20.0, 20.0).exp() if self.positive else x
 
 
 NEAREST_INFINITY = 1e-8  # 1/m; DPT's floor, where `shift` is 0
@@ -159,7 +159,7 @@ class InverseHead(Head):
         self.projection = Projection(channels, 1, hidden=hidden, align_corners=align_corners)
         self.projection.start_at(max(shift, 0.1) / scale)
         furthest = 1 / max(shift, NEAREST_INFINITY)
-        self.output = OutputSpec(kind="metric", unit="m", range=(0.0, furthest))
+        self.output = HeadSpec(kind="metric", unit="m", range=(0.0, furthest))
 
     def forward(self, x: Float[Tensor, "b c h w"], size: tuple[int, int]) -> Float[Tensor, "b 1 height width"]:
         disparity = F.relu(self.projection(x, size).float())
@@ -167,7 +167,7 @@ class InverseHead(Head):
 
 
 @HEADS.register("metres")
-class MetresHead(Head):
+class IdentityDepthHead(Head):
     """The decoder's map is depth in metres already, as behind `zoedepth`; of more channels than one a linear map."""
 
     def __init__(self, channels: int, *, max_depth: Metres | None = None) -> None:
@@ -177,7 +177,7 @@ class MetresHead(Head):
         """
         super().__init__()
         self.join = nn.Identity() if channels == 1 else nn.Conv2d(channels, 1, 1)
-        self.output = OutputSpec(kind="metric", unit="m", range=None if max_depth is None else (0.0, max_depth))
+        self.output = HeadSpec(kind="metric", unit="m", range=None if max_depth is None else (0.0, max_depth))
 
     def forward(self, x: Float[Tensor, "b c h w"], size: tuple[int, int]) -> Float[Tensor, "b 1 height width"]:
         return upsample(self.join(x), size).float()

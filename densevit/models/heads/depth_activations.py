@@ -14,7 +14,7 @@ class Activation(NamedTuple):
     inverse: Callable[[float, float, float], float]  # x of (depth, low, high)
 
 
-def within(x: Float[Tensor, "*shape"], low: float, high: float) -> Float[Tensor, "*shape"]:
+def clamp_ste(x: Float[Tensor, "*shape"], low: float, high: float) -> Float[Tensor, "*shape"]:
     """Clamps values but not gradients, so that a pixel beyond the range can come back."""
     return x.detach().clamp(low, high) + (x - x.detach())
 
@@ -36,7 +36,7 @@ ACTIVATIONS = {
     ),
     # x is log depth.
     "exp": Activation(
-        lambda x, low, high: within(x, math.log(low), math.log(high)).exp(),
+        lambda x, low, high: clamp_ste(x, math.log(low), math.log(high)).exp(),
         lambda depth, low, high: math.log(depth),
     ),
     # Even in metres, dead at the floor: DINOv2's DPT head.

@@ -7,7 +7,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from densevit.errors import ConfigError
-from densevit.model_card import OutputSpec
+from densevit.model_card import HeadSpec
 from densevit.models.heads.base import HEADS, Head, Width
 from densevit.models.layers.class_names import Classes, class_names
 from densevit.models.layers.conv_head import upsample
@@ -43,7 +43,7 @@ class LabelsHead(Head):
         nn.init.normal_(self.logits.weight, std=0.01)  # as mmseg and dinov2 begin
         assert self.logits.bias is not None
         nn.init.zeros_(self.logits.bias)
-        self.output = OutputSpec(kind="labels", unit="", classes=names)
+        self.output = HeadSpec(kind="labels", unit="", classes=names)
 
     def forward(self, x: Float[Tensor, "b c h w"], size: tuple[int, int]) -> Float[Tensor, "b k height width"]:
         return upsample(self.logits(self.before(x)).float(), size, self.align_corners)
@@ -71,7 +71,7 @@ class MasksHead(Head):
         if len(names) != channels:
             raise ConfigError(f"head 'masks': {len(names)} classes, where the decoder gives {channels} maps.")
         self.align_corners = align_corners
-        self.output = OutputSpec(kind="labels", unit="", classes=names)
+        self.output = HeadSpec(kind="labels", unit="", classes=names)
 
     def forward(self, x: Float[Tensor, "b k h w"], size: tuple[int, int]) -> Float[Tensor, "b k height width"]:
         return upsample(x.float(), size, self.align_corners)

@@ -7,11 +7,11 @@ from jaxtyping import Bool, Float
 from pydantic import Field
 from torch import Tensor
 
-from densevit.model_card import Kind, OutputSpec
-from densevit.models.decoders.base import Decoded
+from densevit.model_card import HeadSpec, Kind
+from densevit.models.decoders.base import DecoderOutput
 from densevit.models.heads.base import HEADS, Head, Width
 from densevit.models.heads.depth import Metres
-from densevit.models.heads.depth_activations import within
+from densevit.models.heads.depth_activations import clamp_ste
 from densevit.models.layers.conv_head import Projection, upsample
 
 FEW = 10  # pixels; a sky, or a ground, of no more is taken for a mistake
@@ -51,16 +51,16 @@ class SkyDepthHead(Head):
         sky.start_at(1.0)  # away from 0, where a ReLU learns nothing
         self.sky = sky.after
         kind: Kind = "affine" if focal is None else "metric"
-        self.output = OutputSpec(kind=kind, unit="" if focal is None else "m", focal=focal)
+        self.output = HeadSpec(kind=kind, unit="" if focal is None else "m", focal=focal)
 
     def forward(
         self, x: Float[Tensor, "b c h w"], size: tuple[int, int]
-    ) -> Float[Tensor, "b 1 height width"] | Decoded:
+    ) -> Float[Tensor, "b 1 height width"] | DecoderOutput:
         x = upsample(self.projection.before(x), size, self.align_corners)
-        depth = within(self.projection.after(x).float(), -20.0, 20.0).exp()
+        depth = clamp_ste(self.projection.after(x).float(), -20.0, 20.0).exp()
         sky = self.sky(x).float().relu()
         if self.training:
-            return Decoded(depth, {"sky": sky})
+            return DecoderOutput(depth, {"sky": sky})
         return farthest(depth, sky < self.threshold)
 
 

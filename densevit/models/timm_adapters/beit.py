@@ -14,14 +14,14 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from densevit.errors import ConfigError
-from densevit.models.vit.vision_transformer import Tap
+from densevit.models.vit.vision_transformer import BlockOutput
 from densevit.structures import Step
 
 TABLE = "relative_position_bias_table"
 CLASS_OFFSETS = 3  # at the table's end: class to token, token to class, class to itself
 
 
-def free_tables(vit: Any) -> None:
+def move_bias_to_blocks(vit: Any) -> None:
     """Moves each table from the attention, which would use it as it is, to its block, from where `run` hands it in."""
     vit.patch_embed.strict_img_size = False
     for block in vit.blocks:
@@ -30,7 +30,7 @@ def free_tables(vit: Any) -> None:
 
 
 def convert(vit: Any, state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """A timm or original state dict, with tables under `free_tables`' names and for this model's window."""
+    """A timm or original state dict, with tables under `move_bias_to_blocks`' names and for this model's window."""
     window = vit.patch_embed.grid_size
     kept = {name: tensor for name, tensor in state.items() if not name.endswith("relative_position_index")}
     renamed = {name.replace(f".attn.{TABLE}", f".{TABLE}"): tensor for name, tensor in kept.items()}
@@ -42,7 +42,7 @@ def convert(vit: Any, state: dict[str, Tensor]) -> dict[str, Tensor]:
     return renamed
 
 
-def run(vit: Any, image: Float[Tensor, "b 3 h w"], taps: Sequence[int], norm: bool) -> list[Tap]:
+def run(vit: Any, image: Float[Tensor, "b 3 h w"], taps: Sequence[int], norm: bool) -> list[BlockOutput]:
     x = vit.patch_embed(image)
     x = torch.cat([vit.cls_token.expand(x.shape[0], -1, -1), x], dim=1)
     grid = vit.patch_embed.dynamic_feat_size(image.shape[-2:])
@@ -56,7 +56,7 @@ def run(vit: Any, image: Float[Tensor, "b 3 h w"], taps: Sequence[int], norm: bo
             x = block(x, shared_rel_pos_bias=bias)
         if i in taps:
             tokens = vit.norm(x) if norm else x
-            found.append(Tap(tokens[:, 1:], tokens[:, :1]))
+            found.append(BlockOutput(tokens[:, 1:], tokens[:, :1]))
     return found
 
 

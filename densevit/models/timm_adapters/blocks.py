@@ -17,7 +17,7 @@ Tokens = Float[Tensor, "b n d"]
 Mask = Bool[Tensor, "b 1 n n"]
 
 
-def steps(vit: Any, first: int, grid: tuple[int, int]) -> tuple[Step, ...]:
+def block_functions(vit: Any, first: int, grid: tuple[int, int]) -> tuple[Step, ...]:
     """The blocks from `first` on; `grid` is that of the patches, whose places rotary embeddings turn."""
     ropes = rotations(vit, grid) if isinstance(vit, Eva) else [None] * len(vit.blocks)
 

@@ -40,7 +40,7 @@ def card(name: str) -> Card:
         raise ConfigError(f"encoder.name: '{known}' has no weights '{tag}'. Known: {', '.join(tags)}.") from None
 
 
-def sketch_of(name: str, given: Mapping[str, Any]) -> torch.nn.Module:
+def create_on_meta(name: str, given: Mapping[str, Any]) -> torch.nn.Module:
     """The model without memory for its parameters: what it is, before anything heavy is built or fetched."""
     try:
         with torch.device("meta"):

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from densevit.errors import CheckpointError, ConfigError
-from densevit.utils.network import hub, within_reach
+from densevit.utils.network import hub, is_reachable
 
 
 def demand_one_source(pretrained: bool, weights: Path | None) -> None:
@@ -36,7 +36,7 @@ def overlay(name: str, cfg: Any) -> dict[str, str]:
     if cached is not None:
         return {"file": str(cached)}
     server = hub() if cfg.hf_hub_id else str(cfg.url)
-    if not within_reach(server):
+    if not is_reachable(server):
         why = f"{urlsplit(server).hostname} is out of reach" if server else "HF_HUB_OFFLINE is set"
         raise CheckpointError(
             f"encoder.pretrained: the weights of '{name}' are not on this machine, and {why}. "

@@ -30,7 +30,7 @@ def create(name: str, with_weights: bool, given: Mapping[str, Any]) -> Any:
     given = {**given, "strict_img_size": False}
     if not name.startswith("swin"):
         raise ConfigError(f"encoder.name: '{name}' is no Swin Transformer; encoder 'timm' takes plain ones.")
-    sketch = factory.sketch_of(name, given)
+    sketch = factory.create_on_meta(name, given)
     if not isinstance(sketch, SwinTransformer | SwinTransformerV2):
         raise ConfigError(f"encoder.name: '{name}' is a {type(sketch).__name__}; would fit: swin_*, swinv2_*.")
     swin = factory.make(name, known, with_weights, given)

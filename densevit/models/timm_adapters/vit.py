@@ -12,7 +12,7 @@ from torch import Tensor
 
 from densevit.errors import ConfigError
 from densevit.models.timm_adapters import beit, blocks, factory
-from densevit.models.vit.vision_transformer import Tap
+from densevit.models.vit.vision_transformer import BlockOutput
 from densevit.structures import Step
 
 
@@ -20,7 +20,7 @@ class Family(NamedTuple):
     """How one class of timm models is made ready, run and loaded."""
 
     prepare: Callable[[Any], None]
-    run: Callable[[Any, Tensor, Sequence[int], bool], list[Tap]]
+    run: Callable[[Any, Tensor, Sequence[int], bool], list[BlockOutput]]
     convert: Callable[[Any, dict[str, Tensor]], dict[str, Tensor]]
     steps: Callable[[Any, int, tuple[int, int]], tuple[Step, ...]]
 
@@ -36,7 +36,7 @@ def create(name: str, with_weights: bool, given: Mapping[str, Any]) -> Any:
         CheckpointError: weights that are neither in a cache nor within reach.
     """
     known = factory.card(name)
-    sketch = factory.sketch_of(name, given)
+    sketch = factory.create_on_meta(name, given)
     if not isinstance(sketch, PLAIN):
         kinds = "DINOv2, DINOv3, AugReg, DeiT, CLIP, SigLIP, MAE, BEiT or EVA"
         raise ConfigError(
@@ -64,7 +64,7 @@ def leave(vit: Any) -> None:
     """Most need nothing."""
 
 
-def run(vit: Any, image: Float[Tensor, "b 3 h w"], taps: Sequence[int], norm: bool) -> list[Tap]:
+def run(vit: Any, image: Float[Tensor, "b 3 h w"], taps: Sequence[int], norm: bool) -> list[BlockOutput]:
     has_prefix = vit.num_prefix_tokens > 0
     found = vit.forward_intermediates(
         image,
@@ -75,9 +75,9 @@ def run(vit: Any, image: Float[Tensor, "b 3 h w"], taps: Sequence[int], norm: bo
         output_fmt="NLC",
         intermediates_only=True,
     )
-    return [Tap(*tap) if has_prefix else Tap(tap, tap[:, :0]) for tap in found]
+    return [BlockOutput(*tap) if has_prefix else BlockOutput(tap, tap[:, :0]) for tap in found]
 
 
 PLAIN = (VisionTransformer, Eva, Beit)
-USUAL = Family(leave, run, factory.convert, blocks.steps)
-BEIT = Family(beit.free_tables, beit.run, beit.convert, beit.steps)
+USUAL = Family(leave, run, factory.convert, blocks.block_functions)
+BEIT = Family(beit.move_bias_to_blocks, beit.run, beit.convert, beit.steps)

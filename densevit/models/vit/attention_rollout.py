@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from densevit.errors import ConfigError
-from densevit.models.vit.intermediate_layers import Layers, OpenTransformer
+from densevit.models.vit.intermediate_layers import IntermediateLayersMixin, Layers
 
 Heads = Literal["mean", "max", "min"]
 CLASS = slice(1)  # the class token's row
@@ -30,7 +30,7 @@ def class_to_patches(
 
 
 def class_attention(
-    vit: OpenTransformer, image: Float[Tensor, "b c h w"], layers: Layers = None
+    vit: IntermediateLayersMixin, image: Float[Tensor, "b c h w"], layers: Layers = None
 ) -> Float[Tensor, "layers b heads gh gw"]:
     """Where the class token of each layer and head looks; no n x n map is ever made.
 
@@ -63,7 +63,7 @@ def rollout(
 
 
 def class_rollout(
-    vit: OpenTransformer, image: Float[Tensor, "b c h w"], *, heads: Heads = "mean", discard: float = 0.0
+    vit: IntermediateLayersMixin, image: Float[Tensor, "b c h w"], *, heads: Heads = "mean", discard: float = 0.0
 ) -> Float[Tensor, "b gh gw"]:
     """How much of each patch has reached the last class token; never holds more than one layer's weights.
 
@@ -90,6 +90,6 @@ def keep_strongest(weights: Float[Tensor, "b n n"], share: float) -> Float[Tenso
     return weights.where(weights >= floor, 0.0)
 
 
-def require_class(vit: OpenTransformer) -> None:
+def require_class(vit: IntermediateLayersMixin) -> None:
     if not vit.has_class_token:
         raise ConfigError("this ViT has no class token, so nobody looks for the whole image; use vit.attention().")

@@ -14,16 +14,16 @@ from densevit.models.vit import load_npz
 from densevit.models.vit.checkpoint_keys import LAYOUTS, OPENAI_CLIP
 from densevit.models.vit.pos_embed import resample
 from densevit.models.vit.vision_transformer import VisionTransformer
-from densevit.ops.qkv import join_gates, join_thirds
+from densevit.ops.qkv import fuse_qkv, fuse_swiglu
 
 State = dict[str, Tensor]
 
 
 def convert(state: Mapping[str, Tensor], vit: VisionTransformer) -> State:
     """`state` under our names and on the grid of `vit`; names of no known layout stay, for the loader to report."""
-    own = join_thirds(load_npz.rename(state) if load_npz.recognise(state) else rename(dict(state)))
+    own = fuse_qkv(load_npz.rename(state) if load_npz.recognise(state) else rename(dict(state)))
     if vit.mlp == "swiglu_packed":
-        own = join_gates(own)
+        own = fuse_swiglu(own)
     if "cls_token" in own:
         own["cls_token"] = own["cls_token"].reshape(1, 1, -1)
     return settle_positions(own, vit) if "pos_embed" in own else own

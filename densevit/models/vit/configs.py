@@ -40,7 +40,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
 GATED = {"mlp": "swiglu_packed", "mlp_ratio": 2 * 2.66667}
 
 
-def named(name: str, **options: Any) -> ViTClassifier:
+def create_vit(name: str, **options: Any) -> ViTClassifier:
     """A ViT by name, such as 'small/14' or 'clip-base/16'.
 
     Args:

@@ -29,7 +29,7 @@ def initialise(vit: nn.Module, mode: Init) -> None:
             module.flatten_gate()
 
 
-def temper(blocks: nn.ModuleList) -> None:
+def rescale_by_depth(blocks: nn.ModuleList) -> None:
     """timm's `fix_init`: what each block adds shrinks with its depth, so that the sum does not grow (BEiT)."""
     with torch.no_grad():
         for index, block in enumerate(blocks):

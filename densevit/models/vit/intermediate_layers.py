@@ -16,7 +16,7 @@ from densevit.errors import ConfigError, DensevitError
 from densevit.models.vit.attention import EVERY
 
 
-class Tap(NamedTuple):
+class BlockOutput(NamedTuple):
     """The tokens behind one block."""
 
     patches: Float[Tensor, "b cells d"]  # row by row
@@ -44,7 +44,7 @@ def choose(layers: Layers, depth: int) -> list[int]:
     return chosen
 
 
-class OpenTransformer(nn.Module):
+class IntermediateLayersMixin(nn.Module):
     """A stack of blocks over tokens, whose inside can be looked at.
 
     Attributes:
@@ -68,14 +68,14 @@ class OpenTransformer(nn.Module):
             return checkpoint(block, x, *mask, use_reentrant=False)
         return block(x, *mask)
 
-    def split(self, tokens: Float[Tensor, "b n d"]) -> Tap:
-        return Tap(tokens[:, self.prefix_tokens :], tokens[:, : self.prefix_tokens])
+    def split(self, tokens: Float[Tensor, "b n d"]) -> BlockOutput:
+        return BlockOutput(tokens[:, self.prefix_tokens :], tokens[:, : self.prefix_tokens])
 
     def grid_of(self, image: Float[Tensor, "b c h w"]) -> tuple[int, int]:
         """Cells (gh, gw), counting what padding adds."""
         return -(-image.shape[-2] // self.patch_size), -(-image.shape[-1] // self.patch_size)
 
-    def tap(self, image: Float[Tensor, "b c h w"], indices: Layers, *, norm: bool = False) -> list[Tap]:
+    def tap(self, image: Float[Tensor, "b c h w"], indices: Layers, *, norm: bool = False) -> list[BlockOutput]:
         """The tokens behind the blocks `indices`; with `norm`, each under the final LayerNorm."""
         return [self.split(tokens) for tokens in self.through(image, indices, norm, stop_early=True)[1]]
 
@@ -140,7 +140,7 @@ class OpenTransformer(nn.Module):
         taps = [self.split(tokens) for tokens in found]
         if output_fmt == "NCHW":
             grid = self.grid_of(image)
-            taps = [Tap(as_map(tap.patches, grid), tap.prefix) for tap in taps]
+            taps = [BlockOutput(as_map(tap.patches, grid), tap.prefix) for tap in taps]
         with_prefix = return_prefix_tokens and self.prefix_tokens > 0
         maps: Maps = [(tap.patches, tap.prefix) for tap in taps] if with_prefix else [tap.patches for tap in taps]
         return maps if intermediates_only else (self.norm(x), maps)

@@ -12,15 +12,15 @@ from torch import Tensor, nn
 
 from densevit.models.vit.attention import EPS
 from densevit.models.vit.block import Block, BlockOptions, PostNormBlock
-from densevit.models.vit.init_weights import Init, initialise, temper
-from densevit.models.vit.intermediate_layers import OpenTransformer, Tap
+from densevit.models.vit.init_weights import Init, initialise, rescale_by_depth
+from densevit.models.vit.intermediate_layers import BlockOutput, IntermediateLayersMixin
 from densevit.models.vit.patch_embed import STEMS, PatchDropout
 from densevit.models.vit.pos_embed import Positions, Resampling, resample, sincos
 
-__all__ = ["Tap", "VisionTransformer"]
+__all__ = ["BlockOutput", "VisionTransformer"]
 
 
-class VisionTransformer(OpenTransformer):
+class VisionTransformer(IntermediateLayersMixin):
     """Tokens from images of any size.
 
     Attributes:
@@ -98,7 +98,7 @@ class VisionTransformer(OpenTransformer):
         self.start_tokens(positions)
         initialise(self, init)
         if fix_init:
-            temper(self.blocks)
+            rescale_by_depth(self.blocks)
 
     @torch.no_grad()
     def start_tokens(self, positions: Positions) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 from densevit.errors import CheckpointError
 from densevit.model_card import ModelCard
 from densevit.registry import Registry
-from densevit.weights.external import Found, Published
+from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
 
 Metres = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 """An option that files do not say: how far a head reaches."""
@@ -29,11 +29,11 @@ class Family(ABC):
 
     @classmethod
     @abstractmethod
-    def recognises(cls, found: Found) -> bool:
+    def recognises(cls, found: RawCheckpoint) -> bool:
         """Whether the file may be of this family, by its names, shapes and config alone."""
 
     @abstractmethod
-    def read(self, found: Found) -> Published:
+    def read(self, found: RawCheckpoint) -> ConvertedCheckpoint:
         """The file in densevit's terms.
 
         Raises:

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from densevit.errors import CheckpointError
-from densevit.model_card import ModelCard, ResizeRule
-from densevit.weights.external import Found, Published
+from densevit.model_card import ModelCard, PreprocessConfig
+from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
 from densevit.weights.families.base import FAMILIES, Family, Metres
 from densevit.weights.families.dpt_keys import decoder_options
 from densevit.weights.infer_vit_config import vit_options
@@ -20,7 +20,7 @@ from densevit.weights.key_mapping import Renaming, Rule
 from densevit.weights.unused_tensors import with_spare
 
 # What an inference script in either repository does to a picture, and V2 to the answer (V1: without align_corners).
-RESIZE = ResizeRule(mode="lower_bound", size=(518, 518), interpolation="bicubic", back_align_corners=True)
+RESIZE = PreprocessConfig(mode="lower_bound", size=(518, 518), interpolation="bicubic", back_align_corners=True)
 MARKS = ("pretrained.blocks.0.norm1.weight", "depth_head.projects.0.weight", "depth_head.scratch.output_conv1.weight")
 # The first residual unit of the deepest fusion and DINOv2's mask token stand in every file, and never run.
 SPARE = ("pretrained.mask_token", "depth_head.scratch.refinenet4.resConfUnit1.*")
@@ -57,19 +57,19 @@ class DepthAnything(Family):
 
     version: ClassVar[str]
     taps: ClassVar[Mapping[int, tuple[int, ...]]]  # by the number of blocks
-    resize: ClassVar[ResizeRule] = RESIZE
+    resize: ClassVar[PreprocessConfig] = RESIZE
     head: Mapping[str, Any] = {"type": "disparity"}
     trained_on: ClassVar[str] = ""
 
     @classmethod
-    def recognises(cls, found: Found) -> bool:
+    def recognises(cls, found: RawCheckpoint) -> bool:
         return found.has(*MARKS) and any(
             f"pretrained.blocks.{depth - 1}.norm1.weight" in found.tensors
             and f"pretrained.blocks.{depth}.norm1.weight" not in found.tensors
             for depth in cls.taps
         )
 
-    def read(self, found: Found) -> Published:
+    def read(self, found: RawCheckpoint) -> ConvertedCheckpoint:
         found.need(*MARKS, "depth_head.scratch.output_conv2.2.weight")
         gated = "pretrained.blocks.0.mlp.w12.weight" in found.tensors
         names = renaming(gated)
@@ -81,7 +81,7 @@ class DepthAnything(Family):
                 f"{found.path}: {encoder['depth']} blocks; Depth Anything {self.version} has {known}."
             )
         size = SIZES.get(encoder["dim"], f"{encoder['dim']} channels")
-        return Published(
+        return ConvertedCheckpoint(
             model={
                 "encoder": {
                     **encoder,
@@ -117,7 +117,7 @@ def _hidden(tensors: Mapping[str, Tensor]) -> int:
     return int(tensors["heads.depth.projection.after.0.weight"].shape[0])
 
 
-def _registers(found: Found) -> bool:
+def _registers(found: RawCheckpoint) -> bool:
     return "pretrained.register_tokens" in found.tensors
 
 

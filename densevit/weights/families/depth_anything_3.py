@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from densevit.errors import CheckpointError
-from densevit.model_card import ResizeRule
-from densevit.weights.external import Found, Published
+from densevit.model_card import PreprocessConfig
+from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
 from densevit.weights.families import depth_anything, dinov2_backbone
 from densevit.weights.families.base import FAMILIES, Family
 from densevit.weights.families.dpt_keys import decoder_options
@@ -18,7 +18,7 @@ from densevit.weights.infer_vit_config import vit_options
 from densevit.weights.key_mapping import Renaming
 
 # Bytes are resized twice, to the longer side and then to multiples of the patch.
-RESIZE = ResizeRule(mode="longest", size=(504, 504), interpolation="adaptive", eight_bit=True)
+RESIZE = PreprocessConfig(mode="longest", size=(504, 504), interpolation="adaptive", eight_bit=True)
 MARKS = ("backbone.pretrained.blocks.0.norm1.weight", "head.scratch.sky_output_conv2.2.weight")
 OTHERS = ("backbone.pretrained.camera_token", "head.scratch.output_conv1_aux.0.weight")  # of models for many views
 FOCAL = 300.0  # pixels
@@ -36,13 +36,13 @@ class DepthAnything3(Family):
     head: ClassVar[Mapping[str, Any]] = {}
 
     @classmethod
-    def recognises(cls, found: Found) -> bool:
+    def recognises(cls, found: RawCheckpoint) -> bool:
         names = unwrapped(found.tensors)
         told = found.config.get("model_name", cls.model_name)
         return all(mark in names for mark in MARKS) and told == cls.model_name
 
-    def read(self, found: Found) -> Published:
-        theirs = Found(found.path, unwrapped(found.tensors))
+    def read(self, found: RawCheckpoint) -> ConvertedCheckpoint:
+        theirs = RawCheckpoint(found.path, unwrapped(found.tensors))
         if several := [name for name in OTHERS if name in theirs.tensors]:
             raise CheckpointError(
                 f"{found.path}: a Depth Anything 3 model for several views (it has {several[0]}); what is read here "
@@ -53,7 +53,7 @@ class DepthAnything3(Family):
         encoder = vit_options(ours, found.path)
         taps = dinov2_backbone.even(encoder["depth"])
         hidden = int(theirs.tensors["head.scratch.output_conv2.0.weight"].shape[0])
-        return Published(
+        return ConvertedCheckpoint(
             model={
                 "encoder": {**encoder, "resampling": "offset", "taps": taps, "norm": True, "norm_eps": 1e-5},
                 "decoder": {"type": "dpt", **decoder_options(ours)},

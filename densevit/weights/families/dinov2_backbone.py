@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from densevit.weights.external import Found
+from densevit.weights.external import RawCheckpoint
 from densevit.weights.infer_vit_config import vit_options
 from densevit.weights.key_mapping import Renaming, Rule
 
@@ -21,7 +21,7 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def file_name(found: Found) -> str:
+def file_name(found: RawCheckpoint) -> str:
     """What the backbone of a head is published as; a glob where the head's own name does not say whose it is."""
     model, size, *_ = [*found.path.name.split("_"), ""]
     return f"dinov2_{size}_pretrain.pth" if model == "dinov2" else "dinov2_*_pretrain.pth"
@@ -33,7 +33,7 @@ def even(depth: int) -> tuple[int, ...]:
 
 
 def encoder(
-    found: Found, tensors: Mapping[str, Tensor], taps: int | None, norm: bool
+    found: RawCheckpoint, tensors: Mapping[str, Tensor], taps: int | None, norm: bool
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The encoder's part of a config, and its tensors under our names.
 

@@ -12,15 +12,15 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from densevit.errors import CheckpointError
-from densevit.model_card import ResizeRule
+from densevit.model_card import PreprocessConfig
 from densevit.weights.backbone_and_head import backbone, demand_width
-from densevit.weights.external import Found, Published
+from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
 from densevit.weights.families import dino_dpt_keys, dinov2_backbone
 from densevit.weights.families.base import FAMILIES, Family, Metres
 from densevit.weights.key_mapping import Renaming
 
 # At its own size; what the patches lack is padded around the normalised image, and the answer is stretched over all.
-RESIZE = ResizeRule(mode="native", padding="stretch")
+RESIZE = PreprocessConfig(mode="native", padding="stretch")
 HEAD = "decode_head."
 LINEAR = "conv_depth.weight"
 NEAR = 1e-3  # metres
@@ -41,10 +41,10 @@ class DinoV2Depth(Family):
         self.max_depth, self.backbone = max_depth, backbone
 
     @classmethod
-    def recognises(cls, found: Found) -> bool:
+    def recognises(cls, found: RawCheckpoint) -> bool:
         return any(HEAD + mark in found.tensors for mark in (LINEAR, dino_dpt_keys.MARKS[-1]))
 
-    def read(self, found: Found) -> Published:
+    def read(self, found: RawCheckpoint) -> ConvertedCheckpoint:
         head = {name.removeprefix(HEAD): t for name, t in found.tensors.items() if name.startswith(HEAD)}
         tensors = backbone(found, self.backbone, dinov2_backbone.file_name(found), (HEAD,))
         if LINEAR in head:
@@ -52,7 +52,7 @@ class DinoV2Depth(Family):
         else:
             taps, parts, ours = self.dpt(found, head, tensors)
         encoder, vit = dinov2_backbone.encoder(found, tensors, taps, norm=False)
-        return Published(
+        return ConvertedCheckpoint(
             model={"encoder": encoder, **parts},
             tensors={**vit, **ours},
             resize=RESIZE,
@@ -62,7 +62,7 @@ class DinoV2Depth(Family):
         )
 
     def linear(
-        self, found: Found, head: Mapping[str, Tensor], width: int
+        self, found: RawCheckpoint, head: Mapping[str, Tensor], width: int
     ) -> tuple[int | None, dict[str, Any], dict[str, Tensor]]:
         """One block or four, each with its class token beside it."""
         bins, channels = head[LINEAR].shape[:2]
@@ -80,7 +80,7 @@ class DinoV2Depth(Family):
         return (1 if channels == 2 * width else None), parts, names.ours(head)
 
     def dpt(
-        self, found: Found, head: Mapping[str, Tensor], tensors: Mapping[str, Tensor]
+        self, found: RawCheckpoint, head: Mapping[str, Tensor], tensors: Mapping[str, Tensor]
     ) -> tuple[int | None, dict[str, Any], dict[str, Tensor]]:
         found.need(*(HEAD + mark for mark in dino_dpt_keys.MARKS), f"{HEAD}conv_depth.head.0.weight")
         demand_width(found, int(head[dino_dpt_keys.MARKS[0]].shape[1]), tensors)

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from densevit.errors import CheckpointError
-from densevit.model_card import ResizeRule
+from densevit.model_card import PreprocessConfig
 from densevit.weights.backbone_and_head import backbone
-from densevit.weights.external import Found, Published
+from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
 from densevit.weights.families import dinov2_backbone
 from densevit.weights.families.base import FAMILIES, Family
 from densevit.weights.key_mapping import Renaming
@@ -31,9 +31,9 @@ KINDS = {1: Kind("linear", 512, 341), 4: Kind("multi-scale", 640, 320)}
 DATA = {150: ("ADE20K", "ade20k"), 21: ("PASCAL VOC 2012", "voc")}
 
 
-def resize(kind: Kind) -> ResizeRule:
+def resize(kind: Kind) -> PreprocessConfig:
     """mmsegmentation resizes bytes; each window is padded around, and its answer stretched over all of it."""
-    return ResizeRule(
+    return PreprocessConfig(
         mode="lower_bound",
         size=(kind.side, kind.side),
         interpolation="bilinear",
@@ -59,10 +59,10 @@ class DinoV2Segmentation(Family):
         self.backbone = backbone
 
     @classmethod
-    def recognises(cls, found: Found) -> bool:
+    def recognises(cls, found: RawCheckpoint) -> bool:
         return found.has(*MARKS) and found.shape(MARKS[1])[2:] == (1, 1)
 
-    def read(self, found: Found) -> Published:
+    def read(self, found: RawCheckpoint) -> ConvertedCheckpoint:
         found.need(*MARKS)
         tensors = backbone(found, self.backbone, dinov2_backbone.file_name(found), (HEAD,))
         classes, channels = found.shape(MARKS[1])[:2]
@@ -77,7 +77,7 @@ class DinoV2Segmentation(Family):
         data, table = DATA.get(classes, ("", ""))
         head: dict[str, Any] = {"type": "labels", "classes": classes}
         own = {name: tensor for name, tensor in found.tensors.items() if name.startswith(HEAD)}
-        return Published(
+        return ConvertedCheckpoint(
             model={"encoder": encoder, "decoder": {"type": "linear", "norm": "batch"}, "heads": {"labels": head}},
             tensors={**vit, **NAMES.ours(own)},
             resize=resize(KINDS[taps]),

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from densevit.errors import CheckpointError
-from densevit.weights.external import Found
+from densevit.weights.external import RawCheckpoint
 from densevit.weights.key_mapping import Renaming, Rule
 
 STEM = "encoder.vit."
@@ -31,7 +31,7 @@ NEEDED = ("storage_tokens", "blocks.0.attn.qkv.weight", "rope_embed.periods")
 
 
 def encoder(
-    found: Found, tensors: Mapping[str, Tensor], name: str, taps: tuple[int, ...] | int | None
+    found: RawCheckpoint, tensors: Mapping[str, Tensor], name: str, taps: tuple[int, ...] | int | None
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The encoder's part of a config, and its tensors under our names.
 
@@ -42,7 +42,7 @@ def encoder(
     Raises:
         CheckpointError: a tensor is missing, or positions of another kind than any released model has.
     """
-    Found(found.path, tensors).need(*NEEDED)
+    RawCheckpoint(found.path, tensors).need(*NEEDED)
     gated = "blocks.0.mlp.w1.weight" in tensors
     dim = tensors["blocks.0.attn.qkv.weight"].shape[1]
     hidden = len(tensors[f"blocks.0.mlp.{'w1' if gated else 'fc1'}.weight"])
@@ -66,7 +66,7 @@ def encoder(
 BLOCK = re.compile(r"blocks\.(\d+)\.")
 
 
-def check_periods(found: Found, periods: Tensor) -> None:
+def check_periods(found: RawCheckpoint, periods: Tensor) -> None:
     count = len(periods)
     usual = BASE ** (torch.arange(count) / count)
     if not torch.allclose(periods.float(), usual, rtol=0.01):  # bfloat16 has three digits
@@ -76,7 +76,7 @@ def check_periods(found: Found, periods: Tensor) -> None:
         )
 
 
-def split(found: Found, tensors: Mapping[str, Tensor], name: str, tensor: Tensor) -> dict[str, Tensor]:
+def split(found: RawCheckpoint, tensors: Mapping[str, Tensor], name: str, tensor: Tensor) -> dict[str, Tensor]:
     """timm's form of the biases of queries and values; keys have none, their third is masked."""
     if not name.endswith(".attn.qkv.bias"):
         return {name: tensor}

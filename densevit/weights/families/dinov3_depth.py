@@ -12,15 +12,15 @@ import torch
 from torch import Tensor
 
 from densevit.errors import CheckpointError
-from densevit.model_card import ResizeRule
+from densevit.model_card import PreprocessConfig
 from densevit.weights.backbone_and_head import backbone, demand_width
-from densevit.weights.external import Found, Published
+from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
 from densevit.weights.families import dino_dpt_keys, dinov3_backbone
 from densevit.weights.families.base import FAMILIES, Family, Metres
 from densevit.weights.key_mapping import Renaming
 
 # At its own size; what the patches lack is padded around the normalised image, and the answer is stretched over all.
-NATIVE = ResizeRule(mode="native", padding="stretch", once=True)
+NATIVE = PreprocessConfig(mode="native", padding="stretch", once=True)
 HEAD = ("reassemble_blocks.", "convs.", "fusion_blocks.", "project.", "conv_depth.", "batchnorm_layer.")
 BATCH_NORM = "reassemble_blocks.batchnorm_layers.0.weight"
 READOUT = "reassemble_blocks.readout_projects.0.0.weight"
@@ -34,7 +34,7 @@ class DinoV3Depth(Family):
     model: ClassVar[str]  # timm's name of the backbone
     taps: ClassVar[Mapping[int, tuple[int, ...]]] = {}  # by depth, where they are not at even distances
     files: ClassVar[str]  # the backbone's published name
-    resize: ClassVar[ResizeRule] = NATIVE
+    resize: ClassVar[PreprocessConfig] = NATIVE
     trained_on: ClassVar[str] = ""
 
     def __init__(self, *, backbone: Path | None = None) -> None:
@@ -44,12 +44,12 @@ class DinoV3Depth(Family):
         """
         self.backbone = backbone
 
-    def read(self, found: Found) -> Published:
+    def read(self, found: RawCheckpoint) -> ConvertedCheckpoint:
         head = {name: tensor for name, tensor in found.tensors.items() if name.startswith(HEAD)}
         tensors = backbone(found, self.backbone, self.files, HEAD)
         parts, ours, taps = self.parts(found, head, tensors)
         encoder, vit = dinov3_backbone.encoder(found, tensors, self.model, taps)
-        return Published(
+        return ConvertedCheckpoint(
             model={"encoder": encoder, **parts},
             tensors={**vit, **ours},
             resize=self.resize,
@@ -59,7 +59,7 @@ class DinoV3Depth(Family):
         )
 
     def parts(
-        self, found: Found, head: Mapping[str, Tensor], tensors: Mapping[str, Tensor]
+        self, found: RawCheckpoint, head: Mapping[str, Tensor], tensors: Mapping[str, Tensor]
     ) -> tuple[dict[str, Any], dict[str, Tensor], tuple[int, ...] | int | None]:
         """Decoder and head, their tensors, and the blocks that they read."""
         found.need(*dino_dpt_keys.MARKS, "conv_depth.head.0.weight")
@@ -83,13 +83,13 @@ class Synthmix(DinoV3Depth):
     model = "vit_7b_patch16_dinov3.lvd1689m"
     files = "dinov3_vit7b16_pretrain_lvd1689m*.pth"
     # Of `config-nyu-synthmix-dpt-inference.yaml`.
-    resize = ResizeRule(
+    resize = PreprocessConfig(
         mode="shortest", size=(768, 768), interpolation="bilinear", antialias=True, padding="stretch", once=True
     )
     trained_on = "SYNTHMIX"
 
     @classmethod
-    def recognises(cls, found: Found) -> bool:
+    def recognises(cls, found: RawCheckpoint) -> bool:
         return dino_dpt_keys.MARKS[-1] in found.tensors and BATCH_NORM in found.tensors
 
     def bins(self) -> dict[str, Any]:
@@ -110,10 +110,10 @@ class Chmv2(DinoV3Depth):
     std: ClassVar[tuple[float, ...]] = (0.213, 0.156, 0.143)
 
     @classmethod
-    def recognises(cls, found: Found) -> bool:
+    def recognises(cls, found: RawCheckpoint) -> bool:
         return dino_dpt_keys.MARKS[-1] in found.tensors and READOUT in found.tensors and BATCH_NORM not in found.tensors
 
-    def read(self, found: Found) -> Published:
+    def read(self, found: RawCheckpoint) -> ConvertedCheckpoint:
         published = super().read(found)
         normalisation = {"encoder.mean": self.mean, "encoder.std": self.std}
         tensors = {name: torch.tensor(values).view(1, 3, 1, 1) for name, values in normalisation.items()}
@@ -138,11 +138,11 @@ class Linear(DinoV3Depth):
         self.max_depth = max_depth
 
     @classmethod
-    def recognises(cls, found: Found) -> bool:
+    def recognises(cls, found: RawCheckpoint) -> bool:
         return "conv_depth.weight" in found.tensors
 
     def parts(
-        self, found: Found, head: Mapping[str, Tensor], tensors: Mapping[str, Tensor]
+        self, found: RawCheckpoint, head: Mapping[str, Tensor], tensors: Mapping[str, Tensor]
     ) -> tuple[dict[str, Any], dict[str, Tensor], tuple[int, ...] | int | None]:
         bins, channels = head["conv_depth.weight"].shape[:2]
         width = tensors["blocks.0.attn.qkv.weight"].shape[1]

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from densevit.model_card import ResizeRule
-from densevit.weights.external import Found, Published
+from densevit.model_card import PreprocessConfig
+from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
 from densevit.weights.families.base import FAMILIES, Family
 from densevit.weights.families.dpt_keys import (
     HALF,
@@ -46,19 +46,19 @@ class DPT(Family):
     """
 
     licence = "MIT"
-    resize: ClassVar[ResizeRule]
+    resize: ClassVar[PreprocessConfig]
     rules: ClassVar[tuple[Rule, ...]] = head_rules()
     widths: ClassVar[tuple[str, ...]] = ("scratch.output_conv.2.weight",)
     trained_on: ClassVar[str]
     classes: ClassVar[str] = ""
 
-    def read(self, found: Found) -> Published:
+    def read(self, found: RawCheckpoint) -> ConvertedCheckpoint:
         found.need(*MARKS, *WIDTHS, *self.widths)
         names = renaming(*ENCODER, head=self.rules, spare=("auxlayer.*",))
         tensors = names.ours(found.tensors)
         hybrid = HYBRID in found.tensors
         encoder = hybrid_options(tensors, found) if hybrid else plain_options(tensors, found)
-        return Published(
+        return ConvertedCheckpoint(
             model={
                 "encoder": {**encoder, **HALF, "norm": False, "resampling": "bilinear"},
                 "decoder": {"type": "dpt", **decoder_options(tensors)},
@@ -92,7 +92,7 @@ class Relative(DPT):
     trained_on = "MIX 6 (Ranftl et al. 2021)"
 
     @classmethod
-    def recognises(cls, found: Found) -> bool:
+    def recognises(cls, found: RawCheckpoint) -> bool:
         return looks_like(found) and found.shape("scratch.output_conv.4.weight")[0] == 1
 
 
@@ -103,7 +103,7 @@ class Metric(DPT):
     shift: ClassVar[float]
 
     @classmethod
-    def recognises(cls, found: Found) -> bool:
+    def recognises(cls, found: RawCheckpoint) -> bool:
         return Relative.recognises(found) and HYBRID in found.tensors
 
     def head(self) -> dict[str, Any]:
@@ -144,7 +144,7 @@ class Ade20k(DPT):
     )
 
     @classmethod
-    def recognises(cls, found: Found) -> bool:
+    def recognises(cls, found: RawCheckpoint) -> bool:
         return looks_like(found) and found.shape("scratch.output_conv.4.weight")[0] > 1
 
     def heads(self, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
@@ -152,17 +152,17 @@ class Ade20k(DPT):
         return {"labels": {"type": "labels", "classes": classes, "hidden": hidden, "align_corners": True}}
 
 
-def looks_like(found: Found) -> bool:
+def looks_like(found: RawCheckpoint) -> bool:
     return found.has(*MARKS)
 
 
-def plain_options(tensors: Mapping[str, Tensor], found: Found) -> dict[str, Any]:
+def plain_options(tensors: Mapping[str, Tensor], found: RawCheckpoint) -> dict[str, Any]:
     """The encoder `vit` of large and base."""
     options = vit_options(tensors, found.path)
     return {**options, "taps": quarters(options["depth"])}
 
 
-def hybrid_options(tensors: Mapping[str, Tensor], found: Found) -> dict[str, Any]:
+def hybrid_options(tensors: Mapping[str, Tensor], found: RawCheckpoint) -> dict[str, Any]:
     """The encoder `hybrid`."""
     vit = vit_options(tensors, found.path)
     depths: list[int] = []

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
-from densevit.model_card import ResizeRule
+from densevit.model_card import PreprocessConfig
 from densevit.weights.key_mapping import Renaming, Rule
 
 LEVELS = range(4)
@@ -76,9 +76,9 @@ def quarters(depth: int) -> tuple[int, ...]:
     return tuple(depth * i // 4 - 1 for i in range(1, 5))
 
 
-def minimal(height: int, width: int) -> ResizeRule:
+def minimal(height: int, width: int) -> PreprocessConfig:
     """How the scripts of DPT and MiDaS resize a picture, to multiples of 32, and the answer."""
-    return ResizeRule(mode="minimal", size=(height, width), interpolation="bicubic", back="bicubic")
+    return PreprocessConfig(mode="minimal", size=(height, width), interpolation="bicubic", back="bicubic")
 
 
 MULTIPLE = 32

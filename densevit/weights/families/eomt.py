@@ -10,8 +10,8 @@ from typing import Annotated, Any
 from pydantic import Field
 from torch import Tensor
 
-from densevit.model_card import ResizeRule
-from densevit.weights.external import Found, Published
+from densevit.model_card import PreprocessConfig
+from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
 from densevit.weights.families.base import FAMILIES, Family
 from densevit.weights.infer_vit_config import STEM, vit_options
 from densevit.weights.key_mapping import Renaming, Rule
@@ -37,10 +37,10 @@ class EoMT(Family):
         self.blocks = blocks
 
     @classmethod
-    def recognises(cls, found: Found) -> bool:
+    def recognises(cls, found: RawCheckpoint) -> bool:
         return found.has(*MARKS)
 
-    def read(self, found: Found) -> Published:
+    def read(self, found: RawCheckpoint) -> ConvertedCheckpoint:
         found.need(*MARKS)
         names = Renaming(RULES, OWN)
         tensors = names.ours(found.tensors)
@@ -49,20 +49,20 @@ class EoMT(Family):
         blocks = self.blocks if probabilities is None else len(probabilities)
         encoder = tower(tensors, found)
         side = (encoder["image_size"],) * 2
-        return Published(
+        return ConvertedCheckpoint(
             model={
                 "encoder": encoder,
                 "decoder": {"type": "eomt", "classes": classes, "queries": queries, "blocks": blocks},
                 "heads": {"labels": {"type": "masks", "classes": classes}},
             },
             tensors=tensors,
-            resize=ResizeRule(mode="shortest", size=side, interpolation="bilinear", antialias=True, window=side),
+            resize=PreprocessConfig(mode="shortest", size=side, interpolation="bilinear", antialias=True, window=side),
             source=f"EoMT, {encoder['depth']} blocks of {encoder['dim']} channels (tue-mps/eomt)",
             licence=self.licence,
         )
 
 
-def tower(tensors: Mapping[str, Tensor], found: Found) -> dict[str, Any]:
+def tower(tensors: Mapping[str, Tensor], found: RawCheckpoint) -> dict[str, Any]:
     """The encoder `vit` for timm's DINOv2 under our names; beside registers, only patches have positions."""
     registers = tensors.get(f"{STEM}reg_token")
     positions = tensors[f"{STEM}pos_embed"]

@@ -12,8 +12,8 @@ from typing import Any
 from torch import Tensor
 
 from densevit.errors import CheckpointError
-from densevit.model_card import ResizeRule
-from densevit.weights.external import Found, Published
+from densevit.model_card import PreprocessConfig
+from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
 from densevit.weights.families.base import FAMILIES, Family
 from densevit.weights.families.dpt_keys import (
     MULTIPLE,
@@ -80,17 +80,17 @@ class Midas(Family):
     licence = "MIT"
 
     @classmethod
-    def recognises(cls, found: Found) -> bool:
+    def recognises(cls, found: RawCheckpoint) -> bool:
         return found.has(*MARKS) and (BEIT in found.tensors or SWIN in found.tensors)
 
-    def read(self, found: Found) -> Published:
+    def read(self, found: RawCheckpoint) -> ConvertedCheckpoint:
         found.need(*MARKS, *WIDTHS, SWIN if SWIN in found.tensors else BEIT)
         beit = BEIT in found.tensors
         names = renaming(*(BEIT_RULES if beit else SWIN_RULES), head=head_rules(), spare=BUFFERS)
         tensors = names.ours(found.tensors)
         encoder = beit_options(found) if beit else swin_options(found)
         size, hidden = encoder["image_size"], found.shape("scratch.output_conv.2.weight")[0]
-        return Published(
+        return ConvertedCheckpoint(
             model={
                 "encoder": encoder,
                 "decoder": {"type": "dpt", **decoder_options(tensors)},
@@ -106,11 +106,11 @@ class Midas(Family):
         )
 
 
-def stretched(size: int) -> ResizeRule:
-    return ResizeRule(mode="fixed", size=(size, size), interpolation="bicubic", back="bicubic")
+def stretched(size: int) -> PreprocessConfig:
+    return PreprocessConfig(mode="fixed", size=(size, size), interpolation="bicubic", back="bicubic")
 
 
-def beit_options(found: Found, prefix: str = "") -> dict[str, Any]:
+def beit_options(found: RawCheckpoint, prefix: str = "") -> dict[str, Any]:
     """The encoder `timm` for a BEiT of any size.
 
     Args:
@@ -132,7 +132,7 @@ def beit_options(found: Found, prefix: str = "") -> dict[str, Any]:
     }
 
 
-def swin_options(found: Found) -> dict[str, Any]:
+def swin_options(found: RawCheckpoint) -> dict[str, Any]:
     """The encoder `swin`.
 
     Raises:

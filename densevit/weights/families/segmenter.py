@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from densevit.model_card import ResizeRule
-from densevit.weights.external import Found, Published
+from densevit.model_card import PreprocessConfig
+from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
 from densevit.weights.families.base import FAMILIES, Family
 from densevit.weights.infer_vit_config import STEM, vit_options
 from densevit.weights.key_mapping import Renaming, Rule
@@ -41,10 +41,10 @@ class Segmenter(Family):
         self.short_side, self.stride = short_side, stride
 
     @classmethod
-    def recognises(cls, found: Found) -> bool:
+    def recognises(cls, found: RawCheckpoint) -> bool:
         return found.has(*MARKS)
 
-    def read(self, found: Found) -> Published:
+    def read(self, found: RawCheckpoint) -> ConvertedCheckpoint:
         found.need(*MARKS)
         names = Renaming(RULES, NEVER_RUN)
         tensors = names.ours(found.tensors)
@@ -55,7 +55,7 @@ class Segmenter(Family):
         side, depth, classes = encoder["image_size"], encoder["depth"], found.shape("decoder.cls_emb")[1]
         encoder |= {"registers": int(distilled), "taps": (depth - 1,), "norm": True, "eps": 1e-5}
         encoder |= {"resampling": "bilinear", **(IMAGENET if distilled else HALF)}
-        return Published(
+        return ConvertedCheckpoint(
             model={
                 "encoder": encoder,
                 "decoder": self.decoder(found, classes),
@@ -69,15 +69,15 @@ class Segmenter(Family):
             classes=DATA.get(classes, ""),
         )
 
-    def decoder(self, found: Found, classes: int) -> dict[str, Any]:
+    def decoder(self, found: RawCheckpoint, classes: int) -> dict[str, Any]:
         layers = sum(name.endswith("attn.qkv.weight") and name.startswith("decoder.blocks.") for name in found.tensors)
         channels = found.shape("decoder.proj_dec.weight")[0]
         return {"type": "mask_transformer", "classes": classes, "channels": channels, "layers": layers}
 
-    def resize(self, side: int, classes: int) -> ResizeRule:
+    def resize(self, side: int, classes: int) -> PreprocessConfig:
         short, stride = SHOWN.get(classes, (side, side))
         short, stride = self.short_side or short, self.stride or stride
-        return ResizeRule(
+        return PreprocessConfig(
             mode="shortest",
             size=(short, short),
             interpolation="bilinear",

@@ -13,8 +13,8 @@ from pydantic import Field
 from torch import Tensor
 
 from densevit.errors import CheckpointError
-from densevit.model_card import ResizeRule
-from densevit.weights.external import Found, Published
+from densevit.model_card import PreprocessConfig
+from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
 from densevit.weights.families.base import FAMILIES, Family
 from densevit.weights.key_mapping import Renaming, Rule
 
@@ -112,10 +112,10 @@ class SmpDPT(Family):
         self.encoder, self.readout, self.taps, self.size, self.classes = encoder, readout, taps, size, classes
 
     @classmethod
-    def recognises(cls, found: Found) -> bool:
+    def recognises(cls, found: RawCheckpoint) -> bool:
         return found.has(*MARKS)
 
-    def read(self, found: Found) -> Published:
+    def read(self, found: RawCheckpoint) -> ConvertedCheckpoint:
         found.need(*MARKS)
         check_patch(found)
         names = Renaming(RULES, SPARE)
@@ -125,7 +125,7 @@ class SmpDPT(Family):
         tensors = one_as_two(Renaming(RULES, (*SPARE, *beyond)).ours(found.tensors))
         side = grid_side(found)
         size = self.size or (side * PATCH, side * PATCH) if side else self.size
-        return Published(
+        return ConvertedCheckpoint(
             model={
                 "encoder": {
                     "type": "timm",
@@ -149,19 +149,19 @@ class SmpDPT(Family):
             },
             tensors=tensors,
             spare=names.unused(found.tensors),
-            resize=ResizeRule(mode="fixed", size=size, interpolation="bilinear") if size else ResizeRule(),
+            resize=PreprocessConfig(mode="fixed", size=size, interpolation="bilinear") if size else PreprocessConfig(),
             source=f"segmentation-models-pytorch, DPT on {self.name(found)}",
             licence=self.licence,
         )
 
-    def name(self, found: Found) -> str:
+    def name(self, found: RawCheckpoint) -> str:
         """timm's name of the encoder."""
         name = self.encoder or found.config.get("encoder_name")
         if not name:
             raise CheckpointError(f"{found.path}: its weights do not name their encoder; say encoder=NAME, as in timm.")
         return str(name).removeprefix("tu-")
 
-    def read_out(self, found: Found) -> str:
+    def read_out(self, found: RawCheckpoint) -> str:
         """What becomes of the class token."""
         project = "decoder.projection_blocks.0.project.0.weight"
         if project in found.tensors:
@@ -177,14 +177,14 @@ class SmpDPT(Family):
             )
         return str(readout)
 
-    def head(self, tensors: Mapping[str, Tensor], found: Found) -> dict[str, Any]:
+    def head(self, tensors: Mapping[str, Tensor], found: RawCheckpoint) -> dict[str, Any]:
         count, hidden = tensors["heads.labels.logits.weight"].shape[:2]
         if self.classes and len(self.classes) != count:
             raise CheckpointError(f"{found.path}: has {count} classes, and {len(self.classes)} names were given.")
         return {"type": "labels", "classes": self.classes or count, "hidden": hidden, "align_corners": True}
 
 
-def check_patch(found: Found) -> None:
+def check_patch(found: RawCheckpoint) -> None:
     """
     Raises:
         CheckpointError: patches that its decoder cannot make four levels of, or not four levels.
@@ -201,7 +201,7 @@ def choose(given: Sequence[int] | None, blocks: int) -> list[int]:
     return [tap % blocks for tap in given] if given else [int(blocks / 4 * i) - 1 for i in range(1, 5)]
 
 
-def grid_side(found: Found) -> int:
+def grid_side(found: RawCheckpoint) -> int:
     """Cells along a side of the grid that its positions lie on; 0 for encoders without such positions."""
     positions = found.tensors.get("encoder.model.pos_embed")
     table = found.tensors.get(f"encoder.model.blocks.0.attn.{TABLE}")

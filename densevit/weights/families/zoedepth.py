@@ -10,8 +10,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from densevit.model_card import ResizeRule
-from densevit.weights.external import Found, Published
+from densevit.model_card import PreprocessConfig
+from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
 from densevit.weights.families.base import FAMILIES, Family
 from densevit.weights.families.dpt_keys import MULTIPLE, WIDTHS, decoder_options, renaming
 from densevit.weights.families.midas import BEIT, BEIT_RULES, BUFFERS, beit_options
@@ -73,21 +73,21 @@ class ZoeDepth(Family):
         """
         self.margin, self.flip = margin, flip
 
-    def read(self, found: Found) -> Published:
+    def read(self, found: RawCheckpoint) -> ConvertedCheckpoint:
         domains = DOMAINS if ROUTER in found.tensors else ("",)
         bins = [name for domain in domains for name in of_bins(domain)]
         found.need(*MARKS, *(CORE + name for name in WIDTHS), *bins)
         names = renaming(head=RULES, decoder="decoder.dpt", spare=(*BUFFERS, CONSTANTS, *self.unused()))
         tensors = joined(found.tensors, names)
         encoder = beit_options(found, CORE)
-        return Published(
+        return ConvertedCheckpoint(
             model={
                 "encoder": encoder,
                 "decoder": {"type": "zoedepth", **decoder_without_norm(tensors), **self.bins(tensors)},
                 "heads": {"depth": {"type": "metres", "max_depth": self.max_depth}},
             },
             tensors=tensors,
-            resize=ResizeRule(
+            resize=PreprocessConfig(
                 mode="minimal",
                 size=self.size,
                 interpolation="bilinear",
@@ -134,7 +134,7 @@ class ZoeDepthN(ZoeDepth):
     trained_on = "MIX 12, then NYU"
 
     @classmethod
-    def recognises(cls, found: Found) -> bool:
+    def recognises(cls, found: RawCheckpoint) -> bool:
         return looks_like(found) and points(found) != [32, 16, 8, 2]
 
 
@@ -163,7 +163,7 @@ class ZoeDepthK(ZoeDepth):
         self.max_depth = max_depth
 
     @classmethod
-    def recognises(cls, found: Found) -> bool:
+    def recognises(cls, found: RawCheckpoint) -> bool:
         return looks_like(found) and all(count % 2 == 0 for count in points(found))
 
 
@@ -176,11 +176,11 @@ class ZoeDepthNK(ZoeDepth):
     trained_on = "MIX 12, then NYU and KITTI"
 
     @classmethod
-    def recognises(cls, found: Found) -> bool:
+    def recognises(cls, found: RawCheckpoint) -> bool:
         return ROUTER in found.tensors and CORE + BEIT in found.tensors
 
 
-def looks_like(found: Found) -> bool:
+def looks_like(found: RawCheckpoint) -> bool:
     return found.has(*MARKS, *of_bins(""))
 
 
@@ -192,7 +192,7 @@ def of_bins(domain: str) -> list[str]:
     return [*seeds, *attractors, f"attractors{dot}.0._net.0.weight", f"conditional_log_binomial{dot}.mlp.0.weight"]
 
 
-def points(found: Found) -> list[int]:
+def points(found: RawCheckpoint) -> list[int]:
     """Numbers that each step's attractors are made of."""
     return [found.shape(f"attractors.{i}._net.2.weight")[0] for i in range(4)]
 

@@ -22,7 +22,7 @@ from jaxtyping import Float64
 
 from densevit.data.datasets.base import DATASETS, Dataset, resolve_root
 from densevit.data.datasets.depth.frames import seen
-from densevit.data.index.paths import Lack, Listing, Subset, keep_present, note
+from densevit.data.index.paths import Listing, MissingItem, Subset, keep_present, note
 from densevit.data.index.published_splits import read_list
 from densevit.data.io.samples import read_pair
 from densevit.errors import DataError
@@ -110,14 +110,16 @@ class Kitti(Dataset):
         if split in BENCHMARK:
             frames = benchmark_frames(self.root, split)
             lacking = BENCHMARK[split][1] - len(frames)
-            absent = Lack("missing", str(self.root), f"'{split}' lacks {lacking} of its images")
+            absent = MissingItem("missing", str(self.root), f"'{split}' lacks {lacking} of its images")
             if lacking > 0 and subset == "full" and not note([absent]):
                 raise DataError(f"{self.root}: '{split}' lacks {lacking} images; for a part set `subset: available`.")
         else:
             pairs = read_list(self.root, list_file, f"kitti_eigen_{split.partition('_')[0]}.txt.gz")
             wanted = [(image, depth) for image, depth in pairs if depth or split == "test_697"]
             note(
-                Lack("no_truth", image, "the published list has no depth for it") for image, depth in pairs if not depth
+                MissingItem("no_truth", image, "the published list has no depth for it")
+                for image, depth in pairs
+                if not depth
             )
             frames = eigen_frames(
                 self.root, resolve_root(depth_root, "kitti") if depth_root else self.root, wanted, camera

@@ -11,7 +11,7 @@ from typing import Literal
 
 from densevit.data.datasets.base import DATASETS, resolve_root
 from densevit.data.datasets.depth.frames import first_folder, search
-from densevit.data.datasets.segmentation.label_images import Labelled, LabelledImages, remark_few
+from densevit.data.datasets.segmentation.label_images import LabelledImages, LabelledSample, warn_if_incomplete
 from densevit.data.index.paths import Subset
 from densevit.data.labels.class_lists import shipped
 
@@ -38,7 +38,7 @@ class Ade20k(LabelledImages):
         home = first_folder(self.root, ("", "ADEChallengeData2016"), "images")
         folder = FOLDERS[split]
         images = search(home, [f"images/{folder}/*.jpg"], "as ADEChallengeData2016.zip has them.")
-        samples = [Labelled(path.stem, path, home / f"annotations/{folder}/{path.stem}.png") for path in images]
+        samples = [LabelledSample(path.stem, path, home / f"annotations/{folder}/{path.stem}.png") for path in images]
         what = f"ade20k '{split}' in {home}"
         super().__init__(samples, shipped("ade20k"), subset, what)
-        remark_few(len(samples), COUNTS[split], what)
+        warn_if_incomplete(len(samples), COUNTS[split], what)

@@ -19,7 +19,7 @@ from jaxtyping import Int64
 
 from densevit.data.datasets.base import DATASETS, resolve_root
 from densevit.data.datasets.depth.frames import search
-from densevit.data.datasets.segmentation.label_images import Labelled, LabelledImages, remark_few
+from densevit.data.datasets.segmentation.label_images import LabelledImages, LabelledSample, warn_if_incomplete
 from densevit.data.index.paths import Subset
 from densevit.data.io.readers import read_labels
 from densevit.data.labels.class_lists import of_names, shipped
@@ -74,7 +74,7 @@ class Cityscapes(LabelledImages):
             samples = [replace(sample, labels=None) for sample in samples]
         what = f"cityscapes '{split}' in {self.root}"
         super().__init__(samples, table(self.encoding), subset, what)
-        remark_few(len(samples), COUNTS[split], what)
+        warn_if_incomplete(len(samples), COUNTS[split], what)
 
     def stored(self, path: Path) -> Int64[np.ndarray, "h w"]:
         ids = read_labels(path)
@@ -97,6 +97,6 @@ def find_encoding(image: Path, maps: Path, annotation: str) -> Encoding:
     return "labelTrainIds" if train.is_file() and not ids.is_file() else "labelIds"
 
 
-def _labelled(image: Path, maps: Path, ending: str) -> Labelled:
+def _labelled(image: Path, maps: Path, ending: str) -> LabelledSample:
     city, stem = image.parent.name, image.stem.removesuffix(IMAGE)
-    return Labelled(f"{city}/{stem}", image, maps / city / f"{stem}_{ending}.png")
+    return LabelledSample(f"{city}/{stem}", image, maps / city / f"{stem}_{ending}.png")

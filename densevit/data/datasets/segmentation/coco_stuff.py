@@ -15,7 +15,7 @@ from typing import Literal
 
 from densevit.data.datasets.base import DATASETS, resolve_root
 from densevit.data.datasets.depth.frames import first_folder, search
-from densevit.data.datasets.segmentation.label_images import Labelled, LabelledImages, remark_few
+from densevit.data.datasets.segmentation.label_images import LabelledImages, LabelledSample, warn_if_incomplete
 from densevit.data.index.paths import Subset
 from densevit.data.labels.class_lists import of_names, shipped
 from densevit.data.labels.class_table import ClassTable
@@ -56,10 +56,10 @@ class CocoStuff(LabelledImages):
         folder, ending = f"{split}2017", "" if encoding == "published" else CONVERTED
         images = search(self.root, [f"{home}{folder}/*.jpg" for home in IMAGES], f"as {folder}.zip has them.")
         maps = first_folder(self.root, MAPS, folder) / folder
-        samples = [Labelled(path.stem, path, maps / f"{path.stem}{ending}.png") for path in images]
+        samples = [LabelledSample(path.stem, path, maps / f"{path.stem}{ending}.png") for path in images]
         what = f"coco_stuff '{split}' in {self.root}"
         super().__init__(samples, TABLES[encoding](), subset, what)
-        remark_few(len(samples), COUNTS[split], what)
+        warn_if_incomplete(len(samples), COUNTS[split], what)
 
 
 def converted() -> ClassTable:

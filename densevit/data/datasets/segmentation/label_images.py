@@ -1,6 +1,6 @@
 """Data sets of photographs with a label map each: what their readers share.
 
-A reader finds its `Labelled` files and hands them to `LabelledImages` with the table of its classes.
+A reader finds its `LabelledSample` files and hands them to `LabelledImages` with the table of its classes.
 """
 
 import logging
@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from densevit.data.datasets.base import Dataset
-from densevit.data.index.paths import Lack, Subset, inside, keep_present, note
+from densevit.data.index.paths import MissingItem, Subset, inside, keep_present, note
 from densevit.data.io.readers import read_image, read_labels
 from densevit.data.io.samples import same_size
 from densevit.data.labels.class_table import ClassTable
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Labelled:
+class LabelledSample:
     """The files of one sample."""
 
     name: str
@@ -39,7 +39,7 @@ class LabelledImages(Dataset):
 
     table: ClassTable
 
-    def __init__(self, samples: Sequence[Labelled], table: ClassTable, subset: Subset, what: str) -> None:
+    def __init__(self, samples: Sequence[LabelledSample], table: ClassTable, subset: Subset, what: str) -> None:
         """Checks the files.
 
         Args:
@@ -48,7 +48,7 @@ class LabelledImages(Dataset):
         Raises:
             DataError: some are missing and `subset` is full, or all are; with the count and the first five.
         """
-        self.samples = keep_present(samples, Labelled.files, subset, what)
+        self.samples = keep_present(samples, LabelledSample.files, subset, what)
         self.names = [sample.name for sample in self.samples]
         self.table = table
         self.classes = table.names
@@ -74,12 +74,12 @@ class LabelledImages(Dataset):
         return {"image": sample.image} | ({"labels": sample.labels} if sample.labels else {})
 
 
-def remark_few(count: int, published: int, what: str) -> None:
+def warn_if_incomplete(count: int, published: int, what: str) -> None:
     """Says that a folder holds fewer images than were published: half an archive looks like a whole one."""
     if count >= published:
         return
     reason = f"{count:,} of the {published:,} published images are there"
-    if not note([Lack("left_out", what, reason)]):
+    if not note([MissingItem("left_out", what, reason)]):
         log.warning("%s: %s.", what, reason)
 
 

@@ -17,7 +17,12 @@ from jaxtyping import Int64
 
 from densevit.data.datasets.base import DATASETS, resolve_root
 from densevit.data.datasets.depth.frames import first_folder
-from densevit.data.datasets.segmentation.label_images import Labelled, LabelledImages, listed_names, remark_few
+from densevit.data.datasets.segmentation.label_images import (
+    LabelledImages,
+    LabelledSample,
+    listed_names,
+    warn_if_incomplete,
+)
 from densevit.data.index.paths import Listing, Subset
 from densevit.data.io import matlab
 from densevit.data.io.readers import read_labels
@@ -63,7 +68,7 @@ class PascalContext(LabelledImages):
         samples = [_labelled(home, published, name, there) for name in names]
         what = f"pascal_context '{split}' in {home}"
         super().__init__(samples, context_table(background=background), subset, what)
-        remark_few(len(samples), COUNTS[split], what)
+        warn_if_incomplete(len(samples), COUNTS[split], what)
 
     def stored(self, path: Path) -> Int64[np.ndarray, "h w"]:
         return read_context(path) if path.suffix == ".mat" else read_labels(path)
@@ -105,7 +110,7 @@ def find_list(home: Path, split: str) -> Path:
     return found
 
 
-def _labelled(home: Path, published: Path, name: str, there: Listing) -> Labelled:
+def _labelled(home: Path, published: Path, name: str, there: Listing) -> LabelledSample:
     converted = home / f"SegmentationClassContext/{name}.png"
     labels = converted if converted in there or not published.is_dir() else published / f"{name}.mat"
-    return Labelled(name, home / f"JPEGImages/{name}.jpg", labels)
+    return LabelledSample(name, home / f"JPEGImages/{name}.jpg", labels)

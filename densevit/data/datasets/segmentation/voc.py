@@ -21,7 +21,12 @@ from jaxtyping import Int64
 
 from densevit.data.datasets.base import DATASETS, resolve_root
 from densevit.data.datasets.depth.frames import first_folder
-from densevit.data.datasets.segmentation.label_images import Labelled, LabelledImages, listed_names, remark_few
+from densevit.data.datasets.segmentation.label_images import (
+    LabelledImages,
+    LabelledSample,
+    listed_names,
+    warn_if_incomplete,
+)
 from densevit.data.index.paths import Listing, Subset
 from densevit.data.io import matlab
 from densevit.data.io.readers import read_labels
@@ -67,13 +72,13 @@ class Voc(LabelledImages):
             samples = [_own(home, name) for name in listed_names(home / LISTS / f"{split}.txt")]
         what = f"voc '{split}' in {home}"
         super().__init__(samples, shipped("voc"), subset, what)
-        remark_few(len(samples), COUNTS[split], what)
+        warn_if_incomplete(len(samples), COUNTS[split], what)
 
     def stored(self, path: Path) -> Int64[np.ndarray, "h w"]:
         return read_sbd(path) if path.suffix == ".mat" else read_labels(path)
 
 
-def augmented(home: Path, sbd: Path) -> list[Labelled]:
+def augmented(home: Path, sbd: Path) -> list[LabelledSample]:
     """The images of VOC's `train` and of SBD that VOC's `val` has not.
 
     Raises:
@@ -83,7 +88,9 @@ def augmented(home: Path, sbd: Path) -> list[Labelled]:
     own = set(train)
     converted = Listing()
     return [
-        _own(home, name) if name in own else Labelled(name, _image(home, name), _added(home, sbd, name, converted))
+        _own(home, name)
+        if name in own
+        else LabelledSample(name, _image(home, name), _added(home, sbd, name, converted))
         for name in augmented_names(home, sbd, train)
     ]
 
@@ -119,8 +126,8 @@ def _image(home: Path, name: str) -> Path:
     return home / f"JPEGImages/{name}.jpg"
 
 
-def _own(home: Path, name: str) -> Labelled:
-    return Labelled(name, _image(home, name), home / f"SegmentationClass/{name}.png")
+def _own(home: Path, name: str) -> LabelledSample:
+    return LabelledSample(name, _image(home, name), home / f"SegmentationClass/{name}.png")
 
 
 def _added(home: Path, sbd: Path, name: str, there: Listing) -> Path:

@@ -8,7 +8,7 @@ from typing import Any
 
 from densevit.errors import CheckpointError
 from densevit.model_card import ModelCard
-from densevit.weights.external import Found
+from densevit.weights.external import RawCheckpoint
 
 Config = Mapping[str, Any]
 
@@ -35,7 +35,7 @@ FIXED: Config = {
 ALSO: Config = {"head_in_index": 3}  # the last of four, counted from the front
 
 
-def filled(found: Found, config: Config, defaults: Config) -> dict[str, Any]:
+def filled(found: RawCheckpoint, config: Config, defaults: Config) -> dict[str, Any]:
     """The config with its class's defaults.
 
     Raises:
@@ -49,7 +49,7 @@ def filled(found: Found, config: Config, defaults: Config) -> dict[str, Any]:
     return full
 
 
-def read_dinov2(found: Found) -> tuple[dict[str, Any], tuple[int, ...]]:
+def read_dinov2(found: RawCheckpoint) -> tuple[dict[str, Any], tuple[int, ...]]:
     """Encoder options and taps of a config with a DINOv2 backbone.
 
     Raises:
@@ -77,7 +77,7 @@ def read_dinov2(found: Found) -> tuple[dict[str, Any], tuple[int, ...]]:
     return options, taps_of(found, [index % (depth + 1) - 1 for index in indices], depth)  # theirs count the stem
 
 
-def read_vit(found: Found) -> tuple[dict[str, Any], tuple[int, ...]]:
+def read_vit(found: RawCheckpoint) -> tuple[dict[str, Any], tuple[int, ...]]:
     """Encoder options and taps of DPT's own ViT."""
     config = filled(found, found.config, DPT)
     options = {
@@ -91,13 +91,13 @@ def read_vit(found: Found) -> tuple[dict[str, Any], tuple[int, ...]]:
     return options, taps_of(found, config["backbone_out_indices"], config["num_hidden_layers"])
 
 
-def taps_of(found: Found, blocks: list[int], depth: int) -> tuple[int, ...]:
+def taps_of(found: RawCheckpoint, blocks: list[int], depth: int) -> tuple[int, ...]:
     if len(blocks) != 4 or sorted(set(blocks)) != list(blocks) or not 0 <= blocks[0] <= blocks[-1] < depth:
         raise CheckpointError(f"{found.path}: its config reads blocks {blocks} of {depth}; four rising ones would fit.")
     return tuple(blocks)
 
 
-def read_depth_anything_head(found: Found) -> dict[str, Any]:
+def read_depth_anything_head(found: RawCheckpoint) -> dict[str, Any]:
     """
     Raises:
         CheckpointError: a kind of depth that transformers does not know either.
@@ -114,7 +114,7 @@ def read_depth_anything_head(found: Found) -> dict[str, Any]:
     return {"type": "disparity"}
 
 
-def read_dpt_neck(found: Found) -> dict[str, Any]:
+def read_dpt_neck(found: RawCheckpoint) -> dict[str, Any]:
     """Options of our DPT decoder that shapes do not say."""
     config = filled(found, found.config, DPT)
     return {
@@ -125,7 +125,7 @@ def read_dpt_neck(found: Found) -> dict[str, Any]:
     }
 
 
-def class_names(found: Found, count: int) -> tuple[str, ...] | int:
+def class_names(found: RawCheckpoint, count: int) -> tuple[str, ...] | int:
     """As `id2label` has them, where it has one for each of so many classes; else their number."""
     named = found.config.get("id2label") or {}
     names = tuple(str(named[key]) for key in map(str, range(count)) if key in named)

@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from densevit.errors import CheckpointError
-from densevit.model_card import ModelCard, ResizeRule
-from densevit.ops.qkv import join_thirds, split_thirds
-from densevit.weights.external import Found, Published
+from densevit.model_card import ModelCard, PreprocessConfig
+from densevit.ops.qkv import fuse_qkv, split_qkv
+from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
 from densevit.weights.families.base import FAMILIES, Family
 from densevit.weights.families.dpt_keys import decoder_options
 from densevit.weights.families.huggingface import config as configs
@@ -39,26 +39,26 @@ class HuggingFace(Family):
     licence = "see the folder's README"
 
     @classmethod
-    def recognises(cls, found: Found) -> bool:
+    def recognises(cls, found: RawCheckpoint) -> bool:
         return found.config.get("model_type") == cls.kind
 
     def publish(
         self,
-        found: Found,
+        found: RawCheckpoint,
         names: Renaming,
         encoder: Mapping[str, Any],
         decoder: Mapping[str, Any],
         head: Mapping[str, Any],
-    ) -> Published:
+    ) -> ConvertedCheckpoint:
         """A model of these parts, on top of what the tensors' shapes say."""
-        tensors = join_thirds(names.ours(found.tensors))
+        tensors = fuse_qkv(names.ours(found.tensors))
         options = {
             **vit_options(tensors, found.path, gated=encoder["mlp"] != "gelu", heads=encoder["heads"]),
             **encoder,
         }
         rule, multiple, values = read_processor(found, options["patch_size"])
         resize, grown = self.grown(rule, options["patch_size"])
-        return Published(
+        return ConvertedCheckpoint(
             model={
                 "encoder": {**options, **values},
                 "decoder": {"type": "dpt", **decoder_options(tensors), **decoder},
@@ -72,7 +72,7 @@ class HuggingFace(Family):
             licence=self.licence,
         )
 
-    def grown(self, rule: ResizeRule, patch_size: int) -> tuple[ResizeRule, dict[str, Any]]:
+    def grown(self, rule: PreprocessConfig, patch_size: int) -> tuple[PreprocessConfig, dict[str, Any]]:
         """The rule, and how the head's map grows where that is not to the size that the network was shown.
 
         Such a map is stretched straight to the picture's own size.
@@ -82,7 +82,7 @@ class HuggingFace(Family):
         growth = self.growth or patch_size / FUSED
         return replace(rule, padding="stretch", once=True), {"scale": growth, "stretch": rule.back}
 
-    def heads(self, tensors: Mapping[str, Tensor], found: Found, head: Mapping[str, Any]) -> dict[str, Any]:
+    def heads(self, tensors: Mapping[str, Tensor], found: RawCheckpoint, head: Mapping[str, Any]) -> dict[str, Any]:
         """The heads for tensors under our names; `head` is what those do not say.
 
         Raises:
@@ -105,7 +105,7 @@ class DepthAnything(HuggingFace):
     means = "a folder of transformers' DepthAnythingForDepthEstimation; its config says what it predicts"
     kind = "depth_anything"
 
-    def read(self, found: Found) -> Published:
+    def read(self, found: RawCheckpoint) -> ConvertedCheckpoint:
         backbone, taps = configs.read_dinov2(found)
         found.need("backbone.embeddings.position_embeddings", "neck.convs.3.weight", "head.conv2.weight")
         rules = renaming(backbone["mlp"] != "gelu").rules
@@ -120,7 +120,7 @@ class DepthAnything(HuggingFace):
     def write(self, tensors: Mapping[str, Tensor], card: ModelCard) -> dict[str, Tensor]:
         self.demand(card, encoder="vit", decoder="dpt")
         gated = card.model["encoder"]["mlp"] == "swiglu_packed"
-        return renaming(gated).theirs(split_thirds(with_spare(tensors)))
+        return renaming(gated).theirs(split_qkv(with_spare(tensors)))
 
     def describe(self, card: ModelCard) -> dict[str, Mapping[str, Any]]:
         return {"config.json": configs.depth_anything(card), "preprocessor_config.json": processor_of(card)}

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from densevit.errors import CheckpointError
-from densevit.model_card import ResizeRule
-from densevit.weights.external import Found, Published
+from densevit.model_card import PreprocessConfig
+from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
 from densevit.weights.families.base import FAMILIES, Metres
 from densevit.weights.families.huggingface import config as configs
 from densevit.weights.families.huggingface.depth_anything import HuggingFace
@@ -33,13 +33,13 @@ class DPT(HuggingFace):
     growth = 2  # whatever the patch; maps of an odd number of patches come out larger than 16 pixels for each
 
     @classmethod
-    def recognises(cls, found: Found) -> bool:
+    def recognises(cls, found: RawCheckpoint) -> bool:
         return super().recognises(found) and cls.mark in found.tensors
 
     def head(self) -> Mapping[str, Any]:
         return {"type": "disparity"}
 
-    def read(self, found: Found) -> Published:
+    def read(self, found: RawCheckpoint) -> ConvertedCheckpoint:
         found.need("neck.convs.3.weight", "head.head.4.weight", self.mark)
         if found.config.get("is_hybrid"):
             raise CheckpointError(f"{found.path}: DPT-Hybrid in transformers' layout; load isl-org's own file instead.")
@@ -101,7 +101,7 @@ class Segmentation(DPT):
     def head(self) -> Mapping[str, Any]:
         return {"type": "labels"}
 
-    def grown(self, rule: ResizeRule, patch_size: int) -> tuple[ResizeRule, dict[str, Any]]:
+    def grown(self, rule: PreprocessConfig, patch_size: int) -> tuple[PreprocessConfig, dict[str, Any]]:
         sides = rule.size if rule.mode == "fixed" and rule.size else ()
         if patch_size != PATCH or not sides or any(side % (2 * PATCH) for side in sides):
             raise CheckpointError(
@@ -110,7 +110,7 @@ class Segmentation(DPT):
             )
         return replace(rule, back="bilinear"), {}
 
-    def heads(self, tensors: Mapping[str, Tensor], found: Found, head: Mapping[str, Any]) -> dict[str, Any]:
+    def heads(self, tensors: Mapping[str, Tensor], found: RawCheckpoint, head: Mapping[str, Any]) -> dict[str, Any]:
         count, hidden = tensors["heads.labels.logits.weight"].shape[:2]
         classes = configs.class_names(found, count)
         return {"labels": {"align_corners": True, "hidden": hidden, "classes": classes, **head}}

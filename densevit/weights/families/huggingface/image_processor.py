@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from densevit.errors import CheckpointError
-from densevit.model_card import ModelCard, ResizeRule
+from densevit.model_card import ModelCard, PreprocessConfig
 from densevit.ops.resize import network_size
-from densevit.weights.external import Found
+from densevit.weights.external import RawCheckpoint
 
 # The class's defaults, which a file may leave out. `resample` counts as PIL does.
 DEFAULTS: Mapping[str, Any] = {
@@ -19,7 +19,7 @@ RESAMPLE: Mapping[int, Any] = {2: "bilinear", 3: "bicubic"}
 KIND = "DPTImageProcessor"
 
 
-def read_processor(found: Found, patch_size: int) -> tuple[ResizeRule, int, dict[str, Any]]:
+def read_processor(found: RawCheckpoint, patch_size: int) -> tuple[PreprocessConfig, int, dict[str, Any]]:
     """The rule, the multiple that the network's sides are of, and `mean` and `std` for images in [0, 1].
 
     Raises:
@@ -42,9 +42,9 @@ def read_processor(found: Found, patch_size: int) -> tuple[ResizeRule, int, dict
     divisor = config["size_divisor"] if config["do_pad"] and config["size_divisor"] else 1
     padding: dict[str, Any] = {"padding": "stretch", "once": True} if divisor > 1 else {}
     multiple = config["ensure_multiple_of"] if config["do_resize"] else divisor
-    rule = ResizeRule(back="bicubic", **padding)
+    rule = PreprocessConfig(back="bicubic", **padding)
     if config["do_resize"]:
-        rule = ResizeRule(
+        rule = PreprocessConfig(
             mode="minimal" if config["keep_aspect_ratio"] else "fixed",
             size=size_of(config["size"]),
             interpolation=resampling(found, config["resample"]),
@@ -68,7 +68,7 @@ def read_processor(found: Found, patch_size: int) -> tuple[ResizeRule, int, dict
     return rule, multiple, values_of(config)
 
 
-def resampling(found: Found, number: Any) -> Any:
+def resampling(found: RawCheckpoint, number: Any) -> Any:
     if number not in RESAMPLE:
         raise CheckpointError(
             f"{found.path}: its processor resamples by PIL's {number!r}; what is read here is 2 or 3."

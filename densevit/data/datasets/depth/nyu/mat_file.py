@@ -18,7 +18,7 @@ from jaxtyping import Float32, Int64, Shaped
 
 from densevit.data.datasets.depth.nyu.camera import INTRINSICS
 from densevit.data.datasets.depth.nyu.label_maps import LabelMap, NyuLabels, chosen, mapped, raw
-from densevit.data.index.paths import Lack, Subset, note
+from densevit.data.index.paths import MissingItem, Subset, note
 from densevit.data.index.published_splits import shipped
 from densevit.data.io import matlab
 from densevit.errors import DataError
@@ -145,7 +145,7 @@ def _frames(path: Path, split: Literal["train", "test"], count: int, subset: Sub
     frames = [frame for frame in official if frame < count]
     if count == FRAMES:
         return frames
-    few = Lack("missing", str(path), f"{count} frames; the official file has {FRAMES}")
+    few = MissingItem("missing", str(path), f"{count} frames; the official file has {FRAMES}")
     if not note([few], subset) and (subset == "full" or not frames):
         raise DataError(f"{path}: {count} frames; the official file has {FRAMES}. For a part, set `subset: available`.")
     log.warning("%s: %d of the %d '%s' frames are there.", path, len(frames), len(official), split)
