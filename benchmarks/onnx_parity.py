@@ -34,22 +34,22 @@ from densevit.errors import DensevitError
 from densevit.inference.onnx.export import write
 from densevit.inference.onnx.metadata import OnnxExportOptions
 
-VIT = {"type": "vit", "dim": 24, "depth": 3, "heads": 2, "patch_size": 14, "image_size": 56, "taps": 2}
+VIT = {"type": "vit", "dim": 24, "depth": 3, "heads": 2, "patch_size": 14, "image_size": 56, "out_indices": 2}
 HEADS = ("metric", "disparity", "affine", "bins", "inverse", "metres")
 DEPTH = {"depth": {"type": "metric"}}
-MASKS = {"labels": {"type": "masks", "classes": 5}}
+MASKS = {"labels": {"type": "mask_logits", "classes": 5}}
 OURS: dict[str, tuple[Any, Any, Any]] = {
     "`vit` + `dpt`, eight heads": (
         VIT,
         {"type": "dpt", "channels": 16},
         {name: {"type": name} for name in HEADS}
-        | {"labels": {"type": "labels", "classes": 5}, "class": {"type": "classifier", "classes": 4}},
+        | {"labels": {"type": "segmentation", "classes": 5}, "class": {"type": "classifier", "classes": 4}},
     ),
     "`vit` + `linear`": (VIT, {"type": "linear"}, DEPTH),
     "`vit` + `conv_transpose`": (VIT, {"type": "conv_transpose"}, DEPTH),
     "`vit` + `pool`": (VIT, {"type": "pool"}, {"class": {"type": "classifier", "classes": 4}}),
     "`vit` + `mask_transformer`": (VIT, {"type": "mask_transformer", "classes": 5}, MASKS),
-    "`vit` + `eomt`": ({**VIT, "taps": (2,)}, {"type": "eomt", "classes": 5, "blocks": 1, "queries": 6}, MASKS),
+    "`vit` + `eomt`": ({**VIT, "out_indices": (2,)}, {"type": "eomt", "classes": 5, "blocks": 1, "queries": 6}, MASKS),
     "`timm` ViT + `dpt`": ({"type": "timm", "name": "test_vit"}, {"type": "dpt", "channels": 16}, DEPTH),
     "`timm` BEiT + `dpt`": ({"type": "timm", "name": "beit_base_patch16_224"}, {"type": "dpt", "channels": 16}, DEPTH),
     "`swin` + `dpt`": (

@@ -191,7 +191,7 @@ def recipe(path: Path) -> str:
     share = max(share for dim, share in UTILISATION.items() if dim <= spent.channels)
     computing = steps * spent.flops * run.batch_size / (PEAK * share) / 3600
     loading = steps * run.batch_size * LOADING / 3600
-    images = run.batch_size / run.accumulate
+    images = run.batch_size / run.grad_accum_steps
     memory = [spent.state() + SPARE + images * kept for kept in (spent.kept, spent.kept_checkpointed)]
     hours = [f"{h:.1f}" if steps else "" for h in (computing, loading)]
     cells = [

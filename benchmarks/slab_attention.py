@@ -1,6 +1,6 @@
 """Attention by slabs beside torch's fused kernel, in bfloat16 on one core; they take turns.
 
-python benchmarks/slab_attention.py [--tokens 1370] [--heads 6] [--rounds 9]
+python benchmarks/slab_attention.py [--tokens 1370] [--heads 6] [--repeats 9]
 """
 
 import argparse
@@ -41,12 +41,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tokens", type=int, default=1370, help="of a 518 x 518 image in patches of 14 (1370)")
     parser.add_argument("--heads", type=int, default=6)
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--repeats", type=int, default=9)
     args = parser.parse_args()
     torch.set_num_threads(1)
     tune_malloc()  # as our commands do
     for way, contestants in works(args.tokens, args.heads).items():
-        seconds = take_turns(contestants, args.rounds, warm=2)
+        seconds = take_turns(contestants, args.repeats, warm=2)
         faster = times_faster(seconds, "slabs", "torch")
         times = ", ".join(f"{name} {Spread.of(values).middle * 1e3:.1f} ms" for name, values in seconds.items())
         print(f"{way}: {times}; slabs {faster.middle:.2f} times faster ({faster.low:.2f} to {faster.high:.2f})")

@@ -169,7 +169,7 @@ def hugging_face() -> Iterator[Row]:
     )
 
     sizes = {"hidden_size": 384, "num_hidden_layers": 12, "num_attention_heads": 6, "image_size": 224, "patch_size": 14}
-    plain: dict[str, Any] = {"image_size": 224, "resampling": "bicubic"}
+    plain: dict[str, Any] = {"image_size": 224, "pos_embed_interpolation": "bicubic"}
     gates: dict[str, Any] = {"mlp": "swiglu_packed", "mlp_ratio": 2 * 2.66667}
     clip = CLIPVisionModelWithProjection
     pairs: list[tuple[str, str, Any, ViTClassifier, tuple[int, int]]] = [
@@ -206,7 +206,7 @@ def hugging_face() -> Iterator[Row]:
             "DINOv2 S/14",
             "4 registers, 196x308",
             Dinov2WithRegistersModel(Dinov2WithRegistersConfig(**sizes)),
-            create_vit("dinov2_reg-small/14", image_size=224, resampling="antialias"),
+            create_vit("dinov2_reg-small/14", image_size=224, pos_embed_interpolation="antialias"),
             (196, 308),
         ),
         (

@@ -60,7 +60,7 @@ class ModelCard:
     resize: PreprocessConfig = field(default_factory=PreprocessConfig)
     mean: tuple[float, ...] = (0.485, 0.456, 0.406)
     std: tuple[float, ...] = (0.229, 0.224, 0.225)
-    taps: tuple[int, ...] = ()
+    out_indices: tuple[int, ...] = ()
     source: str = "densevit"
     licence: str = "unknown"
     model: Mapping[str, Any] = field(default_factory=dict)  # the resolved `model` section of the config
@@ -77,7 +77,7 @@ class ModelCard:
         tree["outputs"] = {name: _output(spec) for name, spec in tree["outputs"].items()}
         pairs = {key: _pair(tree["resize"].get(key)) for key in ("size", "window", "stride")}
         tree["resize"] = PreprocessConfig(**{**tree["resize"], **pairs})
-        for key in ("mean", "std", "taps"):
+        for key in ("mean", "std", "out_indices"):
             tree[key] = tuple(tree[key])
         return cls(**tree)
 

@@ -66,7 +66,7 @@ CASES = {
     "kitti": (
         lay_out_kitti,
         "kitti_eigen_garg",
-        ["--window", "kb"],
+        ["--crop", "kb"],
         ["data.train={type: kitti, split: train, crop: kb, list_file: two.txt}",
          "data.val={type: kitti, split: test, list_file: two.txt}",
          "model.heads.depth.max_depth=80"],
@@ -92,7 +92,7 @@ def run(name: str, source: Path, work: Path) -> bool:
     where = [f"data.{part}.root={root}" for part in ("train", "val")]
     call("train", str(CONFIG), f"output={output}", f"tasks.depth.protocol={protocol}", *overrides, *where, *EXTRA)
     seconds = time.monotonic() - begun
-    data = ["--data", name, "--root", str(root), "--option", "list_file=two.txt", "--protocol", protocol]
+    data = ["--data", name, "--root", str(root), "--data-option", "list_file=two.txt", "--protocol", protocol]
     call("eval-depth", str(output), *data, "--output", str(output / "eval"))
     maps = str(output / "maps")
     call("export-depth", str(output), str(root / images), "--output", maps, "--precision", "fp32", *window)
@@ -121,7 +121,9 @@ def main() -> int:
     EXTRA.extend(f"steps={args.steps}" for _ in range(args.steps is not None))
     if args.init:  # encoder and decoder are the file's, a head for metres is new
         EXTRA.extend(["model.encoder=null", "model.decoder=null", "model.resize={mode: native}"])
-        EXTRA.extend([f"model.init={args.init}", *(f"model.init_family={name}" for name in [args.init_family] if name)])
+        EXTRA.extend(
+            [f"model.init_from={args.init}", *(f"model.init_family={name}" for name in [args.init_family] if name)]
+        )
     results = [run(name, source, args.work) for name, source in sources.items() if args.only in (None, name)]
     return 0 if all(results) else 1
 

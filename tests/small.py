@@ -7,7 +7,7 @@ from PIL import Image
 
 CONFIG = """
 model:
-  encoder: {{type: vit, dim: 32, depth: 2, heads: 2, patch_size: 16, image_size: 64, taps: 2}}
+  encoder: {{type: vit, dim: 32, depth: 2, heads: 2, patch_size: 16, image_size: 64, out_indices: 2}}
   decoder: {{type: conv_transpose, stride: 4, min_channels: 8}}
   heads: {{depth: {{type: metric, max_depth: 10, hidden: 8}}}}
 tasks:

@@ -16,11 +16,11 @@ CLASSES = [
 
 CONFIG = """
 model:
-  encoder: {{type: vit, dim: 32, depth: 2, heads: 2, patch_size: 8, image_size: 64, taps: 2}}
+  encoder: {{type: vit, dim: 32, depth: 2, heads: 2, patch_size: 8, image_size: 64, out_indices: 2}}
   decoder: {{type: conv_transpose, stride: 4, min_channels: 8}}
   heads:
     depth: {{type: metric, max_depth: 10, hidden: 0}}
-    labels: {{type: labels}}
+    labels: {{type: segmentation}}
 tasks:
   depth: {{}}
   labels: {{type: segmentation}}

@@ -31,7 +31,7 @@ def test_training_learns(run: Path) -> None:
 
 
 def test_evaluation_repeats_the_score_of_training(run: Path) -> None:
-    data = ["--data", "folder", "--root", str(run / "data"), "--option", "depth_scale=1000"]
+    data = ["--data", "folder", "--root", str(run / "data"), "--data-option", "depth_scale=1000"]
     assert main(["eval-depth", str(run / "run"), *data, "--output", str(run / "eval")]) == 0
     best = min(row["abs_rel"] for row in read_csv(run / "run/val.csv"))
     assert metrics(run / "eval")["abs_rel"] == pytest.approx(best, rel=1e-4)
@@ -41,7 +41,7 @@ def test_evaluation_repeats_the_score_of_training(run: Path) -> None:
 
 def test_exported_maps_score_as_the_model_does(run: Path) -> None:
     out = str(run / "maps")
-    data = ["--data", "folder", "--root", str(run / "data"), "--option", "depth_scale=1000"]
+    data = ["--data", "folder", "--root", str(run / "data"), "--data-option", "depth_scale=1000"]
     assert (
         main(["export-depth", str(run / "run"), str(run / "data/images"), "--output", out, "--precision", "fp32"]) == 0
     )
@@ -64,7 +64,10 @@ def test_python_says_what_the_command_line_says(run: Path, tmp_path: Path) -> No
 
 def test_the_motorcycle_is_read_evaluated_and_exported(run: Path, tmp_path: Path) -> None:
     """scikit-image's stereo pair: a real photograph with real metric depth."""
-    assert main(["eval-depth", str(run / "run"), "--data", "motorcycle", "--output", str(tmp_path / "eval")]) == 0
+    assert (
+        main(["eval-depth", str(run / "run"), "--data", "middlebury_motorcycle", "--output", str(tmp_path / "eval")])
+        == 0
+    )
     scores = metrics(tmp_path / "eval")
     assert 0 < scores["abs_rel"] < 2 and scores["silog"] > 0
     from skimage.data import stereo_motorcycle
@@ -72,7 +75,14 @@ def test_the_motorcycle_is_read_evaluated_and_exported(run: Path, tmp_path: Path
     Image.fromarray(stereo_motorcycle()[0]).save(tmp_path / "motorcycle.png")
     words = [str(tmp_path / "motorcycle.png"), "--output", str(tmp_path / "maps"), "--precision", "fp32"]
     assert main(["export-depth", str(run / "run"), *words]) == 0
-    saved = ["--predictions", str(tmp_path / "maps"), "--data", "motorcycle", "--output", str(tmp_path / "saved")]
+    saved = [
+        "--predictions",
+        str(tmp_path / "maps"),
+        "--data",
+        "middlebury_motorcycle",
+        "--output",
+        str(tmp_path / "saved"),
+    ]
     assert main(["eval-depth", *saved]) == 0
     assert metrics(tmp_path / "saved")["abs_rel"] == pytest.approx(scores["abs_rel"], abs=1e-3)
 
@@ -81,7 +91,7 @@ def test_missing_maps_are_named(run: Path, tmp_path: Path, capsys) -> None:
     small_folder(tmp_path / "data")
     (tmp_path / "maps").mkdir()
     np.save(tmp_path / "maps/000.npy", np.ones((60, 80), np.float32))
-    data = ["--data", "folder", "--root", str(tmp_path / "data"), "--option", "depth_scale=1000"]
+    data = ["--data", "folder", "--root", str(tmp_path / "data"), "--data-option", "depth_scale=1000"]
     assert main(["eval-depth", "--predictions", str(tmp_path / "maps"), *data]) == 2
     assert "no map for 5 of 6 images" in capsys.readouterr().err
 

@@ -94,7 +94,8 @@ def test_values_that_do_not_fit_are_told_along_with_the_faults_of_parts(write) -
     text = MINIMAL.replace("linear", "lin, chanels: 3").replace("sigmoid", "metric, max_depth: -1")
     with pytest.raises(ConfigError) as caught:
         plan.check(
-            write(text), ["optim.lr=fast", "data.transforms=[{type: hflip, p: 2}]", "batch_size=0", "accumulate=3"]
+            write(text),
+            ["optim.lr=fast", "data.transforms=[{type: hflip, p: 2}]", "batch_size=0", "grad_accum_steps=3"],
         )
     told = "\n".join(caught.value.problems)
     for key in ("optim.lr", "batch_size", "model.decoder.type", "model.heads.depth.max_depth", "data.transforms.0.p"):
@@ -128,16 +129,18 @@ def test_home_is_where_people_write_it(write) -> None:
 
 
 def test_the_dumped_run_reads_back_equal(write, tmp_path: Path) -> None:
-    run, _ = parser.read(write(MINIMAL), ["optim.lr=3e-5", "model.init=weights/a.safetensors"])
+    run, _ = parser.read(write(MINIMAL), ["optim.lr=3e-5", "model.init_from=weights/a.safetensors"])
     again = tmp_path / "again.yaml"
     again.write_text(parser.dump(run))
     assert parser.read(again)[0] == run
 
 
 def test_what_types_cannot_say_is_checked(write) -> None:
-    run, _ = parser.read(write(MINIMAL), ["epochs=3", "accumulate=3", "schedule.warmup=100", "tasks.seg.type=depth"])
+    run, _ = parser.read(
+        write(MINIMAL), ["epochs=3", "grad_accum_steps=3", "schedule.warmup=100", "tasks.seg.type=depth"]
+    )
     keys = {problem.partition(":")[0] for problem in run.problems()}
-    assert keys == {"steps", "accumulate", "schedule.warmup", "tasks.seg", "model.heads.depth"}
+    assert keys == {"steps", "grad_accum_steps", "schedule.warmup", "tasks.seg", "model.heads.depth"}
 
 
 def test_two_warm_ups_must_leave_steps_and_something_to_warm_up(write) -> None:

@@ -12,7 +12,6 @@ from PIL import Image
 from small_scenes import small_joint_config, small_scenes
 
 from densevit import api
-from densevit.builder import training
 from densevit.builder.checkpoint import restore
 from densevit.cli.main import main
 from densevit.data.io.readers import read_depth
@@ -29,14 +28,14 @@ MIXED = {"count": 8, "without": [(0, "depths"), (3, "depths"), (1, "labels"), (4
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("joint")
     config = small_joint_config(folder, **MIXED)
-    words = ["steps=150", "validate_every=50", "optim.lr=3e-3", "balance=uncertainty"]
+    words = ["steps=150", "validate_every=50", "optim.lr=3e-3", "loss_weighting=uncertainty"]
     assert main(["train", str(config), *words]) == 0
     return folder
 
 
 def data_words(run: Path) -> list[str]:
     options = ["depth_scale=1000", "require_depth=false", "require_labels=false"]
-    given = [word for option in options for word in ("--option", option)]
+    given = [word for option in options for word in ("--data-option", option)]
     return ["--data", "folder", "--root", str(run / "data"), *given]
 
 
@@ -106,7 +105,7 @@ def test_data_that_names_the_same_classes_in_another_order_is_not_scored(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "other.json").write_text('{"1": "floor", "2": "wall", "3": "box", "0": "ceiling"}')
-    words = [str(run / "run"), *data_words(run), "--option", f"classes={tmp_path / 'other.json'}"]
+    words = [str(run / "run"), *data_words(run), "--data-option", f"classes={tmp_path / 'other.json'}"]
     assert main(["eval-seg", *words]) == 2
     assert "tells 3 classes apart; the data has 4" in capsys.readouterr().err
     (tmp_path / "other.json").write_text('{"1": "floor", "2": "wall", "3": "box"}')
@@ -122,8 +121,8 @@ def test_a_head_that_is_none_or_gives_depth_is_not_scored_as_another(
     for head, told in (("sky", "no head 'sky'. It has: depth, labels"), ("depth", "head 'depth' gives metric depth")):
         assert main(["eval-seg", str(run / "run"), *data_words(run), "--head", head]) == 2
         assert told in capsys.readouterr().err
-    assert main(["eval-seg", str(run / "run"), *data_words(run), "--slide", "7"]) == 2
-    assert "--slide: 7 pixels are less than one patch, 8" in capsys.readouterr().err
+    assert main(["eval-seg", str(run / "run"), *data_words(run), "--window-size", "7"]) == 2
+    assert "--window-size: 7 pixels are less than one patch, 8" in capsys.readouterr().err
 
 
 def test_a_head_may_have_a_decoder_of_its_own_which_card_and_weights_remember(tmp_path: Path) -> None:
@@ -159,16 +158,23 @@ def test_what_does_not_fit_together_is_told_before_training(
 def test_balance_needs_two_tasks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = tmp_path / "single.yaml"
     text = small_joint_config(tmp_path).read_text()
-    config.write_text(text.replace("    labels: {type: labels}\n", "").replace("  labels: {type: segmentation}\n", ""))
-    assert main(["train", str(config), "balance=uncertainty"]) == 2
-    assert "balance: there is only one task" in capsys.readouterr().err
+    config.write_text(
+        text.replace("    labels: {type: segmentation}\n", "").replace("  labels: {type: segmentation}\n", "")
+    )
+    assert main(["train", str(config), "loss_weighting=uncertainty"]) == 2
+    assert "loss_weighting: there is only one task" in capsys.readouterr().err
 
 
 def test_learned_balance_is_resumed_with_the_weights(tmp_path: Path) -> None:
     config = small_joint_config(tmp_path)
     for name, steps in (("whole", [8]), ("parts", [4, 8])):
         for i, last in enumerate(steps):
-            words = [f"output={tmp_path / name}", "balance=uncertainty", f"steps={last}", *(["--resume"] if i else [])]
+            words = [
+                f"output={tmp_path / name}",
+                "loss_weighting=uncertainty",
+                f"steps={last}",
+                *(["--resume"] if i else []),
+            ]
             assert main(["train", str(config), *words]) == 0
     rows = [read_csv(tmp_path / name / "train.csv")[-1] for name in ("whole", "parts")]
     assert rows[0]["depth/balance"] == rows[1]["depth/balance"] != 0
@@ -186,7 +192,7 @@ def test_two_processes_learn_the_balance_of_one(tmp_path: Path) -> None:
     # Every pixel but four is labelled, so that a mean of two halves is nearly the mean of the whole.
     for processes in (1, 2):
         start = [*launch, f"--nproc-per-node={processes}"] if processes > 1 else []
-        words = [f"output={tmp_path / str(processes)}", "balance=uncertainty", "model.decoder={type: linear}"]
+        words = [f"output={tmp_path / str(processes)}", "loss_weighting=uncertainty", "model.decoder={type: linear}"]
         words += ["model.heads.labels.dropout=0"]
         done = subprocess.run(
             [sys.executable, *start, tool, str(config), *words],

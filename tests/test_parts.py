@@ -48,7 +48,7 @@ VARIANTS: list[ComponentConfig] = [
     {"type": "dpt", "channels": 16, "readout": "project", "norm": "group"},
     {"type": "conv_transpose", "kernel": 4, "fuse": "sum", "norm": "group", "stride": 1},
     {"type": "linear", "class_token": True, "channels": 8, "scale": 4},
-    {"type": "conv_transpose", "growth": "bilinear", "channels": 16, "norm": "batch", "stride": 1},
+    {"type": "conv_transpose", "upsample": "bilinear", "channels": 16, "norm": "batch", "stride": 1},
     {"type": "dpt", "channels": 16, "norm": "batch", "auxiliary": 5},
     {"type": "eomt", "classes": 5, "queries": 6, "blocks": 1, "masked": False},
     {"type": "pool", "pool": "average"},
@@ -84,7 +84,7 @@ def build(encoder: ComponentConfig, decoder: ComponentConfig, head: ComponentCon
     torch.manual_seed(0)
     built = ENCODERS.check(encoder, "encoder").build()
     decoding = DECODERS.check(decoder, "decoder").build(built.features, built.prefix_tokens)
-    if head["type"] == "masks":  # has as many classes as the decoder has maps
+    if head["type"] == "mask_logits":  # has as many classes as the decoder has maps
         head = {**head, "classes": max(2, decoding.output.channels)}
     return DenseModel(built, decoding, {"depth": HEADS.check(head, "head").build(decoding.output.channels)})
 
@@ -99,13 +99,13 @@ def needs_class_token(spec: ComponentConfig) -> bool:
 
 
 def run(
-    spec: ComponentConfig, taps: int, patch: int, prefix: int, grid: tuple[int, int]
+    spec: ComponentConfig, out_indices: int, patch: int, prefix: int, grid: tuple[int, int]
 ) -> tuple[Decoder, torch.Tensor]:
     torch.manual_seed(0)
-    decoder = DECODERS.check(spec, "decoder").build([FeatureSpec(32, patch)] * taps, prefix)
+    decoder = DECODERS.check(spec, "decoder").build([FeatureSpec(32, patch)] * out_indices, prefix)
     features = EncoderOutput(
-        tuple(torch.randn(2, 32, *grid) for _ in range(taps)),
-        tuple(torch.randn(2, prefix, 32) for _ in range(taps)),
+        tuple(torch.randn(2, 32, *grid) for _ in range(out_indices)),
+        tuple(torch.randn(2, prefix, 32) for _ in range(out_indices)),
         (grid[0] * patch, grid[1] * patch),
         RemainingBlocks(
             torch.randn(2, prefix + grid[0] * grid[1], 32), prefix, grid, (standing,) * decoder.joins, standing
@@ -117,12 +117,12 @@ def run(
 @pytest.mark.parametrize("spec", DECODER_SPECS, ids=spec_name)
 @pytest.mark.parametrize("patch", [8, 14, 16])
 def test_a_decoder_takes_any_grid_taps_and_prefix(spec: ComponentConfig, patch: int) -> None:
-    for taps in (1, 2, 3, 4):
+    for out_indices in (1, 2, 3, 4):
         for prefix in (0, 1, 5):
             if prefix == 0 and needs_class_token(spec):
                 continue
             for grid in ((1, 1), (3, 5), (4, 4)):
-                decoder, x = run(spec, taps, patch, prefix, grid)
+                decoder, x = run(spec, out_indices, patch, prefix, grid)
                 assert x.shape[:2] == (2, decoder.output.channels)
                 assert torch.isfinite(x).all()
                 if spec["type"] == "pool":  # one vector for the whole image
@@ -136,7 +136,7 @@ def test_a_decoder_takes_any_grid_taps_and_prefix(spec: ComponentConfig, patch: 
 @pytest.mark.parametrize(("encoder", "spec"), PAIRS, ids=spec_name)
 def test_the_gradient_reaches_every_parameter(encoder: str, spec: ComponentConfig) -> None:
     for head in HEADS.parts:
-        if spec["type"] == "zoedepth" and head == "masks":  # one map makes no classes
+        if spec["type"] == "zoedepth" and head == "mask_logits":  # one map makes no classes
             continue
         model = build(small(encoder), spec, small(head))
         answers = model(torch.rand(2, 3, 37, 50))  # with the extras, where a decoder has any
@@ -146,12 +146,14 @@ def test_the_gradient_reaches_every_parameter(encoder: str, spec: ComponentConfi
         assert still == []
 
 
-@pytest.mark.parametrize("taps", [(0,), (1, 2), 1])
+@pytest.mark.parametrize("out_indices", [(0,), (1, 2), 1])
 @pytest.mark.parametrize("norm", [True, False])
 @pytest.mark.parametrize("encoder", [name for name in ENCODERS.parts if name not in PYRAMIDS])
-def test_whatever_the_taps_no_parameter_is_left_without_a_gradient(encoder: str, taps: Any, norm: bool) -> None:
+def test_whatever_the_taps_no_parameter_is_left_without_a_gradient(encoder: str, out_indices: Any, norm: bool) -> None:
     # DDP then needs no find_unused_parameters.
-    model = build({**small(encoder), "taps": taps, "norm": norm}, small("conv_transpose"), small("metric"))
+    model = build(
+        {**small(encoder), "out_indices": out_indices, "norm": norm}, small("conv_transpose"), small("metric")
+    )
     model(torch.rand(1, 3, 32, 32))["depth"].mean().backward()
     assert [name for name, parameter in model.named_parameters() if parameter.grad is None] == []
 

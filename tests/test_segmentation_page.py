@@ -17,7 +17,7 @@ PAGE = (ROOT / "docs/segmentation.md").read_text()
 COUNT = 24  # images: a tenth of them, drawn by their names, is for validation
 # What makes the page's trainings small; the recipes are otherwise as they stand.
 SMALL = [
-    "model.encoder={type: vit, dim: 32, depth: 2, heads: 2, patch_size: 8, image_size: 64, taps: 2}",
+    "model.encoder={type: vit, dim: 32, depth: 2, heads: 2, patch_size: 8, image_size: 64, out_indices: 2}",
     "model.decoder={type: conv_transpose, stride: 4, min_channels: 8}",
     "data.transforms=[{type: random_crop, size: [48, 64]}]",
     *("epochs=null", "steps=12", "batch_size=4", "precision=fp32", "data.workers=0", "device=cpu"),

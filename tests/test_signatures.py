@@ -116,7 +116,7 @@ LATE = {
     "device=gpu",
     "device=meta",
     "model.encoder.std=[0, 1, 1]",
-    "model.encoder.taps=[9]",
+    "model.encoder.out_indices=[9]",
     "data.val.root=/nowhere",
 }
 EARLY = """
@@ -142,7 +142,7 @@ def test_wrong_values_are_refused_before_torch_is_imported_unless_only_the_part_
 
 def test_options_that_a_checkpoint_may_fill_in_are_not_missed(tmp_path: Path) -> None:
     config = small_config(tmp_path)
-    words = ["model.init=hf:someone/something", "model.encoder={type: timm}", "model.decoder=null"]
+    words = ["model.init_from=hf:someone/something", "model.encoder={type: timm}", "model.decoder=null"]
     validation.check(Draft.read(config, words))
     with pytest.raises(ConfigError, match="no such option"):
         validation.check(Draft.read(config, [words[0], "model.encoder={type: timm, nmae: x}"]))

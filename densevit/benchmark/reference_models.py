@@ -89,10 +89,10 @@ def transformers(size: str) -> Peer:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     library = need("transformers")
     table, dims = SIZES[size], {"small": (384, 12, 6), "base": (768, 12, 12), "large": (1024, 24, 16)}[size]
-    taps = [3, 6, 9, 12] if dims[1] == 12 else [5, 12, 18, 24]
+    out_indices = [3, 6, 9, 12] if dims[1] == 12 else [5, 12, 18, 24]
     backbone = library.Dinov2Config(
         hidden_size=dims[0], num_hidden_layers=dims[1], num_attention_heads=dims[2], image_size=518, patch_size=14,
-        out_indices=taps, apply_layernorm=True, reshape_hidden_states=False,
+        out_indices=out_indices, apply_layernorm=True, reshape_hidden_states=False,
     )  # fmt: skip
     config = library.DepthAnythingConfig(
         backbone_config=backbone, reassemble_hidden_size=dims[0], neck_hidden_sizes=table["out_channels"],

@@ -150,12 +150,12 @@ class InitCheckpoint:
 
 
 def open_init(model: schema.Model) -> OpenedCheckpoint:
-    assert model.init is not None
+    assert model.init_from is not None
     family = model.init_family
     options = {"family": family} if isinstance(family, str) else {**(family or {})}
     if "type" in options:
         options["family"] = options.pop("type")
-    return open_checkpoint(model.init, **options)
+    return open_checkpoint(model.init_from, **options)
 
 
 def start_from(model: DenseModel, plan: ModelPlan, source: InitCheckpoint) -> str:
@@ -165,7 +165,7 @@ def start_from(model: DenseModel, plan: ModelPlan, source: InitCheckpoint) -> st
         CheckpointError: see `Taking`.
     """
     opened = source.hand_over()
-    return f"model.init: {PartialLoader(model, plan.spec(), opened.published, opened.path).take()}"
+    return f"model.init_from: {PartialLoader(model, plan.spec(), opened.published, opened.path).take()}"
 
 
 def is_ours(path: str | Path) -> bool:

@@ -27,12 +27,12 @@ OURS = "densevit"
 HEAD = "depth"  # what published layouts call their only head
 # Options that a trained model no longer depends on, or that its tensors' names and shapes say as well.
 SETTLED = frozenset(
-    ["size", "weights", "pretrained", "init", "fix_init", "positions", "layer_scale", "mlp_ratio", "init_depth",
+    ["size", "weights", "pretrained", "init", "fix_init", "positions", "layer_scale", "mlp_ratio", "initial_depth",
      "pos_drop", "attn_drop", "proj_drop", "drop_path"]
 )  # fmt: skip
 # Where layouts differ and the weights fit nonetheless; maps then differ a little.
 NOTED = {
-    "encoder.resampling": "positions are resampled another way, so maps differ by some percent off the native grid",
+    "encoder.pos_embed_interpolation": "positions are resampled another way, so maps differ by some percent off the native grid",
     "encoder.eps": "LayerNorms have another epsilon",
 }
 
@@ -135,7 +135,7 @@ def spelled_out(model: DenseModel, card: ModelCard, unused: Mapping[str, Tensor]
         blocks = max(len(vit.blocks), depth(unused))  # some may lie behind the last tap
         encoder |= {"dim": vit.dim, "depth": blocks, "heads": vit.blocks[0].attn.heads}
         encoder |= {"image_size": sides.pop() if len(sides) == 1 else encoder["image_size"]}
-        encoder |= {"taps": list(card.taps)}
+        encoder |= {"out_indices": list(card.out_indices)}
     if decoder["type"] == "dpt":
         levels: Any = model.decoder.reassemble
         decoder["hidden"] = [level.conv.in_channels for level in levels]

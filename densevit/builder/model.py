@@ -106,7 +106,7 @@ def build_card(
         resize=rule,
         mean=to_float_tuple(model.encoder.mean),
         std=to_float_tuple(model.encoder.std),
-        taps=model.encoder.taps,
+        out_indices=model.encoder.out_indices,
         model=plan.spec(),
         trained_on=trained_on,
         source=f"densevit, from {start.source}" if start else "densevit",

@@ -142,7 +142,7 @@ def resolve_plan(draft: Draft) -> Recipe:
     plugins.load(run.plugins, draft.folder)
     faults = ErrorCollector(draft.problems)
     chosen = choose(run, PARTS, faults)
-    source = InitCheckpoint(run.model) if run.model.init is not None and not faults.problems else None
+    source = InitCheckpoint(run.model) if run.model.init_from is not None and not faults.problems else None
     start = source.start if source else None
     given = {"encoder": run.model.encoder, "decoder": run.model.decoder}
     held = {name: filled(spec, start.model[name]) for name, spec in given.items()} if start else None

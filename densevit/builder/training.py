@@ -61,7 +61,7 @@ def find_protocol(name: str, data: Dataset, output: HeadSpec | None = None) -> P
 
 
 def build_trainer(plan: Plan, world: DistributedContext) -> Trainer:
-    """Model, tasks and trainer, with weights loaded from `model.init`.
+    """Model, tasks and trainer, with weights loaded from `model.init_from`.
 
     Raises:
         ConfigError, CheckpointError: weights that are missing or do not fit.
@@ -98,11 +98,11 @@ def run_sanity_checks(plan: Plan, card: ModelCard) -> list[str]:
         DataError: all of it lies outside the range of a head; a protocol that is not defined at its size.
     """
     taught = [output for name, output in card.outputs.items() if name in plan.tasks]
-    policy = plan.run.data.on_error
+    policy = plan.run.data.on_corrupt
     ranges = [output.range for output in taught if output.kind == "metric" and output.range]
-    warnings = [warning for ends in ranges for warning in look_at_depth(plan.train, *ends, on_error=policy)]
+    warnings = [warning for ends in ranges for warning in look_at_depth(plan.train, *ends, on_corrupt=policy)]
     labelled = any(output.kind == "labels" for output in taught)
-    warnings += look_at_labels(plan.train, on_error=policy) if labelled else []
+    warnings += look_at_labels(plan.train, on_corrupt=policy) if labelled else []
     if plan.val is None:
         return warnings
     depths = {name: task.protocol for name, task in plan.tasks.items() if card.outputs[name].kind not in SCORES}
@@ -191,14 +191,14 @@ def train_batches(plan: Plan, world: DistributedContext) -> Callable[[int], Trai
             transform,
             seed=run.seed,
             batch_size=run.batch_size,
-            accumulate=run.accumulate,
+            grad_accum_steps=run.grad_accum_steps,
             rank=world.rank,
             world_size=world.size,
             start=start,
             workers=workers(run, world),
             pin=world.device.type == "cuda",
-            on_error=run.data.on_error,
-            max_bad=run.data.max_bad,
+            on_corrupt=run.data.on_corrupt,
+            max_corrupt_fraction=run.data.max_corrupt_fraction,
             timeout=run.data.timeout,
         )
 
@@ -208,7 +208,7 @@ def train_batches(plan: Plan, world: DistributedContext) -> Callable[[int], Trai
 def val_batches(plan: Plan, world: DistributedContext) -> Validation | None:
     if plan.val is None:
         return None
-    size = max(1, min(8, plan.run.batch_size // (plan.run.accumulate * world.size)))
+    size = max(1, min(8, plan.run.batch_size // (plan.run.grad_accum_steps * world.size)))
     return eval_loader(
         plan.val,
         batch_size=size,

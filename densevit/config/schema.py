@@ -29,15 +29,15 @@ class Model:
     """Parts of the network; each is `{type: name, option: value}`."""
 
     encoder: ComponentConfig | None = (
-        None  # with `init` the file's, unless it has a type; its options go over the file's
+        None  # with `init_from` the file's, unless it has a type; its options go over the file's
     )
     decoder: ComponentConfig | None = None  # likewise; serves every head that has none of its own
     heads: dict[str, ComponentConfig]  # one per task
     decoders: dict[str, ComponentConfig] = field(default_factory=dict)  # head -> a decoder of its own
     resize: PreprocessConfig | None = (
-        None  # how images meet the network outside training: as in `init`, else padded only
+        None  # how images meet the network outside training: as in `init_from`, else padded only
     )
-    init: str | None = None  # start from the weights of this checkpoint: a path, or hf:owner/name
+    init_from: str | None = None  # start from the weights of this checkpoint: a path, or hf:owner/name
     init_family: str | ComponentConfig | None = (
         None  # whose it is, where its keys cannot tell; {type: name, option: value}
     )
@@ -52,7 +52,7 @@ class Task:
     type: str = "depth"
     losses: list[ComponentConfig] = field(default_factory=list)  # none: the task's usual ones
     protocol: str = "plain"  # of depth, in the validation during training
-    weight: Positive = 1.0  # of its losses among those of other tasks; where `balance` learns, where it begins
+    weight: Positive = 1.0  # of its losses among those of other tasks; where `loss_weighting` learns, where it begins
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,8 +61,8 @@ class Data:
     val: ComponentConfig | None = None
     transforms: list[ComponentConfig] = field(default_factory=list)
     workers: Annotated[int, Field(ge=0, le=1024)] | Literal["auto"] = "auto"  # loader processes of each rank
-    on_error: Literal["raise", "skip"] = "raise"  # a file that turns bad: stop, or take its successor and count
-    max_bad: Fraction = 0.001  # share of an epoch that may be skipped so
+    on_corrupt: Literal["raise", "skip"] = "raise"  # a file that turns bad: stop, or take its successor and count
+    max_corrupt_fraction: Fraction = 0.001  # share of an epoch that may be skipped so
     timeout: Annotated[float, Field(gt=0, le=1e6)] = 300.0  # seconds for a sample: network disks pause now and then
 
 
@@ -83,14 +83,14 @@ class Optim:
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """Learning rate over steps, as a factor of `optim.lr`: a linear warm-up, then the named curve down to `final`."""
+    """Learning rate over steps, as a factor of `optim.lr`: a linear warm-up, then the named curve down to `min_lr_ratio`."""
 
     type: Literal["cosine", "poly", "one_cycle", "constant"] = "cosine"
     warmup: NonNegative = 0.05  # steps; below 1 a share of all steps
     encoder_warmup: NonNegative | None = None  # likewise: the encoder rests during `warmup`, then has its own (EoMT)
-    final: Fraction = 0.0
+    min_lr_ratio: Fraction = 0.0
     power: Positive = 0.9  # of poly
-    start: Fraction = 0.0  # factor before the first step of the warm-up
+    warmup_start_factor: Fraction = 0.0  # factor before the first step of the warm-up
 
     def warmups(self, steps: int) -> tuple[int, int]:
         """The steps of the warm-up, and of the encoder's own behind it."""
@@ -106,13 +106,13 @@ class Run:
     model: Model
     data: Data
     tasks: dict[str, Task] = field(default_factory=lambda: {"depth": Task()})
-    balance: Literal["fixed", "uncertainty"] = "fixed"  # of several tasks: by their weights, or learned
+    loss_weighting: Literal["fixed", "uncertainty"] = "fixed"  # of several tasks: by their weights, or learned
     optim: Optim = field(default_factory=Optim)
     schedule: Schedule = field(default_factory=Schedule)
     steps: Count | None = None  # optimiser steps; either this or epochs
     epochs: Positive | None = None
     batch_size: Annotated[int, Field(ge=1, le=2**20)] = 8  # images a step, over all processes and accumulation
-    accumulate: Count = 1  # micro-batches per step
+    grad_accum_steps: Count = 1  # micro-batches per step
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     ema: Annotated[float, Field(gt=0, lt=1)] | None = None  # decay of the weights' moving average
     compile: bool = False
@@ -132,20 +132,22 @@ class Run:
         found = []
         if (self.steps is None) == (self.epochs is None):
             found.append(f"steps: give either steps or epochs, got {'neither' if self.steps is None else 'both'}.")
-        if self.batch_size % self.accumulate:
-            found.append(f"accumulate: {self.accumulate} micro-batches cannot share {self.batch_size} images evenly.")
+        if self.batch_size % self.grad_accum_steps:
+            found.append(
+                f"grad_accum_steps: {self.grad_accum_steps} micro-batches cannot share {self.batch_size} images evenly."
+            )
         if self.steps and sum(warmups := self.schedule.warmups(self.steps)) >= self.steps:
             name = "encoder_warmup" if warmups[0] < self.steps else "warmup"
             found.append(f"schedule.{name}: {sum(warmups)} steps leave nothing of {self.steps}.")
         if self.schedule.encoder_warmup is not None and self.model.freeze_encoder:
             found.append("schedule.encoder_warmup: model.freeze_encoder leaves nothing to warm up.")
         for name in ("encoder", "decoder"):
-            if self.model.init is None and getattr(self.model, name) is None:
+            if self.model.init_from is None and getattr(self.model, name) is None:
                 found.append(f"model.{name}: missing.")
         if (rule := self.model.resize) and rule.mode != "native" and not (rule.size and min(rule.size) > 0):
             found.append(f"model.resize.size: mode '{rule.mode}' needs two sides over 0, got {rule.size}.")
-        if self.model.init_family and not self.model.init:
-            found.append("model.init_family: there is no model.init whose family this could be.")
+        if self.model.init_family and not self.model.init_from:
+            found.append("model.init_family: there is no model.init_from whose family this could be.")
         if not self.model.heads:
             found.append("model.heads: there is none, and nothing to learn.")
         for name in self.model.heads:
@@ -158,8 +160,8 @@ class Run:
             found.append(f"model.decoders.{name}: there is no model.heads.{name} to go with it.")
         if self.model.heads and self.model.heads.keys() <= self.model.decoders.keys():
             found.append("model.decoders: every head has its own; leave one of them to model.decoder.")
-        if self.balance == "uncertainty" and len(self.tasks) == 1:
-            found.append("balance: there is only one task, and nothing to balance it with.")
+        if self.loss_weighting == "uncertainty" and len(self.tasks) == 1:
+            found.append("loss_weighting: there is only one task, and nothing to balance it with.")
         return found + _window_problems(self.model.resize)
 
 

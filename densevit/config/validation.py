@@ -71,8 +71,8 @@ class ParsedComponents:
 
 def choose(run: Run, parts: Parts, faults: ErrorCollector) -> ParsedComponents:
     model, data = run.model, run.data
-    if model.init is not None and not is_address(model.init):
-        faults.check_file(Path(model.init), "model.init")
+    if model.init_from is not None and not is_address(model.init_from):
+        faults.check_file(Path(model.init_from), "model.init_from")
     return ParsedComponents(
         {name: faults.check(parts.heads, spec, f"model.heads.{name}") for name, spec in model.heads.items()},
         {name: faults.check(parts.decoders, spec, f"model.decoders.{name}") for name, spec in model.decoders.items()},
@@ -89,12 +89,12 @@ def choose_encoder_decoder(
     """Encoder and decoder.
 
     Args:
-        held: both as `model.init` has them, with what the config says of them; None where that was not read, and then
+        held: both as `model.init_from` has them, with what the config says of them; None where that was not read, and then
             nobody knows what its file would fill in.
     """
     given = {"encoder": model.encoder, "decoder": model.decoder} if held is None else held
     registries: Mapping[str, Registry[Any]] = {"encoder": parts.encoders, "decoder": parts.decoders}
-    unread = held is None and model.init is not None
+    unread = held is None and model.init_from is not None
 
     def chosen(name: str) -> ComponentSpec[Any]:
         spec = given[name]

@@ -116,7 +116,7 @@ class YamlDocument:
 
 
 def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """A tree of options as one table, `encoder.taps` and so on; lists and tuples are the same."""
+    """A tree of options as one table, `encoder.out_indices` and so on; lists and tuples are the same."""
     found: dict[str, Any] = {}
     for key, value in tree.items():
         if isinstance(value, Mapping):

@@ -22,11 +22,11 @@ OUTSIDE, UNUSED = 0.5, 0.25  # shares that are worth a word
 APART = 100
 
 
-def first_look(dataset: Dataset, low: float, high: float, *, on_error: OnError = "raise") -> list[str]:
+def first_look(dataset: Dataset, low: float, high: float, *, on_corrupt: OnError = "raise") -> list[str]:
     """Compares the depth of some samples, spread over the data set, with a head's range in metres.
 
     Args:
-        on_error: what an unreadable sample does; the loader counts those that are skipped.
+        on_corrupt: what an unreadable sample does; the loader counts those that are skipped.
 
     Returns:
         warnings, each with what to do.
@@ -35,7 +35,7 @@ def first_look(dataset: Dataset, low: float, high: float, *, on_error: OnError =
         DataError: all of the depth lies outside the range.
     """
     indices = spread(dataset)
-    looks = {dataset.names[index]: _depth(dataset, index, on_error) for index in indices}
+    looks = {dataset.names[index]: _depth(dataset, index, on_corrupt) for index in indices}
     depth = np.concatenate(list(looks.values()))
     if not depth.size:
         looked = f"{len(indices)} samples looked at, of {len(dataset)}"
@@ -60,7 +60,7 @@ def first_look(dataset: Dataset, low: float, high: float, *, on_error: OnError =
     return warnings + _mixed({name: float(np.median(values)) for name, values in looks.items() if values.size})
 
 
-def first_look_at_labels(dataset: Dataset, *, on_error: OnError = "raise") -> list[str]:
+def first_look_at_labels(dataset: Dataset, *, on_corrupt: OnError = "raise") -> list[str]:
     """Whether the label maps of some samples, spread over the data set, tell anything apart.
 
     Returns:
@@ -71,7 +71,7 @@ def first_look_at_labels(dataset: Dataset, *, on_error: OnError = "raise") -> li
     """
     indices = spread(dataset)
     looked = f"{len(indices)} samples looked at, of {len(dataset)}"
-    found = sorted(set().union(*(_ids(dataset, index, on_error) for index in indices)))
+    found = sorted(set().union(*(_ids(dataset, index, on_corrupt) for index in indices)))
     if not found:
         return [f"data.train: none of {looked}, has a pixel with a class to learn from."]
     if len(found) == 1:
@@ -124,24 +124,24 @@ def spread(dataset: Dataset) -> list[int]:
     return [int(place) for place in np.unique(places)]
 
 
-def _attempted(read: Callable[[int], T], dataset: Dataset, index: int, on_error: OnError) -> T | None:
+def _attempted(read: Callable[[int], T], dataset: Dataset, index: int, on_corrupt: OnError) -> T | None:
     """What `read` gives; None for a sample that is unreadable and may be skipped."""
     try:
         with with_sample_name(dataset, index):
             return read(index)
     except DataError:
-        if on_error == "raise":
+        if on_corrupt == "raise":
             raise
         return None
 
 
-def _ids(dataset: Dataset, index: int, on_error: OnError) -> set[int]:
-    labels = _attempted(dataset.label_map, dataset, index, on_error)
+def _ids(dataset: Dataset, index: int, on_corrupt: OnError) -> set[int]:
+    labels = _attempted(dataset.label_map, dataset, index, on_corrupt)
     return set() if labels is None else set(np.unique(labels[labels != IGNORE]).tolist())
 
 
-def _depth(dataset: Dataset, index: int, on_error: OnError) -> Float32[np.ndarray, " pixels"]:
-    sample = _attempted(dataset.read, dataset, index, on_error)
+def _depth(dataset: Dataset, index: int, on_corrupt: OnError) -> Float32[np.ndarray, " pixels"]:
+    sample = _attempted(dataset.read, dataset, index, on_corrupt)
     if sample is None or sample.depth is None or sample.valid is None:
         return np.zeros(0, np.float32)
     depth: Float32[np.ndarray, " pixels"] = sample.depth[sample.valid]

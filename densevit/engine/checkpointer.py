@@ -23,6 +23,7 @@ from densevit.model_card import ModelCard
 from densevit.utils import atomic_io
 from densevit.weights import checkpoint
 from densevit.weights.checkpoint import Manifest
+from densevit.weights.migrations import migrate_config
 
 
 class Checkpoints:
@@ -206,7 +207,8 @@ def begin(run: Run, world: DistributedContext) -> None:
 
 def changed(folder: Path, run: Run) -> list[str]:
     """What a run does otherwise than when it saved this checkpoint, `key was this, is that`."""
-    before, now = (flat(tree) for tree in (YamlDocument.read(folder / checkpoint.CONFIG).tree, parser.to_dict(run)))
+    saved = migrate_config(YamlDocument.read(folder / checkpoint.CONFIG).tree)
+    before, now = flat(saved), flat(parser.to_dict(run))
     differing = [key for key in {**before, **now} if before.get(key) != now.get(key) and key not in IGNORED_KEYS]
     return [f"{key} was {before.get(key)!r}, is {now.get(key)!r}" for key in differing]
 

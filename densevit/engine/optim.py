@@ -86,7 +86,7 @@ def rise_and_fall(optim: Optim, schedule: Schedule, steps: int, warmup: int) -> 
             rise = (n + 1) / (warmup + 1)
             if schedule.type == "one_cycle":  # cosine up, as torch's OneCycleLR
                 rise = (1 - math.cos(math.pi * rise)) / 2
-            return optim.lr * (schedule.start + (1 - schedule.start) * rise)
+            return optim.lr * (schedule.warmup_start_factor + (1 - schedule.warmup_start_factor) * rise)
         done = min(1.0, (n - warmup) / max(1, steps - warmup))
         fall: dict[str, float] = {
             "cosine": (1 + math.cos(math.pi * done)) / 2,
@@ -94,7 +94,7 @@ def rise_and_fall(optim: Optim, schedule: Schedule, steps: int, warmup: int) -> 
             "poly": (1 - done) ** schedule.power,
             "constant": 1.0,
         }
-        return optim.lr * (schedule.final + (1 - schedule.final) * fall[schedule.type])
+        return optim.lr * (schedule.min_lr_ratio + (1 - schedule.min_lr_ratio) * fall[schedule.type])
 
     return rate
 

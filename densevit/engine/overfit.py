@@ -36,7 +36,7 @@ def overfit_one_batch(trainer: Trainer, train: Callable[[int], Batches]) -> str:
         Diverged: the loss did not fall to `LEARNED` of what it was.
     """
     with closing(train(0)) as batches:
-        first = list(islice(batches, trainer.run.accumulate))
+        first = list(islice(batches, trainer.run.grad_accum_steps))
     again = _forever(first)
     losses: list[float] = []
     with interruptible() as stop:

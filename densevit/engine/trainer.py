@@ -85,7 +85,7 @@ class Trainer:
         self.wrapped = world.parallel(self.model, run.parallel)
         self.encoder: LayeredEncoder = model.encoder  # type: ignore[assignment]
         self.scheduled = scheduled_parts(model)
-        self.balance = BALANCES[run.balance](list(tasks)).to(world.device)
+        self.balance = BALANCES[run.loss_weighting](list(tasks)).to(world.device)
         apart = run.schedule.encoder_warmup is not None
         groups = [*parameter_groups(model, self.encoder, run.optim, apart=apart), undecayed_group(self.balance)]
         self.optimizer = build_optimizer([group for group in groups if group["params"]], run.optim)
@@ -110,7 +110,7 @@ class Trainer:
         """Runs from wherever `resume` left it to the last step.
 
         Args:
-            train: start (images already seen) -> endless micro-batches, `accumulate` to a step.
+            train: start (images already seen) -> endless micro-batches, `grad_accum_steps` to a step.
 
         Returns:
             the scores of the last validation.
@@ -191,16 +191,16 @@ class Trainer:
         values: dict[str, Tensor] = {}
         names: list[str] = []
         indices: list[int] = []
-        for number in range(self.run.accumulate):
+        for number in range(self.run.grad_accum_steps):
             batch = next(batches).to(self.world.device)
             names += batch.names
             indices += batch.indices
-            with no_sync(self.wrapped, number == self.run.accumulate - 1):
+            with no_sync(self.wrapped, number == self.run.grad_accum_steps - 1):
                 terms = self._losses(batch)
-                total = torch.stack(list(terms.values())).sum() / self.run.accumulate
+                total = torch.stack(list(terms.values())).sum() / self.run.grad_accum_steps
                 torch.autograd.backward(self.scaler.scale(total))
             for name, term in terms.items():
-                values[name] = values.get(name, 0) + term.detach().float() / self.run.accumulate
+                values[name] = values.get(name, 0) + term.detach().float() / self.run.grad_accum_steps
         self.world.mean_gradients(self.balance)
         self.scaler.unscale_(self.optimizer)
         norm = clip([p for group in self.optimizer.param_groups for p in group["params"]], self.run.optim.clip_grad)

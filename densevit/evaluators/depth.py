@@ -49,11 +49,11 @@ class Source:
 
 def saved(args: argparse.Namespace, data: Dataset) -> Source:
     """The maps of a folder, read and scored by several processes."""
-    protocols = chosen(args, data, HeadSpec(kind=args.kind))
+    protocols = chosen(args, data, HeadSpec(kind=args.prediction_type))
     maps = SavedMaps(
         args.predictions,
         data.names,
-        kind=args.kind,
+        kind=args.prediction_type,
         scale=args.scale,
         suffix=args.suffix,
         manifest=args.manifest,
@@ -61,7 +61,7 @@ def saved(args: argparse.Namespace, data: Dataset) -> Source:
     )
 
     def read(index: int) -> tuple[Sample, Any]:
-        with depth_cache(args.truth_cache):
+        with depth_cache(args.gt_cache):
             sample = data.read(index)
         return sample, maps.read(sample.name)
 

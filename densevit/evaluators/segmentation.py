@@ -67,7 +67,7 @@ def saved(args: argparse.Namespace, data: Dataset) -> Source:
     maps = SavedLabels(
         args.predictions,
         data.names,
-        table=table(args.ids, data),
+        table=table(args.label_encoding, data),
         suffix=args.suffix,
         manifest=args.manifest,
         allow_outside=args.allow_outside_root,
@@ -102,7 +102,7 @@ def table(ids: str, data: Dataset) -> ClassTable | None:
     if ids == "stored":
         stored: ClassTable | None = getattr(data, "table", None)
         if stored is None:
-            raise ConfigError("--ids stored: this data set has no table of stored ids; leave it out.")
+            raise ConfigError("--label-encoding stored: this data set has no table of stored ids; leave it out.")
         return stored
     found = read_classes(Path(ids))
     if tuple(found.names) != tuple(data.classes):

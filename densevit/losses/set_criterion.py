@@ -36,7 +36,7 @@ class Pairs:
     label: Int64[Tensor, " n"]
 
 
-@LABEL_LOSSES.register("mask_set")
+@LABEL_LOSSES.register("set_criterion")
 class SetCriterion(LabelLoss):
     """Cross entropy of the class, and of the mask with its dice, for each matched pair; all other queries mean nothing.
 

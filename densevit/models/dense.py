@@ -42,7 +42,7 @@ class DenseModel(nn.Module):
         self.decoders = nn.ModuleDict(decoders or {})
         joins = [reader.joins for reader in (decoder, *(decoders or {}).values())]
         if any(joins):
-            encoder.leave(max(joins), taps=not all(joins))
+            encoder.leave(max(joins), out_indices=not all(joins))
 
     def forward(self, image: Float[Tensor, "b 3 h w"], answer_size: Size | None = None) -> dict[str, Tensor]:
         """`image` in [0, 1]; the result bears the names of the heads.

@@ -25,9 +25,10 @@ from densevit.errors import CheckpointError
 from densevit.model_card import ModelCard
 from densevit.utils import atomic_io
 from densevit.weights import unused_tensors
+from densevit.weights.migrations import migrate_card
 from densevit.weights.readers import SAFETENSORS, read_metadata, read_pickled, read_safetensors
 
-SCHEMA = 1
+SCHEMA = 2
 WEIGHTS, STATE, CONFIG, MANIFEST = "model.safetensors", "state.pt", "config.yaml", "manifest.json"
 CARD = "densevit"  # its key in the header
 STEP = re.compile(r"step-(\d{8,})$")
@@ -209,7 +210,7 @@ def read_whole(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Tensor], 
     if CARD not in metadata:
         raise CheckpointError(f"{path}: no densevit card in its header; it is not a densevit checkpoint.")
     try:
-        return *unused_tensors.split_unused(tensors), ModelCard.from_dict(json.loads(metadata[CARD]))
+        return *unused_tensors.split_unused(tensors), ModelCard.from_dict(migrate_card(json.loads(metadata[CARD])))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"{path}: its card cannot be read ({error}).") from None
 

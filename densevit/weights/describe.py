@@ -100,7 +100,7 @@ def _ours(found: Description) -> Iterator[str]:
         yield _row(f"head {name}", f"{_meaning(output)}; {_options(card.model.get('heads', {}).get(name, {}))}")
     yield _row("images", f"{_rule(card.resize)}, multiples of {card.multiple}, mean {card.mean}, std {card.std}")
     yield _row("encoder", _options(card.model.get("encoder", {})))
-    yield _row("taps", ", ".join(map(str, card.taps)))
+    yield _row("out_indices", ", ".join(map(str, card.out_indices)))
     yield _row("decoder", _options(card.model.get("decoder", {})))
     for name, decoder in card.model.get("decoders", {}).items():
         yield _row(f"decoder of {name}", _options(decoder))

@@ -16,15 +16,15 @@ from densevit.cli.main import main
 
 def test_wrong_options_are_refused_before_anything_is_timed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["benchmark", "--sections", "inferenc"]) == 2
-    assert main(["benchmark", "--sides", "500"]) == 2
-    assert main(["benchmark", "--against", str(tmp_path / "none.json")]) == 2
+    assert main(["benchmark", "--image-sizes", "500"]) == 2
+    assert main(["benchmark", "--baseline", str(tmp_path / "none.json")]) == 2
     for wrong in ("--name=a/b", "--name=", "--sections=,", f"--depth-anything={tmp_path / 'none'}"):
         assert main(["benchmark", wrong, "--output", str(tmp_path)]) == 2
     told = capsys.readouterr().err
     assert "'a/b' is no name of a file" in told
     assert "names none; there are" in told
     assert "none is no folder" in told
-    for wrong in ("--rounds=0", "--images=0", "--workers=0", "--threads=-2", "--sides=0", "--batches=1,0"):
+    for wrong in ("--repeats=0", "--images=0", "--workers=0", "--threads=-2", "--image-sizes=0", "--batches=1,0"):
         with pytest.raises(SystemExit):
             main(["benchmark", wrong])
         assert "must be 1 or more" in capsys.readouterr().err
@@ -39,7 +39,7 @@ def test_a_run_writes_a_dated_report_that_the_next_one_is_held_against(
     monkeypatch.setattr("densevit.benchmark.hardware.SIDE", 64)
     monkeypatch.setattr("densevit.benchmark.hardware.COPIED", 2**16)
     monkeypatch.setattr("densevit.benchmark.evaluation.IMAGES", 2)
-    arguments = ["benchmark", "--sections", "scoring", "--rounds", "1", "--threads", "1", "--output", str(tmp_path)]
+    arguments = ["benchmark", "--sections", "scoring", "--repeats", "1", "--threads", "1", "--output", str(tmp_path)]
     assert main(arguments) == 0
     (markdown,), (data,) = tmp_path.glob("*-benchmark.md"), tmp_path.glob("*-benchmark.json")
     assert "## Scoring" in markdown.read_text()
@@ -49,7 +49,7 @@ def test_a_run_writes_a_dated_report_that_the_next_one_is_held_against(
     for row in tree["rows"]:
         row["value"] = {"middle": 1e9, "low": 1e9, "high": 1e9}  # as if it had been this fast before
     data.write_text(json.dumps(tree))
-    assert main([*arguments, "--against", str(data)]) == 1
+    assert main([*arguments, "--baseline", str(data)]) == 1
     told = capsys.readouterr().out
     assert "slower: scoring, saved PNG16, nyu_eigen, 1 process" in told
     assert f"against {data}: 1 rows compared." in told or f"against {data}: 2 rows compared." in told  # by cores
@@ -67,7 +67,7 @@ def test_what_was_measured_before_a_run_ends_early_is_kept(
     monkeypatch.setattr(hardware, "SIDE", 64)
     monkeypatch.setattr(hardware, "COPIED", 2**16)
     monkeypatch.setattr("densevit.benchmark.evaluation.measure", interrupted)
-    assert main(["benchmark", "--sections", "scoring,export", "--rounds", "1", "--output", str(tmp_path)]) == 130
+    assert main(["benchmark", "--sections", "scoring,export", "--repeats", "1", "--output", str(tmp_path)]) == 130
     (kept,) = tmp_path.glob("*.json")
     assert [row.section for row in Report.read(kept).rows][-1] == "scoring"
     assert "Not run: what was to follow, KeyboardInterrupt ended this run." in capsys.readouterr().out

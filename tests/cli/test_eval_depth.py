@@ -27,7 +27,7 @@ def maps(data: Path) -> dict[str, np.ndarray]:
 
 
 def score(data: Path, predictions: Path, output: Path, *words: str) -> dict:
-    base = ["eval-depth", "--data", "folder", "--root", str(data), "--option", "depth_scale=1000"]
+    base = ["eval-depth", "--data", "folder", "--root", str(data), "--data-option", "depth_scale=1000"]
     assert main([*base, "--predictions", str(predictions), "--output", str(output), *words]) == 0
     path = output / "metrics.json"
     return json.loads(path.read_text()) if path.exists() else {}
@@ -84,7 +84,7 @@ def test_processes_and_a_kept_truth_change_no_number(
     monkeypatch.setattr("densevit.data.loading.parallel_map.ENOUGH", 2)  # or six images are too few for processes
     score(data, saved, tmp_path / "plain", "--workers", "1")
     for turn in ("first", "again"):
-        score(data, saved, tmp_path / turn, "--workers", "2", "--truth-cache", str(tmp_path / "kept"))
+        score(data, saved, tmp_path / turn, "--workers", "2", "--gt-cache", str(tmp_path / "kept"))
         assert (tmp_path / turn / "per_image.csv").read_bytes() == (tmp_path / "plain/per_image.csv").read_bytes()
     assert len(list((tmp_path / "kept").iterdir())) == TRUTH
 
@@ -93,7 +93,7 @@ def test_disparity_without_unit_is_aligned(data: Path, tmp_path: Path) -> None:
     (tmp_path / "maps").mkdir()
     for name, depth in maps(data).items():
         save(tmp_path / "maps", ".npy", name, (3 / depth - 0.9).astype(np.float32))
-    found = score(data, tmp_path / "maps", tmp_path / "out", "--kind", "disparity")
+    found = score(data, tmp_path / "maps", tmp_path / "out", "--prediction-type", "disparity")
     assert found["protocol"]["name"] == "plain+lstsq_disparity" and found["metrics"]["abs_rel"] < 1e-4
 
 
@@ -114,7 +114,7 @@ def test_half_size_and_manifest(data: Path, tmp_path: Path, capsys) -> None:
 
 
 def test_a_manifest_that_lacks_images_or_files_is_told(data: Path, saved: Path, tmp_path: Path, capsys) -> None:
-    base = ["eval-depth", "--data", "folder", "--root", str(data), "--option", "depth_scale=1000", "--predictions"]
+    base = ["eval-depth", "--data", "folder", "--root", str(data), "--data-option", "depth_scale=1000", "--predictions"]
     for text, told in (
         ("name,prediction\n000,000.npy\n", "no map for 5 of 6"),
         ("name,map\n000,000.npy\n", "lacks `name` or `prediction`"),
@@ -129,9 +129,9 @@ def test_options_of_a_model_are_refused_for_saved_maps_and_theirs_for_a_model(
     data: Path, saved: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     base = ["eval-depth", "--data", "folder", "--root", str(data)]
-    assert main([*base, "--predictions", str(saved), "--tiles", "32", "--flip"]) == 2
+    assert main([*base, "--predictions", str(saved), "--tile-size", "32", "--flip"]) == 2
     told = capsys.readouterr().err
-    assert "--tiles goes with a CHECKPOINT" in told
+    assert "--tile-size goes with a CHECKPOINT" in told
     assert "--flip goes with a CHECKPOINT" in told
     assert main([*base, "run", "--suffix", ".png"]) == 2
     assert "--suffix goes with --predictions" in capsys.readouterr().err
@@ -141,7 +141,7 @@ def test_a_folder_that_cannot_be_written_is_told_before_anything_is_scored(
     data: Path, saved: Path, tmp_path: Path, capsys
 ) -> None:
     (tmp_path / "file").touch()
-    base = ["eval-depth", "--data", "folder", "--root", str(data), "--option", "depth_scale=1000"]
+    base = ["eval-depth", "--data", "folder", "--root", str(data), "--data-option", "depth_scale=1000"]
     assert main([*base, "--predictions", str(saved), "--output", str(tmp_path / "file")]) == 2
     told = capsys.readouterr()
     assert "cannot be made" in told.err and "abs_rel" not in told.out

@@ -89,7 +89,7 @@ def test_maps_in_the_data_sets_own_ids_or_colours_are_told_by_its_table(root: Pa
         for name, ids in positions(root).items():
             Image.fromarray(convert(ids)).save(tmp_path / folder / f"{name}.png")
         for how in ("stored", str(root / "classes.json")):
-            found = score(root, tmp_path / folder, "--ids", how)
+            found = score(root, tmp_path / folder, "--label-encoding", how)
             assert found["miou"] == pytest.approx(expected(root), abs=1e-12)
 
 
@@ -139,7 +139,7 @@ def test_what_does_not_fit_is_told(root: Path, tmp_path: Path, capsys: pytest.Ca
     save_gray(tmp_path / "004", maps["004"][:-1])
     assert "004: a label map of 59x80 cannot be scored against labels of 60x80" in refuse(root, tmp_path, capsys)
     (tmp_path / "other.json").write_text('["wall", "floor", "sky"]')
-    told = refuse(root, tmp_path, capsys, "--ids", str(tmp_path / "other.json"))
+    told = refuse(root, tmp_path, capsys, "--label-encoding", str(tmp_path / "other.json"))
     assert "the first that differs is 'sky', not 'box'" in told
     assert "give either a CHECKPOINT or --predictions" in refuse(root, tmp_path, capsys, "checkpoint")
 
@@ -156,7 +156,7 @@ def test_a_folder_that_cannot_be_written_is_told_before_anything_is_scored(
 
 
 def test_data_without_classes_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["eval-seg", "--predictions", str(tmp_path), "--data", "motorcycle"]) == 2
+    assert main(["eval-seg", "--predictions", str(tmp_path), "--data", "middlebury_motorcycle"]) == 2
     assert "names no classes" in capsys.readouterr().err
 
 

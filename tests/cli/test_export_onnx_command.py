@@ -12,7 +12,7 @@ from densevit.cli.main import main
 from densevit.weights import hub as saving
 
 SPEC = {
-    "encoder": {"type": "vit", "dim": 24, "depth": 1, "heads": 2, "patch_size": 14, "image_size": 28, "taps": 1},
+    "encoder": {"type": "vit", "dim": 24, "depth": 1, "heads": 2, "patch_size": 14, "image_size": 28, "out_indices": 1},
     "decoder": {"type": "linear"},
     "heads": {"depth": {"type": "metric", "max_depth": 20}},
 }
@@ -48,7 +48,7 @@ def test_a_checkpoint_becomes_a_file_that_inspect_reads(
         (["--output", "a.pt", "--image-size", "30,44"], "does not end in .onnx"),
         (["--output", "none/a.onnx", "--image-size", "30,44"], "its folder does not exist"),
         (["--output", "there.onnx", "--image-size", "30,44"], "there.onnx exists already; --overwrite replaces it"),
-        (["--output", "a.onnx", "--network", "--flip"], "--network: goes without --flip and --window"),
+        (["--output", "a.onnx", "--no-preprocessing", "--flip"], "--network: goes without --flip and --crop"),
     ],
 )
 def test_faults_are_told_before_the_checkpoint_is_read(

@@ -37,7 +37,7 @@ def test_ours_says_what_it_predicts_and_what_is_not_recorded(capsys: pytest.Capt
 def test_json_has_the_whole_card(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", str(OLD), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert (found["made_by"], found["card"]["licence"], found["card"]["taps"]) == ("densevit", "unknown", [0, 1])
+    assert (found["made_by"], found["card"]["licence"], found["card"]["out_indices"]) == ("densevit", "unknown", [0, 1])
     assert found["bytes"] == OLD.stat().st_size
 
 

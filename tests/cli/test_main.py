@@ -64,7 +64,7 @@ def test_every_fault_of_a_config_is_told_at_once(tmp_path: Path, capsys) -> None
     [
         ("data.train.root=/nowhere", "no data at /nowhere"),
         ("data.train.depth_scale=null", "depth_scale"),
-        ("model.init=/nowhere.safetensors", "no such file"),
+        ("model.init_from=/nowhere.safetensors", "no such file"),
         ("model.encoder={type: timm, name: vit_smal_patch16_224}", "Nearest: vit_small_patch16_224"),
         ("device=cuda:99", "cuda:99"),
         ("plugins=[mine.py]", "plugins: no such file"),
@@ -109,11 +109,13 @@ def test_a_run_that_cannot_go_on_keeps_its_config(tmp_path: Path, capsys) -> Non
 
 
 def test_a_missing_checkpoint_or_data_set_is_told(tmp_path: Path, capsys) -> None:
-    assert "no such checkpoint" in failing(capsys, "eval-depth", str(tmp_path / "gone"), "--data", "motorcycle")
+    assert "no such checkpoint" in failing(
+        capsys, "eval-depth", str(tmp_path / "gone"), "--data", "middlebury_motorcycle"
+    )
     assert "Did you mean 'nyu'" in failing(capsys, "eval-depth", "x", "--data", "nyuu")
-    assert "either a CHECKPOINT or --predictions" in failing(capsys, "eval-depth", "--data", "motorcycle")
+    assert "either a CHECKPOINT or --predictions" in failing(capsys, "eval-depth", "--data", "middlebury_motorcycle")
     assert "no protocol" in failing(
-        capsys, "eval-depth", "--predictions", str(tmp_path), "--data", "motorcycle", "--protocol", "garg"
+        capsys, "eval-depth", "--predictions", str(tmp_path), "--data", "middlebury_motorcycle", "--protocol", "garg"
     )
 
 
@@ -132,5 +134,10 @@ def test_a_part_of_ones_own_works_from_a_file(tmp_path: Path, capsys) -> None:
         "    def forward(self, features):\n"
         "        return self.conv(features.maps[-1])\n"
     )
-    words = ["plugins=[mine.py]", "model.encoder.taps=1", "model.decoder={type: mine_for_test, channels: 4}", "steps=1"]
+    words = [
+        "plugins=[mine.py]",
+        "model.encoder.out_indices=1",
+        "model.decoder={type: mine_for_test, channels: 4}",
+        "steps=1",
+    ]
     assert main(["train", str(config), *words]) == 0

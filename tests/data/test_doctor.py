@@ -421,7 +421,7 @@ def test_the_command_examines_a_folder_and_writes_its_report(
     sick: Path, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "report"
-    words = ["--option", "depth_scale=1000", "--option", "depth_range=[0.1, 10]", "--classes", "4"]
+    words = ["--data-option", "depth_scale=1000", "--data-option", "depth_range=[0.1, 10]", "--classes", "4"]
     said = command(capsys, str(sick), *words, "--output", str(out), code=2)
     assert "fault: files of 0 bytes (1)" in said and "Training or scores would suffer" in said
     tree = json.loads((out / "report.json").read_text())
@@ -462,9 +462,9 @@ def test_the_command_takes_a_config_and_looks_before_anything_is_built(
         (["--data", "nyuu"], "Did you mean 'nyu'"),
         (["--data", "folder", "--root", "x", "--ignore", "mising"], "Did you mean 'missing'"),
         (["--data", "folder", "--root", "no/such/folder"], "no data at"),
-        (["--data", "folder", "--option", "rot=3"], "rot"),
-        (["--data", "motorcycle", "--threads", "-2"], "at least 1"),
-        (["--data", "motorcycle", "--output", __file__], "cannot be made"),
+        (["--data", "folder", "--data-option", "rot=3"], "rot"),
+        (["--data", "middlebury_motorcycle", "--threads", "-2"], "at least 1"),
+        (["--data", "middlebury_motorcycle", "--output", __file__], "cannot be made"),
     ],
 )
 def test_what_cannot_be_examined_ends_with_2_and_a_message(
@@ -478,7 +478,7 @@ def test_a_memory_that_somebody_wrote_into_is_made_anew(
     tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     layouts.write_folder(tmp_path / "d", frames("a", "b"))
-    words = [str(tmp_path / "d"), "--option", "depth_scale=1000"]
+    words = [str(tmp_path / "d"), "--data-option", "depth_scale=1000"]
     command(capsys, *words, code=0)
     (kept,) = cache.rglob("*.json")
     kept.write_text(json.dumps({key: {"size": None} for key in json.loads(kept.read_text())}))

@@ -119,7 +119,7 @@ def test_a_start_resumes_the_stream_bit_for_bit(workers: int) -> None:
 
 
 def test_accumulation_splits_a_batch_without_changing_it() -> None:
-    whole, parts = take(3), take(6, accumulate=2)
+    whole, parts = take(3), take(6, grad_accum_steps=2)
     joined = [torch.cat([parts[2 * s].image, parts[2 * s + 1].image]) for s in range(3)]
     assert all(torch.equal(b.image, j) for b, j in zip(whole, joined, strict=True))
 
@@ -147,7 +147,13 @@ def test_an_unreadable_sample_is_named_in_the_first_line(workers: int) -> None:
 def test_a_skipped_sample_is_replaced_by_the_next_in_order_and_counted(workers: int) -> None:
     clean = take(5, transform=Still())
     loader = train_loader(
-        Numbered(10, bad=(6,)), Still(), seed=0, batch_size=4, workers=workers, on_error="skip", max_bad=0.1
+        Numbered(10, bad=(6,)),
+        Still(),
+        seed=0,
+        batch_size=4,
+        workers=workers,
+        on_corrupt="skip",
+        max_corrupt_fraction=0.1,
     )
     batches = list(islice(loader, 5))
     loader.close()
@@ -166,7 +172,13 @@ def test_a_skipped_sample_is_replaced_by_the_next_in_order_and_counted(workers: 
 def test_too_many_skipped_samples_end_the_run_and_its_workers(workers: int) -> None:
     before = set(multiprocessing.active_children())
     loader = train_loader(
-        Numbered(10, bad=(6, 7)), Still(), seed=0, batch_size=5, workers=workers, on_error="skip", max_bad=0.1
+        Numbered(10, bad=(6, 7)),
+        Still(),
+        seed=0,
+        batch_size=5,
+        workers=workers,
+        on_corrupt="skip",
+        max_corrupt_fraction=0.1,
     )
     with pytest.raises(DataError, match=r"2 unreadable samples in epoch 0, where 1 of about 10 may be skipped"):
         list(islice(loader, 2))
@@ -174,7 +186,9 @@ def test_too_many_skipped_samples_end_the_run_and_its_workers(workers: int) -> N
 
 
 def test_a_set_with_no_readable_sample_ends_instead_of_spinning() -> None:
-    loader = train_loader(Numbered(3, bad=(0, 1, 2)), Still(), seed=0, batch_size=1, on_error="skip", max_bad=1.0)
+    loader = train_loader(
+        Numbered(3, bad=(0, 1, 2)), Still(), seed=0, batch_size=1, on_corrupt="skip", max_corrupt_fraction=1.0
+    )
     with pytest.raises(DataError, match="none of the 3"):
         next(loader)
 

@@ -16,8 +16,8 @@ def flat(batches: Iterable[list[SampleKey]]) -> list[SampleKey]:
 
 def positions(stream: InfiniteSampler, steps: int) -> list[list[SampleKey]]:
     """One rank's places of each optimiser step."""
-    micro = list(islice(stream, steps * stream.accumulate))
-    return [flat(micro[s * stream.accumulate : (s + 1) * stream.accumulate]) for s in range(steps)]
+    micro = list(islice(stream, steps * stream.grad_accum_steps))
+    return [flat(micro[s * stream.grad_accum_steps : (s + 1) * stream.grad_accum_steps]) for s in range(steps)]
 
 
 def test_each_epoch_is_a_permutation_and_epochs_differ() -> None:
@@ -47,11 +47,16 @@ def test_start_resumes_where_the_stream_was(start: int) -> None:
     assert list(islice(InfiniteSampler(11, seed=1, batch_size=4, start=start), 5)) == whole[start // 4 : start // 4 + 5]
 
 
-@pytest.mark.parametrize(("world_size", "accumulate"), [(1, 1), (1, 4), (2, 1), (2, 2), (4, 3), (12, 1)])
-def test_any_launch_sees_the_same_samples_in_each_step(world_size: int, accumulate: int) -> None:
+@pytest.mark.parametrize(("world_size", "grad_accum_steps"), [(1, 1), (1, 4), (2, 1), (2, 2), (4, 3), (12, 1)])
+def test_any_launch_sees_the_same_samples_in_each_step(world_size: int, grad_accum_steps: int) -> None:
     alone = positions(InfiniteSampler(17, seed=2, batch_size=12), 6)
     ranks = [
-        positions(InfiniteSampler(17, seed=2, batch_size=12, accumulate=accumulate, rank=r, world_size=world_size), 6)
+        positions(
+            InfiniteSampler(
+                17, seed=2, batch_size=12, grad_accum_steps=grad_accum_steps, rank=r, world_size=world_size
+            ),
+            6,
+        )
         for r in range(world_size)
     ]
     for step in range(6):
@@ -63,8 +68,8 @@ def test_any_launch_sees_the_same_samples_in_each_step(world_size: int, accumula
 def test_micro_batches_of_two_ranks_take_turns() -> None:
     # Batch 8 over 2 ranks x 2 micro-batches: positions 0-1 | 2-3 then 4-5 | 6-7.
     order = [(0, int(i)) for i in permutation(0, 0, 8)]
-    left = list(islice(InfiniteSampler(8, seed=0, batch_size=8, accumulate=2, rank=0, world_size=2), 2))
-    right = list(islice(InfiniteSampler(8, seed=0, batch_size=8, accumulate=2, rank=1, world_size=2), 2))
+    left = list(islice(InfiniteSampler(8, seed=0, batch_size=8, grad_accum_steps=2, rank=0, world_size=2), 2))
+    right = list(islice(InfiniteSampler(8, seed=0, batch_size=8, grad_accum_steps=2, rank=1, world_size=2), 2))
     assert left == [order[0:2], order[4:6]]
     assert right == [order[2:4], order[6:8]]
 
@@ -91,7 +96,7 @@ def test_the_order_is_not_the_noise_of_sample_zero() -> None:
 
 def test_an_uneven_batch_says_what_would_fit() -> None:
     with pytest.raises(ConfigError, match=r"10 samples .* 2 ranks x 2 .* 8 or 12 would fit"):
-        InfiniteSampler(100, seed=0, batch_size=10, accumulate=2, world_size=2)
+        InfiniteSampler(100, seed=0, batch_size=10, grad_accum_steps=2, world_size=2)
     with pytest.raises(ConfigError, match="8 would fit"):
         InfiniteSampler(100, seed=0, batch_size=3, world_size=8)
 
@@ -102,7 +107,7 @@ def test_an_uneven_batch_says_what_would_fit() -> None:
         ({"length": 0}, "empty"),
         ({"seed": -1}, "seed"),
         ({"start": -4}, "start"),
-        ({"accumulate": 0}, "accumulate"),
+        ({"grad_accum_steps": 0}, "grad_accum_steps"),
         ({"batch_size": 0}, "batch_size"),
     ],
 )

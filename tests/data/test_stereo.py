@@ -7,7 +7,7 @@ from densevit.data.datasets.base import DATASETS
 
 
 def test_the_motorcycle_has_metric_depth_where_it_was_measured() -> None:
-    sample = DATASETS.check({"type": "motorcycle"}, "data").build().read(0)
+    sample = DATASETS.check({"type": "middlebury_motorcycle"}, "data").build().read(0)
     assert sample.image.shape == (500, 741, 3)
     assert sample.depth is not None and sample.valid is not None
     assert 0.92 < sample.valid.mean() < 0.93  # measured by hand: 92.7 %
@@ -16,7 +16,7 @@ def test_the_motorcycle_has_metric_depth_where_it_was_measured() -> None:
 
 
 def test_depth_is_focal_times_baseline_over_disparity() -> None:
-    sample = DATASETS.check({"type": "motorcycle"}, "data").build().read(0)
+    sample = DATASETS.check({"type": "middlebury_motorcycle"}, "data").build().read(0)
     disparity = data.stereo_motorcycle()[2]
     row, column = 250, 350
     assert sample.depth is not None and np.isfinite(disparity[row, column])

@@ -27,7 +27,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def open_tar(root: Path, **options: object) -> Dataset:
-    return DATASETS.check({"type": "tar", "root": str(root), "depth_scale": 1000, **options}, "data").build()
+    return DATASETS.check({"type": "webdataset", "root": str(root), "depth_scale": 1000, **options}, "data").build()
 
 
 def test_samples_are_those_of_the_folder(root: Path) -> None:

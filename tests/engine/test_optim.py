@@ -48,7 +48,7 @@ def test_frozen_parameters_are_in_no_group() -> None:
 @pytest.mark.parametrize("kind", ["cosine", "poly", "one_cycle", "constant"])
 def test_every_schedule_rises_to_the_rate_and_falls_to_its_end(kind: str) -> None:
     final = 1.0 if kind == "constant" else 0.01
-    rate = learning_rate(Optim(lr=2.0), Schedule(type=kind, warmup=10.0, final=final), 110)
+    rate = learning_rate(Optim(lr=2.0), Schedule(type=kind, warmup=10.0, min_lr_ratio=final), 110)
     rises = [rate(n) for n in range(11)]
     assert rises == sorted(rises) and rises[0] > 0
     assert rate(10) == pytest.approx(2.0)

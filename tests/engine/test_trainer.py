@@ -105,7 +105,7 @@ def some_run(output: Path, **changes) -> Run:
         schedule=Schedule(warmup=2.0),
         steps=12,
         batch_size=4,
-        accumulate=2,
+        grad_accum_steps=2,
         precision="fp32",
         ema=0.9,
         validate_every=4,
@@ -284,7 +284,7 @@ def test_validation_and_weights_to_use_are_those_of_the_average(tmp_path: Path) 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_step_that_is_not_finite_changes_nothing_and_is_counted(tmp_path: Path, value: float, capsys) -> None:
-    trainer = some_trainer(some_run(tmp_path, steps=3, accumulate=1, batch_size=2), ToyTask({2: value}))
+    trainer = some_trainer(some_run(tmp_path, steps=3, grad_accum_steps=1, batch_size=2), ToyTask({2: value}))
     seen = []
     step = trainer.take_step
     states = []
@@ -307,7 +307,7 @@ def test_a_step_that_is_not_finite_changes_nothing_and_is_counted(tmp_path: Path
 @pytest.mark.parametrize("where", ["image", "gradient"])
 def test_a_step_that_is_not_finite_leaves_no_trace(tmp_path: Path, where: str) -> None:
     """Not in the weights, nor in their average, the optimiser, the schedule, or BatchNorm's running statistics."""
-    trainer = some_trainer(some_run(tmp_path, steps=4, accumulate=1, batch_size=2))
+    trainer = some_trainer(some_run(tmp_path, steps=4, grad_accum_steps=1, batch_size=2))
     states: list[dict[str, Tensor]] = []
     step = trainer.take_step
 
@@ -333,7 +333,7 @@ def test_a_step_that_is_not_finite_leaves_no_trace(tmp_path: Path, where: str) -
 
 
 def test_a_loss_that_leaves_its_course_is_told_with_its_images_and_counted(tmp_path: Path, capsys) -> None:
-    run = some_run(tmp_path, steps=30, accumulate=1, batch_size=2)
+    run = some_run(tmp_path, steps=30, grad_accum_steps=1, batch_size=2)
     trainer = some_trainer(run, ToyTask(dict.fromkeys(range(21, 26), 100.0)))
     trainer.fit(train, None)
     said = [line for line in capsys.readouterr().out.splitlines() if "was usual" in line]
@@ -363,7 +363,7 @@ def test_too_many_bad_steps_in_a_row_end_the_run_and_keep_the_last_good_checkpoi
 
 
 def test_fp16_overflow_is_skipped_and_counted_and_moves_no_schedule(tmp_path: Path) -> None:
-    run = some_run(tmp_path, precision="fp16", steps=8, accumulate=1, batch_size=2)
+    run = some_run(tmp_path, precision="fp16", steps=8, grad_accum_steps=1, batch_size=2)
     trainer = some_trainer(run, ToyTask(dict.fromkeys(range(1, 7), math.inf)))
     trainer.fit(train, None)
     assert (trainer.step, trainer.updates) == (8, 2)
@@ -378,8 +378,8 @@ def test_fp16_overflow_is_skipped_and_counted_and_moves_no_schedule(tmp_path: Pa
 def test_accumulated_micro_batches_take_the_step_of_one_batch(tmp_path: Path) -> None:
     """Without dropout and BatchNorm, whose numbers depend on the split."""
 
-    def run_with(accumulate: int, size: int) -> Tensor:
-        run = some_run(tmp_path / str(accumulate), accumulate=accumulate, steps=3, ema=None)
+    def run_with(grad_accum_steps: int, size: int) -> Tensor:
+        run = some_run(tmp_path / str(grad_accum_steps), grad_accum_steps=grad_accum_steps, steps=3, ema=None)
         trainer = some_trainer(run)
         trainer.model.drop.p = 0.0
         trainer.model.encoder.norm = nn.Identity()

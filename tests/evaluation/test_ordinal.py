@@ -55,8 +55,8 @@ def test_saved_maps_are_scored_from_the_command_line_at_the_size_of_their_images
     wrong = {"point1": [10, 30], "point2": [10, 5], "closer_point": "point1"}
     (tmp_path / "annotations.json").write_text(json.dumps({"images/indoor/a.jpg": [entry, entry, entry, wrong]}))
     command = ["eval-ordinal", "--pairs", str(tmp_path / "annotations.json"), "--predictions", str(tmp_path / "maps")]
-    assert main([*command, "--kind", "disparity", "--output", str(tmp_path / "scores.json")]) == 0
+    assert main([*command, "--prediction-type", "disparity", "--output", str(tmp_path / "scores.json")]) == 0
     assert "0.7500 of 4 pairs in 1 images" in capsys.readouterr().out
     assert json.loads((tmp_path / "scores.json").read_text())["images"] == {"images/indoor/a.jpg": [0.75, 4]}
-    assert main([*command, "--kind", "affine"]) == 0
+    assert main([*command, "--prediction-type", "affine"]) == 0
     assert "0.2500 of 4 pairs" in capsys.readouterr().out

@@ -19,17 +19,17 @@ from densevit.model_card import ModelCard, PreprocessConfig
 from densevit.models import DECODERS, ENCODERS, HEADS
 from densevit.weights import checkpoint
 
-OURS = {"type": "vit", "dim": 32, "depth": 3, "heads": 2, "image_size": 48, "taps": 1}
-TIMM = {"type": "timm", "name": "test_vit", "arguments": {"img_size": 48}, "taps": 1}
+OURS = {"type": "vit", "dim": 32, "depth": 3, "heads": 2, "image_size": 48, "out_indices": 1}
+TIMM = {"type": "timm", "name": "test_vit", "arguments": {"img_size": 48}, "out_indices": 1}
 SLIM = {"embed_dim": 32, "num_heads": 2, "depth": 2}
 ENCODERS_SHOWN: list[dict[str, Any]] = [
     OURS,
     {**OURS, "class_token": False},
     {**OURS, "registers": 2, "channels": 1},
     TIMM,
-    {"type": "timm", "name": "vit_small_patch16_dinov3", "taps": 1, "arguments": SLIM},
-    {"type": "timm", "name": "beit_base_patch16_224", "taps": 1, "arguments": SLIM},
-    {"type": "timm", "name": "vit_base_patch16_siglip_224", "taps": 1, "arguments": SLIM},
+    {"type": "timm", "name": "vit_small_patch16_dinov3", "out_indices": 1, "arguments": SLIM},
+    {"type": "timm", "name": "beit_base_patch16_224", "out_indices": 1, "arguments": SLIM},
+    {"type": "timm", "name": "vit_base_patch16_siglip_224", "out_indices": 1, "arguments": SLIM},
 ]
 
 

@@ -128,7 +128,10 @@ def test_tiles_are_an_option_and_noted_in_the_record(photos: Path, tmp_path: Pat
     image = np.random.default_rng(0).integers(0, 256, (50, 70, 3), dtype=np.uint8)
     Image.fromarray(image).save(tmp_path / "large.png")
     out = tmp_path / "out"
-    assert main(["export-depth", "checkpoint", str(tmp_path / "large.png"), "--output", str(out), "--tiles", "32"]) == 0
+    assert (
+        main(["export-depth", "checkpoint", str(tmp_path / "large.png"), "--output", str(out), "--tile-size", "32"])
+        == 0
+    )
     np.testing.assert_allclose(read_depth(out / "large.png"), 1 + image.mean(-1) / 255, atol=0.1)
     assert '"side": 32' in (out / "export.json").read_text()
 
@@ -136,4 +139,4 @@ def test_tiles_are_an_option_and_noted_in_the_record(photos: Path, tmp_path: Pat
 def test_an_overlap_without_tiles_is_refused(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["export-depth", "checkpoint", str(photos), "--output", str(tmp_path / "out"), "--tile-overlap", "0.3"]
     assert main(arguments) == 2
-    assert "belongs to --tiles" in capsys.readouterr().err
+    assert "belongs to --tile-size" in capsys.readouterr().err

@@ -28,7 +28,7 @@ SIZE = (40, 52)
 HEADS = {
     "depth": {"type": "metric"},
     "class": {"type": "classifier", "classes": 4},  # a name that Python's own grammar knows
-    "labels": {"type": "labels", "classes": 3},
+    "labels": {"type": "segmentation", "classes": 3},
 }
 # No multiple of the patches, so positions are resampled and the picture is padded; the long way in and out.
 RULE = PreprocessConfig(mode="lower_bound", size=(50, 50), interpolation="bicubic", antialias=True, eight_bit=True)
@@ -36,7 +36,7 @@ RULE = PreprocessConfig(mode="lower_bound", size=(50, 50), interpolation="bicubi
 
 def network(rule: PreprocessConfig | None = None, heads: Any = HEADS) -> tuple[DenseModel, ModelCard]:
     torch.manual_seed(0)
-    vit = {"type": "vit", "dim": 24, "depth": 2, "heads": 2, "patch_size": 14, "image_size": 56, "taps": 2}
+    vit = {"type": "vit", "dim": 24, "depth": 2, "heads": 2, "patch_size": 14, "image_size": 56, "out_indices": 2}
     decoder = {"type": "conv_transpose", "stride": 7, "min_channels": 8}
     plan = spec_to_plan({"encoder": vit, "decoder": decoder, "heads": heads}, "test")
     model = build_model(plan, rule).eval()

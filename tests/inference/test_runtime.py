@@ -24,7 +24,7 @@ from densevit.model_card import ModelCard, PreprocessConfig
 from densevit.models.dense import DenseModel
 from densevit.utils.precision import autocast
 
-HEADS = {"depth": {"type": "metric", "max_depth": 10.0}, "labels": {"type": "labels", "classes": 3}}
+HEADS = {"depth": {"type": "metric", "max_depth": 10.0}, "labels": {"type": "segmentation", "classes": 3}}
 
 
 def network(rule: PreprocessConfig | None = None, **decoder: Any) -> tuple[DenseModel, ModelCard]:
@@ -37,7 +37,7 @@ def network(rule: PreprocessConfig | None = None, **decoder: Any) -> tuple[Dense
         "heads": 2,
         "patch_size": 14,
         "image_size": 56,
-        "taps": [0, 1, 2, 3],
+        "out_indices": [0, 1, 2, 3],
     }
     decoder = {"type": "dpt", "channels": 8, "hidden": [8, 8, 12, 12], **decoder}
     plan = spec_to_plan({"encoder": encoder, "decoder": decoder, "heads": HEADS}, "test").for_classes(("a", "b", "c"))

@@ -230,7 +230,7 @@ def test_uncertain_points_lie_where_a_mask_changes_sign_and_never_on_ignored_pix
 
 
 def test_it_says_what_it_needs() -> None:
-    assert isinstance(LABEL_LOSSES.check({"type": "mask_set"}, "loss").build(), LabelLoss)
+    assert isinstance(LABEL_LOSSES.check({"type": "set_criterion"}, "loss").build(), LabelLoss)
     with pytest.raises(ConfigError, match="queries"):
         SetCriterion()(torch.zeros(1, 4, H, W), blobs(1), {})
 

@@ -52,7 +52,7 @@ def test_the_classifier_is_linear_in_the_mean_of_the_map() -> None:
 
 def classifier() -> DenseModel:
     torch.manual_seed(0)
-    encoder = ViTEncoder(dim=32, depth=2, heads=2, patch_size=16, image_size=48, taps=1)
+    encoder = ViTEncoder(dim=32, depth=2, heads=2, patch_size=16, image_size=48, out_indices=1)
     decoder = PoolTokens(encoder.features, encoder.prefix_tokens)
     return DenseModel(encoder, decoder, {"kind": Classifier(decoder.output.channels, classes=7)}).eval()
 

@@ -15,16 +15,16 @@ from densevit.structures import EncoderOutput, FeatureSpec
 
 
 def features(
-    taps: int, channels: int = 16, stride: int = 16, grid: tuple[int, int] = (3, 5), prefix: int = 1
+    out_indices: int, channels: int = 16, stride: int = 16, grid: tuple[int, int] = (3, 5), prefix: int = 1
 ) -> EncoderOutput:
     torch.manual_seed(0)
-    maps = tuple(torch.randn(2, channels, *grid) for _ in range(taps))
-    tokens = tuple(torch.randn(2, prefix, channels) for _ in range(taps))
+    maps = tuple(torch.randn(2, channels, *grid) for _ in range(out_indices))
+    tokens = tuple(torch.randn(2, prefix, channels) for _ in range(out_indices))
     return EncoderOutput(maps, tokens, (grid[0] * stride, grid[1] * stride))
 
 
-def specs(taps: int, channels: int = 16, stride: int = 16) -> list[FeatureSpec]:
-    return [FeatureSpec(channels, stride)] * taps
+def specs(out_indices: int, channels: int = 16, stride: int = 16) -> list[FeatureSpec]:
+    return [FeatureSpec(channels, stride)] * out_indices
 
 
 def published_dpt(decoder: Any, given: EncoderOutput) -> Tensor:
@@ -66,10 +66,10 @@ def test_dpt_keeps_no_weights_that_never_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("taps", "sources"), [(1, [0, 0, 0, 0]), (2, [0, 0, 1, 1]), (3, [0, 0, 1, 2]), (4, [0, 1, 2, 3])]
+    ("out_indices", "sources"), [(1, [0, 0, 0, 0]), (2, [0, 0, 1, 1]), (3, [0, 0, 1, 2]), (4, [0, 1, 2, 3])]
 )
-def test_dpt_spreads_few_taps_over_its_levels(taps: int, sources: list[int]) -> None:
-    assert DPT(specs(taps), 1, channels=8).sources == sources
+def test_dpt_spreads_few_taps_over_its_levels(out_indices: int, sources: list[int]) -> None:
+    assert DPT(specs(out_indices), 1, channels=8).sources == sources
 
 
 def test_dpt_takes_convolutional_levels_as_they_are() -> None:

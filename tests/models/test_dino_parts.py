@@ -24,20 +24,20 @@ def features(grid: tuple[int, int]) -> EncoderOutput:
 def test_doubling_fusions_end_at_sixteen_times_the_deepest_level() -> None:
     # A strided 3x3 makes 2x3 of 3x5; four doublings make 32x48. Fusions by level end at eight times the grid, 24x40.
     given = features((3, 5))
-    assert DPT(SPECS, 1, channels=8, growth="doubling")(given).shape[-2:] == (32, 48)
+    assert DPT(SPECS, 1, channels=8, fusion_size="double")(given).shape[-2:] == (32, 48)
     assert DPT(SPECS, 1, channels=8)(given).shape[-2:] == (24, 40)
 
 
 def test_doubling_changes_nothing_while_the_grid_is_even() -> None:
     torch.manual_seed(0)
-    one, other = DPT(SPECS, 1, channels=8), DPT(SPECS, 1, channels=8, growth="doubling")
+    one, other = DPT(SPECS, 1, channels=8), DPT(SPECS, 1, channels=8, fusion_size="double")
     other.load_state_dict(one.state_dict())
     assert torch.equal(one(features((4, 6))), other(features((4, 6))))
     assert one(features((4, 5))).shape != other(features((4, 5))).shape
 
 
 def test_a_level_is_stretched_to_the_doubled_map_before_its_unit() -> None:
-    decoder = DPT(SPECS, 1, channels=8, growth="doubling")
+    decoder = DPT(SPECS, 1, channels=8, fusion_size="double")
     fusion, level, below = decoder.fusions[0], torch.randn(1, 8, 3, 5), torch.randn(1, 8, 4, 6)
     stretched = F.interpolate(level, size=(4, 6), mode="bilinear", align_corners=False)
     x = fusion.refine(below + fusion.level(stretched))  # type: ignore[operator]
@@ -59,7 +59,7 @@ def test_a_head_with_a_scale_answers_there_and_is_then_stretched() -> None:
     # DINOv2: convolve, double with corners aligned, convolve, ReLU above the floor, clamp; then stretched.
     head, x = (
         MetricHead(
-            8, activation="relu", min_depth=1.0, max_depth=1.2, init_depth=1.1, hidden=4, align_corners=True, scale=2
+            8, activation="relu", min_depth=1.0, max_depth=1.2, initial_depth=1.1, hidden=4, align_corners=True, scale=2
         ),
         torch.randn(1, 8, 3, 4),
     )

@@ -104,7 +104,7 @@ def test_in_evaluation_nothing_is_masked_and_masks_grow_before_the_sigmoid(name:
 @pytest.mark.parametrize("name", TOWERS)
 def test_without_guests_the_last_blocks_are_the_encoders_own(name: str) -> None:
     plain, open_, image = tower(name).eval(), tower(name).eval(), torch.rand(1, 3, *IMAGE)
-    open_.leave(2, taps=False)
+    open_.leave(2, out_indices=False)
     assert open_(image).maps == ()
     rest = open_(image).rest
     assert rest is not None
@@ -119,7 +119,7 @@ def test_without_guests_the_last_blocks_are_the_encoders_own(name: str) -> None:
 def test_guests_whom_nobody_may_ask_leave_the_patches_where_and_what_they_are(name: str) -> None:
     # Rotary positions must be those of the patches, however many guests stand before them.
     encoder, image = tower(name).eval(), torch.rand(1, 3, *IMAGE)
-    encoder.leave(2, taps=True)
+    encoder.leave(2, out_indices=True)
     features = encoder(image)
     rest = features.rest
     assert rest is not None
@@ -138,7 +138,7 @@ def test_guests_whom_nobody_may_ask_leave_the_patches_where_and_what_they_are(na
 def test_a_guest_that_is_a_second_class_token_fares_like_the_first(name: str) -> None:
     # Like it, it has no place: no rotary position turns it.
     encoder = tower(name).eval()
-    encoder.leave(2, taps=False)
+    encoder.leave(2, out_indices=False)
     rest = encoder(torch.rand(1, 3, *IMAGE)).rest
     assert rest is not None
     first = rest.prefix_tokens
@@ -313,4 +313,4 @@ def test_an_encoder_without_blocks_says_so() -> None:
         def set_grad_checkpointing(self, enable: bool = True) -> None: ...
 
     with pytest.raises(ConfigError, match="Still has none"):
-        Still().leave(1, taps=False)
+        Still().leave(1, out_indices=False)

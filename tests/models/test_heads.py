@@ -69,7 +69,7 @@ def test_training_starts_at_the_depth_asked_for(activation: Any) -> None:
     x = torch.randn(2, 64, 12, 16)
     torch.manual_seed(0)
     for given, start in ((None, 2.5), (4.0, 4.0)):  # a quarter of max_depth unless given
-        depth = MetricHead(64, activation=activation, init_depth=given)(x, (48, 64))
+        depth = MetricHead(64, activation=activation, initial_depth=given)(x, (48, 64))
         assert depth.median().item() == pytest.approx(start, rel=0.1)
 
 
@@ -134,7 +134,7 @@ def test_disparity_is_never_negative_and_starts_alive() -> None:
     ("options", "message"),
     [
         ({"min_depth": 10.0, "max_depth": 10.0}, "not below max_depth"),
-        ({"init_depth": 11.0}, "not within"),
+        ({"initial_depth": 11.0}, "not within"),
         ({"min_depth": 0.0, "activation": "exp"}, "above 0"),
     ],
 )

@@ -25,7 +25,7 @@ def test_wrappers_are_taken_off(prefix: str) -> None:
 
 
 def test_blocks_and_norms_that_the_taps_do_without_may_stand_in_the_file() -> None:
-    target = small(taps=(0, 1), norm=False)
+    target = small(out_indices=(0, 1), norm=False)
     assert len(target.vit.blocks) == 2
     target.load_weights(small().vit.state_dict(), "w.pth")
 

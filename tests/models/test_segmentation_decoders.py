@@ -14,14 +14,14 @@ from densevit.models.decoders.base import DecoderOutput
 from densevit.structures import IGNORE, EncoderOutput, FeatureSpec
 
 
-def features(taps: int, channels: int = 16, grid: tuple[int, int] = (3, 5), stride: int = 16) -> EncoderOutput:
+def features(out_indices: int, channels: int = 16, grid: tuple[int, int] = (3, 5), stride: int = 16) -> EncoderOutput:
     torch.manual_seed(0)
-    maps = tuple(torch.randn(2, channels, *grid) for _ in range(taps))
+    maps = tuple(torch.randn(2, channels, *grid) for _ in range(out_indices))
     return EncoderOutput(maps, tuple(torch.randn(2, 1, channels) for _ in maps), (grid[0] * stride, grid[1] * stride))
 
 
-def specs(taps: int, channels: int = 16) -> list[FeatureSpec]:
-    return [FeatureSpec(channels, 16)] * taps
+def specs(out_indices: int, channels: int = 16) -> list[FeatureSpec]:
+    return [FeatureSpec(channels, 16)] * out_indices
 
 
 def test_dinov2s_probe_is_a_batch_norm_and_a_matrix_over_the_concatenated_taps() -> None:
@@ -59,7 +59,7 @@ def test_maps_of_other_sizes_meet_at_that_of_the_first() -> None:
 
 
 def test_setr_pup_is_four_times_convolution_norm_relu_and_doubling() -> None:
-    decoder = ConvTranspose(specs(1), 1, growth="bilinear", channels=24, norm="batch", stride=1).eval()
+    decoder = ConvTranspose(specs(1), 1, upsample="bilinear", channels=24, norm="batch", stride=1).eval()
     assert len(decoder.steps) == 4
     x = features(1).maps[0]
     for step in decoder.steps:

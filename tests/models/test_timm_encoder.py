@@ -37,7 +37,7 @@ def build(name: str, **options: Any) -> TimmEncoder:
 @pytest.mark.parametrize(("name", "patch", "prefix"), FAMILIES)
 def test_a_family_runs_at_odd_and_oblong_sizes(name: str, patch: int, prefix: int) -> None:
     encoder = build(name)
-    assert (encoder.patch_size, encoder.prefix_tokens, encoder.taps) == (patch, prefix, (0, 1))
+    assert (encoder.patch_size, encoder.prefix_tokens, encoder.out_indices) == (patch, prefix, (0, 1))
     for h, w in ((75, 101), (2 * patch, 3 * patch)):
         features = encoder(torch.rand(1, 3, h, w))
         grid = (-(-h // patch), -(-w // patch))

@@ -10,20 +10,21 @@ from densevit.models.encoders.vit_base import OutIndices, choose_taps
 
 # Depth Anything V2 and DINOv2 publish these for 12, 24 and 40 blocks.
 @pytest.mark.parametrize(
-    ("depth", "taps"), [(12, (2, 5, 8, 11)), (24, (4, 11, 17, 23)), (40, (9, 19, 29, 39)), (3, (0, 1, 2)), (1, (0,))]
+    ("depth", "out_indices"),
+    [(12, (2, 5, 8, 11)), (24, (4, 11, 17, 23)), (40, (9, 19, 29, 39)), (3, (0, 1, 2)), (1, (0,))],
 )
-def test_default_taps_are_the_published_ones(depth: int, taps: tuple[int, ...]) -> None:
-    assert choose_taps(None, depth) == taps
+def test_default_taps_are_the_published_ones(depth: int, out_indices: tuple[int, ...]) -> None:
+    assert choose_taps(None, depth) == out_indices
 
 
 def test_an_int_means_the_last_blocks() -> None:
     assert choose_taps(4, 12) == (8, 9, 10, 11)  # Depth Anything V1
 
 
-@pytest.mark.parametrize("taps", [0, 13, (), (3, 3), (5, 2), (-1,), (11, 12)])
-def test_taps_that_do_not_fit_say_what_would(taps: OutIndices) -> None:
+@pytest.mark.parametrize("out_indices", [0, 13, (), (3, 3), (5, 2), (-1,), (11, 12)])
+def test_taps_that_do_not_fit_say_what_would(out_indices: OutIndices) -> None:
     with pytest.raises(ConfigError, match="rising numbers from 0 to 11"):
-        choose_taps(taps, 12)
+        choose_taps(out_indices, 12)
 
 
 def test_layers_hold_every_parameter_once_from_stem_to_norm() -> None:

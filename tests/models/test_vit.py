@@ -123,7 +123,7 @@ def test_numbers_that_do_not_fit_are_refused() -> None:
 
 def test_timm_weights_of_another_size_load_by_name() -> None:
     source = timm.models.VisionTransformer(**{**PLAIN, "img_size": 96}, num_classes=10)
-    encoder = ViTEncoder(dim=48, depth=3, heads=3, image_size=(64, 128), taps=(1,))
+    encoder = ViTEncoder(dim=48, depth=3, heads=3, image_size=(64, 128), out_indices=(1,))
     encoder.load_weights(source.state_dict(), "w.pth")
     torch.testing.assert_close(encoder.vit.blocks[1].mlp.fc1.weight, source.blocks[1].mlp.fc1.weight)
     expected = timm.layers.resample_abs_pos_embed(source.pos_embed, [4, 8], [6, 6], num_prefix_tokens=1)

@@ -15,7 +15,7 @@ transformers = pytest.importorskip("transformers")
 
 SIZE: dict[str, Any] = {"hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 3, "patch_size": 8}
 CLIP: dict[str, Any] = {"norm_pre": True, "mlp": "quick_gelu", "eps": 1e-5, "head_bias": False, "num_classes": 10}
-DINO: dict[str, Any] = {"layer_scale": 1.0, "resampling": "bicubic", "num_classes": 0}
+DINO: dict[str, Any] = {"layer_scale": 1.0, "pos_embed_interpolation": "bicubic", "num_classes": 0}
 
 
 def reference(kind: str) -> tuple[Any, dict[str, Any]]:
@@ -28,7 +28,7 @@ def reference(kind: str) -> tuple[Any, dict[str, Any]]:
         return transformers.ViTForImageClassification(config), {"num_classes": 10, "eps": 1e-12}
     if kind == "registers":
         config = transformers.Dinov2WithRegistersConfig(**size)
-        options = {**DINO, "registers": 4, "no_embed_class": True, "resampling": "antialias"}
+        options = {**DINO, "registers": 4, "no_embed_class": True, "pos_embed_interpolation": "antialias"}
         return transformers.Dinov2WithRegistersModel(config), options
     gated = kind == "dinov2-swiglu"
     options = {**DINO, "mlp": "swiglu_packed", "mlp_ratio": 2 * 2.66667} if gated else DINO

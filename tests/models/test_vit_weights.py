@@ -227,7 +227,7 @@ def test_hugging_face_names_old_and_new_find_their_places(newer: bool) -> None:
 
 def test_an_encoder_takes_published_layouts_too() -> None:
     state, _ = hugging_face(newer=False)
-    encoder = ViTEncoder(dim=DIM, depth=DEPTH, heads=HEADS, patch_size=4, image_size=(8, 16), taps=(0,))
+    encoder = ViTEncoder(dim=DIM, depth=DEPTH, heads=HEADS, patch_size=4, image_size=(8, 16), out_indices=(0,))
     encoder.load_weights(state, "model.safetensors")
     whole = ours(num_classes=5, grid=(2, 4))
     load(whole, state, "model.safetensors")

@@ -85,7 +85,7 @@ CHECKS: tuple[Check, ...] = (
             Mutant(
                 "the look before the first step passes over what may be skipped",
                 "densevit/data/sanity_checks.py",
-                '        if on_error == "raise":\n',
+                '        if on_corrupt == "raise":\n',
                 "        if True:\n",
                 f"{HERE}::test_two_processes_take_the_same_steps_when_one_skips_a_file",
             ),

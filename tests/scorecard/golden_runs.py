@@ -29,7 +29,7 @@ from densevit.weights import checkpoint  # noqa: E402
 GOLDEN = HERE / "golden"
 NUMBERS = GOLDEN / "numbers.json"
 OLD = GOLDEN / "schema-1"  # a checkpoint as this version wrote it
-MODEL = "encoder: {type: vit, dim: 16, depth: 2, heads: 2, patch_size: 8, image_size: 32, taps: 1}"
+MODEL = "encoder: {type: vit, dim: 16, depth: 2, heads: 2, patch_size: 8, image_size: 32, out_indices: 1}"
 RUN = "optim: {lr: 1e-3}\nprecision: fp32\nema: 0.9\nlog_every: 1\nsteps: 20\nbatch_size: 4\nvalidate_every: 20\n"
 FOLDER = "{type: folder, root: ROOT, depth_scale: 1000}"
 TRANSFORMS = "transforms: [{type: random_crop, size: [32, 32]}, {type: hflip}]"
@@ -47,7 +47,7 @@ data: {DATA}
 model:
   {MODEL}
   decoder: {{type: linear}}
-  heads: {{seg: {{type: labels, classes: 3}}}}
+  heads: {{seg: {{type: segmentation, classes: 3}}}}
 tasks: {{seg: {{type: segmentation}}}}
 data: {DATA}
 {RUN}""",

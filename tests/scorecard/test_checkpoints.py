@@ -179,7 +179,7 @@ def test_a_pickle_that_would_run_code_is_refused_wherever_it_comes_in(
     config, output = str(trained / "small.yaml"), f"output={tmp_path / 'run'}"
     words = {
         "resume": ["train", config, output, "--resume", str(bad)],
-        "init": ["train", config, output, f"model.init={bad}"],
+        "init": ["train", config, output, f"model.init_from={bad}"],
         "eval": ["eval-depth", str(bad), "--data", "folder", "--root", str(trained / "data")],
         "export": ["export-depth", str(bad), str(trained / "data/images"), "--output", str(tmp_path / "maps")],
     }
@@ -253,7 +253,9 @@ def test_prefixes_of_launchers_are_taken_off_and_what_is_no_checkpoint_is_told(
         (trained / "data", "no checkpoint here"),
         (trained / "rnu", "there are: data, run"),
     ):
-        assert main(["train", str(trained / "small.yaml"), f"output={tmp_path / 'run'}", f"model.init={wrong}"]) == 2
+        assert (
+            main(["train", str(trained / "small.yaml"), f"output={tmp_path / 'run'}", f"model.init_from={wrong}"]) == 2
+        )
         said = capfd.readouterr().err
         assert str(wrong) in said and "Traceback" not in said
         with pytest.raises(CheckpointError, match=message):

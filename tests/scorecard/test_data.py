@@ -96,9 +96,9 @@ def test_recorded_sums_tell_every_flip_also_behind_the_cache(
     check = [
         "check-data",
         str(root),
-        "--option",
+        "--data-option",
         "depth_scale=1000",
-        "--hash",
+        "--checksums",
         str(tmp_path / "sums"),
         "--output",
         str(tmp_path),
@@ -127,7 +127,7 @@ def test_a_file_that_turns_bad_ends_the_run_and_is_named_first(tmp_path: Path, n
 def test_two_processes_take_the_same_steps_when_one_skips_a_file(
     tmp_path: Path, nursery: Nursery, workers: int
 ) -> None:
-    skip = ["data.on_error=skip", f"data.workers={workers}"]
+    skip = ["data.on_corrupt=skip", f"data.workers={workers}"]
     children = nursery.together(2, *words(tmp_path, "rotting"), *skip)
     assert [child.wait() for child in children] == [0, 0], children[0].err.read_text()
     assert [row["step"] for row in read_csv(tmp_path / "run/train.csv")] == list(range(1, 9))
@@ -137,7 +137,7 @@ def test_two_processes_take_the_same_steps_when_one_skips_a_file(
 
 @pytest.mark.slow
 def test_too_many_bad_files_on_one_process_end_both(tmp_path: Path, nursery: Nursery) -> None:
-    children = nursery.together(2, *words(tmp_path, "rotting"), "data.on_error=skip", "data.max_bad=0")
+    children = nursery.together(2, *words(tmp_path, "rotting"), "data.on_corrupt=skip", "data.max_corrupt_fraction=0")
     codes = [child.wait() for child in children]
     told = [child.err.read_text() for child in children]
     assert 2 in codes and 0 not in codes, told
@@ -215,7 +215,7 @@ def test_a_flip_in_an_hdf5_file_is_told_by_the_examination(
     with h5py.File(path) as file:
         chunk = file[key].id.get_chunk_info(1)
     flip(path, chunk.byte_offset + chunk.size // 2)
-    told = ["--option", "subset=available", "--split", "test", "--no-cache", "--output", str(tmp_path / "report")]
+    told = ["--data-option", "subset=available", "--split", "test", "--no-cache", "--output", str(tmp_path / "report")]
     assert main(["check-data", "--data", "nyu", "--root", str(path), *told]) == 2
     report = (tmp_path / "report/report.json").read_text()
     assert f"{path}: frame 1 of '{key}' is damaged" in report

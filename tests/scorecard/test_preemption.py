@@ -108,7 +108,7 @@ def differing(one: Any, other: Any, path: str = "") -> Iterator[tuple[str, Any]]
 
 def test_sigterm_during_a_scan_of_the_data_ends_it_with_75(tmp_path: Path, nursery: Nursery) -> None:
     small_config(tmp_path)
-    words = ["check-data", "--data", "folder", "--root", tmp_path / "data", "--option", "depth_scale=1000"]
+    words = ["check-data", "--data", "folder", "--root", tmp_path / "data", "--data-option", "depth_scale=1000"]
     code, text = nursery.run(*words, "--output", tmp_path / "report", "--threads", 1, fault="while_scanning")
     assert code == STOPPED, text
     assert "of 6 samples left; what was seen is remembered" in text
@@ -141,7 +141,7 @@ def test_sigterm_during_scoring_writes_no_report(tmp_path: Path, nursery: Nurser
         "folder",
         "--root",
         trained / "data",
-        "--option",
+        "--data-option",
         "depth_scale=1000",
     ]
     code, text = nursery.run(*words, "--output", tmp_path / "report", fault="while_predicting")

@@ -15,7 +15,7 @@ from densevit.weights import checkpoint
 
 pytestmark = pytest.mark.slow
 TRAIN = str(Path(__file__).parents[2] / "tools/train.py")
-WORDS = ["ema=0.9", "accumulate=2", "save_every=2", "keep_last=0"]
+WORDS = ["ema=0.9", "grad_accum_steps=2", "save_every=2", "keep_last=0"]
 # What falls on the process of rank 1 (or on the only one): NaN in its third loss, whose gradient is finite, so that the
 # others do not notice by themselves; death in its seventh, once.
 PLUGIN = """

@@ -29,7 +29,7 @@ STEPS = 12
 # Stochastic depth draws from torch's generator in every step; fp16 adds the scale of the loss.
 OPTIONS = [
     f"steps={STEPS}",
-    "accumulate=2",
+    "grad_accum_steps=2",
     "ema=0.9",
     "model.encoder.drop_path=0.3",
     "save_every=4",

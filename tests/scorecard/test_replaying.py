@@ -32,7 +32,13 @@ def spoilt(tmp_path_factory: pytest.TempPathFactory, nursery: Nursery) -> tuple[
     config = small_config(folder)
     (folder / "plugin.py").write_text(PLUGIN)
     losses = "tasks.depth.losses=[{type: silog}, {type: moody}]"
-    words = [f"plugins=[{folder / 'plugin.py'}]", losses, "model.encoder.drop_path=0.3", "accumulate=2", "ema=0.9"]
+    words = [
+        f"plugins=[{folder / 'plugin.py'}]",
+        losses,
+        "model.encoder.drop_path=0.3",
+        "grad_accum_steps=2",
+        "ema=0.9",
+    ]
     code, text = nursery.run("train", config, *words, "data.workers=2", "steps=9")
     assert code == 4, text
     return folder / "run", text

@@ -42,7 +42,7 @@ class Colours(Dataset):
 CONFIG = """
 plugins: [colours.py]
 model:
-  encoder: {type: vit, dim: 32, depth: 2, heads: 2, patch_size: 4, image_size: 16, taps: 1, init: jax}
+  encoder: {type: vit, dim: 32, depth: 2, heads: 2, patch_size: 4, image_size: 16, out_indices: 1, init: jax}
   decoder: {type: pool}
   heads: {colour: {type: classifier, classes: [red, green, blue]}}
 tasks: {colour: {type: classification}}
@@ -163,7 +163,7 @@ def test_python_gives_one_row_of_logits(run: Path) -> None:
         (["tasks.colour.type=depth"], "task 'depth' teaches heads that give metric, affine, disparity"),
         (["tasks.colour.losses=[{type: silog}]"], "no classification loss 'silog'"),
         (["model.encoder.class_token=false"], "use 'average'"),
-        (["data.train={type: motorcycle}"], "where the data has none"),
+        (["data.train={type: middlebury_motorcycle}"], "where the data has none"),
     ],
 )
 def test_what_does_not_fit_together_is_told_before_training(
@@ -175,13 +175,13 @@ def test_what_does_not_fit_together_is_told_before_training(
 
 
 def test_commands_for_maps_refuse_a_classifier(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["eval-depth", str(run / "run"), "--data", "motorcycle", "--device", "cpu"]) == 2
+    assert main(["eval-depth", str(run / "run"), "--data", "middlebury_motorcycle", "--device", "cpu"]) == 2
     assert "eval-class" in capsys.readouterr().err
     cv2.imwrite(str(tmp_path / "a.png"), np.zeros((16, 16, 3), np.uint8))
     words: list[Any] = [str(tmp_path / "a.png"), "--output", str(tmp_path / "out"), "--device", "cpu"]
     assert main(["export-depth", str(run / "run"), *words]) == 2
     assert "no map to write" in capsys.readouterr().err
-    assert main(["eval-class", str(run / "run"), "--data", "motorcycle", "--device", "cpu"]) == 2
+    assert main(["eval-class", str(run / "run"), "--data", "middlebury_motorcycle", "--device", "cpu"]) == 2
     assert "the data has none" in capsys.readouterr().err
 
 

@@ -18,7 +18,7 @@ from densevit.weights import checkpoint
 from densevit.weights.checkpoint import Manifest
 from densevit.weights.readers import read_pickled, read_tensors
 
-CARD = ModelCard(outputs={"depth": HeadSpec(kind="metric", range=(0.001, 10.0))}, multiple=14, taps=(2, 5))
+CARD = ModelCard(outputs={"depth": HeadSpec(kind="metric", range=(0.001, 10.0))}, multiple=14, out_indices=(2, 5))
 
 
 @pytest.fixture

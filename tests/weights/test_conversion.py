@@ -32,7 +32,7 @@ def test_there_and_back_through_ours_and_hugging_faces_gives_every_tensor_back(v
     ours, folder, back = tmp_path / "ours.safetensors", tmp_path / "folder", tmp_path / "back.pth"
     assert convert(str(v2), ours, "densevit", "depth-anything-v2") == []
     notes = convert(str(ours), folder, "huggingface")
-    assert "encoder.resampling is 'offset', there 'bicubic'" in notes[0]
+    assert "encoder.pos_embed_interpolation is 'offset', there 'bicubic'" in notes[0]
     convert(str(folder), back, "depth-anything-v2")
     assert same(v2, back)  # those that never run, too
 
@@ -91,7 +91,7 @@ def test_ours_predicts_as_the_file_did(v2: Path, tmp_path: Path) -> None:
 
 
 def test_a_layout_that_reads_other_blocks_is_refused(v2: Path, tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"encoder.taps is \[2, 5, 8, 11\], there \[8, 9, 10, 11\]"):
+    with pytest.raises(CheckpointError, match=r"encoder.out_indices is \[2, 5, 8, 11\], there \[8, 9, 10, 11\]"):
         convert(str(v2), tmp_path / "v1.pth", "depth-anything-v1", "depth-anything-v2")
     assert not (tmp_path / "v1.pth").exists()
 

@@ -54,7 +54,7 @@ def test_the_card_says_kind_range_size_and_licence(tmp_path: Path) -> None:
     assert (card.outputs["depth"].kind, card.outputs["depth"].range) == ("metric", (0.0, 80.0))
     assert (card.resize.mode, card.resize.size, card.multiple) == ("lower_bound", (518, 518), 14)
     assert card.mean == (0.485, 0.456, 0.406)
-    assert card.taps == (2, 5, 8, 11)
+    assert card.out_indices == (2, 5, 8, 11)
     assert card.trained_on == "Virtual KITTI 2"
 
 

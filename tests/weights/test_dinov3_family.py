@@ -85,7 +85,7 @@ def test_the_backbone_is_asked_for_by_its_published_name(tmp_path: Path) -> None
     with pytest.raises(CheckpointError, match=r"published as dinov3_vitl16_pretrain_sat493m\*.pth, and it"):
         load(path)
     (tmp_path / "backbone.pth").rename(tmp_path / "dinov3_vitl16_pretrain_sat493m-eadcf0ff.pth")
-    assert load(path).card.taps == (0, 1, 2, 3)
+    assert load(path).card.out_indices == (0, 1, 2, 3)
 
 
 def test_other_positions_are_refused(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def check(name: str, path: Path, family: str | None = None, **options: object) -
 def test_depth_anything_gives_transformers_metres_under_old_and_new_names(old: bool, tmp_path: Path) -> None:
     card = check("hugging_face", folder("hugging_face", tmp_path, DEPTH_ANYTHING, RESIZED, old)).card
     assert (card.outputs["depth"].kind, card.outputs["depth"].range) == ("metric", (0.0, 20.0))
-    assert card.taps == (2, 5, 8, 11)
+    assert card.out_indices == (2, 5, 8, 11)
 
 
 def test_dpt_on_dinov2_gives_transformers_metres_through_padding(tmp_path: Path) -> None:

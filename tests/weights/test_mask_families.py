@@ -12,7 +12,15 @@ from densevit.errors import CheckpointError
 from densevit.models import DECODERS, ENCODERS, DenseModel, MasksHead
 from densevit.registry import ComponentConfig
 
-VIT: ComponentConfig = {"type": "vit", "dim": 64, "depth": 3, "heads": 1, "patch_size": 8, "image_size": 32, "taps": 1}
+VIT: ComponentConfig = {
+    "type": "vit",
+    "dim": 64,
+    "depth": 3,
+    "heads": 1,
+    "patch_size": 8,
+    "image_size": 32,
+    "out_indices": 1,
+}
 
 
 def model(encoder: ComponentConfig, decoder: ComponentConfig) -> DenseModel:
@@ -43,7 +51,7 @@ def answers(path: Path, image: Tensor, **options: Any) -> tuple[Tensor, Any]:
 @pytest.mark.parametrize("distilled", [False, True])
 def test_segmenters_file_gives_segmenters_masks(tmp_path: Path, distilled: bool) -> None:
     half = {"mean": (0.5,) * 3, "std": (0.5,) * 3}
-    encoder = {"eps": 1e-5, "resampling": "bilinear", **({"registers": 1} if distilled else half)}
+    encoder = {"eps": 1e-5, "pos_embed_interpolation": "bilinear", **({"registers": 1} if distilled else half)}
     whole, image = model(encoder, {"type": "mask_transformer", "layers": 2}), torch.rand(1, 3, 40, 48)
     state = theirs(whole, ("encoder.vit.reg_token", "encoder.vit.dist_token"), ("encoder.vit.", "encoder."))
     state |= {"encoder.head.weight": torch.zeros(1000, 64), "encoder.head.bias": torch.zeros(1000)}

@@ -26,6 +26,6 @@ def test_it_loads_and_says_what_it_said() -> None:
 def test_its_card_is_whole() -> None:
     card = densevit.load(OLD, device="cpu").card
     assert card.outputs["depth"].range == (0.001, 10.0)
-    assert (card.resize.mode, card.resize.size, card.multiple, card.taps) == ("fixed", (32, 48), 8, (0, 1))
+    assert (card.resize.mode, card.resize.size, card.multiple, card.out_indices) == ("fixed", (32, 48), 8, (0, 1))
     assert card.scores == {"abs_rel": 0.1}
     assert card.config == {}

@@ -48,7 +48,7 @@ def trainer(path: Path) -> Trainer:
 def test_a_relative_model_becomes_a_metric_one_by_config_alone(
     relative: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = config(tmp_path, init=str(relative), init_family="depth-anything-v2", heads={"depth": METRIC})
+    path = config(tmp_path, init_from=str(relative), init_family="depth-anything-v2", heads={"depth": METRIC})
     model = trainer(path).model
     said = capsys.readouterr().err
     assert "encoder (174 tensors, 0.73 M parameters)" in said
@@ -62,7 +62,7 @@ def test_a_relative_model_becomes_a_metric_one_by_config_alone(
 def test_the_file_is_read_once_and_not_held_in_training(relative: Path, tmp_path: Path, monkeypatch) -> None:
     read = []
     monkeypatch.setattr("densevit.weights.detect.read_tensors", lambda path: read.append(path) or read_tensors(path))
-    model = {"init": str(relative), "init_family": "depth-anything-v2", "heads": {"depth": METRIC}}
+    model = {"init_from": str(relative), "init_family": "depth-anything-v2", "heads": {"depth": METRIC}}
     plan = planning.load_plan(config(tmp_path, **model))
     with session("cpu") as world:
         training.build_trainer(plan, world)
@@ -73,17 +73,19 @@ def test_the_file_is_read_once_and_not_held_in_training(relative: Path, tmp_path
 
 def test_it_trains_and_its_checkpoint_says_where_it_comes_from(relative: Path, tmp_path: Path) -> None:
     resize = {"mode": "native"}  # the file's own would show the small pictures at 518 pixels
-    path = config(tmp_path, init=str(relative), init_family="depth-anything-v2", resize=resize, heads={"depth": METRIC})
+    path = config(
+        tmp_path, init_from=str(relative), init_family="depth-anything-v2", resize=resize, heads={"depth": METRIC}
+    )
     assert main(["train", str(path)]) == 0
     _, card = restore(tmp_path / "run")
     assert card.source == "densevit, from Depth Anything V2, ViT-64 channels"
-    assert (card.outputs["depth"].kind, card.taps) == ("metric", (2, 5, 8, 11))
+    assert (card.outputs["depth"].kind, card.out_indices) == ("metric", (2, 5, 8, 11))
     assert card.config["model"]["init_family"] == "depth-anything-v2"
     assert card.config["model"]["encoder"]["dim"] == 64
 
 
 def test_the_files_rule_for_images_is_taken_unless_given(relative: Path, tmp_path: Path) -> None:
-    common = {"init": str(relative), "init_family": "depth-anything-v2", "heads": {"depth": METRIC}}
+    common = {"init_from": str(relative), "init_family": "depth-anything-v2", "heads": {"depth": METRIC}}
     assert trainer(config(tmp_path, **common)).card.resize.mode == "lower_bound"
     assert trainer(config(tmp_path, **common, resize={"mode": "native"})).card.resize.mode == "native"
 
@@ -91,7 +93,7 @@ def test_the_files_rule_for_images_is_taken_unless_given(relative: Path, tmp_pat
 def test_options_without_a_type_go_over_the_files(relative: Path, tmp_path: Path) -> None:
     path = config(
         tmp_path,
-        init=str(relative),
+        init_from=str(relative),
         init_family="depth-anything-v2",
         encoder={"drop_path": 0.1},
         heads={"depth": {"type": "disparity", "align_corners": True}},
@@ -105,7 +107,7 @@ def test_a_head_of_the_same_meaning_is_taken(
 ) -> None:
     family = {"type": "depth-anything-v2-metric", "max_depth": 20}
     head = {**METRIC, "activation": "sigmoid"}
-    model = trainer(config(tmp_path, init=str(relative), init_family=family, heads={"depth": head})).model
+    model = trainer(config(tmp_path, init_from=str(relative), init_family=family, heads={"depth": head})).model
     assert "heads.depth (6 tensors" in capsys.readouterr().err
     last = seeded.read("depth_anything_v2").state()["depth_head.scratch.output_conv2.2.weight"]
     assert torch.equal(model.heads["depth"].projection.last.weight, last)
@@ -114,7 +116,7 @@ def test_a_head_of_the_same_meaning_is_taken(
 def test_another_decoder_is_new_and_another_encoder_an_error(
     relative: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    common = {"init": str(relative), "init_family": "depth-anything-v2", "heads": {"depth": METRIC}}
+    common = {"init_from": str(relative), "init_family": "depth-anything-v2", "heads": {"depth": METRIC}}
     trainer(config(tmp_path, **common, decoder={"type": "conv_transpose", "stride": 7, "min_channels": 8}))
     assert "new: decoder ('conv_transpose' where the file has 'dpt'" in capsys.readouterr().err
     with pytest.raises(CheckpointError, match=r"encoder: does not fit the model; of 32 weights, 144 unexpected"):
@@ -127,23 +129,23 @@ def test_without_a_file_the_parts_are_asked_for(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"model\.encoder: missing") as caught:
         planning.check(config(tmp_path, heads={"depth": METRIC}, init_family="depth-anything-v2"))
     assert "model.decoder: missing" in str(caught.value)
-    assert "no model.init whose family" in str(caught.value)
+    assert "no model.init_from whose family" in str(caught.value)
 
 
 def test_a_file_that_is_not_there_is_an_error_of_the_config(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"model\.init: no such file, got '.*gone\.pth'"):
-        planning.check(config(tmp_path, heads={"depth": METRIC}, init=str(tmp_path / "gone.pth")))
+    with pytest.raises(ConfigError, match=r"model\.init_from: no such file, got '.*gone\.pth'"):
+        planning.check(config(tmp_path, heads={"depth": METRIC}, init_from=str(tmp_path / "gone.pth")))
 
 
 def test_a_file_of_several_possible_families_is_not_guessed_at(relative: Path, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="say family=NAME"):
-        planning.check(config(tmp_path, heads={"depth": METRIC}, init=str(relative)))
+        planning.check(config(tmp_path, heads={"depth": METRIC}, init_from=str(relative)))
 
 
 def test_a_run_of_ours_is_a_start_like_any_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", str(small.small_config(tmp_path))]) == 0
     capsys.readouterr()
-    model = trainer(config(tmp_path, init=str(tmp_path / "run"), heads={"depth": {"type": "disparity"}})).model
+    model = trainer(config(tmp_path, init_from=str(tmp_path / "run"), heads={"depth": {"type": "disparity"}})).model
     said = capsys.readouterr().err
     assert "encoder (" in said
     assert "new: heads.depth (disparity where the file has metric" in said

@@ -23,14 +23,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sections", default=",".join(SECTIONS), metavar="A,B", help=f"of {', '.join(SECTIONS)} (all)")
     parser.add_argument("--output", type=Path, default=Path("runs/benchmarks"), metavar="DIR", help="for the report")
     parser.add_argument("--name", default="benchmark", help="of the report, behind the date (benchmark)")
-    parser.add_argument("--against", type=Path, metavar="JSON", help="an earlier report: say what became slower")
+    parser.add_argument("--baseline", type=Path, metavar="JSON", help="an earlier report: say what became slower")
     parser.add_argument(
         "--depth-anything", type=Path, metavar="DIR", help="a clone of Depth-Anything-V2: the reference to run beside"
     )
     parser.add_argument("--size", default="small", choices=("small", "base", "large"), help="of the ViT (small)")
-    parser.add_argument("--sides", type=numbers, default=(518,), metavar="N,N", help="of square images (518)")
+    parser.add_argument("--image-sizes", type=numbers, default=(518,), metavar="N,N", help="of square images (518)")
     parser.add_argument("--batches", type=numbers, default=(1,), metavar="N,N", help="images at once (1)")
-    parser.add_argument("--rounds", type=at_least_one, default=5, metavar="N", help="turns of each contestant (5)")
+    parser.add_argument("--repeats", type=at_least_one, default=5, metavar="N", help="turns of each contestant (5)")
     parser.add_argument("--images", type=at_least_one, default=40, metavar="N", help="of the export (40)")
     parser.add_argument(
         "--workers", type=at_least_one, default=2, metavar="N", help="of loader, export and scoring (2)"
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     from densevit.utils.atomic_io import check_can_create
 
     check_can_create(args.output)
-    before = Report.read(args.against) if args.against else None
+    before = Report.read(args.baseline) if args.baseline else None
     settings = chosen(args)
     rows: list[Row] = []
     try:
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     worse = list(regressions(before, report))
     print(*[f"slower: {line}" for line in worse], sep="\n", end="\n" if worse else "")
-    print(f"against {args.against}: {compared(before, report)}.")
+    print(f"against {args.baseline}: {compared(before, report)}.")
     return 1 if worse else 0
 
 
@@ -80,7 +80,7 @@ def sections_of(args: argparse.Namespace) -> list[str]:
         raise ConfigError(f"--sections: {', '.join(unknown)}; there are {', '.join(SECTIONS)}.")
     if not wanted:
         raise ConfigError(f"--sections: names none; there are {', '.join(SECTIONS)}.")
-    if odd := [side for side in args.sides if side % 14]:
+    if odd := [side for side in args.image_sizes if side % 14]:
         raise ConfigError(f"--sides: {odd[0]} is no multiple of 14, the patch; {max(1, odd[0] // 14) * 14} fits.")
     if not args.name or Path(args.name).name != args.name:
         raise ConfigError(f"--name: {args.name!r} is no name of a file; --output is for the folder.")
@@ -100,8 +100,8 @@ def chosen(args: argparse.Namespace) -> "Settings":
         torch.set_num_threads(args.threads)
     device = choose_device(args.device)
     return Settings(
-        device=device, precision=resolve(args.precision, device), size=args.size, sides=args.sides,
-        batches=args.batches, rounds=args.rounds, images=args.images, workers=args.workers,
+        device=device, precision=resolve(args.precision, device), size=args.size, sides=args.image_sizes,
+        batches=args.batches, rounds=args.repeats, images=args.images, workers=args.workers,
         threads=torch.get_num_threads(), compile=args.compile, depth_anything=args.depth_anything,
     )  # fmt: skip
 

@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     dataset.add_split_options(parser)
     add = parser.add_argument
     add("--classes", type=int, metavar="N", help="how many classes the labels may have")
-    add("--hash", type=Path, metavar="FILE", help="compare with the sha256 sums in it; made if not there")
+    add("--checksums", type=Path, metavar="FILE", help="compare with the sha256 sums in it; made if not there")
     add("--ignore", action="append", default=[], metavar="KIND", help="leave out; kinds as in the JSON")
     add("--output", type=Path, metavar="DIR", help="write report.txt, report.json and report.html there")
     add("--threads", type=int, metavar="N", help="default: one a core")
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     if args.output is not None:
         check_can_create(args.output)
     examination = validation.examine(
-        patients(args), threads=args.threads, sums=args.hash, ignore=args.ignore, progress=_progress
+        patients(args), threads=args.threads, sums=args.checksums, ignore=args.ignore, progress=_progress
     )
     print(validation.text(examination))
     if args.output is not None:

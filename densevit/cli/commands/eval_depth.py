@@ -28,14 +28,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     maps = parser.add_argument_group("saved maps")
     predictions.add_arguments(maps, "depth maps", ".png")
     maps.add_argument(
-        "--kind",
+        "--prediction-type",
         choices=["metric", "affine", "disparity"],
         default="metric",
         help="metres (default); depth or disparity without unit, which is aligned to the truth",
     )
     maps.add_argument("--scale", type=float, help="stored units per metre of PNG16 predictions that do not say")
     maps.add_argument(
-        "--truth-cache",
+        "--gt-cache",
         type=Path,
         metavar="DIR",
         help="keep the decoded truth there (float32 NPY): what is scored against it later need not decode it again",
@@ -71,8 +71,8 @@ def run(args: argparse.Namespace) -> int:
     from densevit.utils.atomic_io import check_can_create
 
     predictions.demand_one_source(args)
-    if args.truth_cache is not None and args.predictions is None:
-        raise ConfigError("--truth-cache goes with --predictions; a model takes longer than the truth.")
+    if args.gt_cache is not None and args.predictions is None:
+        raise ConfigError("--gt-cache goes with --predictions; a model takes longer than the truth.")
     if args.output is not None and "distance" not in args.metrics:
         args.metrics = (*args.metrics, "distance")  # its charts belong to a report
     find_sets(args.metrics)

@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--images", type=Path, metavar="DIR", help="what its paths lie under; default: its own folder")
     parser.add_argument("--predictions", type=Path, metavar="DIR", help="score the maps in this folder instead")
     parser.add_argument(
-        "--kind",
+        "--prediction-type",
         choices=["metric", "affine", "disparity"],
         default="metric",
         help="of --predictions: bigger is farther (metric, affine) or nearer (disparity)",
@@ -80,13 +80,15 @@ def saved(args: argparse.Namespace, images: list[str]) -> tuple[Callable[[str], 
 
     folder = args.images or args.pairs.parent
     names = {image: image.rpartition(".")[0] for image in images}
-    maps = SavedMaps(args.predictions, list(names.values()), kind=args.kind, scale=args.scale, suffix=args.suffix)
+    maps = SavedMaps(
+        args.predictions, list(names.values()), kind=args.prediction_type, scale=args.scale, suffix=args.suffix
+    )
 
     def read(image: str) -> Any:
         h, w = image_size(folder / image)
         return paste_or_resize(maps.read(names[image]), (h, w), (0, h, 0, w), "borders")[0]
 
-    return read, args.kind == "disparity"
+    return read, args.prediction_type == "disparity"
 
 
 def table(scores: "OrdinalScores") -> str:

@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     maps = parser.add_argument_group("saved label maps")
     predictions.add_arguments(maps, "label maps", ".labels.png")
     maps.add_argument(
-        "--ids",
+        "--label-encoding",
         default="classes",
         metavar="WHAT",
         help="what the numbers in them are: classes, positions among the data's classes (default); stored, as in the "

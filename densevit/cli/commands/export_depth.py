@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser, usual: str = "png16") -> None
     model.add_argument("--compile", action="store_true", help="pays on many images of one size; half a minute first")
     model.add_argument("--batch-size", type=at_least_one, default=1, metavar="N", help="neighbours of one size (1)")
     model.add_argument(
-        "--window",
+        "--crop",
         choices=("kb",),
         help="the model sees only this part; kb: KITTI's 352x1216, as its protocols have it",
     )
@@ -98,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
         whose = checkpoint.format_kwargs(args)
         with distributed.session(checkpoint.device(args), timeout=PATIENCE) as world:
             chosen = {name: getattr(args, name) for name in ("precision", "batch_size", "compile", "runtime")}
-            window = find_window(args.window)
+            window = find_window(args.crop)
             predictor = load(args.checkpoint, device=str(world.device), window=window, tiling=tiling, **chosen, **whose)
             inference.apply(args, predictor)
             if stop.is_set():

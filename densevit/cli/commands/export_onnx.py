@@ -26,14 +26,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     given.add_argument("--float", action="store_true", help="b x 3 x h x w in [0, 1] instead of bytes b x h x w x 3")
     given.add_argument(
-        "--network", action="store_true", help="only the network: pictures come resized, as float; --image-size is its"
+        "--no-preprocessing",
+        action="store_true",
+        help="only the network: pictures come resized, as float; --image-size is its",
     )
 
     answer = parser.add_argument_group("answer")
     answer.add_argument("--head", metavar="NAMES", help="comma-separated; all heads unless given")
-    answer.add_argument("--labels", action="store_true", help="classes of pixels as ids, not logits")
+    answer.add_argument("--argmax", action="store_true", help="classes of pixels as ids, not logits")
     answer.add_argument("--flip", action="store_true", help="average with the mirrored image's prediction")
-    answer.add_argument("--window", choices=("kb",), help="the model sees only this part; kb: KITTI's 352x1216")
+    answer.add_argument("--crop", choices=("kb",), help="the model sees only this part; kb: KITTI's 352x1216")
     answer.add_argument(
         "--focal", type=float, metavar="PIXELS", help="of the camera; for models whose metres depend on it"
     )
@@ -67,18 +69,18 @@ def wanted(args: argparse.Namespace) -> "OnnxExportOptions":
     from densevit.errors import ConfigError
     from densevit.inference.onnx.metadata import OnnxExportOptions
 
-    if args.image_size is None and not args.network:
+    if args.image_size is None and not args.no_preprocessing:
         raise ConfigError("--image-size: say height and width of the pictures that the file is for, as 480,640.")
-    if args.network and (args.window or args.flip):
-        raise ConfigError("--network: goes without --flip and --window, which are no part of the network.")
-    window = find_window(args.window)
+    if args.no_preprocessing and (args.crop or args.flip):
+        raise ConfigError("--network: goes without --flip and --crop, which are no part of the network.")
+    window = find_window(args.crop)
     return OnnxExportOptions(
         size=args.image_size,
         batch=args.batch_size,
         heads=() if args.head is None else tuple(dict.fromkeys(args.head.split(","))),
-        labels=args.labels,
+        labels=args.argmax,
         floats=args.float,
-        network=args.network,
+        network=args.no_preprocessing,
         flip=args.flip,
         box=None if window is None else window(*args.image_size),
         focal=args.focal,

@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
     from densevit.weights.checkpoint import CONFIG
 
     processes = len(skipped_steps.read(args.folder).parts)
-    plan = planning.load_plan(args.folder / CONFIG, ["model.init=null", "data.workers=0", *args.overrides])
+    plan = planning.load_plan(args.folder / CONFIG, ["model.init_from=null", "data.workers=0", *args.overrides])
     world = DistributedContext(choose_device(plan.run.device))
     seed.seed_everything(plan.run.seed)
     trainer = training.build_trainer(plan, world)

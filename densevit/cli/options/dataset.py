@@ -29,7 +29,7 @@ def add_split_options(parser: argparse.ArgumentParser, splits: str = "all of tra
     add("--data", metavar="NAME", help="a data set instead of a config: nyu, kitti, folder, ...")
     add("--root", type=Path, help="the data set's folder; default: its own below $DENSEVIT_DATASETS")
     add("--split", action="append", default=[], help=f"repeatable; default: {splits}")
-    add("--option", action="append", default=[], metavar="key=value", help="of the data set; repeatable")
+    add("--data-option", action="append", default=[], metavar="key=value", help="of the data set; repeatable")
     add("--plugin", type=Path, action="append", default=[], help="a file that registers your parts")
 
 
@@ -70,7 +70,7 @@ def _of_data(args: argparse.Namespace, name: str, root: Path | None) -> Iterator
     from densevit.registry import choices, default
 
     document = YamlDocument({"type": name})
-    for item in [*args.option, *args.overrides]:
+    for item in [*args.data_option, *args.overrides]:
         document.override(item)
     if root is not None:
         document.tree["root"] = str(root.absolute())
@@ -91,7 +91,7 @@ def _checked(split: str, spec: "ComponentConfig") -> "ComponentSpec[Dataset]":
     return DATASETS.check(spec, f"data.{split}")
 
 
-NO_NUMBERS = ("output", "workers", "truth_cache")
+NO_NUMBERS = ("output", "workers", "gt_cache")
 """Options that say where to and how fast."""
 
 
@@ -104,7 +104,7 @@ def add_dataset_options(parser: argparse.ArgumentParser, examples: str) -> None:
     add("--data", required=True, metavar="NAME", help=f"{examples}, ...")
     add("--root", type=Path, help="the data set's folder; default: its own below $DENSEVIT_DATASETS")
     add("--split", help="default: test, where the data set has one")
-    add("--option", action="append", default=[], metavar="key=value", help="of the data set; repeatable")
+    add("--data-option", action="append", default=[], metavar="key=value", help="of the data set; repeatable")
 
 
 def spec(args: argparse.Namespace) -> dict[str, Any]:
@@ -114,7 +114,7 @@ def spec(args: argparse.Namespace) -> dict[str, Any]:
     from densevit.registry import choices, default
 
     document = YamlDocument({"type": args.data})
-    for item in args.option:
+    for item in args.data_option:
         document.override(item)
     if args.root is not None:
         document.tree["root"] = str(args.root.absolute())

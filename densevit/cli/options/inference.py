@@ -17,7 +17,7 @@ def add_inference_options(parser: "argparse._ArgumentGroup | argparse.ArgumentPa
         metavar="A,B",
         help="average over the image seen so many times larger: 0.5,0.75,1,1.25,1.5,1.75 say (1)",
     )
-    parser.add_argument("--slide", type=side, metavar="PIXELS", help="a square window that slides over the image")
+    parser.add_argument("--window-size", type=side, metavar="PIXELS", help="a square window that slides over the image")
     parser.add_argument("--stride", type=side, metavar="PIXELS", help="of the window (two thirds of it)")
     parser.add_argument(
         "--focal", type=float, metavar="PIXELS", help="of the camera; for models whose metres depend on it"
@@ -36,13 +36,15 @@ def apply(args: argparse.Namespace, predictor: "Predictor") -> None:
     predictor.flip, predictor.scales, predictor.focal = args.flip, args.scales, args.focal
     camera_for(predictor.card.outputs, args.focal)
     rule = predictor.card.resize
-    if args.slide is not None:
-        stride = args.stride or max(1, 2 * args.slide // 3)
-        rule = replace(rule, window=(args.slide, args.slide), stride=(stride, stride))
+    if args.window_size is not None:
+        stride = args.stride or max(1, 2 * args.window_size // 3)
+        rule = replace(rule, window=(args.window_size, args.window_size), stride=(stride, stride))
     elif args.stride is not None:
-        raise ConfigError("--stride: belongs to --slide.")
-    if args.slide is not None and args.slide < predictor.card.multiple:
-        raise ConfigError(f"--slide: {args.slide} pixels are less than one patch, {predictor.card.multiple}.")
+        raise ConfigError("--stride: belongs to --window-size.")
+    if args.window_size is not None and args.window_size < predictor.card.multiple:
+        raise ConfigError(
+            f"--window-size: {args.window_size} pixels are less than one patch, {predictor.card.multiple}."
+        )
     if rule.window and rule.stride and max(rule.stride) > max(rule.window):
         raise ConfigError(f"--stride: {max(rule.stride)} pixels leave gaps between windows of {max(rule.window)}.")
     predictor.card = replace(predictor.card, resize=rule)
@@ -67,7 +69,7 @@ if TYPE_CHECKING:
 
 def add_tiling_options(parser: "argparse._ArgumentGroup | argparse.ArgumentParser") -> None:
     parser.add_argument(
-        "--tiles",
+        "--tile-size",
         type=int,
         metavar="PIXELS",
         help="see larger images in overlapping squares of so many pixels, fitted to one look at the whole",
@@ -85,8 +87,8 @@ def tiling(args: argparse.Namespace) -> "Tiling | None":
     from densevit.errors import ConfigError
     from densevit.inference.tiling import Tiling
 
-    if args.tiles is None:
+    if args.tile_size is None:
         if args.tile_overlap is not None:
-            raise ConfigError("--tile-overlap: belongs to --tiles.")
+            raise ConfigError("--tile-overlap: belongs to --tile-size.")
         return None
-    return Tiling(args.tiles, 0.25 if args.tile_overlap is None else args.tile_overlap)
+    return Tiling(args.tile_size, 0.25 if args.tile_overlap is None else args.tile_overlap)

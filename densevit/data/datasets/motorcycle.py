@@ -16,7 +16,7 @@ OFFSET = 31.086  # pixels between the two cameras' principal points
 BASELINE = 0.193001  # metres
 
 
-@DATASETS.register("motorcycle")
+@DATASETS.register("middlebury_motorcycle")
 class Motorcycle(Dataset):
     """The left view with depth z = f B / (disparity + offset)."""
 

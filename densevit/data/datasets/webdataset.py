@@ -27,7 +27,7 @@ BRACES = re.compile(r"\{(?:(\d+)\.\.(\d+)|([^{}]*,[^{}]*))\}")
 IMAGES = ("jpg", "jpeg", "png", "webp")
 
 
-@DATASETS.register("tar")
+@DATASETS.register("webdataset")
 class TarShards(Dataset):
     """Images with depth, labels or both in tar archives. Any sample can be read at any time, so training shuffles
     over all shards and not within a window, and a run resumes where it was."""

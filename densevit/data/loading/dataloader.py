@@ -82,10 +82,10 @@ class _Fetched:
 class _TrainingJob:
     """Runs in the workers: places -> batch."""
 
-    def __init__(self, samples: TrainingSet, stream: InfiniteSampler, on_error: OnError, progress: Progress) -> None:
+    def __init__(self, samples: TrainingSet, stream: InfiniteSampler, on_corrupt: OnError, progress: Progress) -> None:
         self.samples = samples
         self.stream = stream
-        self.tries = len(samples) if on_error == "skip" else 1
+        self.tries = len(samples) if on_corrupt == "skip" else 1
         self.progress = progress
 
     def __call__(self, places: list[SampleKey]) -> _Fetched:
@@ -116,9 +116,9 @@ class TrainLoader:
         skipped: unreadable samples that another stood in for, per epoch.
     """
 
-    def __init__(self, batches: Generator[_Fetched, None, None], share: int, max_bad: float) -> None:
+    def __init__(self, batches: Generator[_Fetched, None, None], share: int, max_corrupt_fraction: float) -> None:
         self.batches = batches
-        self.allowed = math.ceil(max_bad * share)
+        self.allowed = math.ceil(max_corrupt_fraction * share)
         self.share = share
         self.skipped: Counter[int] = Counter()
 
@@ -148,23 +148,23 @@ def train_loader(
     *,
     seed: int,
     batch_size: int,
-    accumulate: int = 1,
+    grad_accum_steps: int = 1,
     rank: int = 0,
     world_size: int = 1,
     start: int = 0,
     workers: int | Literal["auto"] = 0,
     timeout: float = TIMEOUT,
     pin: bool = False,
-    on_error: OnError = "raise",
-    max_bad: float = 0.001,
+    on_corrupt: OnError = "raise",
+    max_corrupt_fraction: float = 0.001,
 ) -> TrainLoader:
     """Micro-batches for ever; which ones depends on the seed and `start` alone, not on the workers.
 
     Args:
         batch_size: samples of an optimiser step, over all ranks and accumulated micro-batches.
         start: samples seen before, over all ranks.
-        on_error: what an unreadable sample does: end the run, or let the next of the epoch's order stand in.
-        max_bad: the share of an epoch that may be skipped, rounded up to whole samples of this rank.
+        on_corrupt: what an unreadable sample does: end the run, or let the next of the epoch's order stand in.
+        max_corrupt_fraction: the share of an epoch that may be skipped, rounded up to whole samples of this rank.
 
     Raises:
         ConfigError: `batch_size` cannot be shared evenly.
@@ -174,18 +174,18 @@ def train_loader(
         len(dataset),
         seed=seed,
         batch_size=batch_size,
-        accumulate=accumulate,
+        grad_accum_steps=grad_accum_steps,
         rank=rank,
         world_size=world_size,
         start=start,
     )
     count = auto_workers(world_size) if workers == "auto" else workers
     progress = Progress(count)
-    job = _TrainingJob(TrainingSet(dataset, transform, seed), stream, on_error, progress)
+    job = _TrainingJob(TrainingSet(dataset, transform, seed), stream, on_corrupt, progress)
     batches = run_jobs(
         stream, job, progress, workers=count, timeout=timeout, describe=partial(describe_with_files, dataset), pin=pin
     )
-    return TrainLoader(batches, math.ceil(len(dataset) / world_size), max_bad)
+    return TrainLoader(batches, math.ceil(len(dataset) / world_size), max_corrupt_fraction)
 
 
 class EvalLoader:

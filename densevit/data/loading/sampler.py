@@ -23,7 +23,7 @@ class InfiniteSampler:
     Args:
         length: samples in the data set.
         batch_size: samples an optimiser step sees, over all ranks and accumulated micro-batches.
-        accumulate: micro-batches per optimiser step on each rank.
+        grad_accum_steps: micro-batches per optimiser step on each rank.
         start: samples seen before, over all ranks.
 
     Raises:
@@ -36,17 +36,17 @@ class InfiniteSampler:
         *,
         seed: int,
         batch_size: int,
-        accumulate: int = 1,
+        grad_accum_steps: int = 1,
         rank: int = 0,
         world_size: int = 1,
         start: int = 0,
     ) -> None:
-        _check(length, seed, batch_size, accumulate, world_size, start)
+        _check(length, seed, batch_size, grad_accum_steps, world_size, start)
         assert 0 <= rank < world_size
         self.length = length
         self.seed = seed
         self.batch_size = batch_size
-        self.accumulate = accumulate
+        self.grad_accum_steps = grad_accum_steps
         self.rank = rank
         self.world_size = world_size
         self.start = start
@@ -54,7 +54,7 @@ class InfiniteSampler:
     @property
     def micro_batch(self) -> int:
         """Samples in one micro-batch of one rank."""
-        return self.batch_size // (self.accumulate * self.world_size)
+        return self.batch_size // (self.grad_accum_steps * self.world_size)
 
     def place(self, position: int) -> SampleKey:
         epoch, offset = divmod(position, self.length)
@@ -85,18 +85,18 @@ def permutation(seed: int, epoch: int, length: int) -> Int64[np.ndarray, " lengt
     return order
 
 
-def _check(length: int, seed: int, batch_size: int, accumulate: int, world_size: int, start: int) -> None:
+def _check(length: int, seed: int, batch_size: int, grad_accum_steps: int, world_size: int, start: int) -> None:
     if length < 1:
         raise ConfigError("the training set is empty: there is nothing to draw from.")
     if seed < 0 or start < 0:
         raise ConfigError(f"seed and start are 0 or more, got seed {seed} and start {start}.")
-    if accumulate < 1:
-        raise ConfigError(f"accumulate: at least 1, got {accumulate}.")
-    parts = accumulate * world_size
+    if grad_accum_steps < 1:
+        raise ConfigError(f"grad_accum_steps: at least 1, got {grad_accum_steps}.")
+    parts = grad_accum_steps * world_size
     if batch_size < 1 or batch_size % parts:
         below, above = batch_size // parts * parts, (max(batch_size, 0) // parts + 1) * parts
         fit = f"{below} or {above}" if below > 0 else f"{above}"
         raise ConfigError(
-            f"batch_size: {batch_size} samples cannot be shared evenly by {world_size} ranks x {accumulate} "
+            f"batch_size: {batch_size} samples cannot be shared evenly by {world_size} ranks x {grad_accum_steps} "
             f"accumulated micro-batches. {fit} would fit."
         )

@@ -22,7 +22,7 @@ class ConvTranspose(Decoder):
 
     A patch that is no power of two is overshot (14 at stride 4 gives 3.5); the head resizes to the image.
 
-    With `{growth: bilinear, channels: 256, norm: batch, stride: 1}` behind one tap it is the progressive upsampling of
+    With `{upsample: bilinear, channels: 256, norm: batch, stride: 1}` behind one tap it is the progressive upsampling of
     SETR-PUP (Zheng et al. 2021): four times 3x3 convolution, norm, ReLU and doubling.
     """
 
@@ -34,7 +34,7 @@ class ConvTranspose(Decoder):
         stride: Positive = 4,
         channels: Positive | None = None,
         min_channels: Positive = 32,
-        growth: Literal["transpose", "bilinear"] = "transpose",
+        upsample: Literal["deconv", "bilinear"] = "deconv",
         kernel: Literal[2, 4] = 2,
         norm: Norm = "layer",
         fuse: Fuse = "concat",
@@ -44,7 +44,7 @@ class ConvTranspose(Decoder):
             stride: image pixels per output pixel to reach; 1 is full size.
             channels: of every step, where they should not halve.
             min_channels: the width is not halved below this.
-            growth: by a transposed convolution and GELU, or by a 3x3 convolution, ReLU and interpolation.
+            upsample: by a transposed convolution and GELU, or by a 3x3 convolution, ReLU and interpolation.
             kernel: of the transposed convolution; 2 lets every token paint its own four cells; 4 overlaps neighbours,
                 at four times the work.
             fuse: how several taps become one map.
@@ -58,7 +58,7 @@ class ConvTranspose(Decoder):
         self.fuse: Fuse = fuse
         self.steps = nn.Sequential(
             *(
-                deconv_block(a, b, kernel, norm) if growth == "transpose" else upsample_conv_block(a, b, norm)
+                deconv_block(a, b, kernel, norm) if upsample == "deconv" else upsample_conv_block(a, b, norm)
                 for a, b in pairwise(widths)
             )
         )

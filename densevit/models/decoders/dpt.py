@@ -45,7 +45,7 @@ class DPT(Decoder):
         align_corners: bool = True,
         tap_norm: Norm = "none",
         unit_bias: bool | None = None,
-        growth: Literal["levels", "doubling"] = "levels",
+        fusion_size: Literal["next_level", "double"] = "next_level",
         mix: bool = False,
         auxiliary: Classes = None,
     ) -> None:
@@ -61,7 +61,7 @@ class DPT(Decoder):
             align_corners: of all upsampling here, as published.
             tap_norm: of each tap before its 1x1; batch in DINOv3's.
             unit_bias: whether the residual units' convolutions have biases; unless given, where they have no norm.
-            growth: each fusion leaves its map at the size of the next level, or doubles it, and that level is stretched
+            fusion_size: each fusion leaves its map at the size of the next level, or doubles it, and that level is stretched
                 to it (DINOv2, DINOv3). Both are the same while the grid's sides are even.
             mix: a 3x3 convolution with ReLU behind the last fusion (DINOv2, DINOv3).
             auxiliary: classes of a second classifier in training, behind the last fusion but one; it needs the loss
@@ -88,7 +88,7 @@ class DPT(Decoder):
             Fusion(channels, norm, align_corners, unit=deepest_unit or i < LEVELS - 1, bias=unit_bias)
             for i in range(LEVELS)
         )
-        self.doubling = growth == "doubling"
+        self.doubling = fusion_size == "double"
         self.mix = nn.Sequential(nn.Conv2d(channels, channels, 3, padding=1), nn.ReLU()) if mix else nn.Identity()
         self.auxiliary: LabelsHead | None = None
         if auxiliary is not None:

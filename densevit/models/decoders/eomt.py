@@ -88,7 +88,7 @@ class Answers(NamedTuple):
 
 @DECODERS.register("eomt")
 class EoMT(Decoder):
-    """Semantic segmentation by queries, each of which proposes a mask and a class; taught by the loss `mask_set`.
+    """Semantic segmentation by queries, each of which proposes a mask and a class; taught by the loss `set_criterion`.
 
     In training every joined block is preceded by a prediction of its own. Each is supervised (extras `masks` and
     `classes`), and in the block a query sees only the patches inside its mask: at first always, then ever less often

@@ -38,8 +38,8 @@ class PoolTokens(Decoder):
         self.output = FeatureSpec(2 * width if pool == "both" else width, features[-1].stride)
 
     def forward(self, features: EncoderOutput) -> Float[Tensor, "b channels 1 1"]:
-        taps = zip(features.maps, features.prefix, strict=True)
-        parts = [part for map_, prefix in taps for part in self.parts(map_, prefix)]
+        out_indices = zip(features.maps, features.prefix, strict=True)
+        parts = [part for map_, prefix in out_indices for part in self.parts(map_, prefix)]
         return torch.cat(parts, dim=1)[:, :, None, None]
 
     def parts(self, map_: Float[Tensor, "b c gh gw"], prefix: Float[Tensor, "b p c"]) -> list[Float[Tensor, "b c"]]:

@@ -19,14 +19,14 @@ class Encoder(nn.Module, ABC):
         features: what each map will be, shallow to deep.
         patch_size: image pixels per token; sides that are no multiple are padded.
         prefix_tokens: class and register tokens in front of the patches (0 for encoders without).
-        taps: 0-based indices of the blocks whose outputs are handed on.
+        out_indices: 0-based indices of the blocks whose outputs are handed on.
         mean, std: buffers b 3 1 1; they travel with weights and exports.
     """
 
     features: list[FeatureSpec]
     patch_size: int
     prefix_tokens: int
-    taps: tuple[int, ...]
+    out_indices: tuple[int, ...]
     mean: Tensor
     std: Tensor
 
@@ -67,11 +67,11 @@ class Encoder(nn.Module, ABC):
     def set_grad_checkpointing(self, enable: bool = True) -> None:
         """Trades time for memory: blocks are recomputed in the backward pass."""
 
-    def leave(self, blocks: int, *, taps: bool) -> None:
+    def leave(self, blocks: int, *, out_indices: bool) -> None:
         """Leaves its last blocks to a decoder, from now on: it hands them on as `Features.rest`.
 
         Args:
-            taps: whether its own taps are still asked for, because other decoders read them.
+            out_indices: whether its own taps are still asked for, because other decoders read them.
 
         Raises:
             ConfigError: it has no blocks that could take a decoder's tokens in, or too few.

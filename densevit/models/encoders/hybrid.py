@@ -44,10 +44,10 @@ class HybridEncoder(Encoder):
         depths: tuple[Positive, ...] = (3, 4, 9),
         stem: Positive = 64,
         stages: tuple[Annotated[int, Field(ge=0)], ...] = (0, 1),
-        taps: OutIndices = None,
+        out_indices: OutIndices = None,
         norm: bool = False,
         image_size: Positive | tuple[Positive, Positive] = 384,
-        resampling: Resampling = "antialias",
+        pos_embed_interpolation: Resampling = "antialias",
         mean: tuple[float, float, float] = (0.5, 0.5, 0.5),
         std: tuple[float, float, float] = (0.5, 0.5, 0.5),
         weights: Path | None = None,
@@ -58,10 +58,10 @@ class HybridEncoder(Encoder):
             widths, depths: channels and blocks of the ResNet's stages.
             stem: channels before them.
             stages: which stages' maps are handed on in front of the taps; none makes it a plain encoder.
-            taps: the Transformer's blocks; unless given at three quarters of its depth and at its end, as in DPT.
+            out_indices: the Transformer's blocks; unless given at three quarters of its depth and at its end, as in DPT.
             norm: taps pass the final LayerNorm.
             image_size: side, or (h, w), whose grid holds the position embeddings; any size can be fed.
-            resampling: how these are resized for other grids (docs/vit.md).
+            pos_embed_interpolation: how these are resized for other grids (docs/vit.md).
             mean, std: of red, green and blue in [0, 1], by which images are normalised.
             weights: a local file; whoever builds the encoder reads it and calls `load_weights`.
 
@@ -80,28 +80,30 @@ class HybridEncoder(Encoder):
             1,
             channels=widths[-1],
             grid=choose_grid(image_size, patch),
-            resampling=resampling,
+            pos_embed_interpolation=pos_embed_interpolation,
         )
         self.weights, self.stages, self.norm = weights, stages, norm
         self.set_normalisation(mean, std)
         self.backbone, self.vit = ResNet(widths, depths, stem), vit
         self.patch_size, self.prefix_tokens = patch, vit.prefix_tokens
-        self.taps = choose_taps((depth * 3 // 4 - 1, depth - 1) if taps is None and depth > 1 else taps, depth)
+        self.out_indices = choose_taps(
+            (depth * 3 // 4 - 1, depth - 1) if out_indices is None and depth > 1 else out_indices, depth
+        )
         self.unused = set(vit.state_dict())
-        vit.prune_intermediate_layers(self.taps, prune_norm=not norm)
+        vit.prune_intermediate_layers(self.out_indices, prune_norm=not norm)
         self.unused -= set(vit.state_dict())
         early = [FeatureSpec(widths[stage], 4 * 2**stage, tokens=False) for stage in stages]
-        self.features = [*early, *(FeatureSpec(dim, patch) for _ in self.taps)]
+        self.features = [*early, *(FeatureSpec(dim, patch) for _ in self.out_indices)]
 
     def forward(self, image: Float[Tensor, "b 3 h w"]) -> EncoderOutput:
         x, _ = pad_to_multiple((image - self.mean) / self.std, self.patch_size)
         stages = self.look(x)
-        taps = self.vit.tap(stages[-1], self.taps, norm=self.norm)
+        out_indices = self.vit.tap(stages[-1], self.out_indices, norm=self.norm)
         grid = (stages[-1].shape[-2], stages[-1].shape[-1])
         early = tuple(stages[stage] for stage in self.stages)
         none = tuple(map_.new_zeros(map_.shape[0], 0, map_.shape[1]) for map_ in early)
-        maps = tuple(as_map(tap.patches, grid) for tap in taps)
-        return EncoderOutput((*early, *maps), (*none, *(tap.prefix for tap in taps)), (x.shape[-2], x.shape[-1]))
+        maps = tuple(as_map(tap.patches, grid) for tap in out_indices)
+        return EncoderOutput((*early, *maps), (*none, *(tap.prefix for tap in out_indices)), (x.shape[-2], x.shape[-1]))
 
     def look(self, x: Float[Tensor, "b 3 h w"]) -> list[Float[Tensor, "b _ _ _"]]:
         if self.vit.checkpointing and torch.is_grad_enabled():

@@ -33,7 +33,7 @@ class SwinEncoder(Encoder):
         name: str,
         pretrained: bool = False,
         weights: Path | None = None,
-        taps: OutIndices = None,
+        out_indices: OutIndices = None,
         drop_path: Annotated[float, Field(ge=0, lt=1)] = 0.0,
         image_size: Positive | tuple[Positive, Positive] | None = None,
         arguments: dict[str, bool | int | float | str | tuple[int, ...]] | None = None,
@@ -45,7 +45,7 @@ class SwinEncoder(Encoder):
             name: as in `timm.list_models("swin*")`, with or without the tag of its weights.
             pretrained: published weights, from a local cache or the network.
             weights: a local file instead; whoever builds the encoder reads it and calls `load_weights`.
-            taps: stages to hand on, 0-based, or how many of the last; all unless given.
+            out_indices: stages to hand on, 0-based, or how many of the last; all unless given.
             image_size: side, or (h, w), that sets the windows: no stage's are larger than its map. Any size can be fed.
             arguments: more for `timm.create_model`.
             mean, std: the model's own unless given.
@@ -63,12 +63,12 @@ class SwinEncoder(Encoder):
         self.weights, self.checkpointing, self.prefix_tokens = weights, False, 0
         card = swin.pretrained_cfg
         self.set_normalisation(mean or card["mean"], std or card["std"])
-        self.taps = choose_taps(taps, len(swin.layers))
+        self.out_indices = choose_taps(out_indices, len(swin.layers))
         specs = [FeatureSpec(info["num_chs"], info["reduction"], tokens=False) for info in swin.feature_info]
-        self.features = [specs[tap] for tap in self.taps]
-        self.patch_size = specs[self.taps[-1]].stride
+        self.features = [specs[tap] for tap in self.out_indices]
+        self.patch_size = specs[self.out_indices[-1]].stride
         self.unused = set(swin.state_dict())
-        swin.layers = swin.layers[: self.taps[-1] + 1]
+        swin.layers = swin.layers[: self.out_indices[-1] + 1]
         self.unused -= set(swin.state_dict())
         self.swin: Any = swin
 
@@ -76,8 +76,8 @@ class SwinEncoder(Encoder):
         from densevit.models.timm_adapters.swin import stages
 
         x, _ = pad_to_multiple((image - self.mean) / self.std, self.patch_size)
-        found = stages(self.swin, x, self.taps[-1], self.checkpointing)
-        maps = tuple(found[tap] for tap in self.taps)
+        found = stages(self.swin, x, self.out_indices[-1], self.checkpointing)
+        maps = tuple(found[tap] for tap in self.out_indices)
         none = tuple(map_.new_zeros(map_.shape[0], 0, map_.shape[1]) for map_ in maps)
         return EncoderOutput(maps, none, (x.shape[-2], x.shape[-1]))
 

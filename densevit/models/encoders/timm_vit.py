@@ -31,7 +31,7 @@ class TimmEncoder(TokenEncoder):
         name: str,
         pretrained: bool = False,
         weights: Path | None = None,
-        taps: OutIndices = None,
+        out_indices: OutIndices = None,
         norm: bool = True,
         drop_path: Annotated[float, Field(ge=0, lt=1)] = 0.0,
         image_size: Positive | tuple[Positive, Positive] | None = None,
@@ -42,7 +42,7 @@ class TimmEncoder(TokenEncoder):
             name: as in `timm.list_models()`, with or without the tag of its weights.
             pretrained: published weights, from a local cache or the network.
             weights: a local file instead; whoever builds the encoder reads it and calls `load_weights`.
-            taps: blocks to hand on, 0-based, or how many of the last; four at even distances unless given.
+            out_indices: blocks to hand on, 0-based, or how many of the last; four at even distances unless given.
             norm: taps pass the final LayerNorm, as in Depth Anything and DINOv3; false as in DPT and DINOv2's
                 depth heads. True by default: it evens out the few huge channels of DINOv2's last blocks.
                 Models that end without one (averaging BEiT and EVA) give their tokens as they are.
@@ -69,7 +69,7 @@ class TimmEncoder(TokenEncoder):
             dim=vit.embed_dim,
             patch_size=timm_vit.patch_side(vit, name),
             prefix_tokens=vit.num_prefix_tokens,
-            taps=taps,
+            out_indices=out_indices,
             norm=norm,
         )
 

@@ -44,7 +44,7 @@ class ViTEncoder(TokenEncoder):
         registers: Annotated[int, Field(ge=0)] = 0,
         no_embed_class: bool = False,
         positions: Positions = "learned",
-        resampling: Resampling = "antialias",
+        pos_embed_interpolation: Resampling = "antialias",
         stem: Literal["patch", "conv"] = "patch",
         qkv_bias: bool = True,
         qk_norm: bool = False,
@@ -58,7 +58,7 @@ class ViTEncoder(TokenEncoder):
         drop_path: Rate = 0.0,
         init: Init = "",
         fix_init: bool = False,
-        taps: OutIndices = None,
+        out_indices: OutIndices = None,
         norm: bool = True,
         mean: tuple[float, float, float] = (0.485, 0.456, 0.406),
         std: tuple[float, float, float] = (0.229, 0.224, 0.225),
@@ -77,7 +77,7 @@ class ViTEncoder(TokenEncoder):
             registers: spare tokens that keep global thoughts out of the patches (Darcet et al. 2024).
             no_embed_class: only patches have positions (as in timm's DINOv2 with registers).
             positions: what the embeddings are at first; they learn either way.
-            resampling: how they are resized for other grids; each published model has its own way (docs/vit.md).
+            pos_embed_interpolation: how they are resized for other grids; each published model has its own way (docs/vit.md).
             stem: patches by one strided convolution, or by a stack of small ones (Xiao et al. 2021).
             qkv_bias: queries, keys and values have biases.
             qk_norm: a LayerNorm over each head's queries and keys.
@@ -88,7 +88,7 @@ class ViTEncoder(TokenEncoder):
             drop_path: rate of skipped branches at the last block; it grows linearly from 0 at the first.
             init: how layers start, by timm's names; "" is its default.
             fix_init: what block i adds starts smaller by sqrt(2 i), i from 1 (BEiT).
-            taps: blocks to hand on, 0-based, or how many of the last; four at even distances unless given.
+            out_indices: blocks to hand on, 0-based, or how many of the last; four at even distances unless given.
             mean, std: of red, green and blue in [0, 1], by which images are normalised.
             norm: taps pass the final LayerNorm, as in Depth Anything; residual streams grow with depth.
             norm_eps: of that one, where it is not `eps` (Depth Anything 3: 1e-5).
@@ -117,7 +117,7 @@ class ViTEncoder(TokenEncoder):
             registers=registers,
             no_embed_class=no_embed_class,
             positions=positions,
-            resampling=resampling,
+            pos_embed_interpolation=pos_embed_interpolation,
             stem=stem,
             qkv_bias=qkv_bias,
             qk_norm=qk_norm,
@@ -137,7 +137,7 @@ class ViTEncoder(TokenEncoder):
             vit.norm = nn.LayerNorm(dim, eps=norm_eps)
         self.grey = channels == 1
         prefix = vit.prefix_tokens
-        self.adopt(vit, dim=dim, patch_size=patch_size, prefix_tokens=prefix, taps=taps, norm=norm)
+        self.adopt(vit, dim=dim, patch_size=patch_size, prefix_tokens=prefix, out_indices=out_indices, norm=norm)
 
     def tap(self, image: Float[Tensor, "b 3 h w"], blocks: Sequence[int], norm: bool) -> Sequence[BlockOutput]:
         vit: VisionTransformer = self.vit

@@ -23,20 +23,20 @@ OutIndices = tuple[int, ...] | int | None
 PUBLISHED_TAPS = {24: (4, 11, 17, 23)}
 
 
-def choose_taps(taps: OutIndices, depth: int) -> tuple[int, ...]:
+def choose_taps(out_indices: OutIndices, depth: int) -> tuple[int, ...]:
     """0-based blocks to tap; an int means the last so many, None four at even distances.
 
     Raises:
         ConfigError: taps that are no rising choice of `depth` blocks.
     """
-    if taps is None:
+    if out_indices is None:
         count = min(4, depth)
         return PUBLISHED_TAPS.get(depth, tuple(depth * i // count - 1 for i in range(1, count + 1)))
-    chosen = tuple(range(depth - taps, depth)) if isinstance(taps, int) else taps
+    chosen = tuple(range(depth - out_indices, depth)) if isinstance(out_indices, int) else out_indices
     rising = all(a < b for a, b in pairwise(chosen))
     if not chosen or not rising or not 0 <= chosen[0] <= chosen[-1] < depth:
         fit = f"rising numbers from 0 to {depth - 1}, or how many of the last {depth} blocks"
-        raise ConfigError(f"encoder.taps: {taps!r} does not fit; would fit: {fit}.")
+        raise ConfigError(f"encoder.out_indices: {out_indices!r} does not fit; would fit: {fit}.")
     return chosen
 
 
@@ -58,14 +58,14 @@ class TokenEncoder(Encoder):
     handing_on: bool = True  # the taps
 
     def adopt(
-        self, vit: nn.Module, *, dim: int, patch_size: int, prefix_tokens: int, taps: OutIndices, norm: bool
+        self, vit: nn.Module, *, dim: int, patch_size: int, prefix_tokens: int, out_indices: OutIndices, norm: bool
     ) -> None:
         blocks: Any = vit.blocks
         self.vit, self.patch_size, self.prefix_tokens, self.norm = vit, patch_size, prefix_tokens, norm
-        self.taps = choose_taps(taps, len(blocks))
-        self.features = [FeatureSpec(dim, patch_size) for _ in self.taps]
+        self.out_indices = choose_taps(out_indices, len(blocks))
+        self.features = [FeatureSpec(dim, patch_size) for _ in self.out_indices]
         self.unused = set(vit.state_dict())
-        vit.blocks = blocks[: self.taps[-1] + 1]
+        vit.blocks = blocks[: self.out_indices[-1] + 1]
         if not norm:
             vit.norm = nn.Identity()
         self.unused -= set(vit.state_dict())
@@ -86,29 +86,29 @@ class TokenEncoder(Encoder):
         x, _ = pad_to_multiple((image - self.mean) / self.std, self.patch_size)
         h, w = x.shape[-2:]
         grid = (h // self.patch_size, w // self.patch_size)
-        taps, rest = self.part_way(x, grid) if self.left else (self.tap(x, self.taps, self.norm), None)
-        maps = tuple(as_map(tap.patches, grid) for tap in taps)
-        return EncoderOutput(maps, tuple(tap.prefix for tap in taps), (h, w), rest)
+        out_indices, rest = self.part_way(x, grid) if self.left else (self.tap(x, self.out_indices, self.norm), None)
+        maps = tuple(as_map(tap.patches, grid) for tap in out_indices)
+        return EncoderOutput(maps, tuple(tap.prefix for tap in out_indices), (h, w), rest)
 
     def part_way(self, x: Float[Tensor, "b 3 h w"], grid: tuple[int, int]) -> tuple[list[BlockOutput], RemainingBlocks]:
         """The taps, if anybody reads them, and the tokens where a decoder joins; every block runs at most once."""
         first = len(self.vit.blocks) - self.left
-        taps = self.taps if self.handing_on else ()
-        blocks = sorted({*taps, first - 1})
+        out_indices = self.out_indices if self.handing_on else ()
+        blocks = sorted({*out_indices, first - 1})
         found = dict(zip(blocks, self.tap(x, blocks, norm=False), strict=True))
         tokens = torch.cat([found[first - 1].prefix, found[first - 1].patches], dim=1)
         norm = self.vit.norm
-        normed = [BlockOutput(norm(found[tap].patches), norm(found[tap].prefix)) for tap in taps]
+        normed = [BlockOutput(norm(found[tap].patches), norm(found[tap].prefix)) for tap in out_indices]
         return normed, RemainingBlocks(tokens, self.prefix_tokens, grid, self.steps(first, grid), norm)
 
-    def leave(self, blocks: int, *, taps: bool) -> None:
+    def leave(self, blocks: int, *, out_indices: bool) -> None:
         depth = len(self.vit.blocks)
         if not 0 < blocks < depth:
             raise ConfigError(f"decoder.blocks: {blocks} of the encoder's {depth}; would fit: 1 to {depth - 1}.")
         if not self.norm:
             raise ConfigError("encoder.norm: a decoder that joins the encoder reads its tokens normalised; use true.")
         self.steps(depth - blocks, (1, 1))  # refuses now what would be refused in the first forward pass
-        self.left, self.handing_on = blocks, taps
+        self.left, self.handing_on = blocks, out_indices
 
     def load_weights(self, state: Mapping[str, Tensor], source: str) -> None:
         """Loads the ViT found in `state`, strictly but for classifiers; positions are resampled to our grid.

@@ -39,7 +39,7 @@ class MetricHead(Head):
         max_depth: Metres = 10.0,
         min_depth: Annotated[float, Field(ge=0)] = 1e-3,
         activation: Literal["sigmoid", "log", "exp", "softplus", "relu"] = "sigmoid",
-        init_depth: Metres | None = None,
+        initial_depth: Metres | None = None,
         hidden: Width = 32,
         align_corners: bool = False,
         scale: Growth | None = None,
@@ -49,7 +49,7 @@ class MetricHead(Head):
         Args:
             max_depth, min_depth: metres, the ends of what it can say.
             activation: `sigmoid`, `softplus` and `relu` are even in metres, `log` and `exp` in ratios (activations.py).
-            init_depth: what the untrained head says everywhere; a quarter of `max_depth` unless given, near the
+            initial_depth: what the untrained head says everywhere; a quarter of `max_depth` unless given, near the
                 medians of NYU (10) and KITTI (80).
             hidden: width of the last 3x3 convolution; 0 makes the head a single 1x1.
             align_corners: of the upsampling; true as published for DPT and Depth Anything.
@@ -62,9 +62,9 @@ class MetricHead(Head):
         """
         super().__init__()
         self.low, self.high = check_range(min_depth, max_depth)
-        start = max_depth / 4 if init_depth is None else init_depth
+        start = max_depth / 4 if initial_depth is None else initial_depth
         if not min_depth < start < max_depth:
-            raise ConfigError(f"head.init_depth: {start} is not within {min_depth} to {max_depth}.")
+            raise ConfigError(f"head.initial_depth: {start} is not within {min_depth} to {max_depth}.")
         if min_depth == 0 and activation in ("log", "exp"):
             raise ConfigError(f"head.min_depth: activation '{activation}' needs it above 0.")
         self.activation, self.stretch = activation, stretch
@@ -134,7 +134,7 @@ class AffineHead(Head):
 NEAREST_INFINITY = 1e-8  # 1/m; DPT's floor, where `shift` is 0
 
 
-@HEADS.register("inverse")
+@HEADS.register("inverse_depth")
 class InverseHead(Head):
     """Metres as 1 / (scale * disparity + shift), as DPT turns its disparity into depth for KITTI and NYU."""
 
@@ -166,7 +166,7 @@ class InverseHead(Head):
         return 1 / (self.scale * disparity + self.shift).clamp(min=NEAREST_INFINITY)
 
 
-@HEADS.register("metres")
+@HEADS.register("identity_depth")
 class IdentityDepthHead(Head):
     """The decoder's map is depth in metres already, as behind `zoedepth`; of more channels than one a linear map."""
 

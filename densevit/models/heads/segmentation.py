@@ -14,7 +14,7 @@ from densevit.models.layers.conv_head import upsample
 from densevit.models.layers.norms import Norm, build_norm
 
 
-@HEADS.register("labels")
+@HEADS.register("segmentation")
 class LabelsHead(Head):
     """Logits by a 1x1 convolution, upsampled to the image; before it, with `hidden`, DPT's 3x3, norm and ReLU."""
 
@@ -54,7 +54,7 @@ def mixing(channels: int, hidden: int, norm: Norm) -> list[nn.Module]:
     return [conv, build_norm(norm, hidden), nn.ReLU()]
 
 
-@HEADS.register("masks")
+@HEADS.register("mask_logits")
 class MasksHead(Head):
     """Upsamples a decoder's maps to the image; it has nothing to learn. For `mask_transformer` and `eomt`."""
 

@@ -42,7 +42,7 @@ def convert(vit: Any, state: dict[str, Tensor]) -> dict[str, Tensor]:
     return renamed
 
 
-def run(vit: Any, image: Float[Tensor, "b 3 h w"], taps: Sequence[int], norm: bool) -> list[BlockOutput]:
+def run(vit: Any, image: Float[Tensor, "b 3 h w"], out_indices: Sequence[int], norm: bool) -> list[BlockOutput]:
     x = vit.patch_embed(image)
     x = torch.cat([vit.cls_token.expand(x.shape[0], -1, -1), x], dim=1)
     grid = vit.patch_embed.dynamic_feat_size(image.shape[-2:])
@@ -54,7 +54,7 @@ def run(vit: Any, image: Float[Tensor, "b 3 h w"], taps: Sequence[int], norm: bo
             x = checkpoint(block, x, shared_rel_pos_bias=bias, use_reentrant=False)
         else:
             x = block(x, shared_rel_pos_bias=bias)
-        if i in taps:
+        if i in out_indices:
             tokens = vit.norm(x) if norm else x
             found.append(BlockOutput(tokens[:, 1:], tokens[:, :1]))
     return found

@@ -64,11 +64,11 @@ def leave(vit: Any) -> None:
     """Most need nothing."""
 
 
-def run(vit: Any, image: Float[Tensor, "b 3 h w"], taps: Sequence[int], norm: bool) -> list[BlockOutput]:
+def run(vit: Any, image: Float[Tensor, "b 3 h w"], out_indices: Sequence[int], norm: bool) -> list[BlockOutput]:
     has_prefix = vit.num_prefix_tokens > 0
     found = vit.forward_intermediates(
         image,
-        indices=list(taps),
+        indices=list(out_indices),
         norm=norm,
         return_prefix_tokens=has_prefix,
         stop_early=True,

@@ -78,7 +78,7 @@ def settle_positions(state: State, vit: VisionTransformer) -> State:
             moved["cls_token"], before = state["cls_token"] + before, before[:, :0]
     if cells.shape[1] != own_cells:
         side = round(cells.shape[1] ** 0.5)
-        cells = resample(cells, (side, side), vit.grid, vit.resampling)
+        cells = resample(cells, (side, side), vit.grid, vit.pos_embed_interpolation)
     moved["pos_embed"] = torch.cat([before, cells], dim=1)
     return moved
 

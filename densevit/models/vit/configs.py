@@ -28,7 +28,7 @@ SIZES = {
 }
 
 # What published weights of a family want of the model that loads them.
-DINOV2 = {"image_size": 518, "layer_scale": 1e-5, "resampling": "offset", "num_classes": 0}
+DINOV2 = {"image_size": 518, "layer_scale": 1e-5, "pos_embed_interpolation": "offset", "num_classes": 0}
 FAMILIES: dict[str, dict[str, Any]] = {
     "plain": {},  # Google, AugReg, DeiT, MAE
     "dinov2": DINOV2,

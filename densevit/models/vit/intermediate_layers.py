@@ -137,12 +137,14 @@ class IntermediateLayersMixin(nn.Module):
             intermediates_only: without the final tokens.
         """
         x, found = self.through(image, indices, norm, stop_early)
-        taps = [self.split(tokens) for tokens in found]
+        out_indices = [self.split(tokens) for tokens in found]
         if output_fmt == "NCHW":
             grid = self.grid_of(image)
-            taps = [BlockOutput(as_map(tap.patches, grid), tap.prefix) for tap in taps]
+            out_indices = [BlockOutput(as_map(tap.patches, grid), tap.prefix) for tap in out_indices]
         with_prefix = return_prefix_tokens and self.prefix_tokens > 0
-        maps: Maps = [(tap.patches, tap.prefix) for tap in taps] if with_prefix else [tap.patches for tap in taps]
+        maps: Maps = (
+            [(tap.patches, tap.prefix) for tap in out_indices] if with_prefix else [tap.patches for tap in out_indices]
+        )
         return maps if intermediates_only else (self.norm(x), maps)
 
     def get_intermediate_layers(

@@ -43,7 +43,7 @@ class VisionTransformer(IntermediateLayersMixin):
         registers: int = 0,
         no_embed_class: bool = False,
         positions: Positions = "learned",
-        resampling: Resampling = "antialias",
+        pos_embed_interpolation: Resampling = "antialias",
         stem: Literal["patch", "conv"] = "patch",
         pad: bool = False,
         norm_pre: bool = False,
@@ -72,7 +72,12 @@ class VisionTransformer(IntermediateLayersMixin):
         """
         super().__init__()
         eps = block.get("eps", EPS)
-        self.dim, self.patch_size, self.grid, self.resampling = dim, patch_size, grid, resampling
+        self.dim, self.patch_size, self.grid, self.pos_embed_interpolation = (
+            dim,
+            patch_size,
+            grid,
+            pos_embed_interpolation,
+        )
         self.has_class_token = class_token
         self.prefix_tokens = int(class_token) + registers
         self.placed_prefix = 0 if no_embed_class else self.prefix_tokens
@@ -137,7 +142,7 @@ class VisionTransformer(IntermediateLayersMixin):
         if grid == self.grid:
             return self.pos_embed
         prefix, cells = self.pos_embed[:, : self.placed_prefix], self.pos_embed[:, self.placed_prefix :]
-        return torch.cat([prefix, resample(cells, self.grid, grid, self.resampling)], dim=1)
+        return torch.cat([prefix, resample(cells, self.grid, grid, self.pos_embed_interpolation)], dim=1)
 
     def layers(self) -> list[list[nn.Parameter]]:
         """Every parameter once, from the input (patches, tokens, positions) over the blocks to the output."""

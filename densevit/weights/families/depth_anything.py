@@ -56,7 +56,7 @@ class DepthAnything(Family):
     """What V1 and V2 share."""
 
     version: ClassVar[str]
-    taps: ClassVar[Mapping[int, tuple[int, ...]]]  # by the number of blocks
+    out_indices: ClassVar[Mapping[int, tuple[int, ...]]]  # by the number of blocks
     resize: ClassVar[PreprocessConfig] = RESIZE
     head: Mapping[str, Any] = {"type": "disparity"}
     trained_on: ClassVar[str] = ""
@@ -66,7 +66,7 @@ class DepthAnything(Family):
         return found.has(*MARKS) and any(
             f"pretrained.blocks.{depth - 1}.norm1.weight" in found.tensors
             and f"pretrained.blocks.{depth}.norm1.weight" not in found.tensors
-            for depth in cls.taps
+            for depth in cls.out_indices
         )
 
     def read(self, found: RawCheckpoint) -> ConvertedCheckpoint:
@@ -75,8 +75,8 @@ class DepthAnything(Family):
         names = renaming(gated)
         tensors = names.ours(found.tensors)
         encoder = vit_options(tensors, found.path, gated=gated)
-        if encoder["depth"] not in self.taps:
-            known = " or ".join(map(str, self.taps))
+        if encoder["depth"] not in self.out_indices:
+            known = " or ".join(map(str, self.out_indices))
             raise CheckpointError(
                 f"{found.path}: {encoder['depth']} blocks; Depth Anything {self.version} has {known}."
             )
@@ -85,8 +85,8 @@ class DepthAnything(Family):
             model={
                 "encoder": {
                     **encoder,
-                    "resampling": "offset",
-                    "taps": self.taps[encoder["depth"]],
+                    "pos_embed_interpolation": "offset",
+                    "out_indices": self.out_indices[encoder["depth"]],
                     "norm": True,
                     "registers": found.shape("pretrained.register_tokens")[1] if _registers(found) else 0,
                 },
@@ -128,7 +128,7 @@ class DepthAnythingV1(DepthAnything):
     means = "Depth Anything V1, relative: inverse depth without unit, from the last four blocks"
     licence = "Apache-2.0"
     version = "V1"
-    taps: ClassVar = {12: (8, 9, 10, 11), 24: (20, 21, 22, 23)}
+    out_indices: ClassVar = {12: (8, 9, 10, 11), 24: (20, 21, 22, 23)}
     resize = replace(RESIZE, back_align_corners=False)
     trained_on = "1.5 M labelled and 62 M unlabelled images"
 
@@ -137,7 +137,7 @@ class DepthAnythingV2(DepthAnything):
     """What relative and metric models share."""
 
     version = "V2"
-    taps: ClassVar = {12: (2, 5, 8, 11), 24: (4, 11, 17, 23), 40: (9, 19, 29, 39)}
+    out_indices: ClassVar = {12: (2, 5, 8, 11), 24: (4, 11, 17, 23), 40: (9, 19, 29, 39)}
 
     def licence_of(self, size: str) -> str:
         return "Apache-2.0" if size == "S" else "CC-BY-NC-4.0"  # its README

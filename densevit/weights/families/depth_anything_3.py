@@ -51,11 +51,17 @@ class DepthAnything3(Family):
         theirs.need(*MARKS, "head.scratch.output_conv2.2.weight")
         ours = Renaming(RULES, depth_anything.SPARE).ours(OLDER.ours(theirs.tensors))
         encoder = vit_options(ours, found.path)
-        taps = dinov2_backbone.even(encoder["depth"])
+        out_indices = dinov2_backbone.even(encoder["depth"])
         hidden = int(theirs.tensors["head.scratch.output_conv2.0.weight"].shape[0])
         return ConvertedCheckpoint(
             model={
-                "encoder": {**encoder, "resampling": "offset", "taps": taps, "norm": True, "norm_eps": 1e-5},
+                "encoder": {
+                    **encoder,
+                    "pos_embed_interpolation": "offset",
+                    "out_indices": out_indices,
+                    "norm": True,
+                    "norm_eps": 1e-5,
+                },
                 "decoder": {"type": "dpt", **decoder_options(ours)},
                 "heads": {"depth": {"type": "sky_depth", "hidden": hidden, "align_corners": True, **self.head}},
             },

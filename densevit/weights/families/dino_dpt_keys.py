@@ -46,7 +46,7 @@ def decoder(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
         "tap_norm": "batch" if "reassemble_blocks.batchnorm_layers.0.weight" in tensors else "none",
         "unit_bias": "fusion_blocks.0.res_conv_unit2.conv1.conv.bias" in tensors,
         "mix": "project.conv.weight" in tensors,
-        "growth": "doubling",
+        "fusion_size": "double",
         "align_corners": True,
     }
 

@@ -33,12 +33,12 @@ def even(depth: int) -> tuple[int, ...]:
 
 
 def encoder(
-    found: RawCheckpoint, tensors: Mapping[str, Tensor], taps: int | None, norm: bool
+    found: RawCheckpoint, tensors: Mapping[str, Tensor], out_indices: int | None, norm: bool
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The encoder's part of a config, and its tensors under our names.
 
     Args:
-        taps: the last so many blocks; None takes four at even distances.
+        out_indices: the last so many blocks; None takes four at even distances.
         norm: whether taps pass the final LayerNorm; without, it is left out.
 
     Raises:
@@ -48,13 +48,13 @@ def encoder(
     ours = Renaming(RULES, spare).ours(tensors)
     options = vit_options(ours, found.path, gated="blocks.0.mlp.w12.weight" in tensors)
     depth = options["depth"]
-    chosen = even(depth) if taps is None else tuple(range(depth - taps, depth))
-    options |= {"taps": chosen, "norm": norm, "mean": MEAN, "std": STD}
+    chosen = even(depth) if out_indices is None else tuple(range(depth - out_indices, depth))
+    options |= {"out_indices": chosen, "norm": norm, "mean": MEAN, "std": STD}
     if "register_tokens" not in tensors:
-        return {**options, "resampling": "offset"}, ours
+        return {**options, "pos_embed_interpolation": "offset"}, ours
     # Registers stand between the class token and the patches, and have no positions: the class token takes its own in.
     positions = ours["encoder.vit.pos_embed"]
     ours["encoder.vit.cls_token"] = ours["encoder.vit.cls_token"] + positions[:, :1]
     ours["encoder.vit.pos_embed"] = positions[:, 1:]
     registers = {"registers": tensors["register_tokens"].shape[1], "no_embed_class": True}
-    return {**options, **registers, "resampling": "antialias"}, ours
+    return {**options, **registers, "pos_embed_interpolation": "antialias"}, ours

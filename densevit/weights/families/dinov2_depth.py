@@ -48,10 +48,10 @@ class DinoV2Depth(Family):
         head = {name.removeprefix(HEAD): t for name, t in found.tensors.items() if name.startswith(HEAD)}
         tensors = backbone(found, self.backbone, dinov2_backbone.file_name(found), (HEAD,))
         if LINEAR in head:
-            taps, parts, ours = self.linear(found, head, int(tensors["patch_embed.proj.weight"].shape[0]))
+            out_indices, parts, ours = self.linear(found, head, int(tensors["patch_embed.proj.weight"].shape[0]))
         else:
-            taps, parts, ours = self.dpt(found, head, tensors)
-        encoder, vit = dinov2_backbone.encoder(found, tensors, taps, norm=False)
+            out_indices, parts, ours = self.dpt(found, head, tensors)
+        encoder, vit = dinov2_backbone.encoder(found, tensors, out_indices, norm=False)
         return ConvertedCheckpoint(
             model={"encoder": encoder, **parts},
             tensors={**vit, **ours},

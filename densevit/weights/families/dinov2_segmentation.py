@@ -72,15 +72,15 @@ class DinoV2Segmentation(Family):
                 f"{found.path}: a head of {channels} channels does not fit a backbone of {width}; it would need "
                 f"{width} (the last block) or {4 * width} (the last four)."
             )
-        taps = channels // width
-        encoder, vit = dinov2_backbone.encoder(found, tensors, taps, norm=True)
+        out_indices = channels // width
+        encoder, vit = dinov2_backbone.encoder(found, tensors, out_indices, norm=True)
         data, table = DATA.get(classes, ("", ""))
-        head: dict[str, Any] = {"type": "labels", "classes": classes}
+        head: dict[str, Any] = {"type": "segmentation", "classes": classes}
         own = {name: tensor for name, tensor in found.tensors.items() if name.startswith(HEAD)}
         return ConvertedCheckpoint(
             model={"encoder": encoder, "decoder": {"type": "linear", "norm": "batch"}, "heads": {"labels": head}},
             tensors={**vit, **NAMES.ours(own)},
-            resize=resize(KINDS[taps]),
+            resize=resize(KINDS[out_indices]),
             multiple=1,
             source=f"DINOv2, {encoder['depth']} blocks of {width} channels, {KINDS[taps].name} segmentation head",
             licence=self.licence,

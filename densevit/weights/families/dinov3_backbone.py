@@ -31,13 +31,13 @@ NEEDED = ("storage_tokens", "blocks.0.attn.qkv.weight", "rope_embed.periods")
 
 
 def encoder(
-    found: RawCheckpoint, tensors: Mapping[str, Tensor], name: str, taps: tuple[int, ...] | int | None
+    found: RawCheckpoint, tensors: Mapping[str, Tensor], name: str, out_indices: tuple[int, ...] | int | None
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The encoder's part of a config, and its tensors under our names.
 
     Args:
         name: timm's, whose sizes give way to those of the tensors; its normalisation stays.
-        taps: blocks, or the last so many; None takes four at even distances.
+        out_indices: blocks, or the last so many; None takes four at even distances.
 
     Raises:
         CheckpointError: a tensor is missing, or positions of another kind than any released model has.
@@ -59,7 +59,7 @@ def encoder(
         "num_reg_tokens": tensors["storage_tokens"].shape[1],
     }
     ours = Renaming(RULES, SPARE).ours(tensors)
-    part = {"type": "timm", "name": name, "arguments": arguments, "taps": taps, "norm": True}
+    part = {"type": "timm", "name": name, "arguments": arguments, "out_indices": out_indices, "norm": True}
     return part, {key: t for old, tensor in ours.items() for key, t in split(found, tensors, old, tensor).items()}
 
 

@@ -32,7 +32,7 @@ class DinoV3Depth(Family):
 
     licence = "DINOv3 License"
     model: ClassVar[str]  # timm's name of the backbone
-    taps: ClassVar[Mapping[int, tuple[int, ...]]] = {}  # by depth, where they are not at even distances
+    out_indices: ClassVar[Mapping[int, tuple[int, ...]]] = {}  # by depth, where they are not at even distances
     files: ClassVar[str]  # the backbone's published name
     resize: ClassVar[PreprocessConfig] = NATIVE
     trained_on: ClassVar[str] = ""
@@ -47,8 +47,8 @@ class DinoV3Depth(Family):
     def read(self, found: RawCheckpoint) -> ConvertedCheckpoint:
         head = {name: tensor for name, tensor in found.tensors.items() if name.startswith(HEAD)}
         tensors = backbone(found, self.backbone, self.files, HEAD)
-        parts, ours, taps = self.parts(found, head, tensors)
-        encoder, vit = dinov3_backbone.encoder(found, tensors, self.model, taps)
+        parts, ours, out_indices = self.parts(found, head, tensors)
+        encoder, vit = dinov3_backbone.encoder(found, tensors, self.model, out_indices)
         return ConvertedCheckpoint(
             model={"encoder": encoder, **parts},
             tensors={**vit, **ours},
@@ -69,7 +69,7 @@ class DinoV3Depth(Family):
         parts = {"decoder": dino_dpt_keys.decoder(head), "heads": {"depth": {**form, **self.bins()}}}
         depth = 1 + max(int(block[1]) for block in map(dinov3_backbone.BLOCK.match, tensors) if block)
         even = tuple(depth * i // 4 - 1 for i in range(1, 5))
-        return parts, Renaming(dino_dpt_keys.RULES).ours(head), self.taps.get(depth, even)
+        return parts, Renaming(dino_dpt_keys.RULES).ours(head), self.out_indices.get(depth, even)
 
     def bins(self) -> dict[str, Any]:
         return {}
@@ -103,7 +103,7 @@ class Chmv2(DinoV3Depth):
     means = "DINOv3 ViT-L with the canopy height head CHMv2: metres above ground, of images from above"
     model = "vit_large_patch16_dinov3.sat493m"
     files = "dinov3_vitl16_pretrain_sat493m*.pth"
-    taps: ClassVar[Mapping[int, tuple[int, ...]]] = {24: (5, 11, 17, 23)}
+    out_indices: ClassVar[Mapping[int, tuple[int, ...]]] = {24: (5, 11, 17, 23)}
     trained_on = "canopy heights (CHMv2)"
     # Of `chmv2_inference.ipynb`; the backbone's own red is 0.430.
     mean: ClassVar[tuple[float, ...]] = (0.420, 0.411, 0.296)

@@ -60,7 +60,7 @@ class DPT(Family):
         encoder = hybrid_options(tensors, found) if hybrid else plain_options(tensors, found)
         return ConvertedCheckpoint(
             model={
-                "encoder": {**encoder, **HALF, "norm": False, "resampling": "bilinear"},
+                "encoder": {**encoder, **HALF, "norm": False, "pos_embed_interpolation": "bilinear"},
                 "decoder": {"type": "dpt", **decoder_options(tensors)},
                 "heads": self.heads(tensors),
             },
@@ -107,7 +107,7 @@ class Metric(DPT):
         return Relative.recognises(found) and HYBRID in found.tensors
 
     def head(self) -> dict[str, Any]:
-        return {"type": "inverse", "scale": self.scale, "shift": self.shift}
+        return {"type": "inverse_depth", "scale": self.scale, "shift": self.shift}
 
 
 @FAMILIES.register("dpt-kitti")
@@ -149,7 +149,7 @@ class Ade20k(DPT):
 
     def heads(self, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
         classes, hidden = tensors["heads.labels.logits.weight"].shape[:2]
-        return {"labels": {"type": "labels", "classes": classes, "hidden": hidden, "align_corners": True}}
+        return {"labels": {"type": "segmentation", "classes": classes, "hidden": hidden, "align_corners": True}}
 
 
 def looks_like(found: RawCheckpoint) -> bool:
@@ -159,7 +159,7 @@ def looks_like(found: RawCheckpoint) -> bool:
 def plain_options(tensors: Mapping[str, Tensor], found: RawCheckpoint) -> dict[str, Any]:
     """The encoder `vit` of large and base."""
     options = vit_options(tensors, found.path)
-    return {**options, "taps": quarters(options["depth"])}
+    return {**options, "out_indices": quarters(options["depth"])}
 
 
 def hybrid_options(tensors: Mapping[str, Tensor], found: RawCheckpoint) -> dict[str, Any]:
@@ -176,6 +176,6 @@ def hybrid_options(tensors: Mapping[str, Tensor], found: RawCheckpoint) -> dict[
         "widths": widths,
         "depths": depths,
         "stem": tensors["encoder.backbone.stem.conv.weight"].shape[0],
-        "taps": quarters(vit["depth"])[2:],
+        "out_indices": quarters(vit["depth"])[2:],
         "image_size": vit["image_size"] * 4 * 2 ** (len(depths) - 1),  # its patches are cells of the last stage
     }

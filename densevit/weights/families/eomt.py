@@ -53,7 +53,7 @@ class EoMT(Family):
             model={
                 "encoder": encoder,
                 "decoder": {"type": "eomt", "classes": classes, "queries": queries, "blocks": blocks},
-                "heads": {"labels": {"type": "masks", "classes": classes}},
+                "heads": {"labels": {"type": "mask_logits", "classes": classes}},
             },
             tensors=tensors,
             resize=PreprocessConfig(mode="shortest", size=side, interpolation="bilinear", antialias=True, window=side),
@@ -69,5 +69,5 @@ def tower(tensors: Mapping[str, Tensor], found: RawCheckpoint) -> dict[str, Any]
     whole = positions if registers is None else positions[:, [0, *range(positions.shape[1])]]
     first, second = (found.shape(f"{TOWER}blocks.0.mlp.fc{i}.weight") for i in (1, 2))
     options = vit_options({**tensors, f"{STEM}pos_embed": whole}, found.path, gated=first[0] == 2 * second[1])
-    options |= {"taps": (options["depth"] - 1,), "norm": True, "resampling": "antialias"}
+    options |= {"out_indices": (options["depth"] - 1,), "norm": True, "pos_embed_interpolation": "antialias"}
     return options | ({} if registers is None else {"registers": registers.shape[1], "no_embed_class": True})

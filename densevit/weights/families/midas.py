@@ -127,7 +127,7 @@ def beit_options(found: RawCheckpoint, prefix: str = "") -> dict[str, Any]:
         "name": f"beit_{'base' if depth == 12 else 'large'}_patch16_384",
         "arguments": {"embed_dim": dim, "depth": depth, "num_heads": heads, "patch_size": patch},
         "image_size": side * patch,
-        "taps": quarters(depth),
+        "out_indices": quarters(depth),
         "norm": False,
     }
 

@@ -53,13 +53,13 @@ class Segmenter(Family):
         plain = {**tensors, f"{STEM}pos_embed": tensors[f"{STEM}pos_embed"][:, distilled:]}
         encoder = vit_options(plain, found.path)
         side, depth, classes = encoder["image_size"], encoder["depth"], found.shape("decoder.cls_emb")[1]
-        encoder |= {"registers": int(distilled), "taps": (depth - 1,), "norm": True, "eps": 1e-5}
-        encoder |= {"resampling": "bilinear", **(IMAGENET if distilled else HALF)}
+        encoder |= {"registers": int(distilled), "out_indices": (depth - 1,), "norm": True, "eps": 1e-5}
+        encoder |= {"pos_embed_interpolation": "bilinear", **(IMAGENET if distilled else HALF)}
         return ConvertedCheckpoint(
             model={
                 "encoder": encoder,
                 "decoder": self.decoder(found, classes),
-                "heads": {"labels": {"type": "masks", "classes": classes}},
+                "heads": {"labels": {"type": "mask_logits", "classes": classes}},
             },
             tensors=tensors,
             spare=names.unused(found.tensors),

@@ -97,7 +97,7 @@ class SmpDPT(Family):
         *,
         encoder: str | None = None,
         readout: Literal["cat", "add", "ignore"] | None = None,
-        taps: tuple[int, ...] | None = None,
+        out_indices: tuple[int, ...] | None = None,
         size: tuple[Annotated[int, Field(gt=0)], Annotated[int, Field(gt=0)]] | None = None,
         classes: tuple[str, ...] | None = None,
     ) -> None:
@@ -105,11 +105,17 @@ class SmpDPT(Family):
         Args:
             encoder: its `encoder_name`, a name of timm; needed for files without a folder's `config.json`.
             readout: its `decoder_readout`; needed where neither config nor weights tell "add" from "ignore".
-            taps: its `encoder_output_indices`; four at even distances unless given.
+            out_indices: its `encoder_output_indices`; four at even distances unless given.
             size: height and width that pictures were resized to; the encoder's own unless given.
             classes: names in the order of the ids.
         """
-        self.encoder, self.readout, self.taps, self.size, self.classes = encoder, readout, taps, size, classes
+        self.encoder, self.readout, self.out_indices, self.size, self.classes = (
+            encoder,
+            readout,
+            out_indices,
+            size,
+            classes,
+        )
 
     @classmethod
     def recognises(cls, found: RawCheckpoint) -> bool:
@@ -120,8 +126,8 @@ class SmpDPT(Family):
         check_patch(found)
         names = Renaming(RULES, SPARE)
         blocks = 1 + max(int(name.split(".")[3]) for name in found.tensors if name.startswith("encoder.model.blocks."))
-        taps = choose(self.taps or found.config.get("encoder_output_indices"), blocks)
-        beyond = [f"encoder.model.blocks.{i}.*" for i in range(taps[-1] + 1, blocks)]
+        out_indices = choose(self.out_indices or found.config.get("encoder_output_indices"), blocks)
+        beyond = [f"encoder.model.blocks.{i}.*" for i in range(out_indices[-1] + 1, blocks)]
         tensors = one_as_two(Renaming(RULES, (*SPARE, *beyond)).ours(found.tensors))
         side = grid_side(found)
         size = self.size or (side * PATCH, side * PATCH) if side else self.size
@@ -130,7 +136,7 @@ class SmpDPT(Family):
                 "encoder": {
                     "type": "timm",
                     "name": self.name(found),
-                    "taps": taps,
+                    "out_indices": out_indices,
                     "norm": False,
                     "image_size": side * PATCH if side else None,
                     "arguments": {key: value for key, value in found.config.items() if key not in ITS_OWN},
@@ -181,7 +187,7 @@ class SmpDPT(Family):
         count, hidden = tensors["heads.labels.logits.weight"].shape[:2]
         if self.classes and len(self.classes) != count:
             raise CheckpointError(f"{found.path}: has {count} classes, and {len(self.classes)} names were given.")
-        return {"type": "labels", "classes": self.classes or count, "hidden": hidden, "align_corners": True}
+        return {"type": "segmentation", "classes": self.classes or count, "hidden": hidden, "align_corners": True}
 
 
 def check_patch(found: RawCheckpoint) -> None:

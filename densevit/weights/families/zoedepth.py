@@ -84,7 +84,7 @@ class ZoeDepth(Family):
             model={
                 "encoder": encoder,
                 "decoder": {"type": "zoedepth", **decoder_without_norm(tensors), **self.bins(tensors)},
-                "heads": {"depth": {"type": "metres", "max_depth": self.max_depth}},
+                "heads": {"depth": {"type": "identity_depth", "max_depth": self.max_depth}},
             },
             tensors=tensors,
             resize=PreprocessConfig(

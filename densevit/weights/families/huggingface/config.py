@@ -67,7 +67,7 @@ def read_dinov2(found: RawCheckpoint) -> tuple[dict[str, Any], tuple[int, ...]]:
         "mlp": "swiglu_packed" if config["use_swiglu_ffn"] else "gelu",
         "eps": config["layer_norm_eps"],
         "norm": config["apply_layernorm"],
-        "resampling": "bicubic",
+        "pos_embed_interpolation": "bicubic",
         "depth": config["num_hidden_layers"],
     }
     indices = config.get("out_indices") or [
@@ -85,7 +85,7 @@ def read_vit(found: RawCheckpoint) -> tuple[dict[str, Any], tuple[int, ...]]:
         "mlp": "gelu",
         "eps": config["layer_norm_eps"],
         "norm": False,
-        "resampling": "bilinear",
+        "pos_embed_interpolation": "bilinear",
         "depth": config["num_hidden_layers"],
     }
     return options, taps_of(found, config["backbone_out_indices"], config["num_hidden_layers"])
@@ -121,7 +121,7 @@ def read_dpt_neck(found: RawCheckpoint) -> dict[str, Any]:
         "readout": config["readout_type"],
         "unit_bias": config["use_bias_in_fusion_residual"],
         "mix": config["add_projection"],
-        "growth": "doubling",
+        "fusion_size": "double",
     }
 
 
@@ -136,7 +136,7 @@ def depth_anything(card: ModelCard) -> dict[str, Any]:
     """The config of a DepthAnythingForDepthEstimation for a card of ours."""
     encoder, decoder = card.model["encoder"], card.model["decoder"]
     output = next(iter(card.outputs.values()))
-    taps = [tap + 1 for tap in card.taps]
+    out_indices = [tap + 1 for tap in card.out_indices]
     metric = output.kind == "metric" and output.range is not None
     dinov2 = {
         **DINOV2,
@@ -150,8 +150,8 @@ def depth_anything(card: ModelCard) -> dict[str, Any]:
         "use_swiglu_ffn": encoder["mlp"] == "swiglu_packed",
         "layer_norm_eps": encoder["eps"],
         "apply_layernorm": encoder["norm"],
-        "out_indices": taps,
-        "out_features": [f"stage{tap}" for tap in taps],
+        "out_indices": out_indices,
+        "out_features": [f"stage{tap}" for tap in out_indices],
         "reshape_hidden_states": False,
     }
     return {

@@ -106,13 +106,13 @@ class DepthAnything(HuggingFace):
     kind = "depth_anything"
 
     def read(self, found: RawCheckpoint) -> ConvertedCheckpoint:
-        backbone, taps = configs.read_dinov2(found)
+        backbone, out_indices = configs.read_dinov2(found)
         found.need("backbone.embeddings.position_embeddings", "neck.convs.3.weight", "head.conv2.weight")
         rules = renaming(backbone["mlp"] != "gelu").rules
         return self.publish(
             found,
-            Renaming(rules, never_run("backbone.", backbone, taps)),
-            {**backbone, "taps": taps},
+            Renaming(rules, never_run("backbone.", backbone, out_indices)),
+            {**backbone, "out_indices": out_indices},
             {},
             configs.read_depth_anything_head(found),
         )

@@ -44,17 +44,17 @@ class DPT(HuggingFace):
         if found.config.get("is_hybrid"):
             raise CheckpointError(f"{found.path}: DPT-Hybrid in transformers' layout; load isl-org's own file instead.")
         if found.config.get("backbone_config"):
-            backbone, taps = configs.read_dinov2(found)
+            backbone, out_indices = configs.read_dinov2(found)
             stem, rules = "backbone.", dinov2_rules("backbone.", backbone["mlp"] != "gelu")
         else:
-            backbone, taps = configs.read_vit(found)
+            backbone, out_indices = configs.read_vit(found)
             stem, rules = "dpt.", vit_rules("dpt.")
         found.need(f"{stem}embeddings.position_embeddings")
-        spare = (*never_run(stem, backbone, taps), "auxiliary_head.*")
+        spare = (*never_run(stem, backbone, out_indices), "auxiliary_head.*")
         return self.publish(
             found,
             Renaming((*rules, *NECK, *self.rules), spare),
-            {**backbone, "taps": taps},
+            {**backbone, "out_indices": out_indices},
             configs.read_dpt_neck(found),
             self.head(),
         )
@@ -99,7 +99,7 @@ class Segmentation(DPT):
     )
 
     def head(self) -> Mapping[str, Any]:
-        return {"type": "labels"}
+        return {"type": "segmentation"}
 
     def grown(self, rule: PreprocessConfig, patch_size: int) -> tuple[PreprocessConfig, dict[str, Any]]:
         sides = rule.size if rule.mode == "fixed" and rule.size else ()

@@ -47,7 +47,7 @@ def read_processor(found: RawCheckpoint, patch_size: int) -> tuple[PreprocessCon
         rule = PreprocessConfig(
             mode="minimal" if config["keep_aspect_ratio"] else "fixed",
             size=size_of(config["size"]),
-            interpolation=resampling(found, config["resample"]),
+            interpolation=pos_embed_interpolation(found, config["resample"]),
             antialias=True,
             eight_bit=True,
             back="bicubic",
@@ -68,7 +68,7 @@ def read_processor(found: RawCheckpoint, patch_size: int) -> tuple[PreprocessCon
     return rule, multiple, values_of(config)
 
 
-def resampling(found: RawCheckpoint, number: Any) -> Any:
+def pos_embed_interpolation(found: RawCheckpoint, number: Any) -> Any:
     if number not in RESAMPLE:
         raise CheckpointError(
             f"{found.path}: its processor resamples by PIL's {number!r}; what is read here is 2 or 3."

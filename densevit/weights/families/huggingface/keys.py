@@ -97,8 +97,8 @@ DPT_HEAD: tuple[Rule, ...] = (
 )
 
 
-def never_run(stem: str, backbone: Mapping[str, Any], taps: Sequence[int]) -> tuple[str, ...]:
+def never_run(stem: str, backbone: Mapping[str, Any], out_indices: Sequence[int]) -> tuple[str, ...]:
     """Tensors that files hold and no map depends on: blocks behind the last tap, and a norm that is not applied."""
     norm = () if backbone["norm"] else (f"{stem}layernorm.*",)
-    behind = (f"{stem}encoder.layer.{i}.*" for i in range(taps[-1] + 1, backbone["depth"]))
+    behind = (f"{stem}encoder.layer.{i}.*" for i in range(out_indices[-1] + 1, backbone["depth"]))
     return (f"{stem}embeddings.mask_token", DEEPEST_UNIT, *norm, *behind)

@@ -1,0 +1,80 @@
+"""Cards and configs of schema 1 in today's names. One table; what is in today's names already stays as it is."""
+
+from collections.abc import Mapping
+from typing import Any
+
+Tree = dict[str, Any]
+
+# Component -> old option -> new option. "*" holds for every component of the kind.
+OPTIONS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
+    "encoder": {"*": {"taps": "out_indices", "resampling": "pos_embed_interpolation"}},
+    "decoder": {"dpt": {"growth": "fusion_size"}, "conv_transpose": {"growth": "upsample"}},
+    "head": {"*": {"init_depth": "initial_depth"}},
+}
+# New option -> old value -> new value.
+VALUES: Mapping[str, Mapping[str, str]] = {
+    "fusion_size": {"levels": "next_level", "doubling": "double"},
+    "upsample": {"transpose": "deconv"},
+}
+TYPES: Mapping[str, Mapping[str, str]] = {
+    "head": {"labels": "segmentation", "masks": "mask_logits", "metres": "identity_depth", "inverse": "inverse_depth"},
+    "loss": {"mask_set": "set_criterion"},
+    "data": {"tar": "webdataset", "motorcycle": "middlebury_motorcycle"},
+}
+RUN = {"balance": "loss_weighting", "accumulate": "grad_accum_steps"}
+MODEL = {"init": "init_from"}
+DATA = {"on_error": "on_corrupt", "max_bad": "max_corrupt_fraction"}
+SCHEDULE = {"final": "min_lr_ratio", "start": "warmup_start_factor"}
+
+
+def migrate_card(card: Tree) -> Tree:
+    """A model card as stored, in today's names."""
+    card = _renamed(card, {"taps": "out_indices"})
+    for key, migrate in (("model", migrate_model), ("config", migrate_config)):
+        if card.get(key):
+            card[key] = migrate(card[key])
+    return card
+
+
+def migrate_config(run: Tree) -> Tree:
+    """A resolved training config as stored, in today's names."""
+    run = _renamed(run, RUN)
+    if isinstance(run.get("model"), dict):
+        run["model"] = migrate_model(run["model"])
+    if isinstance(run.get("data"), dict):
+        data = _renamed(run["data"], DATA)
+        run["data"] = data | {key: _component(data[key], "data") for key in ("train", "val") if data.get(key)}
+    if isinstance(run.get("schedule"), dict):
+        run["schedule"] = _renamed(run["schedule"], SCHEDULE)
+    for name, task in (run.get("tasks") or {}).items():
+        losses = [_component(loss, "loss") for loss in task.get("losses") or []]
+        run["tasks"] = {**run["tasks"], name: {**task, "losses": losses}}
+    return run
+
+
+def migrate_model(model: Tree) -> Tree:
+    """The `model` section of a config, or of a card, in today's names."""
+    model = _renamed(model, MODEL)
+    for key in ("encoder", "decoder"):
+        if model.get(key):
+            model[key] = _component(model[key], key)
+    for key, kind in (("heads", "head"), ("decoders", "decoder")):
+        if model.get(key):
+            model[key] = {name: _component(part, kind) for name, part in model[key].items()}
+    return model
+
+
+def _component(part: Tree, kind: str) -> Tree:
+    options = OPTIONS.get(kind, {})
+    part = _renamed(part, {**options.get("*", {}), **options.get(part.get("type", ""), {})})
+    for option, values in VALUES.items():
+        if isinstance(part.get(option), str):
+            part[option] = values.get(part[option], part[option])
+    if "type" in part:
+        part["type"] = TYPES.get(kind, {}).get(part["type"], part["type"])
+    return part
+
+
+def _renamed(tree: Tree, names: Mapping[str, str]) -> Tree:
+    """A copy with keys renamed, in their order."""
+    return {names.get(key, key): value for key, value in tree.items()}
