@@ -83,7 +83,7 @@ class Optim:
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """Learning rate over steps, as a factor of `optim.lr`: a linear warm-up, then the named curve down to `min_lr_ratio`."""
+    """Factor of `optim.lr` over steps: a linear warm-up, then the named curve down to `min_lr_ratio`."""
 
     type: Literal["cosine", "poly", "one_cycle", "constant"] = "cosine"
     warmup: NonNegative = 0.05  # steps; below 1 a share of all steps

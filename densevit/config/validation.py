@@ -89,8 +89,8 @@ def choose_encoder_decoder(
     """Encoder and decoder.
 
     Args:
-        held: both as `model.init_from` has them, with what the config says of them; None where that was not read, and then
-            nobody knows what its file would fill in.
+        held: both as in the checkpoint of `model.init_from`, updated with the config; None where that checkpoint was
+            not read, so that what it would fill in is unknown.
     """
     given = {"encoder": model.encoder, "decoder": model.decoder} if held is None else held
     registries: Mapping[str, Registry[Any]] = {"encoder": parts.encoders, "decoder": parts.decoders}

@@ -56,7 +56,7 @@ def nearest(labels: Int64[Tensor, "b h w"], owner: Int64[Tensor, " n"], points: 
 def label_at(
     labels: Int64[Tensor, "b h w"], owner: Int64[Tensor, " n"], ids: Int64[Tensor, " n"], points: Points
 ) -> tuple[Float[Tensor, "n p"], Float[Tensor, "n p"]]:
-    """What `point_sample` finds in the mask of pixels with a label, and the share of the pixels around a point that have any.
+    """`point_sample` of each label's mask, and the share of the pixels around each point that have any label.
 
     The masks are never made: four labels around each point are read, which takes a fraction of their memory.
 

@@ -22,8 +22,8 @@ class ConvTranspose(Decoder):
 
     A patch that is no power of two is overshot (14 at stride 4 gives 3.5); the head resizes to the image.
 
-    With `{upsample: bilinear, channels: 256, norm: batch, stride: 1}` behind one tap it is the progressive upsampling of
-    SETR-PUP (Zheng et al. 2021): four times 3x3 convolution, norm, ReLU and doubling.
+    With `{upsample: bilinear, channels: 256, norm: batch, stride: 1}` on one feature map it is SETR-PUP,
+    progressive upsampling (Zheng et al. 2021): four times 3x3 convolution, norm, ReLU and doubling.
     """
 
     def __init__(

@@ -61,8 +61,8 @@ class DPT(Decoder):
             align_corners: of all upsampling here, as published.
             tap_norm: of each tap before its 1x1; batch in DINOv3's.
             unit_bias: whether the residual units' convolutions have biases; unless given, where they have no norm.
-            fusion_size: each fusion leaves its map at the size of the next level, or doubles it, and that level is stretched
-                to it (DINOv2, DINOv3). Both are the same while the grid's sides are even.
+            fusion_size: each fusion resizes its map to the next level, or doubles it and resizes that level to it
+                (DINOv2, DINOv3). Both are the same while the grid's sides are even.
             mix: a 3x3 convolution with ReLU behind the last fusion (DINOv2, DINOv3).
             auxiliary: classes of a second classifier in training, behind the last fusion but one; it needs the loss
                 `auxiliary`.

@@ -58,7 +58,7 @@ class HybridEncoder(Encoder):
             widths, depths: channels and blocks of the ResNet's stages.
             stem: channels before them.
             stages: which stages' maps are handed on in front of the taps; none makes it a plain encoder.
-            out_indices: the Transformer's blocks; unless given at three quarters of its depth and at its end, as in DPT.
+            out_indices: the Transformer's blocks; by default at three quarters of its depth and at its end, as in DPT.
             norm: taps pass the final LayerNorm.
             image_size: side, or (h, w), whose grid holds the position embeddings; any size can be fed.
             pos_embed_interpolation: how these are resized for other grids (docs/vit.md).

@@ -77,7 +77,7 @@ class ViTEncoder(TokenEncoder):
             registers: spare tokens that keep global thoughts out of the patches (Darcet et al. 2024).
             no_embed_class: only patches have positions (as in timm's DINOv2 with registers).
             positions: what the embeddings are at first; they learn either way.
-            pos_embed_interpolation: how they are resized for other grids; each published model has its own way (docs/vit.md).
+            pos_embed_interpolation: how they are resized for other grids, which differs between models (docs/vit.md).
             stem: patches by one strided convolution, or by a stack of small ones (Xiao et al. 2021).
             qkv_bias: queries, keys and values have biases.
             qk_norm: a LayerNorm over each head's queries and keys.
