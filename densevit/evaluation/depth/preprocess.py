@@ -36,7 +36,7 @@ def fill_background(depth: Float[np.ndarray, "h w"]) -> Float[np.ndarray, "h w"]
 def reach(known: Bool[np.ndarray, "h w"]) -> Int64[np.ndarray, "h w"]:
     """The column of the last known value up to each pixel of its row; -1 before the first."""
     columns = np.where(known, np.arange(known.shape[1]), -1)
-    return maximum.accumulate(columns, axis=1)
+    return np.maximum.accumulate(columns, axis=1)
 
 
 Resize = Literal["corners", "borders", "opencv"]

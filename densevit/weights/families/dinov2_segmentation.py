@@ -82,7 +82,8 @@ class DinoV2Segmentation(Family):
             tensors={**vit, **NAMES.ours(own)},
             resize=resize(KINDS[out_indices]),
             multiple=1,
-            source=f"DINOv2, {encoder['depth']} blocks of {width} channels, {KINDS[out_indices].name} segmentation head",
+            source=f"DINOv2, {encoder['depth']} blocks of {width} channels, "
+            f"{KINDS[out_indices].name} segmentation head",
             licence=self.licence,
             trained_on=data,
             classes=table,
