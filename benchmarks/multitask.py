@@ -24,11 +24,11 @@ import torch
 import yaml
 
 from densevit import api
-from densevit.builder import training
 from densevit.cli.main import main as command
-from densevit.data.datasets.base import Dataset
+from densevit.data.datasets.base import Dataset, open_dataset
 from densevit.data.loading.prefetch import readahead
 from densevit.evaluation.depth.evaluate import evaluate
+from densevit.evaluation.depth.published_protocols import find_protocol
 from densevit.evaluation.segmentation.evaluate import count, summarise
 from densevit.inference.predictor import Predictor
 from densevit.utils.atomic_io import write_text
@@ -77,7 +77,7 @@ def scores(predictor: Predictor, data: Dataset) -> dict[str, float]:
     found = {}
     if "depth" in heads:
         items = ((s.name, maps["depth"], s.depth, s.valid) for s, maps in answers)
-        found["AbsRel"] = evaluate(items, training.find_protocol("plain", data)).mean["abs_rel"]
+        found["AbsRel"] = evaluate(items, find_protocol("plain", data.depth_range)).mean["abs_rel"]
     if "labels" in heads:
         k = len(data.classes)
         counts = ((s.name, count(maps["labels"].argmax(0), s.labels, k, boundary=False)) for s, maps in answers)
@@ -172,7 +172,7 @@ def main() -> int:
     args = parser.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
     models = trained(args.rooms.absolute(), args.work.absolute(), args.overrides)
-    data = training.open_data({"type": "rooms", "root": str(args.rooms.absolute()), "split": "test"})
+    data = open_dataset({"type": "rooms", "root": str(args.rooms.absolute()), "split": "test"})
     text = report(models, data, args.rooms)
     print(text)
     if args.report is not None:

@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import densevit
-from densevit.builder import training
 from densevit.cli.main import main as command
-from densevit.data.datasets.base import Dataset
+from densevit.data.datasets.base import Dataset, open_dataset
 from densevit.data.loading.prefetch import readahead
 from densevit.engine.logger import read_csv
 from densevit.evaluation.depth.baseline import median_depth_map
 from densevit.evaluation.depth.evaluate import Evaluation, evaluate
 from densevit.evaluation.depth.html_report import Report, write_html
+from densevit.evaluation.depth.published_protocols import find_protocol
 from densevit.evaluation.segmentation.evaluate import SegScores, count, summarise
 from densevit.evaluation.segmentation.html_report import SegPicture, SegReport, sections
 from densevit.inference.predictor import Predictor
@@ -149,10 +149,10 @@ def main() -> int:
             "60",
         )
     with timed(times, "report"):
-        test = training.open_data({"type": "rooms", "root": str(rooms), "split": "test"})
-        train = training.open_data({"type": "rooms", "root": str(rooms), "split": "train"})
+        test = open_dataset({"type": "rooms", "root": str(rooms), "split": "test"})
+        train = open_dataset({"type": "rooms", "root": str(rooms), "split": "train"})
         predictor = densevit.load(run, precision="fp32")
-        protocol = training.find_protocol("plain", test)
+        protocol = find_protocol("plain", test.depth_range)
         ours = evaluate(
             ((s.name, predictor(s.image, head="depth"), s.depth, s.valid) for s in readahead(test)), protocol
         )

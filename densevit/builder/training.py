@@ -12,7 +12,7 @@ from densevit.builder.model import build_card, build_model
 from densevit.builder.plan import Plan, TaskPlan
 from densevit.config import parser
 from densevit.config.schema import Run
-from densevit.data.datasets.base import DATASETS, Dataset
+from densevit.data.datasets.base import Dataset
 from densevit.data.labels.class_table import refuse_reordered
 from densevit.data.loading.dataloader import TrainLoader, eval_loader, train_loader
 from densevit.data.loading.workers import auto_workers
@@ -27,37 +27,13 @@ from densevit.engine.trainer import Trainer
 from densevit.errors import ConfigError, DataError
 from densevit.evaluation.classification import metrics as class_metrics
 from densevit.evaluation.depth.evaluate import mean_row
-from densevit.evaluation.depth.published_protocols import PROTOCOLS, Protocol
+from densevit.evaluation.depth.published_protocols import PROTOCOLS, Protocol, find_protocol
 from densevit.evaluation.records import Row
 from densevit.evaluation.segmentation import metrics as seg_metrics
 from densevit.inference.forward import forward
 from densevit.inference.predict.summary import out_of_memory
 from densevit.model_card import HeadSpec, ModelCard
-from densevit.registry import ComponentConfig, did_you_mean
 from densevit.tasks.base import Task
-
-# What is no depth, and who scores it.
-EVALUATOR_HINTS: Mapping[str, str] = {
-    "class": "classes of whole images, not depth; `densevit eval-class`",
-    "labels": "classes of pixels, not depth; `densevit eval-seg`",
-}
-
-
-def find_protocol(name: str, data: Dataset, output: HeadSpec | None = None) -> Protocol:
-    """A protocol with the data set's range, where it leaves that open, fitted to predictions without unit.
-
-    Args:
-        output: what the predictions mean; None takes them for metres.
-
-    Raises:
-        ConfigError: no such protocol, or predictions that are no depth.
-    """
-    if name not in PROTOCOLS:
-        raise ConfigError(f"no protocol '{name}'.{did_you_mean(name, PROTOCOLS)}")
-    if output is not None and output.kind in EVALUATOR_HINTS:
-        raise ConfigError(f"this head gives {EVALUATOR_HINTS[output.kind]} scores those.")
-    protocol = PROTOCOLS[name].for_range(*data.depth_range)
-    return protocol if output is None else protocol.for_kind(output.kind)
 
 
 def build_trainer(plan: Plan, world: DistributedContext) -> Trainer:
@@ -141,7 +117,7 @@ def build_task(name: str, plan: Plan, output: HeadSpec) -> Task:
     check_output(name, task, output, plan)
     if output.kind in SCORES:
         return task.task.build(name, output, losses, *SCORES[output.kind])
-    protocol = find_protocol(task.protocol.name, plan.val or plan.train, output)
+    protocol = find_protocol(task.protocol.name, (plan.val or plan.train).depth_range, output.kind)
     return task.task.build(name, output, losses, protocol.score, mean_row)
 
 
@@ -221,12 +197,3 @@ def val_batches(plan: Plan, world: DistributedContext) -> Validation | None:
 
 def workers(run: Run, world: DistributedContext) -> int:
     return auto_workers(world.local_size) if run.data.workers == "auto" else run.data.workers
-
-
-def open_data(spec: ComponentConfig) -> Dataset:
-    """A data set by its spec, `{type: nyu, split: test}`.
-
-    Raises:
-        ConfigError, DataError
-    """
-    return DATASETS.check(spec, "data").build()

@@ -1,74 +1,95 @@
-"""`densevit COMMAND ...`, and the doors in `tools/`. Heavy imports wait until a command runs."""
+"""`densevit COMMAND ...`: finds the command, parses its options, turns errors into one message and an exit code.
+
+Heavy imports wait until a command runs.
+"""
 
 import argparse
+import difflib
 import importlib
 import os
 import sys
-from collections.abc import Sequence
-from contextlib import nullcontext
-from typing import NoReturn
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any, NamedTuple, NoReturn
 
 from densevit.errors import DensevitError, Preempted
 from densevit.utils.signals import interruptible
 from densevit.version import __version__
 
-COMMANDS = {
-    "train": "train a model from a config",
-    "components": "list what a config can choose from, with all options",
-    "schema": "print the JSON Schema of a config, for editors",
-    "replay": "do a step again that training skipped, and see where it went wrong",
-    "check-data": "examine data sets before anyone loses a night on them",
-    "class-weights": "count the classes of label maps, and weigh them for a loss",
-    "eval-depth": "score a checkpoint, or saved depth maps, by a protocol",
-    "compare": "say whether one of two evaluations is better",
-    "protocols": "list and explain the evaluation protocols",
-    "eval-ordinal": "score which of two points is closer, as people labelled them (DA-2K)",
-    "eval-class": "score a checkpoint that classifies images",
-    "eval-seg": "score a checkpoint that classifies pixels, or saved label maps",
-    "visualize-attention": "show where a model looks in one picture",
-    "inspect": "say what a checkpoint is, ours or a stranger's",
-    "convert": "write a checkpoint in another layout",
-    "export-depth": "write depth maps for images",
-    "export-seg": "write classes of pixels for images",
-    "export-onnx": "write a checkpoint as one ONNX file for other programs",
-    "benchmark": "measure how fast it is here, beside other implementations",
-}
 
-# Those that work for long: they look for a signal as they go, end where nothing is half done, and keep memory.
-STOPPABLE = {
-    "train",
-    "check-data",
-    "eval-depth",
-    "eval-ordinal",
-    "eval-class",
-    "eval-seg",
-    "export-depth",
-    "export-seg",
+class Command(NamedTuple):
+    """A module of `densevit.cli.commands`.
+
+    Attributes:
+        interruptible: works for long, and ends at a signal where nothing is half done.
+        distributed: shares its work among the processes of torchrun.
+    """
+
+    module: str
+    group: str
+    summary: str
+    interruptible: bool = False
+    distributed: bool = False
+
+
+COMMANDS = {
+    "train": Command("train", "train", "train a model from a config", True, True),
+    "components": Command("components", "train", "list what a config can choose from, with all options"),
+    "schema": Command("schema", "train", "print the JSON Schema of configs, for editors"),
+    "replay": Command("replay", "train", "repeat a training step that was skipped, and show where it went wrong"),
+    "check-data": Command("check_data", "data", "validate a data set before training", True),
+    "class-weights": Command("class_weights", "data", "count the classes of label maps; weights for a loss"),
+    "eval-depth": Command("eval_depth", "evaluate", "score a checkpoint or saved depth maps by a protocol", True),
+    "eval-seg": Command("eval_seg", "evaluate", "score a segmentation checkpoint or saved label maps", True),
+    "eval-class": Command("eval_class", "evaluate", "score a checkpoint that classifies images", True),
+    "eval-ordinal": Command("eval_ordinal", "evaluate", "score which of two points is closer (DA-2K)", True),
+    "compare": Command("compare", "evaluate", "tell whether one of two evaluations is better"),
+    "protocols": Command("protocols", "evaluate", "list and explain the evaluation protocols"),
+    "export-depth": Command("export_depth", "predict", "write depth maps for images", True, True),
+    "export-seg": Command("export_seg", "predict", "write segmentation maps for images", True, True),
+    "visualize-attention": Command("visualize_attention", "predict", "show a model's attention in one image"),
+    "inspect": Command("inspect", "models", "describe a checkpoint, ours or third-party"),
+    "convert": Command("convert", "models", "write a checkpoint in another layout"),
+    "export-onnx": Command("export_onnx", "models", "write a checkpoint as one ONNX file"),
+    "benchmark": Command("benchmark", "models", "measure the speed here, beside other implementations"),
 }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; user errors become one message and an exit code, never a traceback."""
-    argv = list(sys.argv[1:] if argv is None else argv)
+    with open_standard_streams():
+        try:
+            code = run(list(sys.argv[1:] if argv is None else argv))
+            if sys.stdout is not None:
+                sys.stdout.flush()
+            return code
+        except BrokenPipeError:
+            discard(sys.stdout)
+            return 141  # as the shell says of a program that SIGPIPE ended
+
+
+def run(argv: list[str]) -> int:
     if not argv or argv[0] not in COMMANDS:
-        parser = argparse.ArgumentParser(
-            "densevit", description="Dense-prediction Vision Transformers.", epilog=_epilog()
-        )
-        parser.add_argument("--version", action="version", version=__version__)
-        parser.add_argument("command", choices=COMMANDS, help="what to do; COMMAND --help says more", metavar="COMMAND")
-        parser.format_usage = lambda: "usage: densevit COMMAND ...\n"  # type: ignore[method-assign]
-        parser.parse_args(argv[:1])
-    name, rest = argv[0], argv[1:]
-    module = importlib.import_module(f"densevit.cli.commands.{name.replace('-', '_')}")
+        no_command(argv)
+    name, command = argv[0], COMMANDS[argv[0]]
+    module = importlib.import_module(f"densevit.cli.commands.{command.module}")
     parser = argparse.ArgumentParser(f"densevit {name}", description=module.__doc__, allow_abbrev=False)
     module.add_arguments(parser)
-    args = parser.parse_intermixed_args(rest)  # overrides may stand behind options
-    if name in STOPPABLE:
+    args = parser.parse_intermixed_args(argv[1:])  # overrides may stand behind options
+    if not command.distributed and os.environ.get("RANK", "0") != "0":
+        return 0  # the first process does it all
+    if not command.distributed and (processes := int(os.environ.get("WORLD_SIZE", "1"))) > 1:
+        print(f"{name} runs in one process; the other {processes - 1} have nothing to do.", file=sys.stderr)
+    if command.interruptible:
         from densevit.utils.malloc import tune_malloc
 
         tune_malloc()
     try:
-        with interruptible() if name in STOPPABLE else nullcontext():
+        with interruptible() if command.interruptible else nullcontext():
+            if getattr(args, "plugin", None):
+                from densevit.config import plugins
+
+                plugins.load(args.plugin)
             return int(module.run(args))
     except (DensevitError, Preempted) as error:
         print(f"{_rank()}{error}", file=sys.stderr)
@@ -78,15 +99,81 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
+def no_command(argv: list[str]) -> NoReturn:
+    """Answers --help and --version, or says what was mistyped."""
+    parser = argparse.ArgumentParser("densevit", usage="densevit COMMAND ...", add_help=False)
+    parser.add_argument("-h", "--help", action="store_true")
+    parser.add_argument("--version", action="version", version=__version__)
+    parser.add_argument("command", nargs="?")
+    args = parser.parse_args(argv[:1])
+    if args.help:
+        print(overview())
+        sys.exit(0)
+    if args.command is None:
+        parser.error("name a command; `densevit --help` lists them.")
+    close = difflib.get_close_matches(args.command, COMMANDS, n=1)
+    hint = f" Did you mean '{close[0]}'?" if close else " `densevit --help` lists them."
+    parser.error(f"no command '{args.command}'.{hint}")
+
+
+def overview() -> str:
+    """All commands in their groups, a line each."""
+    lines = ["usage: densevit COMMAND ...", "", "Dense-prediction Vision Transformers: depth and segmentation."]
+    for group in dict.fromkeys(command.group for command in COMMANDS.values()):
+        lines += ["", f"{group}:"]
+        lines += [f"  {name:20} {command.summary}" for name, command in COMMANDS.items() if command.group == group]
+    return "\n".join([*lines, "", "`densevit COMMAND --help` lists the options of one."])
+
+
 def tool(name: str) -> NoReturn:
     """What a script in `tools/` calls."""
     sys.exit(main([name, *sys.argv[1:]]))
 
 
-def _epilog() -> str:
-    return "commands: " + "; ".join(f"{name}: {what}" for name, what in COMMANDS.items())
-
-
 def _rank() -> str:
     rank = os.environ.get("RANK", "0")
     return "error: " if rank == "0" else f"error (rank {rank}): "
+
+
+class LossyStream:
+    """Standard error that goes on where nobody reads it any more: messages are lost, work is not."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        try:
+            return int(self._stream.write(text))
+        except BrokenPipeError:
+            discard(self._stream)
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except BrokenPipeError:
+            discard(self._stream)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def discard(stream: Any) -> None:
+    """Leads a stream whose reader has gone to nowhere, what it still holds too."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+
+
+@contextmanager
+def open_standard_streams() -> Iterator[None]:
+    """Standard streams that the caller closed (`2>&-`) lead to nowhere, so that no file takes their numbers."""
+    while (nowhere := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(nowhere)
+    before = sys.stderr
+    sys.stderr = LossyStream(before if before is not None else open(os.devnull, "w"))  # noqa: SIM115
+    try:
+        yield
+    finally:
+        sys.stderr = before

@@ -1,133 +1,243 @@
-"""The depth maps that `eval-depth` scores: a model's, or those of a folder. Loaded when the command runs."""
+"""Depth evaluation: a predictor or saved depth maps, a data set, protocols -> scores, and a report of them."""
 
-import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from densevit import api
-from densevit.builder import training
-from densevit.cli.options import checkpoint, inference
+import numpy as np
+from jaxtyping import Float
+
 from densevit.data.datasets.base import Dataset
+from densevit.data.index.paths import inside
 from densevit.data.io.depth_cache import depth_cache
-from densevit.data.io.readers import blank_images
+from densevit.data.io.readers import blank_images, image_size
 from densevit.data.loading.dataloader import describe_with_files
 from densevit.data.loading.parallel_map import ordered_parallel_map
 from densevit.data.loading.prefetch import readahead
 from densevit.data.predictions import SavedMaps
 from densevit.errors import ConfigError
+from densevit.evaluation.depth import report
 from densevit.evaluation.depth.evaluate import Evaluation, evaluate_all, evaluate_indexed
-from densevit.evaluation.depth.published_protocols import Protocol, applicable
+from densevit.evaluation.depth.html_report import Report, write_html
+from densevit.evaluation.depth.ordinal import OrdinalScores, Pair, ordinal_scores
+from densevit.evaluation.depth.preprocess import paste_or_resize
+from densevit.evaluation.depth.published_protocols import Protocol, applicable, find_protocol
 from densevit.inference.predictor import Predictor
-from densevit.model_card import HeadSpec
+from densevit.model_card import Kind
+from densevit.reporting.figures import Picture
 from densevit.structures import Sample
 
-# What a data set is usually scored by.
-USUAL = {"nyu": "nyu_eigen", "kitti": "kitti_eigen_garg"}
+DEFAULT_PROTOCOLS = {"nyu": "nyu_eigen", "kitti": "kitti_eigen_garg"}
+"""What a data set is usually scored by; others by `plain`."""
+
+Predict = Callable[[int], tuple[Sample, Float[np.ndarray, "h w"]]]
 
 
-class Source:
-    """Where predictions come from: what to ask for one of them, and how to score them all.
+@dataclass(frozen=True)
+class DepthEvaluation:
+    """The scores of one set of predictions under each protocol.
 
     Attributes:
-        read: index -> the sample and its prediction.
-        seconds: that the model took for each image; none for saved maps.
-        card: what the checkpoint says of itself.
+        predict: index -> the sample and its prediction, for the images of a report.
+        seconds: that the model took for each image; empty for saved maps.
+        card: the checkpoint's description of itself; empty for saved maps.
     """
 
-    def __init__(self, data: Dataset, read: Callable[[int], tuple[Sample, Any]]) -> None:
-        self.data, self.read = data, read
-        self.seconds: list[float] = []
-        self.card: dict[str, Any] = {}
-        self.evaluate: Callable[[], list[Evaluation]]
+    evaluations: Sequence[Evaluation]
+    data: Dataset
+    predict: Predict
+    seconds: Sequence[float] = ()
+    card: Mapping[str, Any] = field(default_factory=dict)
 
-    def item(self, index: int) -> tuple[Any, ...]:
-        sample, prediction = self.read(index)
-        return sample.name, prediction, sample.depth, sample.valid, sample.intrinsics
+    def summary(self) -> str:
+        """The scores as a table for a terminal."""
+        several = len(self.evaluations) > 1
+        return report.tables(self.evaluations) if several else report.table(self.evaluations[0])
+
+    def write_report(self, folder: Path, *, title: str, source: Mapping[str, Any]) -> list[Path]:
+        """Writes metrics.json, per_image.csv and report.html; with several protocols a folder for each.
+
+        Args:
+            source: what was evaluated and how, as plain values.
+        """
+        written = []
+        for found in self.evaluations:
+            place = folder if len(self.evaluations) == 1 else folder / found.protocol.name
+            written += report.write_report(place, found, source=source)
+            page = Report(
+                title=title,
+                subtitle=f"{found.protocol.name}, {report.summary_sentence(found)}",
+                evaluation=found,
+                pictures=self._examples(found),
+                times={"prediction, per image": sum(self.seconds) / len(self.seconds)} if self.seconds else {},
+                card=self.card,
+            )
+            written.append(write_html(place / "report.html", page))
+        return written
+
+    def _examples(self, found: Evaluation) -> list[Picture]:
+        """The best, the median and the worst image, predicted once more."""
+        indices = {name: index for index, name in enumerate(self.data.names)}
+        rows = dict(found.rows)
+        shown = []
+        for label, name in found.examples().items():
+            sample, prediction = self.predict(indices[name])
+            assert sample.depth is not None and sample.valid is not None  # or it would not have been scored
+            frame = found.protocol.render(prediction, sample.depth, sample.valid)
+            shown.append(
+                Picture(
+                    name=name, label=label, image=sample.image, depth=sample.depth, valid=sample.valid,
+                    prediction=frame, abs_rel=rows[name]["abs_rel"],
+                )
+            )  # fmt: skip
+        return shown
 
 
-def saved(args: argparse.Namespace, data: Dataset) -> Source:
-    """The maps of a folder, read and scored by several processes."""
-    protocols = chosen(args, data, HeadSpec(kind=args.prediction_type))
-    maps = SavedMaps(
-        args.predictions,
-        data.names,
-        kind=args.prediction_type,
-        scale=args.scale,
-        suffix=args.suffix,
-        manifest=args.manifest,
-        allow_outside=args.allow_outside_root,
-    )
+def evaluate_depth(
+    predictions: Predictor | SavedMaps,
+    data: Dataset,
+    protocols: Sequence[Protocol],
+    *,
+    metrics: Sequence[str] = (),
+    head: str | None = None,
+    flip: bool | None = None,
+    workers: int = 2,
+    gt_cache: Path | None = None,
+    progress: bool = False,
+) -> DepthEvaluation:
+    """Scores depth predictions for a data set; all protocols share one pass.
 
-    def read(index: int) -> tuple[Sample, Any]:
-        with depth_cache(args.gt_cache):
+    Args:
+        protocols: see `select_protocols`. A model sees the crop of the first one.
+        metrics: sets of metrics beside the nine standard ones.
+        head: of a model that has several depth heads.
+        flip: average with the prediction for the mirrored image; None does as the protocol says.
+        workers: processes that read and score saved maps; the scores do not depend on it.
+        gt_cache: a folder that keeps decoded ground truth for further evaluations of saved maps.
+
+    Raises:
+        DataError: a prediction does not fit its image, or nothing can be scored.
+    """
+    if isinstance(predictions, SavedMaps):
+        return _evaluate_saved(predictions, data, protocols, metrics, workers, gt_cache, progress)
+    predictor = copy(predictions)
+    predictor.flip = protocols[0].flip if flip is None else flip
+    seconds: list[float] = []
+
+    def predicted(sample: Sample) -> Float[np.ndarray, "h w"]:
+        box = protocols[0].input_box(*sample.image.shape[:2])
+        if sample.intrinsics is not None:
+            predictor.focal = (float(sample.intrinsics[0, 0]), float(sample.intrinsics[1, 1]))
+        prediction: Float[np.ndarray, "h w"] = predictor(sample.image, head=head, box=box)
+        return prediction
+
+    def items() -> Iterator[tuple[Any, ...]]:
+        for sample in readahead(data):
+            start = perf_counter()
+            prediction = predicted(sample)
+            seconds.append(perf_counter() - start)
+            yield sample.name, prediction, sample.depth, sample.valid, sample.intrinsics
+
+    def predict(index: int) -> tuple[Sample, Float[np.ndarray, "h w"]]:
+        sample = data.read(index)
+        return sample, predicted(sample)
+
+    evaluations = evaluate_all(items(), protocols, metrics=metrics, progress=progress, total=len(data))
+    return DepthEvaluation(evaluations, data, predict, seconds, predictor.card.to_dict())
+
+
+def _evaluate_saved(
+    maps: SavedMaps,
+    data: Dataset,
+    protocols: Sequence[Protocol],
+    metrics: Sequence[str],
+    workers: int,
+    gt_cache: Path | None,
+    progress: bool,
+) -> DepthEvaluation:
+    def predict(index: int) -> tuple[Sample, Float[np.ndarray, "h w"]]:
+        with depth_cache(gt_cache):
             sample = data.read(index)
         return sample, maps.read(sample.name)
 
-    def scored(index: int) -> tuple[Any, ...]:
+    def item(index: int) -> tuple[Any, ...]:
         with blank_images():  # to decode them would take longer than to score
-            return source.item(index)
+            sample, prediction = predict(index)
+        return sample.name, prediction, sample.depth, sample.valid, sample.intrinsics
 
-    source = Source(data, read)
-    source.evaluate = lambda: evaluate_indexed(
-        scored,
-        len(data),
-        protocols,
-        metrics=args.metrics,
-        spread=partial(ordered_parallel_map, workers=args.workers, describe=partial(describe_with_files, data)),
-        progress=True,
+    spread = partial(ordered_parallel_map, workers=workers, describe=partial(describe_with_files, data))
+    return DepthEvaluation(
+        evaluate_indexed(item, len(data), protocols, metrics=metrics, spread=spread, progress=progress), data, predict
     )
-    return source
 
 
-def predicted(args: argparse.Namespace, data: Dataset) -> Source:
-    """A model's predictions; the next image is read while the model works."""
-    predictor = api.load(
-        args.checkpoint,
-        tiling=inference.tiling(args),
-        **checkpoint.compute_kwargs(args),
-        **checkpoint.format_kwargs(args),
-    )
-    protocols = chosen(args, data, predictor.card.outputs[predictor.head(args.head)])
-    predictor.flip = protocols[0].flip if args.flip is None else args.flip
-    predictor.focal = args.focal
-    source = Source(data, lambda index: _predict(data.read(index), predictor, args.head, protocols[0]))
-    source.card = predictor.card.to_dict()
-    items = timed(predictor, args.head, data, protocols[0], source.seconds)
-    source.evaluate = lambda: evaluate_all(items, protocols, metrics=args.metrics, progress=True, total=len(data))
-    return source
+def select_protocols(
+    name: str | None,
+    data: Dataset,
+    data_name: str,
+    kind: Kind,
+    *,
+    align: str | None = None,
+    same_crop: bool = False,
+) -> list[Protocol]:
+    """The protocol of a name, or with `all` every one that applies.
 
+    Args:
+        name: None takes what the data set is usually scored by.
+        kind: of the predictions.
+        align: how predictions are fitted to the ground truth, in place of the protocol's own way.
+        same_crop: only protocols that show a model the same part of an image, so that one pass serves all.
 
-def _predict(sample: Sample, predictor: Predictor, head: str | None, protocol: Protocol) -> tuple[Sample, Any]:
-    box = protocol.input_box(*sample.image.shape[:2])
-    if sample.intrinsics is not None:
-        predictor.focal = (float(sample.intrinsics[0, 0]), float(sample.intrinsics[1, 1]))
-    return sample, predictor(sample.image, head=head, box=box)
-
-
-def timed(
-    predictor: Predictor, head: str | None, data: Dataset, protocol: Protocol, seconds: list[float]
-) -> Iterator[tuple[Any, ...]]:
-    """The items of a data set, and in `seconds` how long the model took for each."""
-    for sample in readahead(data):
-        began = perf_counter()
-        _, prediction = _predict(sample, predictor, head, protocol)
-        seconds.append(perf_counter() - began)
-        yield sample.name, prediction, sample.depth, sample.valid, sample.intrinsics
-
-
-def chosen(args: argparse.Namespace, data: Dataset, output: HeadSpec) -> list[Protocol]:
-    """The protocol that was asked for, or all that apply."""
-    if args.protocol != "all":
-        protocol = training.find_protocol(args.protocol or USUAL.get(args.data, "plain"), data, output)
-        return [protocol if args.align is None else protocol.aligned(args.align)]
-    if args.align is not None:
-        raise ConfigError("--align belongs to one protocol, and --protocol all to the ones that there are.")
+    Raises:
+        ConfigError: no such protocol, or none that fits.
+    """
+    if name != "all":
+        protocol = find_protocol(name or DEFAULT_PROTOCOLS.get(data_name, "plain"), data.depth_range, kind)
+        return [protocol if align is None else protocol.aligned(align)]
+    if align is not None:
+        raise ConfigError("--align goes with one protocol, not with --protocol all.")
     h, w = data.read(0).image.shape[:2]
-    found = applicable(args.data, (h, w), output.kind, data.depth_range)
-    if args.checkpoint is not None:  # the network is shown one thing
+    found = applicable(data_name, (h, w), kind, data.depth_range)
+    if same_crop:
         found = [row for row in found if row.window == found[0].window]
     if not found:
-        raise ConfigError(f"no protocol is for {output.kind} predictions of {args.data} with frames of {h}x{w}.")
+        raise ConfigError(f"no protocol is for {kind} predictions of {data_name} with frames of {h}x{w}.")
     return found
+
+
+def evaluate_ordinal(
+    predictions: Predictor | SavedMaps, pairs: Mapping[str, Sequence[Pair]], folder: Path, *, head: str | None = None
+) -> OrdinalScores:
+    """Scores which of two points is closer, on pairs labelled by people (DA-2K).
+
+    Args:
+        predictions: saved maps go by the images' paths without suffix.
+        pairs: by the image's path below `folder`.
+        head: of a model that has several depth heads.
+
+    Raises:
+        ConfigError: a head that gives no depth.
+        DataError: files that are missing, or points outside of an image.
+    """
+    inside(pairs, folder)
+    if isinstance(predictions, Predictor):
+        name = predictions.head(head)
+        kind = predictions.card.outputs[name].kind
+        if kind not in ("metric", "affine", "disparity"):
+            raise ConfigError(f"head '{name}' gives {kind}, not depth.")
+
+        def predict(image: str) -> Float[np.ndarray, "h w"]:
+            prediction: Float[np.ndarray, "h w"] = predictions(folder / image, head=name)
+            return prediction
+
+        return ordinal_scores(pairs, predict, disparity=kind == "disparity")
+
+    def read(image: str) -> Float[np.ndarray, "h w"]:
+        h, w = image_size(folder / image)
+        return paste_or_resize(predictions.read(image.rpartition(".")[0]), (h, w), (0, h, 0, w), "borders")[0]
+
+    return ordinal_scores(pairs, read, disparity=predictions.kind == "disparity")

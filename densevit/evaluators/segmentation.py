@@ -1,8 +1,8 @@
-"""The label maps that `eval-seg` scores: a model's, or those of a folder. Loaded when the command runs."""
+"""Segmentation evaluation: a predictor or saved label maps, and a data set -> scores, and a report of them."""
 
-import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -12,8 +12,6 @@ import numpy as np
 from jaxtyping import Int
 from tqdm import tqdm
 
-from densevit import api
-from densevit.cli.options import checkpoint, inference
 from densevit.data.datasets.base import Dataset
 from densevit.data.labels.class_lists import read_classes
 from densevit.data.labels.class_table import ClassTable, refuse_reordered
@@ -22,129 +20,188 @@ from densevit.data.loading.parallel_map import ordered_parallel_map
 from densevit.data.loading.prefetch import readahead
 from densevit.data.predictions import SavedLabels
 from densevit.errors import ConfigError, DataError
+from densevit.evaluation.segmentation import report
 from densevit.evaluation.segmentation.evaluate import Counts, SegScores, count, summarise
+from densevit.evaluation.segmentation.html_report import SegPicture, SegReport, write_html
 from densevit.evaluation.segmentation.metrics import Ids
 from densevit.inference.predictor import Predictor
-from densevit.model_card import Palette
+from densevit.model_card import HeadSpec, Palette
 from densevit.ops.palette import palette_for, usual_palette
 from densevit.structures import IGNORE, Sample
 
 AnySize = Int[np.ndarray, "_ _"]  # maps that may not fit each other
 
 
-class Source:
-    """Where label maps come from.
+@dataclass(frozen=True)
+class SegmentationEvaluation:
+    """The scores of one set of label maps.
 
     Attributes:
-        read: index -> the sample and the ids predicted for it.
-        evaluate: scores them all.
+        predict: index -> the sample and the class ids predicted for it, for the images of a report.
         palette: colours of the classes.
-        seconds: that the model took for each image; none for saved maps.
-        card: what the checkpoint says of itself.
+        seconds: that the model took for each image; empty for saved maps.
+        card: the checkpoint's description of itself; empty for saved maps.
     """
 
-    def __init__(self, data: Dataset, palette: Palette, boundary: bool) -> None:
-        self.data, self.palette, self.boundary = data, palette, boundary
-        self.seconds: list[float] = []
-        self.card: dict[str, Any] = {}
-        self.read: Callable[[int], tuple[Sample, Ids]]
-        self.evaluate: Callable[[], SegScores]
+    scores: SegScores
+    data: Dataset
+    predict: Callable[[int], tuple[Sample, Ids]]
+    palette: Palette
+    seconds: Sequence[float] = ()
+    card: Mapping[str, Any] = field(default_factory=dict)
 
-    def count(self, name: str, ids: AnySize, labels: AnySize | None) -> tuple[str, Counts]:
+    def summary(self) -> str:
+        """The scores as tables for a terminal."""
+        return report.table(self.scores)
+
+    def write_report(self, folder: Path, *, title: str, source: Mapping[str, Any]) -> list[Path]:
+        """Writes metrics.json, tables as CSV, confusion.png and report.html.
+
+        Args:
+            source: what was evaluated and how, as plain values.
         """
-        Raises:
-            DataError: the maps do not fit each other; with the name.
-        """
-        labels = np.full(ids.shape, IGNORE) if labels is None else labels
-        try:
-            return name, count(ids, labels, len(self.data.classes), boundary=self.boundary)
-        except DataError as error:
-            raise DataError(f"{name}: {error}") from None
+        written = report.write_report(folder, self.scores, source=source)
+        page = SegReport(
+            title=title,
+            subtitle=report.account(self.scores),
+            scores=self.scores,
+            palette=self.palette,
+            pictures=self._examples(),
+            times={"prediction, per image": sum(self.seconds) / len(self.seconds)} if self.seconds else {},
+            card=self.card,
+        )
+        return [*written, write_html(folder / "report.html", page)]
+
+    def _examples(self) -> list[SegPicture]:
+        """The best, the median and the worst image, predicted once more."""
+        indices = {name: index for index, name in enumerate(self.data.names)}
+        shown = []
+        for label, name in self.scores.examples().items():
+            sample, ids = self.predict(indices[name])
+            assert sample.labels is not None  # or it would not have been scored
+            shown.append(SegPicture(name=name, label=label, image=sample.image, labels=sample.labels, predicted=ids))
+        return shown
 
 
-def saved(args: argparse.Namespace, data: Dataset) -> Source:
-    """The maps of a folder, read and scored by several processes."""
-    maps = SavedLabels(
-        args.predictions,
-        data.names,
-        table=table(args.label_encoding, data),
-        suffix=args.suffix,
-        manifest=args.manifest,
-        allow_outside=args.allow_outside_root,
-    )
-    source = Source(data, data.palette or usual_palette(len(data.classes)), args.boundary)
+def evaluate_segmentation(
+    predictions: Predictor | SavedLabels,
+    data: Dataset,
+    *,
+    head: str | None = None,
+    boundary: bool = True,
+    workers: int = 2,
+) -> SegmentationEvaluation:
+    """Scores label maps for a data set.
 
-    def read(index: int) -> tuple[Sample, Ids]:
+    Args:
+        head: of a model that has several heads for classes of pixels.
+        boundary: boundary IoU, too.
+        workers: processes that read and score saved maps; the scores do not depend on it.
+
+    Raises:
+        ConfigError: the data or the model has no classes, or they differ.
+        DataError: a prediction does not fit its image, or nothing can be scored.
+    """
+    if not data.classes:
+        raise ConfigError("data: this data set names no classes, so there is nothing to score.")
+    count_image = partial(_count, classes=len(data.classes), boundary=boundary)
+    if isinstance(predictions, SavedLabels):
+        return _evaluate_saved(predictions, data, count_image, workers)
+    predictor = predictions
+    name = predictor.label_head(head, "eval-seg")
+    spec = predictor.card.outputs[name]
+    require_same_classes(name, spec, data)
+    seconds: list[float] = []
+
+    def counts() -> Iterator[tuple[str, Counts]]:
+        """Those of one image are made while the model works on the next."""
+        pending: Future[tuple[str, Counts]] | None = None
+        with ThreadPoolExecutor(1) as pool:
+            for sample in _progress(readahead(data), len(data)):
+                start = perf_counter()
+                ids = predictor.classes(sample.image, name)
+                seconds.append(perf_counter() - start)
+                if pending is not None:
+                    yield pending.result()
+                pending = pool.submit(count_image, sample.name, ids, sample.labels)
+            if pending is not None:
+                yield pending.result()
+
+    def predict(index: int) -> tuple[Sample, Ids]:
+        sample = data.read(index)
+        return sample, predictor.classes(sample.image, name)
+
+    palette = data.palette or palette_for(spec)
+    scores = summarise(counts(), data.classes)
+    return SegmentationEvaluation(scores, data, predict, palette, seconds, predictor.card.to_dict())
+
+
+def _evaluate_saved(
+    maps: SavedLabels, data: Dataset, count_image: Callable[..., tuple[str, Counts]], workers: int
+) -> SegmentationEvaluation:
+    def counted(index: int) -> tuple[str, Counts]:
+        name = data.names[index]
+        return count_image(name, maps.read(name), data.label_map(index))  # the image need not be decoded
+
+    def predict(index: int) -> tuple[Sample, Ids]:
         sample = data.read(index)
         return sample, maps.read(sample.name)
 
-    def scored(index: int) -> tuple[str, Counts]:
-        name = data.names[index]
-        return source.count(name, maps.read(name), data.label_map(index))  # the image need not be decoded
-
-    def evaluate() -> SegScores:
-        found = ordered_parallel_map(scored, len(data), args.workers, partial(describe_with_files, data))
-        return summarise(iter(tqdm(found, desc="evaluate", unit="image", total=len(data), delay=1)), data.classes)
-
-    source.read, source.evaluate = read, evaluate
-    return source
+    found = ordered_parallel_map(counted, len(data), workers, partial(describe_with_files, data))
+    scores = summarise(_progress(found, len(data)), data.classes)
+    return SegmentationEvaluation(scores, data, predict, data.palette or usual_palette(len(data.classes)))
 
 
-def table(ids: str, data: Dataset) -> ClassTable | None:
-    """What stored numbers mean; None where they are the positions of the classes.
+def _progress(items: Any, total: int) -> Iterator[Any]:
+    return iter(tqdm(items, desc="evaluate", unit="image", total=total, delay=1))
+
+
+def _count(name: str, ids: AnySize, labels: AnySize | None, *, classes: int, boundary: bool) -> tuple[str, Counts]:
+    """
+    Raises:
+        DataError: the maps do not fit each other; with the name.
+    """
+    labels = np.full(ids.shape, IGNORE) if labels is None else labels
+    try:
+        return name, count(ids, labels, classes, boundary=boundary)
+    except DataError as error:
+        raise DataError(f"{name}: {error}") from None
+
+
+def require_same_classes(head: str, spec: HeadSpec, data: Dataset) -> None:
+    """
+    Raises:
+        ConfigError: a head has other classes than the data, or in another order.
+    """
+    if len(spec.classes) != len(data.classes):
+        raise ConfigError(
+            f"head '{head}' tells {len(spec.classes)} classes apart; the data has {len(data.classes) or 'none'}."
+        )
+    refuse_reordered(f"head '{head}'", spec.classes, data.classes)
+
+
+def label_encoding(encoding: str, data: Dataset) -> ClassTable | None:
+    """What the numbers in saved label maps mean; None where they are the positions of the classes.
+
+    Args:
+        encoding: `classes`, positions among the data set's classes; `stored`, as in its label files; or a JSON or
+            text file that names them.
 
     Raises:
-        ConfigError: the data set's own ids are asked for, and it has none.
+        ConfigError: the data set has no table of stored ids.
         DataError: the file is not there, or names other classes than the data.
     """
-    if ids == "classes":
+    if encoding == "classes":
         return None
-    if ids == "stored":
-        stored: ClassTable | None = getattr(data, "table", None)
-        if stored is None:
+    if encoding == "stored":
+        if data.table is None:
             raise ConfigError("--label-encoding stored: this data set has no table of stored ids; leave it out.")
-        return stored
-    found = read_classes(Path(ids))
+        return data.table
+    found = read_classes(Path(encoding))
     if tuple(found.names) != tuple(data.classes):
         differing = [f"{a!r}, not {b!r}" for a, b in zip(found.names, data.classes, strict=False) if a != b]
         raise DataError(
-            f"{ids}: names {len(found.names)} classes, the data {len(data.classes)}"
+            f"{encoding}: names {len(found.names)} classes, the data {len(data.classes)}"
             + (f"; the first that differs is {differing[0]}." if differing else ".")
         )
     return found
-
-
-def predicted(args: argparse.Namespace, data: Dataset) -> Source:
-    """A model's predictions; the next image is read while the model works."""
-    predictor = api.load(args.checkpoint, **checkpoint.compute_kwargs(args), **checkpoint.format_kwargs(args))
-    inference.apply(args, predictor)
-    head = predictor.label_head(args.head, "eval-seg")
-    spec = predictor.card.outputs[head]
-    if len(spec.classes) != len(data.classes):
-        raise ConfigError(f"head '{head}' tells {len(spec.classes)} classes apart; the data has {len(data.classes)}.")
-    refuse_reordered(f"head '{head}'", spec.classes, data.classes)
-    source = Source(data, data.palette or palette_for(spec), args.boundary)
-    source.card = predictor.card.to_dict()
-
-    def read(index: int) -> tuple[Sample, Ids]:
-        sample = data.read(index)
-        return sample, predictor.classes(sample.image, head)
-
-    source.read = read
-    source.evaluate = lambda: summarise(counted(source, predictor, head), data.classes)
-    return source
-
-
-def counted(source: Source, predictor: Predictor, head: str) -> Iterator[tuple[str, Counts]]:
-    """The counts of all images; those of one are made while the model works on the next."""
-    waiting: Future[tuple[str, Counts]] | None = None
-    with ThreadPoolExecutor(1) as counting:
-        for sample in tqdm(readahead(source.data), desc="evaluate", unit="image", total=len(source.data), delay=1):
-            began = perf_counter()
-            ids = predictor.classes(sample.image, head)
-            source.seconds.append(perf_counter() - began)
-            if waiting is not None:
-                yield waiting.result()
-            waiting = counting.submit(source.count, sample.name, ids, sample.labels)
-        if waiting is not None:
-            yield waiting.result()

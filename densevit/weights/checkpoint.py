@@ -207,10 +207,25 @@ def read_whole(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Tensor], 
     if path.suffix != ".safetensors":
         raise CheckpointError(f"{path}: not a densevit checkpoint ({WEIGHTS} or a folder that holds it).")
     tensors, metadata = read_safetensors(path)
+    return *unused_tensors.split_unused(tensors), _card(path, metadata)
+
+
+def read_card(path: str | Path) -> ModelCard:
+    """The card alone, from the header of the weights file.
+
+    Raises:
+        CheckpointError: missing, damaged, or a weights file without our card.
+    """
+    path = locate(path)
+    path = path / WEIGHTS if path.is_dir() else path
+    return _card(path, read_metadata(path) if path.suffix in SAFETENSORS else {})
+
+
+def _card(path: Path, metadata: Mapping[str, str]) -> ModelCard:
     if CARD not in metadata:
         raise CheckpointError(f"{path}: no densevit card in its header; it is not a densevit checkpoint.")
     try:
-        return *unused_tensors.split_unused(tensors), ModelCard.from_dict(migrate_card(json.loads(metadata[CARD])))
+        return ModelCard.from_dict(migrate_card(json.loads(metadata[CARD])))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"{path}: its card cannot be read ({error}).") from None
 

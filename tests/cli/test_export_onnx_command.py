@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from densevit.builder import model as assembly
 from densevit.builder.checkpoint import spec_to_plan
 from densevit.builder.model import build_card, build_model
 from densevit.cli.main import main
@@ -48,7 +47,7 @@ def test_a_checkpoint_becomes_a_file_that_inspect_reads(
         (["--output", "a.pt", "--image-size", "30,44"], "does not end in .onnx"),
         (["--output", "none/a.onnx", "--image-size", "30,44"], "its folder does not exist"),
         (["--output", "there.onnx", "--image-size", "30,44"], "there.onnx exists already; --overwrite replaces it"),
-        (["--output", "a.onnx", "--no-preprocessing", "--flip"], "--network: goes without --flip and --crop"),
+        (["--output", "a.onnx", "--no-preprocessing", "--flip"], "--no-preprocessing: goes without --flip and --crop"),
     ],
 )
 def test_faults_are_told_before_the_checkpoint_is_read(
@@ -60,7 +59,7 @@ def test_faults_are_told_before_the_checkpoint_is_read(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there.onnx").touch()
-    monkeypatch.setattr(assembly, "restore", lambda *given, **more: pytest.fail("it was read"))
+    monkeypatch.setattr("densevit.builder.checkpoint.restore", lambda *given, **more: pytest.fail("it was read"))
     assert main(["export-onnx", "checkpoint", *options]) == 2
     assert fault in capsys.readouterr().err
     assert [file.name for file in tmp_path.iterdir()] == ["there.onnx"]

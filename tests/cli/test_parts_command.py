@@ -50,7 +50,7 @@ def test_a_part_tells_every_option_with_type_default_and_meaning(capsys: pytest.
 def test_parts_of_a_plugin_are_told_too(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(PLUGIN)
     code = "import sys; from densevit.cli.main import main; sys.exit(main(sys.argv[1:]))"
-    command = [sys.executable, "-c", code, "parts", "decoder", "mine", "--plugin", str(tmp_path / "mine.py")]
+    command = [sys.executable, "-c", code, "components", "decoder", "mine", "--plugin", str(tmp_path / "mine.py")]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert text.startswith(
         "Sums all maps.\n\nwidth: integer; required\n    of the sum, in cells.\n\nheight: integer; default 3\n"

@@ -8,7 +8,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from densevit.cli.commands.export_depth import at_least_one
+from densevit.cli.options.types import positive_int, positive_ints
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -28,14 +28,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--depth-anything", type=Path, metavar="DIR", help="a clone of Depth-Anything-V2: the reference to run beside"
     )
     parser.add_argument("--size", default="small", choices=("small", "base", "large"), help="of the ViT (small)")
-    parser.add_argument("--image-sizes", type=numbers, default=(518,), metavar="N,N", help="of square images (518)")
-    parser.add_argument("--batches", type=numbers, default=(1,), metavar="N,N", help="images at once (1)")
-    parser.add_argument("--repeats", type=at_least_one, default=5, metavar="N", help="turns of each contestant (5)")
-    parser.add_argument("--images", type=at_least_one, default=40, metavar="N", help="of the export (40)")
     parser.add_argument(
-        "--workers", type=at_least_one, default=2, metavar="N", help="of loader, export and scoring (2)"
+        "--image-sizes", type=positive_ints, default=(518,), metavar="N,N", help="of square images (518)"
     )
-    parser.add_argument("--threads", type=at_least_one, metavar="N", help="of torch; default: its own choice")
+    parser.add_argument("--batches", type=positive_ints, default=(1,), metavar="N,N", help="images at once (1)")
+    parser.add_argument("--repeats", type=positive_int, default=5, metavar="N", help="turns of each contestant (5)")
+    parser.add_argument("--images", type=positive_int, default=40, metavar="N", help="of the export (40)")
+    parser.add_argument(
+        "--workers", type=positive_int, default=2, metavar="N", help="of loader, export and scoring (2)"
+    )
+    parser.add_argument("--threads", type=positive_int, metavar="N", help="of torch; default: its own choice")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 (auto)")
     parser.add_argument("--precision", default="auto", choices=("auto", "fp32", "bf16", "fp16"))
     parser.add_argument("--compile", action="store_true", help="run our network compiled, too")
@@ -152,7 +154,3 @@ def sections(settings: "Settings") -> "dict[str, Callable[[], Iterator[Row]]]":
         "scoring": lambda: evaluation.measure(settings),
         "start-up": lambda: startup.measure(settings),
     }
-
-
-def numbers(text: str) -> tuple[int, ...]:
-    return tuple(at_least_one(word) for word in text.split(","))

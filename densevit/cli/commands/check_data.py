@@ -1,4 +1,4 @@
-"""Examine data sets before training: damaged, missing, doubled, misread or leaking samples, with path and reason."""
+"""Validate data sets before training: damaged, missing, duplicate, misread or leaking samples, with path and reason."""
 
 import argparse
 from collections.abc import Iterable, Iterator
@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from densevit.cli.options import dataset
+from densevit.cli.options.checkpoint import add_plugin_option
+from densevit.cli.options.types import positive_int
 
 if TYPE_CHECKING:
     from densevit.data.validation import SplitToValidate
@@ -13,13 +15,14 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     dataset.add_split_options(parser)
+    add_plugin_option(parser)
     add = parser.add_argument
     add("--classes", type=int, metavar="N", help="how many classes the labels may have")
     add("--checksums", type=Path, metavar="FILE", help="compare with the sha256 sums in it; made if not there")
     add("--ignore", action="append", default=[], metavar="KIND", help="leave out; kinds as in the JSON")
     add("--output", type=Path, metavar="DIR", help="write report.txt, report.json and report.html there")
-    add("--threads", type=int, metavar="N", help="default: one a core")
-    add("--no-cache", action="store_true", help="look at everything anew, and keep nothing")
+    add("--threads", type=positive_int, metavar="N", help="default: one a core")
+    add("--no-cache", action="store_true", help="read every sample again, and store nothing")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -31,12 +34,10 @@ def run(args: argparse.Namespace) -> int:
     for kind in args.ignore:
         if kind not in validation.KINDS:
             raise ConfigError(f"--ignore: no kind '{kind}'.{did_you_mean(kind, validation.KINDS)}")
-    if args.threads is not None and args.threads < 1:
-        raise ConfigError(f"--threads {args.threads}: at least 1.")
     if args.output is not None:
         check_can_create(args.output)
     examination = validation.examine(
-        patients(args), threads=args.threads, sums=args.checksums, ignore=args.ignore, progress=_progress
+        splits_to_validate(args), threads=args.threads, sums=args.checksums, ignore=args.ignore, progress=_progress
     )
     print(validation.text(examination))
     if args.output is not None:
@@ -44,8 +45,8 @@ def run(args: argparse.Namespace) -> int:
     return 0 if examination.healthy else 2
 
 
-def patients(args: argparse.Namespace) -> "Iterator[SplitToValidate]":
-    """The splits to examine: those of a config, or of a data set.
+def splits_to_validate(args: argparse.Namespace) -> "Iterator[SplitToValidate]":
+    """The splits of a config, or of a data set.
 
     Raises:
         ConfigError: neither or both are named, or an option is wrong.
@@ -53,7 +54,7 @@ def patients(args: argparse.Namespace) -> "Iterator[SplitToValidate]":
     from densevit.data.validation import SplitToValidate
     from densevit.data.validation.cache import place
 
-    for split, data, optional in dataset.targets(args):
+    for split, data, optional in dataset.find_splits(args):
         memory = None if args.no_cache else place(data.spec())
         yield SplitToValidate(split, data.build, memory, args.classes, optional)
 

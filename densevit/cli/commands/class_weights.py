@@ -1,10 +1,12 @@
-"""Count how often each class occurs in label maps, and compute the weights of a loss: a line for the config."""
+"""Count the classes in label maps, and print class weights for a loss as a line of the config."""
 
 import argparse
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from densevit.cli.options import dataset
+from densevit.cli.options.checkpoint import add_plugin_option
+from densevit.cli.options.types import positive_int
 
 if TYPE_CHECKING:
     from densevit.data.labels.class_frequencies import ClassCounts, Method
@@ -12,9 +14,10 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     dataset.add_split_options(parser, splits="the training data")
+    add_plugin_option(parser)
     add = parser.add_argument
     add("--method", default="enet", metavar="NAME", help="enet (default): 1/ln(1.02 + share); inverse: 1/share; median")
-    add("--threads", type=int, metavar="N", help="default: one a core")
+    add("--threads", type=positive_int, metavar="N", help="default: one a core")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -24,10 +27,10 @@ def run(args: argparse.Namespace) -> int:
 
     if args.method not in METHODS:
         raise ConfigError(f"--method: no method '{args.method}'.{did_you_mean(args.method, METHODS)}")
-    splits = dataset.targets(args)
-    for target in splits if args.split else [next(splits)]:
-        counts = count(target.data.build(), threads=args.threads, progress=_progress)
-        print(f"{target.split}: {counts.total:,} label maps; {_labelled(counts):.1%} of the pixels have a class")
+    splits = dataset.find_splits(args)
+    for split in splits if args.split else [next(splits)]:
+        counts = count(split.data.build(), threads=args.threads, progress=_progress)
+        print(f"{split.name}: {counts.total:,} label maps; {_labelled(counts):.1%} of the pixels have a class")
         print(table(counts))
         print(line(counts, args.method))
     return 0

@@ -3,16 +3,17 @@
 import argparse
 from pathlib import Path
 
+from densevit.cli.options.types import words
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("a", type=Path, metavar="A", help="a folder that `eval-depth --output` wrote")
     parser.add_argument("b", type=Path, metavar="B", help="another")
-    parser.add_argument("--metrics", default="", metavar="A,B", help="default: all that both have")
+    parser.add_argument("--metrics", type=words, default=(), metavar="A,B", help="default: all that both have")
 
 
 def run(args: argparse.Namespace) -> int:
     from densevit.evaluation.compare import compare, table
 
-    metrics = tuple(word.strip() for word in args.metrics.split(",") if word.strip())
-    print(table(compare(args.a, args.b, metrics)))
+    print(table(compare(args.a, args.b, args.metrics)))
     return 0

@@ -4,9 +4,9 @@ import argparse
 import json
 import textwrap
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
+from densevit.cli.options.checkpoint import add_plugin_option
 from densevit.errors import ConfigError
 
 WIDTH = 100
@@ -17,14 +17,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "kind", nargs="?", help="encoder, decoder, head, data_set, transform, depth_loss, ...; default: all"
     )
-    parser.add_argument("name", nargs="?", help="one part, dpt say, with its options")
-    parser.add_argument("--plugin", type=Path, action="append", default=[], help="a file that registers your parts")
+    parser.add_argument("name", nargs="?", help="one component, dpt for example, with its options")
+    add_plugin_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     from densevit.config.json_schema import by_kind
 
-    parts = by_kind(schema_of(args.plugin)["$defs"])
+    parts = by_kind(load_schema(with_plugins=bool(args.plugin))["$defs"])
     if args.kind is None:
         print("\n".join(f"{kind:20} {', '.join(sorted(names))}" for kind, names in parts.items()))
     elif args.name is None:
@@ -36,15 +36,14 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def schema_of(plugin_files: list[Path]) -> dict[str, Any]:
-    """The shipped schema, which needs no torch; with plugins, that of all parts."""
-    from densevit.config import json_schema, plugins
+def load_schema(*, with_plugins: bool) -> dict[str, Any]:
+    """The shipped schema, which needs no torch; with plug-ins, that of all components."""
+    from densevit.config import json_schema
 
-    if not plugin_files:
+    if not with_plugins:
         return dict(json.loads(json_schema.SHIPPED.read_text(encoding="utf-8")))
     from densevit.registries import PARTS
 
-    plugins.load(plugin_files)
     return json_schema.to_json_schema(PARTS)
 
 

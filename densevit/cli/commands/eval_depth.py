@@ -1,44 +1,37 @@
 """Score a checkpoint, or depth maps that any system saved, by the protocol of a paper."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from densevit.cli.options import checkpoint, dataset, inference, predictions
+from densevit.cli.options.types import words
 
 if TYPE_CHECKING:
-    from densevit.evaluation.depth.evaluate import Evaluation
-    from densevit.evaluators.depth import Source
-    from densevit.reporting.figures import Picture
+    from densevit.inference.predictor import Predictor
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("checkpoint", nargs="?", help="a run's folder, a step folder or a model.safetensors")
     dataset.add_dataset_options(parser, "nyu, kitti, rooms, folder")
-    parser.add_argument("--protocol", help="a name (`densevit protocols` lists them), or all; default: by --data")
-    parser.add_argument("--align", metavar="NAME", help="fit predictions to each image's truth: lstsq, median, ...")
+    parser.add_argument("--protocol", help="a name (`densevit protocols` lists them), or all; default: by the data")
+    parser.add_argument("--align", metavar="NAME", help="fit predictions to each ground truth: lstsq, median, ...")
     parser.add_argument(
         "--metrics",
-        type=_words,
+        type=words,
         default=(),
         metavar="A,B",
-        help="beside the usual nine: extra, silog, kitti, curve, boundary, distance, points",
+        help="beside the nine standard ones: extra, silog, kitti, curve, boundary, distance, points",
     )
     maps = parser.add_argument_group("saved maps")
-    predictions.add_arguments(maps, "depth maps", ".png")
-    maps.add_argument(
-        "--prediction-type",
-        choices=["metric", "affine", "disparity"],
-        default="metric",
-        help="metres (default); depth or disparity without unit, which is aligned to the truth",
-    )
-    maps.add_argument("--scale", type=float, help="stored units per metre of PNG16 predictions that do not say")
+    predictions.add_prediction_options(maps, "depth maps", ".png")
+    predictions.add_prediction_type_options(maps)
     maps.add_argument(
         "--gt-cache",
         type=Path,
         metavar="DIR",
-        help="keep the decoded truth there (float32 NPY): what is scored against it later need not decode it again",
+        help="keep decoded ground truth there (float32 NPY), so that further evaluations need not decode it",
     )
     parser.add_argument(
         "--output", type=Path, metavar="DIR", help="write metrics.json, per_image.csv and report.html there"
@@ -48,87 +41,68 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         help="average with the mirrored image's prediction; default: as the protocol does",
     )
-    parser.add_argument("--head", help="which head of a model that has several depth heads")
-    parser.add_argument(
-        "--focal",
-        type=float,
-        metavar="PIXELS",
-        help="of the camera, for models whose metres depend on it, where the data does not tell",
-    )
+    parser.add_argument("--head", help="of a model that has several depth heads")
+    inference.add_focal_option(parser)
     inference.add_tiling_options(parser)
     checkpoint.add_compute_options(parser)
-    checkpoint.add_format_options(parser)
-    parser.add_argument("--plugin", type=Path, action="append", default=[], help="a file that registers your parts")
+    checkpoint.add_checkpoint_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    from densevit.builder import training
-    from densevit.config import plugins
-    from densevit.errors import ConfigError
-    from densevit.evaluation.depth import report
+    from densevit.data.datasets.base import open_dataset
+    from densevit.data.predictions import SavedMaps
     from densevit.evaluation.depth.extra_metrics import find_sets
-    from densevit.evaluators.depth import predicted, saved
+    from densevit.evaluators.depth import evaluate_depth, select_protocols
     from densevit.utils.atomic_io import check_can_create
 
-    predictions.demand_one_source(args)
-    if args.gt_cache is not None and args.predictions is None:
-        raise ConfigError("--gt-cache goes with --predictions; a model takes longer than the truth.")
+    predictions.require_one_source(args)
     if args.output is not None and "distance" not in args.metrics:
         args.metrics = (*args.metrics, "distance")  # its charts belong to a report
     find_sets(args.metrics)
-    plugins.load(args.plugin)
-    data = training.open_data(dataset.spec(args))
-    source = saved(args, data) if args.predictions is not None else predicted(args, data)
+    spec = dataset.dataset_spec(args)
+    data = open_dataset(spec)
+    protocol = args.protocol or (run_protocol(args) if args.data is None else None)
+    if args.checkpoint is None:
+        kind = args.prediction_type
+        protocols = select_protocols(protocol, data, spec["type"], kind, align=args.align)
+        source: SavedMaps | Predictor = SavedMaps(
+            args.predictions,
+            data.names,
+            kind=kind,
+            scale=args.scale,
+            suffix=args.suffix,
+            manifest=args.manifest,
+            allow_outside=args.allow_outside_root,
+        )
+    else:
+        source = checkpoint.load(args, tiling=inference.tiling(args), focal=args.focal)
+        kind = source.card.outputs[source.head(args.head)].kind
+        protocols = select_protocols(protocol, data, spec["type"], kind, align=args.align, same_crop=True)
     if args.output is not None:
         check_can_create(args.output)
-    evaluations = source.evaluate()
-    print(report.table(evaluations[0]) if len(evaluations) == 1 else report.tables(evaluations))
-    if source.seconds:
-        print(f"{1000 * sum(source.seconds) / len(source.seconds):.1f} ms per image for the prediction.")
+    found = evaluate_depth(
+        source,
+        data,
+        protocols,
+        metrics=args.metrics,
+        head=args.head,
+        flip=args.flip,
+        workers=args.workers,
+        gt_cache=args.gt_cache,
+        progress=True,
+    )
+    print(found.summary())
+    if found.seconds:
+        print(f"{1000 * sum(found.seconds) / len(found.seconds):.1f} ms per image for the prediction.")
     if args.output is not None:
-        for found in evaluations:
-            folder = args.output if len(evaluations) == 1 else args.output / found.protocol.name
-            keep(folder, found, args, source)
+        title = f"{Path(args.checkpoint or args.predictions).name} on {spec['type']}"
+        written = found.write_report(args.output, title=title, source=dataset.evaluation_source(args, spec))
+        print("written: " + ", ".join(map(str, written)))
     return 0
 
 
-def keep(folder: Path, found: "Evaluation", args: argparse.Namespace, source: "Source") -> None:
-    """Writes the three files of one evaluation."""
-    from densevit.evaluation.depth import report
-    from densevit.evaluation.depth.html_report import Report, write_html
-
-    written = report.write_report(folder, found, source=dataset.asked(args))
-    page = Report(
-        title=f"{Path(args.checkpoint or args.predictions).name} on {args.data}",
-        subtitle=f"{found.protocol.name}, {report.summary_sentence(found)}",
-        evaluation=found,
-        pictures=pictures(found, source),
-        times={"prediction, per image": sum(source.seconds) / len(source.seconds)} if source.seconds else {},
-        card=source.card,
-    )
-    written.append(write_html(folder / "report.html", page))
-    print("written: " + ", ".join(map(str, written)))
-
-
-def pictures(found: "Evaluation", source: "Source") -> Sequence["Picture"]:
-    """The best, the median and the worst image, read once more."""
-    from densevit.reporting.figures import Picture
-
-    places = {name: index for index, name in enumerate(source.data.names)}
-    rows = dict(found.rows)
-    shown = []
-    for label, name in found.examples().items():
-        sample, prediction = source.read(places[name])
-        assert sample.depth is not None and sample.valid is not None  # or it would not have been scored
-        frame = found.protocol.render(prediction, sample.depth, sample.valid)
-        shown.append(
-            Picture(
-                name=name, label=label, image=sample.image, depth=sample.depth, valid=sample.valid, prediction=frame,
-                abs_rel=rows[name]["abs_rel"],
-            )
-        )  # fmt: skip
-    return shown
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(word.strip() for word in text.split(",") if word.strip())
+def run_protocol(args: argparse.Namespace) -> str | None:
+    """What the checkpoint's training was validated by."""
+    tasks: Mapping[str, Mapping[str, str]] = dataset.recorded_run(args).get("tasks") or {}
+    task = tasks.get(args.head or "depth") or next(iter(tasks.values()), {})
+    return task.get("protocol")

@@ -1,4 +1,4 @@
-"""Writes depth maps for images: files, folders (structure kept), globs, or a .txt or .csv list.
+"""Write depth maps for images: files, folders (structure kept), globs, or a .txt or .csv list.
 
 Each map has its image's size. From a model with several heads, formats for classes of pixels may be asked for as well:
 each format takes the head that it is for, and one pass through the model serves all.
@@ -15,15 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from densevit.cli.options import checkpoint, inference
+from densevit.cli.options.types import numbers, positive_int, words
 from densevit.errors import ConfigError, Preempted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from densevit.engine.distributed import DistributedContext
-    from densevit.inference.forward import Box
     from densevit.inference.predict.output_plan import Existing, Plan
-    from densevit.inference.predictor import Predictor
 
 PATIENCE = timedelta(days=7)  # what one process of several may wait for the slowest at the end
 # Which options belong to which format.
@@ -42,35 +38,32 @@ def add_arguments(parser: argparse.ArgumentParser, usual: str = "png16") -> None
     parser.add_argument("inputs", metavar="INPUT", nargs="+", help="image, folder, .tar, glob, .txt or .csv list")
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder to write to")
     parser.add_argument(
-        "--format", default=usual, metavar="NAMES", help=f"comma-separated, of depth: {FORMATS} (default {usual})"
+        "--format",
+        type=words,
+        default=usual,
+        metavar="NAMES",
+        help=f"comma-separated, of depth: {FORMATS} (default {usual})",
     )
     again = parser.add_mutually_exclusive_group()
     again.add_argument("--overwrite", action="store_true", help="make all files anew")
     again.add_argument("--resume", action="store_true", help="make only the files that are missing")
 
     model = parser.add_argument_group("model")
-    model.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps (auto)")
-    model.add_argument("--precision", default="auto", choices=("auto", "fp32", "bf16", "fp16"))
+    checkpoint.add_compute_options(model, precision="auto")
     inference.add_inference_options(model)
     inference.add_tiling_options(model)
-    checkpoint.add_runtime(model)
     model.add_argument("--compile", action="store_true", help="pays on many images of one size; half a minute first")
-    model.add_argument("--batch-size", type=at_least_one, default=1, metavar="N", help="neighbours of one size (1)")
-    model.add_argument(
-        "--crop",
-        choices=("kb",),
-        help="the model sees only this part; kb: KITTI's 352x1216, as its protocols have it",
-    )
-    model.add_argument("--head", metavar="NAMES", help="which heads, where several are of a format's kind")
-
-    checkpoint.add_format_options(model)
+    model.add_argument("--batch-size", type=positive_int, default=1, metavar="N", help="neighbours of one size (1)")
+    inference.add_crop_option(model)
+    model.add_argument("--head", metavar="NAMES", type=words, default=(), help="which, where several fit a format")
+    checkpoint.add_checkpoint_options(model)
 
     work = parser.add_argument_group("work")
     workers = min(8, os.cpu_count() or 1)
     work.add_argument(
-        "--workers", type=at_least_one, default=workers, metavar="N", help="threads to decode, and as many to encode"
+        "--workers", type=positive_int, default=workers, metavar="N", help="threads to decode, and as many to encode"
     )
-    work.add_argument("--max-pixels", type=at_least_one, metavar="N", help="refuse larger images")
+    work.add_argument("--max-pixels", type=positive_int, metavar="N", help="refuse larger images")
 
     formats = parser.add_argument_group("formats")
     formats.add_argument("--scale", type=float, metavar="S", help="png16: stored units per metre (1000 or 256)")
@@ -90,56 +83,40 @@ def run(args: argparse.Namespace) -> int:
     with interruptible() as stop:
         tiling = inference.tiling(args)
         plan, existing = planned(args)
-        from densevit.api import load
         from densevit.engine import distributed
         from densevit.inference.predict.pipeline import export
         from densevit.inference.predict.summary import Incomplete
 
-        whose = checkpoint.format_kwargs(args)
-        with distributed.session(checkpoint.device(args), timeout=PATIENCE) as world:
-            chosen = {name: getattr(args, name) for name in ("precision", "batch_size", "compile", "runtime")}
-            window = find_window(args.crop)
-            predictor = load(args.checkpoint, device=str(world.device), window=window, tiling=tiling, **chosen, **whose)
+        # Of those that compute, only torch takes another device than the CPU by itself.
+        device = "cpu" if args.runtime != "torch" and args.device == "auto" else args.device
+        with distributed.session(device, timeout=PATIENCE) as world:
+            predictor = checkpoint.load(
+                args,
+                device=str(world.device),
+                batch_size=args.batch_size,
+                compile=args.compile,
+                window=inference.find_crop(args.crop),
+                tiling=tiling,
+            )
             inference.apply(args, predictor)
             if stop.is_set():
                 raise Preempted("stopped before the first image; nothing was written.")
-            heads = [] if args.head is None else args.head.split(",")
+
+            def report(text: object, **options: Any) -> None:
+                if world.is_main:
+                    print(text, **options)
+
+            where = str(world.device) if world.size == 1 else f"{world.size} x {world.device.type}"
+            by = "" if predictor.runtime == "torch" else f" by {predictor.runtime}"
+            report(f"{len(plan.items)} images on {where} in {predictor.precision}{by}", file=sys.stderr)
             how = {"workers": args.workers, "max_pixels": args.max_pixels, "stop": stop, "progress": True}
-            say(
-                world,
-                f"{len(plan.items)} images on {device_of(world)} in {predictor.precision}{by(predictor)}",
-                file=sys.stderr,
-            )
             try:
-                summary = export(predictor, plan, heads=heads, existing=existing, team=world, **how)
+                summary = export(predictor, plan, heads=args.head, existing=existing, team=world, **how)
             except Incomplete as error:
-                say(world, error.summary)
+                report(error.summary)
                 raise
-            say(world, summary)
+            report(summary)
     return 0
-
-
-def say(world: "DistributedContext", text: object, **how: Any) -> None:
-    """Prints once, whatever the number of processes."""
-    if world.is_main:
-        print(text, **how)
-
-
-def by(predictor: "Predictor") -> str:
-    return "" if predictor.runtime == "torch" else f" by {predictor.runtime}"
-
-
-def device_of(world: "DistributedContext") -> str:
-    return str(world.device) if world.size == 1 else f"{world.size} x {world.device.type}"
-
-
-def find_window(name: str | None) -> "Callable[[int, int], Box] | None":
-    from densevit.evaluation.depth.crops import kb_box
-
-    def kb(h: int, w: int) -> "Box":
-        return kb_box((h, w))
-
-    return {None: None, "kb": kb}[name]
 
 
 def planned(args: argparse.Namespace) -> "tuple[Plan, Existing]":
@@ -166,7 +143,7 @@ def requested(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
     Raises:
         ConfigError: an option belongs to a format that was not asked for.
     """
-    names = list(dict.fromkeys(name.strip() for name in args.format.split(",") if name.strip()))
+    names = args.format
     if not names:
         raise ConfigError("--format: names no format.")
     problems = [
@@ -182,22 +159,3 @@ def requested(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
         name: {option: value for option, value in options.items() if value is not None}
         for name, options in given.items()
     }
-
-
-def numbers(count: int) -> Any:
-    """An argparse type: so many numbers, comma-separated."""
-
-    def parse(text: str) -> tuple[float, ...]:
-        values = tuple(map(float, text.split(",")))
-        if len(values) != count:
-            raise argparse.ArgumentTypeError(f"needs {count} numbers, comma-separated, got {text!r}")
-        return values
-
-    parse.__name__ = f"{count} numbers"  # argparse names it in its messages
-    return parse
-
-
-def at_least_one(text: str) -> int:
-    if (value := int(text)) < 1:
-        raise argparse.ArgumentTypeError(f"must be 1 or more, got {text}")
-    return value

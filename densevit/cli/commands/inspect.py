@@ -1,22 +1,22 @@
-"""Say what a checkpoint is: what it predicts, its parts, source, licence, scores; of a stranger's, whose it may be."""
+"""Describe a checkpoint: outputs, components, source, licence, scores; of a third-party file the matching families."""
 
 import argparse
 import json
 from pathlib import Path
 
+from densevit.cli.options.checkpoint import add_plugin_option
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("checkpoint", metavar="PATH", help="a run, a step folder, a file, a folder, or hf:owner/name")
     parser.add_argument("--json", action="store_true", help="everything, as JSON")
-    parser.add_argument("--plugin", type=Path, action="append", default=[], help="a file that registers your parts")
+    add_plugin_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     from densevit.builder.checkpoint import describe
-    from densevit.config import plugins
     from densevit.weights.describe import as_text
 
-    plugins.load(args.plugin)
     if args.checkpoint.lower().endswith(".onnx"):
         from densevit.inference.onnx.metadata import as_text as of_onnx
         from densevit.inference.onnx.metadata import read_about

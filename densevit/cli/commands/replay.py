@@ -1,9 +1,11 @@
-"""Do a step again that training skipped, and see where it went wrong: images, losses, modules, gradients."""
+"""Repeat a training step that was skipped, and show where it went wrong: images, losses, modules, gradients."""
 
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from densevit.cli.options.checkpoint import add_plugin_option
 
 if TYPE_CHECKING:
     from densevit.engine.replay import ReplayResult
@@ -15,6 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="a recorded step, RUN/bad_steps/step-N")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="device=cpu, data.train.root=..., ...")
     parser.add_argument("--rank", type=int, default=0, metavar="R", help="which process's images (0)")
+    add_plugin_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -27,16 +30,19 @@ def run(args: argparse.Namespace) -> int:
     from densevit.weights.checkpoint import CONFIG
 
     processes = len(skipped_steps.read(args.folder).parts)
-    plan = planning.load_plan(args.folder / CONFIG, ["model.init_from=null", "data.workers=0", *args.overrides])
+    fixed = ["model.init_from=null", "data.workers=0"]
+    if args.plugin:  # in place of the run's own files, which may have moved
+        fixed.append(f"plugins=[{', '.join(str(path.absolute()) for path in args.plugin)}]")
+    plan = planning.load_plan(args.folder / CONFIG, [*fixed, *args.overrides])
     world = DistributedContext(choose_device(plan.run.device))
     seed.seed_everything(plan.run.seed)
     trainer = training.build_trainer(plan, world)
     batches = training.train_batches(plan, DistributedContext(world.device, args.rank, processes))
-    print(told(replay(trainer, args.folder, args.rank, batches)))
+    print(summary(replay(trainer, args.folder, args.rank, batches)))
     return 0
 
 
-def told(done: "ReplayResult") -> str:
+def summary(done: "ReplayResult") -> str:
     """The comparison, for a terminal."""
     lines = [f"step {done.step}, process {done.rank} of {done.processes}: {', '.join(done.now.names)}"]
     lines += [f"  {'':16}{'recorded':>14}{'now':>14}"]

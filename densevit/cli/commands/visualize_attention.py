@@ -1,4 +1,4 @@
-"""Show where a model looks: per layer and head, their mean, and rollout, as PNGs and one HTML page."""
+"""Show the attention of a model in one image: per layer and head, mean and rollout, as PNGs and one HTML page."""
 
 import argparse
 from pathlib import Path
@@ -8,22 +8,20 @@ from densevit.cli.options import checkpoint
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("checkpoint", help="a run's folder, a step folder or a model.safetensors")
-    parser.add_argument("image", type=Path, help="a picture file")
-    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="where the pictures and the page go")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:N")
-    checkpoint.add_format_options(parser)
-    parser.add_argument("--plugin", type=Path, action="append", default=[], help="a file that registers your parts")
+    parser.add_argument("image", type=Path, help="an image file")
+    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="for the images and the page")
+    parser.add_argument("--device", default="auto", help="auto (default), cpu, cuda, cuda:N, mps")
+    checkpoint.add_checkpoint_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     from densevit import api
-    from densevit.config import plugins
     from densevit.inference.attention.html_page import write_sheet
     from densevit.inference.attention.maps import compute_attention
 
-    plugins.load(args.plugin)
-    predictor = api.load(args.checkpoint, device=args.device, precision="fp32", **checkpoint.format_kwargs(args))
+    family, options = checkpoint.format_options(args)
+    predictor = api.load(args.checkpoint, family, family_options=options, device=args.device, precision="fp32")
     attention = compute_attention(predictor, args.image)
-    page, *pictures = write_sheet(args.output, attention, title=f"Attention: {args.checkpoint}, {args.image.name}")
-    print(f"written: {page} and {len(pictures)} pictures")
+    page, *images = write_sheet(args.output, attention, title=f"Attention: {args.checkpoint}, {args.image.name}")
+    print(f"written: {page} and {len(images)} images")
     return 0

@@ -1,1 +1,1 @@
-"""options"""
+"""Command options that several commands share; each is declared here once."""

@@ -1,54 +1,76 @@
-"""Where and by what a model computes, and in which numbers: options that several commands share."""
+"""Options of every command that loads a checkpoint: its family, plug-in files, device, precision and runtime."""
 
 import argparse
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-RUNTIMES = ("torch", "openvino", "onnxruntime")
+if TYPE_CHECKING:
+    from densevit.inference.predictor import Predictor
+
+Parser = argparse.ArgumentParser | argparse._ArgumentGroup
 
 
-def add_compute_options(parser: "argparse._ArgumentGroup | argparse.ArgumentParser") -> None:
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:N")
+def add_plugin_option(parser: Parser) -> None:
+    """`main` loads the files before the command runs."""
     parser.add_argument(
-        "--precision",
-        default="fp32",
-        choices=["fp32", "bf16", "fp16", "auto"],
-        help="fp32 (default), since bf16 moves the digits of a score; auto: bf16 where fast",
-    )
-    add_runtime(parser)
-
-
-def add_runtime(parser: "argparse._ArgumentGroup | argparse.ArgumentParser") -> None:
-    parser.add_argument(
-        "--runtime",
-        default="torch",
-        choices=RUNTIMES,
-        help="what computes on a CPU; openvino is the fastest for many images of few sizes, ten seconds first (torch)",
+        "--plugin",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a Python file that registers components of your own; repeatable",
     )
 
 
-def device(args: argparse.Namespace) -> str:
-    """The device that is asked for; `auto` is the CPU where only that will do."""
-    return "cpu" if args.runtime != "torch" and args.device == "auto" else str(args.device)
-
-
-def compute_kwargs(args: argparse.Namespace) -> dict[str, Any]:
-    """Those options, as `build.load` takes them."""
-    return {name: getattr(args, name) for name in ("device", "precision", "runtime")}
-
-
-def add_format_options(parser: Any) -> None:
-    parser.add_argument("--family", metavar="NAME", help="whose published checkpoint it is, where its keys cannot tell")
+def add_checkpoint_options(parser: Parser) -> None:
+    parser.add_argument(
+        "--family", metavar="NAME", help="of a published checkpoint, where its tensor names fit several"
+    )
     parser.add_argument(
         "--family-option",
         action="append",
         default=[],
         metavar="key=value",
-        help="what a published file cannot say, as max_depth=20; repeatable",
+        help="what a published file does not say, max_depth=20 for example; repeatable",
+    )
+    add_plugin_option(parser)
+
+
+def add_compute_options(parser: Parser, precision: str = "fp32") -> None:
+    """
+    Args:
+        precision: the default.
+    """
+    parser.add_argument("--device", default="auto", help="auto (default), cpu, cuda, cuda:N, mps")
+    parser.add_argument(
+        "--precision",
+        default=precision,
+        choices=["fp32", "bf16", "fp16", "auto"],
+        help=f"default {precision}; auto takes bf16 where it is fast, which changes the last digits of a score",
+    )
+    parser.add_argument(
+        "--runtime",
+        default="torch",
+        choices=["torch", "openvino", "onnxruntime"],
+        help="what computes on a CPU; openvino is the fastest for many images of few sizes, ten seconds first (torch)",
     )
 
 
-def format_kwargs(args: argparse.Namespace) -> dict[str, Any]:
-    """`family` and `family_options` for `densevit.load`.
+def load(args: argparse.Namespace, **options: Any) -> "Predictor":
+    """The checkpoint that is named, as these options say.
+
+    Args:
+        options: of `Predictor`, and those that shall differ from the command line.
+    """
+    from densevit import api
+
+    family, family_options = format_options(args)
+    chosen = {"device": args.device, "precision": args.precision, "runtime": args.runtime, **options}
+    return api.load(args.checkpoint, family, family_options=family_options, **chosen)
+
+
+def format_options(args: argparse.Namespace) -> tuple[str | None, dict[str, Any]]:
+    """The family, and what its files do not say.
 
     Raises:
         ConfigError: an option without a value.
@@ -58,4 +80,4 @@ def format_kwargs(args: argparse.Namespace) -> dict[str, Any]:
     document = YamlDocument({})
     for item in args.family_option:
         document.override(item)
-    return {"family": args.family, "family_options": document.tree}
+    return args.family, document.tree

@@ -1,31 +1,57 @@
-"""Options of how a model looks at an image, shared by the commands that use one."""
+"""Options of how a model is applied to an image: test-time augmentation, sliding window, tiles, focal length."""
 
 import argparse
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from densevit.cli.options.checkpoint import Parser
+from densevit.cli.options.types import positive_int, scales
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from densevit.inference.forward import Box
     from densevit.inference.predictor import Predictor
+    from densevit.inference.tiling import Tiling
 
 
-def add_inference_options(parser: "argparse._ArgumentGroup | argparse.ArgumentParser") -> None:
+def add_inference_options(parser: Parser) -> None:
+    """Test-time augmentation and sliding window; see `apply`."""
     parser.add_argument("--flip", action="store_true", help="average with the mirrored image's prediction")
     parser.add_argument(
         "--scales",
         type=scales,
         default=(1.0,),
         metavar="A,B",
-        help="average over the image seen so many times larger: 0.5,0.75,1,1.25,1.5,1.75 say (1)",
+        help="average over these scales of the image: 0.5,0.75,1,1.25,1.5,1.75 for example (1)",
     )
-    parser.add_argument("--window-size", type=side, metavar="PIXELS", help="a square window that slides over the image")
-    parser.add_argument("--stride", type=side, metavar="PIXELS", help="of the window (two thirds of it)")
+    parser.add_argument("--window-size", type=positive_int, metavar="PIXELS", help="side of a sliding window")
+    parser.add_argument("--stride", type=positive_int, metavar="PIXELS", help="of the window (two thirds of it)")
+    add_focal_option(parser)
+
+
+def add_focal_option(parser: Parser) -> None:
     parser.add_argument(
-        "--focal", type=float, metavar="PIXELS", help="of the camera; for models whose metres depend on it"
+        "--focal",
+        type=float,
+        metavar="PIXELS",
+        help="focal length, for models whose metres depend on it, where the data does not tell",
     )
+
+
+def add_crop_option(parser: Parser) -> None:
+    parser.add_argument("--crop", choices=("kb",), help="show the model only this part; kb: KITTI's 352x1216")
+
+
+def find_crop(name: str | None) -> "Callable[[int, int], Box] | None":
+    """Height and width of an image -> the part that the model sees."""
+    from densevit.evaluation.depth.crops import kb_box
+
+    return None if name is None else lambda h, w: kb_box((h, w))
 
 
 def apply(args: argparse.Namespace, predictor: "Predictor") -> None:
-    """Sets what was asked; a window of the checkpoint's own stays unless another is named.
+    """Sets the options of `add_inference_options`; without --window-size the checkpoint's own window stays.
 
     Raises:
         ConfigError: a window smaller than a patch; a stride without one, or larger than it.
@@ -35,48 +61,27 @@ def apply(args: argparse.Namespace, predictor: "Predictor") -> None:
 
     predictor.flip, predictor.scales, predictor.focal = args.flip, args.scales, args.focal
     camera_for(predictor.card.outputs, args.focal)
-    rule = predictor.card.resize
+    resize = predictor.card.resize
     if args.window_size is not None:
+        if args.window_size < (patch := predictor.card.multiple):
+            raise ConfigError(f"--window-size: {args.window_size} pixels are less than one patch, {patch}.")
         stride = args.stride or max(1, 2 * args.window_size // 3)
-        rule = replace(rule, window=(args.window_size, args.window_size), stride=(stride, stride))
+        resize = replace(resize, window=(args.window_size, args.window_size), stride=(stride, stride))
     elif args.stride is not None:
         raise ConfigError("--stride: belongs to --window-size.")
-    if args.window_size is not None and args.window_size < predictor.card.multiple:
-        raise ConfigError(
-            f"--window-size: {args.window_size} pixels are less than one patch, {predictor.card.multiple}."
-        )
-    if rule.window and rule.stride and max(rule.stride) > max(rule.window):
-        raise ConfigError(f"--stride: {max(rule.stride)} pixels leave gaps between windows of {max(rule.window)}.")
-    predictor.card = replace(predictor.card, resize=rule)
+    if resize.window and resize.stride and max(resize.stride) > max(resize.window):
+        raise ConfigError(f"--stride: {max(resize.stride)} pixels leave gaps between windows of {max(resize.window)}.")
+    predictor.card = replace(predictor.card, resize=resize)
 
 
-def side(text: str) -> int:
-    if (value := int(text)) < 1:
-        raise argparse.ArgumentTypeError(f"must be 1 or more, got {text}")
-    return value
-
-
-def scales(text: str) -> tuple[float, ...]:
-    values = tuple(map(float, text.split(",")))
-    if not all(0 < value <= 8 for value in values):
-        raise argparse.ArgumentTypeError(f"scales lie between 0 and 8, got {text!r}")
-    return values
-
-
-if TYPE_CHECKING:
-    from densevit.inference.tiling import Tiling
-
-
-def add_tiling_options(parser: "argparse._ArgumentGroup | argparse.ArgumentParser") -> None:
+def add_tiling_options(parser: Parser) -> None:
     parser.add_argument(
         "--tile-size",
         type=int,
         metavar="PIXELS",
-        help="see larger images in overlapping squares of so many pixels, fitted to one look at the whole",
+        help="predict larger images in overlapping tiles of this side, aligned to a prediction of the whole image",
     )
-    parser.add_argument(
-        "--tile-overlap", type=float, metavar="SHARE", help="of a tile that its neighbour sees, too (0.25)"
-    )
+    parser.add_argument("--tile-overlap", type=float, metavar="SHARE", help="of a tile with its neighbour (0.25)")
 
 
 def tiling(args: argparse.Namespace) -> "Tiling | None":

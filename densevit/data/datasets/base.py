@@ -14,7 +14,7 @@ from pydantic import AfterValidator
 from densevit.data.labels.class_table import ClassTable
 from densevit.errors import DataError
 from densevit.model_card import Palette
-from densevit.registry import Registry
+from densevit.registry import ComponentConfig, Registry
 from densevit.structures import Sample
 
 
@@ -105,3 +105,12 @@ def resolve_root(root: Path | None, default: str) -> Path:
             return candidate
     where = " and ".join(str(p.resolve()) for p in dict.fromkeys(tried))
     raise DataError(f"no data at {where}. Set `root`, or $DENSEVIT_DATASETS to the folder that holds '{path}'.")
+
+
+def open_dataset(spec: ComponentConfig) -> Dataset:
+    """A data set by its spec, `{type: nyu, split: test}`.
+
+    Raises:
+        ConfigError, DataError
+    """
+    return DATASETS.check(spec, "data").build()

@@ -5,14 +5,16 @@ benchmarks/protocol_parity.py runs the originals beside them.
 """
 
 import math
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from densevit.errors import DataError
+from densevit.errors import ConfigError, DataError
 from densevit.evaluation.depth.crops import EIGEN_KITTI, EIGEN_NYU, GARG, WHOLE_WINDOW, Share
 from densevit.evaluation.depth.protocol import COUNTS, Protocol, Row
 from densevit.model_card import Kind
+from densevit.registry import did_you_mean
 
 __all__ = ["COUNTS", "PROTOCOLS", "Protocol", "Row", "applicable"]
 
@@ -308,3 +310,23 @@ def applicable(data: str, size: tuple[int, int], kind: Kind, depth_range: tuple[
             row.score_box(*size)
             found.append(row.for_range(*depth_range).for_kind(kind))
     return found
+
+
+# Kinds of predictions that are not depth, and the command that scores them.
+EVALUATOR_HINTS: Mapping[str, str] = {
+    "class": "classes of whole images, not depth; `densevit eval-class`",
+    "labels": "classes of pixels, not depth; `densevit eval-seg`",
+}
+
+
+def find_protocol(name: str, depth_range: tuple[float, float], kind: Kind = "metric") -> Protocol:
+    """A protocol by name, with the data set's depth range where it has none, and alignment where `kind` has no unit.
+
+    Raises:
+        ConfigError: no such protocol, or predictions that are not depth.
+    """
+    if name not in PROTOCOLS:
+        raise ConfigError(f"no protocol '{name}'.{did_you_mean(name, PROTOCOLS)}")
+    if kind in EVALUATOR_HINTS:
+        raise ConfigError(f"this head gives {EVALUATOR_HINTS[kind]} scores those.")
+    return PROTOCOLS[name].for_range(*depth_range).for_kind(kind)

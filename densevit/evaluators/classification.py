@@ -1,0 +1,55 @@
+"""Evaluation of image classification: a predictor and a data set -> accuracy, top-5, confusion."""
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+from tqdm import tqdm
+
+from densevit.data.datasets.base import Dataset
+from densevit.data.loading.prefetch import readahead
+from densevit.errors import ConfigError
+from densevit.evaluation.classification.metrics import ClassScores, score, summarise
+from densevit.evaluation.records import Row
+from densevit.evaluators.segmentation import require_same_classes
+from densevit.inference.predictor import Predictor
+from densevit.structures import Sample
+
+
+def evaluate_classification(predictor: Predictor, data: Dataset, *, head: str | None = None) -> ClassScores:
+    """Scores a model that classifies images.
+
+    Args:
+        head: of a model that has several heads for classes of images.
+
+    Raises:
+        ConfigError: no head classifies images, or several do, or its classes are not those of the data.
+    """
+    name = classification_head(predictor, head)
+    spec = predictor.card.outputs[name]
+    require_same_classes(name, spec, data)
+    return summarise(_rows(predictor, name, data), spec.classes)
+
+
+def classification_head(predictor: Predictor, name: str | None) -> str:
+    known = [key for key, spec in predictor.card.outputs.items() if spec.kind == "class"]
+    if name is None and len(known) == 1:
+        return known[0]
+    if name not in known:
+        have = ", ".join(known) or f"none, only {', '.join(predictor.card.outputs)} for `densevit eval-depth`"
+        raise ConfigError(f"--head: names a head that classifies; this model has {have}.")
+    return name
+
+
+def _rows(predictor: Predictor, head: str, data: Dataset) -> Iterator[tuple[str, Row]]:
+    """Name and row of every image, in the order of the data."""
+    pending: deque[Sample] = deque()
+
+    def images() -> Iterator[Any]:
+        for sample in readahead(data):
+            pending.append(sample)
+            yield sample.image
+
+    for logits in tqdm(predictor.stream(images()), desc="evaluate", unit="image", total=len(data), delay=1):
+        sample = pending.popleft()
+        yield sample.name, {} if sample.label is None else score(logits[head], sample.label)
