@@ -32,7 +32,7 @@ SETTLED = frozenset(
 )  # fmt: skip
 # Where layouts differ and the weights fit nonetheless; maps then differ a little.
 NOTED = {
-    "encoder.pos_embed_interpolation": "positions are resampled differently: maps differ by some percent at other sizes",
+    "encoder.pos_embed_interpolation": "positions are resampled differently: maps differ by percents at other sizes",
     "encoder.eps": "LayerNorms have another epsilon",
 }
 
