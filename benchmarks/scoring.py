@@ -29,7 +29,7 @@ import numpy as np
 import torch
 
 from densevit.benchmark.hardware import processor
-from densevit.data.io.depth_cache import depth_cache
+from densevit.data.io.depth_cache import DepthCache
 from densevit.data.io.readers import read_depth
 from densevit.data.loading.parallel_map import ordered_parallel_map
 from densevit.evaluation.depth.evaluate import Evaluation, evaluate_indexed
@@ -82,16 +82,17 @@ def ours(
         kept: the folder of the decoded truth; None decodes it.
     """
 
-    def read(index: int) -> tuple[str, np.ndarray, np.ndarray, np.ndarray]:
+    read = read_depth if kept is None else DepthCache(kept).read
+
+    def item(index: int) -> tuple[str, np.ndarray, np.ndarray, np.ndarray]:
         name = names[index]
-        with depth_cache(kept):
-            truth = read_depth(folder / f"truth/room/sync_depth_{name}.png", 1000)
+        truth = read(folder / f"truth/room/sync_depth_{name}.png", 1000)
         prediction = folder / maps.format(name)
         return name, read_depth(prediction, 1000 if prediction.suffix == ".png" else None), truth, truth > 0
 
     began, busy = time.perf_counter(), processor_time()
     found = evaluate_indexed(
-        read, len(names), [PROTOCOLS["nyu_eigen"]], spread=partial(ordered_parallel_map, workers=workers)
+        item, len(names), [PROTOCOLS["nyu_eigen"]], spread=partial(ordered_parallel_map, workers=workers)
     )[0]
     return time.perf_counter() - began, processor_time() - busy, found
 

@@ -1,13 +1,21 @@
-"""The nouns that travel between the rooms. Field comments carry shape and unit."""
+"""The types that the layers hand to each other. Comments on fields give shape and unit."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Float32, Float64, Int64, UInt8
 from torch import Tensor
+
+Size = tuple[int, int]
+"""Height and width in pixels."""
+
+Box = tuple[int, int, int, int]
+"""A window in pixels: y0, y1, x0, x1; y1 and x1 are the first row and column outside."""
+
+Pixels = TypeVar("Pixels", bound=np.ndarray)
 
 NO_LABEL = -1
 """The class id of an image without one."""
@@ -90,15 +98,21 @@ class EncoderOutput:
     rest: RemainingBlocks | None = None  # where a decoder joins the encoder
 
 
-def cut(sample: Sample, top: int, bottom: int, left: int, right: int) -> Sample:
-    """The window rows top:bottom, columns left:right, of everything that the sample holds."""
-    window = np.s_[top:bottom, left:right]
-    shift = np.array([[0.0, 0.0, left], [0.0, 0.0, top], [0.0, 0.0, 0.0]])
+def crop(pixels: Pixels, box: Box) -> Pixels:
+    """The window of an image or map, contiguous."""
+    y0, y1, x0, x1 = box
+    return np.ascontiguousarray(pixels[y0:y1, x0:x1])  # type: ignore[return-value]
+
+
+def crop_sample(sample: Sample, box: Box) -> Sample:
+    """The window of everything that the sample holds; intrinsics move with it."""
+    y0, _, x0, _ = box
+    shift = np.array([[0.0, 0.0, x0], [0.0, 0.0, y0], [0.0, 0.0, 0.0]])
     return replace(
         sample,
-        image=np.ascontiguousarray(sample.image[window]),
-        depth=None if sample.depth is None else np.ascontiguousarray(sample.depth[window]),
-        valid=None if sample.valid is None else np.ascontiguousarray(sample.valid[window]),
-        labels=None if sample.labels is None else np.ascontiguousarray(sample.labels[window]),
+        image=crop(sample.image, box),
+        depth=None if sample.depth is None else crop(sample.depth, box),
+        valid=None if sample.valid is None else crop(sample.valid, box),
+        labels=None if sample.labels is None else crop(sample.labels, box),
         intrinsics=None if sample.intrinsics is None else sample.intrinsics - shift,
     )

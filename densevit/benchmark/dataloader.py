@@ -17,15 +17,14 @@ import numpy as np
 from densevit.benchmark.interleaved_timing import Spread, Work
 from densevit.benchmark.report import Row
 from densevit.benchmark.settings import Settings
-from densevit.data.datasets.base import Dataset
+from densevit.data.datasets.base import FileDataset
+from densevit.data.index.paths import SampleFiles
 from densevit.data.io.readers import read_depth, read_image
-from densevit.data.io.samples import read_pair
 from densevit.data.loading.collate import collate
 from densevit.data.loading.dataloader import train_loader
 from densevit.data.transforms.base import TRANSFORMS
 from densevit.data.transforms.photometric import Pipeline, compose
 from densevit.registry import ComponentConfig
-from densevit.structures import Sample
 
 BATCH, FILES, REPEATS = 8, 24, 60
 CHAINS: dict[str, list[ComponentConfig]] = {
@@ -49,16 +48,15 @@ CHAINS: dict[str, list[ComponentConfig]] = {
 USUAL = "rotate, crop, flip, colour (BTS on NYU)"
 
 
-class Pairs(Dataset):
-    """JPEG pictures and 16-bit PNG depth in millimetres."""
+class Pairs(FileDataset):
+    """JPEG images and 16-bit PNG depth in millimetres."""
+
+    depth_scale = 1000.0
 
     def __init__(self, root: Path, count: int) -> None:
         self.root = root
-        self.names = [f"{i:04d}" for i in range(count)]
-
-    def read(self, index: int) -> Sample:
-        stem = self.root / self.names[index]
-        return read_pair(self.names[index], stem.with_suffix(".jpg"), stem.with_suffix(".png"), 1000.0)
+        samples = [SampleFiles(f"{i:04d}", root / f"{i:04d}.jpg", root / f"{i:04d}.png") for i in range(count)]
+        super().__init__(samples, "full", "the benchmark's pairs")
 
 
 def make_pairs(root: Path, count: int, *, depth: bool = True) -> Pairs:

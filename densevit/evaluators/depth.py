@@ -12,9 +12,9 @@ import numpy as np
 from jaxtyping import Float
 
 from densevit.data.datasets.base import Dataset
-from densevit.data.index.paths import inside
-from densevit.data.io.depth_cache import depth_cache
-from densevit.data.io.readers import blank_images, image_size
+from densevit.data.index.paths import check_inside
+from densevit.data.io.depth_cache import DepthCache
+from densevit.data.io.readers import image_size
 from densevit.data.loading.dataloader import describe_with_files
 from densevit.data.loading.parallel_map import ordered_parallel_map
 from densevit.data.loading.prefetch import readahead
@@ -159,15 +159,17 @@ def _evaluate_saved(
     gt_cache: Path | None,
     progress: bool,
 ) -> DepthEvaluation:
+    data.depth_cache = None if gt_cache is None else DepthCache(gt_cache)
+
     def predict(index: int) -> tuple[Sample, Float[np.ndarray, "h w"]]:
-        with depth_cache(gt_cache):
-            sample = data.read(index)
+        sample = data.read(index)
         return sample, maps.read(sample.name)
 
     def item(index: int) -> tuple[Any, ...]:
-        with blank_images():  # to decode them would take longer than to score
-            sample, prediction = predict(index)
-        return sample.name, prediction, sample.depth, sample.valid, sample.intrinsics
+        """Without the image: to decode that would take longer than to score."""
+        name, depth = data.names[index], data.depth_map(index)
+        intrinsics = data.read(index).intrinsics if "points" in metrics else None
+        return name, maps.read(name), depth, None if depth is None else depth > 0, intrinsics
 
     spread = partial(ordered_parallel_map, workers=workers, describe=partial(describe_with_files, data))
     return DepthEvaluation(
@@ -223,7 +225,7 @@ def evaluate_ordinal(
         ConfigError: a head that gives no depth.
         DataError: files that are missing, or points outside of an image.
     """
-    inside(pairs, folder)
+    check_inside(pairs, folder)
     if isinstance(predictions, Predictor):
         name = predictions.head(head)
         kind = predictions.card.outputs[name].kind

@@ -8,7 +8,7 @@ from numbers import Real
 from densevit.errors import DataError
 from densevit.inference.tta import Outputs
 from densevit.model_card import HeadSpec
-from densevit.ops.resize import Size
+from densevit.structures import Size
 
 Focal = float | Sequence[float]
 """Focal length in pixels of the picture at its full size: one number, or along x and y."""

@@ -17,11 +17,9 @@ from densevit.inference.camera import Camera
 from densevit.inference.sliding_window import Sliding
 from densevit.inference.tta import Outputs, merge_tta, scaled
 from densevit.model_card import PreprocessConfig
-from densevit.ops.resize import Size, crop, network_size, network_steps, of_whole_image, resize
+from densevit.ops.resize import crop, network_size, network_steps, of_whole_image, resize
 from densevit.ops.resize_uint8 import resize_bytes
-
-Box = tuple[int, int, int, int]
-"""A window in pixels: y0, y1, x0, x1; y1 and x1 are the first rows and columns outside."""
+from densevit.structures import Box, Size
 
 # A 1 x 5000 image under `lower_bound 518` asks for 1.3 gigapixels; 33 megapixels are past every real use.
 MAX_ENLARGED = 2**25

@@ -19,12 +19,12 @@ from densevit.inference.backends.onnx_runtimes import (
     resolve_device_and_precision,
 )
 from densevit.inference.camera import Focal, camera_for, zoomed
-from densevit.inference.forward import Box, checked_box, forward
+from densevit.inference.forward import checked_box, forward
 from densevit.inference.images import Picture, Rgb, are_several, as_rgb
 from densevit.inference.tiling import Tiling, demand_depth, paste, predict_tiled, together
 from densevit.inference.tta import checked_scales
 from densevit.model_card import Kind, ModelCard
-from densevit.structures import IGNORE
+from densevit.structures import IGNORE, Box
 from densevit.utils.precision import autocast
 from densevit.weights import hub as saving
 

@@ -9,12 +9,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from densevit.ops.resize import Size, of_whole_image
+from densevit.ops.resize import of_whole_image
+from densevit.structures import Box, Size
 
 AT_ONCE = 8  # windows that share a pass through the network
-
-Box = tuple[int, int, int, int]
-"""y0, y1, x0, x1; y1 and x1 are the first rows and columns outside."""
 
 
 def boxes(size: Size, window: Size, stride: Size) -> list[Box]:

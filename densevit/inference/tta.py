@@ -13,7 +13,7 @@ from torch import Tensor
 
 from densevit.errors import DataError
 from densevit.model_card import PreprocessConfig
-from densevit.ops.resize import Size
+from densevit.structures import Size
 
 MAX_SCALE = 8
 Outputs = dict[str, Float[Tensor, "b _ _ _"]]

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from densevit.models.decoders.base import Decoder, DecoderOutput
 from densevit.models.encoders.base import Encoder
 from densevit.models.heads.base import Head
-from densevit.ops.resize import Size, centre, crop, of_whole_image
-from densevit.structures import EncoderOutput
+from densevit.ops.resize import centre, crop, of_whole_image
+from densevit.structures import EncoderOutput, Size
 
 
 class DenseModel(nn.Module):

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from densevit.errors import ConfigError
 from densevit.model_card import PreprocessConfig
+from densevit.structures import Size
 
-Size = tuple[int, int]
 Interpolation = Literal["bilinear", "bicubic", "area", "adaptive", "nearest"]
 
 

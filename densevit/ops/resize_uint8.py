@@ -14,7 +14,8 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from densevit.errors import ConfigError
-from densevit.ops.resize import Interpolation, Size, areas, shrinking_or_growing
+from densevit.ops.resize import Interpolation, areas, shrinking_or_growing
+from densevit.structures import Size
 
 FLAGS = {
     "nearest": cv2.INTER_NEAREST,

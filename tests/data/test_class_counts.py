@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from real_shaped import sample
+from photo_samples import sample
 
 from densevit.cli.main import main
 from densevit.data.datasets.base import DATASETS, Dataset

@@ -9,8 +9,8 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
+from photo_samples import photo, sample
 from PIL import Image
-from real_shaped import photo, sample
 
 from densevit.cli.main import main
 from densevit.data.datasets.base import DATASETS, Dataset
@@ -359,7 +359,7 @@ def test_kitti_images_of_a_size_that_cannot_be_cropped_are_found(tmp_path: Path)
     spec = {"type": "kitti", "root": str(tmp_path), "list_file": listed.name}
     cropped = SplitToValidate("train", DATASETS.check({**spec, "crop": "kb"}, "data").build)
     reasons = [(Path(f.path).name, f.reason) for f in validator([cropped]).findings if f.level == "fault"]
-    assert reasons == [("0000000005.png", "320 x 1216 is too small for the KB crop of 352 x 1216; set `crop: none`.")]
+    assert reasons == [("0000000005.png", "320x1216 is too small for KITTI's 352x1216 benchmark window; leave the KB crop out.")]
     whole = SplitToValidate("train", DATASETS.check(spec, "data").build)
     assert "unusual_size" in found(validator([whole]))
 

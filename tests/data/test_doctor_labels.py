@@ -8,8 +8,8 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
+from photo_samples import sample
 from PIL import Image
-from real_shaped import sample
 from test_segmentation_sets import CASES, Case, samples
 
 from densevit.cli.main import main

@@ -9,11 +9,11 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-from real_shaped import assert_damage_is_named, sample
+from photo_samples import assert_damage_is_named, sample
 
 from densevit.data.datasets.base import DATASETS, Dataset
-from densevit.data.datasets.depth.hypersim import planar
-from densevit.data.datasets.depth.sunrgbd import turn_back
+from densevit.data.datasets.depth.hypersim import planar_depth
+from densevit.data.datasets.depth.sunrgbd import rotate_right
 from densevit.data.datasets.depth.tum import associate
 from densevit.data.synthetic import layouts
 from densevit.errors import DataError
@@ -142,9 +142,9 @@ def test_an_empty_root_says_what_was_looked_for(case: Case, tmp_path: Path) -> N
 def test_sun_rgb_d_turns_sixteen_bits_by_three() -> None:
     # 1 m is 1000 = 0b1111101000, stored as 8000; 8 in the stored low bits come back to the top: 0b001 -> 8192.
     stored = np.array([[8000, 1, 0, 65535]], np.uint16)
-    np.testing.assert_array_equal(turn_back(stored), [[1000, 8192, 0, 65535]])
+    np.testing.assert_array_equal(rotate_right(stored), [[1000, 8192, 0, 65535]])
     millimetres = np.arange(65536, dtype=np.uint16)[None]
-    np.testing.assert_array_equal(turn_back(layouts.indoor.turn(millimetres)), millimetres)
+    np.testing.assert_array_equal(rotate_right(layouts.indoor.turn(millimetres)), millimetres)
 
 
 def test_sun_rgb_d_takes_the_split_of_the_toolbox_and_cuts_at_eight_metres(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_hypersim_distance_becomes_planar_depth() -> None:
     # On a plane z = 2 m the distance at pixel (x, y) from the middle is 2 sqrt(x^2 + y^2 + f^2) / f.
     y, x = np.mgrid[:768, :1024] - np.array([383.5, 511.5])[:, None, None]
     distance = 2 * np.sqrt(x**2 + y**2 + 886.81**2) / 886.81
-    np.testing.assert_allclose(planar(distance), 2.0, rtol=1e-6)
+    np.testing.assert_allclose(planar_depth(distance), 2.0, rtol=1e-6)
     # The view across 1024 pixels is then 60 degrees.
     assert 2 * np.degrees(np.arctan(512 / 886.81)) == pytest.approx(60, abs=0.01)
 

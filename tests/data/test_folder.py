@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import pytest
-from real_shaped import sample
+from photo_samples import sample
 
 from densevit.data.datasets.base import DATASETS, Dataset
 from densevit.data.datasets.folder import draw

@@ -8,8 +8,8 @@ from typing import Any, get_args
 import cv2
 import numpy as np
 import pytest
+from photo_samples import sample
 from PIL import Image
-from real_shaped import sample
 
 from densevit.data.datasets.base import DATASETS, Dataset
 from densevit.data.io.writers import LabelFormat, encode, encode_palette

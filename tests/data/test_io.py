@@ -11,8 +11,8 @@ import h5py
 import numpy as np
 import pytest
 from orientations import TURNS
+from photo_samples import photo, sample
 from PIL import Image, PngImagePlugin
-from real_shaped import photo, sample
 
 from densevit.data.io.readers import image_size, read_depth, read_image, read_labels
 from densevit.data.io.writers import DEPTH_WRITERS, encode, encode_depth, encode_pfm

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from real_shaped import sample
+from photo_samples import sample
 
 from densevit.data.datasets.base import DATASETS, Dataset
 from densevit.data.datasets.depth.kitti import INTRINSICS
@@ -163,7 +163,7 @@ def test_the_benchmark_layout_is_read_with_its_cameras(tmp_path: Path) -> None:
 
 def test_an_image_under_the_crop_size_and_a_size_mismatch_name_the_files(tmp_path: Path) -> None:
     listed = layouts.write_kitti(tmp_path, [sample("5", 300, 1242)])
-    with pytest.raises(DataError, match=r"0000000005.png: 300 x 1242 is too small"):
+    with pytest.raises(DataError, match=r"0000000005.png: 300x1242 is too small"):
         open_kitti(tmp_path, list_file=listed.name, crop="kb").read(0)
     truth = tmp_path / "data_depth_annotated/train" / DRIVE / "proj_depth/groundtruth/image_02/0000000005.png"
     truth.write_bytes(layouts.encode_depth(np.ones((10, 20), np.float32), 256))

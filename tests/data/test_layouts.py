@@ -5,7 +5,7 @@ from pathlib import Path
 import cv2
 import h5py
 import numpy as np
-from real_shaped import sample
+from photo_samples import sample
 
 from densevit.data.synthetic import layouts
 

@@ -11,7 +11,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from real_shaped import sample
+from photo_samples import sample
 
 from densevit.data.datasets.base import DATASETS, Dataset
 from densevit.data.datasets.depth.nyu.dataset import Nyu
@@ -136,10 +136,10 @@ def test_a_forked_worker_opens_the_file_for_itself(mat: Path) -> None:
     expected = _sum(data)
     with get_context("fork").Pool(1) as pool:
         assert pool.apply(_sum, (data,)) == expected
-    assert isinstance(data, Nyu) and isinstance(data.source, LabelledMat)
-    opened = data.source._file()
-    data.source._pid = -1  # as a fork finds it
-    assert data.source._file() is not opened
+    assert isinstance(data, Nyu) and isinstance(data.mat, LabelledMat)
+    opened = data.mat._file()
+    data.mat._pid = -1  # as a fork finds it
+    assert data.mat._file() is not opened
 
 
 @pytest.mark.parametrize("damage", ["truncated", "no images", "other shapes", "not hdf5", "external"])

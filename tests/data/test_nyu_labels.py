@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.io
-from real_shaped import sample
+from photo_samples import sample
 
 from densevit.data.datasets.base import DATASETS, Dataset
 from densevit.data.datasets.depth.nyu.label_maps import mapped, raw

@@ -10,8 +10,8 @@ import cv2
 import numpy as np
 import pytest
 import scipy.io
+from photo_samples import assert_damage_is_named, sample
 from PIL import Image
-from real_shaped import assert_damage_is_named, sample
 
 from densevit.data.datasets.base import DATASETS, Dataset
 from densevit.data.labels.class_lists import shipped

@@ -7,8 +7,8 @@ import cv2
 import numpy as np
 import pytest
 
-from densevit.evaluation.depth.crops import kb_box
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
+from densevit.ops.crops import kb_box
 
 GOLDEN = {
     "nyu_eigen": {"abs_rel": 0.13740629, "rmse": 0.600462437, "silog": 15.5146713, "d1": 0.82983315},

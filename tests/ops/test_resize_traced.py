@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from densevit.errors import ConfigError
-from densevit.ops.resize import Interpolation, Size
+from densevit.ops.resize import Interpolation
 from densevit.ops.resize_uint8 import resize_bytes, resize_bytes_traced
+from densevit.structures import Size
 
 SIZES: list[Size] = [(150, 233), (47, 53), (101, 77), (80, 233), (40, 60), (20, 40)]  # from 80 x 120
 WAYS: list[tuple[Interpolation, bool]] = [

@@ -42,7 +42,7 @@ from densevit.data.datasets.folder import Folder
 class Rotting(Folder):
     def read(self, index):
         if index == 3:
-            path = self.rows[index].image
+            path = self.samples[index].image
             os.truncate(path, min(path.stat().st_size, 700))
         return super().read(index)
 

@@ -5,40 +5,46 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence, Set
 from math import inf
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import numpy as np
-from jaxtyping import Int64
+from jaxtyping import Float32, Float64, Int64
 from pydantic import AfterValidator
 
+from densevit.data.index.paths import SampleFiles, Subset, keep_present
+from densevit.data.io.depth_cache import DepthCache
+from densevit.data.io.readers import read_depth, read_image
+from densevit.data.io.samples import make_sample, read_label_map
 from densevit.data.labels.class_table import ClassTable
 from densevit.errors import DataError
 from densevit.model_card import Palette
 from densevit.registry import ComponentConfig, Registry
-from densevit.structures import Sample
+from densevit.structures import Box, Sample, Size, crop, crop_sample
 
 
-def rising(ends: tuple[float, float]) -> tuple[float, float]:
+def _near_below_far(ends: tuple[float, float]) -> tuple[float, float]:
     if not 0 <= ends[0] < ends[1] < inf:
         raise ValueError("input should be two numbers of metres, 0 <= near < far")
     return ends
 
 
-DepthRange = Annotated[tuple[float, float], AfterValidator(rising)]
+Pixels = TypeVar("Pixels", bound=np.ndarray)
+
+DepthRange = Annotated[tuple[float, float], AfterValidator(_near_below_far)]
 
 
 class Dataset(ABC):
-    """Samples by index. Opening checks that the files are there; reading one decodes it.
+    """Samples by index. Opening it checks that the files are there; `read` decodes one sample.
 
-    A data set holds paths, not handles: it is pickled to worker processes, and an HDF5 file is opened
-    lazily in each of them.
+    A data set holds paths, not open files: it is pickled to worker processes, and an HDF5 file is opened in each of
+    them when first read.
     """
 
     names: Sequence[str]
     """One unique name per sample, without suffix; may contain `/` (exports keep the folders)."""
 
     depth_range: tuple[float, float] = (1e-3, 80.0)
-    """Metres that the ground truth can mean; used by first-aid checks."""
+    """Metres that the ground truth can have; validation warns of others."""
 
     classes: Sequence[str] = ()
     """Names of the ids in `Sample.label` or `Sample.labels`, in order; empty where they have none."""
@@ -46,38 +52,52 @@ class Dataset(ABC):
     palette: Palette = ()
     """Colours of the classes, in order; empty where none are published."""
 
-    sizes: Set[tuple[int, int]] = frozenset()
-    """(h, w) that images have as published; empty where any size may be. Others were resized or cut by somebody."""
+    sizes: Set[Size] = frozenset()
+    """Image sizes as published; empty where any size may be. Other sizes were resized or cropped by somebody."""
 
     typical_depth: tuple[float, float] | None = None
-    """Metres between which the median depth of a set of such images lies; None where that is not known."""
+    """Metres between which the median depth of many such images lies; None where not known."""
 
     typical_density: tuple[float, float] | None = None
-    """Shares of pixels with depth between which that of a set of such images lies; None where that is not known."""
+    """Between which two shares of the pixels have valid depth; None where not known."""
 
     maps_shared: bool = False
-    """Whether several images may rightly have one map, as one view in fog and in rain has."""
+    """Whether several images may rightly have equal maps: one view in fog and in rain."""
 
     table: ClassTable | None = None
-    """What the numbers and colours in label files mean; None where they are the classes' ids, or there are no files."""
+    """What numbers and colours in label files mean; None where the numbers are class ids."""
+
+    depth_cache: DepthCache | None = None
+    """Where decoded depth files are kept; None decodes them every time."""
 
     def __len__(self) -> int:
         return len(self.names)
 
     def files(self, index: int) -> Mapping[str, Path]:
-        """Where a sample comes from: `image`, `depth`, `labels` or another word -> its own file.
+        """The files of a sample, by `image`, `depth`, `labels` or another word.
 
-        Empty where samples have no files of their own, but are frames of one large file, say.
+        Empty where samples have no files of their own: where they are frames of one large file, say.
         """
         return {}
 
     def scene(self, index: int) -> str:
-        """The place or film that a sample was taken from: splits should share none. Empty where not known."""
+        """The place or video that a sample was taken from: splits should not share any. Empty where not known."""
         return ""
 
     def label_map(self, index: int) -> Int64[np.ndarray, "h w"] | None:
-        """`Sample.labels` alone, for counting: quicker than `read` where the image need not be decoded."""
+        """`Sample.labels` alone: quicker than `read` where the image need not be decoded."""
         return self.read(index).labels
+
+    def depth_map(self, index: int) -> Float32[np.ndarray, "h w"] | None:
+        """`Sample.depth` alone, 0 where not valid: quicker than `read` where the image need not be decoded."""
+        sample = self.read(index)
+        if sample.depth is None or sample.valid is None:
+            return None
+        return np.where(sample.valid, sample.depth, np.float32(0))
+
+    def read_depth_file(self, path: Path, scale: float | None = None) -> Float32[np.ndarray, "h w"]:
+        """Depth in metres of one file, from `depth_cache` where there is one (densevit.data.io.readers.read_depth)."""
+        return read_depth(path, scale) if self.depth_cache is None else self.depth_cache.read(path, scale)
 
     @abstractmethod
     def read(self, index: int) -> Sample:
@@ -86,6 +106,106 @@ class Dataset(ABC):
         Raises:
             DataError: naming the file, when it is unreadable or not what the data set promises.
         """
+
+
+class FileDataset(Dataset):
+    """Samples that have files of their own: an image, with a depth map, a label map or both.
+
+    A subclass finds the files. It overrides `decode_*` where a format is its own, and `crop_box` where samples show a
+    part of their images.
+    """
+
+    depth_scale: float | None = None
+    """Stored units per metre of depth files; None for float files, which hold metres."""
+
+    def __init__(self, samples: Sequence[SampleFiles], subset: Subset, what: str) -> None:
+        """Checks that the files are there.
+
+        Args:
+            what: data set and split, for messages.
+
+        Raises:
+            DataError: some are missing and `subset` is full, or all are; with the count and the first five.
+        """
+        self.samples = keep_present(samples, subset, what)
+        self.names = [sample.name for sample in self.samples]
+
+    def read(self, index: int) -> Sample:
+        files = self.samples[index]
+        sample = make_sample(
+            files,
+            read_image(files.image),
+            depth=self.decode_depth(files),
+            labels=self.decode_labels(files),
+            intrinsics=self.decode_intrinsics(files),
+        )
+        h, w = sample.image.shape[:2]
+        box = self.crop_box(files, (h, w))
+        return sample if box is None else crop_sample(sample, box)
+
+    def depth_map(self, index: int) -> Float32[np.ndarray, "h w"] | None:
+        depth = self.decode_depth(self.samples[index])
+        return None if depth is None else self._cropped(self.samples[index], depth)
+
+    def label_map(self, index: int) -> Int64[np.ndarray, "h w"] | None:
+        labels = self.decode_labels(self.samples[index])
+        return None if labels is None else self._cropped(self.samples[index], labels)
+
+    def files(self, index: int) -> Mapping[str, Path]:
+        return self.samples[index].paths()
+
+    def decode_depth(self, files: SampleFiles) -> Float32[np.ndarray, "h w"] | None:
+        """Metres at the size of the image; 0 where not valid."""
+        return None if files.depth is None else self.read_depth_file(files.depth, self.depth_scale)
+
+    def decode_labels(self, files: SampleFiles) -> Int64[np.ndarray, "h w"] | None:
+        """Class ids at the size of the image."""
+        return None if files.labels is None else read_label_map(files.labels, self.table)
+
+    def decode_intrinsics(self, files: SampleFiles) -> Float64[np.ndarray, "3 3"] | None:
+        """Of the whole image, in pixels; from a file nine numbers, row by row."""
+        if isinstance(files.intrinsics, Path):
+            return read_matrix(files.intrinsics, 3) if files.intrinsics.is_file() else None
+        return files.intrinsics
+
+    def crop_box(self, files: SampleFiles, size: Size) -> Box | None:
+        """The part of an image that its sample shows; None for all of it."""
+        return None
+
+    def _cropped(self, files: SampleFiles, pixels: Pixels) -> Pixels:
+        box = self.crop_box(files, (pixels.shape[0], pixels.shape[1]))
+        return pixels if box is None else crop(pixels, box)
+
+
+def folder_of(name: str) -> str:
+    """The folder in a sample's name; in many data sets that is its scene."""
+    return name.rpartition("/")[0]
+
+
+def read_numbers(path: Path, count: int) -> list[float]:
+    """The first `count` numbers of a text file, whatever separates them.
+
+    Raises:
+        DataError: it is not there, or holds fewer.
+    """
+    try:
+        words = path.read_text().replace(",", " ").split()
+        values = [float(word) for word in words[:count]]
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: no readable numbers ({error}).") from error
+    if len(values) < count or not np.isfinite(values).all():
+        raise DataError(f"{path}: expected {count} numbers, got {len(values)}.")
+    return values
+
+
+def read_matrix(path: Path, size: int) -> Float64[np.ndarray, "3 3"]:
+    """The intrinsics in a text file of a `size` x `size` matrix.
+
+    Raises:
+        DataError: it is not there, or holds too few numbers.
+    """
+    matrix: Float64[np.ndarray, "3 3"] = np.array(read_numbers(path, size * size)).reshape(size, size)[:3, :3].copy()
+    return matrix
 
 
 DATASETS = Registry[Dataset]("data set")

@@ -19,19 +19,17 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from jaxtyping import Float64, Int64
+from jaxtyping import Float64
 from pydantic import Field
 
-from densevit.data.datasets.base import DATASETS, Dataset, DepthRange, resolve_root
+from densevit.data.datasets.base import DATASETS, DepthRange, FileDataset, folder_of, resolve_root
 from densevit.data.index import matching
-from densevit.data.index.manifest import CAMERA, Row, read_manifest
+from densevit.data.index.manifest import CAMERA, read_manifest
 from densevit.data.index.matching import composed
-from densevit.data.index.paths import MissingItem, Subset, first_five, keep_present, note
-from densevit.data.io.samples import read_label_map, read_pair
+from densevit.data.index.paths import MissingItem, SampleFiles, Subset, first_five, record_missing
 from densevit.data.labels.class_lists import find_classes
 from densevit.errors import DataError
 from densevit.ops.geometry import is_camera, pinhole
-from densevit.structures import Sample
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +38,7 @@ Truth = Literal["depth", "labels"]
 
 
 @DATASETS.register("folder")
-class Folder(Dataset):
+class Folder(FileDataset):
     """Images with depth maps, label maps or both, of one's own."""
 
     def __init__(
@@ -85,7 +83,7 @@ class Folder(Dataset):
             DataError: nothing is there, names are ambiguous or without partner; with the count and the first five.
         """
         self.root = resolve_root(root, "folder")
-        self.scale = depth_scale
+        self.depth_scale = depth_scale
         self.depth_range = depth_range
         self.table = find_classes(self.root, classes)
         if self.table is not None:
@@ -93,50 +91,28 @@ class Folder(Dataset):
         what = f"folder '{split}' in {self.root}"
         if manifest is not None:
             table = self.root / manifest.expanduser()
-            rows = read_manifest(table, self.root, allow_outside=allow_outside_root)
+            samples = read_manifest(table, self.root, allow_outside=allow_outside_root)
         else:
             base = self.root / split if split != "all" and (self.root / split).is_dir() else self.root
             if base != self.root:
                 split = "all"
             where = {"images": images, "depths": depths, "labels": labels}
-            rows = find_rows(base, where, subset, require_depth=require_depth, allow_outside=allow_outside_root)
-        rows = with_intrinsics(rows, self.root / intrinsics)
+            samples = find_samples(base, where, subset, require_depth=require_depth, allow_outside=allow_outside_root)
+        samples = with_intrinsics(samples, self.root / intrinsics)
         self.drawn = bool(val_fraction)  # folders are then in both splits, on purpose
-        rows = pick_split(rows, split, val_fraction, what)
-        for kind in required(rows, require_depth, require_labels):
-            rows = _with_truth(kind, rows, subset, what)
-        _check_names(rows, what)
-        self.rows = keep_present(rows, Row.files, subset, what)
-        self.names = [row.name for row in self.rows]
-
-    def read(self, index: int) -> Sample:
-        row = self.rows[index]
-        return read_pair(
-            row.name,
-            row.image,
-            row.depth,
-            self.scale,
-            labels_path=row.labels,
-            table=self.table,
-            intrinsics=row.intrinsics,
-        )
-
-    def label_map(self, index: int) -> Int64[np.ndarray, "h w"] | None:
-        path = self.rows[index].labels
-        return None if path is None else read_label_map(path, self.table)
-
-    def files(self, index: int) -> Mapping[str, Path]:
-        row = self.rows[index]
-        kinds = {"image": row.image, "depth": row.depth, "labels": row.labels}
-        return {kind: path for kind, path in kinds.items() if path is not None}
+        samples = pick_split(samples, split, val_fraction, what)
+        for kind in required(samples, require_depth, require_labels):
+            samples = _with_truth(kind, samples, subset, what)
+        _check_names(samples, what)
+        super().__init__(samples, subset, what)
 
     def scene(self, index: int) -> str:
-        return "" if self.drawn else self.names[index].rpartition("/")[0]
+        return "" if self.drawn else folder_of(self.names[index])
 
 
-def find_rows(
+def find_samples(
     base: Path, where: Mapping[str, str], subset: Subset, *, require_depth: bool | None, allow_outside: bool
-) -> list[Row]:
+) -> list[SampleFiles]:
     """One row per image, with the depth and labels that match it.
 
     Args:
@@ -160,22 +136,23 @@ def find_rows(
     depths = mates("depths", matching.DEPTH_SUFFIXES) if needed or has["depths"] else {}
     labels = mates("labels", matching.LABEL_SUFFIXES) if has["labels"] else {}
     return [
-        Row(name=name, image=path, depth=depths.get(name), labels=labels.get(name)) for name, path in images.items()
+        SampleFiles(name=name, image=path, depth=depths.get(name), labels=labels.get(name))
+        for name, path in images.items()
     ]
 
 
-def pick_split(rows: list[Row], split: Split, val_fraction: float, what: str) -> list[Row]:
-    """The rows of a split, by their own word or by a hash of their names."""
+def pick_split(samples: list[SampleFiles], split: Split, val_fraction: float, what: str) -> list[SampleFiles]:
+    """The samples of a split, by their own word or by a hash of their names."""
     if split == "all":
-        return rows
-    if any(row.split for row in rows):
-        picked = [row for row in rows if row.split == split]
-        came = f"the splits are {', '.join(sorted({str(row.split) for row in rows}))}"
+        return samples
+    if any(files.split for files in samples):
+        picked = [files for files in samples if files.split == split]
+        came = f"the splits are {', '.join(sorted({str(files.split) for files in samples}))}"
     elif split == "test" or not val_fraction:
         raise DataError(f"{what}: no folder '{split}' in it. Make one, or set `val_fraction` to draw train and val.")
     else:
-        picked = [row for row in rows if (draw(row.name) < val_fraction) == (split == "val")]
-        came = f"val_fraction is {val_fraction} of {len(rows)} samples"
+        picked = [files for files in samples if (draw(files.name) < val_fraction) == (split == "val")]
+        came = f"val_fraction is {val_fraction} of {len(samples)} samples"
     if not picked:
         raise DataError(f"{what}: no samples; {came}.")
     return picked
@@ -186,34 +163,34 @@ def draw(name: str) -> float:
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") / 2**64
 
 
-def required(rows: Sequence[Row], depth: bool | None, labels: bool | None) -> list[Truth]:
+def required(samples: Sequence[SampleFiles], depth: bool | None, labels: bool | None) -> list[Truth]:
     """What every image must have: what the user says; by default depth, or the labels where they are alone."""
-    alone = any(row.labels for row in rows) and not any(row.depth for row in rows)
+    alone = any(files.labels for files in samples) and not any(files.depth for files in samples)
     usual: dict[Truth, bool] = {"depth": not alone, "labels": alone and depth is None}
     asked: dict[Truth, bool | None] = {"depth": depth, "labels": labels}
     return [kind for kind, needed in usual.items() if (needed if asked[kind] is None else asked[kind])]
 
 
-def _with_truth(kind: Truth, rows: list[Row], subset: Subset, what: str) -> list[Row]:
-    """The rows that have a depth map, or a label map."""
-    kept = [row for row in rows if getattr(row, kind) is not None]
-    lost = [row.image for row in rows if getattr(row, kind) is None]
+def _with_truth(kind: Truth, samples: list[SampleFiles], subset: Subset, what: str) -> list[SampleFiles]:
+    """The samples that have a depth map, or a label map."""
+    kept = [files for files in samples if getattr(files, kind) is not None]
+    lost = [files.image for files in samples if getattr(files, kind) is None]
     reason = f"this image has no {'depth' if kind == 'depth' else 'label'} map"
-    if not lost or note([MissingItem("missing", str(path), reason) for path in lost], subset):
+    if not lost or record_missing([MissingItem("missing", str(path), reason) for path in lost], subset):
         return kept
     if subset == "full" or not kept:
         raise DataError(
-            f"{what}: {len(lost):,} of {len(rows):,} images have no {kind}:{first_five(lost)}\n"
+            f"{what}: {len(lost):,} of {len(samples):,} images have no {kind}:{first_five(lost)}\n"
             f"Set `require_{kind}: false` to keep them, or `subset: available` to leave them out."
         )
-    log.warning("%s: left out %d of %d images without %s:%s", what, len(lost), len(rows), kind, first_five(lost))
+    log.warning("%s: left out %d of %d images without %s:%s", what, len(lost), len(samples), kind, first_five(lost))
     return kept
 
 
 def _report(base: Path, kind: str, alone: list[Path], subset: Subset) -> None:
     """Maps without an image: a sign that names match otherwise than was thought."""
     lacks = [MissingItem("unpaired", str(path), f"a file of `{kind}` that matches no image") for path in alone]
-    if not alone or note(lacks, subset):
+    if not alone or record_missing(lacks, subset):
         return
     text = f"{base}: {len(alone):,} files of `{kind}` match no image:{first_five(sorted(alone))}"
     if subset == "full":
@@ -221,23 +198,22 @@ def _report(base: Path, kind: str, alone: list[Path], subset: Subset) -> None:
     log.warning("%s", text)
 
 
-def _check_names(rows: list[Row], what: str) -> None:
-    twice = [name for name, count in Counter(row.name for row in rows).items() if count > 1]
-    if twice and not note(MissingItem("duplicate_name", name, "this name occurs more than once") for name in twice):
+def _check_names(samples: list[SampleFiles], what: str) -> None:
+    twice = [name for name, count in Counter(files.name for files in samples).items() if count > 1]
+    if twice and not record_missing(
+        MissingItem("duplicate_name", name, "this name occurs more than once") for name in twice
+    ):
         raise DataError(f"{what}: {len(twice):,} names occur more than once:{first_five(twice)}")
 
 
-log = logging.getLogger(__name__)
-
-
-def with_intrinsics(rows: list[Row], file: Path) -> list[Row]:
+def with_intrinsics(samples: list[SampleFiles], file: Path) -> list[SampleFiles]:
     """Rows with the cameras of a JSON file, where it is there; a table's own stay.
 
     Raises:
         DataError: the file is not of the form that `Folder` says.
     """
     if not file.is_file():
-        return rows
+        return samples
     try:
         tree = json.loads(file.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError) as error:
@@ -245,10 +221,10 @@ def with_intrinsics(rows: list[Row], file: Path) -> list[Row]:
     per_name = isinstance(tree, dict) and not set(CAMERA) <= set(tree)
     cameras = {composed(name): _camera(file, value) for name, value in tree.items()} if per_name else {}
     shared = None if per_name else _camera(file, tree)
-    lost = [row.name for row in rows if per_name and row.name not in cameras]
+    lost = [files.name for files in samples if per_name and files.name not in cameras]
     if lost:
-        log.warning("%s: no intrinsics for %d of %d samples:%s", file, len(lost), len(rows), first_five(lost))
-    return [r if r.intrinsics is not None else replace(r, intrinsics=cameras.get(r.name, shared)) for r in rows]
+        log.warning("%s: no intrinsics for %d of %d samples:%s", file, len(lost), len(samples), first_five(lost))
+    return [r if r.intrinsics is not None else replace(r, intrinsics=cameras.get(r.name, shared)) for r in samples]
 
 
 def _camera(file: Path, value: Any) -> Float64[np.ndarray, "3 3"]:

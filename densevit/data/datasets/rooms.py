@@ -14,19 +14,16 @@ Splits share no scene. A frame depends on (seed, split, scene, frame, size) alon
 """
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Int64
+from jaxtyping import Float64
 
-from densevit.data.datasets.base import DATASETS, Dataset, resolve_root
-from densevit.data.io.readers import read_depth, read_image
-from densevit.data.io.samples import read_label_map
+from densevit.data.datasets.base import DATASETS, FileDataset, folder_of, resolve_root
+from densevit.data.index.paths import SampleFiles
 from densevit.data.labels.class_lists import of_names
 from densevit.errors import DataError
-from densevit.structures import Sample
 
 Split = Literal["train", "val", "test"]
 
@@ -44,9 +41,10 @@ PALETTE = (
 
 
 @DATASETS.register("rooms")
-class Rooms(Dataset):
+class Rooms(FileDataset):
     """The `rooms` data set as `datasets/prepare_rooms.py` writes it."""
 
+    depth_scale = DEPTH_SCALE
     depth_range = (0.01, 65535 / DEPTH_SCALE)
     classes = CLASSES
     palette = PALETTE
@@ -75,29 +73,21 @@ class Rooms(Dataset):
                 "Run datasets/prepare_rooms.py with the same arguments again; it makes what is not there."
             )
         self.names = [f"{folder}/{frame:02d}" for folder in folders for frame in range(frames)][:limit]
-        self.split = split
+        self.samples = [
+            SampleFiles(
+                name,
+                frame_path(self.root, name, "rgb", "jpg"),
+                depth=frame_path(self.root, name, "depth", "png"),
+                labels=frame_path(self.root, name, "labels", "png"),
+            )
+            for name in self.names
+        ]
 
-    def read(self, index: int) -> Sample:
-        name = self.names[index]
-        depth = read_depth(frame_path(self.root, name, "depth", "png"), DEPTH_SCALE)
-        return Sample(
-            name=name,
-            image=read_image(frame_path(self.root, name, "rgb", "jpg")),
-            depth=depth,
-            valid=depth > 0,
-            labels=self.label_map(index),
-            intrinsics=read_intrinsics(self.root, name),
-        )
-
-    def label_map(self, index: int) -> Int64[np.ndarray, "h w"]:
-        return read_label_map(frame_path(self.root, self.names[index], "labels", "png"), self.table)
-
-    def files(self, index: int) -> Mapping[str, Path]:
-        kinds = {"image": ("rgb", "jpg"), "depth": ("depth", "png"), "labels": ("labels", "png")}
-        return {kind: frame_path(self.root, self.names[index], *file) for kind, file in kinds.items()}
+    def decode_intrinsics(self, files: SampleFiles) -> Float64[np.ndarray, "3 3"]:
+        return read_intrinsics(self.root, files.name)
 
     def scene(self, index: int) -> str:
-        return self.names[index].rpartition("/")[0]
+        return folder_of(self.names[index])
 
 
 def scene_name(scene: int) -> str:
@@ -128,7 +118,7 @@ def read_meta(root: Path) -> dict[str, Any]:
     return dict(meta)
 
 
-def read_intrinsics(root: Path, name: str) -> "np.ndarray[Any, np.dtype[np.float64]]":
+def read_intrinsics(root: Path, name: str) -> Float64[np.ndarray, "3 3"]:
     folder, frame = name.rsplit("/", 1)
     path = root / folder / "intrinsics.json"
     try:

@@ -17,8 +17,9 @@ from typing import Annotated
 from pydantic import Field
 
 from densevit.data.datasets.base import DATASETS, Dataset, DepthRange, resolve_root
-from densevit.data.index.paths import Subset, confine, first_five
-from densevit.data.io.samples import read_pair
+from densevit.data.index.paths import SampleFiles, Subset, confine, first_five
+from densevit.data.io.readers import read_depth, read_image, read_labels
+from densevit.data.io.samples import make_sample
 from densevit.data.io.tar import Member, members
 from densevit.errors import DataError
 from densevit.structures import Sample
@@ -69,7 +70,13 @@ class TarShards(Dataset):
         parts = self.samples[name]
         with ExitStack() as stack:
             paths = {kind: stack.enter_context(member.file()) for kind, member in parts.items()}
-            return read_pair(name, paths["image"], paths.get("depth"), self.scale, labels_path=paths.get("labels"))
+            files = SampleFiles(name, paths["image"], paths.get("depth"), paths.get("labels"))
+            return make_sample(
+                files,
+                read_image(files.image),
+                depth=None if files.depth is None else read_depth(files.depth, self.scale),
+                labels=None if files.labels is None else read_labels(files.labels),
+            )
 
     def scene(self, index: int) -> str:
         return self.names[index].rpartition("/")[0]

@@ -8,14 +8,13 @@ import csv
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float64
 
-from densevit.data.index.paths import confine
+from densevit.data.index.paths import SampleFiles, confine
 from densevit.errors import DataError
 from densevit.ops.geometry import is_camera, pinhole
 from densevit.registry import did_you_mean
@@ -24,22 +23,7 @@ CAMERA = ("fx", "fy", "cx", "cy")
 COLUMNS = ("image", "depth", "labels", "name", "split", *CAMERA)
 
 
-@dataclass(frozen=True, eq=False)
-class Row:
-    """The files of one sample."""
-
-    name: str
-    image: Path
-    depth: Path | None = None
-    labels: Path | None = None
-    intrinsics: Float64[np.ndarray, "3 3"] | None = None
-    split: str | None = None
-
-    def files(self) -> list[Path]:
-        return [path for path in (self.image, self.depth, self.labels) if path is not None]
-
-
-def read_manifest(path: Path, root: Path, *, allow_outside: bool) -> list[Row]:
+def read_manifest(path: Path, root: Path, *, allow_outside: bool) -> list[SampleFiles]:
     """Reads the table; the files it names are not looked at.
 
     Raises:
@@ -93,7 +77,7 @@ def _object(line: str, where: str) -> Mapping[str, Any]:
     return cells
 
 
-def _row(cells: Mapping[str, Any], root: Path, allow_outside: bool) -> Row:
+def _row(cells: Mapping[str, Any], root: Path, allow_outside: bool) -> SampleFiles:
     for column in cells:
         if column not in COLUMNS:
             raise DataError(f"no such column '{column}'.{did_you_mean(str(column), COLUMNS)}")
@@ -105,7 +89,14 @@ def _row(cells: Mapping[str, Any], root: Path, allow_outside: bool) -> Row:
     }
     name = filled.get("name") or _name(root, paths["image"])
     confine(root, name, allow_outside=False)  # exports write files of this name
-    return Row(name=name, intrinsics=_camera(filled), split=filled.get("split"), **paths)
+    return SampleFiles(
+        name,
+        paths["image"],
+        paths.get("depth"),
+        paths.get("labels"),
+        intrinsics=_camera(filled),
+        split=filled.get("split"),
+    )
 
 
 def _name(root: Path, image: Path) -> str:

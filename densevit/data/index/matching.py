@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
-from densevit.data.index.paths import MissingItem, first_five, note
+from densevit.data.index.paths import MissingItem, first_five, record_missing
 from densevit.errors import DataError
 
 ROLES = frozenset(
@@ -52,7 +52,7 @@ def find(root: Path, where: str, suffixes: frozenset[str], *, allow_outside: boo
         elif hit:
             found["/".join(group.strip("/") for group in hit.groups() if group)].append(path)
     twice = [f"{key}: {', '.join(map(str, paths))}" for key, paths in found.items() if len(paths) > 1]
-    if twice and not note(_duplicates(found)):
+    if twice and not record_missing(_duplicates(found)):
         raise DataError(f"{base}: {len(twice):,} names stand for several files each:{first_five(twice)}")
     return {key: paths[0] for key, paths in sorted(found.items())}
 
@@ -103,7 +103,7 @@ def plain(keys: Sequence[str]) -> dict[str, str]:
     for key in keys:
         bare[_without_roles(key)].append(key)
     twice = [f"{name}: {', '.join(owners)}" for name, owners in bare.items() if len(owners) > 1]
-    if twice and not note(_duplicates(bare)):
+    if twice and not record_missing(_duplicates(bare)):
         raise DataError(f"names that differ in words such as rgb or depth only are ambiguous:{first_five(twice)}")
     return {owners[0]: name for name, owners in bare.items()}
 

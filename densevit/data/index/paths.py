@@ -2,12 +2,15 @@
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Literal, TypeVar
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float64
 
 from densevit.errors import DataError
 
@@ -16,47 +19,64 @@ log = logging.getLogger(__name__)
 Subset = Literal["full", "available"]
 """What to do when listed files are missing: refuse, or go on with the others and say how many."""
 
-T = TypeVar("T")
+
+@dataclass(frozen=True, eq=False)
+class SampleFiles:
+    """Where one sample comes from."""
+
+    name: str  # unique in its data set
+    image: Path
+    depth: Path | None = None
+    labels: Path | None = None
+    masks: tuple[Path, ...] = ()  # depth is valid where all of them are above 0
+    intrinsics: Float64[np.ndarray, "3 3"] | Path | None = None  # a file of them need not be there
+    split: str | None = None
+
+    def paths(self) -> dict[str, Path]:
+        """The files that must be there, by what they hold."""
+        masks = {f"mask {i}": path for i, path in enumerate(self.masks, 1)}
+        kinds = {"image": self.image, "depth": self.depth, "labels": self.labels, **masks}
+        return {kind: path for kind, path in kinds.items() if path is not None}
 
 
 @dataclass(frozen=True)
 class MissingItem:
-    """Something that a data set should have and has not, or has twice."""
+    """Something that a data set should have and lacks, or has twice."""
 
     kind: Literal["missing", "unpaired", "left_out", "duplicate_name", "no_truth"]
     where: str  # a path or a name
     reason: str
 
 
-_notebook: ContextVar[list[MissingItem] | None] = ContextVar("notebook", default=None)
+_collected: ContextVar[list[MissingItem] | None] = ContextVar("collected", default=None)
 
 
 @contextmanager
 def collect_missing() -> Iterator[list[MissingItem]]:
-    """Data sets that open inside take what is there and note what is not, where else they would refuse."""
-    notes: list[MissingItem] = []
-    token = _notebook.set(notes)
+    """Data sets that are opened inside keep what is there and list what is missing, instead of raising an error."""
+    items: list[MissingItem] = []
+    token = _collected.set(items)
     try:
-        yield notes
+        yield items
     finally:
-        _notebook.reset(token)
+        _collected.reset(token)
 
 
-def note(lacks: Iterable[MissingItem], subset: Subset = "full") -> bool:
-    """Notes what is lacking, if somebody is `collect_missing`; if not, it is the caller's to refuse.
+def record_missing(items: Iterable[MissingItem], subset: Subset = "full") -> bool:
+    """Adds to the list of `collect_missing`; False outside of it, where the caller raises the error itself.
 
     Args:
-        subset: under `available` the user knows, and things are left out rather than missing.
+        subset: under `available` items are left out on purpose rather than missing.
     """
-    notes = _notebook.get()
-    if notes is None:
+    collected = _collected.get()
+    if collected is None:
         return False
-    notes += lacks if subset == "full" else [replace(lack, kind="left_out") for lack in lacks]
+    collected += items if subset == "full" else [replace(item, kind="left_out") for item in items]
     return True
 
 
 class Listing:
-    """Answers `path in listing` by listing each folder once: 50,000 single look-ups take minutes on a network disk.
+    """Tells `path in listing` by listing each folder once: 50,000 single look-ups take minutes on a network disk.
 
     Links to nothing are not in it.
     """
@@ -86,36 +106,70 @@ def first_five(items: Iterable[object]) -> str:
     return "".join(f"\n  {item}" for item in [*items[:5], *more])
 
 
-def keep_present(rows: Sequence[T], files: Callable[[T], Iterable[Path]], subset: Subset, what: str) -> list[T]:
-    """The rows whose files are all there.
+def keep_present(samples: Sequence[SampleFiles], subset: Subset, what: str) -> list[SampleFiles]:
+    """The samples whose files are all there.
 
     Args:
-        files: what one row needs.
         what: the data set and split, for the message.
 
     Raises:
-        DataError: nothing is listed; some are missing and `subset` is full, or none is there; with the count and the
-            first five.
+        DataError: there are no samples; files are missing and `subset` is full, or no sample is complete; with the
+            count and the first five.
     """
-    if not rows and not note([]):
+    if not samples and not record_missing([]):
         raise DataError(f"{what}: no samples; the list of them names none.")
     listing = Listing()
-    missing = {i: [f for f in files(row) if f not in listing] for i, row in enumerate(rows)}
-    present = [row for i, row in enumerate(rows) if not missing[i]]
-    if len(present) == len(rows):
+    present = [sample for sample in samples if all(path in listing for path in sample.paths().values())]
+    if len(present) == len(samples):
         return present
-    lost = [f for absent in missing.values() for f in absent]
-    absent = [
-        MissingItem("missing", str(path), "no such file, though the data set lists it") for path in dict.fromkeys(lost)
-    ]
-    if note(absent, subset):
+    missing = [path for sample in samples for path in sample.paths().values() if path not in listing]
+    reason = "no such file, though the data set lists it"
+    if record_missing([MissingItem("missing", str(path), reason) for path in dict.fromkeys(missing)], subset):
         return present
-    text = f"{what}: {len(rows) - len(present):,} of {len(rows):,} samples lack a file:{first_five(lost)}"
+    text = f"{what}: {len(samples) - len(present):,} of {len(samples):,} samples lack a file:{first_five(missing)}"
     if subset == "full" or not present:
         hint = "" if subset == "available" else "\nFor a part of the data set, set `subset: available`."
         raise DataError(text + hint)
     log.warning("%s\nGoing on with the %s that are there.", text, f"{len(present):,}")
     return present
+
+
+def find_files(root: Path, patterns: Iterable[str], expected: str) -> list[Path]:
+    """The files of the first pattern that matches any, sorted; `**` goes through folders.
+
+    Raises:
+        DataError: none does.
+    """
+    patterns = list(patterns)
+    for pattern in patterns:
+        if found := glob_visible(root, pattern):
+            return found
+    raise DataError(f"{root}: no {' or '.join(patterns)}; {expected}")
+
+
+def glob_visible(folder: Path, pattern: str) -> list[Path]:
+    """Files of a pattern, sorted; not the hidden ones, such as `._0001.jpg`, which a Mac writes beside each file."""
+    return sorted(path for path in folder.glob(pattern) if not path.name.startswith("."))
+
+
+def first_folder(root: Path, folders: Iterable[str], holding: str) -> Path:
+    """The first of the folders under `root` that has the file or folder `holding`; the root where none has."""
+    return next((root / folder for folder in folders if (root / folder / holding).exists()), root)
+
+
+def read_names(path: Path) -> list[str]:
+    """The names in a list of images or scenes, one a line.
+
+    Raises:
+        DataError: it is not there, empty, or leads out of the data set.
+    """
+    try:
+        names = check_inside(path.read_text().split(), path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: the list cannot be read ({error}).") from error
+    if not names:
+        raise DataError(f"{path}: the list is empty.")
+    return names
 
 
 def confine(root: Path, text: str, *, allow_outside: bool) -> Path:
@@ -128,17 +182,17 @@ def confine(root: Path, text: str, *, allow_outside: bool) -> Path:
         raise DataError(f"{text!r} in {root}: expected a file path relative to the root.")
     path = root / PurePosixPath(text.replace("\\", "/"))
     try:
-        led = path.resolve()
+        resolved = path.resolve()
     except RuntimeError:  # of Python until 3.12; later ones find no file
         raise DataError(f"{text!r} in {root}: links that lead in a circle.") from None
-    if not allow_outside and not led.is_relative_to(root.resolve()):
+    if not allow_outside and not resolved.is_relative_to(root.resolve()):
         meant = "If that is meant: `allow_outside_root: true` in a config, or --allow-outside-root."
         raise DataError(f"{text!r} leads out of {root}. {meant}")
     return path
 
 
-def inside(names: Iterable[str], where: Path) -> list[str]:
-    """Names of folders or files that a list of a published data set gives; links that its owner made are followed.
+def check_inside(names: Iterable[str], where: Path) -> list[str]:
+    """The names of files or folders in a list, once none leads out of the data set; links are followed.
 
     Raises:
         DataError: one leads out of the data set, by `..` or `/`, or is no path at all.

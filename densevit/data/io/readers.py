@@ -5,9 +5,6 @@ All three are upright (EXIF orientation applied), so an image and its maps line 
 
 import math
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,13 +12,10 @@ import numpy as np
 from jaxtyping import Float32, Int64, Integer, Shaped, UInt8
 
 from densevit.data.io.arrays import READERS, read_array
-from densevit.data.io.depth_cache import FOLDER, Decoded
 from densevit.data.io.images import MAX_PIXELS, Raster, file_format
 from densevit.data.labels.errors import UNFIT, LabelError
 from densevit.errors import DataError
 from densevit.model_card import Palette
-
-BLANK = ContextVar("blank_images", default=False)
 
 SCALE_KEY = "depth_scale"  # PNG text chunk with the stored units per metre; `export` writes it
 
@@ -36,18 +30,7 @@ def read_image(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS) ->
         DataError: naming the file, when it is missing, damaged, truncated, no such picture, or larger than
             `max_pixels` (checked in the header, before anything is decoded).
     """
-    raster = Raster.open(path, max_pixels)
-    return np.zeros((*raster.size, 3), np.uint8) if BLANK.get() else raster.rgb()
-
-
-@contextmanager
-def blank_images() -> Iterator[None]:
-    """Within it, in this thread, images come black, at the size that their header says: for who wants maps alone."""
-    token = BLANK.set(True)
-    try:
-        yield
-    finally:
-        BLANK.reset(token)
+    return Raster.open(path, max_pixels).rgb()
 
 
 def image_size(path: str | os.PathLike[str]) -> tuple[int, int]:
@@ -77,15 +60,6 @@ def read_depth(
     """
     path = Path(path)
     kind = file_format(path)
-    if infinite or (folder := FOLDER.get()) is None:
-        return _decode(path, kind, scale, max_pixels, infinite)
-    kept = Decoded(folder, path, scale, max_pixels)
-    if (metres := kept.read()) is None:
-        kept.keep(metres := _decode(path, kind, scale, max_pixels, infinite))
-    return metres
-
-
-def _decode(path: Path, kind: str, scale: float | None, max_pixels: int, infinite: bool) -> Float32[np.ndarray, "h w"]:
     if kind in READERS:
         stored = _plane(path, read_array(path, kind, max_pixels))
     else:

@@ -1,46 +1,52 @@
-"""An image file with the map files that belong to it, read as one Sample; and cutting a Sample to a window."""
+"""Images, depth and label maps put together as one Sample."""
 
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float64, Int64
+from jaxtyping import Bool, Float32, Float64, Int64, Shaped, UInt8
 
-from densevit.data.io.readers import read_depth, read_image, read_label_picture, read_labels
+from densevit.data.index.paths import SampleFiles
+from densevit.data.io.readers import read_label_picture, read_labels
 from densevit.data.labels.class_table import ClassTable
 from densevit.errors import DataError
 from densevit.structures import Sample
 
 
-def read_pair(
-    name: str,
-    image_path: Path,
-    depth_path: Path | None,
-    scale: float | None,
+def make_sample(
+    files: SampleFiles,
+    image: UInt8[np.ndarray, "h w 3"],
     *,
-    labels_path: Path | None = None,
-    table: ClassTable | None = None,
+    depth: Float32[np.ndarray, "_ _"] | None = None,
+    labels: Int64[np.ndarray, "_ _"] | None = None,
     intrinsics: Float64[np.ndarray, "3 3"] | None = None,
 ) -> Sample:
-    """Reads what there is; every depth that is positive and finite is valid.
-
-    Args:
-        table: what the stored labels mean; without it they are class ids.
+    """The sample of what was read from `files`; depth is valid where it is above 0.
 
     Raises:
-        DataError: a file is bad (naming it), or its size is not the image's (naming both).
+        DataError: a map has another size than the image; naming both.
     """
-    image = read_image(image_path)
-    depth = None if depth_path is None else read_depth(depth_path, scale)
-    labels = None if labels_path is None else read_label_map(labels_path, table)
-    for path, pixels in ((depth_path, depth), (labels_path, labels)):
-        if path is not None and pixels is not None:
-            same_size(image_path, image, path, pixels)
+    for path, pixels in ((files.depth, depth), (files.labels, labels)):
+        if pixels is not None and pixels.shape != image.shape[:2]:
+            raise DataError(
+                f"sizes differ: {files.image} is {_size(image)}, {path} is {_size(pixels)}. They must be of one "
+                "size: scale the image to the map, since a map must not be interpolated."
+            )
     valid = None if depth is None else depth > 0
-    return Sample(name=name, image=image, depth=depth, valid=valid, labels=labels, intrinsics=intrinsics)
+    return Sample(name=files.name, image=image, depth=depth, valid=valid, labels=labels, intrinsics=intrinsics)
+
+
+def valid_depth(
+    metres: Shaped[np.ndarray, "h w"], valid: Bool[np.ndarray, "h w"] | None = None
+) -> Float32[np.ndarray, "h w"]:
+    """Depth that is 0 where it is not positive and finite, or where `valid` is False."""
+    with np.errstate(over="ignore"):
+        depth = metres.astype(np.float32)
+    known = np.isfinite(depth) & (depth > 0)
+    return np.where(known if valid is None else known & valid, depth, np.float32(0))
 
 
 def read_label_map(path: Path, table: ClassTable | None) -> Int64[np.ndarray, "h w"]:
-    """Class ids of a file of ids or colours.
+    """Class ids of a file of ids or colours; without a table the ids are taken as stored.
 
     Raises:
         DataError: it is bad, or holds what the table has not; naming the file.
@@ -53,18 +59,6 @@ def read_label_map(path: Path, table: ClassTable | None) -> Int64[np.ndarray, "h
     ids = stored.pixels.astype(np.int64, copy=False)
     table.check_palette(path, ids, stored.palette)
     return table.of_ids(path, ids)
-
-
-def same_size(image_path: Path, image: np.ndarray, path: Path, pixels: np.ndarray) -> None:
-    """
-    Raises:
-        DataError: a map has another height or width than its image; naming both.
-    """
-    if pixels.shape != image.shape[:2]:
-        raise DataError(
-            f"sizes differ: {image_path} is {_size(image)}, {path} is {_size(pixels)}. They must be of one "
-            "size: scale the image to the map, since a map must not be interpolated."
-        )
 
 
 def _size(pixels: np.ndarray) -> str:

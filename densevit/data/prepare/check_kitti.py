@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from densevit.data.datasets.depth.kitti import BENCHMARK, Frame, benchmark_frames, eigen_frames
-from densevit.data.index.paths import Listing, first_five
+from densevit.data.datasets.depth.kitti import BENCHMARK, benchmark_samples, eigen_samples
+from densevit.data.index.paths import Listing, SampleFiles, first_five
 from densevit.data.index.published_splits import read_list
 from densevit.errors import DataError
 from densevit.utils.atomic_io import write_text
@@ -28,11 +28,11 @@ def check(root: Path, depth_root: Path | None = None, *, write_lists: bool = Fal
     complete = True
     for split in EIGEN:
         pairs = [pair for pair in read_list(root, None, f"kitti_eigen_{split}.txt.gz") if pair[1]]
-        frames = eigen_frames(root, depth_root or root, pairs, "left")
-        missing = _missing(frames)
+        samples = eigen_samples(root, depth_root or root, pairs, "left")
+        missing = _missing(samples)
         complete = complete and not missing
-        print(f"eigen {split}: {len(frames) - len(missing):,} of {len(frames):,} pairs are complete.")
-        print(end=first_five(lost for files in missing.values() for lost in files).lstrip("\n") + "\n" * bool(missing))
+        print(f"eigen {split}: {len(samples) - len(missing):,} of {len(samples):,} pairs are complete.")
+        print(end=first_five(path for paths in missing.values() for path in paths).lstrip("\n") + "\n" * bool(missing))
         if write_lists:
             lines = [f"{image} {depth} 721.5377\n" for i, (image, depth) in enumerate(pairs) if i not in missing]
             write_text(root / f"kitti_available_{split}.txt", "".join(lines))
@@ -42,14 +42,15 @@ def check(root: Path, depth_root: Path | None = None, *, write_lists: bool = Fal
     return complete
 
 
-def _missing(frames: list[Frame]) -> dict[int, list[Path]]:
+def _missing(samples: list[SampleFiles]) -> dict[int, list[Path]]:
     listing = Listing()
-    lost = {i: [file for file in frame.files() if file not in listing] for i, frame in enumerate(frames)}
-    return {i: files for i, files in lost.items() if files}
+    missing = {i: [path for path in files.paths().values() if path not in listing] for i, files in enumerate(samples)}
+    return {i: paths for i, paths in missing.items() if paths}
 
 
 def _benchmark_count(root: Path, split: str) -> int:
     try:
-        return len(benchmark_frames(root, split)) - len(_missing(benchmark_frames(root, split)))
+        samples = benchmark_samples(root, split)
+        return len(samples) - len(_missing(samples))
     except DataError:  # the folder is not there
         return 0

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from tqdm import tqdm
 
-from densevit.data.datasets.depth.nyu.camera import blackened
+from densevit.data.datasets.depth.nyu.camera import apply_border
 from densevit.data.datasets.depth.nyu.mat_file import LabelledMat, slow_chunks
 from densevit.data.io import matlab
 from densevit.data.io.writers import encode, encode_depth
@@ -70,7 +70,7 @@ def _extract(mat: Path, root: Path, split: Literal["train", "test"]) -> int:
         lines.append(f"{image} {depth} 518.8579\n")
         if (home / image).is_file() and (home / depth).is_file():
             continue
-        sample = blackened(frames.read(i))
+        sample = apply_border(frames.read(i), "black")
         assert sample.depth is not None
         (home / image).parent.mkdir(parents=True, exist_ok=True)
         _write(home / depth, encode_depth(sample.depth, 1000.0))

@@ -9,10 +9,11 @@ from jaxtyping import Int64
 from pydantic import Field
 
 from densevit.data.transforms.base import TRANSFORMS
-from densevit.data.transforms.warp import AffineStep, GeometricTransform, LazySample, Size
+from densevit.data.transforms.warp import AffineStep, GeometricTransform, LazySample
 from densevit.errors import ConfigError, DataError
+from densevit.ops.crops import KB, NYU_SIZE, NYU_WITHOUT_BORDER, kb_box
 from densevit.ops.geometry import mirror, rotate, scale, shift
-from densevit.structures import IGNORE
+from densevit.structures import IGNORE, Size
 
 Positive = Annotated[int, Field(gt=0, le=65536)]
 Sides = tuple[Positive, Positive]
@@ -115,10 +116,10 @@ class NYUCrop(CropBox):
     """Cuts the white frame off a 480x640 picture of NYU Depth v2, as BTS does before its random crop."""
 
     def __init__(self) -> None:
-        super().__init__(rows=(45, 472), columns=(43, 608))
+        super().__init__(rows=NYU_WITHOUT_BORDER[:2], columns=NYU_WITHOUT_BORDER[2:])
 
     def draw(self, size: Size, rng: np.random.Generator) -> AffineStep:
-        if size != (480, 640):
+        if size != NYU_SIZE:
             raise DataError(f"nyu_crop is for the 480x640 pictures of NYU Depth v2, this one is {size[0]}x{size[1]}.")
         return super().draw(size, rng)
 
@@ -127,15 +128,11 @@ class NYUCrop(CropBox):
 class KBCrop(GeometricTransform):
     """The bottom 352 rows and middle 1216 columns: the KITTI benchmark's crop, one size for all drives."""
 
-    size: Size = (352, 1216)
-
     def __init__(self) -> None: ...
 
     def draw(self, size: Size, rng: np.random.Generator) -> AffineStep:
-        top, left = size[0] - self.size[0], (size[1] - self.size[1]) // 2
-        if top < 0 or left < 0:
-            raise DataError(f"kb_crop needs at least 352x1216 pixels, this picture has {size[0]}x{size[1]}.")
-        return window(top, left, self.size)
+        top, _, left, _ = kb_box(size)
+        return window(top, left, KB)
 
 
 @TRANSFORMS.register("resize")

@@ -15,9 +15,7 @@ from jaxtyping import Int64
 
 from densevit.data.transforms.base import Transform
 from densevit.ops.geometry import Matrix, move_intrinsics, scale
-from densevit.structures import IGNORE, Sample
-
-Size = tuple[int, int]  # (h, w)
+from densevit.structures import IGNORE, Sample, Size
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,7 @@ from densevit.data.io.readers import read_label_picture
 from densevit.data.labels.errors import LabelError
 from densevit.data.validation.sample_stats import Problem
 from densevit.errors import DataError
-
-Size = tuple[int, int]
+from densevit.structures import Size
 
 WIDE = ("F", "I", "I;16", "I;16L", "I;16B")  # Pillow's modes of one channel with more than 8 bits
 

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 
 from densevit.errors import DataError
-
-Box = tuple[int, int, int, int]
-Size = tuple[int, int]
+from densevit.ops.crops import KB
+from densevit.structures import Box, Size
 
 
 @dataclass(frozen=True)
@@ -54,26 +53,7 @@ GARG = Share(0.40810811, 0.99189189, 0.03594771, 0.96405229, "Garg")  # Garg et 
 EIGEN_KITTI = Share(0.3324324, 0.91351351, 0.0359477, 0.96405229, "Eigen")  # Eigen et al. 2014
 EIGEN_NYU = Fixed((45, 471, 41, 601), (480, 640), "Eigen")
 
-KB: Size = (352, 1216)
-"""The window of KITTI's depth benchmark, to which most programs cut every frame before the network sees it."""
-
 WHOLE_WINDOW = Fixed((0, 352, 0, 1216), KB, "window")
-
-
-def kb_box(size: Size) -> Box:
-    """Where the benchmark's window lies in a frame: at the bottom, centred.
-
-    Raises:
-        DataError: the frame is smaller.
-    """
-    h, w = size
-    if h < KB[0] or w < KB[1]:
-        raise DataError(
-            f"a {h}x{w} frame does not hold KITTI's {KB[0]}x{KB[1]} benchmark window. "
-            "Score it at its native size, or under the protocol 'plain'."
-        )
-    top, left = h - KB[0], (w - KB[1]) // 2
-    return top, h, left, left + KB[1]
 
 
 def spell(box: Box) -> str:

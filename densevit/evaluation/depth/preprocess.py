@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int64
 from torch.nn import functional as F
 
 from densevit.errors import DataError
-from densevit.evaluation.depth.crops import Box, Size
+from densevit.structures import Box, Size
 
 
 def fill_background(depth: Float[np.ndarray, "h w"]) -> Float[np.ndarray, "h w"]:

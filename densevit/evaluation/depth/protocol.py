@@ -12,14 +12,16 @@ from jaxtyping import Bool, Float, Float64, Shaped
 
 from densevit.errors import ConfigError, DataError
 from densevit.evaluation.depth.alignment_pixels import SAMPLINGS
-from densevit.evaluation.depth.crops import Box, Fixed, Share, kb_box
+from densevit.evaluation.depth.crops import Fixed, Share
 from densevit.evaluation.depth.extra_metrics import METRIC_SETS, MetricInput, find_sets
 from densevit.evaluation.depth.metrics import SilogForm, depth_metrics
 from densevit.evaluation.depth.preprocess import Resize, fill_background, paste_or_resize
 from densevit.evaluation.depth.protocol_text import describe
 from densevit.model_card import Kind
 from densevit.ops.align import ALIGNMENTS, OF_DISPARITY, Aligned, NothingToFit
+from densevit.ops.crops import kb_box
 from densevit.registry import did_you_mean
+from densevit.structures import Box
 
 Row = dict[str, float]
 """The scores of one image: its metrics and its counts; empty where no truth counts."""

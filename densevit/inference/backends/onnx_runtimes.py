@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from densevit.errors import ConfigError
 from densevit.inference.backends.onednn import prepack_linears
 from densevit.inference.onnx.graph import NamedOutputs, demand, save_graph
-from densevit.ops.resize import Size
+from densevit.structures import Size
 from densevit.utils.device import choose_device
 from densevit.utils.precision import Precision, resolve
 

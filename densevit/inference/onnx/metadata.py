@@ -7,12 +7,10 @@ from pathlib import Path
 
 from densevit.errors import CheckpointError
 from densevit.inference.camera import Focal
-from densevit.inference.forward import Box
 from densevit.inference.onnx.graph import BATCH, demand
 from densevit.inference.predictor import MEANINGS
 from densevit.model_card import HeadSpec, ModelCard
-from densevit.ops.resize import Size
-from densevit.structures import IGNORE
+from densevit.structures import IGNORE, Box, Size
 
 
 @dataclass(frozen=True, kw_only=True)

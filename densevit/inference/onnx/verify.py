@@ -11,7 +11,7 @@ from jaxtyping import UInt8
 from densevit.errors import ConfigError
 from densevit.inference.backends.onnx_runtimes import OnnxRuntime
 from densevit.inference.predictor import Predictor
-from densevit.ops.resize import Size
+from densevit.structures import Size
 
 TOLERANCE = 1e-4  # of the largest value
 

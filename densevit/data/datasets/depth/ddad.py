@@ -10,19 +10,18 @@ the front camera.
 
 from pathlib import Path
 
-import numpy as np
+from densevit.data.datasets.base import DATASETS, FileDataset, folder_of, resolve_root
+from densevit.data.index.paths import (
+    SampleFiles,
+    Subset,
+    find_files,
+)
 
-from densevit.data.datasets.base import DATASETS, resolve_root
-from densevit.data.datasets.depth.frames import Frame, Frames, assemble, numbers, search, stem
-from densevit.data.index.paths import Subset
-from densevit.data.io.readers import read_depth, read_image
-from densevit.structures import Sample
-
-END = "_rgb.png"
+IMAGE_SUFFIX = "_rgb.png"
 
 
 @DATASETS.register("ddad")
-class Ddad(Frames):
+class Ddad(FileDataset):
     """DDAD, exported."""
 
     depth_range = (1e-3, 250.0)
@@ -38,17 +37,18 @@ class Ddad(Frames):
             DataError: nothing is there, or not all and `subset` is full; with the count and the first five.
         """
         self.root = resolve_root(root, "ddad")
-        images = search(self.root, [f"**/*{END}"], "export each frame as NAME_rgb.png and NAME_depth.npy.")
-        super().__init__([self._frame(path) for path in images], subset, f"ddad in {self.root}")
+        images = find_files(self.root, [f"**/*{IMAGE_SUFFIX}"], "export each frame as NAME_rgb.png and NAME_depth.npy.")
+        super().__init__([self._files(path) for path in images], subset, f"ddad in {self.root}")
 
-    def _frame(self, image: Path) -> Frame:
-        beside = str(image).removesuffix(END)
-        packed = Path(f"{beside}_depth.npz")
-        depth = packed if packed.is_file() else Path(f"{beside}_depth.npy")
-        name = stem(image, self.root).removesuffix("_rgb")
-        return Frame(name, image, depth, camera=Path(f"{beside}_intrinsics.txt"))
+    def scene(self, index: int) -> str:
+        return folder_of(self.names[index])
 
-    def read(self, index: int) -> Sample:
-        frame = self.frames[index]
-        matrix = np.array(numbers(frame.camera, 9)).reshape(3, 3) if frame.camera and frame.camera.is_file() else None
-        return assemble(frame, read_image(frame.image), read_depth(frame.depth), intrinsics=matrix)
+    def _files(self, image: Path) -> SampleFiles:
+        stem = str(image).removesuffix(IMAGE_SUFFIX)
+        packed = Path(f"{stem}_depth.npz")
+        return SampleFiles(
+            Path(stem).relative_to(self.root).as_posix(),
+            image,
+            packed if packed.is_file() else Path(f"{stem}_depth.npy"),
+            intrinsics=Path(f"{stem}_intrinsics.txt"),
+        )

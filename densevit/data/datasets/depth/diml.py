@@ -11,19 +11,22 @@ Kim et al. 2018; Cho et al. 2021. Scored indoors from 0 to 10 m, outdoors from 2
 from pathlib import Path
 from typing import Literal
 
-from densevit.data.datasets.base import DATASETS, resolve_root
-from densevit.data.datasets.depth.frames import Frame, Frames, assemble, first_folder, search
-from densevit.data.index.paths import Subset
-from densevit.data.io.readers import read_depth, read_image
-from densevit.structures import Sample
+from densevit.data.datasets.base import DATASETS, FileDataset, folder_of, resolve_root
+from densevit.data.index.paths import (
+    SampleFiles,
+    Subset,
+    find_files,
+    first_folder,
+)
 
-SCALE = 1000.0  # stored units per metre
 RANGES = {"indoor": (1e-3, 10.0), "outdoor": (2.0, 80.0)}
 
 
 @DATASETS.register("diml")
-class Diml(Frames):
+class Diml(FileDataset):
     """DIML/CVT RGB-D."""
+
+    depth_scale = 1000.0
 
     def __init__(
         self,
@@ -48,22 +51,21 @@ class Diml(Frames):
         """
         self.root = resolve_root(root, "diml")
         self.depth_range = RANGES[part]
-        home = first_folder(self.root, (f"{part}/{split}", part, split), "")
+        folder = first_folder(self.root, (f"{part}/{split}", part, split), "")
         pattern = f"{resolution}/*/color/*_c.png" if part == "indoor" else "*/outleft/*.png"
-        images = search(home, [pattern], f"as DIML's {part} archives unpack.")
-        make = _indoor if part == "indoor" else _outdoor
-        super().__init__([make(path) for path in images], subset, f"diml '{part}' in {home}")
+        images = find_files(folder, [pattern], f"as DIML's {part} archives unpack.")
+        files_of = _indoor if part == "indoor" else _outdoor
+        super().__init__([files_of(path) for path in images], subset, f"diml '{part}' in {folder}")
 
-    def read(self, index: int) -> Sample:
-        frame = self.frames[index]
-        return assemble(frame, read_image(frame.image), read_depth(frame.depth, SCALE))
+    def scene(self, index: int) -> str:
+        return folder_of(self.names[index])
 
 
-def _indoor(image: Path) -> Frame:
+def _indoor(image: Path) -> SampleFiles:
     scene, name = image.parents[1], image.stem.removesuffix("_c")
-    return Frame(f"{scene.name}/{name}", image, scene / "depth_filled" / f"{name}_depth_filled.png")
+    return SampleFiles(f"{scene.name}/{name}", image, scene / "depth_filled" / f"{name}_depth_filled.png")
 
 
-def _outdoor(image: Path) -> Frame:
+def _outdoor(image: Path) -> SampleFiles:
     scene = image.parents[1]
-    return Frame(f"{scene.name}/{image.stem}", image, scene / "depthmap" / image.name)
+    return SampleFiles(f"{scene.name}/{image.stem}", image, scene / "depthmap" / image.name)

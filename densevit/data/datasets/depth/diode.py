@@ -11,17 +11,19 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Float32
 
-from densevit.data.datasets.base import DATASETS, resolve_root
-from densevit.data.datasets.depth.frames import Frame, Frames, assemble, search, stem
-from densevit.data.index.paths import Subset
+from densevit.data.datasets.base import DATASETS, FileDataset, folder_of, resolve_root
+from densevit.data.index.paths import (
+    SampleFiles,
+    Subset,
+    find_files,
+)
 from densevit.data.io.arrays import read_array
 from densevit.data.io.images import MAX_PIXELS
-from densevit.data.io.readers import read_depth, read_image
+from densevit.data.io.samples import valid_depth
 from densevit.errors import DataError
 from densevit.ops.geometry import pinhole
-from densevit.structures import Sample
 
 INTRINSICS = pinhole(886.81, 927.06, 512.0, 384.0)  # the devkit's intrinsics.txt
 
@@ -32,7 +34,7 @@ RANGES: dict[Part, tuple[float, float]] = {"indoors": (0.6, 50.0), "outdoor": (0
 
 
 @DATASETS.register("diode")
-class Diode(Frames):
+class Diode(FileDataset):
     """DIODE."""
 
     sizes = frozenset([(768, 1024)])
@@ -59,14 +61,16 @@ class Diode(Frames):
         self.root = resolve_root(root, "diode")
         self.depth_range = RANGES[part]
         where = "*" if part == "both" else part
-        images = search(self.root, [f"{split}/{where}/scene_*/scan_*/*.png"], "as DIODE's archives unpack.")
-        super().__init__([_frame(path, self.root) for path in images], subset, f"diode '{split}' in {self.root}")
+        images = find_files(self.root, [f"{split}/{where}/scene_*/scan_*/*.png"], "as DIODE's archives unpack.")
+        super().__init__([_files(path, self.root) for path in images], subset, f"diode '{split}' in {self.root}")
 
-    def read(self, index: int) -> Sample:
-        frame = self.frames[index]
-        depth = read_depth(frame.depth)
-        mask = read_mask(frame.masks[0], depth.shape)
-        return assemble(frame, read_image(frame.image), depth, valid=mask, intrinsics=INTRINSICS.copy())
+    def decode_depth(self, files: SampleFiles) -> Float32[np.ndarray, "h w"]:
+        assert files.depth is not None
+        depth = self.read_depth_file(files.depth)
+        return valid_depth(depth, read_mask(files.masks[0], depth.shape))
+
+    def scene(self, index: int) -> str:
+        return folder_of(self.names[index])
 
 
 def read_mask(path: Path, size: tuple[int, ...]) -> Bool[np.ndarray, "h w"]:
@@ -81,6 +85,12 @@ def read_mask(path: Path, size: tuple[int, ...]) -> Bool[np.ndarray, "h w"]:
     return values > 0
 
 
-def _frame(image: Path, root: Path) -> Frame:
-    beside = image.with_suffix("")
-    return Frame(stem(image, root), image, Path(f"{beside}_depth.npy"), (Path(f"{beside}_depth_mask.npy"),))
+def _files(image: Path, root: Path) -> SampleFiles:
+    stem = image.with_suffix("")
+    return SampleFiles(
+        stem.relative_to(root).as_posix(),
+        image,
+        Path(f"{stem}_depth.npy"),
+        masks=(Path(f"{stem}_depth_mask.npy"),),
+        intrinsics=INTRINSICS,
+    )

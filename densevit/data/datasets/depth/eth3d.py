@@ -11,16 +11,20 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float32
 
-from densevit.data.datasets.base import DATASETS, resolve_root
-from densevit.data.datasets.depth.frames import Frame, Frames, assemble, search
-from densevit.data.index.paths import Subset
-from densevit.data.io.readers import read_image
+from densevit.data.datasets.base import DATASETS, FileDataset, folder_of, resolve_root
+from densevit.data.index.paths import (
+    SampleFiles,
+    Subset,
+    find_files,
+)
+from densevit.data.io.readers import image_size
+from densevit.data.io.samples import valid_depth
 from densevit.errors import DataError
-from densevit.structures import Sample
+from densevit.structures import Size
 
 
 @DATASETS.register("eth3d")
-class Eth3d(Frames):
+class Eth3d(FileDataset):
     """ETH3D, high-resolution multi-view, training."""
 
     depth_range = (1e-3, 100.0)
@@ -38,19 +42,21 @@ class Eth3d(Frames):
         """
         self.root = resolve_root(root, "eth3d")
         images = [path for scene in scenes or ("*",) for path in self._images(scene)]
-        super().__init__([_frame(path) for path in images], subset, f"eth3d in {self.root}")
+        super().__init__([_files(path) for path in images], subset, f"eth3d in {self.root}")
 
     def _images(self, scene: str) -> list[Path]:
-        return search(self.root, [f"{scene}/images/dslr_images/*.JPG"], "as multi_view_training_dslr_jpg unpacks.")
+        return find_files(self.root, [f"{scene}/images/dslr_images/*.JPG"], "as multi_view_training_dslr_jpg unpacks.")
 
-    def read(self, index: int) -> Sample:
-        frame = self.frames[index]
-        image = read_image(frame.image)
-        return assemble(frame, image, read_floats(frame.depth, (image.shape[0], image.shape[1])))
+    def decode_depth(self, files: SampleFiles) -> Float32[np.ndarray, "h w"]:
+        assert files.depth is not None
+        return valid_depth(read_floats(files.depth, image_size(files.image)))
+
+    def scene(self, index: int) -> str:
+        return folder_of(self.names[index])
 
 
-def read_floats(path: Path, size: tuple[int, int]) -> Float32[np.ndarray, "h w"]:
-    """A file of nothing but floats.
+def read_floats(path: Path, size: Size) -> Float32[np.ndarray, "h w"]:
+    """A file of float32 values without a header.
 
     Raises:
         DataError: it cannot be read, or holds more or fewer than `size` (h, w) needs.
@@ -59,12 +65,12 @@ def read_floats(path: Path, size: tuple[int, int]) -> Float32[np.ndarray, "h w"]
         values = np.fromfile(path, "<f4")
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}).") from error
-    came, fits = path.stat().st_size, 4 * size[0] * size[1]
-    if came != fits:
-        raise DataError(f"{path}: {came:,} bytes; {size[0]} x {size[1]} floats are {fits:,}.")
+    came, expected = path.stat().st_size, 4 * size[0] * size[1]
+    if came != expected:
+        raise DataError(f"{path}: {came:,} bytes; {size[0]} x {size[1]} floats are {expected:,}.")
     return values.reshape(size).astype(np.float32)
 
 
-def _frame(image: Path) -> Frame:
+def _files(image: Path) -> SampleFiles:
     scene = image.parents[2]
-    return Frame(f"{scene.name}/{image.stem}", image, scene / "ground_truth_depth/dslr_images" / image.name)
+    return SampleFiles(f"{scene.name}/{image.stem}", image, scene / "ground_truth_depth/dslr_images" / image.name)

@@ -15,17 +15,21 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Float, Float32
+from jaxtyping import Float, Float32, Float64
 
-from densevit.data.datasets.base import DATASETS, resolve_root
-from densevit.data.datasets.depth.frames import Frame, Frames, assemble, search
-from densevit.data.index.paths import Subset, inside
+from densevit.data.datasets.base import DATASETS, FileDataset, folder_of, resolve_root
+from densevit.data.index.paths import (
+    SampleFiles,
+    Subset,
+    check_inside,
+    find_files,
+)
 from densevit.data.io.arrays import read_array
 from densevit.data.io.images import MAX_PIXELS, file_format
-from densevit.data.io.readers import read_image
+from densevit.data.io.readers import image_size
+from densevit.data.io.samples import valid_depth
 from densevit.errors import DataError
 from densevit.ops.geometry import pinhole
-from densevit.structures import Sample
 
 FOCAL = 886.81  # pixels at width 1024
 SPLITS = "metadata_images_split_scene_v1.csv"
@@ -33,7 +37,7 @@ PATTERN = "ai_*/images/scene_cam_*_final_preview/frame.*.tonemap.jpg"
 
 
 @DATASETS.register("hypersim")
-class Hypersim(Frames):
+class Hypersim(FileDataset):
     """Hypersim."""
 
     depth_range = (1e-3, 80.0)
@@ -58,9 +62,11 @@ class Hypersim(Frames):
         """
         self.root = resolve_root(root, "hypersim")
         images = (
-            search(self.root, [PATTERN], "as its download script writes.") if split == "all" else self._listed(split)
+            find_files(self.root, [PATTERN], "as its download script writes.")
+            if split == "all"
+            else self._listed(split)
         )
-        super().__init__([_frame(path) for path in images], subset, f"hypersim '{split}' in {self.root}")
+        super().__init__([_files(path) for path in images], subset, f"hypersim '{split}' in {self.root}")
 
     def _listed(self, split: str) -> list[Path]:
         path = self.root / SPLITS
@@ -70,16 +76,19 @@ class Hypersim(Frames):
             images = [_image(row) for row in rows if row["included_in_public_release"] == "True"]
         except (OSError, KeyError, ValueError, csv.Error) as error:
             raise DataError(f"{path}: cannot be read as Hypersim's table of splits ({error}).") from error
-        return [self.root / image for image in inside(images, path)]
+        return [self.root / image for image in check_inside(images, path)]
 
-    def read(self, index: int) -> Sample:
-        frame = self.frames[index]
-        depth = planar(read_distance(frame.depth))
-        h, w = depth.shape
+    def decode_depth(self, files: SampleFiles) -> Float32[np.ndarray, "h w"]:
+        assert files.depth is not None
+        return valid_depth(planar_depth(read_distance(files.depth)))
+
+    def decode_intrinsics(self, files: SampleFiles) -> Float64[np.ndarray, "3 3"]:
+        h, w = image_size(files.image)
         focal = FOCAL * w / 1024
-        return assemble(
-            frame, read_image(frame.image), depth, intrinsics=pinhole(focal, focal, (w - 1) / 2, (h - 1) / 2)
-        )
+        return pinhole(focal, focal, (w - 1) / 2, (h - 1) / 2)
+
+    def scene(self, index: int) -> str:
+        return folder_of(self.names[index])
 
 
 def read_distance(path: Path) -> Float[np.ndarray, "h w"]:
@@ -97,7 +106,7 @@ def read_distance(path: Path) -> Float[np.ndarray, "h w"]:
     return values
 
 
-def planar(distance: Float[np.ndarray, "h w"]) -> Float32[np.ndarray, "h w"]:
+def planar_depth(distance: Float[np.ndarray, "h w"]) -> Float32[np.ndarray, "h w"]:
     """Depth along the optical axis."""
     metres: Float32[np.ndarray, "h w"] = (distance.astype(np.float32) * cosines(*distance.shape)).astype(np.float32)
     return metres
@@ -116,8 +125,8 @@ def _image(row: dict[str, str]) -> str:
     return f"{row['scene_name']}/images/scene_{row['camera_name']}_final_preview/{frame}"
 
 
-def _frame(image: Path) -> Frame:
+def _files(image: Path) -> SampleFiles:
     camera = image.parent.name.removesuffix("_final_preview")
     number = image.name.removesuffix(".tonemap.jpg")
     depth = image.parents[1] / f"{camera}_geometry_hdf5" / f"{number}.depth_meters.hdf5"
-    return Frame(f"{image.parents[2].name}/{camera}/{number.replace('.', '_')}", image, depth)
+    return SampleFiles(f"{image.parents[2].name}/{camera}/{number.replace('.', '_')}", image, depth)

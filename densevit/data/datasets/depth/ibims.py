@@ -13,24 +13,29 @@ Koch, Liebel, Fraundorfer and Koerner 2018.
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Float32, Float64
 
-from densevit.data.datasets.base import DATASETS, resolve_root
-from densevit.data.datasets.depth.frames import Frame, Frames, assemble, first_folder, numbers, search
-from densevit.data.datasets.segmentation.label_images import listed_names
-from densevit.data.index.paths import Subset
-from densevit.data.io.readers import read_depth, read_image, read_labels
+from densevit.data.datasets.base import DATASETS, FileDataset, read_numbers, resolve_root
+from densevit.data.index.paths import (
+    SampleFiles,
+    Subset,
+    find_files,
+    first_folder,
+    read_names,
+)
+from densevit.data.io.readers import read_labels
+from densevit.data.io.samples import valid_depth
 from densevit.errors import DataError
 from densevit.ops.geometry import pinhole
-from densevit.structures import Sample
 
-SCALE = 65535 / 50  # stored units per metre
 MASKS = ("mask_invalid", "mask_transp")
 
 
 @DATASETS.register("ibims")
-class Ibims(Frames):
+class Ibims(FileDataset):
     """iBims-1."""
+
+    depth_scale = 65535 / 50
 
     depth_range = (1e-3, 50.0)
     sizes = frozenset([(480, 640)])
@@ -46,31 +51,38 @@ class Ibims(Frames):
             DataError: nothing is there, or not all and `subset` is full; with the count and the first five.
         """
         self.root = resolve_root(root, "ibims")
-        home = first_folder(self.root, ("", "ibims1_core_raw"), "rgb")
-        frames = [self._frame(home, name) for name in _names(self.root, home)]
-        super().__init__(frames, subset, f"ibims in {home}")
+        folder = first_folder(self.root, ("", "ibims1_core_raw"), "rgb")
+        samples = [_files(folder, name) for name in _names(self.root, folder)]
+        super().__init__(samples, subset, f"ibims in {folder}")
 
-    @staticmethod
-    def _frame(home: Path, name: str) -> Frame:
-        masks = tuple(home / mask / f"{name}.png" for mask in MASKS)
-        return Frame(name, home / f"rgb/{name}.png", home / f"depth/{name}.png", masks, home / f"calib/{name}.txt")
-
-    def read(self, index: int) -> Sample:
-        frame = self.frames[index]
-        depth = read_depth(frame.depth, SCALE)
+    def decode_depth(self, files: SampleFiles) -> Float32[np.ndarray, "h w"]:
+        assert files.depth is not None
+        depth = self.read_depth_file(files.depth, self.depth_scale)
         valid = np.ones(depth.shape, np.bool_)
-        for path in frame.masks:
+        for path in files.masks:
             valid &= _mask(path, depth.shape)
-        camera = frame.camera if frame.camera and frame.camera.is_file() else None
-        matrix = pinhole(*numbers(camera, 4)) if camera else None
-        return assemble(frame, read_image(frame.image), depth, valid=valid, intrinsics=matrix)
+        return valid_depth(depth, valid)
+
+    def decode_intrinsics(self, files: SampleFiles) -> Float64[np.ndarray, "3 3"] | None:
+        path = files.intrinsics
+        return pinhole(*read_numbers(path, 4)) if isinstance(path, Path) and path.is_file() else None
 
 
-def _names(root: Path, home: Path) -> list[str]:
-    for path in (root / "imagelist.txt", home / "imagelist.txt"):
+def _files(folder: Path, name: str) -> SampleFiles:
+    return SampleFiles(
+        name,
+        folder / f"rgb/{name}.png",
+        folder / f"depth/{name}.png",
+        masks=tuple(folder / mask / f"{name}.png" for mask in MASKS),
+        intrinsics=folder / f"calib/{name}.txt",
+    )
+
+
+def _names(root: Path, folder: Path) -> list[str]:
+    for path in (root / "imagelist.txt", folder / "imagelist.txt"):
         if path.is_file():
-            return listed_names(path)
-    return [path.stem for path in search(home, ["rgb/*.png"], "iBims-1's raw archive has them.")]
+            return read_names(path)
+    return [path.stem for path in find_files(folder, ["rgb/*.png"], "iBims-1's raw archive has them.")]
 
 
 def _mask(path: Path, shape: tuple[int, ...]) -> Bool[np.ndarray, "h w"]:

@@ -16,20 +16,24 @@ import numpy as np
 from jaxtyping import Float32
 from pydantic import Field
 
-from densevit.data.datasets.base import DATASETS, resolve_root
-from densevit.data.datasets.depth.frames import Frame, Frames, assemble, search
-from densevit.data.index.paths import Subset
+from densevit.data.datasets.base import DATASETS, FileDataset, resolve_root
+from densevit.data.index.paths import (
+    SampleFiles,
+    Subset,
+    find_files,
+)
 from densevit.data.io import matlab
-from densevit.data.io.readers import read_image
+from densevit.data.io.readers import image_size
+from densevit.data.io.samples import valid_depth
 from densevit.errors import DataError
-from densevit.structures import Sample, cut
+from densevit.structures import Box, Size
 
 IMAGES = {"train": ("Train400Img", "Train400"), "test": ("Test134", "Test134Img")}
 DEPTHS = {"train": ("Train400Depth",), "test": ("Gridlaserdata", "Test134Depth")}
 
 
 @DATASETS.register("make3d")
-class Make3d(Frames):
+class Make3d(FileDataset):
     """Make3D."""
 
     sizes = frozenset([(2272, 1704), (1704, 2272), (852, 1704)])
@@ -58,19 +62,23 @@ class Make3d(Frames):
         self.root = resolve_root(root, "make3d")
         self.crop = crop
         self.depth_range = (1e-3, max_depth)
-        images = search(self.root, [f"{home}/img-*.jpg" for home in IMAGES[split]], f"as Make3D's '{split}' unpacks.")
-        homes = [self.root / home for home in DEPTHS[split]]
-        home = next((home for home in homes if home.is_dir()), homes[0])
-        super().__init__([_frame(path, home) for path in images], subset, f"make3d '{split}' in {self.root}")
+        images = find_files(
+            self.root, [f"{name}/img-*.jpg" for name in IMAGES[split]], f"as Make3D's '{split}' unpacks."
+        )
+        folders = [self.root / name for name in DEPTHS[split]]
+        folder = next((path for path in folders if path.is_dir()), folders[0])
+        super().__init__([_files(path, folder) for path in images], subset, f"make3d '{split}' in {self.root}")
 
-    def read(self, index: int) -> Sample:
-        frame = self.frames[index]
-        image = read_image(frame.image)
-        h, w = image.shape[:2]
-        depth = cv2.resize(read_grid(frame.depth), (w, h), interpolation=cv2.INTER_NEAREST)
-        sample = assemble(frame, image, depth, valid=depth <= self.depth_range[1])
+    def decode_depth(self, files: SampleFiles) -> Float32[np.ndarray, "h w"]:
+        assert files.depth is not None
+        h, w = image_size(files.image)
+        depth = cv2.resize(read_grid(files.depth), (w, h), interpolation=cv2.INTER_NEAREST)
+        return valid_depth(depth, depth <= self.depth_range[1])
+
+    def crop_box(self, files: SampleFiles, size: Size) -> Box | None:
+        h, w = size
         top = (h - w // 2) // 2
-        return sample if self.crop == "none" else cut(sample, top, top + w // 2, 0, w)
+        return None if self.crop == "none" else (top, top + w // 2, 0, w)
 
 
 def read_grid(path: Path) -> Float32[np.ndarray, "rows columns"]:
@@ -85,6 +93,6 @@ def read_grid(path: Path) -> Float32[np.ndarray, "rows columns"]:
     return np.ascontiguousarray(grid[..., 3], np.float32)
 
 
-def _frame(image: Path, home: Path) -> Frame:
+def _files(image: Path, folder: Path) -> SampleFiles:
     name = image.stem.removeprefix("img-")
-    return Frame(name, image, home / f"depth_sph_corr-{name}.mat")
+    return SampleFiles(name, image, folder / f"depth_sph_corr-{name}.mat")

@@ -14,26 +14,32 @@ from typing import Annotated, Literal
 
 import cv2
 import numpy as np
-from jaxtyping import UInt8
+from jaxtyping import Float64, UInt8
 from pydantic import Field
 
-from densevit.data.datasets.base import DATASETS, resolve_root
-from densevit.data.datasets.depth.frames import Frame, Frames, assemble, numbers, search, seen
-from densevit.data.index.paths import Subset, inside
-from densevit.data.io.readers import read_depth, read_image
+from densevit.data.datasets.base import DATASETS, FileDataset, folder_of, read_matrix, resolve_root
+from densevit.data.index.paths import (
+    SampleFiles,
+    Subset,
+    find_files,
+    glob_visible,
+    read_names,
+)
+from densevit.data.io.readers import read_image
+from densevit.data.io.samples import make_sample
 from densevit.errors import DataError
 from densevit.structures import Sample
 
-SCALE = 1000.0  # stored units per metre
-HOMES = ("scans/", "scannet_frames_25k/", "")
+FOLDERS = ("scans/", "scannet_frames_25k/", "")
 CAMERAS = ("intrinsic/intrinsic_depth.txt", "intrinsics_depth.txt")
 
 
 @DATASETS.register("scannet")
-class Scannet(Frames):
+class Scannet(FileDataset):
     """ScanNet."""
 
     depth_range = (1e-3, 10.0)
+    depth_scale = 1000.0
 
     def __init__(
         self,
@@ -48,50 +54,46 @@ class Scannet(Frames):
         Args:
             root: default `scannet` (densevit.data.datasets.base.resolve_root).
             split: all takes every scene; the others those of `scannetv2_SPLIT.txt` under the root.
-            every: takes only each so-manieth frame of a scene, the first among them.
+            every: takes only every n-th frame of a scene, beginning with the first.
             subset: `available` goes on with the samples that are there, and says how many are not.
 
         Raises:
             DataError: nothing is there, or not all and `subset` is full; with the count and the first five.
         """
         self.root = resolve_root(root, "scannet")
-        found = search(self.root, [f"{home}*/color" for home in HOMES], "as ScanNet's exporter writes.")
-        self.home = found[0].parents[1]
-        scenes = [path.parent.name for path in found]
-        if split != "all":
-            scenes = self._listed(split)
-        frames = [frame for scene in scenes for frame in scene_frames(self.home / scene)[::every]]
-        super().__init__(frames, subset, f"scannet '{split}' in {self.home}")
-
-    def _listed(self, split: str) -> list[str]:
-        path = self.root / f"scannetv2_{split}.txt"
-        try:
-            return inside(path.read_text().split(), path)
-        except (OSError, UnicodeDecodeError) as error:
-            raise DataError(f"{path}: cannot be read ({error}). It comes with ScanNet's benchmark.") from error
+        found = find_files(self.root, [f"{folder}*/color" for folder in FOLDERS], "as ScanNet's exporter writes.")
+        folder = found[0].parents[1]
+        listed = self.root / f"scannetv2_{split}.txt"  # comes with ScanNet's benchmark
+        scenes = [path.parent.name for path in found] if split == "all" else read_names(listed)
+        samples = [files for scene in scenes for files in scene_files(folder / scene)[::every]]
+        super().__init__(samples, subset, f"scannet '{split}' in {folder}")
 
     def read(self, index: int) -> Sample:
-        frame = self.frames[index]
-        depth = read_depth(frame.depth, SCALE)
-        matrix = np.array(numbers(frame.camera, 16)).reshape(4, 4)[:3, :3] if frame.camera else None
-        return assemble(frame, _scaled(frame, read_image(frame.image), depth.shape), depth, intrinsics=matrix)
+        files = self.samples[index]
+        depth = self.decode_depth(files)
+        assert depth is not None
+        image = _resized(files, read_image(files.image), depth.shape)
+        return make_sample(files, image, depth=depth, intrinsics=self.decode_intrinsics(files))
+
+    def decode_intrinsics(self, files: SampleFiles) -> Float64[np.ndarray, "3 3"] | None:
+        return read_matrix(files.intrinsics, 4) if isinstance(files.intrinsics, Path) else None
 
     def scene(self, index: int) -> str:
-        return super().scene(index).partition("_")[0]  # scene0000_00 and scene0000_01 are one room
+        return folder_of(self.names[index]).partition("_")[0]  # scene0000_00 and scene0000_01 show the same place
 
 
-def scene_frames(scene: Path) -> list[Frame]:
+def scene_files(scene: Path) -> list[SampleFiles]:
     """The frames of one scene, by number."""
     camera = next((scene / name for name in CAMERAS if (scene / name).is_file()), None)
-    images = sorted(seen(scene, "color/*.jpg"), key=lambda path: (len(path.stem), path.stem))
+    images = sorted(glob_visible(scene, "color/*.jpg"), key=lambda path: (len(path.stem), path.stem))
     return [
-        Frame(f"{scene.name}/{image.stem}", image, scene / f"depth/{image.stem}.png", camera=camera)
+        SampleFiles(f"{scene.name}/{image.stem}", image, scene / f"depth/{image.stem}.png", intrinsics=camera)
         for image in images or [scene / "color/0.jpg"]
     ]
 
 
-def _scaled(
-    frame: Frame, image: UInt8[np.ndarray, "h w 3"], size: tuple[int, ...]
+def _resized(
+    files: SampleFiles, image: UInt8[np.ndarray, "h w 3"], size: tuple[int, ...]
 ) -> UInt8[np.ndarray, "rows columns 3"]:
     """The colour image at the size of the depth map.
 
@@ -100,6 +102,6 @@ def _scaled(
     """
     (h, w), (rows, columns) = image.shape[:2], size
     if abs(h * columns / (w * rows) - 1) > 0.02:
-        came = f"{frame.image} is {h} x {w}, {frame.depth} is {rows} x {columns}"
+        came = f"{files.image} is {h} x {w}, {files.depth} is {rows} x {columns}"
         raise DataError(f"sizes differ: {came}, of another shape.")
     return np.asarray(cv2.resize(image, (columns, rows), interpolation=cv2.INTER_AREA))

@@ -14,18 +14,21 @@ import numpy as np
 from jaxtyping import Float32, Float64
 from pydantic import Field
 
-from densevit.data.datasets.base import DATASETS, resolve_root
-from densevit.data.datasets.depth.frames import Frame, Frames, assemble, first_folder, search
-from densevit.data.index.paths import Subset
-from densevit.data.io.readers import read_image
+from densevit.data.datasets.base import DATASETS, FileDataset, folder_of, resolve_root
+from densevit.data.index.paths import (
+    SampleFiles,
+    Subset,
+    find_files,
+    first_folder,
+)
+from densevit.data.io.samples import valid_depth
 from densevit.errors import DataError
-from densevit.structures import Sample
 
 TAG = 202021.25  # first in every .dpt and .cam
 
 
 @DATASETS.register("sintel")
-class Sintel(Frames):
+class Sintel(FileDataset):
     """MPI Sintel, training, left eye."""
 
     sizes = frozenset([(436, 1024)])
@@ -51,15 +54,21 @@ class Sintel(Frames):
         """
         self.root = resolve_root(root, "sintel")
         self.depth_range = (1e-3, max_depth)
-        home = first_folder(self.root, ("", "training", "MPI-Sintel-complete/training"), "depth")
-        images = search(home, [f"{look}/*/frame_*.png"], "MPI-Sintel's complete archive has them.")
-        super().__init__([_frame(home, path) for path in images], subset, f"sintel '{look}' in {home}")
+        folder = first_folder(self.root, ("", "training", "MPI-Sintel-complete/training"), "depth")
+        images = find_files(folder, [f"{look}/*/frame_*.png"], "MPI-Sintel's complete archive has them.")
+        super().__init__([_files(folder, path) for path in images], subset, f"sintel '{look}' in {folder}")
 
-    def read(self, index: int) -> Sample:
-        frame = self.frames[index]
-        depth = read_dpt(frame.depth)
-        matrix = read_cam(frame.camera) if frame.camera and frame.camera.is_file() else None
-        return assemble(frame, read_image(frame.image), depth, valid=depth <= self.depth_range[1], intrinsics=matrix)
+    def decode_depth(self, files: SampleFiles) -> Float32[np.ndarray, "h w"]:
+        assert files.depth is not None
+        depth = read_dpt(files.depth)
+        return valid_depth(depth, depth <= self.depth_range[1])
+
+    def decode_intrinsics(self, files: SampleFiles) -> Float64[np.ndarray, "3 3"] | None:
+        path = files.intrinsics
+        return read_cam(path) if isinstance(path, Path) and path.is_file() else None
+
+    def scene(self, index: int) -> str:
+        return folder_of(self.names[index])
 
 
 def read_dpt(path: Path) -> Float32[np.ndarray, "h w"]:
@@ -70,9 +79,9 @@ def read_dpt(path: Path) -> Float32[np.ndarray, "h w"]:
     """
     data = _tagged(path)
     width, height = (int(n) for n in np.frombuffer(data, "<i4", 2, 4)) if len(data) >= 12 else (0, 0)
-    fits = 12 + 4 * width * height
-    if width < 1 or height < 1 or len(data) != fits:
-        raise DataError(f"{path}: {len(data):,} bytes; a depth map of {height} x {width} has {fits:,}.")
+    expected = 12 + 4 * width * height
+    if width < 1 or height < 1 or len(data) != expected:
+        raise DataError(f"{path}: {len(data):,} bytes; a depth map of {height} x {width} has {expected:,}.")
     return np.frombuffer(data, "<f4", offset=12).reshape(height, width).astype(np.float32)
 
 
@@ -98,6 +107,6 @@ def _tagged(path: Path) -> bytes:
     return data
 
 
-def _frame(home: Path, image: Path) -> Frame:
+def _files(folder: Path, image: Path) -> SampleFiles:
     name = f"{image.parent.name}/{image.stem}"
-    return Frame(name, image, home / f"depth/{name}.dpt", camera=home / f"camdata_left/{name}.cam")
+    return SampleFiles(name, image, folder / f"depth/{name}.dpt", intrinsics=folder / f"camdata_left/{name}.cam")

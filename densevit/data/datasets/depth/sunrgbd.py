@@ -17,14 +17,19 @@ import numpy as np
 from jaxtyping import Float32, UInt16
 from pydantic import Field
 
-from densevit.data.datasets.base import DATASETS, resolve_root
-from densevit.data.datasets.depth.frames import Frame, Frames, assemble, first_folder, numbers, search, seen
-from densevit.data.index.paths import Subset, inside
+from densevit.data.datasets.base import DATASETS, FileDataset, resolve_root
+from densevit.data.index.paths import (
+    SampleFiles,
+    Subset,
+    check_inside,
+    find_files,
+    first_folder,
+    glob_visible,
+)
 from densevit.data.io import matlab
 from densevit.data.io.images import Raster
-from densevit.data.io.readers import read_image
+from densevit.data.io.samples import valid_depth
 from densevit.errors import DataError
-from densevit.structures import Sample
 
 Split = Literal["all", "train", "test"]
 SPLITS = "SUNRGBDtoolbox/traintestSUNRGBD/allsplit.mat"
@@ -32,7 +37,7 @@ DEPTH_FOLDERS = {"raw": "depth", "filled": "depth_bfx"}
 
 
 @DATASETS.register("sunrgbd")
-class SunRgbd(Frames):
+class SunRgbd(FileDataset):
     """SUN RGB-D."""
 
     depth_range = (1e-3, 8.0)
@@ -60,21 +65,20 @@ class SunRgbd(Frames):
         """
         self.root = resolve_root(root, "sunrgbd")
         self.max_depth = max_depth
-        home = first_folder(self.root, ("", "SUNRGBD"), "kv1")
-        frames = [_frame(home, name, DEPTH_FOLDERS[depth]) for name in _folders(self.root, home, split)]
-        super().__init__(frames, subset, f"sunrgbd '{split}' in {home}")
+        folder = first_folder(self.root, ("", "SUNRGBD"), "kv1")
+        samples = [_files(folder, name, DEPTH_FOLDERS[depth]) for name in _folders(self.root, folder, split)]
+        super().__init__(samples, subset, f"sunrgbd '{split}' in {folder}")
 
-    def read(self, index: int) -> Sample:
-        frame = self.frames[index]
-        depth = read_turned(frame.depth)
-        matrix = np.array(numbers(frame.camera, 9)).reshape(3, 3) if frame.camera and frame.camera.is_file() else None
-        return assemble(frame, read_image(frame.image), depth, valid=depth <= self.max_depth, intrinsics=matrix)
+    def decode_depth(self, files: SampleFiles) -> Float32[np.ndarray, "h w"]:
+        assert files.depth is not None
+        depth = read_rotated(files.depth)
+        return valid_depth(depth, depth <= self.max_depth)
 
     def scene(self, index: int) -> str:
         return ""  # neighbouring folders may show one room; nothing says which
 
 
-def read_turned(path: Path) -> Float32[np.ndarray, "h w"]:
+def read_rotated(path: Path) -> Float32[np.ndarray, "h w"]:
     """Metres of a depth map as SUN RGB-D stores it.
 
     Raises:
@@ -83,35 +87,34 @@ def read_turned(path: Path) -> Float32[np.ndarray, "h w"]:
     stored = Raster.open(path).stored()
     if stored.dtype != np.uint16 or stored.ndim != 2:
         raise DataError(f"{path}: {stored.dtype} of shape {stored.shape}; expected one channel of 16 bits.")
-    return turn_back(stored).astype(np.float32) / np.float32(1000)
+    return rotate_right(stored).astype(np.float32) / np.float32(1000)
 
 
-def turn_back(stored: UInt16[np.ndarray, "h w"]) -> UInt16[np.ndarray, "h w"]:
+def rotate_right(stored: UInt16[np.ndarray, "h w"]) -> UInt16[np.ndarray, "h w"]:
     """Millimetres: the 16 bits turned right by three (the toolbox's read3dPoints)."""
     return (stored >> np.uint16(3)) | (stored << np.uint16(13))
 
 
-def _folders(root: Path, home: Path, split: Split) -> list[str]:
+def _folders(root: Path, folder: Path, split: Split) -> list[str]:
     if split == "all":
-        images = search(home, ["**/image/*.jpg"], "as SUNRGBD.zip unpacks.")
-        return [path.parents[1].relative_to(home).as_posix() for path in images]
-    path = next((p for p in (root / SPLITS, home.parent / SPLITS, root / "allsplit.mat") if p.is_file()), None)
+        images = find_files(folder, ["**/image/*.jpg"], "as SUNRGBD.zip unpacks.")
+        return [path.parents[1].relative_to(folder).as_posix() for path in images]
+    path = next((p for p in (root / SPLITS, folder.parent / SPLITS, root / "allsplit.mat") if p.is_file()), None)
     if path is None:
         raise DataError(f"{root / SPLITS}: no such file. It comes with SUNRGBDtoolbox.zip; or set `split: all`.")
     cells = matlab.load(path, f"all{split}").ravel()
-    return inside((str(cell.item()).rpartition("/SUNRGBD/")[2].strip("/") for cell in cells), path)
+    return check_inside((str(cell.item()).rpartition("/SUNRGBD/")[2].strip("/") for cell in cells), path)
 
 
-def _frame(home: Path, name: str, depth_folder: str) -> Frame:
-    folder = home / name
-    return Frame(
+def _files(folder: Path, name: str, depth_folder: str) -> SampleFiles:
+    return SampleFiles(
         name,
-        _only(folder / "image", "*.jpg"),
-        _only(folder / depth_folder, "*.png"),
-        camera=folder / "intrinsics.txt",
+        _only(folder / name / "image", "*.jpg"),
+        _only(folder / name / depth_folder, "*.png"),
+        intrinsics=folder / name / "intrinsics.txt",
     )
 
 
 def _only(folder: Path, pattern: str) -> Path:
     """The one file of a folder; where there is none, a path that says so when it is missed."""
-    return next(iter(seen(folder, pattern)), folder / pattern)
+    return next(iter(glob_visible(folder, pattern)), folder / pattern)

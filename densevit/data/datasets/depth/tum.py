@@ -15,15 +15,14 @@ import numpy as np
 from jaxtyping import Float64
 from pydantic import Field
 
-from densevit.data.datasets.base import DATASETS, resolve_root
-from densevit.data.datasets.depth.frames import Frame, Frames, assemble
-from densevit.data.index.paths import Subset, inside
-from densevit.data.io.readers import read_depth, read_image
+from densevit.data.datasets.base import DATASETS, FileDataset, folder_of, resolve_root
+from densevit.data.index.paths import (
+    SampleFiles,
+    Subset,
+    check_inside,
+)
 from densevit.errors import DataError
 from densevit.ops.geometry import pinhole
-from densevit.structures import Sample
-
-SCALE = 5000.0  # stored units per metre
 
 # The benchmark's calibration of its three cameras' colour images.
 CAMERAS = {
@@ -34,10 +33,11 @@ CAMERAS = {
 
 
 @DATASETS.register("tum")
-class Tum(Frames):
+class Tum(FileDataset):
     """TUM RGB-D."""
 
-    depth_range = (1e-3, 65535 / SCALE)
+    depth_scale = 5000.0
+    depth_range = (1e-3, 65535 / depth_scale)
     sizes = frozenset([(480, 640)])
 
     def __init__(
@@ -60,8 +60,8 @@ class Tum(Frames):
             DataError: nothing is there, or not all and `subset` is full; with the count and the first five.
         """
         self.root = resolve_root(root, "tum")
-        frames = [frame for folder in self._folders(sequences) for frame in sequence(folder, max_gap)]
-        super().__init__(frames, subset, f"tum in {self.root}")
+        samples = [files for folder in self._folders(sequences) for files in read_sequence(folder, max_gap)]
+        super().__init__(samples, subset, f"tum in {self.root}")
 
     def _folders(self, sequences: tuple[str, ...]) -> list[Path]:
         if sequences:
@@ -73,18 +73,14 @@ class Tum(Frames):
             raise DataError(f"{self.root}: no sequence with an rgb.txt in it.")
         return folders
 
-    def read(self, index: int) -> Sample:
-        frame = self.frames[index]
-        matrix = next((matrix for name, matrix in CAMERAS.items() if name in frame.name), None)
-        return assemble(
-            frame,
-            read_image(frame.image),
-            read_depth(frame.depth, SCALE),
-            intrinsics=None if matrix is None else matrix.copy(),
-        )
+    def decode_intrinsics(self, files: SampleFiles) -> Float64[np.ndarray, "3 3"] | None:
+        return next((matrix for name, matrix in CAMERAS.items() if name in files.name), None)
+
+    def scene(self, index: int) -> str:
+        return folder_of(self.names[index])
 
 
-def sequence(folder: Path, max_gap: float) -> list[Frame]:
+def read_sequence(folder: Path, max_gap: float) -> list[SampleFiles]:
     """The pairs of one sequence in order of time.
 
     Raises:
@@ -95,11 +91,11 @@ def sequence(folder: Path, max_gap: float) -> list[Frame]:
     if not pairs:
         raise DataError(f"{folder}: no image and depth map within {max_gap} s of each other.")
     times = list(images), list(depths)
-    frames = []
+    samples = []
     for i, j in pairs:
         image, depth = images[times[0][i]], depths[times[1][j]]
-        frames.append(Frame(f"{folder.resolve().name}/{image.stem}", image, depth))
-    return frames
+        samples.append(SampleFiles(f"{folder.resolve().name}/{image.stem}", image, depth))
+    return samples
 
 
 def associate(
@@ -137,7 +133,7 @@ def read_stamps(path: Path) -> dict[float, Path]:
         if not words or line.startswith("#"):
             continue
         try:
-            found[float(words[0])] = path.parent / inside([words[1]], path)[0]
+            found[float(words[0])] = path.parent / check_inside([words[1]], path)[0]
         except (ValueError, IndexError):
             raise DataError(f"{path}:{number}: expected TIME FILE, got {line[:80]!r}.") from None
     return found

@@ -10,17 +10,20 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
+from jaxtyping import Float32
 from pydantic import Field
 
-from densevit.data.datasets.base import DATASETS, resolve_root
-from densevit.data.datasets.depth.frames import Frame, Frames, assemble, first_folder, search
-from densevit.data.index.paths import Subset
-from densevit.data.io.readers import read_depth, read_image
+from densevit.data.datasets.base import DATASETS, FileDataset, resolve_root
+from densevit.data.index.paths import (
+    SampleFiles,
+    Subset,
+    find_files,
+    first_folder,
+)
+from densevit.data.io.samples import valid_depth
 from densevit.ops.geometry import pinhole
-from densevit.structures import Sample
 
-SCALE = 100.0  # stored units per metre
-SKY = np.float32(65535) / np.float32(SCALE)
+SKY = np.float32(65535) / np.float32(100)
 INTRINSICS = pinhole(725.0087, 725.0087, 620.5, 187.0)  # of every frame (intrinsic.txt)
 
 Camera = Literal["left", "right", "both"]
@@ -32,8 +35,10 @@ CAMERAS: dict[Camera, tuple[str, ...]] = {
 
 
 @DATASETS.register("vkitti2")
-class VirtualKitti(Frames):
+class VirtualKitti(FileDataset):
     """Virtual KITTI 2."""
+
+    depth_scale = 100.0
 
     sizes = frozenset([(375, 1242)])
     maps_shared = True  # clone, fog, morning, overcast, rain and sunset are one geometry
@@ -63,8 +68,8 @@ class VirtualKitti(Frames):
         """
         self.root = resolve_root(root, "vkitti2")
         self.depth_range = (1e-3, max_depth)
-        self.rgb = first_folder(self.root, ("vkitti_2.0.3_rgb",), "")
-        self.truth = first_folder(self.root, ("vkitti_2.0.3_depth",), "")
+        self.images = first_folder(self.root, ("vkitti_2.0.3_rgb",), "")
+        self.depths = first_folder(self.root, ("vkitti_2.0.3_depth",), "")
         images = [
             path
             for scene in scenes or ("Scene*",)
@@ -72,23 +77,22 @@ class VirtualKitti(Frames):
             for side in CAMERAS[camera]
             for path in self._images(scene, variation, side)
         ]
-        super().__init__([self._frame(path) for path in images], subset, f"vkitti2 in {self.root}")
+        super().__init__([self._files(path) for path in images], subset, f"vkitti2 in {self.root}")
 
     def _images(self, scene: str, variation: str, side: str) -> list[Path]:
         pattern = f"{scene}/{variation}/frames/rgb/{side}/rgb_*.jpg"
-        return search(self.rgb, [pattern], "as vkitti_2.0.3_rgb.tar unpacks.")
+        return find_files(self.images, [pattern], "as vkitti_2.0.3_rgb.tar unpacks.")
 
-    def _frame(self, image: Path) -> Frame:
-        scene, variation, _, _, side, _ = image.relative_to(self.rgb).parts
+    def _files(self, image: Path) -> SampleFiles:
+        scene, variation, _, _, side, _ = image.relative_to(self.images).parts
         number = image.stem.removeprefix("rgb_")
-        depth = self.truth / scene / variation / "frames/depth" / side / f"depth_{number}.png"
-        return Frame(f"{scene}/{variation}/{side}/{number}", image, depth)
+        depth = self.depths / scene / variation / "frames/depth" / side / f"depth_{number}.png"
+        return SampleFiles(f"{scene}/{variation}/{side}/{number}", image, depth, intrinsics=INTRINSICS)
 
-    def read(self, index: int) -> Sample:
-        frame = self.frames[index]
-        depth = read_depth(frame.depth, SCALE)
-        valid = (depth < SKY) & (depth <= self.depth_range[1])
-        return assemble(frame, read_image(frame.image), depth, valid=valid, intrinsics=INTRINSICS.copy())
+    def decode_depth(self, files: SampleFiles) -> Float32[np.ndarray, "h w"]:
+        assert files.depth is not None
+        depth = self.read_depth_file(files.depth, self.depth_scale)
+        return valid_depth(depth, (depth < SKY) & (depth <= self.depth_range[1]))
 
     def scene(self, index: int) -> str:
         return self.names[index].partition("/")[0]  # all variations show the same drive

@@ -10,9 +10,13 @@ from pathlib import Path
 from typing import Literal
 
 from densevit.data.datasets.base import DATASETS, resolve_root
-from densevit.data.datasets.depth.frames import first_folder, search
-from densevit.data.datasets.segmentation.label_images import LabelledImages, LabelledSample, warn_if_incomplete
-from densevit.data.index.paths import Subset
+from densevit.data.datasets.segmentation.label_images import LabelledImages, warn_if_incomplete
+from densevit.data.index.paths import (
+    SampleFiles,
+    Subset,
+    find_files,
+    first_folder,
+)
 from densevit.data.labels.class_lists import shipped
 
 Split = Literal["train", "val"]
@@ -35,10 +39,12 @@ class Ade20k(LabelledImages):
             DataError: nothing is there, or not all and `subset` is full; with the count and the first five.
         """
         self.root = resolve_root(root, "ade20k")
-        home = first_folder(self.root, ("", "ADEChallengeData2016"), "images")
+        base = first_folder(self.root, ("", "ADEChallengeData2016"), "images")
         folder = FOLDERS[split]
-        images = search(home, [f"images/{folder}/*.jpg"], "as ADEChallengeData2016.zip has them.")
-        samples = [LabelledSample(path.stem, path, home / f"annotations/{folder}/{path.stem}.png") for path in images]
-        what = f"ade20k '{split}' in {home}"
+        images = find_files(base, [f"images/{folder}/*.jpg"], "as ADEChallengeData2016.zip has them.")
+        samples = [
+            SampleFiles(path.stem, path, labels=base / f"annotations/{folder}/{path.stem}.png") for path in images
+        ]
+        what = f"ade20k '{split}' in {base}"
         super().__init__(samples, shipped("ade20k"), subset, what)
         warn_if_incomplete(len(samples), COUNTS[split], what)

@@ -18,9 +18,12 @@ import numpy as np
 from jaxtyping import Int64
 
 from densevit.data.datasets.base import DATASETS, resolve_root
-from densevit.data.datasets.depth.frames import search
-from densevit.data.datasets.segmentation.label_images import LabelledImages, LabelledSample, warn_if_incomplete
-from densevit.data.index.paths import Subset
+from densevit.data.datasets.segmentation.label_images import LabelledImages, warn_if_incomplete
+from densevit.data.index.paths import (
+    SampleFiles,
+    Subset,
+    find_files,
+)
 from densevit.data.io.readers import read_labels
 from densevit.data.labels.class_lists import of_names, shipped
 from densevit.data.labels.class_table import ClassTable
@@ -62,7 +65,7 @@ class Cityscapes(LabelledImages):
         self.root = resolve_root(root, "cityscapes")
         if split == "train_extra" and annotation == "gtFine":
             raise DataError(f"{self.root}: 'train_extra' has coarse labels only; set `annotation: gtCoarse`.")
-        images = search(
+        images = find_files(
             self.root,
             [f"leftImg8bit/{split}/*/*{IMAGE}.png"],
             "as leftImg8bit_trainvaltest.zip (for train_extra leftImg8bit_trainextra.zip) has them.",
@@ -76,7 +79,7 @@ class Cityscapes(LabelledImages):
         super().__init__(samples, table(self.encoding), subset, what)
         warn_if_incomplete(len(samples), COUNTS[split], what)
 
-    def stored(self, path: Path) -> Int64[np.ndarray, "h w"]:
+    def read_ids(self, path: Path) -> Int64[np.ndarray, "h w"]:
         ids = read_labels(path)
         return np.where(ids < 1000, ids, ids // 1000) if self.encoding == "instanceIds" else ids
 
@@ -97,6 +100,6 @@ def find_encoding(image: Path, maps: Path, annotation: str) -> Encoding:
     return "labelTrainIds" if train.is_file() and not ids.is_file() else "labelIds"
 
 
-def _labelled(image: Path, maps: Path, ending: str) -> LabelledSample:
+def _labelled(image: Path, maps: Path, ending: str) -> SampleFiles:
     city, stem = image.parent.name, image.stem.removesuffix(IMAGE)
-    return LabelledSample(f"{city}/{stem}", image, maps / city / f"{stem}_{ending}.png")
+    return SampleFiles(f"{city}/{stem}", image, labels=maps / city / f"{stem}_{ending}.png")

@@ -14,9 +14,13 @@ from pathlib import Path
 from typing import Literal
 
 from densevit.data.datasets.base import DATASETS, resolve_root
-from densevit.data.datasets.depth.frames import first_folder, search
-from densevit.data.datasets.segmentation.label_images import LabelledImages, LabelledSample, warn_if_incomplete
-from densevit.data.index.paths import Subset
+from densevit.data.datasets.segmentation.label_images import LabelledImages, warn_if_incomplete
+from densevit.data.index.paths import (
+    SampleFiles,
+    Subset,
+    find_files,
+    first_folder,
+)
 from densevit.data.labels.class_lists import of_names, shipped
 from densevit.data.labels.class_table import ClassTable
 
@@ -54,9 +58,9 @@ class CocoStuff(LabelledImages):
         """
         self.root = resolve_root(root, "coco_stuff")
         folder, ending = f"{split}2017", "" if encoding == "published" else CONVERTED
-        images = search(self.root, [f"{home}{folder}/*.jpg" for home in IMAGES], f"as {folder}.zip has them.")
+        images = find_files(self.root, [f"{base}{folder}/*.jpg" for base in IMAGES], f"as {folder}.zip has them.")
         maps = first_folder(self.root, MAPS, folder) / folder
-        samples = [LabelledSample(path.stem, path, maps / f"{path.stem}{ending}.png") for path in images]
+        samples = [SampleFiles(path.stem, path, labels=maps / f"{path.stem}{ending}.png") for path in images]
         what = f"coco_stuff '{split}' in {self.root}"
         super().__init__(samples, TABLES[encoding](), subset, what)
         warn_if_incomplete(len(samples), COUNTS[split], what)

@@ -16,14 +16,14 @@ import numpy as np
 from jaxtyping import Int64
 
 from densevit.data.datasets.base import DATASETS, resolve_root
-from densevit.data.datasets.depth.frames import first_folder
-from densevit.data.datasets.segmentation.label_images import (
-    LabelledImages,
-    LabelledSample,
-    listed_names,
-    warn_if_incomplete,
+from densevit.data.datasets.segmentation.label_images import LabelledImages, warn_if_incomplete
+from densevit.data.index.paths import (
+    Listing,
+    SampleFiles,
+    Subset,
+    first_folder,
+    read_names,
 )
-from densevit.data.index.paths import Listing, Subset
 from densevit.data.io import matlab
 from densevit.data.io.readers import read_labels
 from densevit.data.labels.class_lists import shipped_entries
@@ -33,7 +33,7 @@ from densevit.errors import DataError
 Split = Literal["train", "val"]
 COUNTS: dict[str, int] = {"train": 4_998, "val": 5_105}
 
-HOMES = ("", "VOC2010", "VOCdevkit/VOC2010")
+FOLDERS = ("", "VOC2010", "VOCdevkit/VOC2010")
 LISTS = ("ImageSets/SegmentationContext", "ImageSets/Main")
 PUBLISHED = ("trainval", "VOCdevkit/VOC2010/trainval", "VOC2010/trainval")
 CLASSES = 459  # of the published files
@@ -62,15 +62,15 @@ class PascalContext(LabelledImages):
             DataError: nothing is there, or not all and `subset` is full; with the count and the first five.
         """
         self.root = resolve_root(root, "pascal_context")
-        home = first_folder(self.root, HOMES, "JPEGImages")
+        folder = first_folder(self.root, FOLDERS, "JPEGImages")
         published = next((self.root / p for p in PUBLISHED if (self.root / p).is_dir()), self.root / PUBLISHED[0])
-        names, there = listed_names(find_list(home, split)), Listing()
-        samples = [_labelled(home, published, name, there) for name in names]
-        what = f"pascal_context '{split}' in {home}"
+        names, there = read_names(find_list(folder, split)), Listing()
+        samples = [_labelled(folder, published, name, there) for name in names]
+        what = f"pascal_context '{split}' in {folder}"
         super().__init__(samples, context_table(background=background), subset, what)
         warn_if_incomplete(len(samples), COUNTS[split], what)
 
-    def stored(self, path: Path) -> Int64[np.ndarray, "h w"]:
+    def read_ids(self, path: Path) -> Int64[np.ndarray, "h w"]:
         return read_context(path) if path.suffix == ".mat" else read_labels(path)
 
 
@@ -97,20 +97,20 @@ def read_context(path: Path) -> Int64[np.ndarray, "h w"]:
     return np.take(places, ids)
 
 
-def find_list(home: Path, split: str) -> Path:
+def find_list(folder: Path, split: str) -> Path:
     """Context's own list, as converters write it, or VOC 2010's: all its images are labelled.
 
     Raises:
         DataError: neither is there.
     """
-    places = [home / folder / f"{split}.txt" for folder in LISTS]
+    places = [folder / f"{name}/{split}.txt" for name in LISTS]
     found = next((path for path in places if path.is_file()), None)
     if found is None:
-        raise DataError(f"{home}: no {' or '.join(f'{folder}/{split}.txt' for folder in LISTS)}, as VOC 2010 has them.")
+        raise DataError(f"{folder}: no {' or '.join(f'{name}/{split}.txt' for name in LISTS)}, as VOC 2010 has them.")
     return found
 
 
-def _labelled(home: Path, published: Path, name: str, there: Listing) -> LabelledSample:
-    converted = home / f"SegmentationClassContext/{name}.png"
+def _labelled(folder: Path, published: Path, name: str, there: Listing) -> SampleFiles:
+    converted = folder / f"SegmentationClassContext/{name}.png"
     labels = converted if converted in there or not published.is_dir() else published / f"{name}.mat"
-    return LabelledSample(name, home / f"JPEGImages/{name}.jpg", labels)
+    return SampleFiles(name, folder / f"JPEGImages/{name}.jpg", labels=labels)

@@ -20,14 +20,14 @@ import numpy as np
 from jaxtyping import Int64
 
 from densevit.data.datasets.base import DATASETS, resolve_root
-from densevit.data.datasets.depth.frames import first_folder
-from densevit.data.datasets.segmentation.label_images import (
-    LabelledImages,
-    LabelledSample,
-    listed_names,
-    warn_if_incomplete,
+from densevit.data.datasets.segmentation.label_images import LabelledImages, warn_if_incomplete
+from densevit.data.index.paths import (
+    Listing,
+    SampleFiles,
+    Subset,
+    first_folder,
+    read_names,
 )
-from densevit.data.index.paths import Listing, Subset
 from densevit.data.io import matlab
 from densevit.data.io.readers import read_labels
 from densevit.data.labels.class_lists import shipped
@@ -37,7 +37,7 @@ Split = Literal["train", "val", "trainval", "train_aug"]
 COUNTS: dict[str, int] = {"train": 1_464, "val": 1_449, "trainval": 2_913, "train_aug": 10_582}
 
 LISTS = "ImageSets/Segmentation"
-HOMES = ("", "VOC2012", "VOCdevkit/VOC2012")
+FOLDERS = ("", "VOC2012", "VOCdevkit/VOC2012")
 SBD = ("sbd", "SBD", "benchmark_RELEASE/dataset", "VOCaug/dataset")  # as torchvision, papers and its archive have it
 
 
@@ -65,48 +65,48 @@ class Voc(LabelledImages):
             DataError: nothing is there, or not all and `subset` is full; with the count and the first five.
         """
         self.root = resolve_root(root, "voc")
-        home = first_folder(self.root, HOMES, LISTS)
+        folder = first_folder(self.root, FOLDERS, LISTS)
         if split == "train_aug":
-            samples = augmented(home, sbd_root.expanduser() if sbd_root else first_folder(self.root, SBD, "cls"))
+            samples = augmented(folder, sbd_root.expanduser() if sbd_root else first_folder(self.root, SBD, "cls"))
         else:
-            samples = [_own(home, name) for name in listed_names(home / LISTS / f"{split}.txt")]
-        what = f"voc '{split}' in {home}"
+            samples = [_own(folder, name) for name in read_names(folder / LISTS / f"{split}.txt")]
+        what = f"voc '{split}' in {folder}"
         super().__init__(samples, shipped("voc"), subset, what)
         warn_if_incomplete(len(samples), COUNTS[split], what)
 
-    def stored(self, path: Path) -> Int64[np.ndarray, "h w"]:
+    def read_ids(self, path: Path) -> Int64[np.ndarray, "h w"]:
         return read_sbd(path) if path.suffix == ".mat" else read_labels(path)
 
 
-def augmented(home: Path, sbd: Path) -> list[LabelledSample]:
+def augmented(folder: Path, sbd: Path) -> list[SampleFiles]:
     """The images of VOC's `train` and of SBD that VOC's `val` has not.
 
     Raises:
         DataError: neither SBD's lists nor `trainaug.txt` is there.
     """
-    train = listed_names(home / LISTS / "train.txt")
+    train = read_names(folder / LISTS / "train.txt")
     own = set(train)
     converted = Listing()
     return [
-        _own(home, name)
+        _own(folder, name)
         if name in own
-        else LabelledSample(name, _image(home, name), _added(home, sbd, name, converted))
-        for name in augmented_names(home, sbd, train)
+        else SampleFiles(name, _image(folder, name), labels=_added(folder, sbd, name, converted))
+        for name in augmented_names(folder, sbd, train)
     ]
 
 
-def augmented_names(home: Path, sbd: Path, train: Sequence[str]) -> list[str]:
+def augmented_names(folder: Path, sbd: Path, train: Sequence[str]) -> list[str]:
     """From `trainaug.txt`, as converters write it, or from the lists of both sets."""
-    listed = home / LISTS / "trainaug.txt"
+    listed = folder / LISTS / "trainaug.txt"
     if listed.is_file():
-        return listed_names(listed)
+        return read_names(listed)
     if not (sbd / "train.txt").is_file():
         raise DataError(
             f"{listed}: not there, nor SBD's train.txt and val.txt in {sbd}. Set `sbd_root` to the folder that holds "
             "`cls`; docs/data.md says where to get it."
         )
-    both = {*train, *listed_names(sbd / "train.txt"), *listed_names(sbd / "val.txt")}
-    return sorted(both - set(listed_names(home / LISTS / "val.txt")))
+    both = {*train, *read_names(sbd / "train.txt"), *read_names(sbd / "val.txt")}
+    return sorted(both - set(read_names(folder / LISTS / "val.txt")))
 
 
 def read_sbd(path: Path) -> Int64[np.ndarray, "h w"]:
@@ -122,14 +122,14 @@ def read_sbd(path: Path) -> Int64[np.ndarray, "h w"]:
     return matlab.labels(path, ids)
 
 
-def _image(home: Path, name: str) -> Path:
-    return home / f"JPEGImages/{name}.jpg"
+def _image(folder: Path, name: str) -> Path:
+    return folder / f"JPEGImages/{name}.jpg"
 
 
-def _own(home: Path, name: str) -> LabelledSample:
-    return LabelledSample(name, _image(home, name), home / f"SegmentationClass/{name}.png")
+def _own(folder: Path, name: str) -> SampleFiles:
+    return SampleFiles(name, _image(folder, name), labels=folder / f"SegmentationClass/{name}.png")
 
 
-def _added(home: Path, sbd: Path, name: str, there: Listing) -> Path:
-    converted = home / f"SegmentationClassAug/{name}.png"
+def _added(folder: Path, sbd: Path, name: str, there: Listing) -> Path:
+    converted = folder / f"SegmentationClassAug/{name}.png"
     return converted if converted in there else sbd / f"cls/{name}.mat"

@@ -21,7 +21,7 @@ def write_ibims(root: Path, samples: Iterable[Sample]) -> None:
     for sample in samples:
         names.append(sample.name)
         put(root / f"rgb/{sample.name}.png", encode(".png", sample.image))
-        put(root / f"depth/{sample.name}.png", encode_depth(measured(sample), ibims.SCALE))
+        put(root / f"depth/{sample.name}.png", encode_depth(measured(sample), ibims.Ibims.depth_scale))
         valid = (measured(sample) > 0).astype(np.uint8) * 255
         put(root / f"mask_invalid/{sample.name}.png", encode(".png", valid))
         put(root / f"mask_transp/{sample.name}.png", encode(".png", np.full_like(valid, 255)))
@@ -88,7 +88,7 @@ def write_tum(root: Path, samples: Iterable[Sample], *, gap: float = 0.01) -> No
     """One sequence, 30 images a second, each depth map `gap` seconds after its image."""
     lines: dict[str, list[str]] = {"rgb": ["# color images"], "depth": ["# depth maps"]}
     for i, sample in enumerate(samples):
-        files = {"rgb": encode(".png", sample.image), "depth": encode_depth(measured(sample), tum.SCALE)}
+        files = {"rgb": encode(".png", sample.image), "depth": encode_depth(measured(sample), tum.Tum.depth_scale)}
         for kind, data in files.items():
             time = f"{1305031452.0 + i / 30 + (gap if kind == 'depth' else 0):.6f}"
             put(root / f"{kind}/{time}.png", data)

@@ -68,7 +68,9 @@ def write_vkitti2(root: Path, samples: Iterable[Sample], scene: str = "Scene01",
     home = root / scene / variation / "frames"
     for i, sample in enumerate(samples):
         frame, depth = f"{number(sample.name, i):05d}", measured(sample)
-        centimetres = np.where(depth > 0, np.rint(depth * vkitti2.SCALE).clip(1, 65535), 65535).astype(np.uint16)
+        centimetres = np.where(
+            depth > 0, np.rint(depth * vkitti2.VirtualKitti.depth_scale).clip(1, 65535), 65535
+        ).astype(np.uint16)
         put(home / f"rgb/Camera_0/rgb_{frame}.jpg", encode(".jpg", sample.image))
         put(home / f"depth/Camera_0/depth_{frame}.png", encode(".png", centimetres))
 

@@ -8,80 +8,44 @@ On disk, under `root` (all 480 x 640; depth is a 16-bit PNG in millimetres, 0 wh
 """
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from densevit.data.datasets.base import DATASETS, Dataset, resolve_root
-from densevit.data.datasets.depth.nyu.camera import INTRINSICS, blackened, framed, masked
+import numpy as np
+from jaxtyping import Float32, Int64
+
+from densevit.data.datasets.base import DATASETS, FileDataset, folder_of, resolve_root
+from densevit.data.datasets.depth.nyu.camera import INTRINSICS, Border, apply_border, apply_border_to_map
 from densevit.data.datasets.depth.nyu.label_maps import LabelMap
-from densevit.data.index.paths import Subset, keep_present
+from densevit.data.datasets.depth.nyu.mat_file import LabelledMat
+from densevit.data.index.paths import SampleFiles, Subset
 from densevit.data.index.published_splits import read_list
-from densevit.data.io.samples import read_pair
 from densevit.errors import DataError
+from densevit.ops.crops import NYU_SIZE
 from densevit.structures import Sample
 
-if TYPE_CHECKING:
-    from densevit.data.datasets.depth.nyu.mat_file import LabelledMat
-
 Split = Literal["train", "test"]
-Border = Literal["auto", "keep", "black", "mask", "crop"]
 
 FILE = "nyu_depth_v2_labeled.mat"
-SIZE = (480, 640)
-SCALE = 1000.0  # stored units per metre
 
 # A filmed scene, kitchen_0028b say; the test images are sorted by the kind of room only.
 SCENE = re.compile(r"_\d{4}[a-z]?$")
 
 # Where people keep the folders of a split, under the root.
-HOMES: dict[Split, tuple[str, ...]] = {
+FOLDERS: dict[Split, tuple[str, ...]] = {
     "train": ("sync", "nyu_depth_v2/sync", "train", "official_splits/train", ""),
     "test": ("official_splits/test", "nyu_depth_v2/official_splits/test", "test", ""),
 }
 
-BORDERS: dict[Border, Callable[[Sample], Sample]] = {
-    "keep": lambda sample: sample,
-    "black": blackened,
-    "mask": masked,
-    "crop": framed,
-}
-
-
-@dataclass(frozen=True)
-class Files:
-    """One pair of the folders."""
-
-    name: str
-    image: Path
-    depth: Path
-
-    def both(self) -> list[Path]:
-        return [self.image, self.depth]
-
-
-class Folders:
-    """Pairs of the published folders, as a list names them."""
-
-    def __init__(self, root: Path, split: Split, list_file: Path | None, subset: Subset) -> None:
-        pairs = read_list(root, list_file, f"nyu_sync_{split}.txt.gz")
-        home = folders_home(root, split, pairs)
-        files = [Files(image.rpartition(".")[0], home / image, home / depth) for image, depth in pairs if depth]
-        self.files = keep_present(files, Files.both, subset, f"nyu '{split}' in {home}")
-        self.names = [pair.name for pair in self.files]
-
-    def read(self, index: int) -> Sample:
-        pair = self.files[index]
-        return read_pair(pair.name, pair.image, pair.depth, SCALE, intrinsics=INTRINSICS)
-
 
 @DATASETS.register("nyu")
-class Nyu(Dataset):
+class Nyu(FileDataset):
     """NYU Depth v2."""
 
+    depth_scale = 1000.0
     depth_range = (1e-3, 10.0)
-    sizes = frozenset([SIZE, (427, 565)])
+    sizes = frozenset([NYU_SIZE, (427, 565)])
     typical_depth = (1.3, 5.0)
     typical_density: tuple[float, float] | None = (0.4, 0.97)  # of raw depth
 
@@ -92,7 +56,7 @@ class Nyu(Dataset):
         split: Split = "train",
         source: Literal["auto", "mat", "sync"] = "auto",
         depth: Literal["raw", "filled"] = "raw",
-        border: Border = "auto",
+        border: Border | Literal["auto"] = "auto",
         classes: tuple[str, ...] = (),
         label_map: LabelMap = None,
         list_file: Path | None = None,
@@ -128,29 +92,37 @@ class Nyu(Dataset):
         self.border = border
         if depth == "filled":
             self.typical_density = None
+        self.mat: LabelledMat | None = None
         if source == "mat":
-            self.source: LabelledMat | Folders = self._open_mat(split, depth, classes, label_map, subset)
+            self._open_mat(split, depth, classes, label_map, subset)
         elif classes or label_map or depth == "filled":
             raise DataError(f"{self.root}: labels and filled depth are in the .mat only; set `source: mat`.")
         else:
-            self.source = Folders(self.root, split, list_file, subset)
-        self.names = self.source.names
+            pairs = read_list(self.root, list_file, f"nyu_sync_{split}.txt.gz")
+            folder = folder_of_split(self.root, split, pairs)
+            samples = [
+                SampleFiles(image.rpartition(".")[0], folder / image, folder / depth, intrinsics=INTRINSICS)
+                for image, depth in pairs
+                if depth
+            ]
+            super().__init__(samples, subset, f"nyu '{split}' in {folder}")
 
     def read(self, index: int) -> Sample:
-        sample = self.source.read(index)
-        if self.border != "keep" and sample.image.shape[:2] != SIZE:
-            size = "{} x {}".format(*sample.image.shape[:2])
-            raise DataError(f"{self.root}: '{sample.name}' is {size}, not NYU's 480 x 640; set `border: keep`.")
-        return BORDERS[self.border](sample)
+        return apply_border(super().read(index) if self.mat is None else self.mat.read(index), self.border)
+
+    def depth_map(self, index: int) -> Float32[np.ndarray, "h w"] | None:
+        depth = super().depth_map(index) if self.mat is None else self.mat.depth_map(index)
+        return None if depth is None else apply_border_to_map(self.names[index], depth, self.border, masked=True)
+
+    def label_map(self, index: int) -> Int64[np.ndarray, "h w"] | None:
+        labels = None if self.mat is None else self.mat.label_map(index)
+        return None if labels is None else apply_border_to_map(self.names[index], labels, self.border, masked=False)
 
     def files(self, index: int) -> Mapping[str, Path]:
-        if not isinstance(self.source, Folders):
-            return {}
-        pair = self.source.files[index]
-        return {"image": pair.image, "depth": pair.depth}
+        return super().files(index) if self.mat is None else {}
 
     def scene(self, index: int) -> str:
-        folder = self.names[index].rpartition("/")[0]
+        folder = folder_of(self.names[index])
         return folder if SCENE.search(folder) else ""
 
     def _open_mat(
@@ -160,15 +132,13 @@ class Nyu(Dataset):
         classes: tuple[str, ...],
         label_map: LabelMap,
         subset: Subset,
-    ) -> "LabelledMat":
-        from densevit.data.datasets.depth.nyu.mat_file import LabelledMat  # brings h5py
-
+    ) -> None:
         if classes and label_map:
             raise DataError(f"{self.root}: give one of `classes` and `label_map`.")
-        source = LabelledMat(mat_path(self.root), split, depth, classes=classes, label_map=label_map, subset=subset)
-        if source.labels is not None:
-            self.classes = source.labels.table.names
-        return source
+        self.mat = LabelledMat(mat_path(self.root), split, depth, classes=classes, label_map=label_map, subset=subset)
+        self.names = self.mat.names
+        if self.mat.labels is not None:
+            self.classes = self.mat.labels.table.names
 
 
 def find_source(root: Path, split: Split, list_file: Path | None) -> Literal["mat", "sync"]:
@@ -180,13 +150,13 @@ def find_source(root: Path, split: Split, list_file: Path | None) -> Literal["ma
     if not root.is_dir():
         return "mat"
     pairs = read_list(root, list_file, f"nyu_sync_{split}.txt.gz")
-    home = folders_home(root, split, pairs)
-    if list_file or any((home / scene).is_dir() for scene in _scenes(pairs)):
+    folder = folder_of_split(root, split, pairs)
+    if list_file or any((folder / scene).is_dir() for scene in _scenes(pairs)):
         return "sync"
     if mat_path(root).is_file():
         return "mat"
     raise DataError(
-        f"{root}: neither {FILE} nor the '{split}' folders of NYU Depth v2 (for example {home / pairs[0][0]}). "
+        f"{root}: neither {FILE} nor the '{split}' folders of NYU Depth v2 (for example {folder / pairs[0][0]}). "
         "docs/data.md says where to get them."
     )
 
@@ -195,12 +165,12 @@ def mat_path(root: Path) -> Path:
     return root / FILE if root.is_dir() else root
 
 
-def folders_home(root: Path, split: Split, pairs: list[tuple[str, str | None]]) -> Path:
-    """The one of `HOMES` that holds most of the listed scenes; the first where none holds any."""
+def folder_of_split(root: Path, split: Split, pairs: list[tuple[str, str | None]]) -> Path:
+    """The one of `FOLDERS` that holds most of the listed scenes; the first where none holds any."""
     scenes = _scenes(pairs)
-    held = {home: sum((root / home / scene).is_dir() for scene in scenes) for home in HOMES[split]}
-    return root / max(held, key=lambda home: held[home])
+    counts = {name: sum((root / name / scene).is_dir() for scene in scenes) for name in FOLDERS[split]}
+    return root / max(counts, key=lambda name: counts[name])
 
 
 def _scenes(pairs: list[tuple[str, str | None]]) -> set[str]:
-    return {image.rpartition("/")[0] for image, _ in pairs}
+    return {folder_of(image) for image, _ in pairs}

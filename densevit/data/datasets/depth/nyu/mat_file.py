@@ -18,7 +18,7 @@ from jaxtyping import Float32, Int64, Shaped
 
 from densevit.data.datasets.depth.nyu.camera import INTRINSICS
 from densevit.data.datasets.depth.nyu.label_maps import LabelMap, NyuLabels, chosen, mapped, raw
-from densevit.data.index.paths import MissingItem, Subset, note
+from densevit.data.index.paths import MissingItem, Subset, record_missing
 from densevit.data.index.published_splits import shipped
 from densevit.data.io import matlab
 from densevit.errors import DataError
@@ -59,11 +59,12 @@ class LabelledMat:
     def read(self, index: int) -> Sample:
         frame = self.frames[index]
         image = np.ascontiguousarray(self._frame("images", frame).transpose(2, 1, 0))
-        depth = self._frame(self.depth_key, frame).T
-        depth = published_depth(depth) if self.depth_key == "rawDepths" else finite(depth)
-        name = self.names[index]
-        labels = self.label_map(index)
+        depth, labels, name = self.depth_map(index), self.label_map(index), self.names[index]
         return Sample(name=name, image=image, depth=depth, valid=depth > 0, labels=labels, intrinsics=INTRINSICS)
+
+    def depth_map(self, index: int) -> Float32[np.ndarray, "h w"]:
+        depth = self._frame(self.depth_key, self.frames[index]).T
+        return published_depth(depth) if self.depth_key == "rawDepths" else finite(depth)
 
     def label_map(self, index: int) -> Int64[np.ndarray, "h w"] | None:
         if self.labels is None:
@@ -146,7 +147,7 @@ def _frames(path: Path, split: Literal["train", "test"], count: int, subset: Sub
     if count == FRAMES:
         return frames
     few = MissingItem("missing", str(path), f"{count} frames; the official file has {FRAMES}")
-    if not note([few], subset) and (subset == "full" or not frames):
+    if not record_missing([few], subset) and (subset == "full" or not frames):
         raise DataError(f"{path}: {count} frames; the official file has {FRAMES}. For a part, set `subset: available`.")
     log.warning("%s: %d of the %d '%s' frames are there.", path, len(frames), len(official), split)
     return frames
