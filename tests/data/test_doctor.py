@@ -359,7 +359,9 @@ def test_kitti_images_of_a_size_that_cannot_be_cropped_are_found(tmp_path: Path)
     spec = {"type": "kitti", "root": str(tmp_path), "list_file": listed.name}
     cropped = SplitToValidate("train", DATASETS.check({**spec, "crop": "kb"}, "data").build)
     reasons = [(Path(f.path).name, f.reason) for f in validator([cropped]).findings if f.level == "fault"]
-    assert reasons == [("0000000005.png", "320x1216 is too small for KITTI's 352x1216 benchmark window; leave the KB crop out.")]
+    assert reasons == [
+        ("0000000005.png", "320x1216 is too small for KITTI's 352x1216 benchmark window; leave the KB crop out.")
+    ]
     whole = SplitToValidate("train", DATASETS.check(spec, "data").build)
     assert "unusual_size" in found(validator([whole]))
 
