@@ -137,7 +137,7 @@ CHECKS: tuple[Check, ...] = (
             Mutant(
                 "the message names the files",
                 "densevit/data/loading/dataloader.py",
-                "describe=partial(located, dataset)",
+                "describe=partial(describe_with_files, dataset)",
                 "describe=partial(describe, dataset)",
                 f"{HERE}::test_a_worker_that_ends_or_hangs_is_told_with_its_files_and_leaves_nothing",
             ),

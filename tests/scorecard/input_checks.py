@@ -71,7 +71,7 @@ CHECKS: tuple[Check, ...] = (
         (
             Mutant(
                 "a rate is finite",
-                "densevit/config/parser.py",
+                "densevit/config/schema.py",
                 "Field(gt=0, allow_inf_nan=False)",
                 "Field(gt=0)",
                 f"{HERE}::test_a_wrong_value_is_refused_with_key_value_and_what_would_fit",
@@ -222,7 +222,7 @@ CHECKS: tuple[Check, ...] = (
             Mutant(
                 "paths of a list stay in their root",
                 "densevit/data/index/paths.py",
-                "    if not allow_outside and not led.is_relative_to(root.resolve()):\n",
+                "    if not allow_outside and not resolved.is_relative_to(root.resolve()):\n",
                 "    if False:\n",
                 f"{HERE}::test_a_list_of_saved_maps_may_not_lead_out_of_their_folder",
             ),

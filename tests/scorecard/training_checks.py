@@ -59,7 +59,7 @@ CHECKS: tuple[Check, ...] = (
             Mutant(
                 "the room is measured before writing",
                 "densevit/weights/checkpoint.py",
-                "    files.require(folder.parent, size(weights) + size(state))\n",
+                "    atomic_io.require_free_space(folder.parent, size(weights) + size(state))\n",
                 "",
                 f"{SAVED}::test_too_small_a_disk_is_told_before_anything_is_written",
             ),

@@ -10,7 +10,7 @@ from densevit.cli.options.types import positive_int, scales
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from densevit.inference.forward import Box
+    from densevit.structures import Box
     from densevit.inference.predictor import Predictor
     from densevit.inference.tiling import Tiling
 
@@ -45,7 +45,7 @@ def add_crop_option(parser: Parser) -> None:
 
 def find_crop(name: str | None) -> "Callable[[int, int], Box] | None":
     """Height and width of an image -> the part that the model sees."""
-    from densevit.evaluation.depth.crops import kb_box
+    from densevit.ops.crops import kb_box
 
     return None if name is None else lambda h, w: kb_box((h, w))
 
