@@ -10,9 +10,9 @@ from densevit.cli.options.types import positive_int, scales
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from densevit.structures import Box
     from densevit.inference.predictor import Predictor
     from densevit.inference.tiling import Tiling
+    from densevit.structures import Box
 
 
 def add_inference_options(parser: Parser) -> None:
