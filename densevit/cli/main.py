@@ -59,10 +59,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; user errors become one message and an exit code, never a traceback."""
     with open_standard_streams():
         try:
-            code = run(list(sys.argv[1:] if argv is None else argv))
-            if sys.stdout is not None:
-                sys.stdout.flush()
-            return code
+            try:
+                return run(list(sys.argv[1:] if argv is None else argv))
+            finally:
+                if sys.stdout is not None:
+                    sys.stdout.flush()
         except BrokenPipeError:
             discard(sys.stdout)
             return 141  # as the shell says of a program that SIGPIPE ended

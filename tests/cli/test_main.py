@@ -1,8 +1,12 @@
 """The command line: quick help, and user errors that are one message and an exit code."""
 
+import argparse
+import importlib
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from small import small_config
@@ -13,30 +17,119 @@ TOOLS = Path(__file__).parents[2] / "tools"
 HEAVY = {"torch", "timm", "albumentations", "cv2", "numpy", "pydantic", "skimage", "h5py"}
 
 
-@pytest.mark.parametrize("command", ["", *COMMANDS])
-def test_help_imports_nothing_heavy(command: str) -> None:
+def python(code: str, *words: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, **options)
+
+
+def test_help_imports_nothing_heavy() -> None:
     code = (
         "import sys, contextlib; from densevit.cli.main import main\n"
-        "with contextlib.suppress(SystemExit): main([w for w in [sys.argv[1], '--help'] if w])\n"
-        f"print('HEAVY', sorted({HEAVY!r} & set(sys.modules)))"
+        "for words in [[], *([name] for name in sys.argv[1:])]:\n"
+        "    with contextlib.suppress(SystemExit): main([*words, '--help'])\n"
+        f"    print('HEAVY', sorted({HEAVY!r} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code, command], capture_output=True, text=True, check=True)
-    assert "usage:" in done.stdout
-    assert "HEAVY []" in done.stdout
+    done = python(code, *COMMANDS, check=True)
+    assert done.stdout.count("usage:") == done.stdout.count("HEAVY []") == len(COMMANDS) + 1
 
 
-@pytest.mark.parametrize("name", [path.name for path in sorted(TOOLS.glob("*.py"))])
-def test_every_tool_is_a_door(name: str) -> None:
-    done = subprocess.run([sys.executable, TOOLS / name, "--help"], capture_output=True, text=True, check=True)
-    assert "usage:" in done.stdout
+def test_every_script_in_tools_runs_its_command() -> None:
+    code = (
+        "import sys, runpy, contextlib\n"
+        "for path in list(sys.argv[1:]):\n"
+        "    sys.argv = [path, '--help']\n"
+        "    with contextlib.suppress(SystemExit): runpy.run_path(path, run_name='__main__')"
+    )
+    tools = sorted(map(str, TOOLS.glob("*.py")))
+    done = python(code, *tools, check=True)
+    assert done.stdout.count("usage: densevit ") == len(tools) > 10
 
 
-def test_an_unknown_command_and_an_abbreviated_option_end_with_2(capsys) -> None:
-    for words in (["tarin"], [], ["eval-depth", "--dat", "nyu"]):
-        with pytest.raises(SystemExit) as caught:
-            main(words)
-        assert caught.value.code == 2
-    assert "usage:" in capsys.readouterr().err
+def test_help_lists_every_command_in_its_group_on_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--help"])
+    assert caught.value.code == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.endswith(":")] == ["train:", "data:", "evaluate:", "predict:", "models:"]
+    assert sorted(line.split()[0] for line in lines if line.startswith("  ")) == sorted(COMMANDS)
+    assert max(map(len, lines)) <= 100
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["tarin"], "no command 'tarin'. Did you mean 'train'?"),
+        (["evaldepth"], "Did you mean 'eval-depth'?"),
+        (["qqq"], "`densevit --help` lists them."),
+        ([], "name a command"),
+        (["eval-depth", "--dat", "nyu"], "unrecognized arguments: --dat"),
+    ],
+)
+def test_a_mistyped_command_gets_a_suggestion_and_exit_code_2(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(words)
+    assert caught.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_every_command_that_loads_checkpoints_or_names_components_takes_plugins() -> None:
+    without = []
+    for name, command in COMMANDS.items():
+        parser = argparse.ArgumentParser()
+        importlib.import_module(f"densevit.cli.commands.{command.module}").add_arguments(parser)
+        if "--plugin" not in parser.format_help():
+            without.append(name)
+    assert without == ["train", "compare", "protocols", "benchmark"]  # a config names its own; the others need none
+
+
+ENTRY = "import sys; from densevit.cli.main import main; sys.exit(main(sys.argv[1:]))"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes of POSIX")
+@pytest.mark.parametrize("words", [["components"], ["eval-depth", "--help"]])
+def test_a_reader_of_the_output_that_goes_away_is_no_traceback(words: list[str]) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write) as gone:
+        done = subprocess.run([sys.executable, "-c", ENTRY, *words], stdout=gone, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="shell redirections of POSIX")
+@pytest.mark.parametrize(
+    ("words", "closed", "code"), [("components", ">&-", 0), ("components", "2>&-", 0), ("components decodr", "2>&-", 2)]
+)
+def test_closed_standard_streams_are_no_fault(words: str, closed: str, code: int) -> None:
+    command = f'"$0" -c "$1" {words} {closed}'
+    done = subprocess.run(["sh", "-c", command, sys.executable, ENTRY], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (code, "")
+    assert bool(done.stdout) == (closed == "2>&-" and code == 0)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes of POSIX")
+def test_work_goes_on_when_nobody_reads_its_messages_any_more() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    code = "import sys; from densevit.cli.main import open_standard_streams\nwith open_standard_streams():\n"
+    code += "    for i in range(3): print('message', file=sys.stderr, flush=True)\n    print('done')"
+    with os.fdopen(write) as gone:
+        done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=gone, text=True)
+    assert (done.returncode, done.stdout) == (0, "done\n")
+
+
+def test_a_command_of_one_process_runs_once_under_torchrun(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.setenv("RANK", "1")
+    assert main(["protocols"]) == 0
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.setenv("RANK", "0")
+    assert main(["protocols"]) == 0
+    told = capsys.readouterr()
+    assert "nyu_eigen" in told.out
+    assert "protocols runs in one process; the other 3 have nothing to do" in told.err
 
 
 def failing(capsys, *words: str, code: int = 2) -> str:

@@ -1,63 +1,18 @@
-"""Image classification as a task, and as a run from the command line."""
+"""Image classification as a task: loss, rows, panel."""
 
 import json
-from pathlib import Path
-from typing import Any
 
-import cv2
 import numpy as np
 import pytest
 import torch
 
-from densevit.cli.main import main
 from densevit.data.loading.collate import collate
-from densevit.engine.logger import read_csv
 from densevit.errors import DataError
 from densevit.evaluation.classification import metrics
 from densevit.losses.classification import CrossEntropy
 from densevit.model_card import HeadSpec, ModelCard
 from densevit.structures import NO_LABEL, Sample
 from densevit.tasks.classification import RIGHT, WRONG, ClassificationTask, bars
-
-# Squares of red, green or blue, in files of a plugin's data set: three classes that a small ViT tells apart at once.
-PLUGIN = """
-import numpy as np
-from densevit.data.datasets.base import DATASETS, Dataset
-from densevit.structures import Sample
-
-@DATASETS.register("colours_for_test")
-class Colours(Dataset):
-    classes = ("red", "green", "blue")
-
-    def __init__(self, *, split: str = "train"):
-        self.names = [f"{split}_{i}" for i in range(24)]
-
-    def read(self, index: int) -> Sample:
-        draw = np.random.default_rng(index)
-        image = draw.integers(0, 60, (16, 16, 3)).astype(np.uint8)
-        image[4:12, 4:12, index % 3] += 160
-        label = None if "unknown" in self.names[0] and index % 2 else index % 3
-        return Sample(name=self.names[index], image=image, label=label)
-"""
-CONFIG = """
-plugins: [colours.py]
-model:
-  encoder: {type: vit, dim: 32, depth: 2, heads: 2, patch_size: 4, image_size: 16, out_indices: 1, init: jax}
-  decoder: {type: pool}
-  heads: {colour: {type: classifier, classes: [red, green, blue]}}
-tasks: {colour: {type: classification}}
-data:
-  train: {type: colours_for_test}
-  val: {type: colours_for_test, split: val}
-  transforms: [{type: hflip}]
-  workers: 0
-optim: {lr: 3e-3}
-steps: 40
-batch_size: 8
-precision: fp32
-device: cpu
-output: OUTPUT
-"""
 
 
 def sample(label: int | None, shade: int = 0) -> Sample:
@@ -115,74 +70,6 @@ def test_the_classes_of_a_card_survive_the_checkpoint() -> None:
     old = card.to_dict()
     del old["outputs"]["pet"]["classes"]  # of a card written before there were classes
     assert ModelCard.from_dict(old).outputs["pet"].classes == ()
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("classification")
-    (folder / "colours.py").write_text(PLUGIN)
-    (folder / "run.yaml").write_text(CONFIG.replace("OUTPUT", str(folder / "run")))
-    assert main(["train", str(folder / "run.yaml")]) == 0
-    return folder
-
-
-def evaluate(run: Path, *words: str) -> int:
-    data = ["--data", "colours_for_test", "--plugin", str(run / "colours.py"), "--device", "cpu"]
-    return main(["eval-class", str(run / "run"), *data, *words])
-
-
-def test_a_run_learns_and_evaluation_repeats_its_best_score(run: Path) -> None:
-    curve = [row["accuracy"] for row in read_csv(run / "run/val.csv")]
-    assert curve[-1] > 0.9
-    assert evaluate(run, "--split", "val", "--output", str(run / "eval")) == 0
-    tree = json.loads((run / "eval/metrics.json").read_text())
-    assert tree["metrics"]["accuracy"] == pytest.approx(max(curve))
-    assert list(tree["per_class"]) == ["red", "green", "blue"]
-    assert len((run / "eval/per_image.csv").read_text().splitlines()) == 25
-
-
-def test_images_without_a_class_are_counted_and_left_out(run: Path) -> None:
-    assert evaluate(run, "--split", "unknown", "--output", str(run / "some")) == 0
-    assert json.loads((run / "some/metrics.json").read_text())["counts"]["skipped"] == 12
-
-
-def test_python_gives_one_row_of_logits(run: Path) -> None:
-    from densevit import load
-
-    image = np.zeros((16, 16, 3), np.uint8)
-    image[4:12, 4:12, 1] = 200
-    answer = load(run / "run", device="cpu", precision="fp32")(image)
-    assert answer.shape == (3,) and int(answer.argmax()) == 1
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["model.heads.colour.classes=4"], "4 classes, where the data has 3"),
-        (["model.heads.colour={type: metric}"], "task 'classification' teaches heads that give class"),
-        (["tasks.colour.type=depth"], "task 'depth' teaches heads that give metric, affine, disparity"),
-        (["tasks.colour.losses=[{type: silog}]"], "no classification loss 'silog'"),
-        (["model.encoder.class_token=false"], "use 'average'"),
-        (["data.train={type: middlebury_motorcycle}"], "where the data has none"),
-    ],
-)
-def test_what_does_not_fit_together_is_told_before_training(
-    run: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
-) -> None:
-    assert main(["train", str(run / "run.yaml"), f"output={run / 'other'}", *words]) == 2
-    assert message in capsys.readouterr().err
-    assert not list(run.glob("other/*.csv"))
-
-
-def test_commands_for_maps_refuse_a_classifier(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["eval-depth", str(run / "run"), "--data", "middlebury_motorcycle", "--device", "cpu"]) == 2
-    assert "eval-class" in capsys.readouterr().err
-    cv2.imwrite(str(tmp_path / "a.png"), np.zeros((16, 16, 3), np.uint8))
-    words: list[Any] = [str(tmp_path / "a.png"), "--output", str(tmp_path / "out"), "--device", "cpu"]
-    assert main(["export-depth", str(run / "run"), *words]) == 2
-    assert "no map to write" in capsys.readouterr().err
-    assert main(["eval-class", str(run / "run"), "--data", "middlebury_motorcycle", "--device", "cpu"]) == 2
-    assert "the data has none" in capsys.readouterr().err
 
 
 def test_a_class_that_the_model_does_not_know_is_named() -> None:

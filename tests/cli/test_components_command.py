@@ -1,7 +1,5 @@
 """`densevit components`: what can be chosen, told from the parts' own signatures and docstrings."""
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +7,7 @@ import pytest
 
 from densevit.cli.main import main
 from densevit.config.json_schema import load_shipped_schema
+from densevit.models.decoders.base import DECODERS
 from densevit.registry import schema
 
 PLUGIN = '''
@@ -31,14 +30,14 @@ def said(capsys: pytest.CaptureFixture[str], *words: object) -> str:
     return capsys.readouterr().out
 
 
-def test_all_parts_are_listed_by_kind(capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_components_are_listed_by_kind(capsys: pytest.CaptureFixture[str]) -> None:
     lines = dict(line.split(maxsplit=1) for line in said(capsys).splitlines())
     assert lines["decoder"].split(", ") == sorted(load_shipped_schema().decoders.parts)
     depth: Any = load_shipped_schema().tasks.parts["depth"]
     assert lines["depth_loss"].split(", ") == sorted(depth.objectives.parts)
 
 
-def test_a_part_tells_every_option_with_type_default_and_meaning(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_component_shows_every_option_with_type_default_and_meaning(capsys: pytest.CaptureFixture[str]) -> None:
     text = said(capsys, "decoder", "dpt")
     assert [line.split(":")[0] for line in text.splitlines() if "; default " in line] == list(
         schema(load_shipped_schema().decoders.parts["dpt"]).model_fields
@@ -47,12 +46,12 @@ def test_a_part_tells_every_option_with_type_default_and_meaning(capsys: pytest.
     assert "name: string; required" in said(capsys, "encoder", "timm")
 
 
-def test_parts_of_a_plugin_are_told_too(tmp_path: Path) -> None:
+def test_components_of_a_plugin_are_listed_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DECODERS, "parts", dict(DECODERS.parts))  # so that no other test sees it
     (tmp_path / "mine.py").write_text(PLUGIN)
-    code = "import sys; from densevit.cli.main import main; sys.exit(main(sys.argv[1:]))"
-    command = [sys.executable, "-c", code, "components", "decoder", "mine", "--plugin", str(tmp_path / "mine.py")]
-    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert text.startswith(
+    assert said(capsys, "decoder", "mine", "--plugin", tmp_path / "mine.py").startswith(
         "Sums all maps.\n\nwidth: integer; required\n    of the sum, in cells.\n\nheight: integer; default 3\n"
     )
 
