@@ -119,7 +119,7 @@ def eomt(folder: Path) -> Iterator[Row]:
         yield Row(f"EoMT, {name}: scores", gap(model.eval()(image)["seg"].exp(), semantic(theirs, image)))
         for progress, what in ((0.0, "masked"), (1.0, "annealed")):
             theirs.masked_attn_enabled, theirs.attn_mask_probs[:] = True, 1 - progress
-            decoder.annealing.at_progress(progress)
+            decoder.annealing.on_train_step(progress)
             masks, classes = (torch.stack(layers, 1) for layers in theirs(image))
             found = model.train()(image)
             yield Row(f"EoMT, {name}: masks of {BLOCKS + 1} layers, {what}", gap(found["seg/masks"], masks))

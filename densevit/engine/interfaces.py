@@ -43,8 +43,10 @@ class Validation(Protocol):
 
 @runtime_checkable
 class Scheduled(Protocol):
-    def at_progress(self, share: float) -> None:
-        """`share` of the run's steps that is done, from 0 to 1."""
+    """A part of the model that changes over a run."""
+
+    def on_train_step(self, progress: float) -> None:
+        """Called before each step with the share of the run's steps that is done, from 0 to 1."""
 
 
 def scheduled_parts(model: nn.Module) -> list[Scheduled]:

@@ -14,8 +14,9 @@ from densevit.config.schema import Optim, Schedule
 class LayeredEncoder(Protocol):
     """What the optimiser asks of an encoder."""
 
-    def layers(self) -> list[list[nn.Parameter]]: ...
-    def undecayed(self) -> list[nn.Parameter]: ...
+    def layer_groups(self) -> list[list[nn.Parameter]]: ...
+    def no_weight_decay(self) -> set[str]: ...
+    def get_parameter(self, target: str) -> nn.Parameter: ...
     def eval(self) -> object: ...
 
 
@@ -29,17 +30,17 @@ def parameter_groups(
     Args:
         apart: the encoder has a rate of its own: groups of it alone say `encoder`.
     """
-    layers = encoder.layers()
+    layers = encoder.layer_groups()
     scale_of = {
         parameter: optim.encoder_lr_scale * optim.layer_decay ** (len(layers) - 1 - depth)
         for depth, layer in enumerate(layers)
         for parameter in layer
     }
-    undecayed = set(encoder.undecayed())
+    no_decay = {encoder.get_parameter(name) for name in encoder.no_weight_decay()}
     groups: dict[tuple[float, float, bool], list[nn.Parameter]] = {}
     for parameter in model.parameters():
         if parameter.requires_grad:
-            decay = 0.0 if parameter.ndim <= 1 or parameter in undecayed else optim.weight_decay
+            decay = 0.0 if parameter.ndim <= 1 or parameter in no_decay else optim.weight_decay
             key = (scale_of.get(parameter, 1.0), decay, apart and parameter in scale_of)
             groups.setdefault(key, []).append(parameter)
     return [
@@ -48,8 +49,8 @@ def parameter_groups(
     ]
 
 
-def undecayed_group(module: nn.Module) -> dict[str, Any]:
-    """The few parameters beside the model that learn at the full rate."""
+def no_decay_group(module: nn.Module) -> dict[str, Any]:
+    """One group of a module's parameters, at the full rate and without weight decay."""
     return {"params": list(module.parameters()), "scale": 1.0, "weight_decay": 0.0}
 
 

@@ -28,9 +28,9 @@ from densevit.engine.optim import (
     build_optimizer,
     encoder_rate,
     learning_rate,
+    no_decay_group,
     parameter_groups,
     set_learning_rate,
-    undecayed_group,
 )
 from densevit.engine.skipped_steps import StepRecord
 from densevit.engine.validation import score
@@ -87,7 +87,7 @@ class Trainer:
         self.scheduled = scheduled_parts(model)
         self.balance = BALANCES[run.loss_weighting](list(tasks)).to(world.device)
         apart = run.schedule.encoder_warmup is not None
-        groups = [*parameter_groups(model, self.encoder, run.optim, apart=apart), undecayed_group(self.balance)]
+        groups = [*parameter_groups(model, self.encoder, run.optim, apart=apart), no_decay_group(self.balance)]
         self.optimizer = build_optimizer([group for group in groups if group["params"]], run.optim)
         self.rate = learning_rate(run.optim, run.schedule, self.steps)
         self.encoder_rate = encoder_rate(run.optim, run.schedule, self.steps)
@@ -209,7 +209,7 @@ class Trainer:
 
     def _tell_progress(self, updates: int) -> None:
         for part in self.scheduled:
-            part.at_progress(updates / self.steps)
+            part.on_train_step(updates / self.steps)
 
     def _losses(self, batch: Batch) -> dict[str, Tensor]:
         with autocast(self.precision, self.world.device):

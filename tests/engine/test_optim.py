@@ -15,11 +15,11 @@ class Layered(nn.Module):
         self.stem, self.block, self.head = nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 1)
         self.token = nn.Parameter(torch.zeros(1, 1, 2))
 
-    def layers(self) -> list[list[nn.Parameter]]:
+    def layer_groups(self) -> list[list[nn.Parameter]]:
         return [[*self.stem.parameters(), self.token], list(self.block.parameters())]
 
-    def undecayed(self) -> list[nn.Parameter]:
-        return [self.token]
+    def no_weight_decay(self) -> set[str]:
+        return {"token"}
 
 
 def test_groups_follow_depth_and_spare_biases_and_tokens_from_decay() -> None:
@@ -62,9 +62,9 @@ def test_schedules_pass_through_hand_calculated_points() -> None:
     assert learning_rate(Optim(lr=1.0), Schedule(type="cosine", warmup=0.0), 100)(50) == pytest.approx(0.5)
     assert learning_rate(Optim(lr=1.0), Schedule(type="poly", warmup=0.0), 100)(50) == pytest.approx(0.5**0.9)
     assert learning_rate(Optim(lr=1.0), Schedule(warmup=0.1), 100)(4) == pytest.approx(5 / 11)
-    assert learning_rate(Optim(lr=1.0), Schedule(type="one_cycle", warmup=9.0, start=0.0), 100)(4) == pytest.approx(
-        (1 - math.cos(math.pi / 2)) / 2
-    )
+    assert learning_rate(Optim(lr=1.0), Schedule(type="one_cycle", warmup=9.0, warmup_start_factor=0.0), 100)(
+        4
+    ) == pytest.approx((1 - math.cos(math.pi / 2)) / 2)
 
 
 def test_an_encoder_with_a_warm_up_of_its_own_rests_first_and_then_has_the_whole_curve() -> None:

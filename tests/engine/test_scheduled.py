@@ -30,8 +30,8 @@ class Fading(nn.Module):
         super().__init__()
         self.told: list[float] = []
 
-    def at_progress(self, share: float) -> None:
-        self.told.append(share)
+    def on_train_step(self, progress: float) -> None:
+        self.told.append(progress)
 
 
 def test_a_part_is_told_before_each_step_and_a_skipped_step_is_no_progress(tmp_path: Path) -> None:

@@ -36,11 +36,11 @@ class ToyEncoder(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return self.norm(self.conv(x))
 
-    def layers(self) -> list[list[nn.Parameter]]:
+    def layer_groups(self) -> list[list[nn.Parameter]]:
         return [list(self.conv.parameters()), list(self.norm.parameters())]
 
-    def undecayed(self) -> list[nn.Parameter]:
-        return []
+    def no_weight_decay(self) -> set[str]:
+        return set()
 
 
 class Toy(nn.Module):

@@ -89,7 +89,7 @@ def test_it_is_what_the_paper_says_written_out() -> None:
 @pytest.mark.parametrize("name", TOWERS)
 def test_in_evaluation_nothing_is_masked_and_masks_grow_before_the_sigmoid(name: str) -> None:
     model, image = build(name), torch.rand(2, 3, *IMAGE)
-    model.decoder.annealing.at_progress(1.0)  # type: ignore[union-attr,operator]
+    model.decoder.annealing.on_train_step(1.0)  # type: ignore[union-attr,operator]
     training = model.train()(image)  # at the end of training nothing is masked either
     found = model.eval()(image)
     assert set(found) == {"seg"}
@@ -205,7 +205,7 @@ def test_the_joined_blocks_stay_the_encoders_for_learning_rates_and_freezing() -
     model = build()
     encoder: Any = model.encoder
     joined = set(encoder.vit.blocks[-1].parameters())
-    assert joined <= {p for group in encoder.layers() for p in group}
+    assert joined <= {p for group in encoder.layer_groups() for p in group}
     assert not any(p in joined for p in model.decoder.parameters())
 
 
@@ -227,7 +227,7 @@ def test_masks_fade_block_by_block_as_published() -> None:
         (0.9, (0, 0)),
         (1.0, (0, 0)),
     ):
-        annealing.at_progress(progress)
+        annealing.on_train_step(progress)
         assert [annealing.share(i).item() for i in range(2)] == pytest.approx(list(shares), abs=1e-6)
     assert not Annealing(3).state_dict()  # the trainer tells it anew
 
@@ -258,7 +258,7 @@ def test_it_learns_two_halves_and_the_last_layer_knows_best() -> None:
     labels[:, :6] = 255
     optimiser = torch.optim.AdamW(model.parameters(), lr=2e-3)
     for step in range(60):
-        model.decoder.annealing.at_progress(step / 60)  # type: ignore[union-attr,operator]
+        model.decoder.annealing.on_train_step(step / 60)  # type: ignore[union-attr,operator]
         found = model(image)
         value = loss(found["seg"], labels, {key[4:]: x for key, x in found.items() if "/" in key})
         optimiser.zero_grad()
@@ -304,11 +304,11 @@ def test_an_encoder_without_blocks_says_so() -> None:
     class Still(Encoder):
         def forward(self, image: Tensor) -> Any: ...
         def load_weights(self, state: Any, source: str) -> None: ...
-        def layers(self) -> list[list[nn.Parameter]]:
+        def layer_groups(self) -> list[list[nn.Parameter]]:
             return []
 
-        def undecayed(self) -> list[nn.Parameter]:
-            return []
+        def no_weight_decay(self) -> set[str]:
+            return set()
 
         def set_grad_checkpointing(self, enable: bool = True) -> None: ...
 

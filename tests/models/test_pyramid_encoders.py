@@ -66,7 +66,7 @@ def test_the_hybrid_takes_any_size_and_pads_it() -> None:
 
 def test_the_hybrids_layers_hold_every_parameter_once() -> None:
     encoder = HybridEncoder(**SMALL)  # type: ignore[arg-type]
-    listed = [id(parameter) for group in encoder.layers() for parameter in group]
+    listed = [id(parameter) for group in encoder.layer_groups() for parameter in group]
     assert sorted(listed) == sorted(map(id, encoder.parameters()))
 
 
@@ -117,7 +117,7 @@ def test_swin_takes_any_size_and_pads_it_to_32() -> None:
 def test_stages_behind_the_last_tap_are_dropped() -> None:
     encoder = SwinEncoder(name="swinv2_tiny_window8_256", image_size=64, out_indices=(0, 1), arguments=SWIN)  # type: ignore[arg-type]
     assert (encoder.patch_size, len(encoder.swin.layers)) == (8, 2)
-    listed = [id(parameter) for group in encoder.layers() for parameter in group]
+    listed = [id(parameter) for group in encoder.layer_groups() for parameter in group]
     assert sorted(listed) == sorted(map(id, encoder.parameters()))
 
 

@@ -29,17 +29,16 @@ def test_taps_that_do_not_fit_say_what_would(out_indices: OutIndices) -> None:
 
 def test_layers_hold_every_parameter_once_from_stem_to_norm() -> None:
     encoder = ViTEncoder(dim=32, depth=4, heads=2, registers=2)
-    groups = encoder.layers()
+    groups = encoder.layer_groups()
     assert len(groups) == 1 + 4 + 1
     assert sorted(id(p) for group in groups for p in group) == sorted(id(p) for p in encoder.parameters())
     assert any(p is encoder.vit.pos_embed for p in groups[0])
     assert any(p is encoder.vit.blocks[2].attn.qkv.weight for p in groups[3])
 
 
-def test_undecayed_are_tokens_and_positions() -> None:
+def test_tokens_and_positions_get_no_weight_decay() -> None:
     encoder = ViTEncoder(dim=32, depth=1, heads=2, registers=2)
-    expected = {encoder.vit.cls_token, encoder.vit.reg_token, encoder.vit.pos_embed}
-    assert set(encoder.undecayed()) == expected
+    assert encoder.no_weight_decay() == {"vit.cls_token", "vit.reg_token", "vit.pos_embed"}
 
 
 def test_normalisation_comes_before_padding() -> None:

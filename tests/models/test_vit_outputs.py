@@ -136,7 +136,7 @@ def test_pruning_drops_blocks_norm_and_head_and_keeps_the_taps() -> None:
 
 def test_layers_hold_every_parameter_once_from_patches_to_head() -> None:
     vit = ViTClassifier(16, 2, 2, 4, grid=(2, 2), num_classes=5, pool="map", norm_pre=True, registers=1)
-    groups = vit.layers()
+    groups = vit.layer_groups()
     assert len(groups) == 1 + 2 + 1
     assert sorted(id(p) for group in groups for p in group) == sorted(id(p) for p in vit.parameters())
     assert any(p is vit.norm_pre.weight for p in groups[0])

@@ -48,7 +48,7 @@ class Annealing(nn.Module):
     """The share of queries that are masked, block by block: 1 before a block's span, 0 behind it.
 
     Attributes:
-        progress: share of the run that is done, as `at_progress` was told. It is a tensor, lest compiled models take
+        progress: share of the run that is done, as `on_train_step` was told. It is a tensor, lest compiled models take
             every step for a new program.
     """
 
@@ -69,9 +69,9 @@ class Annealing(nn.Module):
         self.register_buffer("spans", torch.tensor(spans), persistent=False)
         self.register_buffer("progress", torch.zeros(()), persistent=False)
 
-    def at_progress(self, share: float) -> None:
-        """`share` of the training run that is done; the trainer calls it before each step."""
-        self.progress.fill_(share)
+    def on_train_step(self, progress: float) -> None:
+        """Called before each step with the share of the training run that is done."""
+        self.progress.fill_(progress)
 
     def share(self, block: int) -> Float[Tensor, ""]:
         begin, end = self.spans[block]

@@ -56,12 +56,12 @@ class Encoder(nn.Module, ABC):
         """
 
     @abstractmethod
-    def layers(self) -> list[list[nn.Parameter]]:
+    def layer_groups(self) -> list[list[nn.Parameter]]:
         """Every parameter once, grouped from the input (patch embedding) to the output, for layer-wise rates."""
 
     @abstractmethod
-    def undecayed(self) -> list[nn.Parameter]:
-        """Embeddings and tokens, which weight decay would pull towards nothing meaningful."""
+    def no_weight_decay(self) -> set[str]:
+        """Names of the parameters without weight decay, as in timm: tokens and position embeddings."""
 
     @abstractmethod
     def set_grad_checkpointing(self, enable: bool = True) -> None:

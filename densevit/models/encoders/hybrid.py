@@ -116,11 +116,13 @@ class HybridEncoder(Encoder):
         state_dict.load(self.backbone, early, source)
         state_dict.load(self.vit, convert(tokens, self.vit), source, self.unused)
 
-    def layers(self) -> list[list[nn.Parameter]]:
-        return [list(part.parameters()) for part in (self.backbone.stem, *self.backbone.stages)] + self.vit.layers()
+    def layer_groups(self) -> list[list[nn.Parameter]]:
+        return [
+            list(part.parameters()) for part in (self.backbone.stem, *self.backbone.stages)
+        ] + self.vit.layer_groups()
 
-    def undecayed(self) -> list[nn.Parameter]:
-        return self.vit.undecayed()
+    def no_weight_decay(self) -> set[str]:
+        return {f"vit.{name}" for name in self.vit.no_weight_decay()}
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
         self.vit.checkpointing = enable

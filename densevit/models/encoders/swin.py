@@ -20,7 +20,7 @@ Positive = Annotated[int, Field(gt=0)]
 ANCHOR = "patch_embed.proj.weight"
 # Classifier and final norm of published files.
 SPARE = ("head.weight", "head.bias", "head.fc.weight", "head.fc.bias", "norm.weight", "norm.bias")
-UNDECAYED = ("logit_scale", "relative_position_bias_table")
+NO_WEIGHT_DECAY = ("logit_scale", "relative_position_bias_table")
 
 
 @ENCODERS.register("swin")
@@ -91,7 +91,7 @@ class SwinEncoder(Encoder):
         own = {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
         state_dict.load(self.swin, convert(self.swin, own), source, {*self.unused, *SPARE})
 
-    def layers(self) -> list[list[nn.Parameter]]:
+    def layer_groups(self) -> list[list[nn.Parameter]]:
         blocks = [
             [*(stage.downsample.parameters() if i == 0 else ()), *block.parameters()]
             for stage in self.swin.layers
@@ -99,8 +99,9 @@ class SwinEncoder(Encoder):
         ]
         return [list(self.swin.patch_embed.parameters()), *blocks]
 
-    def undecayed(self) -> list[nn.Parameter]:
-        return [p for name, p in self.named_parameters() if name.rpartition(".")[2] in UNDECAYED or ".cpb_mlp." in name]
+    def no_weight_decay(self) -> set[str]:
+        names = [name for name, _ in self.named_parameters()]
+        return {name for name in names if name.rpartition(".")[2] in NO_WEIGHT_DECAY or ".cpb_mlp." in name}
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
         self.checkpointing = enable

@@ -125,13 +125,13 @@ class TokenEncoder(Encoder):
     def convert(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
         """Other layouts to this ViT's names and grid."""
 
-    def layers(self) -> list[list[nn.Parameter]]:
+    def layer_groups(self) -> list[list[nn.Parameter]]:
         blocks = [list(block.parameters()) for block in self.vit.blocks]
         last = list(self.vit.norm.parameters())
         known = {id(parameter) for group in [*blocks, last] for parameter in group}
         stem = [parameter for parameter in self.parameters() if id(parameter) not in known]
         return [stem, *blocks, *([last] if last else [])]
 
-    def undecayed(self) -> list[nn.Parameter]:
+    def no_weight_decay(self) -> set[str]:
         embeddings = ("pos_embed", "cls_token", "reg_token", "dist_token", "relative_position_bias_table")
-        return [parameter for name, parameter in self.named_parameters() if name.rpartition(".")[2] in embeddings]
+        return {name for name, _ in self.named_parameters() if name.rpartition(".")[2] in embeddings}

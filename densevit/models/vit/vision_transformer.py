@@ -144,7 +144,7 @@ class VisionTransformer(IntermediateLayersMixin):
         prefix, cells = self.pos_embed[:, : self.placed_prefix], self.pos_embed[:, self.placed_prefix :]
         return torch.cat([prefix, resample(cells, self.grid, grid, self.pos_embed_interpolation)], dim=1)
 
-    def layers(self) -> list[list[nn.Parameter]]:
+    def layer_groups(self) -> list[list[nn.Parameter]]:
         """Every parameter once, from the input (patches, tokens, positions) over the blocks to the output."""
         blocks = [list(block.parameters()) for block in self.blocks]
         blocks[-1] += self.norm.parameters()  # as timm groups them
@@ -154,12 +154,8 @@ class VisionTransformer(IntermediateLayersMixin):
         head = [parameter for parameter in self.parameters() if id(parameter) not in known]
         return [stem, *blocks, *([head] if head else [])]
 
-    def undecayed(self) -> list[nn.Parameter]:
-        """Tokens and positions, which weight decay would pull towards nothing meaningful."""
-        return [self.get_parameter(name) for name in self.no_weight_decay()]
-
     def no_weight_decay(self) -> set[str]:
-        """Names of what `undecayed` gives."""
+        """Names of the tokens and position embeddings, which get no weight decay (as in timm)."""
         return {name for name in ("cls_token", "reg_token", "pos_embed") if getattr(self, name) is not None}
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
