@@ -21,6 +21,7 @@ from densevit.config.schema import Data, Model, Run, Task
 from densevit.engine.distributed import DistributedContext
 from densevit.engine.trainer import Trainer
 from densevit.structures import Batch
+from densevit.tasks.depth import DepthTask
 from densevit.utils.device import choose_device
 from densevit.weights import checkpoint
 
@@ -62,12 +63,17 @@ def trainer_of(args: argparse.Namespace, folder: Path) -> Trainer:
     return Trainer(run, model, {"depth": Squared()}, world, predict=unused, card=card)
 
 
-class Squared:
+class Squared(DepthTask):
     """A task whose loss costs next to nothing."""
 
     best = ("loss", "min")
 
-    def losses(self, prediction: torch.Tensor, batch: Batch, step: int, extras: object) -> dict[str, torch.Tensor]:
+    def __init__(self) -> None:
+        torch.nn.Module.__init__(self)
+
+    def losses(
+        self, prediction: torch.Tensor, batch: Batch, step: int, extras: object = None
+    ) -> dict[str, torch.Tensor]:
         return {"loss": (prediction - batch.depth).square().mean()}
 
 
@@ -90,7 +96,7 @@ def timed(trainer: Trainer, count: int) -> tuple[list[float], list[float]]:
     steps, saves, data = [], [], batches(trainer.run.batch_size)
     for _ in range(count + 1):
         began = time.perf_counter()
-        trainer.take_step(data, Event())
+        trainer.train_step(data, Event())
         between = time.perf_counter()
         trainer.save()
         steps.append(between - began)

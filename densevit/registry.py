@@ -212,7 +212,7 @@ class Parts:
     encoders: Registry[Any]
     decoders: Registry[Any]
     heads: Registry[Any]
-    tasks: Registry[Any]  # each knows its losses: `objectives`, and the `usual` ones
+    tasks: Registry[Any]  # each has a `loss_registry` and `default_losses`
     transforms: Registry[Any]
     datasets: Registry[Any]
     protocols: Collection[str]

@@ -75,7 +75,7 @@ def test_restarted_processes_do_not_read_the_addresses_of_the_dead(monkeypatch: 
         for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}.items():
             monkeypatch.setenv(name, value)
         monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", attempt)
-        with distributed.session("cpu"):
+        with distributed.process_group("cpu"):
             seen[-1].set(f"address of attempt {attempt}", "127.0.0.1:1")
     first, second = seen
     assert first.check(["address of attempt 0"]) and second.check(["address of attempt 1"])

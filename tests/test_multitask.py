@@ -177,9 +177,9 @@ def test_learned_balance_is_resumed_with_the_weights(tmp_path: Path) -> None:
             ]
             assert main(["train", str(config), *words]) == 0
     rows = [read_csv(tmp_path / name / "train.csv")[-1] for name in ("whole", "parts")]
-    assert rows[0]["depth/balance"] == rows[1]["depth/balance"] != 0
+    assert rows[0]["depth/uncertainty"] == rows[1]["depth/uncertainty"] != 0
     states = [checkpoint.read_state(tmp_path / name / "checkpoints/step-00000008") for name in ("whole", "parts")]
-    assert torch.equal(states[0]["balance"]["log_variances"], states[1]["balance"]["log_variances"])
+    assert torch.equal(states[0]["loss_weighting"]["log_variances"], states[1]["loss_weighting"]["log_variances"])
     weights = [checkpoint.read(tmp_path / name / "checkpoints/last")[0] for name in ("whole", "parts")]
     assert all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())
 
@@ -203,7 +203,7 @@ def test_two_processes_learn_the_balance_of_one(tmp_path: Path) -> None:
         )
         assert done.returncode == 0, done.stderr
     one, two = (read_csv(tmp_path / n / "train.csv")[-1] for n in "12")
-    assert one["depth/balance"] == pytest.approx(two["depth/balance"], rel=1e-3)
+    assert one["depth/uncertainty"] == pytest.approx(two["depth/uncertainty"], rel=1e-3)
     assert one["loss"] == pytest.approx(two["loss"], rel=1e-3)
 
 

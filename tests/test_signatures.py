@@ -24,7 +24,7 @@ TASKS = [(PARTS.tasks.parts[name], STAND_INS.tasks.parts[name]) for name in PART
 PAIRS: list[tuple[Registry, Registry]] = [
     *((getattr(PARTS, name), getattr(STAND_INS, name))
       for name in ("encoders", "decoders", "heads", "tasks", "transforms", "datasets")),
-    *((real.objectives, stand_in.objectives) for real, stand_in in TASKS),  # type: ignore[attr-defined]
+    *((real.loss_registry, stand_in.loss_registry) for real, stand_in in TASKS),  # type: ignore[attr-defined]
 ]  # fmt: skip
 
 # Values that fit some option and not others.

@@ -52,7 +52,7 @@ def to_json_schema(parts: Parts) -> Tree:
         nodes |= _definitions(registry)
     for (node, field), kind in PLACES.items():
         nodes[node]["properties"][field] = _with_part(nodes[node]["properties"][field], kind)
-    losses = {name: _kind(task.objectives) for name, task in _tasks(parts).items()}
+    losses = {name: _kind(task.loss_registry) for name, task in _tasks(parts).items()}
     for name, kind in losses.items():
         nodes[f"task.{name}"][LOSSES] = kind
     of_task = nodes["Task"]["properties"]
@@ -74,7 +74,7 @@ def _untitled(tree: Any) -> Any:
 
 def _registries(parts: Parts) -> Iterator[Registry[Any]]:
     yield from (parts.encoders, parts.decoders, parts.heads, parts.tasks, parts.transforms, parts.datasets)
-    yield from {_kind(task.objectives): task.objectives for task in _tasks(parts).values()}.values()
+    yield from {_kind(task.loss_registry): task.loss_registry for task in _tasks(parts).values()}.values()
 
 
 def _tasks(parts: Parts) -> Mapping[str, Any]:
@@ -157,11 +157,11 @@ def read(tree: Tree) -> Parts:
 class SignatureStub:
     """Has the signature of a part, and what is asked of a task: its losses."""
 
-    usual: Sequence[ComponentConfig] = ()
+    default_losses: Sequence[ComponentConfig] = ()
 
     def __init__(self, node: Tree, registries: Mapping[str, Registry[Any]]) -> None:
         options = {name: option for name, option in node["properties"].items() if name not in ("type", *WEIGHT)}
-        self.objectives = registries.get(node.get(LOSSES, ""))
+        self.loss_registry = registries.get(node.get(LOSSES, ""))
         self.__signature__ = inspect.Signature(
             [
                 inspect.Parameter(

@@ -116,13 +116,13 @@ def _choose_task(task: Task, where: str, parts: Parts, faults: ErrorCollector) -
         return ChosenTask(chosen, [])
     kind: Any = chosen.part
     losses = []
-    for i, spec in enumerate(task.losses or kind.usual):
+    for i, spec in enumerate(task.losses or kind.default_losses):
         options = dict(spec)
         weight = options.pop("weight", 1.0)
         if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < inf:
             faults.problems.append(f"{where}.losses.{i}.weight: a number over 0, got {weight!r}.")
             weight = 1.0
-        losses.append((float(weight), faults.check(kind.objectives, options, f"{where}.losses.{i}")))
+        losses.append((float(weight), faults.check(kind.loss_registry, options, f"{where}.losses.{i}")))
     return ChosenTask(chosen, losses)
 
 

@@ -1,8 +1,8 @@
-"""Processes: torchrun's environment, the device of each, and the few agreements that training needs."""
+"""Processes: torchrun's environment, the device of each, and the few collectives that training needs."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, TypeVar
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class DistributedContext:
-    """This process among all."""
+    """This process among all of a run: its device and rank, and the collectives."""
 
     device: torch.device
     rank: int = 0
@@ -36,16 +36,16 @@ class DistributedContext:
     def is_main(self) -> bool:
         return self.rank == 0
 
-    def agree(self, good: bool, stop: bool = False) -> tuple[bool, bool]:
-        """Whether all processes are good, and whether any wants to stop; the same answer on each."""
+    def all_reduce_flags(self, ok: bool, stop: bool = False) -> tuple[bool, bool]:
+        """Whether all processes are ok, and whether any is to stop; the same on each."""
         if self.size == 1:
-            return good, stop
-        votes = torch.tensor([not good, stop], dtype=torch.int32, device=self.device)
-        dist.all_reduce(votes, op=dist.ReduceOp.MAX)
-        bad, stopped = votes.tolist()
-        return not bad, bool(stopped)
+            return ok, stop
+        flags = torch.tensor([not ok, stop], dtype=torch.int32, device=self.device)
+        dist.all_reduce(flags, op=dist.ReduceOp.MAX)
+        any_failed, any_stop = flags.tolist()
+        return not any_failed, bool(any_stop)
 
-    def mean(self, values: dict[str, float]) -> dict[str, float]:
+    def all_reduce_mean(self, values: dict[str, float]) -> dict[str, float]:
         """Each value averaged over the processes; all must name the same."""
         if self.size == 1:
             return values
@@ -53,16 +53,16 @@ class DistributedContext:
         dist.all_reduce(summed)
         return dict(zip(values, (summed / self.size).tolist(), strict=True))
 
-    def mean_gradients(self, module: nn.Module) -> None:
-        """What `parallel` does for the model, for a module of a few numbers beside it, before each step."""
+    def all_reduce_gradients(self, module: nn.Module) -> None:
+        """Averages the gradients of a small module that is not part of the parallel model."""
         if self.size > 1:
             for parameter in module.parameters():
                 gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
                 dist.all_reduce(gradient)
                 parameter.grad = gradient / self.size
 
-    def gather(self, value: Any) -> list[Any]:
-        """What each process gave, in order of rank, on every process."""
+    def all_gather(self, value: Any) -> list[Any]:
+        """The values of all processes by rank, on every process."""
         if self.size == 1:
             return [value]
         values: list[Any] = [None] * self.size
@@ -70,7 +70,7 @@ class DistributedContext:
         return values
 
     def on_main(self, work: Callable[[], T]) -> T:
-        """What `work` gives on rank 0, for every process; if it fails there, all raise, so that none waits for ever."""
+        """Runs `work` on rank 0 and returns its result on every process; an error there is raised on all of them."""
         value: tuple[T, ...] = ()
         error: Exception | None = None
         if self.is_main:
@@ -78,19 +78,19 @@ class DistributedContext:
                 value = (work(),)
             except Exception as caught:
                 error = caught
-        value, error = self.gather((value, error))[0]
+        value, error = self.all_gather((value, error))[0]
         if error is not None:
             raise error
         return value[0]
 
-    def share(self, tensors: Iterable[Tensor]) -> None:
-        """Gives every process rank 0's values, in place."""
+    def broadcast(self, tensors: Iterable[Tensor]) -> None:
+        """Copies rank 0's values to every process, in place."""
         if self.size > 1:
             for tensor in tensors:
                 dist.broadcast(tensor, src=0)
 
-    def parallel(self, model: nn.Module, how: Parallel = "ddp") -> nn.Module:
-        """The model as each process trains it: gradients averaged over all; under `fsdp` each holds a part of it."""
+    def parallelize(self, model: nn.Module, how: Parallel = "ddp") -> nn.Module:
+        """Wraps the model so that gradients are averaged over all processes; under `fsdp` its weights are sharded."""
         if self.size == 1:
             return model
         cuda = self.device.type == "cuda"
@@ -102,18 +102,22 @@ class DistributedContext:
         return DistributedDataParallel(model, device_ids=[self.device.index] if cuda else None)
 
 
-def no_sync(wrapped: nn.Module, wanted: bool) -> AbstractContextManager[None]:
-    """Whether the backward pass inside averages gradients over the processes, or leaves that to a later one."""
-    if isinstance(wrapped, FSDPModule):
-        wrapped.set_requires_gradient_sync(wanted)
-    if isinstance(wrapped, DistributedDataParallel) and not wanted:
-        return wrapped.no_sync()
-    return nullcontext()
+@contextmanager
+def no_sync(model: nn.Module) -> Iterator[None]:
+    """The backward pass inside accumulates gradients without averaging them over the processes, as torch's no_sync."""
+    if isinstance(model, FSDPModule):
+        model.set_requires_gradient_sync(False)
+    try:
+        with model.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext():
+            yield
+    finally:
+        if isinstance(model, FSDPModule):
+            model.set_requires_gradient_sync(True)
 
 
 @contextmanager
-def session(device: str = "auto", timeout: timedelta = timedelta(minutes=10)) -> Iterator[DistributedContext]:
-    """The process group that torchrun asks for, or a world of one.
+def process_group(device: str = "auto", timeout: timedelta = timedelta(minutes=10)) -> Iterator[DistributedContext]:
+    """Joins the process group that torchrun describes; alone without torchrun.
 
     Args:
         timeout: how long one process may wait for another.
@@ -131,8 +135,8 @@ def session(device: str = "auto", timeout: timedelta = timedelta(minutes=10)) ->
     local_size = int(os.environ.get("LOCAL_WORLD_SIZE", size))
     store, _, _ = next(iter(rendezvous("env://", timeout=timeout)))
     if local_size == size:
-        # torchrun hands restarted processes the store of the dead ones, with their addresses in it (pytorch#135712).
-        # On one machine all know which attempt this is; on several see docs/scale.md.
+        # torchrun gives restarted processes the store of the dead ones, with their addresses in it (pytorch#135712).
+        # On one machine all know the number of the restart; for several see docs/scale.md.
         store = PrefixStore(f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
     try:

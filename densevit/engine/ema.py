@@ -1,4 +1,4 @@
-"""A moving average of the weights, which usually scores better than the weights themselves."""
+"""Exponential moving average (EMA) of the weights."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,10 +10,10 @@ from densevit.engine.fsdp import distribute_like, local
 
 
 class EMA:
-    """average <- decay * average + (1 - decay) * weights, after each real step.
+    """average <- decay * average + (1 - decay) * weights, after each step that was not skipped.
 
-    Early on the decay is (1 + n) / (10 + n), so that the average forgets the initialisation (as in TensorFlow's).
-    Buffers are copied, not averaged. Of a sharded model each process averages its part.
+    In the first steps the decay is (1 + n) / (10 + n), so that the average forgets the initialisation, as in
+    TensorFlow. Buffers are copied, not averaged. Of a sharded model each process averages its shard.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
@@ -34,7 +34,7 @@ class EMA:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Inside the block the model computes with the average."""
+        """Inside the block the model has the averaged weights."""
         own = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
         self.model.load_state_dict(self.average)
         try:

@@ -1,6 +1,6 @@
-"""Fully sharded training (FSDP2): each process holds a part of every tensor, and borrows the rest while it computes.
+"""Fully sharded data parallel training (FSDP2): each process holds a shard of every tensor.
 
-Outside this file a sharded tensor is a tensor; files hold whole ones, so that they never depend on the launch.
+Checkpoints hold whole tensors, so that any number of processes can load them.
 """
 
 import math
@@ -17,19 +17,19 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def shard(model: M, mesh: DeviceMesh) -> M:
-    """Shards every transformer block for itself, and the rest together; the gradients are averaged over the mesh."""
+    """Shards each transformer block by itself, and the rest together; gradients are averaged over the mesh."""
     model.to(memory_format=torch.contiguous_format)
-    # FSDP hangs its share of the backward pass on what the model returns, and fears to lose it on views.
-    model.register_forward_hook(lambda module, given, answers: {name: x.clone() for name, x in answers.items()})
+    # FSDP registers its backward hooks on the model's outputs, and refuses views.
+    model.register_forward_hook(lambda module, args, outputs: {name: x.clone() for name, x in outputs.items()})
     for block in transformer_blocks(model):
         fully_shard(block, mesh=mesh)
-    # Resharded after the forward pass: what is read or saved between two steps are the parts.
+    # Resharded after the forward pass, so that weights are read and saved as shards between two steps.
     fully_shard(model, mesh=mesh, reshard_after_forward=True)
     return model
 
 
 def transformer_blocks(module: nn.Module) -> Iterator[nn.Module]:
-    """The members of the outermost lists of modules of one class: the blocks of a transformer."""
+    """The blocks of a transformer: the members of the outermost module lists whose members have one class."""
     for child in module.children():
         members = list(child.children())
         alike = isinstance(child, nn.ModuleList | nn.Sequential) and len({type(member) for member in members}) == 1
@@ -40,15 +40,15 @@ def transformer_blocks(module: nn.Module) -> Iterator[nn.Module]:
 
 
 def local(tensor: Tensor) -> Tensor:
-    """This process's part; the whole where nothing is sharded."""
+    """The shard of this process; the tensor itself where it is not sharded."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def full_state_dict(tree: Any, *, keep: bool) -> Any:
-    """The same tree with every sharded tensor put together, on the CPU; all processes must ask, in the same order.
+    """The same tree with every sharded tensor whole and on the CPU; all processes must call it together.
 
     Args:
-        keep: whether this process wants them; others get None in their place, and no memory is spent.
+        keep: whether this process keeps them; others get None in their place, which saves memory.
     """
     if isinstance(tree, DTensor):
         tensor = tree.full_tensor()
@@ -61,21 +61,21 @@ def full_state_dict(tree: Any, *, keep: bool) -> Any:
 
 
 def distribute_like(value: Any, model: Tensor) -> Any:
-    """A whole tensor laid out as `model` is: sharded over the same mesh, or in the same memory format.
+    """A whole tensor in the layout of `model`: sharded over the same mesh, or in the same memory format.
 
-    What has another shape is handed back as it is.
+    A value of another shape is returned as it is.
     """
     if not isinstance(value, Tensor) or value.shape != model.shape:
         return value
     if isinstance(model, DTensor):
-        # Contiguous, as the parameter is: fused optimisers go through both in the order of memory.
+        # Contiguous, as the parameter is: fused optimisers read both in the order of memory.
         value = value.to(model.device, model.dtype).contiguous()
         return distribute_tensor(value, model.device_mesh, model.placements, src_data_rank=None)
     return torch.empty_like(model, dtype=value.dtype).copy_(value)
 
 
-def clip(parameters: Iterable[nn.Parameter], limit: float | None) -> Tensor:
-    """Scales the whole gradient down to a norm of `limit`; returns the norm it had."""
+def clip_grad_norm(parameters: Iterable[nn.Parameter], limit: float | None) -> Tensor:
+    """Clips the norm of the whole gradient to `limit`, also of sharded parameters; returns the norm before."""
     trained = [p for p in parameters if p.grad is not None]
     sharded = [p for p in trained if isinstance(p, DTensor)]
     if not sharded:

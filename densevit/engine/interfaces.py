@@ -1,27 +1,11 @@
-"""What the loop asks of the things that it is handed; it knows none of their kinds."""
+"""What the training loop asks of data loaders, and of parts of a model that change over a run."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, Protocol, runtime_checkable
+from collections.abc import Iterator
+from typing import Protocol, runtime_checkable
 
-from torch import Tensor, nn
+from torch import nn
 
 from densevit.structures import Batch
-
-Scores = dict[str, float]
-
-
-@runtime_checkable
-class Objective(Protocol):
-    """What the loop asks of a task."""
-
-    best: tuple[str, Literal["min", "max"]]
-
-    def losses(
-        self, prediction: Tensor, batch: Batch, step: int, extras: Mapping[str, Tensor]
-    ) -> dict[str, Tensor]: ...
-    def rows(self, prediction: Tensor, batch: Batch) -> list[Scores]: ...
-    def summary(self, rows: Sequence[Scores]) -> Scores: ...
-    def panel(self, prediction: Tensor, batch: Batch) -> Any: ...
 
 
 @runtime_checkable
@@ -43,12 +27,11 @@ class Validation(Protocol):
 
 @runtime_checkable
 class Scheduled(Protocol):
-    """A part of the model that changes over a run."""
+    """A part of a model that changes over a run; nothing of it is saved, a resumed run calls it anew."""
 
     def on_train_step(self, progress: float) -> None:
         """Called before each step with the share of the run's steps that is done, from 0 to 1."""
 
 
 def scheduled_parts(model: nn.Module) -> list[Scheduled]:
-    """Nothing of them is saved: a resumed run tells them anew."""
     return [module for module in model.modules() if isinstance(module, Scheduled)]

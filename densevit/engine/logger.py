@@ -1,31 +1,62 @@
-"""What a run says of itself: CSV files to compute with, TensorBoard to look at, a line on the terminal."""
+"""The logs of a run: CSV files, TensorBoard, and a progress bar, or plain lines where there is no terminal."""
 
 import csv
+import sys
+import time
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
+import torch
 from jaxtyping import UInt8
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
+from densevit.config.schema import Run
+from densevit.engine.train_state import TrainState
 from densevit.utils import atomic_io
+
+LINE_EVERY = 10.0  # seconds between two lines at least
 
 
 class MetricLogger:
     """Writes `train.csv`, `val.csv` and `tensorboard/` in a folder; with `folder=None` (other ranks) nothing.
 
-    On resuming at step n, what an interrupted run logged after n is dropped, so that curves have no double points.
+    On resuming at step n, rows that an interrupted run logged after n are dropped, so that no step comes twice.
+
+    Args:
+        start: the step that the run goes on from.
+        steps: its last step.
     """
 
-    def __init__(self, folder: Path | None, start: int = 0) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path | None, start: int = 0, steps: int = 0) -> None:
+        self.folder, self.start, self.steps = folder, start, steps
         self.board: SummaryWriter | None = None
+        self.on_terminal = folder is not None and sys.stderr.isatty()
+        self.bar = tqdm(total=steps, initial=start, desc="train", unit="step", disable=not self.on_terminal)
+        self._began, self._last_line = time.monotonic(), -LINE_EVERY
         if folder is not None:
             for name in ("train", "val"):
                 _cut(folder / f"{name}.csv", start)
             purge = start + 1 if start else None
             self.board = SummaryWriter(str(folder / "tensorboard"), purge_step=purge)
+
+    def advance(self) -> None:
+        """Counts a step."""
+        self.bar.update()
+
+    def train(self, step: int, values: Mapping[str, float], scores: Mapping[str, float]) -> None:
+        """Logs the values of a step, and shows its loss; on a terminal beside the first of the last scores."""
+        self.scalars("train", step, values)
+        self.bar.set_postfix({k: f"{v:.4f}" for k, v in [("loss", values["loss"]), *list(scores.items())[:1]]})
+        passed = time.monotonic() - self._began
+        if not self.on_terminal and (passed - self._last_line >= LINE_EVERY or step == self.steps):
+            self._last_line = passed
+            pace = passed / max(1, step - self.start)
+            left = timedelta(seconds=round(pace * (self.steps - step)))
+            loss, lr = f"loss {values['loss']:.4f}", f"lr {values['lr']:.2e}"
+            self.print(f"step {step}/{self.steps}  {loss}  {lr}  {pace:.3g} s/step  {left} left")
 
     def scalars(self, name: str, step: int, values: Mapping[str, float]) -> None:
         """Adds a row to `name.csv` and points to the curves `name/...`."""
@@ -36,17 +67,39 @@ class MetricLogger:
             self.board.add_scalar(f"{name}/{key}", value, step)
         self.board.flush()
 
-    def picture(self, name: str, step: int, image: UInt8[np.ndarray, "h w 3"]) -> None:
+    def image(self, name: str, step: int, image: UInt8[np.ndarray, "h w 3"]) -> None:
         if self.board is not None:
             self.board.add_image(name, image, step, dataformats="HWC")
 
-    def say(self, text: str) -> None:
+    def print(self, text: str) -> None:
+        """Writes a line to stdout, above the progress bar."""
         if self.folder is not None:
             tqdm.write(text)
+            sys.stdout.flush()
 
     def close(self) -> None:
+        self.bar.close()
         if self.board is not None:
             self.board.close()
+
+
+def describe_run(run: Run, state: TrainState, precision: str, train_images: int, val_images: int) -> str:
+    """What is about to run, and where to look at it."""
+    world, parameters = state.world, list(state.model.parameters())
+    total, trainable = sum(p.numel() for p in parameters), sum(p.numel() for p in parameters if p.requires_grad)
+    device = torch.cuda.get_device_name(world.device) if world.device.type == "cuda" else str(world.device)
+    processes = f", {world.size} processes ({run.parallel})" if world.size > 1 else ""
+    micro = f", {run.grad_accum_steps} micro-batches a step" if run.grad_accum_steps > 1 else ""
+    resumed = f"; going on from step {state.step:,}" if state.step else ""
+    return "\n".join(
+        [
+            f"device      {device}, {precision}{processes}",
+            f"parameters  {total / 1e6:.1f} M, of which {trainable / 1e6:.1f} M are trained",
+            f"images      {train_images:,} for training, {val_images:,} for validation",
+            f"steps       {run.steps:,} of {run.batch_size} images{micro}{resumed}",
+            f"output      {run.output}  (curves: tensorboard --logdir {run.output})",
+        ]
+    )
 
 
 def read_csv(path: Path) -> list[dict[str, float]]:
@@ -55,7 +108,7 @@ def read_csv(path: Path) -> list[dict[str, float]]:
 
 
 def _lines(path: Path) -> list[str]:
-    """What is whole of a log: all of it is read at once, up to its last line end."""
+    """The complete lines of a log that may still be growing."""
     return path.read_text(encoding="utf-8").rpartition("\n")[0].splitlines() if path.is_file() else []
 
 

@@ -1,4 +1,4 @@
-"""Optimiser and schedule. Parameter groups come from the encoder's own list of layers, never from names."""
+"""Optimiser, parameter groups and learning rate schedule."""
 
 import math
 from collections.abc import Callable
@@ -21,14 +21,14 @@ class LayeredEncoder(Protocol):
 
 
 def parameter_groups(
-    model: nn.Module, encoder: LayeredEncoder, optim: Optim, *, apart: bool = False
+    model: nn.Module, encoder: LayeredEncoder, optim: Optim, *, split: bool = False
 ) -> list[dict[str, Any]]:
-    """One group per learning rate and weight decay; `scale` is a group's share of the scheduled rate.
+    """One group per learning rate and weight decay; `scale` is a group's factor of the scheduled learning rate.
 
-    Biases, norms and gains (one dimension or less), tokens and embeddings are not decayed.
+    No weight decay for biases, norms and gains (one dimension or less), and for `encoder.no_weight_decay()`.
 
     Args:
-        apart: the encoder has a rate of its own: groups of it alone say `encoder`.
+        split: the encoder has a schedule of its own; then its groups are marked by `encoder`.
     """
     layers = encoder.layer_groups()
     scale_of = {
@@ -41,11 +41,11 @@ def parameter_groups(
     for parameter in model.parameters():
         if parameter.requires_grad:
             decay = 0.0 if parameter.ndim <= 1 or parameter in no_decay else optim.weight_decay
-            key = (scale_of.get(parameter, 1.0), decay, apart and parameter in scale_of)
+            key = (scale_of.get(parameter, 1.0), decay, split and parameter in scale_of)
             groups.setdefault(key, []).append(parameter)
     return [
-        {"params": parameters, "scale": scale, "weight_decay": decay, **({"encoder": True} if alone else {})}
-        for (scale, decay, alone), parameters in groups.items()
+        {"params": parameters, "scale": scale, "weight_decay": decay, **({"encoder": True} if marked else {})}
+        for (scale, decay, marked), parameters in groups.items()
     ]
 
 
@@ -55,55 +55,56 @@ def no_decay_group(module: nn.Module) -> dict[str, Any]:
 
 
 def build_optimizer(groups: list[dict[str, Any]], optim: Optim) -> torch.optim.Optimizer:
-    if optim.type == "sgd":  # its weight decay is that of the gradient, as in mmseg and Segmenter
+    if optim.type == "sgd":  # weight decay is added to the gradient, as in mmseg and Segmenter
         return torch.optim.SGD(groups, lr=optim.lr, momentum=optim.momentum, fused=True)
     return torch.optim.AdamW(groups, lr=optim.lr, betas=optim.betas, eps=optim.eps, fused=True)
 
 
-Rate = Callable[[int], float]
+LearningRate = Callable[[int], float]
 """The learning rate of step n (from 0); a pure function, so there is nothing to save."""
 
 
-def learning_rate(optim: Optim, schedule: Schedule, steps: int) -> Rate:
-    """Warm-up, then the curve."""
-    return rise_and_fall(optim, schedule, steps, schedule.warmups(steps)[0])
+def learning_rate(optim: Optim, schedule: Schedule, steps: int) -> LearningRate:
+    """Warm-up, then the schedule's curve."""
+    return warmup_and_decay(optim, schedule, steps, schedule.warmups(steps)[0])
 
 
-def encoder_rate(optim: Optim, schedule: Schedule, steps: int) -> Rate:
-    """The same; with a warm-up of its own, 0 till the first is over, and all anew for the steps that are left.
+def encoder_learning_rate(optim: Optim, schedule: Schedule, steps: int) -> LearningRate:
+    """The learning rate of the encoder: `learning_rate`, unless the schedule has an `encoder_warmup`.
 
-    In two stages the new parts have learned something before they change the encoder (EoMT, Kerssies et al. 2025).
+    Then it is 0 during the first warm-up, and follows the same schedule over the steps that are left: new parts learn
+    before they change the encoder (EoMT, Kerssies et al. 2025).
     """
     if schedule.encoder_warmup is None:
         return learning_rate(optim, schedule, steps)
     first, own = schedule.warmups(steps)
-    rate = rise_and_fall(optim, schedule, steps - first, own)
+    rate = warmup_and_decay(optim, schedule, steps - first, own)
     return lambda n: rate(n - first) if n >= first else 0.0
 
 
-def rise_and_fall(optim: Optim, schedule: Schedule, steps: int, warmup: int) -> Rate:
+def warmup_and_decay(optim: Optim, schedule: Schedule, steps: int, warmup: int) -> LearningRate:
     def rate(n: int) -> float:
         if n < warmup:
-            rise = (n + 1) / (warmup + 1)
+            ramp = (n + 1) / (warmup + 1)
             if schedule.type == "one_cycle":  # cosine up, as torch's OneCycleLR
-                rise = (1 - math.cos(math.pi * rise)) / 2
-            return optim.lr * (schedule.warmup_start_factor + (1 - schedule.warmup_start_factor) * rise)
+                ramp = (1 - math.cos(math.pi * ramp)) / 2
+            return optim.lr * (schedule.warmup_start_factor + (1 - schedule.warmup_start_factor) * ramp)
         done = min(1.0, (n - warmup) / max(1, steps - warmup))
-        fall: dict[str, float] = {
+        decay: dict[str, float] = {
             "cosine": (1 + math.cos(math.pi * done)) / 2,
             "one_cycle": (1 + math.cos(math.pi * done)) / 2,
             "poly": (1 - done) ** schedule.power,
             "constant": 1.0,
         }
-        return optim.lr * (schedule.min_lr_ratio + (1 - schedule.min_lr_ratio) * fall[schedule.type])
+        return optim.lr * (schedule.min_lr_ratio + (1 - schedule.min_lr_ratio) * decay[schedule.type])
 
     return rate
 
 
-def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float, of_encoder: float) -> None:
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float, encoder_rate: float) -> None:
     """
     Args:
-        of_encoder: the rate of groups that are the encoder's alone.
+        encoder_rate: for groups that are marked by `encoder`.
     """
     for group in optimizer.param_groups:
-        group["lr"] = (of_encoder if group.get("encoder") else rate) * group["scale"]
+        group["lr"] = (encoder_rate if group.get("encoder") else rate) * group["scale"]

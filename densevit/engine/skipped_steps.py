@@ -1,7 +1,7 @@
-"""Steps that training skipped, kept so that they can be run again: `bad_steps/step-N/` in the run's folder.
+"""Steps that training skipped, recorded so that they can be run again: `skipped_steps/step-N/` in the run's folder.
 
 step-00000008/
-    model.safetensors   the weights before the step (they are those after it, since it was skipped)
+    model.safetensors   the weights before the step, which are also those after it
     state.pt            random states of each process before the step, loss scale, updates
     config.yaml
     manifest.json
@@ -12,27 +12,26 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
 from densevit.config import parser
+from densevit.config.schema import Run
 from densevit.engine.fsdp import full_state_dict
+from densevit.engine.train_state import TrainState
 from densevit.errors import CheckpointError, StorageError
+from densevit.model_card import ModelCard
 from densevit.utils import atomic_io
 from densevit.weights import checkpoint
 from densevit.weights.checkpoint import Manifest
 
-if TYPE_CHECKING:
-    from densevit.engine.trainer import Trainer
-
-RECORD = "step.json"
+FOLDER, RECORD = "skipped_steps", "step.json"
 MAX_RECORDS = 3  # each as large as the weights
 
 
 @dataclass(frozen=True)
 class StepRecord:
-    """What one process did in a step.
+    """What one process computed in a step.
 
     Attributes:
         names, indices: of its images, over all micro-batches.
@@ -47,8 +46,8 @@ class StepRecord:
 
 
 @dataclass(frozen=True)
-class BadStep:
-    """A recorded step; `parts` by rank. It began after `samples` images."""
+class SkippedStep:
+    """A skipped step; `parts` are by rank. It began after `samples` images."""
 
     step: int
     samples: int
@@ -56,36 +55,37 @@ class BadStep:
     parts: Sequence[StepRecord]
 
 
-def record(trainer: "Trainer", part: StepRecord, random: Mapping[str, Any]) -> Path | None:
-    """Writes a record before the step is counted; all processes must call it together.
+def record(state: TrainState, part: StepRecord, run: Run, card: ModelCard, data: str) -> Path | None:
+    """Writes the step in progress; all processes must call it together.
 
     Args:
-        random: the state of this process's generators before the step.
+        part: what this process computed.
+        data: the fingerprint of the training data.
 
     Returns:
         the folder, on every process; None where nothing was written.
     """
-    world = trainer.world
-    parts, randoms = world.gather(part), world.gather(random)
-    weights = full_state_dict(trainer.model.state_dict(), keep=world.is_main)
-    state = {
-        "random": randoms,
-        "updates": trainer.updates,
-        "scaler": trainer.scaler.state_dict(),
-        "balance": trainer.balance.state_dict(),
+    world = state.world
+    parts, random = world.all_gather(part), world.all_gather(state.random_before)
+    weights = full_state_dict(state.model.state_dict(), keep=world.is_main)
+    saved = {
+        "random": random,
+        "updates": state.updates,
+        "scaler": state.scaler.state_dict(),
+        "loss_weighting": state.loss_weighting.state_dict(),
     }
-    bad = BadStep(trainer.step + 1, trainer.samples, trainer.run.seed, parts)
-    folder = trainer.run.output / "bad_steps" / f"step-{bad.step:08d}"
-    manifest = Manifest(step=trainer.step, samples=trainer.samples, world_size=world.size, data=trainer.data)
+    skipped = SkippedStep(state.step + 1, state.samples, run.seed, parts)
+    folder = run.output / FOLDER / f"step-{skipped.step:08d}"
+    manifest = Manifest(step=state.step, samples=state.samples, world_size=world.size, data=data)
 
     def write() -> Path | None:
         if len(checkpoint.steps(folder.parent)) >= MAX_RECORDS:
             return None
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
-            checkpoint.write(folder, weights, trainer.card, parser.dump(trainer.run), state, manifest)
-            atomic_io.write_text(folder / RECORD, json.dumps(asdict(bad), indent=1))
-        except (CheckpointError, StorageError, OSError) as error:  # a record is a help, and no reason to stop
+            checkpoint.write(folder, weights, card, parser.dump(run), saved, manifest)
+            atomic_io.write_text(folder / RECORD, json.dumps(asdict(skipped), indent=1))
+        except (CheckpointError, StorageError, OSError) as error:  # the run goes on without a record
             tqdm.write(f"the step could not be recorded: {error}")
             return None
         return folder
@@ -93,7 +93,7 @@ def record(trainer: "Trainer", part: StepRecord, random: Mapping[str, Any]) -> P
     return world.on_main(write)
 
 
-def read(folder: Path) -> BadStep:
+def read(folder: Path) -> SkippedStep:
     """
     Raises:
         CheckpointError: no record is there, or it is damaged.
@@ -101,7 +101,7 @@ def read(folder: Path) -> BadStep:
     checkpoint.verify(folder)
     try:
         content = json.loads((folder / RECORD).read_text())
-        return BadStep(**{**content, "parts": [StepRecord(**part) for part in content["parts"]]})
+        return SkippedStep(**{**content, "parts": [StepRecord(**part) for part in content["parts"]]})
     except FileNotFoundError:
         raise CheckpointError(f"{folder}: no recorded step ({RECORD} is missing).") from None
     except (OSError, ValueError, TypeError, KeyError) as error:

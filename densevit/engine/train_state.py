@@ -1,25 +1,23 @@
-"""What a checkpoint holds of a run in training besides the weights to use, taken from a trainer and given back."""
+"""What training changes: weights, optimiser, loss scale, moving average, random states and counters."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
 
-import densevit
 from densevit.engine import seed
+from densevit.engine.distributed import DistributedContext
+from densevit.engine.ema import EMA
 from densevit.engine.fsdp import distribute_like, full_state_dict
-from densevit.errors import CheckpointError
 from densevit.weights import checkpoint
-from densevit.weights.checkpoint import Manifest
 
-if TYPE_CHECKING:
-    from densevit.engine.trainer import Trainer
+Scores = dict[str, float]
 
-PLAIN = ("updates", "skipped_in_row", "seconds", "scores", "scored_at")
-"""Numbers of the trainer that are saved as they are."""
+COUNTERS = ("step", "samples", "updates", "skipped_in_row", "seconds", "scores", "scored_at")
+"""Attributes of TrainState that are saved as they are."""
 
 REGROUPED = (
     "the optimiser's groups of parameters were others: keep model.freeze_encoder, optim.layer_decay, "
@@ -28,79 +26,112 @@ REGROUPED = (
 )
 
 
-@dataclass(frozen=True)
-class Snapshot:
-    """A checkpoint before it is written; on rank 0 whole, on the others without tensors that were sharded."""
+class TrainState:
+    """All that a resumed run needs to continue bit for bit.
 
-    weights: Mapping[str, Tensor]
-    state: Mapping[str, Any]
-    manifest: Manifest
+    Args:
+        run_seed: seeds the random states where a run goes on with another number of processes.
+
+    Attributes:
+        step: steps tried; `updates`: steps taken, which leaves out those skipped.
+        samples: images seen, which is the position in the stream of training data.
+        seconds: time spent in training, over all starts of the run.
+        scores: of the last validation, at step `scored_at`.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        loss_weighting: nn.Module,
+        scaler: torch.GradScaler,
+        ema: EMA | None,
+        world: DistributedContext,
+        run_seed: int,
+    ) -> None:
+        self.model, self.optimizer, self.loss_weighting = model, optimizer, loss_weighting
+        self.scaler, self.ema, self.world, self.run_seed = scaler, ema, world, run_seed
+        self.step = self.samples = self.updates = self.skipped_in_row = self.scored_at = 0
+        self.seconds = 0.0
+        self.scores: Scores = {}
+        norms = [module for module in model.modules() if isinstance(module, _NormBase)]
+        self.running_statistics = [buffer for norm in norms for buffer in norm.buffers()]
+        self._statistics_before: Sequence[Tensor] = []
+        self.random_before: Mapping[str, Any] = {}
+
+    def begin_step(self) -> None:
+        """Remembers what the forward pass of a step changes: random states, and running statistics of BatchNorm."""
+        self.random_before = seed.random_state(self.world.device)
+        self._statistics_before = [buffer.clone() for buffer in self.running_statistics]
+
+    @torch.no_grad()
+    def restore_statistics(self) -> None:
+        """Sets the running statistics of BatchNorm back to those at `begin_step`."""
+        for buffer, before in zip(self.running_statistics, self._statistics_before, strict=True):
+            buffer.copy_(before)
+
+    def undo_step(self) -> None:
+        """Sets random states and running statistics back to those at `begin_step`."""
+        seed.set_random_state(self.random_before, self.world.device)
+        self.restore_statistics()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Whole tensors, on rank 0 only; all processes must call it together.
+
+        `weights` are those to use, the moving average where there is one; then `raw_weights` are those in training.
+        """
+        weights: Mapping[str, Tensor] = self.model.state_dict()
+        state = {
+            "weights": self.ema.state_dict() if self.ema else weights,
+            **({"raw_weights": weights} if self.ema else {}),
+            "optimizer": self.optimizer.state_dict(),
+            "loss_weighting": self.loss_weighting.state_dict(),
+            "scaler": self.scaler.state_dict(),
+            "random": self.world.all_gather(seed.random_state(self.world.device)),
+            **{name: getattr(self, name) for name in COUNTERS},
+        }
+        full: dict[str, Any] = full_state_dict(state, keep=self.world.is_main)
+        return full
+
+    def load_state_dict(self, state: Mapping[str, Any], source: Path) -> None:
+        """Loads what `state_dict` gave, on any number of processes.
+
+        Args:
+            source: what errors call it.
+
+        Raises:
+            CheckpointError: the weights are of another model.
+            KeyError, ValueError, RuntimeError: something else is missing or does not fit.
+        """
+        weights = state["weights"]
+        # A run that drops its moving average goes on from the weights in training, not from their average.
+        load_weights(self.model, state["raw_weights"] if self.ema else state.get("raw_weights", weights), source)
+        if self.ema:
+            self.ema.load_state_dict(weights)
+        load_optimizer(self.optimizer, state["optimizer"])
+        self.loss_weighting.load_state_dict(state["loss_weighting"])
+        self.scaler.load_state_dict(state["scaler"])
+        for name in COUNTERS:
+            setattr(self, name, state[name])
+        if len(state["random"]) == self.world.size:
+            seed.set_random_state(state["random"][self.world.rank], self.world.device)
+        else:
+            seed.reseed(self.run_seed, self.world.rank, self.step)
 
 
-def state_dict(trainer: "Trainer") -> Snapshot:
-    """Everything that resuming needs, bit for bit; all processes must call it together."""
-    world = trainer.world
-    weights: Mapping[str, Tensor] = trainer.model.state_dict()
-    state = {
-        "optimizer": trainer.optimizer.state_dict(),
-        "balance": trainer.balance.state_dict(),
-        "scaler": trainer.scaler.state_dict(),
-        "random": world.gather(seed.random_state(world.device)),
-        **{name: getattr(trainer, name) for name in PLAIN},
-    }
-    if trainer.ema:
-        state["raw_weights"], weights = weights, trainer.ema.state_dict()
-    return Snapshot(
-        full_state_dict(weights, keep=world.is_main),
-        full_state_dict(state, keep=world.is_main),
-        Manifest(
-            step=trainer.step,
-            samples=trainer.samples,
-            scores=trainer.scores if trainer.scored_at == trainer.step else {},
-            world_size=world.size,
-            data=trainer.data,
-            versions={"densevit": densevit.__version__, "torch": torch.__version__},
-        ),
-    )
-
-
-def load_state_dict(trainer: "Trainer", folder: Path, manifest: Manifest) -> None:
-    """Takes up a verified checkpoint.
+def load_weights(model: nn.Module, weights: Mapping[str, Tensor], source: Path) -> None:
+    """Loads whole tensors, also into a sharded model.
 
     Raises:
-        CheckpointError: it is of another model, or lacks something.
+        CheckpointError: they are of another model.
     """
-    weights, _ = checkpoint.read(folder)
-    state = checkpoint.read_state(folder)
-    where = folder / checkpoint.STATE
-    try:
-        # A run that had an average and gives it up goes on from what it learned, not from the average of that.
-        load(trainer.model, state["raw_weights"] if trainer.ema else state.get("raw_weights", weights), folder)
-        if trainer.ema:
-            trainer.ema.load_state_dict(weights)
-        load_optimizer(trainer.optimizer, state["optimizer"])
-        trainer.balance.load_state_dict(state["balance"])
-        trainer.scaler.load_state_dict(state["scaler"])
-        for name in PLAIN:
-            setattr(trainer, name, state[name])
-        restore_random(trainer, state["random"], manifest.step)
-    except CheckpointError:
-        raise
-    except KeyError as error:
-        raise CheckpointError(f"{where}: holds no {error}; was it written with another config?") from None
-    except (ValueError, RuntimeError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{where}: does not fit this run ({error}).") from None
-    trainer.step, trainer.samples = manifest.step, manifest.samples
-
-
-def load(model: nn.Module, weights: Mapping[str, Tensor], source: Path) -> None:
     own = model.state_dict()
     fitting = {name: distribute_like(value, own[name]) if name in own else value for name, value in weights.items()}
     checkpoint.load_into(model, fitting, source)
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
-    """Moments as they were; rates, decay and betas as the config has them now.
+    """Loads moments from the state, and keeps learning rates, weight decay and betas of the present config.
 
     Raises:
         KeyError: a parameter's state lacks what the others have.
@@ -114,9 +145,9 @@ def load_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -
     settings = [{name: value for name, value in group.items() if name != "params"} for group in groups]
     parameters = [p for group in groups for p in group["params"]]
     moments = state["state"]
-    wanted = set().union(*(entry.keys() for entry in moments.values()))
+    expected = set().union(*(entry.keys() for entry in moments.values()))
     for index, entry in moments.items():
-        for name in wanted - entry.keys():
+        for name in expected - entry.keys():
             raise KeyError(f"{name} of parameter {index}")
         if index >= len(parameters) or any(x.ndim and x.shape != parameters[index].shape for x in entry.values()):
             raise ValueError(f"the optimiser's parameter {index} is of another shape")
@@ -125,13 +156,5 @@ def load_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -
         for index, entry in moments.items()
     }
     optimizer.load_state_dict({**state, "state": placed})
-    for group, setting in zip(optimizer.param_groups, settings, strict=True):  # torch brings back those of then
+    for group, setting in zip(optimizer.param_groups, settings, strict=True):  # torch loads the saved settings, too
         group.update(setting)
-
-
-def restore_random(trainer: "Trainer", states: list[dict[str, Any]], step: int) -> None:
-    """Dropout goes on where it was; on another number of processes, where nothing was, anew."""
-    if len(states) == trainer.world.size:
-        seed.set_random_state(states[trainer.world.rank], trainer.world.device)
-    else:
-        seed.reseed(trainer.run.seed, trainer.world.rank, step)

@@ -1,90 +1,106 @@
 """Validation during training: every image once, whatever the number of processes, in the order of the data set."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from threading import Event
-from typing import TYPE_CHECKING
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from tqdm import tqdm
 
 from densevit.engine.distributed import DistributedContext
-from densevit.engine.interfaces import Scores, Validation
+from densevit.engine.interfaces import Validation
 from densevit.engine.logger import MetricLogger
+from densevit.engine.train_state import Scores, TrainState
 from densevit.structures import Batch
-from densevit.utils.precision import autocast
+from densevit.tasks.base import Task
+from densevit.utils.precision import Precision, autocast
 
-if TYPE_CHECKING:
-    from densevit.engine.trainer import Trainer
+Predict = Callable[[nn.Module, Tensor], dict[str, Tensor]]
+"""Runs a model on images b 3 h w in [0, 1] as an evaluation does; gives maps by head."""
 
 
-class Stopped(Exception):
+class _Stopped(Exception):
     """A process was asked to stop; all leave the validation together."""
 
 
-def score(trainer: "Trainer", val: Validation, log: MetricLogger, stop: Event) -> Scores | None:
-    """The scores of the model, of its moving average where there is one; None if `stop` was set on the way."""
-    world = trainer.world
-    found: dict[str, dict[int, Scores]] = {name: {} for name in trainer.tasks}
-    world.share(trainer.statistics.running)  # each process had gathered its own
-    trainer.model.eval()
-    bar = tqdm(total=len(val), desc="validate", unit="image", leave=False, disable=not world.is_main, delay=1)
+def validate(
+    state: TrainState,
+    tasks: Mapping[str, Task],
+    val: Validation,
+    predict: Predict,
+    log: MetricLogger,
+    stop: Event,
+    *,
+    precision: Precision,
+    multiple: int,
+) -> Scores | None:
+    """The scores of the model, of its moving average where there is one; None if `stop` was set meanwhile.
+
+    Args:
+        multiple: image sizes that the model takes are multiples of it.
+    """
+    world, model = state.world, state.model
+    rows: dict[str, dict[int, Scores]] = {name: {} for name in tasks}
+    world.broadcast(state.running_statistics)  # each process has its own
+    model.eval()
+    bar = tqdm(total=len(val), desc="validate", unit="image", leave=False, disable=not log.on_terminal, delay=1)
     try:
-        with trainer.ema.applied() if trainer.ema else nullcontext(), torch.no_grad(), bar:
+        with state.ema.applied() if state.ema else nullcontext(), torch.no_grad(), bar:
             for number, batch in enumerate(synchronized_batches(val, world, stop)):
                 if batch is None:
-                    dummy_forward(trainer.model, trainer.card.multiple, world)
+                    dummy_forward(model, multiple, world)
                     continue
                 batch = batch.to(world.device)
-                with autocast(trainer.precision, world.device):
-                    predictions = trainer.predict(trainer.model, batch.image)
-                for name, task in trainer.tasks.items():
+                with autocast(precision, world.device):
+                    predictions = predict(model, batch.image)
+                for name, task in tasks.items():
                     prediction = predictions[name].float()
-                    found[name] |= dict(zip(batch.indices, task.rows(prediction, batch), strict=True))
+                    rows[name] |= dict(zip(batch.indices, task.image_scores(prediction, batch), strict=True))
                     if number == 0:
-                        log.picture(f"panel/{name}", trainer.step, task.panel(prediction, batch))
+                        log.image(f"panel/{name}", state.step, task.panel(prediction, batch))
                 bar.update(len(batch))
-    except Stopped:
+    except _Stopped:
         return None
-    return gather_scores(trainer, found)
+    return gather_scores(tasks, rows, world)
 
 
 def synchronized_batches(batches: Iterable[Batch], world: DistributedContext, stop: Event) -> Iterator[Batch | None]:
-    """A batch on each process at a time, None where there are no more, until there are none anywhere.
+    """The batches of this process, then None until every process has had its last.
 
     Raises:
-        Stopped: on all processes at once.
+        _Stopped: on all processes at once.
     """
-    waiting = iter(batches)
+    own = iter(batches)
     try:
         while True:
-            batch = next(waiting, None)
-            finished, stopping = world.agree(batch is None, stop.is_set())
+            batch = next(own, None)
+            finished, stopping = world.all_reduce_flags(batch is None, stop.is_set())
             if stopping:
-                raise Stopped
+                raise _Stopped
             if finished:
                 return
             yield batch
     finally:
-        getattr(waiting, "close", lambda: None)()  # ends the loader's workers now
+        getattr(own, "close", lambda: None)()  # ends the loader's workers now
 
 
 def dummy_forward(model: nn.Module, multiple: int, world: DistributedContext) -> None:
-    """Sharded processes lend each other their parts in every forward pass, also to one that has more images."""
+    """A forward pass of nothing: under FSDP every process must take part in each pass of the others."""
     if isinstance(model, FSDPModule):
         model(torch.zeros(1, 3, 4 * multiple, 4 * multiple, device=world.device))
 
 
-def gather_scores(trainer: "Trainer", found: dict[str, dict[int, Scores]]) -> Scores:
-    """One row for the data set from the rows that each process has, by index."""
+def gather_scores(
+    tasks: Mapping[str, Task], rows: Mapping[str, dict[int, Scores]], world: DistributedContext
+) -> Scores:
+    """The scores of the data set from the scores of images by index, which are spread over the processes."""
     scores: Scores = {}
-    for name, task in trainer.tasks.items():
-        rows: dict[int, Scores] = {}
-        for part in trainer.world.gather(found[name]):
-            rows |= part
-        summary = task.summary([rows[index] for index in sorted(rows)])
-        alone = len(trainer.tasks) == 1
-        scores |= summary if alone else {f"{name}/{key}": value for key, value in summary.items()}
+    for name, task in tasks.items():
+        by_index: dict[int, Scores] = {}
+        for part in world.all_gather(rows[name]):
+            by_index |= part
+        summary = task.dataset_scores([by_index[index] for index in sorted(by_index)])
+        scores |= summary if len(tasks) == 1 else {f"{name}/{key}": value for key, value in summary.items()}
     return scores

@@ -1,4 +1,4 @@
-"""Tasks: what a head's prediction is taught and scored by."""
+"""Tasks: losses and scores of a head's prediction."""
 
 from densevit.tasks import classification as classification
 from densevit.tasks import depth as depth

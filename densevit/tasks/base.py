@@ -1,4 +1,4 @@
-"""What the trainer may ask of any task, and the names a config may use for them."""
+"""The interface of tasks, and the names by which a config chooses them."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -16,27 +16,27 @@ from densevit.structures import Batch
 Row = dict[str, float]
 
 Extras = Mapping[str, Tensor]
-"""What decoder and head hand to the losses beside the prediction, in training."""
+"""What decoder and head give to the losses beside the prediction, in training."""
 
 NO_EXTRAS: Extras = MappingProxyType({})
 
 
 class Task(nn.Module, ABC):
-    """Objective, scores and pictures of one head's prediction.
+    """Losses, scores and logged images of one head's prediction.
 
     Attributes:
-        name: the head it belongs to.
+        name: the head that it trains.
         best: the score that picks the best checkpoint, and its direction.
-        kinds: the heads it can teach, by what their numbers mean.
-        objectives: the registry that its losses come from.
-        usual: the losses of a config that names none.
+        kinds: the kinds of heads that it can train.
+        loss_registry: the losses that it can have.
+        default_losses: the losses of a config that names none.
     """
 
     name: str
     best: tuple[str, Literal["min", "max"]]
     kinds: ClassVar[tuple[Kind, ...]]
-    objectives: ClassVar[Registry[Any]]
-    usual: ClassVar[Sequence[ComponentConfig]]
+    loss_registry: ClassVar[Registry[Any]]
+    default_losses: ClassVar[Sequence[ComponentConfig]]
 
     def __init__(
         self,
@@ -44,40 +44,40 @@ class Task(nn.Module, ABC):
         output: HeadSpec,
         losses: Sequence[tuple[str, float, Any]],
         score: Callable[..., Row],
-        mean: Callable[[Sequence[Row]], Row],
+        aggregate: Callable[[Sequence[Row]], Row],
     ) -> None:
         super().__init__()
-        self.name, self.output, self.score, self.mean = name, output, score, mean
+        self.name, self.output, self.score, self.aggregate = name, output, score, aggregate
         self.weights = [(key, weight) for key, weight, _ in losses]
         self.criteria = [loss for _, _, loss in losses]
 
-    def weighted(self, step: int, *given: Any) -> dict[str, Tensor]:
-        """Each loss of what it is `given`, times its weight; losses of one name are summed."""
+    def weighted_losses(self, step: int, *inputs: Any) -> dict[str, Tensor]:
+        """Each loss of the inputs times its weight; losses of one name are summed."""
         terms: dict[str, Tensor] = {}
         for (name, weight), loss in zip(self.weights, self.criteria, strict=True):
             loss.step = step
-            terms[name] = terms.get(name, 0) + weight * loss(*given)
+            terms[name] = terms.get(name, 0) + weight * loss(*inputs)
         return terms
 
     @abstractmethod
     def losses(self, prediction: Tensor, batch: Batch, step: int, extras: Extras = NO_EXTRAS) -> dict[str, Tensor]:
-        """Named terms, already weighted; their sum is the objective, and exactly 0 where the batch has no truth.
+        """Named and weighted losses; exactly 0 where the batch has no ground truth.
 
         Args:
             step: optimiser steps done.
         """
 
     @abstractmethod
-    def rows(self, prediction: Tensor, batch: Batch) -> list[Row]:
-        """The scores of each image of the batch, in order; an image without truth gives an empty row."""
+    def image_scores(self, prediction: Tensor, batch: Batch) -> list[Row]:
+        """The scores of each image of the batch, in order; an empty row for an image without ground truth."""
 
     @abstractmethod
-    def summary(self, rows: Sequence[Row]) -> Row:
+    def dataset_scores(self, rows: Sequence[Row]) -> Row:
         """The scores of a data set from those of its images."""
 
     @abstractmethod
     def panel(self, prediction: Tensor, batch: Batch) -> UInt8[np.ndarray, "h w 3"]:
-        """Image, truth, prediction and error side by side, for TensorBoard."""
+        """Image, ground truth, prediction and error side by side, for TensorBoard."""
 
 
 TASKS = Registry[Task]("task")

@@ -13,8 +13,8 @@ from densevit.losses.classification import CLASS_LOSSES
 from densevit.structures import NO_LABEL, Batch
 from densevit.tasks.base import NO_EXTRAS, TASKS, Extras, Row, Task
 
-SHOWN, SIDE = 8, 96  # images in a panel, and the least pixels of their sides
-RIGHT, WRONG, OTHER, PAPER = (46, 125, 50), (198, 40, 40), (158, 158, 158), (250, 250, 250)
+SHOWN, SIDE = 8, 96  # images in a panel, and the minimum of their sides in pixels
+RIGHT, WRONG, OTHER, BACKGROUND = (46, 125, 50), (198, 40, 40), (158, 158, 158), (250, 250, 250)
 
 
 @TASKS.register("classification")
@@ -25,41 +25,41 @@ class ClassificationTask(Task):
         output: the names of the classes.
         losses: name, weight, loss.
         score: logits and class of one image -> its row.
-        mean: the rows of a data set -> one.
+        aggregate: the rows of a data set -> one.
     """
 
     best = ("accuracy", "max")
     kinds = ("class",)
-    objectives = CLASS_LOSSES
-    usual = ({"type": "cross_entropy"},)
+    loss_registry = CLASS_LOSSES
+    default_losses = ({"type": "cross_entropy"},)
 
     def losses(
         self, prediction: Float[Tensor, "b k 1 1"], batch: Batch, step: int, extras: Extras = NO_EXTRAS
     ) -> dict[str, Tensor]:
-        logits, target = prediction[:, :, 0, 0], self.truth(batch)
-        return self.weighted(step, logits, target)
+        logits, target = prediction[:, :, 0, 0], self.ground_truth(batch)
+        return self.weighted_losses(step, logits, target)
 
-    def truth(self, batch: Batch) -> Int64[Tensor, " b"]:
+    def ground_truth(self, batch: Batch) -> Int64[Tensor, " b"]:
         """Class ids; NO_LABEL where unknown."""
         if batch.label is not None:
             return batch.label
         return torch.full((len(batch),), NO_LABEL, device=batch.image.device)
 
-    def rows(self, prediction: Float[Tensor, "b k 1 1"], batch: Batch) -> list[Row]:
+    def image_scores(self, prediction: Float[Tensor, "b k 1 1"], batch: Batch) -> list[Row]:
         logits = prediction[:, :, 0, 0].double().cpu().numpy()
-        labels = self.truth(batch).tolist()
+        labels = self.ground_truth(batch).tolist()
         return [{} if i == NO_LABEL else self.score(x, i) for x, i in zip(logits, labels, strict=True)]
 
-    def summary(self, rows: Sequence[Row]) -> Row:
+    def dataset_scores(self, rows: Sequence[Row]) -> Row:
         """The mean over images whose class is known."""
         scored = [row for row in rows if row]
-        return self.mean(scored) if scored else {}
+        return self.aggregate(scored) if scored else {}
 
     def panel(self, prediction: Float[Tensor, "b k 1 1"], batch: Batch) -> UInt8[np.ndarray, "height width 3"]:
-        """Up to eight images, one below the other, each with a bar per class: as long as its probability, green for
-        the true class, red for another that is taken for it, grey for the others."""
+        """Up to eight images, one below the other, each with a bar per class as long as its probability: green for the
+        true class, red for a wrong prediction, grey for the others."""
         shares = prediction[:, :, 0, 0].double().softmax(1).cpu().numpy()
-        labels = self.truth(batch).tolist()
+        labels = self.ground_truth(batch).tolist()
         images = (batch.image.permute(0, 2, 3, 1).cpu().numpy() * 255).round().astype(np.uint8)
         return np.concatenate(
             [_row(image, share, label) for image, share, label in zip(images, shares, labels, strict=True)][:SHOWN]
@@ -75,7 +75,7 @@ def _row(image: UInt8[np.ndarray, "h w 3"], shares: Any, label: int) -> UInt8[np
 def bars(shares: Float[np.ndarray, " k"], label: int, size: tuple[int, int]) -> UInt8[np.ndarray, "h w 3"]:
     """One horizontal bar per class, first on top; the whole width is probability 1."""
     h, w = size
-    canvas = np.full((h, w, 3), PAPER, np.uint8)
+    canvas = np.full((h, w, 3), BACKGROUND, np.uint8)
     edges = np.linspace(0, h, len(shares) + 1).round().astype(int)
     for i, share in enumerate(np.nan_to_num(shares)):
         color = RIGHT if i == label else WRONG if i == int(np.argmax(shares)) else OTHER

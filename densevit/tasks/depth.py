@@ -18,25 +18,25 @@ class DepthTask(Task):
     """Depth from one image.
 
     Args:
-        output: what the head's numbers mean; truth outside a metric head's range is not learned from.
+        output: what the head's numbers mean; ground truth outside a metric head's range is ignored.
         losses: name, weight, loss.
-        score: prediction, depth, mask of one image (h w arrays) -> its row, empty without truth that counts.
-        mean: the rows of a data set -> one.
+        score: prediction, depth, mask of one image (h w arrays) -> its row, empty without valid ground truth.
+        aggregate: the rows of a data set -> one.
     """
 
     best = ("abs_rel", "min")
     kinds = ("metric", "affine", "disparity")
-    objectives = DEPTH_LOSSES
-    usual = ({"type": "silog"},)
+    loss_registry = DEPTH_LOSSES
+    default_losses = ({"type": "silog"},)
 
     def losses(
         self, prediction: Float[Tensor, "b 1 h w"], batch: Batch, step: int, extras: Extras = NO_EXTRAS
     ) -> dict[str, Tensor]:
-        target, valid = self.truth(batch)
-        return self.weighted(step, prediction, target, valid)
+        target, valid = self.ground_truth(batch)
+        return self.weighted_losses(step, prediction, target, valid)
 
-    def truth(self, batch: Batch) -> tuple[Float[Tensor, "b 1 h w"], Bool[Tensor, "b 1 h w"]]:
-        """Depth, and where to learn from it; images without truth have none."""
+    def ground_truth(self, batch: Batch) -> tuple[Float[Tensor, "b 1 h w"], Bool[Tensor, "b 1 h w"]]:
+        """Depth and its mask, which is empty for images without ground truth."""
         if batch.depth is None or batch.valid is None:
             empty = torch.zeros_like(batch.image[:, :1])
             return empty, empty.bool()
@@ -46,31 +46,31 @@ class DepthTask(Task):
             valid = valid & (batch.depth >= low) & (batch.depth <= high)
         return batch.depth, valid
 
-    def rows(self, prediction: Float[Tensor, "b 1 h w"], batch: Batch) -> list[Row]:
+    def image_scores(self, prediction: Float[Tensor, "b 1 h w"], batch: Batch) -> list[Row]:
         if batch.depth is None or batch.valid is None:
             return [{} for _ in batch.names]
         maps = (t[:, 0].cpu().numpy() for t in (prediction, batch.depth, batch.valid))
         return [self.score(p, d, v) for p, d, v in zip(*maps, strict=True)]
 
-    def summary(self, rows: Sequence[Row]) -> Row:
-        """The mean over images that have truth."""
+    def dataset_scores(self, rows: Sequence[Row]) -> Row:
+        """The mean over images that have ground truth."""
         scored = [row for row in rows if row]
-        return self.mean(scored) if scored else {}
+        return self.aggregate(scored) if scored else {}
 
     def panel(self, prediction: Float[Tensor, "b 1 h w"], batch: Batch) -> UInt8[np.ndarray, "height width 3"]:
-        """Up to four images, one below the other: image, truth, prediction, relative error (0 to 30%)."""
+        """Up to four images, one below the other: image, ground truth, prediction, relative error (0 to 30%)."""
         return np.concatenate([self._row(prediction, batch, i) for i in range(min(4, len(batch)))])
 
     def _row(self, prediction: Tensor, batch: Batch, i: int) -> UInt8[np.ndarray, "height width 3"]:
         image = (batch.image[i].permute(1, 2, 0).cpu().numpy() * 255).round().astype(np.uint8)
         pred = prediction[i, 0].cpu().numpy()
-        truth, valid = (t[i, 0].cpu().numpy() for t in self.truth(batch))
-        low, high = np.percentile(truth[valid], (2, 98)) if valid.any() else np.nanpercentile(pred, (2, 98))
-        error = np.where(valid, np.abs(pred - truth) / np.where(valid, truth, 1), np.nan)
+        target, valid = (t[i, 0].cpu().numpy() for t in self.ground_truth(batch))
+        low, high = np.percentile(target[valid], (2, 98)) if valid.any() else np.nanpercentile(pred, (2, 98))
+        error = np.where(valid, np.abs(pred - target) / np.where(valid, target, 1), np.nan)
         return np.concatenate(
             [
                 image,
-                colorize(np.where(valid, truth, np.nan), float(low), float(high)),
+                colorize(np.where(valid, target, np.nan), float(low), float(high)),
                 colorize(pred, float(low), float(high)),
                 colorize(error, 0.0, 0.3, cmap="magma"),
             ],

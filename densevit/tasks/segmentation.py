@@ -24,14 +24,14 @@ class SegmentationTask(Task):
     Args:
         output: the names of the classes.
         losses: name, weight, loss.
-        score: predicted ids, true ids (h w arrays) and the number of classes -> the counts of one image.
-        mean: the counts of the images of a data set -> its scores, of all their pixels together.
+        score: predicted ids, ground truth ids (h w arrays), number of classes -> the counts of one image.
+        aggregate: the counts of the images of a data set -> its scores, of all their pixels together.
     """
 
     best = ("miou", "max")
     kinds = ("labels",)
-    objectives = LABEL_LOSSES
-    usual = ({"type": "cross_entropy"},)
+    loss_registry = LABEL_LOSSES
+    default_losses = ({"type": "cross_entropy"},)
 
     def __init__(self, *given: Any) -> None:
         """
@@ -46,37 +46,37 @@ class SegmentationTask(Task):
     def losses(
         self, prediction: Float[Tensor, "b k h w"], batch: Batch, step: int, extras: Extras = NO_EXTRAS
     ) -> dict[str, Tensor]:
-        return self.weighted(step, prediction, self.truth(batch), extras)
+        return self.weighted_losses(step, prediction, self.ground_truth(batch), extras)
 
-    def truth(self, batch: Batch) -> Int64[Tensor, "b h w"]:
+    def ground_truth(self, batch: Batch) -> Int64[Tensor, "b h w"]:
         """Class ids; IGNORE where unknown."""
         if batch.labels is not None:
             return batch.labels
         return torch.full_like(batch.image[:, 0], IGNORE, dtype=torch.int64)
 
-    def rows(self, prediction: Float[Tensor, "b k h w"], batch: Batch) -> list[Row]:
+    def image_scores(self, prediction: Float[Tensor, "b k h w"], batch: Batch) -> list[Row]:
         if batch.labels is None:
             return [{} for _ in batch.names]
         pairs = zip(self.classes(prediction), batch.labels.cpu().numpy(), strict=True)
         return [self.score(ids, labels, len(self.output.classes)) for ids, labels in pairs]
 
     def classes(self, prediction: Float[Tensor, "b k h w"]) -> Int64[np.ndarray, "b h w"]:
-        """The class of the largest logit; IGNORE where they are not all finite, as outside a protocol's window."""
+        """The class of the largest logit; IGNORE where logits are not finite, as outside a protocol's crop."""
         known = prediction.isfinite().all(1)
         return torch.where(known, prediction.argmax(1), IGNORE).cpu().numpy()
 
-    def summary(self, rows: Sequence[Row]) -> Row:
-        """The scores of all labelled pixels together, as mmseg pools them: the same however images are batched."""
+    def dataset_scores(self, rows: Sequence[Row]) -> Row:
+        """The scores over all labelled pixels together, as in mmseg, whatever the batch size."""
         scored = [row for row in rows if row]
-        return self.mean(scored) if scored else {}
+        return self.aggregate(scored) if scored else {}
 
     def panel(self, prediction: Float[Tensor, "b k h w"], batch: Batch) -> UInt8[np.ndarray, "height width 3"]:
-        """Up to four images, one below the other: image, truth, prediction, where they differ (red)."""
+        """Up to four images, one below the other: image, ground truth, prediction, where they differ (red)."""
         images = (batch.image.permute(0, 2, 3, 1).cpu().numpy() * 255).round().astype(np.uint8)
         palette = palette_for(self.output)
         rows = []
         for image, labels, ids in list(
-            zip(images, self.truth(batch).cpu().numpy(), self.classes(prediction), strict=True)
+            zip(images, self.ground_truth(batch).cpu().numpy(), self.classes(prediction), strict=True)
         )[:SHOWN]:
             verdict = np.where((ids == labels)[..., None], RIGHT, WRONG).astype(np.uint8)
             verdict[labels == IGNORE] = UNKNOWN

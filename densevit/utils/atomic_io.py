@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, Literal, cast
 
 from densevit.errors import StorageError
+from densevit.utils.process import process_exists
 
 SUFFIX = ".densevit-tmp"
 SET_ASIDE = ".densevit-old"
@@ -170,7 +171,7 @@ def remove_stale_temporaries(folder: str | Path) -> list[Path]:
     removed = []
     for left in sorted(Path(folder).glob(".*.densevit-*")):
         parts = TEMPORARY.fullmatch(left.name)
-        if parts is None or _alive(int(parts["pid"])):
+        if parts is None or process_exists(int(parts["pid"])):
             continue
         original = left.with_name(parts["name"])
         if parts["suffix"] == SET_ASIDE and not original.exists():
@@ -206,16 +207,6 @@ def sha256(path: str | Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
 def _temporary(path: Path, suffix: str = SUFFIX) -> Path:
     # The end of the name is random, so that two writers of one path do not meet.
     # Names hold 255 bytes; cut at 128, which may split a character, to leave room for the rest.
@@ -224,7 +215,9 @@ def _temporary(path: Path, suffix: str = SUFFIX) -> Path:
 
 
 def _fsync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
+    if os.name == "nt" and path.is_dir():
+        return  # Windows opens no folders
+    handle = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

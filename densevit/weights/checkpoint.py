@@ -25,7 +25,7 @@ from densevit.errors import CheckpointError
 from densevit.model_card import ModelCard
 from densevit.utils import atomic_io
 from densevit.weights import unused_tensors
-from densevit.weights.migrations import migrate_card
+from densevit.weights.migrations import migrate_card, migrate_state
 from densevit.weights.readers import SAFETENSORS, read_metadata, read_pickled, read_safetensors
 
 SCHEMA = 2
@@ -237,7 +237,7 @@ def has_card(path: Path) -> bool:
 
 def read_state(folder: Path) -> dict[str, Any]:
     """The resume state of a verified folder."""
-    return dict(read_pickled(folder / STATE))
+    return migrate_state(dict(read_pickled(folder / STATE)))
 
 
 def load_into(module: torch.nn.Module, tensors: Mapping[str, Tensor], source: str | Path) -> None:

@@ -22,6 +22,7 @@ TYPES: Mapping[str, Mapping[str, str]] = {
     "data": {"tar": "webdataset", "motorcycle": "middlebury_motorcycle"},
 }
 RUN = {"balance": "loss_weighting", "accumulate": "grad_accum_steps"}
+STATE = {"balance": "loss_weighting"}
 MODEL = {"init": "init_from"}
 DATA = {"on_error": "on_corrupt", "max_bad": "max_corrupt_fraction"}
 SCHEDULE = {"final": "min_lr_ratio", "start": "warmup_start_factor"}
@@ -50,6 +51,11 @@ def migrate_config(run: Tree) -> Tree:
         losses = [_component(loss, "loss") for loss in task.get("losses") or []]
         run["tasks"] = {**run["tasks"], name: {**task, "losses": losses}}
     return run
+
+
+def migrate_state(state: Tree) -> Tree:
+    """The state for resuming as stored, in today's names."""
+    return _renamed(state, STATE)
 
 
 def migrate_model(model: Tree) -> Tree:

@@ -34,7 +34,7 @@ def test_all_components_are_listed_by_kind(capsys: pytest.CaptureFixture[str]) -
     lines = dict(line.split(maxsplit=1) for line in said(capsys).splitlines())
     assert lines["decoder"].split(", ") == sorted(load_shipped_schema().decoders.parts)
     depth: Any = load_shipped_schema().tasks.parts["depth"]
-    assert lines["depth_loss"].split(", ") == sorted(depth.objectives.parts)
+    assert lines["depth_loss"].split(", ") == sorted(depth.loss_registry.parts)
 
 
 def test_a_component_shows_every_option_with_type_default_and_meaning(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from densevit.engine.loss_weighting import BALANCES, LossWeighting, UncertaintyWeighting
+from densevit.engine.loss_weighting import LOSS_WEIGHTINGS, LossWeighting, UncertaintyWeighting
 
 
 def terms(depth: float, labels: float) -> dict[str, dict[str, torch.Tensor]]:
@@ -15,7 +15,7 @@ def terms(depth: float, labels: float) -> dict[str, dict[str, torch.Tensor]]:
 def test_fixed_weights_change_nothing_and_names_say_whose_a_loss_is() -> None:
     assert LossWeighting()(terms(2.0, 3.0)) == {"depth/silog": 2.0, "labels/cross_entropy": 3.0}
     assert LossWeighting()({"depth": {"silog": torch.tensor(2.0)}}) == {"silog": 2.0}
-    assert not list(BALANCES["fixed"](["depth", "labels"]).parameters())
+    assert not list(LOSS_WEIGHTINGS["fixed"](["depth", "labels"]).parameters())
 
 
 def test_uncertainty_by_hand() -> None:
@@ -24,7 +24,7 @@ def test_uncertainty_by_hand() -> None:
     found = {name: value.item() for name, value in balance(terms(2.0, 3.0)).items()}
     # exp(-ln 4) * 2 and ln 4 / 2; 3 and 0.
     assert found == pytest.approx(
-        {"depth/silog": 0.5, "depth/balance": math.log(2.0), "labels/cross_entropy": 3.0, "labels/balance": 0.0}
+        {"depth/silog": 0.5, "depth/uncertainty": math.log(2.0), "labels/cross_entropy": 3.0, "labels/uncertainty": 0.0}
     )
 
 

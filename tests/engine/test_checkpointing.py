@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from densevit.engine.checkpointer import Checkpoints, newest_good
+from densevit.engine.checkpointer import CheckpointFolder
+from densevit.engine.run_folder import newest_good
 from densevit.errors import CheckpointError
 from densevit.model_card import HeadSpec, ModelCard
 from densevit.weights import checkpoint
@@ -14,7 +15,7 @@ from densevit.weights.checkpoint import Manifest
 CARD = ModelCard(outputs={"depth": HeadSpec(kind="metric")}, multiple=1)
 
 
-def save(checkpoints: Checkpoints, step: int, score: float) -> None:
+def save(checkpoints: CheckpointFolder, step: int, score: float) -> None:
     manifest = Manifest(step=step, samples=step, scores={"abs_rel": score})
     checkpoints.save({"w": torch.full((2,), float(step))}, CARD, "", {}, manifest)
 
@@ -25,7 +26,7 @@ def kept(folder: Path) -> list[int]:
 
 @pytest.mark.parametrize(("keep", "left"), [(0, [1, 2, 3, 4, 5]), (1, [2, 5]), (3, [2, 3, 4, 5])])
 def test_the_best_and_the_last_stay(tmp_path: Path, keep: int, left: list[int]) -> None:
-    checkpoints = Checkpoints(tmp_path, ("abs_rel", "min"), keep)
+    checkpoints = CheckpointFolder(tmp_path, ("abs_rel", "min"), keep)
     for step, score in enumerate([0.5, 0.1, 0.4, math.nan, 0.3], start=1):
         save(checkpoints, step, score)
     assert kept(tmp_path) == left
@@ -34,7 +35,7 @@ def test_the_best_and_the_last_stay(tmp_path: Path, keep: int, left: list[int]) 
 
 
 def test_nan_never_is_the_best_and_a_tie_keeps_the_older(tmp_path: Path) -> None:
-    checkpoints = Checkpoints(tmp_path, ("d1", "max"), 9)
+    checkpoints = CheckpointFolder(tmp_path, ("d1", "max"), 9)
     bests = []
     for step, score in enumerate([math.nan, 0.5, 0.5, math.nan], start=1):
         manifest = Manifest(step=step, samples=step, scores={"d1": score})
@@ -45,7 +46,7 @@ def test_nan_never_is_the_best_and_a_tie_keeps_the_older(tmp_path: Path) -> None
 
 
 def test_a_damaged_best_gives_way_to_the_next(tmp_path: Path) -> None:
-    checkpoints = Checkpoints(tmp_path, ("abs_rel", "min"), 9)
+    checkpoints = CheckpointFolder(tmp_path, ("abs_rel", "min"), 9)
     save(checkpoints, 1, 0.1)
     (tmp_path / "step-00000001" / checkpoint.WEIGHTS).write_bytes(b"")
     save(checkpoints, 2, 0.2)
@@ -55,7 +56,7 @@ def test_a_damaged_best_gives_way_to_the_next(tmp_path: Path) -> None:
 def test_the_only_checkpoint_stays_until_the_next_has_been_read_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checkpoints = Checkpoints(tmp_path, ("abs_rel", "min"), 1)
+    checkpoints = CheckpointFolder(tmp_path, ("abs_rel", "min"), 1)
     save(checkpoints, 1, math.nan)
     write = checkpoint.write
 
@@ -73,7 +74,7 @@ def test_the_only_checkpoint_stays_until_the_next_has_been_read_back(
 def test_an_old_checkpoint_that_cannot_be_removed_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    checkpoints = Checkpoints(tmp_path, ("abs_rel", "min"), 1)
+    checkpoints = CheckpointFolder(tmp_path, ("abs_rel", "min"), 1)
     save(checkpoints, 1, 0.5)
 
     def refuse(path: Path) -> None:
@@ -86,7 +87,7 @@ def test_an_old_checkpoint_that_cannot_be_removed_is_a_warning(
 
 
 def test_a_step_that_is_saved_again_takes_the_place_of_the_first(tmp_path: Path) -> None:
-    checkpoints = Checkpoints(tmp_path, ("abs_rel", "min"), 1)
+    checkpoints = CheckpointFolder(tmp_path, ("abs_rel", "min"), 1)
     save(checkpoints, 3, math.nan)
     save(checkpoints, 3, 0.5)
     assert checkpoint.verify(tmp_path / "step-00000003").scores == {"abs_rel": 0.5}
@@ -94,5 +95,5 @@ def test_a_step_that_is_saved_again_takes_the_place_of_the_first(tmp_path: Path)
 
 
 def test_the_card_in_the_weights_carries_the_scores(tmp_path: Path) -> None:
-    save(Checkpoints(tmp_path, ("abs_rel", "min"), 1), 7, 0.25)
+    save(CheckpointFolder(tmp_path, ("abs_rel", "min"), 1), 7, 0.25)
     assert checkpoint.read(tmp_path)[1].scores == {"abs_rel": 0.25}

@@ -6,7 +6,13 @@ from torch import nn
 
 from densevit.config.schema import Optim, Schedule
 from densevit.engine.ema import EMA
-from densevit.engine.optim import build_optimizer, encoder_rate, learning_rate, parameter_groups, set_learning_rate
+from densevit.engine.optim import (
+    build_optimizer,
+    encoder_learning_rate,
+    learning_rate,
+    parameter_groups,
+    set_learning_rate,
+)
 
 
 class Layered(nn.Module):
@@ -71,20 +77,20 @@ def test_an_encoder_with_a_warm_up_of_its_own_rests_first_and_then_has_the_whole
     # EoMT: rates of the new parts rise over 4 steps and fall as (1 - (n - 4) / 20)^0.9; the encoder's are 0 for 4,
     # rise over 5, and fall as (1 - (n - 9) / 15)^0.9. By hand, of 24 steps:
     schedule = Schedule(type="poly", power=0.9, warmup=4.0, encoder_warmup=5.0)
-    new, old = (rate(Optim(lr=1.0), schedule, 24) for rate in (learning_rate, encoder_rate))
+    new, old = (rate(Optim(lr=1.0), schedule, 24) for rate in (learning_rate, encoder_learning_rate))
     assert [new(n) for n in (0, 3, 4, 14, 24)] == pytest.approx([1 / 5, 4 / 5, 1, 0.5**0.9, 0])
     assert [old(n) for n in (0, 3, 4, 8, 9, 12, 24)] == pytest.approx([0, 0, 1 / 6, 5 / 6, 1, 0.8**0.9, 0])
     shares = Schedule(type="poly", power=0.9, warmup=1 / 6, encoder_warmup=5 / 24)
-    assert [encoder_rate(Optim(lr=1.0), shares, 24)(n) for n in range(25)] == [old(n) for n in range(25)]
+    assert [encoder_learning_rate(Optim(lr=1.0), shares, 24)(n) for n in range(25)] == [old(n) for n in range(25)]
     together = Schedule(type="poly", warmup=4.0)
-    assert encoder_rate(Optim(), together, 24)(6) == learning_rate(Optim(), together, 24)(6)
+    assert encoder_learning_rate(Optim(), together, 24)(6) == learning_rate(Optim(), together, 24)(6)
 
 
 def test_an_encoder_apart_shares_no_group_with_the_new_parts() -> None:
     model = Layered()
     optim = Optim(lr=2.0, layer_decay=0.5)  # the last block learns as the head does, at a scale of 1
-    optimizer = build_optimizer(parameter_groups(model, model, optim, apart=True), optim)
-    set_learning_rate(optimizer, 0.8, of_encoder=0.2)
+    optimizer = build_optimizer(parameter_groups(model, model, optim, split=True), optim)
+    set_learning_rate(optimizer, 0.8, encoder_rate=0.2)
     rates = {parameter: group["lr"] for group in optimizer.param_groups for parameter in group["params"]}
     assert len(rates) == len(list(model.parameters()))
     assert rates[model.head.weight] == rates[model.head.bias] == 0.8

@@ -14,13 +14,14 @@ import torch
 from torch import Tensor, nn
 
 from densevit.config.schema import Data, Model, Optim, Run, Schedule
-from densevit.engine import checkpointer, seed, train_state
+from densevit.engine import run_folder, seed, train_state
 from densevit.engine.distributed import DistributedContext
 from densevit.engine.logger import read_csv
 from densevit.engine.trainer import Trainer
 from densevit.errors import CheckpointError, ConfigError, DataError, Diverged, Preempted, StorageError
 from densevit.model_card import HeadSpec, ModelCard
 from densevit.structures import Batch
+from densevit.tasks.base import Task
 from densevit.weights import checkpoint
 
 CPU = DistributedContext(torch.device("cpu"))
@@ -54,12 +55,13 @@ class Toy(nn.Module):
         return {"depth": self.head(self.drop(self.encoder(image)))}
 
 
-class ToyTask:
-    """Mean square; `poison` maps steps to what multiplies the loss."""
+class ToyTask(Task):
+    """Mean square; `poison` maps calls to what multiplies the loss."""
 
     best = ("mse", "min")
 
     def __init__(self, poison: dict[int, float] | None = None) -> None:
+        nn.Module.__init__(self)
         self.poison = poison or {}
         self.calls = 0
 
@@ -68,10 +70,10 @@ class ToyTask:
         loss = (prediction.float() - batch.depth).square().mean()
         return {"mse": loss * self.poison.get(self.calls, 1.0)}
 
-    def rows(self, prediction: Tensor, batch: Batch) -> list[dict[str, float]]:
+    def image_scores(self, prediction: Tensor, batch: Batch) -> list[dict[str, float]]:
         return [{"mse": float((p - d).square().mean())} for p, d in zip(prediction, batch.depth, strict=True)]
 
-    def summary(self, rows):
+    def dataset_scores(self, rows):
         return {"mse": float(np.mean([row["mse"] for row in rows]))}
 
     def panel(self, prediction: Tensor, batch: Batch):
@@ -134,7 +136,7 @@ def everything(trainer: Trainer) -> dict[str, Tensor]:
         state |= {f"ema.{k}": v for k, v in trainer.ema.state_dict().items()}
     for i, values in trainer.optimizer.state_dict()["state"].items():
         state |= {f"optim.{i}.{k}": v for k, v in values.items()}
-    state["counts"] = torch.tensor([trainer.step, trainer.updates])
+    state["counts"] = torch.tensor([trainer.state.step, trainer.state.updates])
     state["rng"] = torch.get_rng_state()
     return {name: value.detach().clone() for name, value in state.items()}
 
@@ -159,7 +161,7 @@ def interrupted_at(step: int, output: Path, **changes) -> None:
 
 
 def resumed(run: Run) -> Trainer:
-    found = checkpointer.prepare(run, "auto", CPU)
+    found = run_folder.find_checkpoint(run, "auto", CPU)
     assert found is not None
     trainer = some_trainer(run)
     trainer.resume(*found)
@@ -180,7 +182,7 @@ def test_a_validation_that_fails_costs_no_step(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="b.png"):
         some_trainer(run).fit(train, Damaged(VAL))
     again = resumed(run)
-    assert again.step == 4
+    assert again.state.step == 4
     again.fit(train, VAL)
     assert_equal(everything(whole), everything(again))
     assert [row["step"] for row in read_csv(tmp_path / "stopped/val.csv")] == [4, 8, 12]
@@ -207,9 +209,9 @@ def test_a_training_image_that_turns_bad_costs_no_step(tmp_path: Path, micro: in
     run = some_run(tmp_path / "stopped", save_every=100, validate_every=100)
     with pytest.raises(DataError, match="a.png"):
         some_trainer(run).fit(damaged_at(micro), VAL)
-    assert "step 3 is saved; when what follows is mended, --resume goes on" in capsys.readouterr().out
+    assert "step 3 is saved; once the error below is mended, --resume goes on" in capsys.readouterr().out
     again = resumed(some_run(tmp_path / "stopped"))
-    assert again.step == 3
+    assert again.state.step == 3
     again.fit(train, VAL)
     assert_equal(everything(whole), everything(again))
 
@@ -219,7 +221,7 @@ def test_what_went_wrong_is_told_though_nothing_can_be_saved(tmp_path: Path, cap
         raise StorageError("the disk is full")
 
     trainer = some_trainer(some_run(tmp_path, save_every=100, validate_every=100))
-    monkeypatch.setattr(trainer, "save", broken)
+    monkeypatch.setattr(trainer.checkpointer, "save", broken)
     with pytest.raises(DataError, match="a.png"):
         trainer.fit(damaged_at(6), None)
     assert "step 3 could not be saved: the disk is full" in capsys.readouterr().out
@@ -232,7 +234,7 @@ def test_a_resumed_run_ends_bit_for_bit_where_an_uninterrupted_one_does(tmp_path
     expected = everything(whole)
     interrupted_at(step, tmp_path / "b")
     again = resumed(some_run(tmp_path / "b"))
-    assert again.step == step
+    assert again.state.step == step
     again.fit(train, VAL)
     assert_equal(everything(again), expected)
     logs = [read_csv(tmp_path / run / "train.csv") for run in "ab"]
@@ -255,7 +257,8 @@ def without(tree: Any, key: str) -> Any:
     return tree
 
 
-STATE = ["optimizer", "balance", "scaler", "random", "raw_weights", *train_state.PLAIN]
+STORED = [name for name in train_state.COUNTERS if name not in ("step", "samples")]  # those are in the manifest
+STATE = ["optimizer", "loss_weighting", "scaler", "random", "raw_weights", *STORED]
 INSIDE = ["exp_avg", "exp_avg_sq", "param_groups", "python", "numpy", "torch", "encoder.norm.running_mean"]
 
 
@@ -276,8 +279,8 @@ def test_validation_and_weights_to_use_are_those_of_the_average(tmp_path: Path) 
     model = Toy().eval()
     checkpoint.load_into(model, weights, tmp_path)
     with torch.inference_mode():
-        rows = [row for batch in VAL for row in ToyTask().rows(model(batch.image)["depth"], batch)]
-    assert ToyTask().summary(rows)["mse"] == pytest.approx(scores["mse"], abs=1e-7)
+        rows = [row for batch in VAL for row in ToyTask().image_scores(model(batch.image)["depth"], batch)]
+    assert ToyTask().dataset_scores(rows)["mse"] == pytest.approx(scores["mse"], abs=1e-7)
     assert card.scores["mse"] == pytest.approx(scores["mse"])
     assert not torch.equal(weights["head.weight"], trainer.model.state_dict()["head.weight"])
 
@@ -286,20 +289,20 @@ def test_validation_and_weights_to_use_are_those_of_the_average(tmp_path: Path) 
 def test_a_step_that_is_not_finite_changes_nothing_and_is_counted(tmp_path: Path, value: float, capsys) -> None:
     trainer = some_trainer(some_run(tmp_path, steps=3, grad_accum_steps=1, batch_size=2), ToyTask({2: value}))
     seen = []
-    step = trainer.take_step
+    step = trainer.train_step
     states = []
 
     def spy(batches, stop):
         before = {n: p.detach().clone() for n, p in trainer.model.named_parameters()}
         seen.append(step(batches, stop))
         after = dict(trainer.model.named_parameters())
-        states.append((all(torch.equal(before[n], after[n]) for n in before), trainer.updates))
+        states.append((all(torch.equal(before[n], after[n]) for n in before), trainer.state.updates))
         return seen[-1]
 
-    trainer.take_step = spy  # type: ignore[method-assign]
+    trainer.train_step = spy  # type: ignore[method-assign]
     trainer.fit(train, None)
     assert states == [(False, 1), (True, 1), (False, 2)]
-    assert seen[2][0]["lr"] == trainer.rate(1)
+    assert seen[2][0]["lr"] == trainer.learning_rate(1)
     assert "step 2: loss or gradient is not finite" in capsys.readouterr().out
     assert read_csv(tmp_path / "train.csv")[-1]["skipped"] == 1
 
@@ -309,7 +312,7 @@ def test_a_step_that_is_not_finite_leaves_no_trace(tmp_path: Path, where: str) -
     """Not in the weights, nor in their average, the optimiser, the schedule, or BatchNorm's running statistics."""
     trainer = some_trainer(some_run(tmp_path, steps=4, grad_accum_steps=1, batch_size=2))
     states: list[dict[str, Tensor]] = []
-    step = trainer.take_step
+    step = trainer.train_step
 
     def spoilt(start: int) -> Iterator[Batch]:
         for place, batch in enumerate(train(start)):
@@ -319,17 +322,17 @@ def test_a_step_that_is_not_finite_leaves_no_trace(tmp_path: Path, where: str) -
     def spy(batches, stop):
         states.append(everything(trainer))
         ruin = trainer.model.head.weight.register_hook(lambda gradient: gradient * math.nan)
-        if where == "image" or trainer.step != 2:
+        if where == "image" or trainer.state.step != 2:
             ruin.remove()
         values = step(batches, stop)
         ruin.remove()
         return values
 
-    trainer.take_step = spy  # type: ignore[method-assign]
+    trainer.train_step = spy  # type: ignore[method-assign]
     trainer.fit(spoilt, None)
     changed = [name for name in states[2] if not torch.equal(states[2][name], states[3][name])]
     assert changed == ["counts", "rng"]
-    assert (trainer.step, trainer.updates) == (4, 3)
+    assert (trainer.state.step, trainer.state.updates) == (4, 3)
 
 
 def test_a_loss_that_leaves_its_course_is_told_with_its_images_and_counted(tmp_path: Path, capsys) -> None:
@@ -345,11 +348,11 @@ def test_a_loss_that_leaves_its_course_is_told_with_its_images_and_counted(tmp_p
 def test_weights_that_are_not_finite_are_not_saved_and_the_last_good_ones_stay(tmp_path: Path) -> None:
     trainer = some_trainer(some_run(tmp_path))
     trainer.fit(train, VAL)
-    trainer.step += 1
+    trainer.state.step += 1
     trainer.ema.average["head.weight"][0] = math.nan
     with pytest.raises(CheckpointError, match=r"step-00000013: not saved, 1 weights are not finite: head.weight"):
         trainer.save()
-    found = checkpointer.prepare(some_run(tmp_path), "auto", CPU)
+    found = run_folder.find_checkpoint(some_run(tmp_path), "auto", CPU)
     assert found is not None and found[1].step == 12
 
 
@@ -358,7 +361,7 @@ def test_too_many_bad_steps_in_a_row_end_the_run_and_keep_the_last_good_checkpoi
     trainer = some_trainer(some_run(tmp_path), ToyTask(poison))
     with pytest.raises(Diverged, match="4 steps in a row were not finite, the last at step 10; try a lower optim.lr"):
         trainer.fit(train, VAL)
-    found = checkpointer.prepare(some_run(tmp_path), "auto", CPU)
+    found = run_folder.find_checkpoint(some_run(tmp_path), "auto", CPU)
     assert found is not None and found[1].step == 8
 
 
@@ -366,7 +369,7 @@ def test_fp16_overflow_is_skipped_and_counted_and_moves_no_schedule(tmp_path: Pa
     run = some_run(tmp_path, precision="fp16", steps=8, grad_accum_steps=1, batch_size=2)
     trainer = some_trainer(run, ToyTask(dict.fromkeys(range(1, 7), math.inf)))
     trainer.fit(train, None)
-    assert (trainer.step, trainer.updates) == (8, 2)
+    assert (trainer.state.step, trainer.state.updates) == (8, 2)
     assert trainer.scaler.get_scale() < 2**16
     trainer = some_trainer(
         replace(run, output=tmp_path / "b", steps=40), ToyTask(dict.fromkeys(range(1, 40), math.inf))
@@ -445,12 +448,12 @@ def test_a_run_that_gives_up_its_average_goes_on_from_what_it_learned(tmp_path: 
 def test_a_run_is_not_overwritten_unless_asked_to_go_on(tmp_path: Path) -> None:
     interrupted_at(5, tmp_path)
     with pytest.raises(ConfigError, match="already holds a run. Go on with --resume"):
-        checkpointer.prepare(some_run(tmp_path), None, CPU)
+        run_folder.find_checkpoint(some_run(tmp_path), None, CPU)
 
 
 def test_an_output_that_no_disk_takes_is_told(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="cannot be used"):
-        checkpointer.prepare(some_run(tmp_path / ("long" * 100)), "auto", CPU)
+        run_folder.find_checkpoint(some_run(tmp_path / ("long" * 100)), "auto", CPU)
 
 
 def test_resume_passes_over_a_damaged_checkpoint_aloud_but_never_when_it_was_named(tmp_path: Path, capsys) -> None:
@@ -458,11 +461,11 @@ def test_resume_passes_over_a_damaged_checkpoint_aloud_but_never_when_it_was_nam
     newest = checkpoint.steps(tmp_path / "checkpoints")[-1]
     weights = newest / checkpoint.WEIGHTS
     weights.write_bytes(weights.read_bytes()[:-1])
-    found = checkpointer.prepare(some_run(tmp_path), "auto", CPU)
+    found = run_folder.find_checkpoint(some_run(tmp_path), "auto", CPU)
     assert found is not None and found[1].step == 8
     assert f"{weights}: damaged" in capsys.readouterr().err
     with pytest.raises(CheckpointError, match="damaged"):
-        checkpointer.prepare(some_run(tmp_path), str(newest), CPU)
+        run_folder.find_checkpoint(some_run(tmp_path), str(newest), CPU)
 
 
 def test_a_run_named_to_go_on_from_means_its_newest_checkpoint_not_its_best(tmp_path: Path) -> None:
@@ -470,7 +473,7 @@ def test_a_run_named_to_go_on_from_means_its_newest_checkpoint_not_its_best(tmp_
     (tmp_path / "checkpoints/best").unlink()
     (tmp_path / "checkpoints/best").symlink_to("step-00000004")
     for folder in (tmp_path, tmp_path / "checkpoints"):
-        found = checkpointer.prepare(some_run(tmp_path), str(folder), CPU)
+        found = run_folder.find_checkpoint(some_run(tmp_path), str(folder), CPU)
         assert found is not None and found[1].step == 12
 
 

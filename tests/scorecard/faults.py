@@ -36,13 +36,13 @@ def while_building(_: str) -> None:
 def at_step(number: str) -> None:
     from densevit.engine.trainer import Trainer
 
-    before(Trainer, "attempt", lambda call: ask_to_stop(call, int(number)))
+    before(Trainer, "forward_backward_step", lambda call: ask_to_stop(call, int(number)))
 
 
 def while_validating(_: str) -> None:
     from densevit.tasks.depth import DepthTask
 
-    before(DepthTask, "rows", lambda call: ask_to_stop(call, 2))
+    before(DepthTask, "image_scores", lambda call: ask_to_stop(call, 2))
 
 
 def while_saving(_: str) -> None:
@@ -103,13 +103,13 @@ def noting_writes(path: str) -> None:
 
 def failing_save(_: str) -> None:
     """On the process that saves."""
-    from densevit.engine.checkpointer import Checkpoints
+    from densevit.engine.checkpointer import CheckpointFolder
     from densevit.errors import StorageError
 
     def fail(*args: Any) -> None:
         raise StorageError("/runs: no room.")
 
-    Checkpoints.save = fail  # type: ignore[method-assign]
+    CheckpointFolder.save = fail  # type: ignore[method-assign]
 
 
 FAULTS: dict[str, Callable[[str], None]] = {

@@ -21,7 +21,7 @@ from PIL import Image  # noqa: E402
 import densevit  # noqa: E402
 from densevit.builder import plan as planning  # noqa: E402
 from densevit.builder import training  # noqa: E402
-from densevit.engine import checkpointer, seed  # noqa: E402
+from densevit.engine import run_folder, seed  # noqa: E402
 from densevit.engine.distributed import DistributedContext  # noqa: E402
 from densevit.engine.logger import read_csv  # noqa: E402
 from densevit.weights import checkpoint  # noqa: E402
@@ -92,7 +92,7 @@ def run_here(task: str) -> dict[str, Any]:
     config = Path(f"{task}.yaml")
     config.write_text(CONFIGS[task].replace("ROOT", str(images(Path("data")))))
     plan, world = planning.load_plan(config, [f"output={task}"]), DistributedContext(torch.device("cpu"))
-    checkpointer.prepare(plan.run, None, world)
+    run_folder.find_checkpoint(plan.run, None, world)
     seed.seed_everything(plan.run.seed)
     trainer = training.build_trainer(plan, world)
     seed.reseed(plan.run.seed, 0)

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import torch
 
-from densevit.engine.checkpointer import Checkpoints, newest_good
+from densevit.engine.checkpointer import CheckpointFolder
+from densevit.engine.run_folder import newest_good
 from densevit.model_card import HeadSpec, ModelCard
 from densevit.utils import atomic_io
 from densevit.weights import checkpoint
@@ -24,7 +25,7 @@ CARD = ModelCard(outputs={"depth": HeadSpec(kind="metric")}, multiple=1)
 
 
 def save_for_ever(folder: Path, first: int, pipe: int) -> None:
-    checkpoints = Checkpoints(folder, ("abs_rel", "min"), keep_last=1)
+    checkpoints = CheckpointFolder(folder, ("abs_rel", "min"), keep_last=1)
     for step in range(first, first + 1000):
         manifest = Manifest(step=step, samples=step, scores={"abs_rel": 1 / step})
         checkpoints.save(WEIGHTS, CARD, "", STATE, manifest)

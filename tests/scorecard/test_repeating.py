@@ -16,7 +16,7 @@ from torch import Tensor
 
 from densevit.builder import plan as planning
 from densevit.builder import training
-from densevit.engine import checkpointer, seed
+from densevit.engine import run_folder, seed
 from densevit.engine.distributed import DistributedContext
 from densevit.engine.interfaces import Batches
 from densevit.engine.logger import read_csv
@@ -55,7 +55,7 @@ class Watched:
         return self
 
     def __next__(self) -> Batch:
-        if self.course.trainer.step + 1 == self.stop_in:
+        if self.course.trainer.state.step + 1 == self.stop_in:
             os.kill(os.getpid(), signal.SIGTERM)
             self.stop_in = None
         batch = next(self.batches)
@@ -68,7 +68,7 @@ class Watched:
 
 def course(config: Path, *overrides: str, resume: bool = False, stop_in: int | None = None) -> Course:
     plan = planning.load_plan(config, [*OPTIONS, *overrides])
-    found = checkpointer.prepare(plan.run, "auto" if resume else None, CPU)
+    found = run_folder.find_checkpoint(plan.run, "auto" if resume else None, CPU)
     seed.seed_everything(plan.run.seed)
     made = Course(training.build_trainer(plan, CPU))
     seed.reseed(plan.run.seed, 0)
@@ -91,12 +91,13 @@ def everything(trainer: Trainer) -> dict[str, Any]:
     for index, moments in trainer.optimizer.state_dict()["state"].items():
         state |= {f"optimizer.{index}.{name}": value for name, value in moments.items()}
     state["scaler"] = torch.tensor(list(trainer.scaler.state_dict().values()) or [0.0])
-    state["schedule"] = torch.tensor([trainer.rate(trainer.updates)])
-    state["counts"] = torch.tensor([trainer.step, trainer.updates, trainer.samples, trainer.skipped_in_row])
+    state["schedule"] = torch.tensor([trainer.learning_rate(trainer.state.updates)])
+    counters = ("step", "updates", "samples", "skipped_in_row")
+    state["counts"] = torch.tensor([getattr(trainer.state, name) for name in counters])
     state["numpy"] = torch.from_numpy(np.asarray(np.random.get_state()[1], np.int64))  # noqa: NPY002
     state["torch"] = torch.get_rng_state()
-    state["scores"] = torch.tensor(list(trainer.scores.values()))
-    best = trainer.checkpoints.best()
+    state["scores"] = torch.tensor(list(trainer.state.scores.values()))
+    best = trainer.checkpointer.folder.best()
     state["best"] = torch.tensor([int(best.name[-8:]) if best else -1])
     return {name: value.clone() for name, value in state.items()}
 

@@ -48,8 +48,8 @@ def test_bad_steps_are_named_counted_and_recorded_and_end_the_run_with_4(spoilt:
     run, text = spoilt
     assert text.count("loss or gradient is not finite; step skipped. Rank 0 had: ") == 4
     assert "4 steps in a row were not finite, the last at step 7; try a lower optim.lr" in text
-    assert [path.name for path in sorted((run / "bad_steps").iterdir())] == [f"step-0000000{i}" for i in (4, 5, 6)]
-    bad = skipped_steps.read(run / "bad_steps/step-00000004")
+    assert [path.name for path in sorted((run / "skipped_steps").iterdir())] == [f"step-0000000{i}" for i in (4, 5, 6)]
+    bad = skipped_steps.read(run / "skipped_steps/step-00000004")
     assert (bad.step, bad.samples, bad.seed) == (4, 12, 0)
     assert len(bad.parts[0].names) == 4 and list(bad.parts[0].losses) == ["silog", "moody"]
     assert all(name in text for name in bad.parts[0].names)
@@ -58,7 +58,7 @@ def test_bad_steps_are_named_counted_and_recorded_and_end_the_run_with_4(spoilt:
 
 def test_a_recorded_step_goes_wrong_again_bit_for_bit(spoilt: tuple[Path, str], nursery: Nursery) -> None:
     run, _ = spoilt
-    code, text = nursery.run("replay", run / "bad_steps/step-00000004")
+    code, text = nursery.run("replay", run / "skipped_steps/step-00000004")
     assert code == 0, text
     assert "The same, bit for bit." in text
     assert "gradients are not finite: encoder." in text
@@ -68,7 +68,7 @@ def test_a_replay_on_other_images_says_that_it_differs(
     tmp_path: Path, spoilt: tuple[Path, str], nursery: Nursery
 ) -> None:
     run, _ = spoilt
-    code, text = nursery.run("replay", run / "bad_steps/step-00000004", "seed=1")
+    code, text = nursery.run("replay", run / "skipped_steps/step-00000004", "seed=1")
     assert code == 0, text
     assert "Not the same" in text
 
@@ -84,7 +84,7 @@ def test_the_part_of_either_process_can_be_done_again(tmp_path: Path, nursery: N
     ]
     children = nursery.together(2, "train", config, *words, "model.encoder.drop_path=0.3", "max_skipped=1")
     assert [child.wait() for child in children] == [4, 4]
-    folder = tmp_path / "run/bad_steps/step-00000004"
+    folder = tmp_path / "run/skipped_steps/step-00000004"
     names = [part["names"] for part in json.loads((folder / skipped_steps.RECORD).read_text())["parts"]]
     assert not set(names[0]) & set(names[1])
     for rank in (0, 1):

@@ -8,7 +8,7 @@ AGAIN = "tests/scorecard/test_repeating.py"
 MANY = "tests/scorecard/test_processes.py"
 REPLAY = "tests/scorecard/test_replaying.py"
 GOLDEN = "tests/scorecard/test_golden.py"
-FILES = "tests/test_files.py"
+FILES = "tests/utils/test_atomic_io.py"
 FORMAT = "tests/weights/test_checkpoint.py"
 KEPT = "tests/engine/test_checkpointing.py"
 LOOP = "tests/engine/test_trainer.py"
@@ -108,21 +108,21 @@ CHECKS: tuple[Check, ...] = (
         (
             Mutant(
                 "auto-resume verifies what it takes",
-                "densevit/engine/checkpointer.py",
+                "densevit/engine/run_folder.py",
                 "            manifest = checkpoint.verify(path)\n",
                 "            manifest = checkpoint.unsealed((path / checkpoint.MANIFEST).read_text(), path)\n",
                 f"{SAVED}::test_resume_takes_the_previous_checkpoint_and_says_so_but_a_named_one_is_that_or_an_error",
             ),
             Mutant(
                 "a run with no whole checkpoint is not started anew",
-                "densevit/engine/checkpointer.py",
+                "densevit/engine/run_folder.py",
                 "    if damaged:\n",
                 "    if False:\n",
                 f"{SAVED}::test_a_run_without_a_whole_checkpoint_is_not_silently_started_anew",
             ),
             Mutant(
                 "going back needs the later checkpoints moved away",
-                "densevit/engine/checkpointer.py",
+                "densevit/engine/run_folder.py",
                 "    if later:",
                 "    if False:",
                 f"{SAVED}::test_going_back_to_an_older_checkpoint_needs_the_later_ones_moved_away",
@@ -149,7 +149,7 @@ CHECKS: tuple[Check, ...] = (
             Mutant(
                 "the loader starts at the images seen",
                 "densevit/engine/trainer.py",
-                "closing(train(self.samples))",
+                "closing(train(state.samples))",
                 "closing(train(0))",
                 f"{LOOP}::test_a_resumed_run_ends_bit_for_bit_where_an_uninterrupted_one_does",
             ),
@@ -172,7 +172,7 @@ CHECKS: tuple[Check, ...] = (
             Mutant(
                 "the optimiser's state is checked to be complete",
                 "densevit/engine/train_state.py",
-                "        for name in wanted - entry.keys():\n",
+                "        for name in expected - entry.keys():\n",
                 "        for name in ():\n",
                 f"{LOOP}::test_a_state_that_lacks_anything_is_refused_by_name",
             ),
@@ -229,8 +229,8 @@ CHECKS: tuple[Check, ...] = (
             Mutant(
                 "the best is spared",
                 "densevit/engine/checkpointer.py",
-                "        spared = {newest.resolve(), self.best()}\n",
-                "        spared = {newest.resolve()}\n",
+                "        kept = {newest.resolve(), self.best()}\n",
+                "        kept = {newest.resolve()}\n",
                 f"{KEPT}::test_the_best_and_the_last_stay",
             ),
             Mutant(
@@ -375,8 +375,8 @@ CHECKS: tuple[Check, ...] = (
             Mutant(
                 "all agree to stop",
                 "densevit/engine/distributed.py",
-                "        return not bad, bool(stopped)\n",
-                "        return not bad, stop\n",
+                "        return not any_failed, bool(any_stop)\n",
+                "        return not any_failed, stop\n",
                 f"{STOPPED}::test_a_stop_in_the_validation_of_one_of_two_processes_is_taken_up_there",
             ),
         ),
@@ -456,36 +456,36 @@ CHECKS: tuple[Check, ...] = (
             Mutant(
                 "a step that is not finite is not taken",
                 "densevit/engine/trainer.py",
-                "        if good:\n            self.scaler.step(self.optimizer)\n",
+                "        if finite:\n            self.scaler.step(self.optimizer)\n",
                 "        if True:\n            self.scaler.step(self.optimizer)\n",
                 f"{LOOP}::test_a_step_that_is_not_finite_leaves_no_trace",
             ),
             Mutant(
                 "statistics of norms are put back",
                 "densevit/engine/trainer.py",
-                "            self.statistics.put_back()\n",
+                "            state.restore_statistics()\n",
                 "",
                 f"{LOOP}::test_a_step_that_is_not_finite_leaves_no_trace",
             ),
             Mutant(
                 "the schedule moves with real steps only",
                 "densevit/engine/trainer.py",
-                "        rate = self.rate(self.updates)\n",
-                "        rate = self.rate(self.step)\n",
+                "        lr = self.learning_rate(state.updates)\n",
+                "        lr = self.learning_rate(state.step)\n",
                 f"{LOOP}::test_a_step_that_is_not_finite_changes_nothing_and_is_counted",
             ),
             Mutant(
                 "too many bad steps end the run",
                 "densevit/engine/monitors.py",
-                "    if in_row > (limit or LIMITS[precision]):\n",
+                "    if in_row > (limit or MAX_SKIPPED[precision]):\n",
                 "    if False:\n",
                 f"{LOOP}::test_too_many_bad_steps_in_a_row_end_the_run_and_keep_the_last_good_checkpoint",
             ),
             Mutant(
                 "the random state before the step is recorded",
                 "densevit/engine/trainer.py",
-                "            part = self.attempt(batches)\n",
-                "            part = self.attempt(batches)\n        random = seed.random_state(self.world.device)\n",
+                "            part = self.forward_backward_step(batches)\n",
+                "            part = self.forward_backward_step(batches)\n        state.begin_step()\n",
                 f"{REPLAY}::test_a_recorded_step_goes_wrong_again_bit_for_bit",
             ),
         ),
@@ -500,8 +500,8 @@ CHECKS: tuple[Check, ...] = (
             Mutant(
                 "all agree that a step is good",
                 "densevit/engine/distributed.py",
-                "        return not bad, bool(stopped)\n",
-                "        return good, bool(stopped)\n",
+                "        return not any_failed, bool(any_stop)\n",
+                "        return ok, bool(any_stop)\n",
                 f"{MANY}::test_a_nan_on_one_of_two_processes_skips_the_step_on_both[ddp]",
             ),
         ),
@@ -516,8 +516,8 @@ CHECKS: tuple[Check, ...] = (
             Mutant(
                 "under fp16 more overflows are forgiven",
                 "densevit/engine/monitors.py",
-                'LIMITS = {"fp16": 12,',
-                'LIMITS = {"fp16": 3,',
+                'MAX_SKIPPED = {"fp16": 12,',
+                'MAX_SKIPPED = {"fp16": 3,',
                 f"{LOOP}::test_fp16_overflow_is_skipped_and_counted_and_moves_no_schedule",
             ),
             Mutant(

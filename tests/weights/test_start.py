@@ -13,7 +13,7 @@ from densevit.builder import plan as planning
 from densevit.builder import training
 from densevit.builder.checkpoint import restore
 from densevit.cli.main import main
-from densevit.engine.distributed import session
+from densevit.engine.distributed import process_group
 from densevit.engine.trainer import Trainer
 from densevit.errors import CheckpointError, ConfigError
 from densevit.model_card import PreprocessConfig
@@ -41,7 +41,7 @@ def config(folder: Path, **model: Any) -> Path:
 
 def trainer(path: Path) -> Trainer:
     plan = planning.load_plan(path)
-    with session("cpu") as world:
+    with process_group("cpu") as world:
         return training.build_trainer(plan, world)
 
 
@@ -64,7 +64,7 @@ def test_the_file_is_read_once_and_not_held_in_training(relative: Path, tmp_path
     monkeypatch.setattr("densevit.weights.detect.read_tensors", lambda path: read.append(path) or read_tensors(path))
     model = {"init_from": str(relative), "init_family": "depth-anything-v2", "heads": {"depth": METRIC}}
     plan = planning.load_plan(config(tmp_path, **model))
-    with session("cpu") as world:
+    with process_group("cpu") as world:
         training.build_trainer(plan, world)
         assert read == [relative] and plan.model.source is not None and plan.model.source.held is None
         training.build_trainer(plan, world)  # another model of the same plan asks for them again

@@ -14,7 +14,7 @@ FIRST = 5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="a recorded step, RUN/bad_steps/step-N")
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="a recorded step, RUN/skipped_steps/step-N")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="device=cpu, data.train.root=..., ...")
     parser.add_argument("--rank", type=int, default=0, metavar="R", help="which process's images (0)")
     add_plugin_option(parser)
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     seed.seed_everything(plan.run.seed)
     trainer = training.build_trainer(plan, world)
     batches = training.train_batches(plan, DistributedContext(world.device, args.rank, processes))
-    print(summary(replay(trainer, args.folder, args.rank, batches)))
+    print(summary(replay(trainer.state, trainer.forward_backward_step, batches, args.folder, args.rank)))
     return 0
 
 

@@ -10,6 +10,8 @@ from densevit.utils.signals import poll
 if TYPE_CHECKING:
     from densevit.builder.plan import Plan
     from densevit.engine.distributed import DistributedContext
+    from densevit.engine.run_folder import Found
+    from densevit.utils.lock import FolderLock
 
 NOTHING_YET = "stopped before the first step; there is nothing to save."
 
@@ -43,30 +45,40 @@ def run(args: argparse.Namespace) -> int:
     if "torch" not in sys.modules:  # else nothing is gained, and a program may have registered parts of its own
         validation.check(draft)
     from densevit.builder import plan as planning
-    from densevit.engine import distributed
+    from densevit.engine import distributed, run_folder
 
     poll(NOTHING_YET)
-    plan = planning.resolve_plan(draft).open()
-    poll(NOTHING_YET)
-    with distributed.session(plan.run.device) as world:
-        return overfit(plan, world) if args.overfit_one_batch else train(plan, world, args.resume)
+    recipe = planning.resolve_plan(draft)
+    with distributed.process_group(recipe.run.device) as world:
+        if args.overfit_one_batch:
+            return overfit(recipe.open(), world)
+        with run_folder.locked(recipe.run.output, world) as lock:
+            found = run_folder.find_checkpoint(recipe.run, args.resume, world)
+            poll(NOTHING_YET)
+            plan = recipe.open()
+            poll(NOTHING_YET)
+            return train(plan, world, found, lock)
 
 
-def train(plan: "Plan", world: "DistributedContext", resume: str | None) -> int:
+def train(plan: "Plan", world: "DistributedContext", found: "Found | None", lock: "FolderLock") -> int:
     from densevit.builder import training
-    from densevit.engine import checkpointer, seed
+    from densevit.engine import run_folder, seed
+    from densevit.weights import checkpoint
 
-    found = checkpointer.prepare(plan.run, resume, world)
     seed.seed_everything(plan.run.seed)
     trainer = training.build_trainer(plan, world)
     look(plan, world, trainer.card)
     seed.reseed(plan.run.seed, world.rank)
     if found is not None:
         trainer.resume(*found)
-    checkpointer.begin(plan.run, world)
+    run_folder.write_config(plan.run, world)
+    trainer.checkpointer.before_save = lock.check
+    if world.is_main:
+        print(trainer.describe(len(plan.train), len(plan.val) if plan.val else 0), flush=True)
     scores = trainer.fit(training.train_batches(plan, world), training.val_batches(plan, world))
     if world.is_main:
-        best = trainer.checkpoints.best()
+        if best := trainer.checkpointer.folder.best():
+            scores = dict(checkpoint.verify(best).scores)
         print(f"done: {plan.run.output}" + (f", best {best.name}" if best else ""))
         print("  ".join(f"{name} {value:.4f}" for name, value in scores.items()))
     return 0
@@ -91,5 +103,5 @@ def overfit(plan: "Plan", world: "DistributedContext") -> int:
     trainer = training.build_trainer(plan, world)
     look(plan, world, trainer.card)
     seed.reseed(plan.run.seed, world.rank)
-    print(overfit_one_batch(trainer, training.train_batches(plan, world)))
+    print(overfit_one_batch(trainer.train_step, plan.run, training.train_batches(plan, world)))
     return 0

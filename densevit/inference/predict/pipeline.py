@@ -45,7 +45,7 @@ class ProcessGroup(Protocol):
     def rank(self) -> int: ...
     @property
     def size(self) -> int: ...
-    def gather(self, value: Any) -> list[Any]: ...
+    def all_gather(self, value: Any) -> list[Any]: ...
     def on_main(self, work: Callable[[], T]) -> T: ...
 
 
@@ -56,7 +56,7 @@ class SingleProcess:
     rank: int = 0
     size: int = 1
 
-    def gather(self, value: Any) -> list[Any]:
+    def all_gather(self, value: Any) -> list[Any]:
         return [value]
 
     def on_main(self, work: Callable[[], T]) -> T:
@@ -106,7 +106,7 @@ def export(
     with tqdm(total=run.summary.images - run.summary.already, unit="image", disable=shown) as bar:
         run.all(workers, bar.update)
     run.summary.seconds = time.perf_counter() - begun
-    parts = team.gather((run.summary, run.stopped))
+    parts = team.all_gather((run.summary, run.stopped))
     summary = merged([part for part, _ in parts])
     return team.on_main(lambda: concluded(summary, any(stopped for _, stopped in parts), plan))
 

@@ -1,0 +1,123 @@
+"""One owner at a time, on one machine and on several that share a disk; a dead owner's lock is taken over."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from densevit.errors import ConfigError, StorageError
+from densevit.utils import lock as locks
+from densevit.utils.lock import NAME, FolderLock, Owner
+
+
+@pytest.fixture
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "HEARTBEAT", 0.05)
+    monkeypatch.setattr(locks, "STALE", 0.4)
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[FolderLock]:
+    lock = FolderLock(folder, f"output: {folder}")
+    lock.acquire()
+    try:
+        yield lock
+    finally:
+        lock.release()
+
+
+def left_by(folder: Path, **changes: object) -> Owner:
+    """A lock file as another process left it."""
+    folder.mkdir(exist_ok=True)
+    owner = replace(FolderLock(folder, "").owner, key="other", **changes)  # type: ignore[arg-type]
+    (folder / NAME).write_text(json.dumps(asdict(owner)))
+    return owner
+
+
+def dead_process() -> int:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def test_a_living_owner_is_named_and_nothing_is_changed(tmp_path: Path) -> None:
+    with held(tmp_path) as first:
+        with pytest.raises(ConfigError, match=f"in use by another run .host .*, process {os.getpid()}, started 20"):
+            FolderLock(tmp_path, "output: x").acquire()
+        assert json.loads((tmp_path / NAME).read_text()) == asdict(first.owner)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_of_many_at_once_one_gets_the_lock_also_when_it_is_a_dead_ones(tmp_path: Path) -> None:
+    for turn in range(5):
+        left_by(tmp_path, pid=dead_process())
+        taken: list[FolderLock] = []
+        barrier = threading.Barrier(8)
+
+        def try_it(taken: list[FolderLock] = taken, barrier: threading.Barrier = barrier) -> None:
+            lock = FolderLock(tmp_path, "output: x")
+            barrier.wait()
+            try:
+                lock.acquire()
+            except ConfigError:
+                return
+            taken.append(lock)
+
+        threads = [threading.Thread(target=try_it) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(taken) == 1, turn
+        assert json.loads((tmp_path / NAME).read_text()) == asdict(taken[0].owner)
+        taken[0].release()
+        assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", ["dead", "used again"])
+def test_a_lock_of_a_process_that_is_gone_is_taken_at_once(tmp_path: Path, number: str) -> None:
+    changes = {"pid": dead_process()} if number == "dead" else {"process_start": "1"}
+    left_by(tmp_path, **changes)
+    began = time.monotonic()
+    with held(tmp_path):
+        assert time.monotonic() - began < 2
+
+
+def test_a_lock_of_another_machine_is_taken_when_its_heartbeat_has_stopped(tmp_path: Path, fast: None) -> None:
+    left_by(tmp_path, machine="another", pid=1)
+    with held(tmp_path) as lock:
+        assert lock._read() == lock.owner
+
+
+def test_a_lock_of_another_machine_with_a_heartbeat_is_respected(tmp_path: Path, fast: None) -> None:
+    with held(tmp_path / "run") as lock:
+        lock.owner = replace(lock.owner, machine="another", host="node7")
+        lock.path.write_text(json.dumps(asdict(lock.owner)))
+        with pytest.raises(ConfigError, match="host node7"):
+            FolderLock(tmp_path / "run", "output: x").acquire()
+
+
+def test_an_owner_that_stood_still_learns_that_its_lock_is_gone(tmp_path: Path) -> None:
+    with held(tmp_path) as lock:
+        lock.check()
+        left_by(tmp_path, host="node7")
+        with pytest.raises(StorageError, match="taken over by another run .host node7"):
+            lock.check()
+    assert json.loads((tmp_path / NAME).read_text())["host"] == "node7"  # and it does not remove the other's
+
+
+def test_folders_that_were_made_for_nothing_are_removed(tmp_path: Path) -> None:
+    with held(tmp_path / "a/b"):
+        assert (tmp_path / "a/b" / NAME).exists()
+    assert list(tmp_path.iterdir()) == []
+    with held(tmp_path / "a/b"):
+        (tmp_path / "a/b/train.csv").touch()
+    assert [path.name for path in (tmp_path / "a/b").iterdir()] == ["train.csv"]
