@@ -1,0 +1,108 @@
+"""Depth evaluation as a Python function, and the data that `eval-depth` finds by itself."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small import small_config, small_folder
+
+import densevit
+from densevit.cli.main import main
+from densevit.data.datasets.base import open_dataset
+from densevit.data.predictions import SavedMaps
+from densevit.errors import ConfigError
+from densevit.evaluators.depth import evaluate_depth, select_protocols
+from densevit.inference.predictor import Predictor
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("small")
+    words = ["steps=1", "log_every=1", "validate_every=1", "tasks.depth.protocol=median_scale"]
+    assert main(["train", str(small_config(folder)), *words]) == 0
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def predictor(run: Path) -> Predictor:
+    return densevit.load(run, device="cpu", precision="fp32")
+
+
+def spec(run: Path) -> dict[str, object]:
+    return {"type": "folder", "root": str(run.parent / "data"), "depth_scale": 1000}
+
+
+def test_saved_maps_of_a_model_score_as_the_model_does(run: Path, predictor: Predictor, tmp_path: Path) -> None:
+    data = open_dataset(spec(run))
+    for index, name in enumerate(data.names):
+        np.save(tmp_path / f"{name}.npy", predictor(data.read(index).image))
+    protocols = select_protocols("plain", data, "folder", "metric")
+    live = evaluate_depth(predictor, data, protocols)
+    saved = evaluate_depth(SavedMaps(tmp_path, data.names), data, protocols, workers=1)
+    assert live.evaluations[0].mean == pytest.approx(saved.evaluations[0].mean)
+    assert len(live.seconds) == len(data)
+    assert not saved.seconds
+
+
+def test_an_evaluation_leaves_the_predictor_as_it_was(run: Path, predictor: Predictor) -> None:
+    data = open_dataset(spec(run))
+    evaluate_depth(predictor, data, select_protocols("plain", data, "folder", "metric"), flip=True)
+    assert (predictor.flip, predictor.focal) == (False, None)
+
+
+def test_protocols_are_selected_by_name_by_data_set_or_all(run: Path) -> None:
+    data = open_dataset(spec(run))
+    assert [p.name for p in select_protocols(None, data, "folder", "metric")] == ["plain"]
+    assert [p.name for p in select_protocols(None, data, "kitti", "metric")] == ["kitti_eigen_garg"]
+    assert len(select_protocols("all", data, "folder", "metric")) > 3
+    with pytest.raises(ConfigError, match="--align goes with one protocol"):
+        select_protocols("all", data, "folder", "metric", align="median")
+    with pytest.raises(ConfigError, match="eval-seg"):
+        select_protocols("plain", data, "folder", "labels")
+
+
+def test_a_run_is_scored_on_its_own_validation_data_and_protocol(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["eval-depth", str(run), "--output", str(tmp_path), "--device", "cpu"]) == 0
+    root = run.parent / "data"
+    assert f"data: the run's own validation data, folder, root {root}, split all" in capsys.readouterr().err
+    found = json.loads((tmp_path / "metrics.json").read_text())
+    assert found["protocol"]["name"] == "median_scale"
+    assert (found["source"]["data"], found["source"]["root"]) == ("folder", str(root))
+    last = (run / "val.csv").read_text().splitlines()
+    recorded = dict(zip(last[0].split(","), last[-1].split(","), strict=True))
+    assert found["metrics"]["abs_rel"] == pytest.approx(float(recorded["abs_rel"]), rel=1e-4)
+
+
+def test_a_checkpoint_that_records_no_data_asks_for_it(capsys: pytest.CaptureFixture[str]) -> None:
+    old = Path(__file__).parents[1] / "weights/old/schema_1.safetensors"
+    assert main(["eval-depth", str(old)]) == 2
+    assert "records no validation data; name a data set" in capsys.readouterr().err
+    assert main(["eval-depth", "--predictions", str(old.parent)]) == 2
+    assert "--data: name the data set that --predictions are for" in capsys.readouterr().err
+
+
+@pytest.fixture
+def split_data(tmp_path: Path) -> Path:
+    for split, count in (("train", 3), ("val", 2)):
+        small_folder(tmp_path / "data" / split, count)
+    return tmp_path / "data"
+
+
+def test_commands_find_the_splits_in_a_folder_by_themselves(
+    split_data: Path, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scale = ["--data-option", "depth_scale=1000"]
+    main(["check-data", str(split_data), *scale, "--no-cache"])
+    told = capsys.readouterr().out
+    assert "train: 3 of 3 samples" in told
+    assert "val: 2 of 2 samples" in told
+    for data in (["--data", str(split_data)], ["--data", "folder", "--root", str(split_data)]):
+        assert main(["eval-depth", str(run), *data, *scale, "--device", "cpu"]) == 0
+        told = capsys.readouterr()
+        assert f"data: {split_data}, split val of train, val" in told.err
+        assert "2 of 2 images scored" in told.out
+    assert main(["eval-depth", str(run), "--data", str(split_data), "--split", "train", *scale, "--device", "cpu"]) == 0
+    assert "3 of 3 images scored" in capsys.readouterr().out
