@@ -28,7 +28,7 @@ import test_dinov3_family as dinov3
 import test_dpt_family as dpt
 import test_hugging_face_family as hf
 
-from densevit.builder.checkpoint import restore, spec_to_plan
+from densevit.builder.checkpoint import parse_model, restore
 from densevit.builder.model import build_card, build_model
 from densevit.errors import DensevitError
 from densevit.inference.onnx.export import write
@@ -100,7 +100,7 @@ def models(only: str) -> Iterator[tuple[str, Any, Any]]:
     for name, (encoder, decoder, heads) in OURS.items():
         if only in name:
             torch.manual_seed(0)
-            plan = spec_to_plan({"encoder": encoder, "decoder": decoder, "heads": heads}, name)
+            plan = parse_model({"encoder": encoder, "decoder": decoder, "heads": heads}, name)
             model = build_model(plan)
             with torch.no_grad():
                 for parameter in model.parameters():

@@ -16,7 +16,8 @@ from statistics import median
 
 import torch
 
-from densevit.builder import model as assembly
+from densevit.builder.checkpoint import parse_model
+from densevit.builder.model import build_card, build_model
 from densevit.config.schema import Data, Model, Run, Task
 from densevit.engine.distributed import DistributedContext
 from densevit.engine.trainer import Trainer
@@ -56,9 +57,9 @@ def trainer_of(args: argparse.Namespace, folder: Path) -> Trainer:
         data=Data(train={"type": "none"}),
         steps=RUN, batch_size=args.batch_size, ema=0.999, output=folder, device=args.device,
     )  # fmt: skip
-    plan = assembly.plan_of({"encoder": encoder, "decoder": {"type": "dpt"}, "heads": heads}, "benchmark")
-    model = assembly.build_model(plan)
-    card = assembly.build_card(model, plan, run.model.resize)
+    spec = parse_model({"encoder": encoder, "decoder": {"type": "dpt"}, "heads": heads}, "benchmark")
+    model = build_model(spec)
+    card = build_card(model, spec)
     world = DistributedContext(choose_device(args.device))
     return Trainer(run, model, {"depth": Squared()}, world, predict=unused, card=card)
 

@@ -22,8 +22,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from densevit.builder import plan as planning
-from densevit.builder.model import ModelPlan, build_model
+from densevit.builder.model import build_model
 from densevit.config.schema import Run
+from densevit.config.validation import ModelSpec
 from densevit.errors import DensevitError
 from densevit.models import DenseModel
 from densevit.utils.precision import autocast
@@ -91,7 +92,7 @@ def counting(found: dict[int, int]) -> Iterator[None]:
         yield
 
 
-def cost(plan: ModelPlan, size: tuple[int, int], *, freeze: bool = False) -> Cost:
+def cost(plan: ModelSpec, size: tuple[int, int], *, freeze: bool = False) -> Cost:
     """Of one image h x w."""
     # The one initialisation that looks at numbers, which such tensors have not.
     with torch.device("meta"), patch("torch.nn.init.trunc_normal_", lambda tensor, *_, **__: tensor):
@@ -116,7 +117,7 @@ def cost(plan: ModelPlan, size: tuple[int, int], *, freeze: bool = False) -> Cos
     return Cost(parameters, trained, full, checkpointed, forward + backward, channels)
 
 
-def without_weights(plan: ModelPlan) -> ModelPlan:
+def without_weights(plan: ModelSpec) -> ModelSpec:
     """The same network; of numbers none are needed."""
     options = {name: value for name, value in plan.encoder.options.items() if name not in ("pretrained", "weights")}
     return replace(plan, encoder=replace(plan.encoder, options=options))
@@ -160,11 +161,11 @@ def sizes(side: int) -> Iterator[str]:
         )
 
 
-def planned(spec: dict[str, Any]) -> ModelPlan:
+def planned(spec: dict[str, Any]) -> ModelSpec:
     from densevit.models import DECODERS, ENCODERS, HEADS
 
     heads = {name: HEADS.check(head, "head") for name, head in spec["heads"].items()}
-    return ModelPlan(ENCODERS.check(spec["encoder"], "encoder"), DECODERS.check(spec["decoder"], "decoder"), heads)
+    return ModelSpec(ENCODERS.check(spec["encoder"], "encoder"), DECODERS.check(spec["decoder"], "decoder"), heads)
 
 
 def recipes(paths: list[Path]) -> Iterator[str]:
@@ -182,7 +183,7 @@ def recipes(paths: list[Path]) -> Iterator[str]:
 
 
 def recipe(path: Path) -> str:
-    found = planning.check(path)
+    found = planning.load_plan(path)
     run = found.run
     size = image_size(run)
     spent = cost(found.model, size, freeze=run.model.freeze_encoder)

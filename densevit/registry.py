@@ -1,4 +1,4 @@
-"""Names for the parts a config may choose: encoders, decoders, heads, losses, data sets, transforms."""
+"""Registries of the components a config may choose: encoders, decoders, heads, losses, data sets, transforms."""
 
 import difflib
 import inspect
@@ -21,7 +21,7 @@ ComponentConfig = dict[str, Any]
 
 @dataclass(frozen=True)
 class ComponentSpec(Generic[T]):
-    """A part with its checked options, ready to be built."""
+    """A component with its checked options, ready to be built."""
 
     name: str
     part: Callable[..., T]
@@ -31,15 +31,15 @@ class ComponentSpec(Generic[T]):
         return self.part(*given, **self.options)
 
     def spec(self) -> ComponentConfig:
-        """The choice with every default spelled out, in plain YAML types; `check` accepts it back."""
+        """The config that `check` accepts back, every default spelled out, in plain YAML types."""
         plain = {name: TypeAdapter(Any).dump_python(value, mode="json") for name, value in self.options.items()}
         return {"type": self.name, **plain}
 
 
 class Registry(Generic[T]):
-    """Maps a name to a part.
+    """Maps a name to a component, a class or a function that builds it.
 
-    A part takes what the program knows by position and what the user chooses by keyword:
+    A component takes what the program knows by position and what the user chooses by keyword:
     the keyword-only parameters of its signature are its config schema.
 
     >>> decoders = Registry[object]("decoder")
@@ -67,14 +67,16 @@ class Registry(Generic[T]):
         """Checks name, options and types before anything is built.
 
         Args:
-            partial: something else may know the options that are missing; the choice is not for building.
+            partial: missing options are no error, since a checkpoint may hold them; the result is not for building.
 
         Raises:
-            ConfigError: naming every fault of this part at once.
+            ConfigError: naming every error of this component at once.
         """
         options = dict(spec)
         name = options.pop("type", None)
         if name is None:
+            if typo := difflib.get_close_matches("type", options, n=1):
+                raise ConfigError(f"{where}.{typo[0]}: no such option. Did you mean 'type'?")
             raise ConfigError(f"{where}.type: missing. Known: {', '.join(sorted(self.parts))}.")
         if not isinstance(name, str) or name not in self.parts:
             raise ConfigError(f"{where}.type: no {self.kind} '{name}'.{did_you_mean(str(name), self.parts)}")
@@ -84,7 +86,7 @@ class Registry(Generic[T]):
 
 @cache
 def schema(part: Callable[..., Any]) -> type[BaseModel]:
-    """The keyword-only parameters of a part, as a pydantic model that forbids anything else."""
+    """The keyword-only parameters of a component, as a pydantic model that forbids anything else."""
     chosen: dict[str, Any] = {
         p.name: (p.annotation, ... if p.default is p.empty else p.default)
         for p in inspect.signature(part, eval_str=True).parameters.values()
@@ -95,13 +97,13 @@ def schema(part: Callable[..., Any]) -> type[BaseModel]:
 
 
 def choices(part: Callable[..., Any], option: str) -> tuple[Any, ...]:
-    """The values that a part's `Literal` option can take; none if it has no such option."""
+    """The values that a component's `Literal` option can take; none if it has no such option."""
     field = schema(part).model_fields.get(option)
     return get_args(field.annotation) if field is not None and get_origin(field.annotation) is Literal else ()
 
 
 def default(part: Callable[..., Any], option: str) -> Any:
-    """The value that a part's option has unless given; None if it has no such option."""
+    """The default of a component's option; None if it has no such option."""
     field = schema(part).model_fields.get(option)
     return field.get_default() if field is not None else None
 
@@ -110,7 +112,7 @@ def validate(model: type[BaseModel], options: Mapping[str, Any], where: str, par
     try:
         checked = model.model_validate(options)
     except ValidationError as error:
-        known = list(model.model_fields)
+        known = ["type", *model.model_fields]
         faults = [fault for fault in error.errors() if not (partial and fault["type"] in MISSING)]
         if not faults:
             return dict(options)
@@ -121,7 +123,7 @@ def validate(model: type[BaseModel], options: Mapping[str, Any], where: str, par
 
 
 def check_bool_as_number(given: Any, checked: Any, where: str) -> Iterator[str]:
-    """Numbers that pydantic takes and nobody meant: true for 1."""
+    """Errors for booleans where a number belongs; pydantic would take true for 1."""
     if isinstance(given, Mapping):
         for name, value in given.items():
             below = checked.get(name) if isinstance(checked, Mapping) else getattr(checked, str(name), None)
@@ -143,7 +145,7 @@ def explain(
     where: str,
     known_at: Callable[[Sequence[Any]], Iterable[str]],
 ) -> list[str]:
-    """Pydantic's errors in words, one line per key: where, what came, what would fit."""
+    """Pydantic's errors as messages, one line per key: where, what came, what would fit."""
     wanted: dict[str, list[str]] = {}
     got: dict[str, str] = {}
     for fault in faults:
@@ -161,7 +163,7 @@ def explain(
 
 
 def _real(loc: Sequence[Any], tree: Any, *, absent: bool) -> list[Any]:
-    """The part of an error's location that the user wrote; pydantic adds the branches of unions it tried."""
+    """The keys of an error's location that the user wrote; pydantic adds the branches of unions it tried."""
     real = []
     for i, name in enumerate(loc):
         items = range(len(tree)) if isinstance(tree, list | tuple) else ()
@@ -173,7 +175,7 @@ def _real(loc: Sequence[Any], tree: Any, *, absent: bool) -> list[Any]:
     return real
 
 
-# What people write from habit -> what it is called here.
+# Names that other libraries use -> the name here.
 COMMON_ALIASES = {
     "lr": "optim.lr", "learning_rate": "optim.lr", "wd": "optim.weight_decay", "bs": "batch_size",
     "batch": "batch_size", "epoch": "epochs", "iterations": "steps", "iters": "steps", "max_steps": "steps",
@@ -193,9 +195,9 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """
     known = sorted(set(known))
     leaves = {name.rpartition(".")[2]: name for name in known}
-    habit = COMMON_ALIASES.get(word.lower())
-    if habit in known:
-        return f" Did you mean '{habit}'?"
+    alias = COMMON_ALIASES.get(word.lower())
+    if alias in known:
+        return f" Did you mean '{alias}'?"
     begun = [name for leaf, name in leaves.items() if len(word) > 3 and leaf.startswith(word.lower())]
     if len(begun) == 1:
         return f" Did you mean '{begun[0]}'?"

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from densevit.builder import plan as planning
-from densevit.builder import training
+from densevit.builder.model import build_card, build_model
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").rglob("*.yaml"))
 SMALL = [path for path in CONFIGS if not any(big in path.stem for big in ("vitb", "vitl"))]
@@ -14,7 +14,7 @@ SMALL = [path for path in CONFIGS if not any(big in path.stem for big in ("vitb"
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_every_recipe_checks_and_opens_with_what_it_costs_and_earns(path: Path) -> None:
-    recipe = planning.check(path)
+    recipe = planning.load_plan(path)
     assert recipe.resolved(1000).steps
     header = [line for line in path.read_text().splitlines() if line.startswith("#")]
     assert 2 <= len(header) <= 8
@@ -24,10 +24,10 @@ def test_every_recipe_checks_and_opens_with_what_it_costs_and_earns(path: Path) 
 
 @pytest.mark.parametrize("path", SMALL, ids=lambda path: path.stem)
 def test_every_small_recipe_builds_a_model_that_predicts_in_its_range(path: Path) -> None:
-    recipe = planning.check(path, ["model.encoder.pretrained=false"] if "pretrained" in path.read_text() else [])
+    recipe = planning.load_plan(path, ["model.encoder.pretrained=false"] if "pretrained" in path.read_text() else [])
     plan = recipe.model.for_classes(("first", "second"))  # where a recipe leaves them to its data
-    model = training.build_model(plan).eval()
-    card = training.build_card(model, plan, recipe.run.model.resize)
+    model = build_model(plan).eval()
+    card = build_card(model, plan)
     with torch.inference_mode():
         answers = model(torch.rand(1, 3, 70, 98))
     for name, output in card.outputs.items():
@@ -44,5 +44,5 @@ def test_every_small_recipe_builds_a_model_that_predicts_in_its_range(path: Path
 
 
 def test_no_recipe_repeats_the_output_of_another() -> None:
-    outputs = [planning.check(path).run.output for path in CONFIGS]
+    outputs = [planning.load_plan(path).run.output for path in CONFIGS]
     assert len(set(outputs)) == len(outputs)

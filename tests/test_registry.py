@@ -42,7 +42,7 @@ def test_all_faults_of_a_part_are_named_at_once_with_suggestions() -> None:
 
 def test_what_the_program_knows_is_no_option() -> None:
     assert problems_of({"type": "dpt", "features": 3}) == (
-        "model.decoder.features: no such option. Known: channels, norm.",
+        "model.decoder.features: no such option. Known: channels, norm, type.",
     )
 
 
@@ -68,3 +68,8 @@ def test_registering_a_name_twice_is_refused() -> None:
 def test_habits_and_typos_find_the_full_path(word: str, hint: str) -> None:
     known = ["optim.lr", "optim.weight_decay", "batch_size", "steps"]
     assert did_you_mean(word, known) == f" Did you mean '{hint}'?"
+
+
+def test_a_mistyped_type_is_told_as_such() -> None:
+    assert problems_of({"typ": "dpt"}) == ("model.decoder.typ: no such option. Did you mean 'type'?",)
+    assert problems_of({"type": "dpt", "typ": "dpt"}) == ("model.decoder.typ: no such option. Did you mean 'type'?",)

@@ -69,7 +69,7 @@ def test_the_pages_config_is_one(tmp_path: Path) -> None:
     tree["model"] |= shown["model"]
     tree["tasks"] = shown["tasks"]
     (tmp_path / "shown.yaml").write_text(yaml.safe_dump(tree))
-    assert plan.check(tmp_path / "shown.yaml").tasks["labels"].losses[1][0] == 0.5
+    assert plan.load_plan(tmp_path / "shown.yaml").tasks["labels"].losses[1][0] == 0.5
 
 
 def test_the_page_names_every_loss_score_and_format() -> None:

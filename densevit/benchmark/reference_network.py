@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from densevit.builder.checkpoint import spec_to_plan
+from densevit.builder.checkpoint import parse_model
 from densevit.builder.model import build_card, build_model
 from densevit.model_card import ModelCard, PreprocessConfig
 from densevit.models.dense import DenseModel
@@ -22,6 +22,7 @@ def network(size: str) -> tuple[DenseModel, ModelCard]:
     torch.manual_seed(0)
     encoder = {"type": "vit", "size": size, "patch_size": 14, "image_size": 518, "layer_scale": 0.1}
     heads = {"depth": {"type": "disparity", "align_corners": True}}
-    plan = spec_to_plan({"encoder": encoder, "decoder": {"type": "dpt", **DECODERS[size]}, "heads": heads}, "benchmark")
-    model = build_model(plan).eval()
-    return model, build_card(model, plan, RESIZE)
+    decoder = {"type": "dpt", **DECODERS[size]}
+    spec = parse_model({"encoder": encoder, "decoder": decoder, "heads": heads}, "benchmark", RESIZE)
+    model = build_model(spec).eval()
+    return model, build_card(model, spec)

@@ -1,13 +1,14 @@
-"""Checkpoints, ours and published ones, opened and rebuilt as models."""
+"""Opens checkpoints, densevit's own and published ones, and rebuilds them as models."""
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from densevit.builder.model import ModelPlan, build_card, build_model
-from densevit.config import schema
+from densevit.builder.model import build_card, build_model
+from densevit.config import plugins, schema
+from densevit.config.validation import ModelSpec
 from densevit.data.labels.class_lists import shipped
 from densevit.errors import CheckpointError, ConfigError, DensevitError
 from densevit.model_card import ModelCard, PreprocessConfig
@@ -16,48 +17,51 @@ from densevit.models.dense import DenseModel
 from densevit.models.encoders.base import ENCODERS
 from densevit.models.heads.base import HEADS
 from densevit.models.skip_init import SkipInit
-from densevit.registry import ComponentSpec
+from densevit.registry import ComponentSpec, Registry
 from densevit.utils.network import is_address
 from densevit.weights import backbone_and_head, checkpoint, detect, hub
 from densevit.weights.describe import aside, describe_found, describe_ours
 from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
 from densevit.weights.families.base import FAMILIES, Family
-from densevit.weights.finetune import InitSpec, PartialLoader
+from densevit.weights.finetune import PartialLoader
 
 log = logging.getLogger(__name__)
 
+# Options that say where an encoder's first weights came from; a checkpoint holds them itself.
+PRETRAINED_OPTIONS = ("pretrained", "weights")
 
-@dataclass(frozen=True)
-class OpenedCheckpoint:
-    """A checkpoint in our terms, not built yet.
 
-    Attributes:
-        card: of a checkpoint of ours; published ones have none.
-        path: what errors call it.
+def restore(path: str | Path, family: str | None = None, **options: Any) -> tuple[DenseModel, ModelCard]:
+    """Model and card of a checkpoint; see `open_checkpoint`.
+
+    Raises:
+        CheckpointError: also of components that are not registered here, or weights that do not fit them; with counts
+            and the first five names.
     """
-
-    published: ConvertedCheckpoint
-    card: ModelCard | None
-    path: str
+    return build_and_load(open_checkpoint(path, family, **options))
 
 
-def open_checkpoint(path: str | Path, family: str | None = None, **options: Any) -> OpenedCheckpoint:
-    """Reads a checkpoint, ours or published.
+def open_checkpoint(path: str | Path, family: str | None = None, **options: Any) -> ConvertedCheckpoint:
+    """Reads a checkpoint, densevit's own or a published one; nothing is built yet.
 
     Args:
-        path: of ours a run's folder (its best), a step folder, or a `model.safetensors`; of others a file, or a folder
-            with `config.json`; `hf:owner/name` for one on the hub.
-        family: whose it is; None takes ours for ours, and tells others by their keys, or by their name on the hub.
+        path: of densevit a run's folder (its best), a step folder, or a `model.safetensors`; of others a file, or a
+            folder with `config.json`; `hf:owner/name` for one on the hub.
+        family: of a published checkpoint; None: densevit's are known by their card, others by their keys, or by their
+            name on the hub.
         options: of the family: what its files cannot say, as `max_depth`.
 
     Raises:
         CheckpointError: missing, damaged, or of several possible families.
         ConfigError: no such family, or no such option of it.
     """
-    place = hub.fetch(str(path)) if is_address(path) else Path(path)
+    path = str(path)
+    place = hub.fetch(path) if is_address(path) else Path(path)
     if family is None and not options and is_ours(place):
         tensors, unused, card = checkpoint.read_whole(place)
-        published = ConvertedCheckpoint(
+        if not is_address(path):
+            load_plugins_of(card)
+        return ConvertedCheckpoint(
             model=card.model,
             tensors=tensors,
             spare=unused,
@@ -66,19 +70,20 @@ def open_checkpoint(path: str | Path, family: str | None = None, **options: Any)
             source=card.source,
             licence=card.licence,
             trained_on=card.trained_on,
+            path=path,
+            card=card,
         )
-        return OpenedCheckpoint(published, card, str(path))
-    known = hub.known(str(path)) if is_address(path) and family is None else None
+    known = hub.known(path) if is_address(path) and family is None else None
     found = detect.find(place)
     if found.within:
         log.warning("%s: its model is under '%s'%s.", path, found.within, aside(found))
     name = family or (known.family if known else detect.detect(found))
     chosen = {"type": name, **(known.options if known else {}), **options}
-    return OpenedCheckpoint(read_as(FAMILIES.check(chosen, "family"), found), None, str(path))
+    return replace(read_as(FAMILIES.check(chosen, "family"), found), path=path)
 
 
 def read_as(family: ComponentSpec[Family], found: RawCheckpoint) -> ConvertedCheckpoint:
-    """A stranger's file in our terms; what is odd in it is the file's fault.
+    """A published file in densevit's terms; whatever goes wrong is an error of the file.
 
     Raises:
         CheckpointError: it is damaged, or of another family.
@@ -104,70 +109,6 @@ def describe(path: str | Path) -> dict[str, Any]:
     return describe_ours(place) if is_ours(place) else describe_found(detect.find(place))
 
 
-def restore(path: str | Path, family: str | None = None, **options: Any) -> tuple[DenseModel, ModelCard]:
-    """Model and card of a checkpoint; see `open_checkpoint`.
-
-    Raises:
-        CheckpointError: also of parts that are not registered here, or that do not fit their family's architecture;
-            with counts and the first five names.
-    """
-    return build_and_load(open_checkpoint(path, family, **options))
-
-
-def build_and_load(opened: OpenedCheckpoint) -> tuple[DenseModel, ModelCard]:
-    """Builds an opened checkpoint and loads it strictly."""
-    published = opened.published
-    table = shipped(published.classes) if published.classes else None
-    plan = spec_to_plan(published.model, opened.path).for_classes(table.names if table else ())
-    model = build_uninitialized(plan, published.resize)
-    # Published files leave out the normalisation, which is among the encoder's options.
-    own = {name: tensor for name, tensor in model.state_dict().items() if name in ("encoder.mean", "encoder.std")}
-    checkpoint.load_into(model, {**own, **published.tensors}, opened.path)
-    if opened.card is not None:
-        return model, opened.card
-    palette = table.palette if table else ()
-    card = build_card(model, plan, published.resize, published.trained_on, palette)
-    multiple = published.multiple or card.multiple
-    return model, replace(card, multiple=multiple, source=published.source, licence=published.licence)
-
-
-class InitCheckpoint:
-    """A run's `init`: read once, when the config is checked, and held until a model takes its weights."""
-
-    def __init__(self, model: schema.Model) -> None:
-        """
-        Raises:
-            CheckpointError, ConfigError: see `open_checkpoint`.
-        """
-        self.model = model
-        self.held: OpenedCheckpoint | None = open_init(model)
-        self.start = InitSpec.of(self.held.published)
-
-    def hand_over(self) -> OpenedCheckpoint:
-        """The weights. They are let go here, so that training does not hold them twice; a second model reads anew."""
-        opened, self.held = self.held, None
-        return opened or open_init(self.model)
-
-
-def open_init(model: schema.Model) -> OpenedCheckpoint:
-    assert model.init_from is not None
-    family = model.init_family
-    options = {"family": family} if isinstance(family, str) else {**(family or {})}
-    if "type" in options:
-        options["family"] = options.pop("type")
-    return open_checkpoint(model.init_from, **options)
-
-
-def start_from(model: DenseModel, plan: ModelPlan, source: InitCheckpoint) -> str:
-    """Loads what fits of a run's `init` into its new model; says what was taken and what is new.
-
-    Raises:
-        CheckpointError: see `Taking`.
-    """
-    opened = source.hand_over()
-    return f"model.init_from: {PartialLoader(model, plan.spec(), opened.published, opened.path).take()}"
-
-
 def is_ours(path: str | Path) -> bool:
     """Whether densevit wrote it; a path that holds nothing counts, so that the message is about checkpoints."""
     path = Path(path)
@@ -179,20 +120,126 @@ def is_ours(path: str | Path) -> bool:
     return not path.exists() or checkpoint.has_card(path)
 
 
-def build_uninitialized(plan: ModelPlan, resize: PreprocessConfig | None = None) -> DenseModel:
-    """The model that a card describes, its weights still anything; all of them are in the file."""
-    options = {key: value for key, value in plan.encoder.options.items() if key not in ("pretrained", "weights")}
+def build_and_load(opened: ConvertedCheckpoint) -> tuple[DenseModel, ModelCard]:
+    """Builds an opened checkpoint and loads it strictly."""
+    table = shipped(opened.classes) if opened.classes else None
+    spec = parse_model(opened.model, opened.path, opened.resize, card=opened.card)
+    spec = spec.for_classes(table.names if table else ())
+    model = build_uninitialized(spec)
+    # Published files leave out the normalisation, which is among the encoder's options.
+    own = {name: tensor for name, tensor in model.state_dict().items() if name in ("encoder.mean", "encoder.std")}
+    checkpoint.load_into(model, {**own, **opened.tensors}, opened.path)
+    if opened.card is not None:
+        return model, opened.card
+    return model, build_card(
+        model,
+        spec,
+        trained_on=opened.trained_on,
+        palette=table.palette if table else (),
+        source=opened.source,
+        licence=opened.licence,
+        multiple=opened.multiple,
+    )
+
+
+def build_uninitialized(spec: ModelSpec) -> DenseModel:
+    """The network with arbitrary weights, quicker than with random ones; all of them are in the file."""
+    options = {key: value for key, value in spec.encoder.options.items() if key not in PRETRAINED_OPTIONS}
     with SkipInit():
-        return build_model(replace(plan, encoder=replace(plan.encoder, options=options)), resize)
+        return build_model(replace(spec, encoder=replace(spec.encoder, options=options)))
 
 
-def spec_to_plan(spec: Mapping[str, Any], source: str | Path) -> ModelPlan:
+def parse_model(
+    model: Mapping[str, Any], source: str | Path, resize: PreprocessConfig | None = None, card: ModelCard | None = None
+) -> ModelSpec:
+    """Checks the components that a checkpoint names.
+
+    Args:
+        model: as the `model` section of a config, with every option.
+        source: what errors call the checkpoint.
+
+    Raises:
+        CheckpointError: components that are not registered here (a plugin's), or options that they do not have.
+    """
+    if unknown := list(_unregistered(model)):
+        raise CheckpointError(f"{source}: {', '.join(unknown)}: not registered here. {_plugin_hint(card)}")
     try:
-        return ModelPlan(
-            ENCODERS.check(spec["encoder"], "model.encoder"),
-            DECODERS.check(spec["decoder"], "model.decoder"),
-            {name: HEADS.check(head, f"model.heads.{name}") for name, head in spec["heads"].items()},
-            {name: DECODERS.check(part, f"model.decoders.{name}") for name, part in spec.get("decoders", {}).items()},
+        return ModelSpec(
+            ENCODERS.check(model["encoder"], "model.encoder"),
+            DECODERS.check(model["decoder"], "model.decoder"),
+            {name: HEADS.check(head, f"model.heads.{name}") for name, head in model["heads"].items()},
+            {name: DECODERS.check(part, f"model.decoders.{name}") for name, part in model.get("decoders", {}).items()},
+            resize or PreprocessConfig(),
         )
     except ConfigError as error:
-        raise CheckpointError(f"{source}: its card names parts unknown here (a plugin's?): {error}") from None
+        raise CheckpointError(f"{source}: its card names options unknown here: {error}") from None
+
+
+def _unregistered(model: Mapping[str, Any]) -> list[str]:
+    """The components of a model that are not registered here, as `decoder 'mine'`."""
+    given: list[tuple[Registry[Any], Mapping[str, Any]]] = [(ENCODERS, model["encoder"]), (DECODERS, model["decoder"])]
+    given += [(DECODERS, part) for part in model.get("decoders", {}).values()]
+    given += [(HEADS, part) for part in model["heads"].values()]
+    found = [f"{kind.kind} '{part['type']}'" for kind, part in given if part["type"] not in kind.parts]
+    return list(dict.fromkeys(found))
+
+
+def load_plugins_of(card: ModelCard) -> None:
+    """Runs the plugin files that the run of a checkpoint names, where its components are not registered yet.
+
+    Only absolute paths: a relative one could be a file that came with somebody's checkpoint.
+    """
+    if _unregistered(card.model):
+        plugins.load([path for path in _plugins(card) if path.is_absolute() and path.is_file()])
+
+
+def _plugins(card: ModelCard) -> list[Path]:
+    return [Path(path) for path in card.config.get("plugins") or []]
+
+
+def _plugin_hint(card: ModelCard | None) -> str:
+    named = _plugins(card) if card is not None else []
+    trained = f"The model was trained with {', '.join(map(str, named))}. " if named else ""
+    return f"{trained}Name the file that registers it: --plugin FILE, in Python load(..., plugins=[FILE])."
+
+
+def without_weights(opened: ConvertedCheckpoint) -> ConvertedCheckpoint:
+    """What is known of a checkpoint apart from its weights, and from where its encoder's first ones came."""
+    encoder = {key: value for key, value in opened.model["encoder"].items() if key not in PRETRAINED_OPTIONS}
+    return replace(opened, model={**opened.model, "encoder": encoder}, tensors={}, spare={})
+
+
+class InitCheckpoint:
+    """The checkpoint of `model.init_from`: read once, its weights held until a model has taken them.
+
+    Attributes:
+        info: all but the weights.
+    """
+
+    def __init__(self, model: schema.Model) -> None:
+        """
+        Raises:
+            CheckpointError, ConfigError: see `open_checkpoint`.
+        """
+        self.model = model
+        self.opened: ConvertedCheckpoint | None = self._open()
+        self.info = without_weights(self.opened)
+
+    def _open(self) -> ConvertedCheckpoint:
+        assert self.model.init_from is not None
+        family = self.model.init_family
+        options = {"family": family} if isinstance(family, str) else {**(family or {})}
+        if "type" in options:
+            options["family"] = options.pop("type")
+        return open_checkpoint(self.model.init_from, **options)
+
+    def load_into(self, model: DenseModel, spec: ModelSpec) -> str:
+        """Loads what fits into a new model; says what was taken and what is new.
+
+        The weights are let go, so that training does not hold them twice; a second model reads them anew.
+
+        Raises:
+            CheckpointError: see `PartialLoader`.
+        """
+        opened, self.opened = self.opened or self._open(), None
+        return f"model.init_from: {PartialLoader(model, spec.spec(), opened, opened.path).take()}"

@@ -10,7 +10,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from densevit.builder.checkpoint import build_and_load, open_checkpoint, spec_to_plan
+from densevit.builder.checkpoint import build_and_load, open_checkpoint, parse_model
 from densevit.config.yaml_document import flat
 from densevit.errors import CheckpointError, ConfigError
 from densevit.model_card import ModelCard
@@ -67,14 +67,14 @@ def convert(source: str, target: Path, to: str, family: str | None = None, **opt
     opened = open_checkpoint(source, family, **options)
     model, card = build_and_load(opened)
     if to == OURS:
-        weights = {**model.state_dict(), **unused_tensors.set_aside(opened.published.spare)}
+        weights = {**model.state_dict(), **unused_tensors.set_aside(opened.spare)}
         save(target, lambda path: checkpoint.write_weights(path, weights, card), {})
         return []
-    model_card = named_depth(spelled_out(model, card, opened.published.spare))
+    model_card = named_depth(spelled_out(model, card, opened.spare))
     tensors = {theirs(name, card): tensor for name, tensor in model.state_dict().items() if name not in BUFFERS}
     try:
         layout = _family(to).writer(model_card)
-        written = layout.write({**tensors, **opened.published.spare}, model_card)
+        written = layout.write({**tensors, **opened.spare}, model_card)
         beside = layout.describe(model_card)
         notes = read_back(layout, RawCheckpoint(target, written, *described(beside)), tensors, model_card)
     except CheckpointError as error:
@@ -101,7 +101,7 @@ def read_back(layout: Family, found: RawCheckpoint, tensors: Mapping[str, Tensor
     """
     again = layout.read(found)
     mine = flat(card.model)
-    other = flat(spec_to_plan(again.model, found.path).spec())
+    other = flat(parse_model(again.model, found.path).spec())
     differing = [key for key in mine if key.rpartition(".")[2] not in SETTLED and mine[key] != other.get(key)]
     noted = NOTED | (GROWTH if growth(mine) == growth(other) else {})
     wrong = [f"{key} is {mine[key]!r}, there {other.get(key)!r}" for key in differing if key not in noted]

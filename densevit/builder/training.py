@@ -1,18 +1,17 @@
-"""A plan becomes model, tasks, loaders and trainer; the only room that builds all of them."""
+"""Builds a trainer from a plan: model, tasks, data loaders; and the checks before the first step."""
 
-import hashlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from torch import Tensor, nn
 
-from densevit.builder.checkpoint import start_from
 from densevit.builder.model import build_card, build_model
-from densevit.builder.plan import Plan, TaskPlan
+from densevit.builder.plan import Plan
 from densevit.config import parser
 from densevit.config.schema import Run
-from densevit.data.datasets.base import Dataset
+from densevit.config.validation import TaskSpec
+from densevit.data.datasets.base import dataset_fingerprint
 from densevit.data.labels.class_table import refuse_reordered
 from densevit.data.loading.dataloader import TrainLoader, eval_loader, train_loader
 from densevit.data.loading.workers import auto_workers
@@ -33,7 +32,14 @@ from densevit.evaluation.segmentation import metrics as seg_metrics
 from densevit.inference.forward import forward
 from densevit.inference.predict.summary import out_of_memory
 from densevit.model_card import HeadSpec, ModelCard
+from densevit.models.dense import DenseModel
 from densevit.tasks.base import Task
+
+# The scores of one image, and of all of them, in the validation of heads that do not predict depth.
+SCORES: Mapping[str, tuple[Callable[..., Row], Callable[[Sequence[Row]], Row]]] = {
+    "class": (class_metrics.score, class_metrics.mean_row),
+    "labels": (seg_metrics.as_row, seg_metrics.pooled_scores),
+}
 
 
 def build_trainer(plan: Plan, world: DistributedContext) -> Trainer:
@@ -43,93 +49,77 @@ def build_trainer(plan: Plan, world: DistributedContext) -> Trainer:
         ConfigError, CheckpointError: weights that are missing or do not fit.
     """
     run = plan.run
+    model = _build_model(plan)
+    if plan.init is not None:
+        loaded = plan.init.load_into(model, plan.model)
+        if world.is_main:
+            print(loaded, file=sys.stderr)
+    if run.model.freeze_encoder:
+        model.encoder.requires_grad_(False)
+    model.encoder.set_grad_checkpointing(run.model.grad_checkpointing)
+    card = _build_card(plan, model)
+    tasks = {name: build_task(name, plan, card.outputs[name]) for name in plan.tasks}
+    # Validation runs the model once an image, so the first depth protocol's input window holds for all heads.
+    protocols = [PROTOCOLS[task.protocol] for task in depth_tasks(plan, card).values()]
+    predict = make_predict_fn(protocols[0] if protocols else PROTOCOLS["plain"], card)
+    return Trainer(run, model, tasks, world, predict=predict, card=card, data=dataset_fingerprint(plan.train))
+
+
+def _build_model(plan: Plan) -> DenseModel:
     try:
-        model = build_model(plan.model, run.model.resize)
+        return build_model(plan.model)
     except ConfigError as error:
         raise ConfigError(*map(plan.locate, error.problems)) from None
     except (MemoryError, RuntimeError) as error:
         if not (isinstance(error, MemoryError) or out_of_memory(error)):
             raise
         raise ConfigError(f"model: does not fit into memory ({str(error).splitlines()[0]}).") from None
-    if plan.model.source is not None:
-        started = start_from(model, plan.model, plan.model.source)
-        if world.is_main:
-            print(started, file=sys.stderr)
-    if run.model.freeze_encoder:
-        model.encoder.requires_grad_(False)
-    model.encoder.set_grad_checkpointing(run.model.grad_checkpointing)
-    card = build_card(model, plan.model, run.model.resize, str(run.data.train), plan.train.palette)
-    card = replace(card, config=parser.to_dict(run))
-    tasks = {name: build_task(name, plan, card.outputs[name]) for name in plan.tasks}
-    # Only depth's protocols ask for a window; images go through the model once, so the first one's holds for all.
-    depths = [task.protocol for name, task in plan.tasks.items() if card.outputs[name].kind not in SCORES]
-    predict = make_predict_fn(depths[0] if depths else PROTOCOLS["plain"], card)
-    return Trainer(run, model, tasks, world, predict=predict, card=card, data=dataset_fingerprint(plan.train))
 
 
-def run_sanity_checks(plan: Plan, card: ModelCard) -> list[str]:
-    """Warnings about truth that the heads cannot reach, that tells nothing apart, or that is taught and scored.
-
-    Raises:
-        DataError: all of it lies outside the range of a head; a protocol that is not defined at its size.
-    """
-    taught = [output for name, output in card.outputs.items() if name in plan.tasks]
-    policy = plan.run.data.on_corrupt
-    ranges = [output.range for output in taught if output.kind == "metric" and output.range]
-    warnings = [warning for ends in ranges for warning in look_at_depth(plan.train, *ends, on_corrupt=policy)]
-    labelled = any(output.kind == "labels" for output in taught)
-    warnings += look_at_labels(plan.train, on_corrupt=policy) if labelled else []
-    if plan.val is None:
-        return warnings
-    depths = {name: task.protocol for name, task in plan.tasks.items() if card.outputs[name].kind not in SCORES}
-    sizes = sizes_of_truth(plan.val) if depths else {}
-    for name, protocol in depths.items():
-        for size, sample in sizes.items():
-            try:
-                protocol.check_size(*size)
-            except DataError as error:
-                where = plan.locate(f"tasks.{name}.protocol: '{sample}' of data.val")
-                raise DataError(f"{where}: {error}") from None
-    return warnings + look_at_both(plan.train, plan.val)
+def _build_card(plan: Plan, model: DenseModel) -> ModelCard:
+    trained_on, palette = str(plan.run.data.train), plan.train.palette
+    if plan.init is None:
+        card = build_card(model, plan.model, trained_on=trained_on, palette=palette)
+    else:
+        init = plan.init.info
+        card = build_card(
+            model,
+            plan.model,
+            trained_on=trained_on,
+            palette=palette,
+            source=f"densevit, from {init.source}",
+            licence=init.licence,
+            multiple=init.multiple if init.resize == plan.model.resize else None,
+        )
+    return replace(card, config=parser.to_dict(plan.run))
 
 
-def with_run(plan: Plan, run: Run) -> Plan:
-    """The same parts and data, trained in another way."""
-    return replace(plan, run=run)
-
-
-def dataset_fingerprint(data: Dataset) -> str:
-    """What tells a data set from others, and from itself with samples added or taken away: its names, in order."""
-    names = hashlib.sha256("\n".join(data.names).encode()).hexdigest()
-    return f"{len(data)} samples, {names[:12]}"
-
-
-# How what is no depth is scored in the validation during training: one image, and all of them.
-SCORES: Mapping[str, tuple[Callable[..., Row], Callable[[Sequence[Row]], Row]]] = {
-    "class": (class_metrics.score, class_metrics.mean_row),
-    "labels": (seg_metrics.as_row, seg_metrics.pooled_scores),
-}
+def depth_tasks(plan: Plan, card: ModelCard) -> dict[str, TaskSpec]:
+    return {name: task for name, task in plan.tasks.items() if card.outputs[name].kind not in SCORES}
 
 
 def build_task(name: str, plan: Plan, output: HeadSpec) -> Task:
-    task = plan.tasks[name]
-    losses = [(loss.name, task.weight * weight, loss.build()) for weight, loss in task.losses]
-    check_output(name, task, output, plan)
+    spec = plan.tasks[name]
+    losses = [(loss.name, spec.weight * weight, loss.build()) for weight, loss in spec.losses]
+    check_output(name, spec, output, plan)
     if output.kind in SCORES:
-        return task.task.build(name, output, losses, *SCORES[output.kind])
-    protocol = find_protocol(task.protocol.name, (plan.val or plan.train).depth_range, output.kind)
-    return task.task.build(name, output, losses, protocol.score, mean_row)
+        scores = SCORES[output.kind]
+    else:
+        data = plan.val or plan.train
+        scores = (find_protocol(spec.protocol, data.depth_range, output.kind).score, mean_row)
+    task: Task = spec.task.build(name, output, losses, *scores)
+    return task
 
 
-def check_output(name: str, task: TaskPlan, output: HeadSpec, plan: Plan) -> None:
+def check_output(name: str, spec: TaskSpec, output: HeadSpec, plan: Plan) -> None:
     """
     Raises:
-        ConfigError: the head gives what the task cannot teach, or other classes than the data has.
+        ConfigError: the task cannot train this head, or the data has other classes.
     """
-    kinds: tuple[str, ...] = task.task.part.kinds  # type: ignore[attr-defined]
+    kinds: tuple[str, ...] = spec.task.part.kinds  # type: ignore[attr-defined]
     if output.kind not in kinds:
         raise ConfigError(
-            f"tasks.{name}: task '{task.task.name}' teaches heads that give {', '.join(kinds)}; "
+            f"tasks.{name}: task '{spec.task.name}' trains heads that give {', '.join(kinds)}; "
             f"model.heads.{name} gives {output.kind}."
         )
     if output.focal is not None:
@@ -137,7 +127,7 @@ def check_output(name: str, task: TaskPlan, output: HeadSpec, plan: Plan) -> Non
             f"model.heads.{name}: its metres depend on the camera (focal {output.focal:g}), which losses do not know. "
             "Leave `focal` out for depth without unit, or take a head of type 'metric'."
         )
-    for data in filter(None, (plan.train, plan.val)):
+    for data in plan.opened.values():
         if output.kind in SCORES and len(data.classes) != len(output.classes):
             raise ConfigError(
                 f"model.heads.{name}: {len(output.classes)} classes, where the data has {len(data.classes) or 'none'}."
@@ -147,13 +137,50 @@ def check_output(name: str, task: TaskPlan, output: HeadSpec, plan: Plan) -> Non
 
 
 def make_predict_fn(protocol: Protocol, card: ModelCard) -> Callable[[nn.Module, Tensor], dict[str, Tensor]]:
-    """How a protocol shows images to the model: through its window, at the card's size."""
+    """How validation runs the model: on the protocol's input window, at the card's size."""
 
     def predict(model: nn.Module, image: Tensor) -> dict[str, Tensor]:
         h, w = image.shape[-2:]
         return forward(model, image, card.resize, card.multiple, box=protocol.input_box(h, w))
 
     return predict
+
+
+def run_sanity_checks(plan: Plan, card: ModelCard) -> list[str]:
+    """Looks at some samples before the first step, for what would otherwise be found out after the last.
+
+    Returns:
+        warnings: ground truth outside of a head's range, labels of a single class, images in both splits, a batch
+        larger than the data.
+
+    Raises:
+        DataError: all of the depth lies outside the range of a head; a protocol that is not defined at its size.
+    """
+    warnings = []
+    if plan.run.batch_size > len(plan.train):
+        warnings.append(
+            f"batch_size: {plan.run.batch_size} images a step, where data.train has {len(plan.train)}: "
+            "a step sees images more than once."
+        )
+    outputs = [card.outputs[name] for name in plan.tasks]
+    on_corrupt = plan.run.data.on_corrupt
+    for output in outputs:
+        if output.kind == "metric" and output.range:
+            warnings += look_at_depth(plan.train, *output.range, on_corrupt=on_corrupt)
+    if any(output.kind == "labels" for output in outputs):
+        warnings += look_at_labels(plan.train, on_corrupt=on_corrupt)
+    if plan.val is None:
+        return warnings
+    depths = depth_tasks(plan, card)
+    sizes = sizes_of_truth(plan.val) if depths else {}
+    for name, task in depths.items():
+        for size, sample in sizes.items():
+            try:
+                PROTOCOLS[task.protocol].check_size(*size)
+            except DataError as error:
+                where = plan.locate(f"tasks.{name}.protocol: '{sample}' of data.val")
+                raise DataError(f"{where}: {error}") from None
+    return warnings + look_at_both(plan.train, plan.val)
 
 
 def train_batches(plan: Plan, world: DistributedContext) -> Callable[[int], TrainLoader]:

@@ -1,4 +1,4 @@
-"""The run: one frozen tree, read from YAML, overridden by key=value, checked whole before anything is built."""
+"""Reads a training config from YAML with overrides `key=value`, and checks its keys and types."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -10,7 +10,8 @@ from typing import Any, get_args, get_origin, get_type_hints
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from densevit.config.schema import Run
+from densevit.config.recipes import find_config
+from densevit.config.schema import SHARED_DATA_OPTIONS, Run
 from densevit.config.yaml_document import YamlDocument
 from densevit.errors import ConfigError
 from densevit.registry import UNKNOWN, check_bool_as_number, explain
@@ -18,12 +19,12 @@ from densevit.registry import UNKNOWN, check_bool_as_number, explain
 
 @dataclass(frozen=True)
 class Draft:
-    """A config as read, with what is wrong in its own tree; the options of parts are `checking.choose`'s to check.
+    """A config as read; the options of its components are checked by `validation.ComponentChecker`.
 
     Attributes:
-        run: what is known and fits.
-        problems: one for all else, to be told along with the faults of parts.
-        folder: where the file lies.
+        run: all that is known and fits.
+        problems: an error for everything else, to be reported along with those of the components.
+        folder: of the file; relative plugins lie there.
     """
 
     run: Run
@@ -34,12 +35,16 @@ class Draft:
     @classmethod
     def read(cls, path: str | Path, overrides: Sequence[str] = ()) -> "Draft":
         """
+        Args:
+            path: a file, or the name of a recipe.
+
         Raises:
-            ConfigError: what does not fit leaves no run; every fault at once.
+            ConfigError: what does not fit leaves no run; every error at once.
         """
-        run, document, told, whole = _read(path, overrides)
-        # Where a default stands for what did not fit, what it does not go with is nobody's fault.
-        return cls(run, document, [*told, *run.problems()] if whole else told, Path(path).parent)
+        file = find_config(path)
+        run, document, problems, complete = _read(file, overrides)
+        # Where a default stands in for a value that did not fit, what it does not go with is nobody's mistake.
+        return cls(run, document, [*problems, *run.problems()] if complete else problems, file.parent)
 
     def locate(self, problem: str) -> str:
         """Puts file and line of its key in front of a problem."""
@@ -50,36 +55,62 @@ def read(path: str | Path, overrides: Sequence[str] = ()) -> tuple[Run, YamlDocu
     """Reads a config and checks its own tree.
 
     Raises:
-        ConfigError: every fault at once.
+        ConfigError: every error at once.
     """
-    run, document, told, _ = _read(path, overrides)
-    if told:
-        raise ConfigError(*map(document.locate, told))
+    run, document, problems, _ = _read(find_config(path), overrides)
+    if problems:
+        raise ConfigError(*map(document.locate, problems))
     return run, document
 
 
-def _read(path: str | Path, overrides: Sequence[str]) -> tuple[Run, YamlDocument, list[str], bool]:
+def _read(path: Path, overrides: Sequence[str]) -> tuple[Run, YamlDocument, list[str], bool]:
     """Run, document, problems; and whether all values fit."""
     document = YamlDocument.read(path)
     for item in overrides:
         document.override(item)
+    _settle_length(document)
+    _share_data_options(document)
     tree = document.tree
     try:
         run = TypeAdapter(Run).validate_python(tree)
-        told = list(check_bool_as_number(tree, run, ""))
-        return run, document, told, not told
+        problems = list(check_bool_as_number(tree, run, ""))
+        return run, document, problems, not problems
     except ValidationError as error:
         faults = error.errors()
-        told = explain(faults, tree, "", known_at)
+        problems = explain(faults, tree, "", known_at)
     try:
         run = TypeAdapter(Run).validate_python(without(tree, [fault["loc"] for fault in faults]))
     except ValidationError:
-        raise ConfigError(*map(document.locate, told)) from None
-    return run, document, told, all(fault["type"] in UNKNOWN for fault in faults)
+        raise ConfigError(*map(document.locate, problems)) from None
+    return run, document, problems, all(fault["type"] in UNKNOWN for fault in faults)
+
+
+def _settle_length(document: YamlDocument) -> None:
+    """`steps` on the command line replaces the file's `epochs`, and the other way round."""
+    for key, other in (("steps", "epochs"), ("epochs", "steps")):
+        given = document.tree.get(key) is not None and document.is_override(key)
+        if given and not document.is_override(other):
+            document.tree.pop(other, None)
+
+
+def _share_data_options(document: YamlDocument) -> None:
+    """Moves `data.root` and `data.depth_scale` into `data.train` and `data.val`, unless these have their own.
+
+    On the command line they replace what the file says there.
+    """
+    data = document.tree.get("data")
+    for key in SHARED_DATA_OPTIONS if isinstance(data, dict) else ():
+        value = data.pop(key, None)
+        for split in ("train", "val") if value is not None else ():
+            own = ("data", split, key)
+            overrides = document.is_override("data", key) and not document.is_override(*own)
+            if isinstance(data.get(split), dict) and (key not in data[split] or overrides):
+                data[split][key] = value
+                document.origin[own] = document.origin["data", key]
 
 
 def without(tree: dict[str, Any], places: Sequence[Sequence[Any]]) -> dict[str, Any]:
-    """A copy of the tree that lacks some of its keys; a list goes whole."""
+    """A copy of the tree that lacks some of its keys; a list is removed as a whole."""
     left = deepcopy(tree)
     for place in places:
         node: Any = left

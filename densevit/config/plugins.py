@@ -1,4 +1,4 @@
-"""Python files of a user's own that register parts."""
+"""Plugins: a user's own Python files that register components."""
 
 import importlib.util
 import sys
@@ -9,16 +9,21 @@ from pathlib import Path
 from densevit.errors import ConfigError
 
 
-def load(paths: Sequence[Path], folder: Path = Path()) -> None:
-    """Runs Python files that register parts; each once. Relative ones lie beside the config, or in the working folder.
+def load(paths: Sequence[Path], folder: Path = Path()) -> list[Path]:
+    """Runs Python files that register components, each once; relative paths are of `folder`, or of the working folder.
+
+    Returns:
+        the absolute paths.
 
     Raises:
         ConfigError: no such file, no Python file, or what went wrong in it and where.
     """
+    loaded = []
     for path in paths:
         found = next((p.resolve() for p in (folder / path, path) if p.is_file()), None)
         if found is None:
             raise ConfigError(f"plugins: no such file, got '{path}'.")
+        loaded.append(found)
         name = f"densevit_plugin_{found.stem}"
         if getattr(sys.modules.get(name), "__file__", None) == str(found):
             continue
@@ -31,10 +36,11 @@ def load(paths: Sequence[Path], folder: Path = Path()) -> None:
         except Exception as error:
             del sys.modules[name]
             raise ConfigError(f"plugins: {blamed(error, found)}: {type(error).__name__}: {error}") from error
+    return loaded
 
 
 def blamed(error: Exception, plugin: Path) -> str:
-    """The plugin, and its last line that was at work."""
+    """The plugin and its line that failed."""
     if isinstance(error, SyntaxError):
         return f"{error.filename}:{error.lineno}"
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(plugin)]

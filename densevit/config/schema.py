@@ -11,27 +11,24 @@ from densevit.registry import ComponentConfig
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
-
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-
 
 Count = Annotated[int, Field(ge=1, lt=2**32)]
 
-
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
-
-Memory = Annotated[float, Field(ge=0, lt=1)]  # what a moving average keeps at each step
+Memory = Annotated[float, Field(ge=0, lt=1)]  # share that a moving average keeps in each step
+SHARED_DATA_OPTIONS = ("root", "depth_scale")  # keys of `data` that its train and val share
 
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """Parts of the network; each is `{type: name, option: value}`."""
+    """Components of the network; each is `{type: name, option: value}`."""
 
     encoder: ComponentConfig | None = (
         None  # with `init_from` the file's, unless it has a type; its options go over the file's
     )
-    decoder: ComponentConfig | None = None  # likewise; serves every head that has none of its own
+    decoder: ComponentConfig | None = None  # likewise; of every head without one in `decoders`
     heads: dict[str, ComponentConfig]  # one per task
     decoders: dict[str, ComponentConfig] = field(default_factory=dict)  # head -> a decoder of its own
     resize: PreprocessConfig | None = (
@@ -57,6 +54,10 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
+    """Where images and ground truth come from; each data set is `{type: name, option: value}`."""
+
+    root: Path | None = None  # of train and val, where they have no `root` of their own
+    depth_scale: Positive | None = None  # likewise
     train: ComponentConfig
     val: ComponentConfig | None = None
     transforms: list[ComponentConfig] = field(default_factory=list)

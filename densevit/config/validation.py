@@ -1,140 +1,185 @@
-"""What a config chooses, checked by name, option and type; without torch, so that mistakes are told at once."""
+"""Checks the components that a config names: types, options, files. Needs no torch: a typo is told at once."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
 
-from densevit.config import json_schema
+from densevit.config.json_schema import load_shipped_schema
 from densevit.config.parser import Draft
-from densevit.config.schema import Model, Run, Task
+from densevit.config.schema import Data, Model, Task
 from densevit.errors import ConfigError
+from densevit.model_card import PreprocessConfig
 from densevit.registry import ComponentConfig, ComponentSpec, Parts, Registry, did_you_mean
 from densevit.utils.network import is_address
 
 T = TypeVar("T")
 
 
-class ErrorCollector:
-    """Collects what is wrong, so that a user sees all of it at once."""
+@dataclass(frozen=True)
+class ModelSpec:
+    """The checked components of a network, and how it wants its images."""
 
-    def __init__(self, problems: Sequence[str] = ()) -> None:
+    encoder: ComponentSpec[Any]
+    decoder: ComponentSpec[Any]  # of every head without one of its own
+    heads: Mapping[str, ComponentSpec[Any]]
+    decoders: Mapping[str, ComponentSpec[Any]] = field(default_factory=dict)  # head -> its own decoder
+    resize: PreprocessConfig = field(default_factory=PreprocessConfig)
+
+    def spec(self) -> dict[str, Any]:
+        """The components as the `model` section of a config, every option spelled out."""
+        return {
+            "encoder": self.encoder.spec(),
+            "decoder": self.decoder.spec(),
+            "heads": {name: head.spec() for name, head in self.heads.items()},
+            "decoders": {name: decoder.spec() for name, decoder in self.decoders.items()},
+        }
+
+    def for_classes(self, names: Sequence[str]) -> "ModelSpec":
+        """Heads and decoders whose config leaves the classes open, or gives only their number, take these names."""
+        return replace(
+            self,
+            decoder=_with_classes(self.decoder, tuple(names)),
+            heads={key: _with_classes(head, tuple(names)) for key, head in self.heads.items()},
+            decoders={key: _with_classes(decoder, tuple(names)) for key, decoder in self.decoders.items()},
+        )
+
+
+def _with_classes(part: ComponentSpec[T], names: tuple[str, ...]) -> ComponentSpec[T]:
+    if names and "classes" in part.options and part.options["classes"] in (None, len(names)):
+        return replace(part, options={**part.options, "classes": names})
+    return part
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """A task with its checked losses, each with its weight."""
+
+    task: ComponentSpec[Any]
+    weight: float
+    losses: Sequence[tuple[float, ComponentSpec[Any]]]
+    protocol: str
+
+
+def _unbuildable() -> Any:
+    raise AssertionError("a config with errors is reported, not built")
+
+
+INVALID: ComponentSpec[Any] = ComponentSpec("", _unbuildable, {})
+
+
+class ComponentChecker:
+    """Checks components against registries and collects every error, so that a user sees all of them at once."""
+
+    def __init__(self, parts: Parts, problems: Sequence[str] = ()) -> None:
+        self.parts = parts
         self.problems = list(problems)
 
-    def check(
+    def raise_problems(self, locate: Callable[[str], str]) -> None:
+        """
+        Raises:
+            ConfigError: every error, with file and line; nothing where there is none.
+        """
+        if self.problems:
+            raise ConfigError(*map(locate, self.problems))
+
+    def heads(self, model: Model) -> dict[str, ComponentSpec[Any]]:
+        return {name: self._check(self.parts.heads, spec, f"model.heads.{name}") for name, spec in model.heads.items()}
+
+    def decoders(self, model: Model) -> dict[str, ComponentSpec[Any]]:
+        """The decoders of single heads."""
+        registry = self.parts.decoders
+        return {name: self._check(registry, spec, f"model.decoders.{name}") for name, spec in model.decoders.items()}
+
+    def encoder(self, model: Model, stored: ComponentConfig | None = None) -> ComponentSpec[Any]:
+        """
+        Args:
+            stored: that of the checkpoint of `model.init_from`, updated with the config; None where it was not read, so
+                that what it would fill in is unknown.
+        """
+        encoder = self._check_stored(self.parts.encoders, "encoder", model, stored)
+        self._check_file(encoder.options.get("weights"), "model.encoder.weights")
+        return encoder
+
+    def decoder(self, model: Model, stored: ComponentConfig | None = None) -> ComponentSpec[Any]:
+        """The decoder of every head without one of its own; `stored` as for `encoder`."""
+        return self._check_stored(self.parts.decoders, "decoder", model, stored)
+
+    def init_file(self, model: Model) -> None:
+        if model.init_from is not None and not is_address(model.init_from):
+            self._check_file(Path(model.init_from), "model.init_from")
+
+    def tasks(self, tasks: Mapping[str, Task]) -> dict[str, TaskSpec]:
+        return {name: self._task(task, f"tasks.{name}") for name, task in tasks.items()}
+
+    def transforms(self, data: Data) -> list[ComponentSpec[Any]]:
+        registry = self.parts.transforms
+        return [self._check(registry, spec, f"data.transforms.{i}") for i, spec in enumerate(data.transforms)]
+
+    def datasets(self, data: Data) -> dict[str, ComponentSpec[Any]]:
+        """`train`, and `val` where the config has one."""
+        given = {"train": data.train, "val": data.val}
+        return {name: self._check(self.parts.datasets, spec, f"data.{name}") for name, spec in given.items() if spec}
+
+    def _check(
         self, registry: Registry[T], spec: ComponentConfig, where: str, *, partial: bool = False
     ) -> ComponentSpec[T]:
         try:
             return registry.check(spec, where, partial=partial)
         except ConfigError as error:
             self.problems += error.problems
-            return INVALID_CHOICE
+            return INVALID
 
-    def check_file(self, path: Path | None, where: str) -> None:
+    def _check_stored(
+        self, registry: Registry[T], name: str, model: Model, stored: ComponentConfig | None
+    ) -> ComponentSpec[T]:
+        unread = stored is None and model.init_from is not None
+        spec = getattr(model, name) if stored is None else stored
+        if spec is None or (unread and "type" not in spec):
+            return INVALID
+        return self._check(registry, spec, f"model.{name}", partial=unread)
+
+    def _check_file(self, path: Path | None, where: str) -> None:
         if path is not None and not path.exists():
             self.problems.append(f"{where}: no such file, got '{path}'.")
 
-    def tell(self, locate: Callable[[str], str]) -> None:
-        """
-        Raises:
-            ConfigError: every fault, with file and line; nothing where there is none.
-        """
-        if self.problems:
-            raise ConfigError(*map(locate, self.problems))
+    def _task(self, task: Task, where: str) -> TaskSpec:
+        chosen = self._check(self.parts.tasks, {"type": task.type}, where)
+        if task.protocol not in self.parts.protocols:
+            hint = did_you_mean(task.protocol, self.parts.protocols)
+            self.problems.append(f"{where}.protocol: no protocol '{task.protocol}'.{hint}")
+        losses = []
+        if chosen is not INVALID:
+            kind: Any = chosen.part
+            given = enumerate(task.losses or kind.default_losses)
+            losses = [self._loss(kind.loss_registry, loss, f"{where}.losses.{i}") for i, loss in given]
+        return TaskSpec(chosen, task.weight, losses, task.protocol)
 
-
-def _unbuilt() -> Any:
-    raise AssertionError("a faulty plan is raised, not built")
-
-
-INVALID_CHOICE: ComponentSpec[Any] = ComponentSpec("", _unbuilt, {})
-
-
-@dataclass(frozen=True)
-class ChosenTask:
-    task: ComponentSpec[Any]
-    losses: Sequence[tuple[float, ComponentSpec[Any]]]
-
-
-@dataclass(frozen=True)
-class ParsedComponents:
-    """A run's parts, but for the encoder and decoder, which a checkpoint may know better (`choose_encoder_decoder`)."""
-
-    heads: Mapping[str, ComponentSpec[Any]]
-    decoders: Mapping[str, ComponentSpec[Any]]
-    tasks: Mapping[str, ChosenTask]
-    transforms: Sequence[ComponentSpec[Any]]
-    train: ComponentSpec[Any]
-    val: ComponentSpec[Any] | None
-
-
-def choose(run: Run, parts: Parts, faults: ErrorCollector) -> ParsedComponents:
-    model, data = run.model, run.data
-    if model.init_from is not None and not is_address(model.init_from):
-        faults.check_file(Path(model.init_from), "model.init_from")
-    return ParsedComponents(
-        {name: faults.check(parts.heads, spec, f"model.heads.{name}") for name, spec in model.heads.items()},
-        {name: faults.check(parts.decoders, spec, f"model.decoders.{name}") for name, spec in model.decoders.items()},
-        {name: _choose_task(task, f"tasks.{name}", parts, faults) for name, task in run.tasks.items()},
-        [faults.check(parts.transforms, spec, f"data.transforms.{i}") for i, spec in enumerate(data.transforms)],
-        faults.check(parts.datasets, data.train, "data.train"),
-        faults.check(parts.datasets, data.val, "data.val") if data.val else None,
-    )
-
-
-def choose_encoder_decoder(
-    model: Model, parts: Parts, faults: ErrorCollector, held: Mapping[str, ComponentConfig] | None = None
-) -> tuple[ComponentSpec[Any], ComponentSpec[Any]]:
-    """Encoder and decoder.
-
-    Args:
-        held: both as in the checkpoint of `model.init_from`, updated with the config; None where that checkpoint was
-            not read, so that what it would fill in is unknown.
-    """
-    given = {"encoder": model.encoder, "decoder": model.decoder} if held is None else held
-    registries: Mapping[str, Registry[Any]] = {"encoder": parts.encoders, "decoder": parts.decoders}
-    unread = held is None and model.init_from is not None
-
-    def chosen(name: str) -> ComponentSpec[Any]:
-        spec = given[name]
-        if spec is None or (unread and "type" not in spec):
-            return INVALID_CHOICE
-        return faults.check(registries[name], spec, f"model.{name}", partial=unread)
-
-    encoder, decoder = chosen("encoder"), chosen("decoder")
-    faults.check_file(encoder.options.get("weights"), "model.encoder.weights")
-    return encoder, decoder
-
-
-def _choose_task(task: Task, where: str, parts: Parts, faults: ErrorCollector) -> ChosenTask:
-    chosen = faults.check(parts.tasks, {"type": task.type}, where)
-    if task.protocol not in parts.protocols:
-        hint = did_you_mean(task.protocol, parts.protocols)
-        faults.problems.append(f"{where}.protocol: no protocol '{task.protocol}'.{hint}")
-    if not chosen.name:
-        return ChosenTask(chosen, [])
-    kind: Any = chosen.part
-    losses = []
-    for i, spec in enumerate(task.losses or kind.default_losses):
+    def _loss(self, registry: Registry[T], spec: ComponentConfig, where: str) -> tuple[float, ComponentSpec[T]]:
         options = dict(spec)
         weight = options.pop("weight", 1.0)
         if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < inf:
-            faults.problems.append(f"{where}.losses.{i}.weight: a number over 0, got {weight!r}.")
+            self.problems.append(f"{where}.weight: a number over 0, got {weight!r}.")
             weight = 1.0
-        losses.append((float(weight), faults.check(kind.loss_registry, options, f"{where}.losses.{i}")))
-    return ChosenTask(chosen, losses)
+        return float(weight), self._check(registry, options, where)
 
 
 def check(draft: Draft) -> None:
-    """Refuses what names, options and types tell; what only the parts themselves can tell is left to `planning`.
+    """Checks names, options and types against the shipped signatures; what only the components can tell comes later.
 
     Raises:
-        ConfigError: every such fault at once, with file and line.
+        ConfigError: every error at once, with file and line.
     """
-    faults = ErrorCollector(draft.problems)
-    if not draft.run.plugins:  # whose parts nobody knows yet
-        parts = json_schema.load_shipped_schema()
-        choose(draft.run, parts, faults)
-        choose_encoder_decoder(draft.run.model, parts, faults)
-    faults.tell(draft.locate)
+    run = draft.run
+    checker = ComponentChecker(load_shipped_schema(), draft.problems)
+    if not run.plugins:  # whose components are not known yet
+        checker.init_file(run.model)
+        checker.heads(run.model)
+        checker.decoders(run.model)
+        checker.tasks(run.tasks)
+        checker.transforms(run.data)
+        checker.datasets(run.data)
+        checker.encoder(run.model)
+        checker.decoder(run.model)
+    checker.raise_problems(draft.locate)

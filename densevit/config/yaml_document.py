@@ -1,4 +1,4 @@
-"""YAML as people mean it: YAML 1.2 scalars (`1e-4` is a number, `no` is a word), duplicate keys refused, lines kept."""
+"""YAML 1.2 (`1e-4` is a number, `no` is a string) with line numbers for errors; duplicate keys are refused."""
 
 import re
 from collections.abc import Mapping
@@ -50,13 +50,11 @@ class YamlDocument:
         """Reads a file.
 
         Raises:
-            ConfigError: it is missing, no YAML, no mapping, has a duplicate key or an alias.
+            ConfigError: it is no YAML, no mapping, has a duplicate key or an alias.
         """
         path = Path(path)
         try:
             text = path.read_text(encoding="utf-8")
-        except FileNotFoundError:
-            raise ConfigError(f"{path}: no such config file.{_neighbours(path)}") from None
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path}: cannot be read as text ({error}).") from None
         document = cls({})
@@ -85,6 +83,10 @@ class YamlDocument:
         value = _compose(text, f"'{item}'")
         node[leaf] = None if value is None else self._construct(value, names, f"'{item}'")
         self.origin[names] = f"'{item}'"
+
+    def is_override(self, *names: str) -> bool:
+        """Whether a key was set on the command line, by itself or with what is above it."""
+        return any(self.origin.get(names[:depth], "").startswith("'") for depth in range(len(names), 0, -1))
 
     def locate(self, problem: str) -> str:
         """Puts the origin of its key in front of a problem that starts with `key.sub: `."""
@@ -130,7 +132,7 @@ def _compose(text: str, source: str) -> yaml.Node | None:
     try:
         for token in yaml.scan(text, Loader=yaml.SafeLoader):
             if isinstance(token, yaml.AliasToken | yaml.AnchorToken):
-                # Also what an alias bomb is made of; recipes are short enough to be written out.
+                # An alias bomb is made of them, and configs are short enough to be written out.
                 line = token.start_mark.line + 1
                 raise ConfigError(f"{source}:{line}: anchors and aliases (& and *) are not used in configs.")
         return yaml.compose(text, Loader=_Loader)
@@ -171,8 +173,3 @@ def _container(node: Any, name: str, item: str) -> tuple[Any, Any]:
     if name.isdigit() and int(name) < len(node):
         return node, int(name)
     raise ConfigError(f"'{item}': '{name}' is no item of that list; it has items 0 to {len(node) - 1}.")
-
-
-def _neighbours(path: Path) -> str:
-    near: Mapping[str, Path] = {p.name: p for p in sorted(path.parent.glob("*.y*ml"))} if path.parent.is_dir() else {}
-    return f" There are: {', '.join(near)}." if near else ""

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from densevit.errors import CheckpointError
-from densevit.model_card import PreprocessConfig
+from densevit.model_card import ModelCard, PreprocessConfig
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,8 @@ class ConvertedCheckpoint:
         multiple: the network's sides are multiples of this; the patch size unless given.
         classes: the data set whose classes its heads tell apart, where they are as many: ade20k, voc, ...
         source: repository and model, for the card; licence: of the weights.
+        path: what errors call the checkpoint.
+        card: of a checkpoint that densevit wrote; published ones have none.
     """
 
     model: Mapping[str, Any]
@@ -74,3 +76,5 @@ class ConvertedCheckpoint:
     licence: str = "unknown"
     trained_on: str = ""
     classes: str = ""
+    path: str = ""
+    card: ModelCard | None = None

@@ -1,40 +1,15 @@
 """Where training starts from: what a config leaves to the file, and what of the file a new model takes."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
 
 from densevit.errors import CheckpointError
-from densevit.model_card import PreprocessConfig
 from densevit.weights import checkpoint
 from densevit.weights.external import ConvertedCheckpoint
 
 Spec = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class InitSpec:
-    """What is known of the file before its weights are needed.
-
-    Attributes:
-        model: encoder, decoder and heads; options that a file leaves open may be absent.
-    """
-
-    model: Spec
-    resize: PreprocessConfig
-    multiple: int | None
-    source: str
-    licence: str
-
-    @classmethod
-    def of(cls, published: ConvertedCheckpoint) -> "InitSpec":
-        # Where the file's own encoder once came from no longer matters: its weights are in the file.
-        stored = published.model["encoder"]
-        encoder = {key: value for key, value in stored.items() if key not in ("pretrained", "weights")}
-        model = {**published.model, "encoder": encoder}
-        return cls(model, published.resize, published.multiple, published.source, published.licence)
 
 
 def filled(given: Spec | None, stored: Spec) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from densevit.builder.checkpoint import spec_to_plan
+from densevit.builder.checkpoint import parse_model
 from densevit.builder.model import build_card, build_model
 from densevit.cli.main import main
 from densevit.weights import hub as saving
@@ -20,7 +20,7 @@ SPEC = {
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(0)
-    plan, folder = spec_to_plan(SPEC, "test"), tmp_path_factory.mktemp("saved") / "model"
+    plan, folder = parse_model(SPEC, "test"), tmp_path_factory.mktemp("saved") / "model"
     model = build_model(plan)
     saving.save_pretrained(folder, model.state_dict(), build_card(model, plan))
     return folder

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from densevit.builder.model import ModelPlan, build_card, build_model
+from densevit.builder.model import build_card, build_model
 from densevit.cli.main import main
+from densevit.config.validation import ModelSpec
 from densevit.errors import ConfigError
 from densevit.inference.attention.html_page import fitted, maps, overlay, write_sheet
 from densevit.inference.attention.maps import Attention, compute_attention
 from densevit.inference.predictor import Predictor
-from densevit.model_card import ModelCard, PreprocessConfig
+from densevit.model_card import ModelCard
 from densevit.models import DECODERS, ENCODERS, HEADS
 from densevit.weights import checkpoint
 
@@ -35,13 +36,13 @@ ENCODERS_SHOWN: list[dict[str, Any]] = [
 
 def model_and_card(encoder: dict[str, Any]) -> tuple[Any, ModelCard]:
     torch.manual_seed(0)
-    plan = ModelPlan(
+    plan = ModelSpec(
         ENCODERS.check(encoder, "encoder"),
         DECODERS.check({"type": "linear"}, "decoder"),
         {"depth": HEADS.check({"type": "metric", "hidden": 8}, "head")},
     )
     model = build_model(plan)
-    return model, build_card(model, plan, PreprocessConfig())
+    return model, build_card(model, plan)
 
 
 def predictor(encoder: dict[str, Any]) -> Predictor:

@@ -13,7 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
-from densevit.builder.checkpoint import spec_to_plan
+from densevit.builder.checkpoint import parse_model
 from densevit.builder.model import build_card, build_model
 from densevit.errors import ConfigError, DataError, StorageError
 from densevit.inference.onnx import export, graph, verify
@@ -38,11 +38,11 @@ def network(rule: PreprocessConfig | None = None, heads: Any = HEADS) -> tuple[D
     torch.manual_seed(0)
     vit = {"type": "vit", "dim": 24, "depth": 2, "heads": 2, "patch_size": 14, "image_size": 56, "out_indices": 2}
     decoder = {"type": "conv_transpose", "stride": 7, "min_channels": 8}
-    plan = spec_to_plan({"encoder": vit, "decoder": decoder, "heads": heads}, "test")
-    model = build_model(plan, rule).eval()
+    plan = parse_model({"encoder": vit, "decoder": decoder, "heads": heads}, "test", rule)
+    model = build_model(plan).eval()
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.1) if parameter.ndim > 1 else None
-    return model, build_card(model, plan, rule)
+    return model, build_card(model, plan)
 
 
 def run(path: Path, images: np.ndarray) -> dict[str, np.ndarray]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from densevit import api
-from densevit.builder.checkpoint import spec_to_plan
+from densevit.builder.checkpoint import parse_model
 from densevit.builder.model import build_card, build_model
 from densevit.errors import ConfigError
 from densevit.inference.backends import onnx_runtimes
@@ -40,11 +40,13 @@ def network(rule: PreprocessConfig | None = None, **decoder: Any) -> tuple[Dense
         "out_indices": [0, 1, 2, 3],
     }
     decoder = {"type": "dpt", "channels": 8, "hidden": [8, 8, 12, 12], **decoder}
-    plan = spec_to_plan({"encoder": encoder, "decoder": decoder, "heads": HEADS}, "test").for_classes(("a", "b", "c"))
-    model = build_model(plan, rule).eval()
+    plan = parse_model({"encoder": encoder, "decoder": decoder, "heads": HEADS}, "test", rule).for_classes(
+        ("a", "b", "c")
+    )
+    model = build_model(plan).eval()
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.2) if parameter.ndim > 1 else None
-    return model, build_card(model, plan, rule)
+    return model, build_card(model, plan)
 
 
 @pytest.fixture(scope="module")

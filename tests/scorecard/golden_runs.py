@@ -91,7 +91,7 @@ def run(task: str, folder: Path) -> dict[str, Any]:
 def run_here(task: str) -> dict[str, Any]:
     config = Path(f"{task}.yaml")
     config.write_text(CONFIGS[task].replace("ROOT", str(images(Path("data")))))
-    plan, world = planning.load_plan(config, [f"output={task}"]), DistributedContext(torch.device("cpu"))
+    plan, world = planning.load_plan(config, [f"output={task}"]).open(), DistributedContext(torch.device("cpu"))
     run_folder.find_checkpoint(plan.run, None, world)
     seed.seed_everything(plan.run.seed)
     trainer = training.build_trainer(plan, world)

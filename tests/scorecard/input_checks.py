@@ -4,8 +4,8 @@ from scorecard.card import Check, Mutant
 
 HERE = "tests/scorecard/test_input_faults.py"
 SOURCE = "tests/scorecard/test_source.py"
-SIGNED = "tests/test_signatures.py"
-CONFIG = "tests/test_config.py"
+SIGNED = "tests/config/test_json_schema.py"
+CONFIG = "tests/config/test_parser.py"
 READING = "tests/data/test_io.py"
 FOLDER = "tests/data/test_folder.py"
 EXPORT = "tests/inference/test_export.py"
@@ -27,8 +27,8 @@ CHECKS: tuple[Check, ...] = (
             Mutant(
                 "names and options are checked before torch is imported",
                 "densevit/config/validation.py",
-                "        choose(draft.run, parts, faults)\n",
-                "",
+                "    if not run.plugins:",
+                "    if False:",
                 f"{SIGNED}::test_a_wrong_config_is_refused_before_torch_is_imported",
             ),
             Mutant(
@@ -39,9 +39,9 @@ CHECKS: tuple[Check, ...] = (
                 f"{HERE}::test_twenty_wrong_keys_are_all_told_at_once_each_with_the_right_one",
             ),
             Mutant(
-                "habits are known",
+                "other libraries' names are known",
                 "densevit/registry.py",
-                "    if habit in known:\n",
+                "    if alias in known:\n",
                 "    if False:\n",
                 f"{HERE}::test_twenty_wrong_keys_are_all_told_at_once_each_with_the_right_one",
             ),

@@ -67,7 +67,7 @@ class Watched:
 
 
 def course(config: Path, *overrides: str, resume: bool = False, stop_in: int | None = None) -> Course:
-    plan = planning.load_plan(config, [*OPTIONS, *overrides])
+    plan = planning.load_plan(config, [*OPTIONS, *overrides]).open()
     found = run_folder.find_checkpoint(plan.run, "auto" if resume else None, CPU)
     seed.seed_everything(plan.run.seed)
     made = Course(training.build_trainer(plan, CPU))

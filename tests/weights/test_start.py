@@ -11,14 +11,13 @@ import yaml
 
 from densevit.builder import plan as planning
 from densevit.builder import training
-from densevit.builder.checkpoint import restore
+from densevit.builder.checkpoint import restore, without_weights
 from densevit.cli.main import main
 from densevit.engine.distributed import process_group
 from densevit.engine.trainer import Trainer
 from densevit.errors import CheckpointError, ConfigError
 from densevit.model_card import PreprocessConfig
 from densevit.weights.external import ConvertedCheckpoint
-from densevit.weights.finetune import InitSpec
 from densevit.weights.readers import read_tensors
 
 METRIC = {"type": "metric", "activation": "log", "max_depth": 10, "align_corners": True}
@@ -40,7 +39,7 @@ def config(folder: Path, **model: Any) -> Path:
 
 
 def trainer(path: Path) -> Trainer:
-    plan = planning.load_plan(path)
+    plan = planning.load_plan(path).open()
     with process_group("cpu") as world:
         return training.build_trainer(plan, world)
 
@@ -63,10 +62,10 @@ def test_the_file_is_read_once_and_not_held_in_training(relative: Path, tmp_path
     read = []
     monkeypatch.setattr("densevit.weights.detect.read_tensors", lambda path: read.append(path) or read_tensors(path))
     model = {"init_from": str(relative), "init_family": "depth-anything-v2", "heads": {"depth": METRIC}}
-    plan = planning.load_plan(config(tmp_path, **model))
+    plan = planning.load_plan(config(tmp_path, **model)).open()
     with process_group("cpu") as world:
         training.build_trainer(plan, world)
-        assert read == [relative] and plan.model.source is not None and plan.model.source.held is None
+        assert read == [relative] and plan.init is not None and plan.init.opened is None
         training.build_trainer(plan, world)  # another model of the same plan asks for them again
     assert len(read) == 2
 
@@ -98,7 +97,7 @@ def test_options_without_a_type_go_over_the_files(relative: Path, tmp_path: Path
         encoder={"drop_path": 0.1},
         heads={"depth": {"type": "disparity", "align_corners": True}},
     )
-    plan = planning.check(path).model
+    plan = planning.load_plan(path).model
     assert (plan.encoder.options["drop_path"], plan.encoder.options["dim"]) == (0.1, 64)
 
 
@@ -127,19 +126,19 @@ def test_another_decoder_is_new_and_another_encoder_an_error(
 
 def test_without_a_file_the_parts_are_asked_for(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"model\.encoder: missing") as caught:
-        planning.check(config(tmp_path, heads={"depth": METRIC}, init_family="depth-anything-v2"))
+        planning.load_plan(config(tmp_path, heads={"depth": METRIC}, init_family="depth-anything-v2"))
     assert "model.decoder: missing" in str(caught.value)
     assert "no model.init_from whose family" in str(caught.value)
 
 
 def test_a_file_that_is_not_there_is_an_error_of_the_config(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"model\.init_from: no such file, got '.*gone\.pth'"):
-        planning.check(config(tmp_path, heads={"depth": METRIC}, init_from=str(tmp_path / "gone.pth")))
+        planning.load_plan(config(tmp_path, heads={"depth": METRIC}, init_from=str(tmp_path / "gone.pth")))
 
 
 def test_a_file_of_several_possible_families_is_not_guessed_at(relative: Path, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="say family=NAME"):
-        planning.check(config(tmp_path, heads={"depth": METRIC}, init_from=str(relative)))
+        planning.load_plan(config(tmp_path, heads={"depth": METRIC}, init_from=str(relative)))
 
 
 def test_a_run_of_ours_is_a_start_like_any_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -160,4 +159,4 @@ def test_where_a_files_encoder_once_came_from_is_forgotten() -> None:
         resize=PreprocessConfig(),
         source="somewhere",
     )
-    assert InitSpec.of(published).model["encoder"] == {"type": "timm", "name": "test_vit"}
+    assert without_weights(published).model["encoder"] == {"type": "timm", "name": "test_vit"}

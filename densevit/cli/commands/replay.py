@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     fixed = ["model.init_from=null", "data.workers=0"]
     if args.plugin:  # in place of the run's own files, which may have moved
         fixed.append(f"plugins=[{', '.join(str(path.absolute()) for path in args.plugin)}]")
-    plan = planning.load_plan(args.folder / CONFIG, [*fixed, *args.overrides])
+    plan = planning.load_plan(args.folder / CONFIG, [*fixed, *args.overrides]).open()
     world = DistributedContext(choose_device(plan.run.device))
     seed.seed_everything(plan.run.seed)
     trainer = training.build_trainer(plan, world)

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -98,7 +99,7 @@ def overfit(plan: "Plan", world: "DistributedContext") -> int:
     from densevit.engine import seed
     from densevit.engine.overfit import overfit_config, overfit_one_batch
 
-    plan = training.with_run(plan, overfit_config(plan.run))
+    plan = replace(plan, run=overfit_config(plan.run))
     seed.seed_everything(plan.run.seed)
     trainer = training.build_trainer(plan, world)
     look(plan, world, trainer.card)

@@ -1,5 +1,6 @@
 """The interface of every data set, and the names a config may use for them."""
 
+import hashlib
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence, Set
@@ -228,9 +229,16 @@ def resolve_root(root: Path | None, default: str) -> Path:
 
 
 def open_dataset(spec: ComponentConfig) -> Dataset:
-    """A data set by its spec, `{type: nyu, split: test}`.
+    """Opens a data set by its config, `{type: nyu, split: test}`.
 
     Raises:
-        ConfigError, DataError
+        ConfigError: no such data set, or a wrong option.
+        DataError: it is not where or what it should be.
     """
     return DATASETS.check(spec, "data").build()
+
+
+def dataset_fingerprint(data: Dataset) -> str:
+    """The number of samples and a hash of their names: other samples, or another order, give another fingerprint."""
+    names = hashlib.sha256("\n".join(data.names).encode()).hexdigest()
+    return f"{len(data)} samples, {names[:12]}"

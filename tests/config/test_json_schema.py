@@ -81,7 +81,7 @@ def test_a_stand_in_has_the_options_and_defaults_of_the_part(real: Registry, sta
             assert json.loads(json.dumps(value, default=str)) == ours[key], (name, key)
 
 
-CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*/*.yaml"))
+CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*/*.yaml"))
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
@@ -102,7 +102,7 @@ def test_a_wrong_config_is_refused_before_torch_is_imported(tmp_path: Path) -> N
     assert done.stdout.split() == ["2", "False"]
     assert len(done.stderr.splitlines()) == len(words)
     with pytest.raises(ConfigError) as caught:
-        plan.check(config, words)
+        plan.load_plan(config, words)
     for problem in caught.value.problems:
         assert problem in done.stderr
 
@@ -122,12 +122,12 @@ LATE = {
 EARLY = """
 import json, sys
 sys.modules["torch"] = None  # whoever imports it gets an ImportError
-from densevit import first_check
-from densevit.config import Draft
+from densevit.config import validation
+from densevit.config.parser import Draft
 from densevit.errors import ConfigError
 for word in json.loads(sys.argv[2]):
     try:
-        first_check.check(Draft.read(sys.argv[1], [word]))
+        validation.check(Draft.read(sys.argv[1], [word]))
         print(word)
     except ConfigError:
         pass

@@ -93,7 +93,7 @@ def test_every_fault_is_named_at_once_with_line_and_hint(write) -> None:
 def test_values_that_do_not_fit_are_told_along_with_the_faults_of_parts(write) -> None:
     text = MINIMAL.replace("linear", "lin, chanels: 3").replace("sigmoid", "metric, max_depth: -1")
     with pytest.raises(ConfigError) as caught:
-        plan.check(
+        plan.load_plan(
             write(text),
             ["optim.lr=fast", "data.transforms=[{type: hflip, p: 2}]", "batch_size=0", "grad_accum_steps=3"],
         )
@@ -118,9 +118,9 @@ def test_a_run_needs_heads_with_names_that_files_and_torch_can_hold(write) -> No
     assert "model.heads: there is none, and nothing to learn." in run.problems()
     text = MINIMAL.replace("{depth: {type: sigmoid}}", "{a.b: {type: metric}, values: {type: metric}}")
     with pytest.raises(ConfigError) as caught:
-        plan.check(write(text + "tasks: {a.b: {}, values: {}}\n"))
+        plan.load_plan(write(text + "tasks: {a.b: {}, values: {}}\n"))
     told = "\n".join(caught.value.problems)  # and data.train.root, which MINIMAL leaves out
-    assert "model.heads.a.b: a head's name has" in told and "model.heads.values: a name that torch needs" in told
+    assert "model.heads.a.b: a head's name has" in told and "model.heads.values: torch's modules need this name" in told
 
 
 def test_home_is_where_people_write_it(write) -> None:

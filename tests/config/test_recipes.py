@@ -1,0 +1,82 @@
+"""Configs by name, and what the command line may shorten."""
+
+from pathlib import Path
+
+import pytest
+
+from densevit.config import parser
+from densevit.config.recipes import find_config, folder, recipes
+from densevit.errors import ConfigError
+
+MINIMAL = """
+model: {encoder: {type: vit}, decoder: {type: linear}, heads: {depth: {type: sigmoid}}}
+data: {train: {type: folder, root: a, depth_scale: 256}, val: {type: folder}}
+epochs: 3
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    (tmp_path / "run.yaml").write_text(MINIMAL)
+    return tmp_path / "run.yaml"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "nyu_dinov2_vits_dpt",
+        "nyu_dinov2_vits_dpt.yaml",
+        "depth/nyu_dinov2_vits_dpt",
+        "configs/depth/nyu_dinov2_vits_dpt.yaml",
+    ],
+)
+def test_a_recipe_goes_by_name_from_any_folder(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert find_config(name) == folder() / "depth/nyu_dinov2_vits_dpt.yaml"
+    run, _ = parser.read(name, ["data.root=/somewhere"])
+    assert (run.data.train["root"], (run.data.val or {})["root"]) == ("/somewhere", "/somewhere")
+
+
+def test_a_file_of_ones_own_goes_before_a_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "digits_vit").write_text(MINIMAL)
+    assert find_config("digits_vit") == Path("digits_vit")
+
+
+def test_what_is_no_config_is_told_with_its_neighbours_the_nearest_recipe_and_all_of_them(config: Path) -> None:
+    with pytest.raises(ConfigError, match=r"rum\.yaml: no such config file\. There are: run\.yaml\."):
+        find_config(config.with_name("rum.yaml"))
+    with pytest.raises(ConfigError, match=r"Did you mean the recipe 'nyu_dinov2_vits_dpt'\?") as caught:
+        find_config("nyu_dinov2_vit_dpt")
+    assert all(name in str(caught.value) for name in recipes())
+    with pytest.raises(ConfigError, match="no such config file"):
+        find_config("rooms")  # of depth, of segmentation or of both
+    assert find_config("multitask/rooms").parent.name == "multitask"
+
+
+def test_steps_on_the_command_line_replace_the_epochs_of_the_file(config: Path) -> None:
+    run, _ = parser.read(config, ["steps=4"])
+    assert (run.steps, run.epochs, run.problems()) == (4, None, [])
+    run, _ = parser.read(config, ["steps=4", "epochs=2"])
+    assert any("give either steps or epochs, got both" in problem for problem in run.problems())
+    run, _ = parser.read(config, ["epochs=null", "steps=4"])
+    assert (run.steps, run.epochs) == (4, None)
+
+
+def test_root_and_depth_scale_are_given_once_for_both_splits(config: Path) -> None:
+    run, _ = parser.read(config)
+    assert run.data.train == {"type": "folder", "root": "a", "depth_scale": 256}
+    config.write_text(MINIMAL.replace("data: {", "data: {root: b, depth_scale: 1000, "))
+    run, _ = parser.read(config)  # the file's own for train go before
+    assert (run.data.train["root"], run.data.train["depth_scale"]) == ("a", 256)
+    assert run.data.val == {"type": "folder", "root": "b", "depth_scale": 1000}
+    run, _ = parser.read(config, ["data.root=c", "data.val.root=d"])  # the command line goes before the file
+    assert (run.data.train["root"], (run.data.val or {})["root"]) == ("c", "d")
+
+
+def test_an_option_that_a_data_set_does_not_have_is_told_where_it_was_given(config: Path) -> None:
+    from densevit.config import validation
+
+    with pytest.raises(ConfigError) as caught:
+        validation.check(parser.Draft.read(config, ["data.train={type: nyu}", "data.val=null", "data.depth_scale=5"]))
+    assert "'data.depth_scale=5': data.train.depth_scale: no such option." in str(caught.value)
