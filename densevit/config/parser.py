@@ -99,7 +99,9 @@ def _share_data_options(document: YamlDocument) -> None:
     On the command line they replace what the file says there.
     """
     data = document.tree.get("data")
-    for key in SHARED_DATA_OPTIONS if isinstance(data, dict) else ():
+    if not isinstance(data, dict):
+        return
+    for key in SHARED_DATA_OPTIONS:
         value = data.pop(key, None)
         for split in ("train", "val") if value is not None else ():
             own = ("data", split, key)
