@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
 import densevit
 from densevit.cli.main import main as command
 from densevit.data.datasets.base import Dataset, open_dataset
@@ -26,9 +28,9 @@ from densevit.evaluation.depth.evaluate import Evaluation, evaluate
 from densevit.evaluation.depth.html_report import Report, write_html
 from densevit.evaluation.depth.published_protocols import find_protocol
 from densevit.evaluation.segmentation.evaluate import SegScores, count, summarise
-from densevit.evaluation.segmentation.html_report import SegPicture, SegReport, sections
+from densevit.evaluation.segmentation.html_report import SegReport, sections
 from densevit.inference.predictor import Predictor
-from densevit.reporting.figures import Picture
+from densevit.reporting.figures import Figure, depth_figure, segmentation_figure
 from densevit.structures import Sample
 
 CONFIG = Path(__file__).parents[1] / "configs/multitask/rooms.yaml"
@@ -73,18 +75,17 @@ def read(data: Dataset, name: str) -> Sample:
     return data.read(list(data.names).index(name))
 
 
-def depth_picture(predictor: Predictor, test: Dataset, evaluation: Evaluation, label: str, name: str) -> Picture:
+def depth_sample(predictor: Predictor, test: Dataset, evaluation: Evaluation, label: str, name: str) -> Figure:
     sample = read(test, name)
     assert sample.depth is not None and sample.valid is not None
-    score = dict(evaluation.rows)[name]["abs_rel"]
-    return Picture(
+    return depth_figure(
         name=name,
         label=label,
+        score=f"AbsRel {dict(evaluation.rows)[name]['abs_rel']:.4f}",
         image=sample.image,
         depth=sample.depth,
         valid=sample.valid,
         prediction=predictor(sample.image, head="depth"),
-        abs_rel=score,
     )
 
 
@@ -94,16 +95,27 @@ def classes_of(predictor: Predictor, test: Dataset) -> SegScores:
     return summarise(((s.name, count(predictor.classes(s.image), s.labels, k)) for s in samples), test.classes)
 
 
-def classes_sections(predictor: Predictor, test: Dataset, scores: SegScores) -> dict[str, str]:
-    """What the page tells of the second task."""
-    pictures = []
+def segmentation_sections(predictor: Predictor, test: Dataset, scores: SegScores) -> Markup:
+    """The page's sections about the second task."""
+    accuracy = {name: row["pixel_accuracy"] for name, row in scores.per_image()}
+    figures = []
     for label, name in scores.examples().items():
         sample = read(test, name)
         assert sample.labels is not None
-        ids = predictor.classes(sample.image)
-        pictures.append(SegPicture(name=name, label=label, image=sample.image, labels=sample.labels, predicted=ids))
-    page = SegReport(title="", scores=scores, palette=test.palette, pictures=pictures)
-    return {f"Pixels: {name}": html for name, html in sections(page).items()}
+        figures.append(
+            segmentation_figure(
+                name=f"{name}, classes",
+                label=label,
+                score=f"pixel accuracy {accuracy[name]:.4f}",
+                image=sample.image,
+                labels=sample.labels,
+                predicted=predictor.classes(sample.image),
+                classes=scores.classes,
+                palette=test.palette,
+            )
+        )
+    page = SegReport(title="", scores=scores, palette=test.palette, samples=figures)
+    return sections(page, "Segmentation: ")
 
 
 def curves(run: Path) -> dict[str, list[tuple[float, float]]]:
@@ -158,7 +170,7 @@ def main() -> int:
         )
         constant = constant_map(train, test, protocol)
         classes = classes_of(predictor, test)
-        shown = [depth_picture(predictor, test, ours, label, name) for label, name in ours.examples().items()]
+        shown = [depth_sample(predictor, test, ours, label, name) for label, name in ours.examples().items()]
     page = write_html(
         output / "report.html",
         Report(
@@ -168,8 +180,8 @@ def main() -> int:
             evaluation=ours,
             baseline=constant,
             curves=curves(run),
-            pictures=shown,
-            further=classes_sections(predictor, test, classes),
+            samples=shown,
+            further=segmentation_sections(predictor, test, classes),
             times=times,
             config=(run / "config.yaml").read_text(),
         ),

@@ -1,6 +1,6 @@
 """The scores of images by name, as they stream in."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from densevit.errors import DataError
 
@@ -19,3 +19,18 @@ def split_scored_and_skipped(rows: Iterable[tuple[str, Row]]) -> tuple[list[tupl
             raise DataError(f"{name}: comes twice in one evaluation.")
         found[name] = row
     return [(name, row) for name, row in found.items() if row], [name for name, row in found.items() if not row]
+
+
+WORST = 10  # images that a report shows or names as the worst
+
+
+def examples(ranked: Sequence[str]) -> dict[str, str]:
+    """Label -> image of those to show: the best, the median and the worst ones, each once.
+
+    Args:
+        ranked: the names, best first.
+    """
+    count = min(WORST, max(1, len(ranked) // 2))
+    worst = {f"worst {i + 1}" if i else "worst": name for i, name in enumerate(ranked[: -count - 1 : -1])}
+    others = {"best": ranked[0], "median": ranked[len(ranked) // 2]}
+    return {label: name for label, name in others.items() if name not in worst.values()} | worst

@@ -28,7 +28,7 @@ from densevit.evaluation.depth.preprocess import paste_or_resize
 from densevit.evaluation.depth.published_protocols import Protocol, applicable, find_protocol
 from densevit.inference.predictor import Predictor
 from densevit.model_card import Kind
-from densevit.reporting.figures import Picture
+from densevit.reporting.figures import Figure, depth_figure
 from densevit.structures import Sample
 
 DEFAULT_PROTOCOLS = {"nyu": "nyu_eigen", "kitti": "kitti_eigen_garg"}
@@ -72,28 +72,27 @@ class DepthEvaluation:
                 title=title,
                 subtitle=f"{found.protocol.name}, {report.summary_sentence(found)}",
                 evaluation=found,
-                pictures=self._examples(found),
+                samples=self._examples(found),
                 times={"prediction, per image": sum(self.seconds) / len(self.seconds)} if self.seconds else {},
                 card=self.card,
             )
             written.append(write_html(place / "report.html", page))
         return written
 
-    def _examples(self, found: Evaluation) -> list[Picture]:
-        """The best, the median and the worst image, predicted once more."""
+    def _examples(self, found: Evaluation) -> list[Figure]:
+        """The best, the median and the worst images, predicted once more."""
         indices = {name: index for index, name in enumerate(self.data.names)}
         rows = dict(found.rows)
         shown = []
         for label, name in found.examples().items():
             sample, prediction = self.predict(indices[name])
             assert sample.depth is not None and sample.valid is not None  # or it would not have been scored
-            frame = found.protocol.render(prediction, sample.depth, sample.valid)
-            shown.append(
-                Picture(
-                    name=name, label=label, image=sample.image, depth=sample.depth, valid=sample.valid,
-                    prediction=frame, abs_rel=rows[name]["abs_rel"],
-                )
+            figure = depth_figure(
+                name=name, label=label, score="AbsRel {abs_rel:.4f}, RMSE {rmse:.3f} m".format(**rows[name]),
+                image=sample.image, depth=sample.depth, valid=sample.valid,
+                prediction=found.protocol.render(prediction, sample.depth, sample.valid),
             )  # fmt: skip
+            shown.append(figure)
         return shown
 
 

@@ -22,11 +22,12 @@ from densevit.data.predictions import SavedLabels
 from densevit.errors import ConfigError, DataError
 from densevit.evaluation.segmentation import report
 from densevit.evaluation.segmentation.evaluate import Counts, SegScores, count, summarise
-from densevit.evaluation.segmentation.html_report import SegPicture, SegReport, write_html
+from densevit.evaluation.segmentation.html_report import SegReport, write_html
 from densevit.evaluation.segmentation.metrics import Ids
 from densevit.inference.predictor import Predictor
 from densevit.model_card import HeadSpec, Palette
 from densevit.ops.palette import palette_for, usual_palette
+from densevit.reporting.figures import Figure, segmentation_figure
 from densevit.structures import IGNORE, Sample
 
 AnySize = Int[np.ndarray, "_ _"]  # maps that may not fit each other
@@ -63,23 +64,28 @@ class SegmentationEvaluation:
         written = report.write_report(folder, self.scores, source=source)
         page = SegReport(
             title=title,
-            subtitle=report.account(self.scores),
+            subtitle=report.summary_sentence(self.scores),
             scores=self.scores,
             palette=self.palette,
-            pictures=self._examples(),
+            samples=self._examples(),
             times={"prediction, per image": sum(self.seconds) / len(self.seconds)} if self.seconds else {},
             card=self.card,
         )
         return [*written, write_html(folder / "report.html", page)]
 
-    def _examples(self) -> list[SegPicture]:
-        """The best, the median and the worst image, predicted once more."""
+    def _examples(self) -> list[Figure]:
+        """The best, the median and the worst images, predicted once more."""
+        accuracy = {name: row["pixel_accuracy"] for name, row in self.scores.per_image()}
         indices = {name: index for index, name in enumerate(self.data.names)}
         shown = []
         for label, name in self.scores.examples().items():
             sample, ids = self.predict(indices[name])
             assert sample.labels is not None  # or it would not have been scored
-            shown.append(SegPicture(name=name, label=label, image=sample.image, labels=sample.labels, predicted=ids))
+            figure = segmentation_figure(
+                name=name, label=label, score=f"pixel accuracy {accuracy[name]:.4f}", image=sample.image,
+                labels=sample.labels, predicted=ids, classes=self.scores.classes, palette=self.palette,
+            )  # fmt: skip
+            shown.append(figure)
         return shown
 
 

@@ -1,65 +1,121 @@
-"""Image, truth, prediction and error of one sample, as HTML figures with the pixels inside. h x w pixels, metres."""
+"""Samples as a report shows them: image, ground truth, prediction and error side by side. h x w pixels, metres."""
 
 import base64
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
+from typing import Any
 
 import cv2
 import numpy as np
-from jaxtyping import Bool, Float, UInt8
+from jaxtyping import Bool, Float, Int64, UInt8
 from PIL import Image
 
+from densevit.model_card import Palette
 from densevit.ops.colormap import colorize, spread, table
+from densevit.ops.palette import paint
+from densevit.structures import IGNORE
 
-WIDEST = 480  # pixels of a picture in the page
-ERROR = 0.3  # relative error with the error map's last colour
+MAX_WIDTH = 480  # pixels of an image in the page
+THUMBNAIL = 100
+MAX_ERROR = 0.3  # relative error with the error map's last colour
 SPARSE = 0.5  # share of measured pixels under which they are drawn larger, to be seen at all
+SAME, OTHER, UNKNOWN = (222, 226, 230), (198, 40, 40), (255, 255, 255)
+
+Image8 = UInt8[np.ndarray, "_ _ 3"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Picture:
-    """One sample to show.
+class Figure:
+    """One sample in a page; the template `macros.html` draws it.
 
     Attributes:
         label: why it is shown: best, median, worst.
-        prediction: metres, at the size of the truth; what is not over 0 counts as no prediction.
-        abs_rel: as the protocol scored it.
+        score: of the sample, in words.
+        panels: caption and image address, side by side.
+        thumbnails: image addresses.
+        scales: of the colour maps: text of the low end, address of the bar, text of the high end.
+        legend: colours and their class names.
     """
 
     name: str
     label: str
-    image: UInt8[np.ndarray, "h w 3"]
-    depth: Float[np.ndarray, "h w"]
-    valid: Bool[np.ndarray, "h w"]
-    prediction: Float[np.ndarray, "h w"]
-    abs_rel: float
+    score: str
+    panels: Sequence[tuple[str, str]]
+    thumbnails: Sequence[str]
+    scales: Sequence[tuple[str, str, str]] = ()
+    legend: Sequence[tuple[tuple[int, int, int], str]] = ()
+
+    @property
+    def anchor(self) -> str:
+        return f"sample-{self.name}"
 
 
-def row(picture: Picture) -> str:
-    """The four maps beside each other; truth and prediction share one colour scale, the error has its own."""
-    truth = np.where(picture.valid, picture.depth, np.nan)
-    prediction = np.where(picture.prediction > 0, picture.prediction, np.nan)
+def depth_figure(
+    *,
+    name: str,
+    label: str,
+    score: str,
+    image: UInt8[np.ndarray, "h w 3"],
+    depth: Float[np.ndarray, "h w"],
+    valid: Bool[np.ndarray, "h w"],
+    prediction: Float[np.ndarray, "h w"],
+) -> Figure:
+    """Ground truth and prediction share one colour scale, the error has its own.
+
+    Args:
+        prediction: metres, at the size of the ground truth; what is not over 0 counts as no prediction.
+    """
+    truth = np.where(valid, depth, np.nan)
+    prediction = np.where(prediction > 0, prediction, np.nan)
     near, far = spread(truth)
     error = np.abs(prediction - truth) / truth
-    enlarged = bool(picture.valid.mean() < SPARSE)
-    panels = [
-        figure("image", jpeg(shrink(picture.image, cv2.INTER_AREA))),
-        figure("truth" + " (points enlarged)" * enlarged, _map(truth, near, far, "turbo", enlarged)),
-        figure("prediction", _map(prediction, near, far, "turbo", False)),
-        figure("|p - d| / d" + " (points enlarged)" * enlarged, _map(error, 0, ERROR, "magma", enlarged)),
+    sparse = bool(valid.mean() < SPARSE)
+    note = " (points enlarged)" * sparse
+    if sparse:
+        truth, error = _enlarged(truth), _enlarged(error)
+    maps = {
+        f"ground truth{note}": colorize(_shrunk(truth), near, far, "turbo"),
+        "prediction": colorize(_shrunk(prediction), near, far, "turbo"),
+        f"|p - d| / d{note}": colorize(_shrunk(error), 0, MAX_ERROR, "magma"),
+    }
+    scales = [
+        (f"{near:.2f} m", _bar("turbo"), f"{far:.2f} m"),
+        ("0%", _bar("magma"), f"{MAX_ERROR:.0%} error"),
     ]
-    head = f"<b>{escape(picture.label)}</b> {escape(picture.name)} <span>AbsRel {picture.abs_rel:.4f}</span>"
-    scales = _scale("turbo", f"{near:.2f} m", f"{far:.2f} m") + _scale("magma", "0%", f"{ERROR:.0%} error")
-    return (
-        f'<section class="sample"><h3>{head}</h3><div class="panels">{"".join(panels)}</div>'
-        f'<div class="scales">{scales}</div></section>'
-    )
+    return _figure(image, maps, name=name, label=label, score=score, scales=scales)
 
 
-def _map(values: Float[np.ndarray, "h w"], low: float, high: float, cmap: str, enlarge: bool) -> str:
-    small = shrink(_enlarged(values) if enlarge else values, cv2.INTER_NEAREST)
-    return png(colorize(small, low, high, cmap))
+def segmentation_figure(
+    *,
+    name: str,
+    label: str,
+    score: str,
+    image: UInt8[np.ndarray, "h w 3"],
+    labels: Int64[np.ndarray, "h w"],
+    predicted: Int64[np.ndarray, "h w"],
+    classes: Sequence[str],
+    palette: Palette,
+) -> Figure:
+    """True classes, predicted ones, and where they differ; the legend has the classes that occur."""
+    wrong = np.where((labels == predicted)[..., None], SAME, OTHER).astype(np.uint8)
+    wrong[labels == IGNORE] = UNKNOWN
+    maps = {
+        "ground truth": _shrunk(paint(labels, palette)),
+        "prediction": _shrunk(paint(predicted, palette)),
+        "red where they differ": _shrunk(wrong),
+    }
+    occurring = [i for i in np.union1d(labels, predicted).tolist() if 0 <= i < len(palette)]
+    legend = [(palette[i], classes[i]) for i in occurring]
+    return _figure(image, maps, name=name, label=label, score=score, legend=legend)
+
+
+def _figure(image: Image8, maps: dict[str, Image8], **fields: Any) -> Figure:
+    image = _shrunk(image, cv2.INTER_AREA)
+    error = list(maps.values())[-1]
+    panels = [("image", jpeg(image)), *((caption, lossless(pixels)) for caption, pixels in maps.items())]
+    thumbnails = [jpeg(_shrunk(pixels, cv2.INTER_AREA, THUMBNAIL)) for pixels in (image, error)]
+    return Figure(panels=panels, thumbnails=thumbnails, **fields)
 
 
 def _enlarged(values: Float[np.ndarray, "h w"]) -> Float[np.ndarray, "h w"]:
@@ -68,30 +124,28 @@ def _enlarged(values: Float[np.ndarray, "h w"]) -> Float[np.ndarray, "h w"]:
     return np.where(grown >= 0, grown, np.nan)
 
 
-def shrink(pixels: np.ndarray, how: int) -> np.ndarray:
+def _shrunk(pixels: np.ndarray, interpolation: int = cv2.INTER_NEAREST, width: int = MAX_WIDTH) -> np.ndarray:
     h, w = pixels.shape[:2]
-    return pixels if w <= WIDEST else np.asarray(cv2.resize(pixels, (WIDEST, round(h * WIDEST / w)), interpolation=how))
+    if w <= width:
+        return pixels
+    return np.asarray(cv2.resize(pixels, (width, max(1, round(h * width / w))), interpolation=interpolation))
 
 
-def figure(caption: str, source: str) -> str:
-    text = escape(caption)
-    return f'<figure><img src="{source}" alt="{text}"><figcaption>{text}</figcaption></figure>'
+def _bar(cmap: str) -> str:
+    return lossless(table(cmap)[None].repeat(8, axis=0))
 
 
-def _scale(cmap: str, low: str, high: str) -> str:
-    """The colour map as a bar between the values of its ends."""
-    return f'<span class="scale">{low}<img src="{png(table(cmap)[None].repeat(8, axis=0))}" alt="to">{high}</span>'
-
-
-def png(pixels: UInt8[np.ndarray, "h w 3"]) -> str:
-    return _data("image/png", pixels, "PNG", optimize=True)
+def lossless(pixels: UInt8[np.ndarray, "h w 3"]) -> str:
+    """A `data:` address of the image, in WebP, which is smaller than PNG."""
+    return _data_address("webp", pixels, lossless=True)
 
 
 def jpeg(pixels: UInt8[np.ndarray, "h w 3"]) -> str:
-    return _data("image/jpeg", pixels, "JPEG", quality=88)
+    """A `data:` address of the image."""
+    return _data_address("jpeg", pixels, quality=88)
 
 
-def _data(kind: str, pixels: UInt8[np.ndarray, "h w 3"], form: str, **options: int) -> str:
+def _data_address(form: str, pixels: UInt8[np.ndarray, "h w 3"], **options: int) -> str:
     content = io.BytesIO()
     Image.fromarray(pixels).save(content, form, **options)
-    return f"data:{kind};base64,{base64.b64encode(content.getvalue()).decode()}"
+    return f"data:image/{form};base64,{base64.b64encode(content.getvalue()).decode()}"

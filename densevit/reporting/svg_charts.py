@@ -1,65 +1,67 @@
-"""Line charts as inline SVG, coloured by the page's style sheet."""
+"""Line and bar charts as inline SVG (`templates/chart.html`), coloured by the page's style sheet."""
 
 import math
 from collections.abc import Sequence
-from html import escape
 from itertools import accumulate
 
+from markupsafe import Markup
+
+from densevit.reporting.html_page import render
+from densevit.reporting.tables import Interval
+
 Points = Sequence[tuple[float, float]]
+Bar = tuple[str, float, Interval | None]
+"""Label, value, and its interval where one is known."""
 
 WIDTH, HEIGHT = 460, 240
-LEFT, RIGHT, TOP, BOTTOM = 56, 14, 14, 34  # margins: tick labels need room on the left and below
-MANY = 120  # points from which on a curve is noise, and a smoothed one is drawn over it
-MOST = 500  # points of a polyline: as many as the chart has pixels
+LEFT, RIGHT, TOP, BOTTOM = 56, 446, 14, 206  # of the plot area: tick labels need room on the left and below
+NOISY = 120  # points from which on a curve is noise, and a smoothed one is drawn over it
+MAX_POINTS = 500  # of a polyline: as many as the chart has pixels
 
 
-def line_chart(name: str, points: Points) -> str:
+def line_chart(name: str, points: Points) -> Markup:
     """One curve over training steps; its non-finite points are left out, and counted in the caption."""
-    drawn = [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
-    lost = len(points) - len(drawn)
-    title = escape(name) + (f" ({lost} non-finite points not drawn)" if lost else "")
-    if not drawn:
-        return f'<figure class="chart"><figcaption>{title}</figcaption><p>No points.</p></figure>'
-    xs, ys = axis([x for x, _ in drawn]), axis([y for _, y in drawn])
-    curve = smoothed(drawn) if len(drawn) >= MANY else drawn
-    body = [*(_x_tick(x, xs) for x in xs), *(_y_tick(y, ys) for y in ys)]
-    body += [_polyline(drawn, xs, ys, "raw")] if len(drawn) >= MANY else []
-    body += [_polyline(curve, xs, ys, "curve")]
+    finite = [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
+    lost = len(points) - len(finite)
+    title = name + (f" ({lost} non-finite points not drawn)" if lost else "")
+    if not finite:
+        return render("chart.html", title=title, last=None, empty=True)
+    xs, ys = axis([x for x, _ in finite]), axis([y for _, y in finite])
+    noisy = len(finite) >= NOISY
+    curve = smoothed(finite) if noisy else finite
+    curves = [("raw", finite)] * noisy + [("curve", curve)]
     x, y = curve[-1]
-    body += [f'<circle cx="{_x(x, xs):.1f}" cy="{_y(y, ys):.1f}" r="3"/>']
-    return (
-        f'<figure class="chart"><figcaption>{title}: <b>{y:.4g}</b> at {x:,.0f}</figcaption>'
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{title}">{"".join(body)}</svg></figure>'
+    return _chart(
+        title,
+        ys,
+        last=(f"{y:.4g}", f"{x:,.0f}"),
+        x_ticks=[(_x(x, xs), f"{x:g}") for x in xs],
+        curves=[(kind, [(_x(x, xs), _y(y, ys)) for x, y in thinned(line)]) for kind, line in curves],
+        dot=(_x(x, xs), _y(y, ys)),
     )
 
 
-Bar = tuple[str, float, tuple[float, float] | None]
-
-
-def bar_chart(name: str, bars: Sequence[Bar], ends: str = "") -> str:
-    """A bar per label, with a whisker from low to high where that is known; `ends` says what the labels are."""
-    title = escape(name)
-    ys = axis([0.0, *(max(value, spread[1] if spread else value) for _, value, spread in bars)])
-    step = (WIDTH - LEFT - RIGHT) / max(len(bars), 1)
-    body = [_y_tick(y, ys) for y in ys]
-    for i, (label, value, spread) in enumerate(bars):
-        x, top = LEFT + i * step, _y(value, ys)
-        middle = x + step / 2
-        body.append(
-            f'<rect class="bar" x="{x + step * 0.12:.1f}" y="{top:.1f}" width="{step * 0.76:.1f}" '
-            f'height="{HEIGHT - BOTTOM - top:.1f}"/>'
-        )
-        if spread is not None:
-            low, high = (_y(end, ys) for end in spread)
-            body.append(f'<line class="whisker" x1="{middle:.1f}" x2="{middle:.1f}" y1="{low:.1f}" y2="{high:.1f}"/>')
-        told = escape(label)
-        body.append(
-            f'<text class="tick" x="{middle:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{told}</text>'
-        )
-    return (
-        f'<figure class="chart"><figcaption>{title}{f" ({escape(ends)})" if ends else ""}</figcaption>'
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{title}">{"".join(body)}</svg></figure>'
+def bar_chart(title: str, bars: Sequence[Bar]) -> Markup:
+    """A bar per label, with a whisker over its interval."""
+    ys = axis([0.0, *(max(value, interval[1] if interval else value) for _, value, interval in bars)])
+    step = (RIGHT - LEFT) / max(len(bars), 1)
+    middles = [round(LEFT + (i + 0.5) * step, 1) for i in range(len(bars))]
+    return _chart(
+        title,
+        ys,
+        x_ticks=[(x, label) for x, (label, *_) in zip(middles, bars, strict=True)],
+        bars=[(x - 0.38 * step, _y(value, ys), 0.76 * step) for x, (_, value, _) in zip(middles, bars, strict=True)],
+        whiskers=[
+            (x, *(_y(end, ys) for end in interval)) for x, (*_, interval) in zip(middles, bars, strict=True) if interval
+        ],
     )
+
+
+def _chart(title: str, y_axis: Sequence[float], **parts: object) -> Markup:
+    nothing: dict[str, object] = {"last": None, "bars": (), "whiskers": (), "curves": (), "dot": None}
+    frame = {"width": WIDTH, "height": HEIGHT, "left": LEFT, "right": RIGHT, "bottom": BOTTOM, "empty": False}
+    y_ticks = [(_y(y, y_axis), f"{y:g}") for y in y_axis]
+    return render("chart.html", **{**nothing, **frame, "title": title, "y_ticks": y_ticks, **parts})
 
 
 def axis(values: Sequence[float], count: int = 5) -> list[float]:
@@ -87,29 +89,14 @@ def smoothed(points: Points, share: float = 0.04) -> Points:
 
 
 def thinned(points: Points) -> Points:
-    """At most MOST of the points or little more, evenly, the last among them."""
-    step = max(1, len(points) // MOST)
+    """At most MAX_POINTS of the points or little more, evenly, the last among them."""
+    step = max(1, len(points) // MAX_POINTS)
     return [*points[: len(points) - 1 : step], points[-1]]
 
 
 def _x(x: float, ticks: Sequence[float]) -> float:
-    return LEFT + (x - ticks[0]) / (ticks[-1] - ticks[0]) * (WIDTH - LEFT - RIGHT)
+    return round(LEFT + (x - ticks[0]) / (ticks[-1] - ticks[0]) * (RIGHT - LEFT), 1)
 
 
 def _y(y: float, ticks: Sequence[float]) -> float:
-    return HEIGHT - BOTTOM - (y - ticks[0]) / (ticks[-1] - ticks[0]) * (HEIGHT - TOP - BOTTOM)
-
-
-def _x_tick(x: float, ticks: Sequence[float]) -> str:
-    return f'<text class="tick" x="{_x(x, ticks):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{x:g}</text>'
-
-
-def _y_tick(y: float, ticks: Sequence[float]) -> str:
-    at = _y(y, ticks)
-    line = f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>'
-    return f'{line}<text class="tick" x="{LEFT - 8}" y="{at + 4:.1f}" text-anchor="end">{y:g}</text>'
-
-
-def _polyline(points: Points, xs: Sequence[float], ys: Sequence[float], kind: str) -> str:
-    path = " ".join(f"{_x(x, xs):.1f},{_y(y, ys):.1f}" for x, y in thinned(points))
-    return f'<polyline class="{kind}" points="{path}"/>'
+    return round(BOTTOM - (y - ticks[0]) / (ticks[-1] - ticks[0]) * (BOTTOM - TOP), 1)

@@ -89,7 +89,7 @@ def test_one_image_has_no_interval_and_one_without_labels_is_left_out() -> None:
     blank = ("blank", count(predicted, np.full_like(labels, IGNORE), 4))
     found = summarise([(name, count(predicted, labels, 4)), blank], CLASSES)
     assert found.intervals == {} and found.scene_intervals == {} and found.skipped == ["blank"]
-    assert "1 of 2 images scored, 600 labelled pixels; 1 images without labels" in report.account(found)
+    assert "1 of 2 images scored, 600 labelled pixels; 1 images without labels" in report.summary_sentence(found)
     with pytest.raises(DataError, match="none of 1 images has a labelled pixel"):
         summarise([blank], CLASSES)
     with pytest.raises(DataError, match="blank: comes twice"):
@@ -111,7 +111,7 @@ def test_the_picture_shows_shares_of_the_true_class() -> None:
     confusion = np.zeros((3, 4), np.int64)
     confusion[0, 0], confusion[1, :2] = 50, (10, 30)
     picture = confusion_matrix.draw(confusion, ("a", "b", "c"))
-    cell = confusion_matrix.LARGEST
+    cell = confusion_matrix.MAX_CELL
     body = picture[-3 * cell :, -3 * cell :]
 
     def corner(i: int, j: int) -> list[int]:

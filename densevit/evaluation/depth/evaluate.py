@@ -13,7 +13,7 @@ from densevit.evaluation.bootstrap import intervals, scenes_of
 from densevit.evaluation.depth.extra_metrics import is_larger_better
 from densevit.evaluation.depth.metrics import METRICS
 from densevit.evaluation.depth.protocol import COUNTS, Protocol, Row
-from densevit.evaluation.records import split_scored_and_skipped
+from densevit.evaluation.records import examples, split_scored_and_skipped
 from densevit.reporting.tables import Interval
 
 Item = tuple[Any, ...]
@@ -65,9 +65,8 @@ class Evaluation:
         return [name for name, _ in sorted(self.rows, key=lambda item: sign * item[1][metric])]
 
     def examples(self, metric: str = "abs_rel") -> dict[str, str]:
-        """Names of the best, the median and the worst image."""
-        ranked = self.ranked(metric)
-        return {"best": ranked[0], "median": ranked[len(ranked) // 2], "worst": ranked[-1]}
+        """Label -> name of the best, the median and the worst images."""
+        return examples(self.ranked(metric))
 
 
 def evaluate(

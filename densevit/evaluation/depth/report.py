@@ -10,11 +10,11 @@ from densevit.evaluation.bootstrap import no_interval_reason
 from densevit.evaluation.depth.evaluate import Evaluation
 from densevit.evaluation.depth.metrics import METRICS
 from densevit.evaluation.depth.protocol import COUNTS
+from densevit.evaluation.records import WORST
 from densevit.reporting.tables import csv_text, interval_lines, json_text, number, write_files
 from densevit.version import versions
 
 SCHEMA = 1  # of metrics.json; a new number when a key changes its meaning
-WORST = 10  # images named as the worst
 
 
 def table(evaluation: Evaluation) -> str:

@@ -9,6 +9,7 @@ from jaxtyping import Float, Int64
 
 from densevit.errors import DataError
 from densevit.evaluation.bootstrap import pooled_intervals, scenes_of
+from densevit.evaluation.records import examples
 from densevit.evaluation.segmentation import metrics
 from densevit.evaluation.segmentation.boundary_iou import boundary_areas
 from densevit.evaluation.segmentation.metrics import TRUE, Ids, IntersectionStats, Row, Taken, iou, share
@@ -104,9 +105,8 @@ class SegScores:
         return int(self.confusion[:, -1].sum())
 
     def examples(self) -> dict[str, str]:
-        """Names of the best, the median and the worst image, by pixel accuracy."""
-        ranked = [name for name, _ in sorted(self.per_image(), key=lambda item: -item[1]["pixel_accuracy"])]
-        return {"best": ranked[0], "median": ranked[len(ranked) // 2], "worst": ranked[-1]}
+        """Label -> name of the best, the median and the worst images, by pixel accuracy."""
+        return examples([name for name, _ in sorted(self.per_image(), key=lambda item: -item[1]["pixel_accuracy"])])
 
     def confused(self, most: int = 5) -> list[tuple[str, str, float]]:
         """True class, class taken for it, share of the true class's pixels; the largest number of pixels first."""

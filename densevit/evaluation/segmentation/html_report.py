@@ -1,49 +1,28 @@
-"""Scores of semantic segmentation on one page: numbers, classes, confusion, pictures, time."""
+"""The HTML report of a segmentation evaluation: numbers, classes, confusion, samples, time."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from math import isfinite
 from pathlib import Path
 
-import cv2
 import numpy as np
-from jaxtyping import Int64, UInt8
+from markupsafe import Markup
 
 from densevit.evaluation.segmentation import confusion_matrix
 from densevit.evaluation.segmentation.evaluate import SegScores
 from densevit.evaluation.segmentation.metrics import FORMULAE
-from densevit.evaluation.segmentation.report import account
+from densevit.evaluation.segmentation.report import summary_sentence
 from densevit.model_card import Palette
-from densevit.ops.palette import paint
-from densevit.reporting.figures import figure, jpeg, png, shrink
-from densevit.reporting.html_page import card, number_cards, paragraphs, sheet, span, times
-from densevit.structures import IGNORE
-from densevit.utils.atomic_io import write_text
+from densevit.reporting.figures import Figure, lossless
+from densevit.reporting.html_page import interval_text, render, write_page
 
-SAME, OTHER, UNKNOWN = (222, 226, 230), (198, 40, 40), (255, 255, 255)
-SHOWN = {
+CARDS = {
     "miou": "mIoU",
     "pixel_accuracy": "pixel accuracy",
     "mean_accuracy": "mean accuracy",
     "boundary_iou": "boundary IoU",
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class SegPicture:
-    """One sample to show.
-
-    Attributes:
-        label: why it is shown: best, median, worst.
-        labels: true ids; IGNORE where unknown.
-    """
-
-    name: str
-    label: str
-    image: UInt8[np.ndarray, "h w 3"]
-    labels: Int64[np.ndarray, "h w"]
-    predicted: Int64[np.ndarray, "h w"]
+MAX_TABLE = 40  # classes up to which the confusion matrix is a table with names; of more it is an image
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,14 +32,14 @@ class SegReport:
     Attributes:
         palette: colours of the classes.
         times: what -> seconds.
-        card: what the checkpoint says of itself.
+        card: the checkpoint's model card.
     """
 
     title: str
     scores: SegScores
     palette: Palette
     subtitle: str = ""
-    pictures: Sequence[SegPicture] = ()
+    samples: Sequence[Figure] = ()
     times: Mapping[str, float] = field(default_factory=dict)
     card: Mapping[str, object] = field(default_factory=dict)
 
@@ -72,76 +51,57 @@ def write_html(path: str | Path, report: SegReport) -> Path:
         StorageError: it cannot be written.
     """
     mean = report.scores.mean
-    top = number_cards((told, f"{mean[name]:.4f}", "over all images") for name, told in SHOWN.items() if name in mean)
-    rest = {
-        **sections(report),
-        "Time": times(report.times),
-        "Account": paragraphs(account(report.scores)),
-        "Checkpoint": card(report.card),
-    }
-    write_text(path, sheet(report.title, report.subtitle, top, rest))
-    return Path(path)
-
-
-def sections(report: SegReport) -> dict[str, str]:
-    """The parts of the page that other pages may take in: HTML by heading."""
-    return {
-        "Metrics": _metrics(report.scores),
-        "Classes": _classes(report),
-        "Confusion": figure(
-            "true classes down, predicted ones across; percent of the true class",
-            png(confusion_matrix.draw(report.scores.confusion, report.scores.classes)),
-        ),
-        "Pictures": "".join(_row(picture, report) for picture in report.pictures),
-    }
-
-
-def _metrics(scores: SegScores) -> str:
-    spreads = {"95% over images": scores.intervals, "95% over scenes": scores.scene_intervals}
-    spreads = {name: spread for name, spread in spreads.items() if spread}
-    head = "".join(f"<th>{name}</th>" for name in ("", "model", *spreads, "formula"))
-    lines = []
-    for name, value in scores.mean.items():
-        cells = [f"{value:.4f}", *(span(spread.get(name)) for spread in spreads.values()), escape(FORMULAE[name])]
-        lines.append(f"<tr><th>{name} ↑</th>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
-
-
-def _classes(report: SegReport) -> str:
-    """A line per class, the best first; one that is neither true nor predicted anywhere comes last."""
-    rows = report.scores.per_class()
-    places = {name: i for i, name in enumerate(rows)}
-    columns = list(next(iter(rows.values())))
-    head = "".join(f"<th>{name}</th>" for name in ("", *columns, "IoU, 95% over images"))
-    lines = []
-    for name in sorted(rows, key=lambda name: -rows[name]["iou"] if isfinite(rows[name]["iou"]) else 1):
-        cells = [f"{rows[name][c]:.4f}" if isfinite(rows[name][c]) else "–" for c in columns]
-        cells.append(span(report.scores.intervals.get(f"iou/{places[name]}")))
-        heading = f"<th>{swatch(report.palette[places[name]])}{escape(name)}</th>"
-        lines.append(f"<tr>{heading}{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
-
-
-def swatch(colour: tuple[int, int, int]) -> str:
-    return f'<span class="swatch" style="background: rgb{colour}"></span>'
-
-
-def _row(picture: SegPicture, report: SegReport) -> str:
-    """Image, truth, prediction, and where they differ; below them the classes that occur."""
-    verdict = np.where((picture.labels == picture.predicted)[..., None], SAME, OTHER).astype(np.uint8)
-    verdict[picture.labels == IGNORE] = UNKNOWN
-    maps = {
-        "truth": paint(picture.labels, report.palette),
-        "prediction": paint(picture.predicted, report.palette),
-        "red where they differ": verdict,
-    }
-    panels = [figure("image", jpeg(shrink(picture.image, cv2.INTER_AREA)))]
-    panels += [figure(told, png(shrink(pixels, cv2.INTER_NEAREST))) for told, pixels in maps.items()]
-    occurring = [i for i in np.union1d(picture.labels, picture.predicted).tolist() if 0 <= i < len(report.palette)]
-    legend = "".join(f"<span>{swatch(report.palette[i])}{escape(report.scores.classes[i])}</span>" for i in occurring)
-    score = dict(report.scores.per_image())[picture.name]["pixel_accuracy"]
-    head = f"<b>{escape(picture.label)}</b> {escape(picture.name)} <span>pixel accuracy {score:.4f}</span>"
-    return (
-        f'<section class="sample"><h3>{head}</h3><div class="panels">{"".join(panels)}</div>'
-        f'<div class="scales">{legend}</div></section>'
+    return write_page(
+        path,
+        "segmentation_report.html",
+        title=report.title,
+        subtitle=report.subtitle,
+        cards=[(title, f"{mean[name]:.4f}", "over all images") for name, title in CARDS.items() if name in mean],
+        sections=sections(report),
+        times=report.times,
+        summary=summary_sentence(report.scores),
+        card=report.card,
     )
+
+
+def sections(report: SegReport, prefix: str = "") -> Markup:
+    """The scores as a part of a page.
+
+    Args:
+        prefix: of the headings.
+    """
+    scores = report.scores
+    intervals = {"95% over images": scores.intervals, "95% over scenes": scores.scene_intervals}
+    intervals = {name: each for name, each in intervals.items() if each}
+    metrics = [
+        (f"{name} ↑", [f"{value:.4f}", *(interval_text(each.get(name)) for each in intervals.values())], FORMULAE[name])
+        for name, value in scores.mean.items()
+    ]
+    per_class = scores.per_class()
+    shares, names, predicted = confusion_matrix.row_shares(scores.confusion, scores.classes)
+    small = len(names) <= MAX_TABLE
+    return render(
+        "segmentation_sections.html",
+        prefix=prefix,
+        columns=["model", *intervals],
+        metrics=metrics,
+        class_columns=[*next(iter(per_class.values())), "IoU, 95% over images"],
+        classes=_classes(report),
+        confused=scores.confused(),
+        confusion=list(zip(names, np.nan_to_num(shares).tolist(), strict=True)) if small else [],
+        confusion_columns=predicted,
+        confusion_image="" if small else lossless(confusion_matrix.draw(scores.confusion, scores.classes)),
+        worst=[sample for sample in report.samples if sample.label.startswith("worst")],
+        samples=report.samples,
+    )
+
+
+def _classes(report: SegReport) -> list[tuple[tuple[int, int, int], str, list[str]]]:
+    """Colour, name and numbers of each class, the best first; one that is neither true nor predicted comes last."""
+    rows = [
+        (row["iou"], colour, name, [f"{value:.4f}" if isfinite(value) else "–" for value in row.values()], f"iou/{i}")
+        for i, ((name, row), colour) in enumerate(zip(report.scores.per_class().items(), report.palette, strict=False))
+    ]
+    rows.sort(key=lambda row: -row[0] if isfinite(row[0]) else 1)
+    intervals = report.scores.intervals
+    return [(colour, name, [*cells, interval_text(intervals.get(key))]) for _, colour, name, cells, key in rows]

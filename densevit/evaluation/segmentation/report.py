@@ -25,7 +25,7 @@ def table(scores: SegScores) -> str:
     values = "".join(f"{value:16.4f}" for value in scores.mean.values())
     lines = [names, values, *interval_lines(scores.intervals, scores.mean, "95% over images", width=16)]
     lines += interval_lines(scores.scene_intervals, scores.mean, "95% over scenes", width=16)
-    return "\n".join([*lines, "", *classes_table(scores), "", *_confused(scores), account(scores)])
+    return "\n".join([*lines, "", *classes_table(scores), "", *_confused(scores), summary_sentence(scores)])
 
 
 def classes_table(scores: SegScores) -> list[str]:
@@ -48,7 +48,7 @@ def _confused(scores: SegScores) -> list[str]:
     return [f"taken for another: {told or 'none'}"]
 
 
-def account(scores: SegScores) -> str:
+def summary_sentence(scores: SegScores) -> str:
     """How many images and pixels the scores rest on, and what was wrong with the rest, in a sentence."""
     images = len(scores.names) + len(scores.skipped)
     said = [f"{len(scores.names):,} of {images:,} images scored, {scores.confusion.sum():,} labelled pixels"]
