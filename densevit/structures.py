@@ -17,6 +17,9 @@ Box = tuple[int, int, int, int]
 
 Pixels = TypeVar("Pixels", bound=np.ndarray)
 
+Row = dict[str, float]
+"""The scores of one image by metric."""
+
 NO_LABEL = -1
 """The class id of an image without one."""
 

@@ -27,7 +27,7 @@ from densevit.errors import ConfigError, DataError
 from densevit.evaluation.classification import metrics as class_metrics
 from densevit.evaluation.depth.evaluate import mean_row
 from densevit.evaluation.depth.published_protocols import PROTOCOLS, Protocol, find_protocol
-from densevit.evaluation.records import Row
+from densevit.structures import Row
 from densevit.evaluation.segmentation import metrics as seg_metrics
 from densevit.inference.forward import forward
 from densevit.inference.predict.summary import out_of_memory

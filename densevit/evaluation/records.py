@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from densevit.errors import DataError
-
-Row = dict[str, float]
+from densevit.structures import Row
 
 
 def split_scored_and_skipped(rows: Iterable[tuple[str, Row]]) -> tuple[list[tuple[str, Row]], list[str]]:

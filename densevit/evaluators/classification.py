@@ -10,10 +10,9 @@ from densevit.data.datasets.base import Dataset
 from densevit.data.loading.prefetch import readahead
 from densevit.errors import ConfigError
 from densevit.evaluation.classification.metrics import ClassScores, score, summarise
-from densevit.evaluation.records import Row
 from densevit.evaluators.segmentation import require_same_classes
 from densevit.inference.predictor import Predictor
-from densevit.structures import Sample
+from densevit.structures import Row, Sample
 
 
 def evaluate_classification(predictor: Predictor, data: Dataset, *, head: str | None = None) -> ClassScores:

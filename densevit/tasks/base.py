@@ -11,9 +11,7 @@ from torch import Tensor, nn
 
 from densevit.model_card import HeadSpec, Kind
 from densevit.registry import ComponentConfig, Registry
-from densevit.structures import Batch
-
-Row = dict[str, float]
+from densevit.structures import Batch, Row
 
 Extras = Mapping[str, Tensor]
 """What decoder and head give to the losses beside the prediction, in training."""

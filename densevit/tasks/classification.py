@@ -10,8 +10,8 @@ from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
 from densevit.losses.classification import CLASS_LOSSES
-from densevit.structures import NO_LABEL, Batch
-from densevit.tasks.base import NO_EXTRAS, TASKS, Extras, Row, Task
+from densevit.structures import NO_LABEL, Batch, Row
+from densevit.tasks.base import NO_EXTRAS, TASKS, Extras, Task
 
 SHOWN, SIDE = 8, 96  # images in a panel, and the minimum of their sides in pixels
 RIGHT, WRONG, OTHER, BACKGROUND = (46, 125, 50), (198, 40, 40), (158, 158, 158), (250, 250, 250)

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from densevit.losses.base import DEPTH_LOSSES
 from densevit.ops.colormap import colorize
-from densevit.structures import Batch
-from densevit.tasks.base import NO_EXTRAS, TASKS, Extras, Row, Task
+from densevit.structures import Batch, Row
+from densevit.tasks.base import NO_EXTRAS, TASKS, Extras, Task
 
 
 @TASKS.register("depth")

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from densevit.losses.segmentation import LABEL_LOSSES, WeightedLoss
 from densevit.ops.palette import paint, palette_for
-from densevit.structures import IGNORE, Batch
-from densevit.tasks.base import NO_EXTRAS, TASKS, Extras, Row, Task
+from densevit.structures import IGNORE, Batch, Row
+from densevit.tasks.base import NO_EXTRAS, TASKS, Extras, Task
 
 SHOWN = 4  # images in a panel
 RIGHT, WRONG, UNKNOWN = (46, 125, 50), (198, 40, 40), (0, 0, 0)

@@ -8,8 +8,9 @@ import pytest
 from densevit.errors import ConfigError, DataError
 from densevit.evaluation.depth.crops import EIGEN_KITTI, GARG
 from densevit.evaluation.depth.metrics import METRICS
+from densevit.evaluation.depth.protocol import COUNTS
 from densevit.evaluation.depth.protocol_text import summary
-from densevit.evaluation.depth.published_protocols import COUNTS, PROTOCOLS, Protocol, applicable
+from densevit.evaluation.depth.published_protocols import PROTOCOLS, Protocol, applicable
 from densevit.ops.crops import kb_box
 
 # Frame -> Garg's box, Eigen's rows, top and left of the benchmark window, as the published programs compute them.

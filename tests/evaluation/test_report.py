@@ -11,7 +11,8 @@ import pytest
 from densevit.errors import StorageError
 from densevit.evaluation.depth.evaluate import Evaluation, evaluate
 from densevit.evaluation.depth.metrics import METRICS
-from densevit.evaluation.depth.published_protocols import COUNTS, PROTOCOLS
+from densevit.evaluation.depth.protocol import COUNTS
+from densevit.evaluation.depth.published_protocols import PROTOCOLS
 from densevit.evaluation.depth.report import summary_sentence, table, write_report
 
 

@@ -8,7 +8,8 @@ import numpy as np
 from jaxtyping import Float, Int64
 
 from densevit.errors import DataError
-from densevit.evaluation.records import Row, split_scored_and_skipped
+from densevit.evaluation.records import split_scored_and_skipped
+from densevit.structures import Row
 
 FORMULAE = {
     "accuracy": "share of images whose largest logit is that of their class",

@@ -12,9 +12,10 @@ from densevit.errors import DataError
 from densevit.evaluation.bootstrap import intervals, scenes_of
 from densevit.evaluation.depth.extra_metrics import is_larger_better
 from densevit.evaluation.depth.metrics import METRICS
-from densevit.evaluation.depth.protocol import COUNTS, Protocol, Row
+from densevit.evaluation.depth.protocol import COUNTS, Protocol
 from densevit.evaluation.records import examples, split_scored_and_skipped
 from densevit.reporting.tables import Interval
+from densevit.structures import Row
 
 Item = tuple[Any, ...]
 """Name, prediction, depth in metres, where depth was measured (None for an image without); and the camera's intrinsics

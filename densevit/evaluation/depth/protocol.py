@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Float64, Shaped
 
 from densevit.errors import ConfigError, DataError
 from densevit.evaluation.depth.alignment_pixels import SAMPLINGS
-from densevit.evaluation.depth.crops import Fixed, Share
+from densevit.evaluation.depth.crops import FixedBox, RelativeBox
 from densevit.evaluation.depth.extra_metrics import METRIC_SETS, MetricInput, find_sets
 from densevit.evaluation.depth.metrics import SilogForm, depth_metrics
 from densevit.evaluation.depth.preprocess import Resize, fill_background, paste_or_resize
@@ -21,10 +21,7 @@ from densevit.model_card import Kind
 from densevit.ops.align import ALIGNMENTS, OF_DISPARITY, Aligned, NothingToFit
 from densevit.ops.crops import kb_box
 from densevit.registry import did_you_mean
-from densevit.structures import Box
-
-Row = dict[str, float]
-"""The scores of one image: its metrics and its counts; empty where no truth counts."""
+from densevit.structures import Box, Row
 
 COUNTS = ("pixels", "invalid_predictions", "resized")
 """Counts of a row: pixels scored; those predicted NaN, infinite or not over 0; 1 if the prediction was resized."""
@@ -74,7 +71,7 @@ class Protocol:
     range_of_data: bool = False
     ends: Literal["excluded", "included"] = "excluded"
     least: int = 1
-    region: Share | Fixed | None = None
+    region: RelativeBox | FixedBox | None = None
     region_of: Literal["frame", "window"] = "frame"
     window: Literal["kb"] | None = None
     resize: Resize = "corners"

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from densevit.evaluation.depth.crops import spell
+from densevit.evaluation.depth.crops import box_text
 
 if TYPE_CHECKING:
     from densevit.evaluation.depth.protocol import Protocol
@@ -40,9 +40,9 @@ def describe(protocol: "Protocol", h: int | None = None, w: int | None = None) -
 
 def where(protocol: "Protocol", h: int | None = None, w: int | None = None) -> str:
     """The region."""
-    words = "in the whole frame" if protocol.region is None else protocol.region.words(protocol.region_of)
+    words = "in the whole frame" if protocol.region is None else protocol.region.describe(protocol.region_of)
     if h is not None and w is not None:
-        box = spell(protocol.score_box(h, w))
+        box = box_text(protocol.score_box(h, w))
         words += "" if box in words else f" ({box} of a {h}x{w} frame)"
     return words
 

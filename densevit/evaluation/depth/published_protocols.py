@@ -11,12 +11,12 @@ from dataclasses import replace
 from typing import Any
 
 from densevit.errors import ConfigError, DataError
-from densevit.evaluation.depth.crops import EIGEN_KITTI, EIGEN_NYU, GARG, WHOLE_WINDOW, Share
-from densevit.evaluation.depth.protocol import COUNTS, Protocol, Row
+from densevit.evaluation.depth.crops import EIGEN_KITTI, EIGEN_NYU, GARG, KB_WINDOW, RelativeBox
+from densevit.evaluation.depth.protocol import Protocol
 from densevit.model_card import Kind
 from densevit.registry import did_you_mean
 
-__all__ = ["COUNTS", "PROTOCOLS", "Protocol", "Row", "applicable"]
+__all__ = ["PROTOCOLS", "Protocol", "applicable", "find_protocol"]
 
 Options = dict[str, Any]
 """Attributes that the rows of one program share."""
@@ -81,7 +81,7 @@ DINOV3 = replace(
     name="nyu_dinov3",
     words="NYU Depth v2 as dinov3 scores its metric heads: Eigen's crop in shares of the frame.",
     source="facebookresearch/dinov3: dinov3/eval/depth/eval.py, metrics.py",
-    region=Share(45 / 480, 471 / 480, 41 / 640, 601 / 640, "Eigen"),
+    region=RelativeBox(45 / 480, 471 / 480, 41 / 640, 601 / 640, "Eigen"),
     resize="borders",
     flip=True,
     metrics=("extra",),
@@ -197,7 +197,7 @@ def _rows() -> tuple[Protocol, ...]:
             range=(0.0, math.inf),
             range_of_data=False,
             source="KITTI's development kit, evaluate_depth.cpp",
-            region=WHOLE_WINDOW,
+            region=KB_WINDOW,
             region_of="window",
             window="kb",
             fill=True,

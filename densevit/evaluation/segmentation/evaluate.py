@@ -12,8 +12,9 @@ from densevit.evaluation.bootstrap import pooled_intervals, scenes_of
 from densevit.evaluation.records import examples
 from densevit.evaluation.segmentation import metrics
 from densevit.evaluation.segmentation.boundary_iou import boundary_areas
-from densevit.evaluation.segmentation.metrics import TRUE, Ids, IntersectionStats, Row, Taken, iou, share
+from densevit.evaluation.segmentation.metrics import TRUE, Ids, IntersectionStats, Taken, iou, share
 from densevit.reporting.tables import Interval
+from densevit.structures import Row
 
 
 @dataclass(frozen=True)

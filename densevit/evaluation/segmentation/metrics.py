@@ -11,9 +11,8 @@ from jaxtyping import Float, Int, Int64
 from numpy.typing import ArrayLike
 
 from densevit.errors import DataError
-from densevit.structures import IGNORE
+from densevit.structures import IGNORE, Row
 
-Row = dict[str, float]
 Ids = Int[np.ndarray, "h w"]
 Taken = Int[np.ndarray, "height width"]
 """What a system predicted, of whatever size that is."""
