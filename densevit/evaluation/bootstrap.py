@@ -1,13 +1,14 @@
 """How far a mean over images would move if other images had been drawn (percentile bootstrap, Efron 1979).
 
-Of few images the plain percentiles lie too near each other, and hold the truth too seldom; they are moved out as far as
-Student's t lies outside of the normal distribution (the expanded percentile interval, Hesterberg 2015). Draws depend on
-nothing but the number of images: the same rows give the same interval on every machine, in any order.
+Of few images the plain percentiles lie too near each other, and hold the true mean too seldom; they are moved out as
+far as Student's t lies outside of the normal distribution (the expanded percentile interval, Hesterberg 2015). Draws
+depend on nothing but the number of images: the same rows give the same interval on every machine, in any order.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import PurePosixPath
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Float64, Int64
@@ -20,67 +21,69 @@ DRAWS = 2000
 LEVEL = 0.95
 
 FEWEST = 6
-"""Images, or scenes, under which there is no interval: five all lie on one side of the truth once in 16 times, so that
-nothing drawn from them holds it 19 times in 20."""
+"""Images, or scenes, under which there is no interval: five all lie on one side of the true mean once in 16 times, so
+that nothing drawn from them holds it 19 times in 20."""
+
+
+class Redrawn(NamedTuple):
+    """A statistic over DRAWS sets of n redrawn things; NaN where a set does not define it."""
+
+    values: Float[np.ndarray, " draws"]
+    n: int
+
+    def interval(self) -> Interval:
+        """What holds the true value in LEVEL of all cases."""
+        low, high = np.nanquantile(self.values, (_tail(self.n), 1 - _tail(self.n)))
+        return float(low), float(high)
+
+    def p_value(self, value: float) -> float:
+        """Two-sided p of a statistic whose true value were 0: Student's t with the bootstrap's standard error.
+
+        Args:
+            value: the statistic of the things themselves.
+        """
+        from scipy.special import stdtr
+
+        error = float(np.nanstd(self.values)) * (self.n / (self.n - 1)) ** 0.5
+        if error <= 1e-12 * abs(value):  # the same in every image
+            return float(value == 0)
+        return float(2 * stdtr(self.n - 1, -abs(value) / error))
 
 
 def intervals(rows: Rows, metrics: Iterable[str], groups: Mapping[str, str] | None = None) -> dict[str, Interval]:
-    """The interval of each metric's mean; a metric that fewer than FEWEST images or groups have gets none.
+    """The interval of each metric's mean, as `redrawn_means` draws it."""
+    return {metric: redrawn.interval() for metric, redrawn in redrawn_means(rows, metrics, groups).items()}
+
+
+def redrawn_means(rows: Rows, metrics: Iterable[str], groups: Mapping[str, str] | None = None) -> dict[str, Redrawn]:
+    """The mean of each metric over redrawn images; a metric that fewer than FEWEST images or groups have is left out.
 
     Args:
-        groups: image -> what is drawn as a whole, the scene say; None draws single images.
+        groups: image -> what is drawn as a whole, the scene for example; None draws single images.
     """
     metrics = list(metrics)
     ordered = sorted(rows, key=lambda row: row[0])
     values = np.array([[row.get(metric, np.nan) for metric in metrics] for _, row in ordered])
-    names = [name if groups is None else groups[name] for name, _ in ordered]
-    return dict(_intervals(values, names, metrics))
-
-
-def _intervals(values: Float64[np.ndarray, "n k"], names: list[str], metrics: list[str]) -> list[tuple[str, Interval]]:
-    _, group = np.unique(names, return_inverse=True)
+    _, group = np.unique([name if groups is None else groups[name] for name, _ in ordered], return_inverse=True)
     known = np.isfinite(values)
     sums, counts = (np.zeros((group.max() + 1, len(metrics))) for _ in range(2))
     np.add.at(sums, group, np.where(known, values, 0))
     np.add.at(counts, group, known)
     if len(sums) < FEWEST:
-        return []
-    drawn = draw(len(sums))
-    total = drawn @ counts
-    means = np.divide(drawn @ sums, total, out=np.full_like(total, np.nan), where=total > 0)
-    having = np.count_nonzero(counts, axis=0)
-    return [
-        (metric, middle(means[:, i], int(n)))
-        for i, (metric, n) in enumerate(zip(metrics, having, strict=True))
-        if n >= FEWEST
-    ]
+        return {}
+    weights = draw(len(sums))
+    total = weights @ counts
+    means = np.divide(weights @ sums, total, out=np.full_like(total, np.nan), where=total > 0)
+    having = np.count_nonzero(counts, axis=0).tolist()
+    return {metric: Redrawn(means[:, i], having[i]) for i, metric in enumerate(metrics) if having[i] >= FEWEST}
 
 
-def draw(n: int) -> Float64[np.ndarray, "draws n"]:
-    """How often each of n things is drawn when n are, with replacement."""
-    return np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), size=DRAWS).astype(np.float64)
-
-
-def middle(values: Float[np.ndarray, " draws"], n: int) -> Interval:
-    """What holds the mean of n things in LEVEL of all cases, by the values of redrawn ones that are there."""
-    low, high = np.nanquantile(values, (tail(n), 1 - tail(n)))
-    return float(low), float(high)
-
-
-@cache
-def tail(n: int) -> float:
-    """The share of redrawn values to leave out at either end: (1 - LEVEL) / 2 of many things, less of few."""
-    from scipy.special import ndtr, stdtrit  # scikit-image's own requirement
-
-    return float(ndtr(np.sqrt(n / (n - 1)) * stdtrit(n - 1, (1 - LEVEL) / 2)))
-
-
-def pooled_intervals(
+def redrawn_pooled(
     counts: Int64[np.ndarray, "n *rest"],
     statistics: Callable[[Int64[np.ndarray, "draws *rest"]], Mapping[str, Float[np.ndarray, "draws *one"]]],
     groups: Sequence[str],
-) -> dict[str, Interval]:
-    """Intervals of what is computed from summed counts, `name/3` for the parts of a statistic that has several.
+) -> dict[str, Redrawn]:
+    """What is computed from summed counts, over redrawn images; `name/3` for the parts of a statistic that has several.
 
     Args:
         groups: what is drawn as a whole, for each row of counts: its own name, or the scene's. Under FEWEST give none.
@@ -91,11 +94,33 @@ def pooled_intervals(
     sums = np.zeros((len(names), *counts.shape[1:]), np.int64)
     np.add.at(sums, group, counts)
     drawn = (draw(len(names)) @ sums.reshape(len(names), -1)).round().astype(np.int64)
-    found: dict[str, Interval] = {}
+    found: dict[str, Redrawn] = {}
     for name, values in statistics(drawn.reshape(DRAWS, *counts.shape[1:])).items():
         columns = {name: values} if values.ndim == 1 else {f"{name}/{i}": v for i, v in enumerate(values.T)}
-        found |= {key: middle(column, len(names)) for key, column in columns.items() if not np.isnan(column).all()}
+        found |= {key: Redrawn(column, len(names)) for key, column in columns.items() if not np.isnan(column).all()}
     return found
+
+
+def draw(n: int) -> Float64[np.ndarray, "draws n"]:
+    """How often each of n things is drawn when n are, with replacement."""
+    return np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), size=DRAWS).astype(np.float64)
+
+
+@cache
+def _tail(n: int) -> float:
+    """The share of redrawn values to leave out at either end: (1 - LEVEL) / 2 of many things, less of few."""
+    from scipy.special import ndtr, stdtrit
+
+    return float(ndtr(np.sqrt(n / (n - 1)) * stdtrit(n - 1, (1 - LEVEL) / 2)))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """p-values of several tests, adjusted so that all of them together err as seldom as one would (Holm 1979)."""
+    adjusted, largest = [0.0] * len(p_values), 0.0
+    for rank, i in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[i]))
+        adjusted[i] = largest
+    return adjusted
 
 
 def no_interval_reason(images: int) -> list[str]:

@@ -1,58 +1,89 @@
-"""Two evaluations of the same images: is one system better, or could other images have turned it around?"""
+"""Compares two evaluations of the same images: is one system better, and by how much?
+
+Differences are taken image by image. One counts as shown if its 95% intervals, over images and over scenes, exclude 0
+and its p-value, corrected for the number of metrics (Holm), is under 0.05.
+"""
 
 import csv
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
-from math import fsum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import fsum, isnan
 from pathlib import Path
 from typing import Any
 
-from densevit.errors import DataError
-from densevit.evaluation.bootstrap import DRAWS, FEWEST, intervals, scenes_of
-from densevit.evaluation.depth.extra_metrics import is_larger_better
-from densevit.evaluation.depth.metrics import METRICS
-from densevit.evaluation.depth.protocol import COUNTS
-from densevit.reporting.tables import Interval
+import numpy as np
+from jaxtyping import Int64
 
-Rows = dict[str, dict[str, float]]
+from densevit.errors import DataError
+from densevit.evaluation.bootstrap import DRAWS, FEWEST, Redrawn, holm, redrawn_means, redrawn_pooled, scenes_of
+from densevit.evaluation.depth.extra_metrics import is_larger_better
+from densevit.evaluation.depth.protocol import COUNTS
+from densevit.evaluation.segmentation.evaluate import statistics
+from densevit.evaluation.segmentation.report import COUNTS_FILE
+from densevit.reporting.html_page import write_page
+from densevit.reporting.tables import Interval
+from densevit.structures import Row
+
+ALPHA = 0.05
+NEGLIGIBLE = 0.005  # relative difference under which it is called so, however sure it is
 
 
 @dataclass(frozen=True)
 class Difference:
-    """B - A of one metric, image by image.
+    """B - A of one metric.
 
     Attributes:
-        a, b: means over the images that both have.
-        mean: of the differences.
-        interval: 95% bootstrap interval of it; None of fewer than FEWEST images.
+        a, b: over the images that both have.
+        difference: b - a.
+        wins: share of the images on which B is better; equal ones count half.
+        interval: 95% bootstrap interval of the difference over images; None of fewer than FEWEST.
         scenes: the same with whole scenes drawn; None where the names tell of fewer than FEWEST.
+        p: that no such difference would be there in all images, corrected for the number of metrics; the larger one
+            of images and scenes. None without interval.
     """
 
     metric: str
     a: float
     b: float
-    mean: float
+    difference: float
+    wins: float
     interval: Interval | None
     scenes: Interval | None
+    p: float | None
+
+    @property
+    def relative(self) -> float:
+        """The difference as a share of A's error: of A itself, or of 1 - A where larger is better."""
+        error = 1 - self.a if _is_larger_better(self.metric) else self.a
+        return abs(self.difference / error) if error else float("inf") if self.difference else 0.0
 
     @property
     def better(self) -> str | None:
-        """A, B, or None where an interval holds 0: other images could have said the opposite."""
-        found = [spread for spread in (self.interval, self.scenes) if spread is not None]
-        if not found or any(low <= 0 <= high for low, high in found):
+        """A, B, or None where no difference is shown: other images could have said the opposite."""
+        found = [interval for interval in (self.interval, self.scenes) if interval is not None]
+        if self.p is None or self.p >= ALPHA or any(low <= 0 <= high for low, high in found):
             return None
-        return "B" if (self.mean > 0) == is_larger_better(self.metric) else "A"
+        return "B" if (self.difference > 0) == _is_larger_better(self.metric) else "A"
+
+    @property
+    def verdict(self) -> str:
+        if self.better is None:
+            return "no difference shown"
+        if self.relative < NEGLIGIBLE:
+            return f"{self.better} is better, negligibly"
+        return f"{self.better} is better"
 
 
 @dataclass(frozen=True)
 class Comparison:
     """Attributes:
+    scored_by: the protocol, or the task.
     scenes: how many folders the names of the images tell of.
     only_a, only_b: names that the other does not have; they are left out.
     """
 
-    protocol: str
+    scored_by: str
     images: int
     scenes: int
     differences: tuple[Difference, ...]
@@ -61,105 +92,216 @@ class Comparison:
 
 
 def compare(a: Path, b: Path, metrics: tuple[str, ...] = ()) -> Comparison:
-    """Compares two folders that `eval-depth --output` wrote.
+    """Compares two folders that `eval-depth --output` or `eval-seg --output` wrote.
 
     Args:
         metrics: to look at; none means all that both have.
 
     Raises:
-        DataError: a file is missing or damaged, the protocols differ, no image is in both, no such metric.
+        DataError: a file is missing or damaged, tasks, protocols or classes differ, no image in common, no such metric.
     """
-    protocols = read_protocol(a), read_protocol(b)
-    if protocols[0] != protocols[1]:
+    kinds = scored_by(a), scored_by(b)
+    if kinds[0] != kinds[1]:
         raise DataError(
-            f"{a} is scored by '{protocols[0]}' and {b} by '{protocols[1]}': their numbers mean different things. "
+            f"{a} is scored by '{kinds[0]}' and {b} by '{kinds[1]}': their numbers mean different things. "
             "Score both by one protocol."
         )
+    names_a, names_b, differences = (_segmentation if kinds[0] == "segmentation" else _depth)(a, b, metrics)
+    both = names_a & names_b
+    adjusted = iter(holm([row.p for row in differences if row.p is not None]))
+    corrected = tuple(row if row.p is None else replace(row, p=next(adjusted)) for row in differences)
+    scenes = len(set(scenes_of(both).values()))
+    return Comparison(
+        kinds[0], len(both), scenes, corrected, tuple(sorted(names_a - both)), tuple(sorted(names_b - both))
+    )
+
+
+Differences = tuple[set[str], set[str], list[Difference]]
+"""Names of A's images, names of B's, and the differences with their p-values not yet corrected."""
+
+
+def _depth(a: Path, b: Path, metrics: Sequence[str]) -> Differences:
+    """Differences of means over images."""
     rows_a, rows_b = read_rows(a), read_rows(b)
-    both = sorted(rows_a.keys() & rows_b.keys())
+    both = _common(a, b, rows_a.keys(), rows_b.keys())
+    shared = dict.fromkeys(metric for name in both for metric in rows_a[name] if metric in rows_b[name])
+    chosen = _chosen(metrics, [metric for metric in shared if metric not in COUNTS])
+    pairs = [
+        (name, {m: rows_b[name][m] - rows_a[name][m] for m in chosen if m in rows_a[name] and m in rows_b[name]})
+        for name in both
+    ]
+    over_images, over_scenes = redrawn_means(pairs, chosen), redrawn_means(pairs, chosen, scenes_of(both))
+    found = []
+    for metric in chosen:
+        values = [row[metric] for _, row in pairs if metric in row]
+        names = [name for name, row in pairs if metric in row]
+        mean_a, mean_b = (fsum(rows[name][metric] for name in names) / len(names) for rows in (rows_a, rows_b))
+        mean = fsum(values) / len(values)
+        redrawn = over_images.get(metric), over_scenes.get(metric)
+        found.append(_difference(metric, mean_a, mean_b, mean, values, *redrawn))
+    return set(rows_a), set(rows_b), found
+
+
+def _segmentation(a: Path, b: Path, metrics: Sequence[str]) -> Differences:
+    """Differences of scores of pooled pixels; images are redrawn before they are pooled."""
+    (counts_a, classes_a), (counts_b, classes_b) = read_counts(a), read_counts(b)
+    if classes_a != classes_b:
+        raise DataError(f"{a} and {b} have different classes: {len(classes_a)} and {len(classes_b)}, or other names.")
+    both = _common(a, b, counts_a.keys(), counts_b.keys())
+    parts = min(next(iter(counts.values())).shape[0] for counts in (counts_a, counts_b))  # 1 without boundaries
+    stacked = np.stack([[counts[name][:parts] for counts in (counts_a, counts_b)] for name in both])
+
+    def scores(pooled: Int64[np.ndarray, "*n 2 parts 3 k"], system: int) -> dict[str, np.ndarray]:
+        found = statistics(pooled[..., system, :, :, :])
+        return {name: values for name, values in found.items() if name != "iou"}
+
+    def difference(pooled: Int64[np.ndarray, "*n 2 parts 3 k"]) -> dict[str, np.ndarray]:
+        return {name: values - scores(pooled, 0)[name] for name, values in scores(pooled, 1).items()}
+
+    pooled, per_image = stacked.sum(0), difference(stacked)
+    chosen = _chosen(metrics, list(per_image))
+    scenes = scenes_of(both)
+    over_images = redrawn_pooled(stacked, difference, both)
+    over_scenes = redrawn_pooled(stacked, difference, [scenes[name] for name in both])
+    found = []
+    for metric in chosen:
+        score_a, score_b = (float(scores(pooled, system)[metric]) for system in (0, 1))
+        values = [float(value) for value in per_image[metric] if not isnan(value)]
+        redrawn = over_images.get(metric), over_scenes.get(metric)
+        found.append(_difference(metric, score_a, score_b, score_b - score_a, values, *redrawn))
+    return set(counts_a), set(counts_b), found
+
+
+def _difference(
+    metric: str,
+    a: float,
+    b: float,
+    difference: float,
+    per_image: Sequence[float],
+    images: Redrawn | None,
+    scenes: Redrawn | None,
+) -> Difference:
+    sign = 1 if _is_larger_better(metric) else -1
+    wins = sum(0.5 if value == 0 else float(sign * value > 0) for value in per_image) / len(per_image)
+    redrawn = [found for found in (images, scenes) if found is not None]
+    return Difference(
+        metric,
+        a,
+        b,
+        difference,
+        wins,
+        None if images is None else images.interval(),
+        None if scenes is None else scenes.interval(),
+        max((found.p_value(difference) for found in redrawn), default=None),
+    )
+
+
+def _is_larger_better(metric: str) -> bool:
+    return metric in SEGMENTATION or is_larger_better(metric)
+
+
+SEGMENTATION = frozenset({"miou", "pixel_accuracy", "mean_accuracy", "fwiou", "boundary_iou"})
+
+
+def _common(a: Path, b: Path, names_a: "Any", names_b: "Any") -> list[str]:
+    both = sorted(names_a & names_b)
     if not both:
         raise DataError(f"{a} and {b} have no scored image in common.")
-    shared = dict.fromkeys(metric for name in both for metric in rows_a[name] if metric in rows_b[name])
-    known = [metric for metric in shared if metric not in COUNTS]
-    unknown = [metric for metric in metrics if metric not in known]
-    if unknown:
+    return both
+
+
+def _chosen(metrics: Sequence[str], known: list[str]) -> list[str]:
+    if unknown := [metric for metric in metrics if metric not in known]:
         raise DataError(f"no metric {', '.join(unknown)} in both; there are {', '.join(known)}.")
-    chosen = metrics or tuple(known)
-    differences = tuple(_difference(metric, rows_a, rows_b, both) for metric in chosen)
-    only_a, only_b = (tuple(sorted(one.keys() - other.keys())) for one, other in ((rows_a, rows_b), (rows_b, rows_a)))
-    return Comparison(protocols[0], len(both), len(set(scenes_of(both).values())), differences, only_a, only_b)
-
-
-def _difference(metric: str, a: Rows, b: Rows, names: list[str]) -> Difference:
-    names = [name for name in names if metric in a[name] and metric in b[name]]
-    pairs = [(name, {metric: b[name][metric] - a[name][metric]}) for name in names]
-    scenes = scenes_of(names)
-    by_scene = intervals(pairs, [metric], scenes) if len(set(scenes.values())) > 1 else {}
-    mean_a, mean_b = (fsum(rows[name][metric] for name in names) / len(names) for rows in (a, b))
-    mean = fsum(row[metric] for _, row in pairs) / len(names)
-    return Difference(metric, mean_a, mean_b, mean, intervals(pairs, [metric]).get(metric), by_scene.get(metric))
+    return list(metrics or known)
 
 
 def table(found: Comparison) -> str:
     """The comparison in words and numbers, for a terminal."""
     lines = [
-        f"{found.images:,} images under {found.protocol}; B - A, with the 95% interval of {DRAWS:,} redrawn sets:",
+        f"{found.images:,} images under {found.scored_by}; 95% intervals of B - A from {DRAWS:,} redrawn sets, "
+        f"p corrected for {len(found.differences)} metrics (Holm):",
         "",
     ]
-    lines.append(f"{'':14}{'A':>10}{'B':>10}{'B - A':>11}   {'over images':22}{'over scenes':22}")
+    lines.append(f"{'':14}{'A':>10}{'B':>10}{'B - A':>11}{'of error':>9}{'B wins':>8}{'p':>8}   "
+                 f"{'over images':22}{'over scenes':22}")  # fmt: skip
     for row in found.differences:
-        spans = "".join(f"{_span(spread):22}" for spread in (row.interval, row.scenes))
-        lines.append(f"{row.metric:14}{row.a:10.4f}{row.b:10.4f}{row.mean:+11.5f}   {spans}{_verdict(row)}")
-    lines += ["", sentence(found)]
-    if 1 < found.scenes < FEWEST:
+        spans = "".join(f"{_interval(interval):22}" for interval in (row.interval, row.scenes))
         lines.append(
-            f"Of other scenes this tells nothing: they are {found.scenes}, and {FEWEST} are the fewest that can."
+            f"{row.metric:14}{row.a:10.4f}{row.b:10.4f}{row.difference:+11.5f}{row.relative:>9.1%}{row.wins:>8.0%}"
+            f"{_p_text(row.p):>8}   {spans}{row.verdict}"
         )
-    for label, names in (("A", found.only_a), ("B", found.only_b)):
-        if names:
-            lines.append(f"only in {label} and left out: {len(names):,} images, {', '.join(names[:5])}")
-    return "\n".join(lines)
+    return "\n".join([*lines, "", sentence(found), *notes(found)])
 
 
 def sentence(found: Comparison) -> str:
-    """What the nine metrics say together; each interval alone is right 19 times in 20."""
-    nine = [row for row in found.differences if row.metric in METRICS] or list(found.differences)
-    for one, other in (("A", "B"), ("B", "A")):
-        wins = [row.metric for row in nine if row.better == one]
-        if wins and not any(row.better == other for row in nine):
-            return f"{one} is better in {len(wins)} of {len(nine)} metrics ({', '.join(wins)}); in none is {other}."
-    if any(row.better for row in nine):
-        return "Each is better in some metrics: " + ", ".join(
-            f"{row.metric} {row.better}" for row in nine if row.better
-        )
-    if all(row.interval is None for row in nine):
-        few = f"{found.images} images tell too little of others"
-        return f"No difference is shown: {few}; {FEWEST} are the fewest that can."
-    return "No difference is shown: every interval holds 0."
+    """What the metrics say together."""
+    rows = found.differences
+    parts = []
+    for system in ("A", "B"):
+        for size, shown in (("", [r for r in rows if r.relative >= NEGLIGIBLE]),
+                            (f" by under {NEGLIGIBLE:.1%}", [r for r in rows if r.relative < NEGLIGIBLE])):  # fmt: skip
+            if names := [row.metric for row in shown if row.better == system]:
+                parts.append(f"{system} is better{size} in {len(names)} of {len(rows)} metrics ({', '.join(names)})")
+    if parts:
+        return "; ".join(parts) + "."
+    if all(row.interval is None for row in rows):
+        return f"No difference is shown: {found.images} images tell too little of others; at least {FEWEST} are needed."
+    return "No difference is shown in any metric."
 
 
-def _verdict(row: Difference) -> str:
-    return "no difference shown" if row.better is None else f"{row.better} is better"
+def notes(found: Comparison) -> list[str]:
+    """What a reader should know beside the numbers."""
+    lines = []
+    if 1 < found.scenes < FEWEST:
+        lines.append(f"Of other scenes this tells nothing: they are {found.scenes}, and at least {FEWEST} are needed.")
+    for label, names in (("A", found.only_a), ("B", found.only_b)):
+        if names:
+            lines.append(f"only in {label} and left out: {len(names):,} images, {', '.join(names[:5])}")
+    return lines
 
 
-def _span(spread: Interval | None) -> str:
-    return "-" if spread is None else f"{spread[0]:+.5f} to {spread[1]:+.5f}"
+def write_html(path: Path, found: Comparison, a: Path, b: Path) -> Path:
+    """Writes the comparison as a page.
+
+    Raises:
+        StorageError: it cannot be written.
+    """
+    return write_page(
+        path,
+        "comparison.html",
+        title=f"{b.name} beside {a.name}",
+        subtitle=sentence(found),
+        comparison=found,
+        folders={"A": a, "B": b},
+        interval=_interval,
+        p_text=_p_text,
+        notes=notes(found),
+    )
 
 
-def read_protocol(folder: Path) -> str:
-    """Name and range of what a folder was scored by."""
-    protocol = _read_summary(folder)["protocol"]
-    return f"{protocol['name']} {protocol['range']}"
+def _p_text(p: float | None) -> str:
+    return "-" if p is None else "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def read_rows(folder: Path) -> Rows:
+def _interval(interval: Interval | None) -> str:
+    return "-" if interval is None else f"{interval[0]:+.5f} to {interval[1]:+.5f}"
+
+
+def scored_by(folder: Path) -> str:
+    """What the numbers of a folder mean: name and range of the protocol, or the task."""
+    summary = _read_summary(folder)
+    return summary.get("task") or "{name} {range}".format(**summary["protocol"])
+
+
+def read_rows(folder: Path) -> dict[str, Row]:
     """Name -> scores, of the scored images of a `per_image.csv`.
 
     Raises:
         DataError: it is missing, damaged, or not as long as `metrics.json` says.
     """
     path = folder / "per_image.csv"
-    rows: Rows = {}
+    rows: dict[str, Row] = {}
     try:
         with open(path, newline="", encoding="utf-8") as file:
             for record in csv.DictReader(file):
@@ -172,10 +314,33 @@ def read_rows(folder: Path) -> Rows:
         raise DataError(f"{path}: cannot be read ({error.strerror}); `eval-depth --output` writes it.") from None
     except (ValueError, KeyError, TypeError, csv.Error) as error:
         raise DataError(f"{path}: is not what `eval-depth --output` writes ({error}).") from None
-    images = _read_summary(folder)["counts"]["images"]
+    images = _read_summary(folder)["images"]
     if len(rows) != images:
         raise DataError(f"{path}: holds {len(rows):,} images, where metrics.json says {images:,}: a part is gone.")
     return {name: row for name, row in rows.items() if row}
+
+
+def read_counts(folder: Path) -> tuple[dict[str, Int64[np.ndarray, "parts 3 k"]], tuple[str, ...]]:
+    """Name -> pixel counts of each class, and the classes, as `eval-seg --output` keeps them.
+
+    Raises:
+        DataError: the file is missing or damaged, or not as long as `metrics.json` says.
+    """
+    path = folder / COUNTS_FILE
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            names, classes, counts = file["names"].tolist(), tuple(file["classes"].tolist()), file["counts"]
+        if counts.shape[0] != len(names) or counts.shape[2:] != (3, len(classes)):
+            raise ValueError(f"counts of shape {counts.shape}")
+    except OSError as error:
+        reason = error.strerror or "damaged"
+        raise DataError(f"{path}: cannot be read ({reason}); `eval-seg --output` writes it.") from None
+    except Exception as error:  # zipfile and numpy raise many
+        raise DataError(f"{path}: is not what `eval-seg --output` writes ({error}).") from None
+    scored = _read_summary(folder)["scored"]
+    if len(names) != scored:
+        raise DataError(f"{path}: holds {len(names):,} images, where metrics.json says {scored:,}: a part is gone.")
+    return dict(zip(names, counts, strict=True)), classes
 
 
 def _read_summary(folder: Path) -> Mapping[str, Any]:
@@ -183,13 +348,13 @@ def _read_summary(folder: Path) -> Mapping[str, Any]:
     path = folder / "metrics.json"
     try:
         tree: Mapping[str, Any] = json.loads(path.read_text())
-        if isinstance(tree, dict) and "task" in tree:
-            raise DataError(f"{path}: scores of {tree['task']}; those of `eval-depth --output` can be compared.")
-        return {
-            "protocol": {key: tree["protocol"][key] for key in ("name", "range")},
-            "counts": {"images": int(tree["counts"]["images"])},
-        }
+        counts = {key: int(tree["counts"][key]) for key in ("images", "scored")}
+        if "task" not in tree:
+            return {"protocol": {key: tree["protocol"][key] for key in ("name", "range")}, **counts}
+        if tree["task"] != "segmentation":
+            raise DataError(f"{path}: scores of {tree['task']}; depth and segmentation can be compared.")
+        return {"task": "segmentation", **counts}
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}); `eval-depth --output` writes it.") from None
     except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path}: is not what `eval-depth --output` writes ({error}).") from None
+        raise DataError(f"{path}: is not what `eval-depth --output` or `eval-seg --output` writes ({error}).") from None

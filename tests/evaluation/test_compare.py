@@ -1,5 +1,7 @@
 """Intervals and comparisons: right as often as they say, and the same in any order."""
 
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,11 +9,14 @@ import numpy as np
 import pytest
 
 from densevit.errors import DataError
-from densevit.evaluation.bootstrap import FEWEST, intervals, scenes_of
-from densevit.evaluation.compare import compare, sentence, table
+from densevit.evaluation.bootstrap import FEWEST, holm, intervals, redrawn_means, scenes_of
+from densevit.evaluation.compare import compare, sentence, table, write_html
 from densevit.evaluation.depth.evaluate import evaluate
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
 from densevit.evaluation.depth.report import write_report
+from densevit.evaluation.segmentation.evaluate import count as seg_count
+from densevit.evaluation.segmentation.evaluate import summarise
+from densevit.evaluation.segmentation.report import write_report as write_seg_report
 
 
 def test_the_interval_of_a_mean_is_the_normal_one_for_many_images() -> None:
@@ -79,7 +84,7 @@ def scored(
 def test_a_system_that_is_better_is_told_to_be(tmp_path: Path) -> None:
     found = compare(scored(tmp_path / "a", 0.2), scored(tmp_path / "b", 0.1))
     rows = {row.metric: row for row in found.differences}
-    assert rows["abs_rel"].better == "B" and rows["abs_rel"].mean == pytest.approx(-0.1, abs=1e-6)
+    assert rows["abs_rel"].better == "B" and rows["abs_rel"].difference == pytest.approx(-0.1, abs=1e-6)
     assert found.images == 40 and rows["abs_rel"].scenes is not None
     assert sentence(found).startswith("B is better") and "B is better" in table(found)
 
@@ -93,6 +98,105 @@ def test_pairing_sees_what_the_spread_of_the_images_hides(tmp_path: Path) -> Non
 def test_equal_systems_show_no_difference(tmp_path: Path) -> None:
     found = compare(scored(tmp_path / "a", 0.1), scored(tmp_path / "a2", 0.1))
     assert sentence(found).startswith("No difference") and all(row.better is None for row in found.differences)
+
+
+def test_a_difference_that_is_sure_and_tiny_is_called_negligible(tmp_path: Path) -> None:
+    """On every image alike, so that no interval holds 0; a ten-thousandth of the error."""
+    found = compare(scored(tmp_path / "a", 0.2, noise=0.1), scored(tmp_path / "b", 0.20002, noise=0.1))
+    row = {row.metric: row for row in found.differences}["abs_rel"]
+    assert row.better == "A" and row.relative < 2e-4 and row.verdict == "A is better, negligibly"
+    assert "abs_rel" in sentence(found).partition("A is better by under 0.5% in ")[2].partition(";")[0]
+
+
+def test_the_last_line_says_what_the_table_says(tmp_path: Path) -> None:
+    folders = []
+    for name, error in (("a", 1.2), ("b", 1.1)):
+        rng = np.random.default_rng(3)
+        maps = [rng.uniform(1, 9, (12, 16)).astype(np.float32) for _ in range(12)]
+        items = ((f"{i}", truth * np.float32(error + rng.normal(0, 0.02)), truth, truth > 0)
+                 for i, truth in enumerate(maps))  # fmt: skip
+        write_report(tmp_path / name, evaluate(items, PROTOCOLS["plain"], metrics=("extra", "distance")))
+        folders.append(tmp_path / name)
+    found = compare(*folders)
+    better = [row.metric for row in found.differences if row.better == "B"]
+    *_, last = table(found).splitlines()
+    assert {"mae", "abs_rel@3-5m"} < set(better) and table(found).count("B is better") == len(better) + 1
+    assert last == f"B is better in {len(better)} of {len(found.differences)} metrics ({', '.join(better)})."
+
+
+def test_holm_adjusts_as_published() -> None:
+    """0.01, 0.04, 0.03, 0.005: times 3, 1, 2, 4 in order of size, then never less than the one before."""
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+
+
+def test_the_p_value_is_the_paired_t_tests() -> None:
+    from scipy.stats import ttest_1samp
+
+    values = np.random.default_rng(1).normal(0.3, 1, 40)
+    redrawn = redrawn_means([(f"{i:02}", {"x": v}) for i, v in enumerate(values)], ["x"])["x"]
+    assert redrawn.p_value(values.mean()) == pytest.approx(ttest_1samp(values, 0).pvalue, rel=0.1)
+
+
+def test_of_many_metrics_chance_alone_shows_a_difference_in_few_comparisons() -> None:
+    """60 pairs of equal systems, nine independent metrics: uncorrected, 1 - 0.95^9 = 37% would show one."""
+    wrong = 0
+    for i in range(60):
+        values = np.random.default_rng(i).normal(size=(12, 9))
+        redrawn = redrawn_means([(f"{j:02}", {str(m): v for m, v in enumerate(row)}) for j, row in enumerate(values)],
+                                [str(m) for m in range(9)])  # fmt: skip
+        p = [found.p_value(values[:, int(metric)].mean()) for metric, found in redrawn.items()]
+        wrong += min(holm(p)) < 0.05
+    assert wrong <= 6
+
+
+def segmented(folder: Path, wrong: float, classes: str = "abcd", boundary: bool = True, count: int = 12) -> Path:
+    rng = np.random.default_rng(0)
+    found = []
+    for i in range(count):
+        labels = rng.integers(0, 4, (24, 32)).repeat(2, 0)
+        predicted = np.where(rng.random(labels.shape) < wrong * (1 + i / count), (labels + 1) % 4, labels)
+        found.append((f"town{i % 6}/{i}", seg_count(predicted, labels, 4, boundary=boundary)))
+    write_seg_report(folder, summarise(found, list(classes)))
+    return folder
+
+
+def test_segmentations_are_compared_by_pooled_scores(tmp_path: Path) -> None:
+    a, b = segmented(tmp_path / "a", 0.2), segmented(tmp_path / "b", 0.15, boundary=False)
+    found = compare(a, b)
+    rows = {row.metric: row for row in found.differences}
+    assert list(rows) == ["miou", "pixel_accuracy", "mean_accuracy", "fwiou"] and found.scored_by == "segmentation"
+    means = [json.loads((folder / "metrics.json").read_text())["metrics"] for folder in (a, b)]
+    for name, row in rows.items():
+        assert (row.a, row.b) == pytest.approx((means[0][name], means[1][name]))
+        assert row.better == "B" and row.wins == 1 and row.scenes is not None
+    low, high = rows["miou"].interval or (0, 0)
+    assert 0 < low < rows["miou"].difference < high
+    assert sentence(found).startswith("B is better in 4 of 4 metrics")
+    assert compare(a, a).differences[0].better is None
+
+
+def test_segmentations_of_other_classes_and_depth_are_not_compared(tmp_path: Path) -> None:
+    a = segmented(tmp_path / "a", 0.2)
+    with pytest.raises(DataError, match="different classes"):
+        compare(a, segmented(tmp_path / "b", 0.2, classes="abce"))
+    with pytest.raises(DataError, match=r"plain .* by 'segmentation'"):
+        compare(scored(tmp_path / "depth", 0.2), a)
+    with pytest.raises(DataError, match="11 images, where metrics.json says 12"):
+        shutil.copy(segmented(tmp_path / "less", 0.2, count=11) / "counts.npz", a)
+        compare(a, a)
+    (a / "counts.npz").write_bytes(b"nothing")
+    with pytest.raises(DataError, match="counts.npz"):
+        compare(a, a)
+
+
+def test_the_comparison_is_written_as_a_page(tmp_path: Path) -> None:
+    a, b = scored(tmp_path / "a", 0.2), scored(tmp_path / "b", 0.1)
+    found = compare(a, b)
+    page = write_html(tmp_path / "compare.html", found, a, b).read_text()
+    assert "b beside a" in page and page.count("B is better</td>") == sum(
+        row.better == "B" for row in found.differences
+    )
+    assert sentence(found) in page
 
 
 def test_images_that_only_one_has_are_left_out_and_told(tmp_path: Path) -> None:
@@ -111,8 +215,8 @@ def test_missing_and_damaged_folders_and_metrics_are_told(tmp_path: Path) -> Non
     with pytest.raises(DataError, match=r"metrics.json: cannot be read"):
         compare(a, tmp_path / "gone")
     (tmp_path / "classes").mkdir()
-    (tmp_path / "classes/metrics.json").write_text('{"task": "segmentation"}')
-    with pytest.raises(DataError, match="scores of segmentation; those of `eval-depth"):
+    (tmp_path / "classes/metrics.json").write_text('{"task": "classification", "counts": {"images": 1, "scored": 1}}')
+    with pytest.raises(DataError, match="scores of classification; depth and segmentation can be compared"):
         compare(a, tmp_path / "classes")
     with pytest.raises(DataError, match="no metric absrel"):
         compare(a, a, ("absrel",))
@@ -128,7 +232,7 @@ def test_a_metric_that_the_first_image_lacks_is_compared_over_those_that_have_it
         items = [(f"{i}", truth * np.float32(error), truth, truth > 0) for i, truth in enumerate((near, far, far))]
         write_report(tmp_path / name, evaluate(items, PROTOCOLS["plain"], metrics=("distance",)))
     rows = {row.metric: row for row in compare(tmp_path / "a", tmp_path / "b").differences}
-    assert rows["abs_rel@3-5m"].mean == pytest.approx(0.1, abs=1e-6)
+    assert rows["abs_rel@3-5m"].difference == pytest.approx(0.1, abs=1e-6)
     csv = tmp_path / "b/per_image.csv"
     head, first, *rest = csv.read_text().splitlines()
     cells = first.split(",")

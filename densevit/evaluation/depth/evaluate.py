@@ -48,8 +48,7 @@ class Evaluation:
     @cached_property
     def scene_intervals(self) -> dict[str, Interval]:
         """The same with whole scenes as the sample, wider where images of a scene are alike; none of too few."""
-        scenes = scenes_of(name for name, _ in self.rows)
-        return intervals(self.rows, self.mean, scenes) if len(set(scenes.values())) > 1 else {}
+        return intervals(self.rows, self.mean, scenes_of(name for name, _ in self.rows))
 
     @cached_property
     def scenes(self) -> dict[str, Row]:

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int64
 
 from densevit.errors import DataError
-from densevit.evaluation.bootstrap import pooled_intervals, scenes_of
+from densevit.evaluation.bootstrap import redrawn_pooled, scenes_of
 from densevit.evaluation.records import examples
 from densevit.evaluation.segmentation import metrics
 from densevit.evaluation.segmentation.boundary_iou import boundary_areas
@@ -68,14 +68,17 @@ class SegScores:
     @cached_property
     def intervals(self) -> dict[str, Interval]:
         """95% bootstrap interval of each score and of each class's IoU (`iou/3`), the images being the sample."""
-        return pooled_intervals(self.areas, statistics, self.names)
+        return self._intervals(self.names)
 
     @cached_property
     def scene_intervals(self) -> dict[str, Interval]:
         """The same with whole scenes as the sample; none of too few."""
         scenes = scenes_of(self.names)
-        groups = [scenes[name] for name in self.names]
-        return pooled_intervals(self.areas, statistics, groups) if len(set(groups)) > 1 else {}
+        return self._intervals([scenes[name] for name in self.names])
+
+    def _intervals(self, groups: Sequence[str]) -> dict[str, Interval]:
+        found = redrawn_pooled(self.areas, statistics, groups)
+        return {name: redrawn.interval() for name, redrawn in found.items()}
 
     def per_image(self) -> list[tuple[str, Row]]:
         """Name and scores of each image by itself, with its labelled pixels."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import cv2
+import numpy as np
 
 from densevit.evaluation.bootstrap import no_interval_reason
 from densevit.evaluation.segmentation import confusion_matrix
@@ -15,6 +16,7 @@ from densevit.reporting.tables import Interval, cell, csv_text, finite, interval
 from densevit.utils.atomic_io import atomic_write
 from densevit.version import versions
 
+COUNTS_FILE = "counts.npz"  # pixels of each image by class, for `densevit compare`
 SCHEMA = 1  # of metrics.json; a new number when a key changes its meaning
 SHOWN = 60  # classes in the table that is printed
 
@@ -60,7 +62,7 @@ def summary_sentence(scores: SegScores) -> str:
 
 
 def write_report(folder: str | Path, scores: SegScores, *, source: Mapping[str, Any] | None = None) -> list[Path]:
-    """Writes `metrics.json`, `per_image.csv`, `per_class.csv`, `confusion.csv`, `confusion.png`, making the folder.
+    """Writes `metrics.json`, `counts.npz`, `confusion.png` and tables as CSV, making the folder.
 
     Args:
         source: what was scored, for the reader of the file; plain JSON values.
@@ -80,7 +82,12 @@ def write_report(folder: str | Path, scores: SegScores, *, source: Mapping[str, 
     written = write_files(folder, content)
     picture = cv2.imencode(".png", confusion_matrix.draw(scores.confusion, scores.classes)[..., ::-1])[1].tobytes()
     atomic_write(shown := Path(folder) / "confusion.png", lambda file: file.write(picture))
-    return [*written, shown]
+    names, classes = np.array(scores.names), np.array(scores.classes)
+    atomic_write(
+        counts := Path(folder) / COUNTS_FILE,
+        lambda file: np.savez_compressed(file, names=names, classes=classes, counts=scores.areas),
+    )
+    return [*written, shown, counts]
 
 
 def as_tree(scores: SegScores, source: Mapping[str, Any]) -> dict[str, Any]:
