@@ -27,12 +27,12 @@ from densevit.errors import ConfigError, DataError
 from densevit.evaluation.classification import metrics as class_metrics
 from densevit.evaluation.depth.evaluate import mean_row
 from densevit.evaluation.depth.published_protocols import PROTOCOLS, Protocol, find_protocol
-from densevit.structures import Row
 from densevit.evaluation.segmentation import metrics as seg_metrics
 from densevit.inference.forward import forward
 from densevit.inference.predict.summary import out_of_memory
 from densevit.model_card import HeadSpec, ModelCard
 from densevit.models.dense import DenseModel
+from densevit.structures import Row
 from densevit.tasks.base import Task
 
 # The scores of one image, and of all of them, in the validation of heads that do not predict depth.
