@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from densevit.data.index.paths import MissingItem, first_five, record_missing
+from densevit.data.io.images import SUFFIX_FORMATS
 from densevit.errors import DataError
 
 ROLES = frozenset(
@@ -26,7 +27,7 @@ ROLES = frozenset(
     | {"pred", "prediction"}
 )
 
-IMAGE_SUFFIXES = frozenset([".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp"])
+IMAGE_SUFFIXES = frozenset(SUFFIX_FORMATS)
 DEPTH_SUFFIXES = frozenset([".png", ".tif", ".tiff", ".npy", ".npz", ".pfm", ".exr", ".h5", ".hdf5"])
 LABEL_SUFFIXES = frozenset([".png", ".tif", ".tiff", ".bmp", ".npy"])
 

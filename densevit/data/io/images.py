@@ -1,28 +1,53 @@
-"""Picture files: what the header says, and the pixels (h x w, or h x w x channels).
+"""Image files: what the header says, and the pixels (h x w, or h x w x channels).
 
-The format is told by content, never by suffix. The header is parsed by Pillow's own reader of that one format, which
-decodes nothing, so size and mode are known before memory is spent; pixels come from OpenCV where speed counts
-(JPEG, PNG, still WEBP), from kornia-rs for PNG of 16-bit gray (depth), in half of OpenCV's time, and from Pillow
-elsewhere. No switch of any of them is touched.
+The content tells the format, never the suffix. Pillow's reader of that one format parses the header and decodes
+nothing, so size and mode are known before memory is spent. Pixels come from OpenCV where speed counts (JPEG, PNG,
+still WEBP), from kornia-rs for PNG of 16-bit gray (depth), in half of OpenCV's time, and from Pillow elsewhere.
 """
 
 import io
+import logging
 import os
-from collections.abc import Callable, Iterator
+import stat
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import cv2
 import numpy as np
 from jaxtyping import Shaped, UInt8, UInt16
 from kornia_rs.io import decode_image_png_u16
-from PIL import BmpImagePlugin, ImageFile, JpegImagePlugin, PngImagePlugin, TiffImagePlugin, WebPImagePlugin
+from PIL import (
+    BmpImagePlugin,
+    GifImagePlugin,
+    ImageFile,
+    Jpeg2KImagePlugin,
+    JpegImagePlugin,
+    PngImagePlugin,
+    TiffImagePlugin,
+    WebPImagePlugin,
+    features,
+)
 from PIL.ExifTags import Base as Tag
 
 from densevit.errors import DataError
 from densevit.model_card import Palette
+
+log = logging.getLogger(__name__)
+
+SUFFIX_FORMATS: Mapping[str, str] = {
+    ".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".webp": "WEBP", ".tif": "TIFF", ".tiff": "TIFF", ".bmp": "BMP",
+    ".gif": "GIF", ".jp2": "JPEG 2000", ".avif": "AVIF", ".heic": "HEIC", ".heif": "HEIC",
+}  # fmt: skip
+"""The image files that are read, by suffix."""
+
+OTHER_IMAGE_SUFFIXES = frozenset(
+    {".jxl", ".ppm", ".pgm", ".pnm", ".tga", ".psd", ".svg", ".hdr", ".exr", ".ico", ".j2k", ".jfif", ".jpe"}
+    | {".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".raf", ".rw2"}
+)
+"""Suffixes of images that are not read; the second line are cameras' raw formats."""
 
 MAX_PIXELS = 178_000_000  # where Pillow, too, refuses: twice its Image.MAX_IMAGE_PIXELS
 
@@ -46,17 +71,32 @@ READERS: dict[str, type[ImageFile.ImageFile]] = {
     "WEBP": WebPImagePlugin.WebPImageFile,
     "TIFF": TiffImagePlugin.TiffImageFile,
     "BMP": BmpImagePlugin.BmpImageFile,
+    "GIF": GifImagePlugin.GifImageFile,
+    "JPEG 2000": Jpeg2KImagePlugin.Jpeg2KImageFile,
 }
+
+OPTIONAL = {
+    "AVIF": "Pillow 11.3 or later with AVIF (pip install -U pillow)",
+    "HEIC": "pillow-heif (pip install 'densevit[heif]')",
+}
+"""Formats that need what is not everywhere installed."""
+
+LOSSY = ("JPEG", "WEBP", "JPEG 2000", "AVIF", "HEIC")
+
+AVIF_BRANDS = (b"avif", b"avis")
+HEIC_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
+HEAD = 64  # bytes that tell the format
 
 NO_MODE = "unknown pixel mode"  # Pillow, of sound TIFFs whose type of pixels it does not know
 
-# What a file starts with; those without a reader are only named, so that the error can say what came.
+# What a file starts with. Formats without a reader are named in the error.
 SIGNATURES = (
     (b"\xff\xd8\xff", "JPEG"), (b"\x89PNG\r\n\x1a\n", "PNG"), (b"BM", "BMP"),
     (b"II*\0", "TIFF"), (b"MM\0*", "TIFF"), (b"II+\0", "TIFF"), (b"MM\0+", "TIFF"),
     (b"\x93NUMPY", "NPY"), (b"PK\x03\x04", "ZIP"), (b"PK\x05\x06", "ZIP"), (b"\x76\x2f\x31\x01", "EXR"),
     (b"Pf", "PFM"), (b"PF", "PFM"), (b"\x89HDF\r\n\x1a\n", "HDF5"), (b"MATLAB 7.3", "HDF5"),
-    (b"GIF8", "GIF"), (b"%PDF", "PDF"),
+    (b"GIF8", "GIF"), (b"%PDF", "PDF"), (b"\0\0\0\x0cjP  ", "JPEG 2000"), (b"\xff\x4f\xff\x51", "JPEG 2000"),
+    (b"\0\0\0\x0cJXL ", "JPEG XL"), (b"\xff\x0a", "JPEG XL"),
 )  # fmt: skip
 
 
@@ -65,11 +105,14 @@ TEXTS = frozenset({b"tEXt", b"zTXt", b"iTXt"})
 
 
 def sniff(head: bytes) -> str:
-    """The format that a file's first 16 bytes tell, or "" for none known."""
+    """The format that a file's first `HEAD` bytes tell; "" for none known."""
     if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
         return "WEBP"
     if head[4:8] == b"ftyp":
-        return "HEIF/AVIF or video"
+        brands = head[8 : min(int.from_bytes(head[:4], "big"), HEAD)]  # ISO 14496-12: the major brand comes first
+        if any(brand in brands for brand in AVIF_BRANDS):
+            return "AVIF"
+        return "HEIC" if any(brand in brands for brand in HEIC_BRANDS) else "video"
     return next((name for magic, name in SIGNATURES if head.startswith(magic)), "")
 
 
@@ -79,12 +122,18 @@ def file_format(path: Path) -> str:
     Raises:
         DataError: it is missing, empty, a folder or not ours to read.
     """
-    return sniff(_read(path, 16))
+    return sniff(read_bytes(path, HEAD))
+
+
+def image_kind(path: Path) -> Literal["image", "unread image", "other"]:
+    """Whether a suffix is that of an image that is read, that of an image that is not, or another's."""
+    suffix = path.suffix.lower()
+    return "image" if suffix in SUFFIX_FORMATS else "unread image" if suffix in OTHER_IMAGE_SUFFIXES else "other"
 
 
 @dataclass(frozen=True)
 class Raster:
-    """A picture file in memory: header parsed, pixels not yet decoded."""
+    """An image file in memory: header parsed, pixels not yet decoded."""
 
     path: Path
     data: bytes
@@ -97,18 +146,16 @@ class Raster:
         """Reads the file and its header, decoding nothing.
 
         Raises:
-            DataError: naming the file, when it is missing, none of `READERS` formats, damaged in the header,
-                or of more than `max_pixels` pixels.
+            DataError: naming the file, when it is missing, of another format, damaged in the header, or of more than
+                `max_pixels` pixels.
         """
         path = Path(path)
         kind = file_format(path)
-        if kind not in READERS:
-            came = f"is {kind}" if kind else "is not a picture"
-            raise DataError(f"{path}: {came}; pictures may be {', '.join(READERS)}.")
-        data = _read(path)
+        reader = _reader(path, kind)
+        data = read_bytes(path)
         stream = io.BytesIO(data)
         try:
-            header = READERS[kind](stream)
+            header = reader(stream)
         except Exception as error:  # a parser over damaged bytes raises anything, IndexError and struct.error too
             if str(error) == NO_MODE:
                 raise DataError(
@@ -163,7 +210,7 @@ class Raster:
         return None if value is None else str(value)
 
     def palette(self) -> Palette:
-        """The colours of a palette picture; none of another."""
+        """The colours of a palette image; none of another."""
         values = (self._load().getpalette() or []) if self.mode == "P" else []
         return tuple((r, g, b) for r, g, b in zip(values[::3], values[1::3], values[2::3], strict=True))
 
@@ -171,11 +218,12 @@ class Raster:
         """8-bit RGB, upright. Alpha is dropped; of 16 bits the upper 8 are kept."""
         if self.mode in ("F", "I"):
             raise DataError(
-                f"{self.path}: a picture of {'float' if self.mode == 'F' else '32-bit integer'} values has no "
+                f"{self.path}: an image of {'float' if self.mode == 'F' else '32-bit integer'} values has no "
                 "defined white; store images with 8 or 16 bits. (A depth map belongs under `depths`.)"
             )
-        if self._fast and self.mode != "CMYK":
-            return self.upright(self._opencv(cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION))
+        self._warn_of_frames()
+        if self._fast:
+            return self.upright(self._opencv())
         pixels = self._load()
         if self.mode in GRAY16:
             return self.upright(np.repeat((np.asarray(pixels) >> 8).astype(np.uint8)[..., None], 3, axis=2))
@@ -183,6 +231,7 @@ class Raster:
 
     def stored(self) -> Shaped[np.ndarray, "..."]:
         """The numbers as stored, upright: palette indices stay indices, 16 bits stay 16."""
+        self._warn_of_frames()
         if self.format == "PNG" and self.mode in GRAY16:
             return self.upright(self._gray16())
         return self.upright(np.asarray(self._load()))
@@ -191,21 +240,34 @@ class Raster:
         turn = UPRIGHT.get(self.orientation)
         return np.ascontiguousarray(pixels if turn is None else turn(pixels))
 
+    def _warn_of_frames(self) -> None:
+        if self._has_frames and self.path not in _warned:
+            _warned.add(self.path)
+            log.warning("%s: holds several images (an animation, or pages); the first is read.", self.path)
+
     @property
     def _fast(self) -> bool:
         # OpenCV 4 does not decode animations.
-        still = not getattr(self.header, "is_animated", False)
-        return self.format in ("JPEG", "PNG", "WEBP") and still
+        return self.format in ("JPEG", "PNG", "WEBP") and not self._has_frames
 
-    def _opencv(self, flags: int) -> Shaped[np.ndarray, "..."]:
-        self._check_end()
+    @cached_property
+    def _has_frames(self) -> bool:
         try:
-            pixels = cv2.imdecode(np.frombuffer(self.data, np.uint8), flags)
+            return bool(getattr(self.header, "is_animated", False))
+        except Exception:  # see `open`
+            return False
+
+    def _opencv(self) -> UInt8[np.ndarray, "h w 3"]:
+        self._check_end()
+        # CMYK in BGR first: what OpenCV before 5 makes of it in RGB is not what it makes in BGR.
+        order = cv2.IMREAD_COLOR if self.mode == "CMYK" else cv2.IMREAD_COLOR_RGB
+        try:
+            pixels = cv2.imdecode(np.frombuffer(self.data, np.uint8), order | cv2.IMREAD_IGNORE_ORIENTATION)
         except cv2.error as error:
             raise DataError(f"{self.path}: the {self.format} cannot be decoded ({_short(error)}).") from error
         if pixels is None:
             raise DataError(f"{self.path}: the {self.format} is damaged or truncated.")
-        return pixels
+        return np.asarray(pixels[..., ::-1] if self.mode == "CMYK" else pixels, np.uint8)
 
     def _gray16(self) -> UInt16[np.ndarray, "h w"]:
         self._check_end()
@@ -241,8 +303,46 @@ def chunk_kinds(data: bytes) -> Iterator[bytes]:
         at += 12 + int.from_bytes(data[at : at + 4], "big")
 
 
-def _read(path: Path, count: int = -1) -> bytes:
+_warned: set[Path] = set()
+"""Files of several images that have been warned of."""
+
+
+def _reader(path: Path, kind: str) -> type[ImageFile.ImageFile]:
+    """Pillow's reader of a format.
+
+    Raises:
+        DataError: the format is not read, or not in this installation.
+    """
+    if kind in READERS:
+        return READERS[kind]
+    if kind == "AVIF" and features.check("avif"):
+        from PIL import AvifImagePlugin
+
+        return AvifImagePlugin.AvifImageFile
+    if kind == "HEIC":
+        try:
+            from pillow_heif.as_plugin import HeifImageFile
+        except ImportError:
+            pass
+        else:
+            found: type[ImageFile.ImageFile] = HeifImageFile
+            return found
+    if kind in OPTIONAL:
+        raise DataError(f"{path}: {kind} needs {OPTIONAL[kind]}; or convert the file to JPEG or PNG.")
+    came = f"is {kind}" if kind else "is not an image"
+    raise DataError(f"{path}: {came}; images may be {', '.join((*READERS, *OPTIONAL))}.")
+
+
+def read_bytes(path: Path, count: int = -1) -> bytes:
+    """The first bytes of a file, or all of them.
+
+    Raises:
+        DataError: it is missing, empty or no regular file: to open a FIFO would wait for a writer for ever.
+    """
     try:
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            raise DataError(f"{str(path)!r}: is {_kind_of_file(mode)}, not a regular file.")
         with open(path, "rb") as file:
             data = file.read(count)
     except FileNotFoundError:
@@ -253,6 +353,11 @@ def _read(path: Path, count: int = -1) -> bytes:
     if not data:
         raise DataError(f"{path}: the file is empty (0 bytes).")
     return data
+
+
+def _kind_of_file(mode: int) -> str:
+    kinds = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
+    return kinds.get(stat.S_IFMT(mode), "something special")
 
 
 def _short(error: Exception) -> str:

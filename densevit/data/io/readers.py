@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float32, Int64, Integer, Shaped, UInt8
 
 from densevit.data.io.arrays import READERS, read_array
-from densevit.data.io.images import MAX_PIXELS, Raster, file_format
+from densevit.data.io.images import LOSSY, MAX_PIXELS, Raster, file_format
 from densevit.data.labels.errors import UNFIT, LabelError
 from densevit.errors import DataError
 from densevit.model_card import Palette
@@ -21,13 +21,13 @@ SCALE_KEY = "depth_scale"  # PNG text chunk with the stored units per metre; `ex
 
 
 def read_image(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS) -> UInt8[np.ndarray, "h w 3"]:
-    """Reads a JPEG, PNG, WEBP, TIFF or BMP as 8-bit RGB.
+    """Reads a JPEG, PNG, WEBP, TIFF, BMP, GIF, JPEG 2000, AVIF or HEIC (extra `heif`) as 8-bit RGB.
 
     Gray is repeated, palettes are looked up, CMYK is converted, alpha is dropped, of 16 bits the upper 8 are kept;
-    of several frames the first is read.
+    of several frames or pages the first is read, with a warning.
 
     Raises:
-        DataError: naming the file, when it is missing, damaged, truncated, no such picture, or larger than
+        DataError: naming the file, when it is missing, damaged, truncated, no image, or larger than
             `max_pixels` (checked in the header, before anything is decoded).
     """
     return Raster.open(path, max_pixels).rgb()
@@ -135,7 +135,7 @@ def read_label_picture(path: str | os.PathLike[str]) -> LabelPicture:
         ids = _plane(path, read_array(path, "NPY", MAX_PIXELS))
     else:
         raster = Raster.open(path)
-        if raster.format in ("JPEG", "WEBP"):
+        if raster.format in LOSSY:
             raise LabelError(f"{path}: {raster.format} does not keep class ids exactly; store labels as PNG.", UNFIT)
         if raster.mode in ("RGB", "RGBA"):
             return LabelPicture(raster.rgb())

@@ -9,17 +9,12 @@ import numpy as np
 from jaxtyping import UInt8
 
 from densevit.data.datasets.base import Dataset
-from densevit.data.io.images import Raster, file_format, sniff
+from densevit.data.io.images import HEAD, SUFFIX_FORMATS, Raster, file_format, sniff
 from densevit.data.labels.errors import LabelError
 from densevit.data.validation.cache import StatsCache
 from densevit.data.validation.file_checks import probe
 from densevit.data.validation.sample_stats import Look, Problem, Seen, lost_lines, measure
 from densevit.errors import DataError
-
-SUFFIXES = {
-    ".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".webp": "WEBP", ".tif": "TIFF", ".tiff": "TIFF", ".bmp": "BMP",
-}  # fmt: skip
-
 
 MAPS = {"depth": "depth map", "labels": "label map"}
 
@@ -50,8 +45,8 @@ def inspect_sample(dataset: Dataset, index: int, memory: StatsCache) -> Seen:
 
 
 def _suffix_problems(role: str, path: Path, data: bytes) -> list[Problem]:
-    found, said = sniff(data[:16]), SUFFIXES.get(path.suffix.lower())
-    if said is None or found not in SUFFIXES.values() or found == said:
+    found, said = sniff(data[:HEAD]), SUFFIX_FORMATS.get(path.suffix.lower())
+    if said is None or found not in SUFFIX_FORMATS.values() or found == said:
         return []
     return [("renamed", role, f"is named {path.suffix}, but is {found}")]
 

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float32, Int64, Shaped, UInt8
 
 from densevit.data.io.arrays import READERS, read_array
-from densevit.data.io.images import MAX_PIXELS, Raster, sniff
+from densevit.data.io.images import HEAD, MAX_PIXELS, Raster, sniff
 from densevit.data.labels.class_frequencies import pixel_counts
 from densevit.errors import DataError
 from densevit.structures import IGNORE, Sample
@@ -159,7 +159,7 @@ def stored_oddities(path: Path | None) -> tuple[int, int]:
     if path is None:
         return 0, 0
     with open(path, "rb") as file:
-        kind = sniff(file.read(16))
+        kind = sniff(file.read(HEAD))
     values: Shaped[np.ndarray, ...]
     try:
         if kind in READERS:

@@ -17,6 +17,7 @@ from densevit.data.index.paths import (
     Subset,
     find_files,
 )
+from densevit.data.io.images import read_bytes
 from densevit.data.io.readers import image_size
 from densevit.data.io.samples import valid_depth
 from densevit.errors import DataError
@@ -61,14 +62,10 @@ def read_floats(path: Path, size: Size) -> Float32[np.ndarray, "h w"]:
     Raises:
         DataError: it cannot be read, or holds more or fewer than `size` (h, w) needs.
     """
-    try:
-        values = np.fromfile(path, "<f4")
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}).") from error
-    came, expected = path.stat().st_size, 4 * size[0] * size[1]
-    if came != expected:
-        raise DataError(f"{path}: {came:,} bytes; {size[0]} x {size[1]} floats are {expected:,}.")
-    return values.reshape(size).astype(np.float32)
+    data, expected = read_bytes(path), 4 * size[0] * size[1]
+    if len(data) != expected:
+        raise DataError(f"{path}: {len(data):,} bytes; {size[0]} x {size[1]} floats are {expected:,}.")
+    return np.frombuffer(data, "<f4").reshape(size).astype(np.float32)
 
 
 def _files(image: Path) -> SampleFiles:

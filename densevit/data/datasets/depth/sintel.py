@@ -21,6 +21,7 @@ from densevit.data.index.paths import (
     find_files,
     first_folder,
 )
+from densevit.data.io.images import read_bytes
 from densevit.data.io.samples import valid_depth
 from densevit.errors import DataError
 
@@ -98,10 +99,7 @@ def read_cam(path: Path) -> Float64[np.ndarray, "3 3"]:
 
 
 def _tagged(path: Path) -> bytes:
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}).") from error
+    data = read_bytes(path)
     if len(data) < 4 or np.frombuffer(data, "<f4", 1)[0] != TAG:
         raise DataError(f"{path}: does not begin with {TAG}, as Sintel's files do.")
     return data
