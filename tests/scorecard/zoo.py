@@ -1,4 +1,4 @@
-"""Twenty pictures as people have them: of every pixel type, turned by EXIF, thin, animated, wrongly named."""
+"""Twenty pictures as people have them: of every pixel type, turned by EXIF, thin, a PDF, wrongly named."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +11,7 @@ from densevit.data.io.writers import encode
 
 SIZE = (48, 80)  # h, w; multiples of 16, so that the blocks of a turned JPEG are those of the upright one
 EXIF = [f"exif{i}.jpg" for i in TURNS]
-REFUSED = {"animated.gif": "is GIF", "float.tiff": "float"}
+REFUSED = {"document.jpg": "is PDF", "float.tiff": "float"}
 
 
 def upright() -> Image.Image:
@@ -47,8 +47,8 @@ def palette(path: Path) -> None:
     upright().convert("P").save(path, transparency=3)
 
 
-def animated(path: Path) -> None:
-    upright().save(path, save_all=True, append_images=[upright().transpose(Image.Transpose.ROTATE_180)])
+def document(path: Path) -> None:
+    path.write_bytes(b"%PDF-1.7\n")
 
 
 def floats(path: Path) -> None:
@@ -66,7 +66,7 @@ ZOO: dict[str, Callable[[Path], None]] = {
     "cmyk.jpg": as_mode("CMYK"),
     "rgb16.png": sixteen_bits(3),
     **{f"exif{i}.jpg": turned(i) for i in TURNS},
-    "animated.gif": animated,
+    "document.jpg": document,
     "misnamed.jpg": lambda path: upright().save(path, "PNG"),
     "float.tiff": floats,
 }
