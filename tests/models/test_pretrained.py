@@ -57,14 +57,14 @@ def test_a_model_nobody_has_published_weights_for_says_so() -> None:
         pretrained.overlay("vit_small_patch32_224x", None)
 
 
-def test_a_listening_server_is_within_reach_and_a_silent_one_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_listening_server_is_reachable_and_a_silent_one_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        assert pretrained.within_reach(f"http://127.0.0.1:{port}")
-    assert not pretrained.within_reach(f"http://127.0.0.1:{port}")
-    assert not pretrained.within_reach("")
+        assert pretrained.is_reachable(f"http://127.0.0.1:{port}")
+    assert not pretrained.is_reachable(f"http://127.0.0.1:{port}")
+    assert not pretrained.is_reachable("")
 
 
 def test_a_proxy_is_asked_instead_of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +72,7 @@ def test_a_proxy_is_asked_instead_of_the_server(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.delenv("NO_PROXY", raising=False)
     with socket.create_server(("127.0.0.1", 0)) as proxy:
         monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{proxy.getsockname()[1]}")
-        assert pretrained.within_reach("https://hub.invalid")
+        assert pretrained.is_reachable("https://hub.invalid")
 
 
 def test_a_name_server_that_hangs_does_not_hold_us(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,6 +84,6 @@ def test_a_name_server_that_hangs_does_not_hold_us(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(socket, "create_connection", hang)
     start = time.monotonic()
-    assert not pretrained.within_reach("http://127.0.0.1")
+    assert not pretrained.is_reachable("http://127.0.0.1")
     assert time.monotonic() - start < 0.95
     release.set()

@@ -130,7 +130,7 @@ def test_push_to_hub_uploads_what_save_pretrained_saves(cache: Path, monkeypatch
             sent["tensors"] = len(read_tensors(folder_path / "model.safetensors"))
 
     monkeypatch.setattr(huggingface_hub, "HfApi", Api)
-    monkeypatch.setattr(hub, "within_reach", lambda server: True)
+    monkeypatch.setattr(hub, "is_reachable", lambda server: True)
     predictor = densevit.load(SMALL, device="cpu")
     assert predictor.push_to_hub("me/rooms", private=True) == "hf:me/rooms"
     assert sent["repository"] == ("me/rooms", True)

@@ -1,4 +1,8 @@
-"""Encoders, decoders and heads of the registries work together; a new part is tested the day it registers."""
+"""Every registered encoder, decoder and head: shapes, gradients, bfloat16, copies, ONNX and compilation.
+
+A component is tested from the day that it registers. Each decoder and head is tested behind one encoder, and each encoder
+before one decoder; models for ONNX hold many heads at once, since a conversion costs seconds whatever it converts.
+"""
 
 import copy
 import pickle
@@ -16,13 +20,13 @@ from densevit.models.dense import decoded
 from densevit.registry import ComponentConfig
 from densevit.structures import EncoderOutput, FeatureSpec, RemainingBlocks
 
-# What a part needs beyond its defaults to be small; parts that are not listed run as they are.
+# Options that make a component small; components that are not listed run with their defaults.
 SMALL: dict[str, ComponentConfig] = {
     "vit": {"dim": 32, "depth": 3, "heads": 2, "image_size": 48},
     "timm": {"name": "test_vit", "arguments": {"img_size": 48}},
     "hybrid": {"dim": 32, "depth": 2, "heads": 2, "widths": [128] * 3, "depths": [1] * 3, "stem": 32, "image_size": 48},
     "swin": {
-        "name": "swin_tiny_patch4_window7_224",  # version 2 begins with branches of 0, without a gradient
+        "name": "swin_tiny_patch4_window7_224",  # version 2 starts with zero branches, which get no gradient
         "image_size": 64,
         "arguments": {"embed_dim": 24, "depths": [1, 1, 1, 1]},
     },
@@ -32,16 +36,16 @@ SMALL: dict[str, ComponentConfig] = {
         "fine": 8,
         "bins": 8,
         "embedding": 8,
-        "attractors": [4, 4, 4, 4],
+        "attractors": [2, 2, 2, 2],
         "widths": [16, 8, 8, 8],
     },
     "bins": {"bins": 16},
     "classifier": {"classes": 5},
-    "labels": {"classes": 5},
+    "segmentation": {"classes": 5},
     "mask_transformer": {"classes": 5, "dropout": 0.0},
     "eomt": {"classes": 5, "queries": 6, "blocks": 2},
 }
-# Other ways to build a part that deserve the same tests.
+# Other options of a decoder that change what it computes.
 VARIANTS: list[ComponentConfig] = [
     {"type": "dpt", "channels": 16, "readout": "add", "deepest_unit": True},
     {"type": "dpt", "channels": 16, "readout": "average"},
@@ -63,15 +67,20 @@ def small(name: str) -> ComponentConfig:
     return {"type": name, **SMALL.get(name, {})}
 
 
-def behind(encoder: str) -> ComponentConfig:
+def decoder_for(encoder: str) -> ComponentConfig:
     return small("dpt" if encoder in PYRAMIDS else "linear")
 
 
-DECODER_SPECS = [small(name) for name in DECODERS.parts] + VARIANTS
+PLAIN_DECODERS = [small(name) for name in DECODERS.parts]
+DECODER_SPECS = PLAIN_DECODERS + VARIANTS
+OTHER_ENCODERS = [name for name in ENCODERS.parts if name != "vit"]
 
 # Each decoder behind one encoder, each encoder before one decoder.
-PAIRS = [("vit", spec) for spec in DECODER_SPECS]
-PAIRS += [(name, behind(name)) for name in ENCODERS.parts if name != "vit"]
+PAIRS = [("vit", spec) for spec in DECODER_SPECS] + [(name, decoder_for(name)) for name in OTHER_ENCODERS]
+# Each pair with one head, each head with one pair; and the head for a decoder whose map is depth already.
+MODELS = [(encoder, spec, "metric") for encoder, spec in PAIRS]
+MODELS += [("vit", small("linear"), head) for head in HEADS.parts if head != "metric"]
+MODELS += [("vit", small("zoedepth"), "identity_depth")]
 
 
 def spec_name(spec: ComponentConfig | str) -> str:
@@ -81,15 +90,33 @@ def spec_name(spec: ComponentConfig | str) -> str:
 
 
 def build(encoder: ComponentConfig, decoder: ComponentConfig, head: ComponentConfig) -> DenseModel:
+    return build_many(encoder, decoder, {"depth": head})
+
+
+def build_many(
+    encoder: ComponentConfig,
+    decoder: ComponentConfig,
+    heads: dict[str, ComponentConfig],
+    own_decoders: dict[str, ComponentConfig] | None = None,
+) -> DenseModel:
+    """A model with several heads, some of which may have a decoder of their own."""
     torch.manual_seed(0)
     built = ENCODERS.check(encoder, "encoder").build()
-    decoding = DECODERS.check(decoder, "decoder").build(built.features, built.prefix_tokens)
-    if head["type"] == "mask_logits":  # has as many classes as the decoder has maps
-        head = {**head, "classes": max(2, decoding.output.channels)}
-    return DenseModel(built, decoding, {"depth": HEADS.check(head, "head").build(decoding.output.channels)})
+    shared = DECODERS.check(decoder, "decoder").build(built.features, built.prefix_tokens)
+    own = {
+        name: DECODERS.check(spec, "decoder").build(built.features, built.prefix_tokens)
+        for name, spec in (own_decoders or {}).items()
+    }
+    parts = {}
+    for name, head in heads.items():
+        channels = own.get(name, shared).output.channels
+        if head["type"] == "mask_logits":  # has as many classes as the decoder has maps
+            head = {**head, "classes": max(2, channels)}
+        parts[name] = HEADS.check(head, "head").build(channels)
+    return DenseModel(built, shared, parts, own)
 
 
-def standing(x: torch.Tensor, *_: Any) -> torch.Tensor:
+def identity(x: torch.Tensor, *_: Any) -> torch.Tensor:
     return x
 
 
@@ -98,58 +125,56 @@ def needs_class_token(spec: ComponentConfig) -> bool:
     return pooled or spec.get("readout", "ignore") != "ignore" or bool(spec.get("class_token"))
 
 
-def run(
-    spec: ComponentConfig, out_indices: int, patch: int, prefix: int, grid: tuple[int, int]
-) -> tuple[Decoder, torch.Tensor]:
-    torch.manual_seed(0)
-    decoder = DECODERS.check(spec, "decoder").build([FeatureSpec(32, patch)] * out_indices, prefix)
+def run(decoder: Decoder, levels: int, patch: int, prefix: int, grid: tuple[int, int]) -> torch.Tensor:
     features = EncoderOutput(
-        tuple(torch.randn(2, 32, *grid) for _ in range(out_indices)),
-        tuple(torch.randn(2, prefix, 32) for _ in range(out_indices)),
+        tuple(torch.randn(2, 32, *grid) for _ in range(levels)),
+        tuple(torch.randn(2, prefix, 32) for _ in range(levels)),
         (grid[0] * patch, grid[1] * patch),
         RemainingBlocks(
-            torch.randn(2, prefix + grid[0] * grid[1], 32), prefix, grid, (standing,) * decoder.joins, standing
+            torch.randn(2, prefix + grid[0] * grid[1], 32), prefix, grid, (identity,) * decoder.joins, identity
         ),
     )
-    return decoder, decoded(decoder(features)).map
+    return decoded(decoder(features)).map
 
 
+# The patch size only sets the stride, so that one size goes through every number of levels and prefix tokens here.
+@pytest.mark.parametrize(
+    "patch", [14, pytest.param(8, marks=pytest.mark.slow), pytest.param(16, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("spec", DECODER_SPECS, ids=spec_name)
-@pytest.mark.parametrize("patch", [8, 14, 16])
-def test_a_decoder_takes_any_grid_taps_and_prefix(spec: ComponentConfig, patch: int) -> None:
-    for out_indices in (1, 2, 3, 4):
+def test_a_decoder_takes_any_grid_levels_and_prefix(spec: ComponentConfig, patch: int) -> None:
+    torch.manual_seed(0)
+    for levels in (1, 2, 3, 4):
         for prefix in (0, 1, 5):
             if prefix == 0 and needs_class_token(spec):
                 continue
+            decoder = DECODERS.check(spec, "decoder").build([FeatureSpec(32, patch)] * levels, prefix)
             for grid in ((1, 1), (3, 5), (4, 4)):
-                decoder, x = run(spec, out_indices, patch, prefix, grid)
+                x = run(decoder, levels, patch, prefix, grid)
                 assert x.shape[:2] == (2, decoder.output.channels)
                 assert torch.isfinite(x).all()
                 if spec["type"] == "pool":  # one vector for the whole image
                     assert x.shape[-2:] == (1, 1)
                     continue
-                # The stride is what it says, up to rounding a patch that is no power of two.
+                # The stride is as declared, up to rounding for a patch that is no power of two.
                 for cells, side in zip(x.shape[-2:], grid, strict=True):
                     assert abs(side * patch / cells - decoder.output.stride) <= 0.5
 
 
-@pytest.mark.parametrize(("encoder", "spec"), PAIRS, ids=spec_name)
-def test_the_gradient_reaches_every_parameter(encoder: str, spec: ComponentConfig) -> None:
-    for head in HEADS.parts:
-        if spec["type"] == "zoedepth" and head == "mask_logits":  # one map makes no classes
-            continue
-        model = build(small(encoder), spec, small(head))
-        answers = model(torch.rand(2, 3, 37, 50))  # with the extras, where a decoder has any
-        torch.stack([y.float().square().mean() for y in answers.values()]).sum().backward()
-        assert [name for name, parameter in model.named_parameters() if parameter.grad is None] == []
-        still = [name for name, p in model.named_parameters() if p.grad is not None and not p.grad.any()]
-        assert still == []
+@pytest.mark.parametrize(("encoder", "spec", "head"), MODELS, ids=spec_name)
+def test_the_gradient_reaches_every_parameter(encoder: str, spec: ComponentConfig, head: str) -> None:
+    model = build(small(encoder), spec, small(head))
+    predictions = model(torch.rand(2, 3, 37, 50))  # with the extras, where a decoder has any
+    torch.stack([y.float().square().mean() for y in predictions.values()]).sum().backward()
+    assert [name for name, parameter in model.named_parameters() if parameter.grad is None] == []
+    zero = [name for name, p in model.named_parameters() if p.grad is not None and not p.grad.any()]
+    assert zero == []
 
 
 @pytest.mark.parametrize("out_indices", [(0,), (1, 2), 1])
 @pytest.mark.parametrize("norm", [True, False])
 @pytest.mark.parametrize("encoder", [name for name in ENCODERS.parts if name not in PYRAMIDS])
-def test_whatever_the_taps_no_parameter_is_left_without_a_gradient(encoder: str, out_indices: Any, norm: bool) -> None:
+def test_with_any_out_indices_every_parameter_has_a_gradient(encoder: str, out_indices: Any, norm: bool) -> None:
     # DDP then needs no find_unused_parameters.
     model = build(
         {**small(encoder), "out_indices": out_indices, "norm": norm}, small("conv_transpose"), small("metric")
@@ -158,17 +183,18 @@ def test_whatever_the_taps_no_parameter_is_left_without_a_gradient(encoder: str,
     assert [name for name, parameter in model.named_parameters() if parameter.grad is None] == []
 
 
-@pytest.mark.parametrize("head", HEADS.parts)
-@pytest.mark.parametrize("encoder", ENCODERS.parts)
+@pytest.mark.parametrize(
+    ("encoder", "head"), [(name, "metric") for name in ENCODERS.parts] + [("vit", name) for name in HEADS.parts]
+)
 def test_a_model_can_be_copied_pickled_and_saved(encoder: str, head: str) -> None:
-    model = copy.deepcopy(build(small(encoder), behind(encoder), small(head)))
+    model = copy.deepcopy(build(small(encoder), decoder_for(encoder), small(head)))
     state = pickle.loads(pickle.dumps(model)).state_dict()
     # safetensors refuses tensors that share memory
     assert len({tensor.data_ptr() for tensor in state.values()}) == len(state)
 
 
 @pytest.mark.parametrize("head", HEADS.parts)
-def test_a_head_keeps_its_word_and_the_size_of_the_image(head: str) -> None:
+def test_a_head_keeps_its_range_and_the_image_size(head: str) -> None:
     model = build(small("vit"), small("conv_transpose"), small(head))
     chosen = model.heads["depth"]
     for scale in (1.0, 1e3):
@@ -194,19 +220,32 @@ def test_bfloat16_stays_near_float(encoder: str, spec: ComponentConfig) -> None:
     assert (rough / exact).log().abs().max() < 0.05
 
 
-GRAPHS = [(encoder, spec, "metric") for encoder, spec in PAIRS]
-GRAPHS += [("vit", small("linear"), head) for head in HEADS.parts if head != "metric"]
-
-
-@pytest.mark.parametrize(("encoder", "spec", "head"), GRAPHS, ids=spec_name)
-def test_a_model_is_one_graph_that_other_programs_compute(encoder: str, spec: ComponentConfig, head: str) -> None:
-    model, image = build(small(encoder), spec, small(head)).eval(), torch.rand(2, 3, 37, 50)
+def assert_onnx_agrees(model: DenseModel) -> None:
+    model, image = model.eval(), torch.rand(2, 3, 37, 50)
     for parameter in model.parameters():
-        if parameter.ndim == 1:  # biases and layer scales that start at nothing would hide what is lost
+        if parameter.ndim == 1:  # biases and layer scales that start at 0 would hide what the conversion loses
             torch.nn.init.normal_(parameter, std=0.3)
     with torch.inference_mode():
-        answer = ExternalRuntimeModule(model, ["depth"], RUNTIMES["onnxruntime"], "fp32")(image)["depth"]
-        torch.testing.assert_close(answer, model(image)["depth"], rtol=1e-4, atol=1e-5)
+        found = ExternalRuntimeModule(model, list(model.heads), RUNTIMES["onnxruntime"], "fp32")(image)
+        for name, expected in model(image).items():
+            torch.testing.assert_close(found[name], expected, rtol=1e-4, atol=1e-5, msg=lambda m, n=name: f"{n}: {m}")
+
+
+def test_all_heads_become_one_onnx_graph() -> None:
+    assert_onnx_agrees(build_many(small("vit"), small("linear"), {name: small(name) for name in HEADS.parts}))
+
+
+@pytest.mark.parametrize(
+    "specs", [PLAIN_DECODERS, pytest.param(VARIANTS, marks=pytest.mark.slow)], ids=["plain", "variants"]
+)
+def test_all_decoders_become_one_onnx_graph(specs: list[ComponentConfig]) -> None:
+    own = {f"{i}-{spec['type']}": spec for i, spec in enumerate(specs)}
+    assert_onnx_agrees(build_many(small("vit"), small("linear"), dict.fromkeys(own, small("metric")), own))
+
+
+@pytest.mark.parametrize("encoder", OTHER_ENCODERS)
+def test_an_encoder_becomes_one_onnx_graph(encoder: str) -> None:
+    assert_onnx_agrees(build(small(encoder), decoder_for(encoder), small("metric")))
 
 
 @pytest.mark.slow
