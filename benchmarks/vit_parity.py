@@ -228,7 +228,7 @@ def beside(name: str, what: str, theirs: Any, ours: ViTClassifier, size: tuple[i
         load(ours, read_tensors(Path(folder) / "model.safetensors"), name)
     image = torch.randn(2, 3, *size, generator=torch.Generator().manual_seed(1))
     found = theirs(image, output_hidden_states=True)
-    tokens, maps = ours.through(image, None, norm=False, stop_early=True)
+    tokens, maps = ours.forward_blocks(image, None, norm=False, stop_early=True)
     others = found.hidden_states[1:]
     answer = getattr(found, "image_embeds", getattr(found, "logits", getattr(found, "pooler_output", None)))
     logits = ours(image)

@@ -68,37 +68,39 @@ class Batch:
 
 @dataclass(frozen=True)
 class FeatureSpec:
-    """What a decoder can know of a feature map before it sees one."""
+    """Channels and stride of a feature map, from which decoders are built."""
 
     channels: int
     stride: int  # image pixels per feature; may be 14
-    tokens: bool = True  # of a Transformer over the whole image; maps of convolutions and windows have no class token
+    tokens: bool = True  # patch tokens of a plain ViT, with a class token beside them; False for maps of convolutions and windows
 
 
-Step = Callable[[Tensor, Tensor | None, int], Tensor]
-"""One block of an encoder, of (tokens b n d, mask, guests): `mask`, b 1 n n, is True where a token may ask another, and
-None where all may; `guests` are a decoder's own tokens, which stand between the prefix and the patches."""
+BlockFunction = Callable[[Tensor, Tensor | None, int], Tensor]
+"""One block of an encoder as f(tokens, mask, num_queries).
+
+tokens: b n d, in the order prefix, queries of the decoder, patches. mask: (b, 1, query, key), True where attention is
+allowed; None allows all. num_queries: how many of the tokens are the decoder's."""
 
 
 @dataclass(frozen=True)
 class RemainingBlocks:
-    """The last blocks of an encoder, left to a decoder that has tokens of its own to send through them."""
+    """The last blocks of an encoder, which a decoder runs with query tokens of its own."""
 
-    tokens: Float[Tensor, "b n d"]  # prefix, then patches, before the first of the steps
+    tokens: Float[Tensor, "b n d"]  # prefix, then patches, before the first of the blocks
     prefix_tokens: int
     grid: tuple[int, int]  # cells (h, w) of the patches
-    steps: tuple[Step, ...]
+    blocks: tuple[BlockFunction, ...]
     norm: Callable[[Tensor], Tensor]  # the encoder's last LayerNorm
 
 
 @dataclass(frozen=True)
 class EncoderOutput:
-    """What an encoder gives: one map per tap, shallow to deep."""
+    """What an encoder returns: one feature map per out index, shallow to deep."""
 
     maps: tuple[Float[Tensor, "b _ _ _"], ...]  # b c_i h_i w_i, covering the padded image
     prefix: tuple[Float[Tensor, "b _ _"], ...]  # b p c_i: class token first, then registers; p may be 0
     image_size: tuple[int, int]  # (h, w) of the padded image: h_i * stride_i
-    rest: RemainingBlocks | None = None  # where a decoder joins the encoder
+    remaining: RemainingBlocks | None = None  # where a decoder runs the last blocks itself
 
 
 def crop(pixels: Pixels, box: Box) -> Pixels:

@@ -20,7 +20,7 @@ from densevit.models.skip_init import SkipInit
 from densevit.registry import ComponentSpec, Registry
 from densevit.utils.network import is_address
 from densevit.weights import backbone_and_head, checkpoint, detect, hub
-from densevit.weights.describe import aside, describe_found, describe_ours
+from densevit.weights.describe import describe_densevit, describe_third_party, ignored_tensors
 from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
 from densevit.weights.families.base import FAMILIES, Family
 from densevit.weights.finetune import PartialLoader
@@ -64,7 +64,7 @@ def open_checkpoint(path: str | Path, family: str | None = None, **options: Any)
         return ConvertedCheckpoint(
             model=card.model,
             tensors=tensors,
-            spare=unused,
+            unused=unused,
             resize=card.resize,
             multiple=card.multiple,
             source=card.source,
@@ -73,10 +73,10 @@ def open_checkpoint(path: str | Path, family: str | None = None, **options: Any)
             path=path,
             card=card,
         )
-    known = hub.known(path) if is_address(path) and family is None else None
-    found = detect.find(place)
+    known = hub.read_as_of(path) if is_address(path) and family is None else None
+    found = detect.read_raw(place)
     if found.within:
-        log.warning("%s: its model is under '%s'%s.", path, found.within, aside(found))
+        log.warning("%s: its model is under '%s'%s.", path, found.within, ignored_tensors(found))
     name = family or (known.family if known else detect.detect(found))
     chosen = {"type": name, **(known.options if known else {}), **options}
     return replace(read_as(FAMILIES.check(chosen, "family"), found), path=path)
@@ -106,7 +106,7 @@ def describe(path: str | Path) -> dict[str, Any]:
         CheckpointError: missing, or damaged.
     """
     place = hub.fetch(str(path)) if is_address(path) else Path(path)
-    return describe_ours(place) if is_ours(place) else describe_found(detect.find(place))
+    return describe_densevit(place) if is_ours(place) else describe_third_party(detect.read_raw(place))
 
 
 def is_ours(path: str | Path) -> bool:
@@ -115,7 +115,7 @@ def is_ours(path: str | Path) -> bool:
     if path.is_dir():
         held = [path / name for name in detect.IN_FOLDER if (path / name).is_file()]
         if not held:
-            return not backbone_and_head.in_folder(path)
+            return not backbone_and_head.pair_in_folder(path)
         return (path / checkpoint.MANIFEST).exists() or checkpoint.has_card(held[0])
     return not path.exists() or checkpoint.has_card(path)
 
@@ -206,7 +206,7 @@ def _plugin_hint(card: ModelCard | None) -> str:
 def without_weights(opened: ConvertedCheckpoint) -> ConvertedCheckpoint:
     """What is known of a checkpoint apart from its weights, and from where its encoder's first ones came."""
     encoder = {key: value for key, value in opened.model["encoder"].items() if key not in PRETRAINED_OPTIONS}
-    return replace(opened, model={**opened.model, "encoder": encoder}, tensors={}, spare={})
+    return replace(opened, model={**opened.model, "encoder": encoder}, tensors={}, unused={})
 
 
 class InitCheckpoint:
@@ -242,4 +242,4 @@ class InitCheckpoint:
             CheckpointError: see `PartialLoader`.
         """
         opened, self.opened = self.opened or self._open(), None
-        return f"model.init_from: {PartialLoader(model, spec.spec(), opened, opened.path).take()}"
+        return f"model.init_from: {PartialLoader(model, spec.spec(), opened, opened.path).load_matching()}"

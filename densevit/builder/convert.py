@@ -67,14 +67,14 @@ def convert(source: str, target: Path, to: str, family: str | None = None, **opt
     opened = open_checkpoint(source, family, **options)
     model, card = build_and_load(opened)
     if to == OURS:
-        weights = {**model.state_dict(), **unused_tensors.set_aside(opened.spare)}
+        weights = {**model.state_dict(), **unused_tensors.prefix_unused(opened.unused)}
         save(target, lambda path: checkpoint.write_weights(path, weights, card), {})
         return []
-    model_card = named_depth(spelled_out(model, card, opened.spare))
+    model_card = named_depth(spelled_out(model, card, opened.unused))
     tensors = {theirs(name, card): tensor for name, tensor in model.state_dict().items() if name not in BUFFERS}
     try:
         layout = _family(to).writer(model_card)
-        written = layout.write({**tensors, **opened.spare}, model_card)
+        written = layout.write({**tensors, **opened.unused}, model_card)
         beside = layout.describe(model_card)
         notes = read_back(layout, RawCheckpoint(target, written, *described(beside)), tensors, model_card)
     except CheckpointError as error:

@@ -1,4 +1,4 @@
-"""The whole model: an encoder, a decoder and a head per task. b images, h x w pixels, k numbers per pixel."""
+"""DenseModel: an encoder, a decoder and one head per task. b images, h x w pixels, k numbers per pixel."""
 
 from collections.abc import Iterator, Mapping
 
@@ -13,9 +13,9 @@ from densevit.structures import EncoderOutput, Size
 
 
 class DenseModel(nn.Module):
-    """Predicts for every pixel, at the size of the image, in training as in evaluation.
+    """Predicts for every pixel, at the size of the image, in training and in evaluation.
 
-    A head that answers for the whole image gives a map of 1 x 1, which stays what it is.
+    A classification head gives a map of 1 x 1.
     """
 
     def __init__(
@@ -29,10 +29,10 @@ class DenseModel(nn.Module):
     ) -> None:
         """
         Args:
-            decoder: serves every head that has none of its own.
-            decoders: those of their own, by the name of the head.
-            stretch: answers to a padded image are stretched to the image's own size, as if nothing had been padded, and
-                not cut to it: a flaw of DINOv2 and DINOv3 that their heads have been trained with.
+            decoder: for every head without a decoder of its own.
+            decoders: decoders of single heads, by the name of the head.
+            stretch: resize the prediction for a padded image to the unpadded size instead of cropping it: an error in
+                DINOv2 and DINOv3 that their heads were trained with.
         """
         super().__init__()
         self.stretch = stretch
@@ -40,42 +40,43 @@ class DenseModel(nn.Module):
         self.decoder = decoder
         self.heads = nn.ModuleDict(heads)
         self.decoders = nn.ModuleDict(decoders or {})
-        joins = [reader.joins for reader in (decoder, *(decoders or {}).values())]
-        if any(joins):
-            encoder.leave(max(joins), out_indices=not all(joins))
+        blocks = [one.encoder_blocks for one in (decoder, *(decoders or {}).values())]
+        if any(blocks):
+            encoder.detach_last_blocks(max(blocks), out_indices=not all(blocks))
 
-    def forward(self, image: Float[Tensor, "b 3 h w"], answer_size: Size | None = None) -> dict[str, Tensor]:
-        """`image` in [0, 1]; the result bears the names of the heads.
+    def forward(self, image: Float[Tensor, "b 3 h w"], output_size: Size | None = None) -> dict[str, Tensor]:
+        """Predictions by the name of the head, for `image` in [0, 1].
 
-        In training it may also hold extras, what a decoder or head hands to its losses, as `head/name`. Those that are
-        maps at the size of the padded image lose the padding like answers; others stay as they are.
+        In training there may also be extras, tensors of a decoder or head for its losses, as `head/name`. Those that
+        are maps at the size of the padded image are cropped like predictions.
 
         Args:
-            answer_size: of the answers of a model that stretches; the image's unless given.
+            output_size: of the predictions if the model stretches them; by default that of the image.
         """
         size = (image.shape[-2], image.shape[-1])
         features = self.encoder(image)
         if self.stretch:
-            return dict(self._answers(features, answer_size or size))
+            return dict(self._predictions(features, output_size or size))
         offset = centre(size, features.image_size)
-        answers = dict(self._answers(features, features.image_size))
-        return {name: crop(y, offset, size) if covers(y, features.image_size) else y for name, y in answers.items()}
+        padded = features.image_size
+        predictions = self._predictions(features, padded)
+        return {name: crop(y, offset, size) if is_image_sized(y, padded) else y for name, y in predictions}
 
-    def _answers(self, features: EncoderOutput, size: Size) -> Iterator[tuple[str, Tensor]]:
-        """Answers and extras by name; every decoder runs once."""
-        shared = decoded(self.decoder(features))
+    def _predictions(self, features: EncoderOutput, size: Size) -> Iterator[tuple[str, Tensor]]:
+        """Predictions and extras by name; every decoder runs once."""
+        shared = as_decoder_output(self.decoder(features))
         for name, head in self.heads.items():
-            x = decoded(self.decoders[name](features)) if name in self.decoders else shared
-            answer = decoded(head(x.map, size))
-            yield name, answer.map
-            for key, extra in (x.extras | answer.extras).items():
+            x = as_decoder_output(self.decoders[name](features)) if name in self.decoders else shared
+            y = as_decoder_output(head(x.map, size))
+            yield name, y.map
+            for key, extra in (x.extras | y.extras).items():
                 yield f"{name}/{key}", extra
 
 
-def decoded(x: Tensor | DecoderOutput) -> DecoderOutput:
+def as_decoder_output(x: Tensor | DecoderOutput) -> DecoderOutput:
     return x if isinstance(x, DecoderOutput) else DecoderOutput(x, {})
 
 
-def covers(x: Float[Tensor, "b ..."], size: Size) -> bool:
+def is_image_sized(x: Float[Tensor, "b ..."], size: Size) -> bool:
     """Whether these are maps at the size of the padded image."""
     return x.ndim == 4 and tuple(x.shape[-2:]) == size and not of_whole_image(x)

@@ -10,7 +10,7 @@ State = Mapping[str, Tensor]
 
 ANCHOR = "blocks.0.norm1.weight"  # a name that every ViT here has, whatever its wrapper put in front
 # Parts of published files that a dense model never has: classifiers, poolings, and what pre-training leaves behind.
-SPARE = (
+UNUSED = (
     "head.", "head_dist.", "heads.", "classifier.", "fc.", "fc_norm.", "attn_pool.", "pre_logits.", "mask_token",
     "decoder_", "dino_head.", "ibot_head.",
 )  # fmt: skip
@@ -48,7 +48,7 @@ def load(module: nn.Module, state: State, source: str, spare: Collection[str] = 
     ]
     faults = {
         "missing": [name for name in own if name not in state],
-        "unexpected": [name for name in state if not (name in own or name in spare or name.startswith(SPARE))],
+        "unexpected": [name for name in state if not (name in own or name in spare or name.startswith(UNUSED))],
         "of another shape": misfits,
     }
     if any(faults.values()):

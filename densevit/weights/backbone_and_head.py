@@ -12,7 +12,7 @@ from densevit.weights.readers import PICKLED, SAFETENSORS, read_tensors
 MARK = "patch_embed.proj.weight"  # of every backbone of DINOv2 and DINOv3
 
 
-def backbone(found: RawCheckpoint, given: Path | None, usual: str, head: tuple[str, ...]) -> dict[str, Tensor]:
+def read_backbone(found: RawCheckpoint, given: Path | None, usual: str, head: tuple[str, ...]) -> dict[str, Tensor]:
     """The tensors of the backbone under its own names, wherever they are.
 
     Args:
@@ -46,7 +46,7 @@ def backbone(found: RawCheckpoint, given: Path | None, usual: str, head: tuple[s
     )
 
 
-def in_folder(folder: Path) -> tuple[Path, ...]:
+def pair_in_folder(folder: Path) -> tuple[Path, ...]:
     """The two files of weights of a folder that holds so many; none otherwise."""
     if not folder.is_dir():
         return ()
@@ -54,7 +54,7 @@ def in_folder(folder: Path) -> tuple[Path, ...]:
     return tuple(files) if len(files) == 2 else ()
 
 
-def joined(files: tuple[Path, ...]) -> dict[str, Tensor]:
+def read_pair(files: tuple[Path, ...]) -> dict[str, Tensor]:
     """The tensors of both.
 
     Raises:
@@ -70,7 +70,7 @@ def joined(files: tuple[Path, ...]) -> dict[str, Tensor]:
     return {**first, **second}
 
 
-def demand_width(found: RawCheckpoint, head: int, tensors: Mapping[str, Tensor]) -> None:
+def check_width(found: RawCheckpoint, head: int, tensors: Mapping[str, Tensor]) -> None:
     """
     Raises:
         CheckpointError: the head reads so many channels, the backbone gives others.

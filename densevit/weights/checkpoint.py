@@ -70,26 +70,26 @@ def write(
         CheckpointError: a weight is NaN or infinite; such a checkpoint must never replace a good one.
         StorageError: the disk is full or read-only.
     """
-    bad = [name for name, value in weights.items() if not finite(value)]
+    bad = [name for name, value in weights.items() if not is_finite(value)]
     if bad:
         raise CheckpointError(f"{folder}: not saved, {len(bad)} weights are not finite: {', '.join(bad[:5])}.")
-    atomic_io.require_free_space(folder.parent, size(weights) + size(state))
+    atomic_io.require_free_space(folder.parent, num_bytes(weights) + num_bytes(state))
     with atomic_io.atomic_folder(folder, replace=True) as temporary:
         hashes = {
             WEIGHTS: write_weights(temporary / WEIGHTS, weights, card),
             STATE: atomic_io.atomic_write(temporary / STATE, lambda file: torch.save(dict(state), file)),
             CONFIG: atomic_io.write_text(temporary / CONFIG, config),
         }
-        atomic_io.write_text(temporary / MANIFEST, sealed({**asdict(manifest), "files": hashes}))
+        atomic_io.write_text(temporary / MANIFEST, with_checksum({**asdict(manifest), "files": hashes}))
 
 
-def sealed(content: Mapping[str, Any]) -> str:
+def with_checksum(content: Mapping[str, Any]) -> str:
     """The text of a manifest, with the sum of all that stands in it."""
     text = json.dumps(content, indent=1)
     return json.dumps({**content, "checksum": hashlib.sha256(text.encode()).hexdigest()}, indent=1)
 
 
-def unsealed(text: str, folder: Path) -> Manifest:
+def parse_manifest(text: str, folder: Path) -> Manifest:
     """
     Raises:
         ValueError, TypeError: not a byte may differ from what was written.
@@ -99,17 +99,17 @@ def unsealed(text: str, folder: Path) -> Manifest:
     if (schema := content.get("schema", 0)) > SCHEMA:
         raise CheckpointError(f"{folder}: written by a newer densevit (schema {schema}, this one reads {SCHEMA}).")
     content.pop("checksum", None)
-    if sealed(content) != text:
+    if with_checksum(content) != text:
         raise ValueError("its checksum is not that of its content")
     return Manifest(**content)
 
 
-def size(tree: Any) -> int:
+def num_bytes(tree: Any) -> int:
     """Bytes of all tensors in it."""
     if isinstance(tree, Tensor):
         return tree.nbytes
     values = tree.values() if isinstance(tree, Mapping) else tree if isinstance(tree, list | tuple) else ()
-    return sum(map(size, values))
+    return sum(map(num_bytes, values))
 
 
 def write_weights(path: Path, weights: Mapping[str, Tensor], card: ModelCard) -> str:
@@ -127,7 +127,7 @@ def verify(folder: Path) -> Manifest:
     """
     path = folder / MANIFEST
     try:
-        manifest = unsealed(path.read_bytes().decode(), folder)
+        manifest = parse_manifest(path.read_bytes().decode(), folder)
     except FileNotFoundError:
         raise CheckpointError(f"{folder}: no checkpoint ({MANIFEST} is missing).") from None
     except CheckpointError:
@@ -262,12 +262,12 @@ def load_into(module: torch.nn.Module, tensors: Mapping[str, Tensor], source: st
         (
             "of a type that cannot be converted",
             [
-                f"{name} (file {told_type(tensors[name])}, model {told_type(own[name])})"
+                f"{name} (file {dtype_and_layout(tensors[name])}, model {dtype_and_layout(own[name])})"
                 for name in own
                 if name in tensors and not convertible(tensors[name], own[name])
             ],
         ),
-        ("not finite", [name for name, _ in module.named_parameters() if not finite(tensors.get(name))]),
+        ("not finite", [name for name, _ in module.named_parameters() if not is_finite(tensors.get(name))]),
     ]
     report = [
         f"{len(names)} {what}: {', '.join(names[:5])}{' ...' * (len(names) > 5)}" for what, names in faults if names
@@ -282,11 +282,11 @@ def convertible(tensor: Tensor, own: Tensor) -> bool:
     return tensor.layout == own.layout and (tensor.is_floating_point() or not own.is_floating_point())
 
 
-def told_type(tensor: Tensor) -> str:
+def dtype_and_layout(tensor: Tensor) -> str:
     return f"{tensor.dtype}, {tensor.layout}".replace("torch.", "").removesuffix(", strided")
 
 
-def finite(tensor: Tensor | None) -> bool:
+def is_finite(tensor: Tensor | None) -> bool:
     if tensor is None or tensor.layout != torch.strided or not tensor.is_floating_point():
         return True
     return bool(torch.isfinite(tensor).all())

@@ -25,7 +25,7 @@ TELLING = {
 BLOCK = re.compile(r"(?:^|\.)(?:blocks|layers?|resblocks)\.(\d+)\.")
 
 
-def describe_ours(path: Path) -> Description:
+def describe_densevit(path: Path) -> Description:
     """
     Raises:
         CheckpointError: missing, or damaged.
@@ -40,34 +40,34 @@ def describe_ours(path: Path) -> Description:
     return {
         "path": str(place),
         "made_by": "densevit",
-        **sums(tensors, weights),
+        **tensor_summary(tensors, weights),
         "stored_unused": len(unused),
         **beside,
         "card": card.to_dict(),
     }
 
 
-def describe_found(found: RawCheckpoint) -> Description:
+def describe_third_party(found: RawCheckpoint) -> Description:
     """Of a file that densevit has not written."""
     names = detect.matching_families(found)
     parts: Mapping[str, Any] = FAMILIES.parts
-    kinds = [{"family": name, "means": parts[name].means, "licence": parts[name].licence} for name in names]
+    kinds = [{"family": name, "means": parts[name].description, "licence": parts[name].licence} for name in names]
     return {
         "path": str(found.path),
         "made_by": "others",
-        **sums(found.tensors, found.path),
+        **tensor_summary(found.tensors, found.path),
         "config": {key: found.config[key] for key in ("model_type", "architectures") if key in found.config},
         "families": kinds,
         "within": found.within,
-        "aside": aside(found),
-        "blocks": blocks(found.tensors),
-        "shapes": dict(telling(found.tensors)),
+        "aside": ignored_tensors(found),
+        "blocks": num_blocks(found.tensors),
+        "shapes": dict(telling_shapes(found.tensors)),
         "first": list(found.tensors)[:5],
         "last": {name: list(found.tensors[name].shape) for name in list(found.tensors)[-2:]},
     }
 
 
-def sums(tensors: Mapping[str, Tensor], path: Path) -> Description:
+def tensor_summary(tensors: Mapping[str, Tensor], path: Path) -> Description:
     held = [path] if path.is_file() else [file for file in path.iterdir() if file.is_file()]
     return {
         "tensors": len(tensors),
@@ -77,12 +77,12 @@ def sums(tensors: Mapping[str, Tensor], path: Path) -> Description:
     }
 
 
-def blocks(tensors: Mapping[str, Tensor]) -> int:
+def num_blocks(tensors: Mapping[str, Tensor]) -> int:
     found = (BLOCK.search(name) for name in tensors)
     return 1 + max((int(match[1]) for match in found if match), default=-1)
 
 
-def telling(tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Any]]:
+def telling_shapes(tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Any]]:
     for what, pattern in TELLING.items():
         name = next((name for name in tensors if re.search(pattern, name)), None)
         if name is not None:
@@ -133,7 +133,7 @@ def _others(found: Description) -> Iterator[str]:
     yield _row("last", ", ".join(f"{name} {shape}" for name, shape in found["last"].items()))
 
 
-def aside(found: RawCheckpoint) -> str:
+def ignored_tensors(found: RawCheckpoint) -> str:
     """What of a file is none of its model's."""
     return f"; {found.others} other tensors are left aside" if found.others else ""
 

@@ -19,19 +19,19 @@ MODULES = re.compile(r"((\w*model|model_ema|net|network|student|teacher|module|e
 IN_FOLDER = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 
 
-def find(path: Path) -> RawCheckpoint:
+def read_raw(path: Path) -> RawCheckpoint:
     """Reads a file, a folder as Hugging Face lays one out, or one that holds a backbone and a head.
 
     Raises:
         CheckpointError: missing, damaged, or nothing of the kind.
     """
     if path.is_file():
-        return inner(RawCheckpoint(path, read_tensors(path)))
+        return unwrap_module(RawCheckpoint(path, read_tensors(path)))
     if not path.exists():
         raise CheckpointError(f"{path}: no such file or folder.")
     weights = next((path / name for name in IN_FOLDER if (path / name).is_file()), None)
-    if weights is None and (pair := backbone_and_head.in_folder(path)):
-        return RawCheckpoint(path, backbone_and_head.joined(pair))
+    if weights is None and (pair := backbone_and_head.pair_in_folder(path)):
+        return RawCheckpoint(path, backbone_and_head.read_pair(pair))
     if weights is None:
         held = sorted(file.name for file in path.iterdir() if file.suffix in SAFETENSORS + PICKLED)
         hint = f" Or give one of its files: {', '.join(held[:5])}." if held else ""
@@ -43,7 +43,7 @@ def find(path: Path) -> RawCheckpoint:
     return RawCheckpoint(path, tensors, read_json(path / "config.json"), read_json(path / "preprocessor_config.json"))
 
 
-def inner(found: RawCheckpoint) -> RawCheckpoint:
+def unwrap_module(found: RawCheckpoint) -> RawCheckpoint:
     """The model that a file holds inside of another module, as Lightning saves it: `model.`, `student.net.`.
 
     A part of another architecture is none: one under any other name than `MODULES` must be all there is.
@@ -100,13 +100,13 @@ def detect(found: RawCheckpoint) -> str:
     """The one family that it can be.
 
     Raises:
-        CheckpointError: several or none; the choices are listed with what each means.
+        CheckpointError: several or none; the choices are listed with what each description.
     """
     names = matching_families(found)
     if len(names) == 1:
         return names[0]
     if names:
-        listed = "".join(f"\n  {name}: {_class(FAMILIES.parts[name]).means}" for name in names)
+        listed = "".join(f"\n  {name}: {_class(FAMILIES.parts[name]).description}" for name in names)
         raise CheckpointError(f"{found.path}: its keys cannot tell which of these it is; say family=NAME.{listed}")
     first = ", ".join(list(found.tensors)[:5])
     kind = found.config.get("architectures") or found.config.get("model_type")

@@ -58,7 +58,7 @@ class ConvertedCheckpoint:
         model: `encoder`, `decoder` and `heads` (or `decoders`), as in the `model` section of a config.
         tensors: under the names of the `DenseModel` that is built from it; buffers that the parts make themselves
             (`encoder.mean`, `encoder.std`) may be left out.
-        spare: what stands in the file and never runs, under our names; kept for whoever converts it back.
+        unused: what stands in the file and never runs, under our names; kept for whoever converts it back.
         resize: how its makers resize an image before the network, and the answer after it.
         multiple: the network's sides are multiples of this; the patch size unless given.
         classes: the data set whose classes its heads tell apart, where they are as many: ade20k, voc, ...
@@ -72,7 +72,7 @@ class ConvertedCheckpoint:
     resize: PreprocessConfig
     source: str
     multiple: int | None = None
-    spare: Mapping[str, Tensor] = field(default_factory=dict)
+    unused: Mapping[str, Tensor] = field(default_factory=dict)
     licence: str = "unknown"
     trained_on: str = ""
     classes: str = ""

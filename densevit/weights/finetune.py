@@ -30,10 +30,10 @@ class PartialLoader:
             source: what errors call the file.
         """
         self.model, self.spec, self.published, self.source = model, spec, published, source
-        self.taken: list[str] = []
-        self.fresh: list[str] = []
+        self.loaded: list[str] = []
+        self.new: list[str] = []
 
-    def take(self) -> str:
+    def load_matching(self) -> str:
         """Loads, and says what was taken and what is new.
 
         Raises:
@@ -47,37 +47,37 @@ class PartialLoader:
                 "take the file's."
             )
         self.load("encoder")
-        self.decide("decoder", self.spec["decoder"], theirs["decoder"])
+        self.load_or_keep("decoder", self.spec["decoder"], theirs["decoder"])
         for name, part in self.spec.get("decoders", {}).items():
-            self.decide(f"decoders.{name}", part, theirs.get("decoders", {}).get(name))
+            self.load_or_keep(f"decoders.{name}", part, theirs.get("decoders", {}).get(name))
         for name, head in self.spec["heads"].items():
             self.head(f"heads.{name}", head, theirs["heads"].get(name))
-        new = "; new: " + "; ".join(self.fresh) if self.fresh else "; nothing is new"
-        return f"from {self.source} ({self.published.source}): {', '.join(self.taken)}{new}."
+        new = "; new: " + "; ".join(self.new) if self.new else "; nothing is new"
+        return f"from {self.source} ({self.published.source}): {', '.join(self.loaded)}{new}."
 
-    def decide(self, name: str, mine: Spec, other: Spec | None) -> None:
+    def load_or_keep(self, name: str, mine: Spec, other: Spec | None) -> None:
         if other is not None and other["type"] == mine["type"]:
             self.load(name)
         else:
-            self.start_fresh(
+            self.keep_initial(
                 name, f"'{mine['type']}' where the file has " + (f"'{other['type']}'" if other else "none")
             )
 
     def head(self, name: str, mine: Spec, other: Spec | None) -> None:
         """A head is taken if its numbers mean the same and its layers are as wide."""
-        why = self.unlike(name, mine, other)
+        why = self.mismatch(name, mine, other)
         if why:
-            self.start_fresh(name, why)
+            self.keep_initial(name, why)
         else:
             self.load(name)
 
-    def unlike(self, name: str, mine: Spec, other: Spec | None) -> str:
+    def mismatch(self, name: str, mine: Spec, other: Spec | None) -> str:
         if other is None:
             return "the file has none of this name"
         for key in ("type", "activation"):
             if key in other and mine.get(key) != other[key]:
                 return f"{mine.get(key)} where the file has {other[key]}"
-        stored, own = dict(self.stored(name)), self.model.get_submodule(name).state_dict()
+        stored, own = dict(self.stored_tensors(name)), self.model.get_submodule(name).state_dict()
         if {key: t.shape for key, t in stored.items()} != {key: t.shape for key, t in own.items()}:
             return "its layers are of other shapes than the file's"
         return ""
@@ -86,13 +86,13 @@ class PartialLoader:
         module = self.model.get_submodule(name)
         # Published files leave out the normalisation, which is among the options.
         own = {key: tensor for key, tensor in module.state_dict().items() if key in ("mean", "std")}
-        checkpoint.load_into(module, {**own, **dict(self.stored(name))}, f"{self.source}: {name}")
-        self.taken.append(f"{name} ({count(module)})")
+        checkpoint.load_into(module, {**own, **dict(self.stored_tensors(name))}, f"{self.source}: {name}")
+        self.loaded.append(f"{name} ({count(module)})")
 
-    def start_fresh(self, name: str, why: str) -> None:
-        self.fresh.append(f"{name} ({why}; {count(self.model.get_submodule(name))})")
+    def keep_initial(self, name: str, why: str) -> None:
+        self.new.append(f"{name} ({why}; {count(self.model.get_submodule(name))})")
 
-    def stored(self, name: str) -> Iterator[tuple[str, Tensor]]:
+    def stored_tensors(self, name: str) -> Iterator[tuple[str, Tensor]]:
         for key, tensor in self.published.tensors.items():
             if key.startswith(f"{name}."):
                 yield key.removeprefix(f"{name}."), tensor

@@ -40,7 +40,7 @@ class Address(NamedTuple):
         return f"{SCHEME}{self.repository}{revision}{'/' if self.file else ''}{self.file}"
 
 
-class Known(NamedTuple):
+class ReadAs(NamedTuple):
     """What the name of a published repository says, and its files do not."""
 
     family: str
@@ -48,16 +48,16 @@ class Known(NamedTuple):
 
 
 # Patterns of repositories -> how their makers say the files are to be read.
-KNOWN: Mapping[str, Known] = {
-    "LiheYoung/depth_anything_vit?14": Known("depth-anything-v1"),
-    "depth-anything/Depth-Anything-V2-Small": Known("depth-anything-v2"),
-    "depth-anything/Depth-Anything-V2-Base": Known("depth-anything-v2"),
-    "depth-anything/Depth-Anything-V2-Large": Known("depth-anything-v2"),
-    "depth-anything/Depth-Anything-V2-Metric-Hypersim-*": Known("depth-anything-v2-hypersim"),
-    "depth-anything/Depth-Anything-V2-Metric-VKITTI-*": Known("depth-anything-v2-vkitti"),
-    "Intel/dpt-large": Known("huggingface-dpt"),
-    "facebook/dpt-dinov2-*-nyu": Known("huggingface-dpt-metric", {"max_depth": 10.0}),
-    "facebook/dpt-dinov2-*-kitti": Known("huggingface-dpt-metric", {"max_depth": 80.0}),
+KNOWN: Mapping[str, ReadAs] = {
+    "LiheYoung/depth_anything_vit?14": ReadAs("depth-anything-v1"),
+    "depth-anything/Depth-Anything-V2-Small": ReadAs("depth-anything-v2"),
+    "depth-anything/Depth-Anything-V2-Base": ReadAs("depth-anything-v2"),
+    "depth-anything/Depth-Anything-V2-Large": ReadAs("depth-anything-v2"),
+    "depth-anything/Depth-Anything-V2-Metric-Hypersim-*": ReadAs("depth-anything-v2-hypersim"),
+    "depth-anything/Depth-Anything-V2-Metric-VKITTI-*": ReadAs("depth-anything-v2-vkitti"),
+    "Intel/dpt-large": ReadAs("huggingface-dpt"),
+    "facebook/dpt-dinov2-*-nyu": ReadAs("huggingface-dpt-metric", {"max_depth": 10.0}),
+    "facebook/dpt-dinov2-*-kitti": ReadAs("huggingface-dpt-metric", {"max_depth": 80.0}),
 }
 
 
@@ -76,7 +76,7 @@ def parse(text: str) -> Address:
     return Address(f"{owner}/{name}", revision or None, file)
 
 
-def known(text: str) -> Known | None:
+def read_as_of(text: str) -> ReadAs | None:
     """How a published repository is to be read, where its name says so."""
     repository = parse(text).repository
     return next((row for pattern, row in KNOWN.items() if fnmatch.fnmatchcase(repository, pattern)), None)
@@ -91,32 +91,32 @@ def fetch(text: str) -> Path:
     address = parse(text)
     server = hub()
     if server and is_reachable(server):
-        return downloaded(address)
-    folder = cached(address)
-    found = chosen(address, [str(path.relative_to(folder)) for path in folder.rglob("*")]) if folder else []
+        return download(address)
+    folder = cached_snapshot(address)
+    found = select_files(address, [str(path.relative_to(folder)) for path in folder.rglob("*")]) if folder else []
     if folder is None or not all((folder / name).is_file() for name in found):
         why = f"{server} is out of reach" if server else "HF_HUB_OFFLINE is set"
         raise CheckpointError(
             f"{address}: not in the cache of this machine, and {why}. Where there is a network, "
             f"`hf download {address.repository}` puts it there; or fetch its files elsewhere and load the path."
         )
-    return place(folder, found)
+    return model_path(folder, found)
 
 
-def downloaded(address: Address) -> Path:
+def download(address: Address) -> Path:
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
     try:
         names = HfApi().list_repo_files(address.repository, revision=address.revision)
-        wanted = chosen(address, names)
+        wanted = select_files(address, names)
         folder = snapshot_download(address.repository, revision=address.revision, allow_patterns=wanted)
     except (HfHubHTTPError, HFValidationError, OSError) as error:
         raise CheckpointError(f"{address}: cannot be fetched ({first_line(error)}).") from None
-    return place(Path(folder), wanted)
+    return model_path(Path(folder), wanted)
 
 
-def cached(address: Address) -> Path | None:
+def cached_snapshot(address: Address) -> Path | None:
     """The newest snapshot that the cache holds of it."""
     from huggingface_hub import snapshot_download
 
@@ -126,7 +126,7 @@ def cached(address: Address) -> Path | None:
         return None
 
 
-def chosen(address: Address, names: Sequence[str]) -> list[str]:
+def select_files(address: Address, names: Sequence[str]) -> list[str]:
     """Which of a repository's files make the model.
 
     Raises:
@@ -134,7 +134,7 @@ def chosen(address: Address, names: Sequence[str]) -> list[str]:
     """
     if address.file:
         if address.file not in names:
-            raise CheckpointError(f"{address}: no such file; there are {listed(names)}.")
+            raise CheckpointError(f"{address}: no such file; there are {some_names(names)}.")
         return [address.file]
     beside = [name for name in BESIDE if name in names]
     for name in IN_FOLDER:
@@ -144,11 +144,11 @@ def chosen(address: Address, names: Sequence[str]) -> list[str]:
     weights = [name for name in names if Path(name).suffix in SAFETENSORS + PICKLED and "/" not in name]
     if len(weights) != 1:
         what = "no weights" if not weights else f"{len(weights)} files of weights; say which, as {address}/{weights[0]}"
-        raise CheckpointError(f"{address}: {what}. There are {listed(names)}.")
+        raise CheckpointError(f"{address}: {what}. There are {some_names(names)}.")
     return weights
 
 
-def place(folder: Path, names: Sequence[str]) -> Path:
+def model_path(folder: Path, names: Sequence[str]) -> Path:
     """The folder where it is laid out as one model, else the file."""
     return folder if names[0] in IN_FOLDER else folder / names[0]
 
@@ -164,7 +164,7 @@ def save_pretrained(folder: Path, tensors: Mapping[str, Tensor], card: ModelCard
         raise CheckpointError(f"{folder}: exists already; nothing is replaced.")
     with atomic_io.atomic_folder(folder) as temporary:
         checkpoint.write_weights(temporary / checkpoint.WEIGHTS, tensors, card)
-        atomic_io.write_text(temporary / "README.md", page(card))
+        atomic_io.write_text(temporary / "README.md", readme(card))
 
 
 def push_to_hub(repository: str, tensors: Mapping[str, Tensor], card: ModelCard, *, private: bool = False) -> str:
@@ -192,7 +192,7 @@ def push_to_hub(repository: str, tensors: Mapping[str, Tensor], card: ModelCard,
     return str(address)
 
 
-def page(card: ModelCard) -> str:
+def readme(card: ModelCard) -> str:
     """What a visitor of the repository reads; the block on top is what the hub reads."""
     kinds = {name: output.kind for name, output in card.outputs.items()}
     task = "image-segmentation" if set(kinds.values()) == {"labels"} else "depth-estimation"
@@ -211,5 +211,5 @@ def first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
-def listed(names: Sequence[str]) -> str:
+def some_names(names: Sequence[str]) -> str:
     return ", ".join(sorted(names)[:8]) + (", ..." if len(names) > 8 else "") or "none"

@@ -36,7 +36,7 @@ def vit_options(
     return {
         "type": "vit",
         "dim": dim,
-        "depth": depth(tensors),
+        "depth": num_blocks(tensors),
         "heads": heads or dim // HEAD_DIM,
         "patch_size": patch[-1],
         "image_size": side * patch[-1],
@@ -53,7 +53,7 @@ def shape(tensors: Mapping[str, Tensor], name: str, source: object) -> tuple[int
     return tuple(tensors[STEM + name].shape)
 
 
-def depth(tensors: Mapping[str, Tensor]) -> int:
+def num_blocks(tensors: Mapping[str, Tensor]) -> int:
     """How many blocks there are."""
     found = (re.match(rf"{re.escape(STEM)}blocks\.(\d+)\.", name) for name in tensors)
     return 1 + max((int(match[1]) for match in found if match), default=-1)

@@ -17,28 +17,28 @@ HOLE = re.compile(r"\{(\w+)\}")
 
 
 @dataclass(frozen=True)
-class Renaming:
+class KeyMapping:
     """Theirs to ours and back.
 
     Attributes:
         rules: (theirs, ours); the first that fits is taken.
-        spare: patterns of tensors in their files that never run, or that we make ourselves.
+        unused: patterns of tensors in their files that never run, or that we make ourselves.
     """
 
     rules: Sequence[Rule]
-    spare: Sequence[str] = ()
+    unused: Sequence[str] = ()
 
-    def ours(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def to_densevit(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Under our names; what no rule knows keeps its own, for the loader to report."""
-        kept = {name: tensor for name, tensor in tensors.items() if not fits_any(name, self.spare)}
+        kept = {name: tensor for name, tensor in tensors.items() if not matches_any(name, self.unused)}
         return {translate(name, self.rules): tensor for name, tensor in kept.items()}
 
-    def unused(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def unused_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The spare ones, under our names."""
-        kept = {name: tensor for name, tensor in tensors.items() if fits_any(name, self.spare)}
+        kept = {name: tensor for name, tensor in tensors.items() if matches_any(name, self.unused)}
         return {translate(name, self.rules): tensor for name, tensor in kept.items()}
 
-    def theirs(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def to_original(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Under their names; spare tensors are among them if they are given."""
         back = [(ours, theirs) for theirs, ours in self.rules]
         return {translate(name, back): tensor for name, tensor in tensors.items()}
@@ -57,7 +57,7 @@ def _fill(values: Mapping[str, str], hole: re.Match[str]) -> str:
     return values[hole[1]]
 
 
-def fits_any(name: str, patterns: Iterable[str]) -> bool:
+def matches_any(name: str, patterns: Iterable[str]) -> bool:
     return any(compiled(pattern).fullmatch(name) for pattern in patterns)
 
 

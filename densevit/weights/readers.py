@@ -57,7 +57,7 @@ def read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         with safe_open(path, framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
     except (SafetensorError, OSError, json.JSONDecodeError, struct.error) as error:
-        raise CheckpointError(f"{path}: not a readable safetensors file ({error}).{_mistaken(path)}") from None
+        raise CheckpointError(f"{path}: not a readable safetensors file ({error}).{_wrong_file_hint(path)}") from None
 
 
 def read_metadata(path: Path) -> dict[str, str]:
@@ -84,7 +84,7 @@ def read_arrays(path: Path) -> dict[str, Tensor]:
 
 def read_pickled(path: Path) -> Any:
     """Whatever a PyTorch file holds, as long as that is tensors and plain Python values."""
-    if _is_program(path):
+    if _is_torchscript(path):
         raise CheckpointError(f"{path}: a TorchScript program, not weights; save the state dict of its module instead.")
     try:
         with safe_unpickle.allowed():
@@ -95,21 +95,23 @@ def read_pickled(path: Path) -> Any:
         reason = (
             f"it wants to run {refused[1]}" if refused else "not a PyTorch file, or not tensors and plain values only"
         )
-        fit = " Only tensors and plain values are read; save the state dict alone." if refused else _mistaken(path)
+        fit = (
+            " Only tensors and plain values are read; save the state dict alone." if refused else _wrong_file_hint(path)
+        )
         raise CheckpointError(f"{path}: refused ({reason}).{fit}") from None
     except (RuntimeError, EOFError, OSError, ValueError, KeyError, AttributeError, IndexError, TypeError) as error:
         reason = str(error).partition(". ")[0].partition("\n")[0] or "it ends too early"
         raise CheckpointError(f"{path}: not a readable PyTorch file ({reason}).") from None
 
 
-def _is_program(path: Path) -> bool:
+def _is_torchscript(path: Path) -> bool:
     if not zipfile.is_zipfile(path):
         return False
     with zipfile.ZipFile(path) as archive:
         return any(name.endswith("/constants.pkl") for name in archive.namelist())
 
 
-def _mistaken(path: Path) -> str:
+def _wrong_file_hint(path: Path) -> str:
     """What stands in a file in place of weights, where it is one of the usual things."""
     with open(path, "rb") as file:
         head = file.read(64).lstrip().lower()

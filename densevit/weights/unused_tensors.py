@@ -9,7 +9,7 @@ PREFIX = "spare."
 """What stands in front of their names in our files."""
 
 
-def with_spare(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def add_unused(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Adds, as zeros where they are absent, DINOv2's mask token and the deepest fusion's residual unit."""
     full = dict(tensors)
     full.setdefault("encoder.vit.mask_token", torch.zeros(1, tensors["encoder.vit.cls_token"].shape[-1]))
@@ -19,7 +19,7 @@ def with_spare(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return full
 
 
-def set_aside(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def prefix_unused(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Under names for our files, whose readers pass over them."""
     return {PREFIX + name: tensor for name, tensor in tensors.items()}
 

@@ -1,7 +1,7 @@
 """Every registered encoder, decoder and head: shapes, gradients, bfloat16, copies, ONNX and compilation.
 
-A component is tested from the day that it registers. Each decoder and head is tested behind one encoder, and each encoder
-before one decoder; models for ONNX hold many heads at once, since a conversion costs seconds whatever it converts.
+A component is tested as soon as it is registered. Each decoder and head is tested behind one encoder, and each encoder
+before one decoder. Models for ONNX have many heads, because every conversion costs seconds.
 """
 
 import copy
@@ -16,7 +16,7 @@ import torch
 from densevit.inference.backends.onnx_runtimes import RUNTIMES, ExternalRuntimeModule
 from densevit.models import DECODERS, ENCODERS, HEADS, DenseModel
 from densevit.models.decoders.base import Decoder
-from densevit.models.dense import decoded
+from densevit.models.dense import as_decoder_output
 from densevit.registry import ComponentConfig
 from densevit.structures import EncoderOutput, FeatureSpec, RemainingBlocks
 
@@ -57,7 +57,7 @@ VARIANTS: list[ComponentConfig] = [
     {"type": "eomt", "classes": 5, "queries": 6, "blocks": 1, "masked": False},
     {"type": "pool", "pool": "average"},
     {"type": "pool", "pool": "both"},
-    {**SMALL["zoedepth"], "type": "zoedepth", "centres": "normed"},
+    {**SMALL["zoedepth"], "type": "zoedepth", "centres": "normed", "attractors": [4, 4, 4, 4]},
 ]
 # Encoders whose maps have several strides, which only DPT takes.
 PYRAMIDS = ("hybrid", "swin")
@@ -131,10 +131,10 @@ def run(decoder: Decoder, levels: int, patch: int, prefix: int, grid: tuple[int,
         tuple(torch.randn(2, prefix, 32) for _ in range(levels)),
         (grid[0] * patch, grid[1] * patch),
         RemainingBlocks(
-            torch.randn(2, prefix + grid[0] * grid[1], 32), prefix, grid, (identity,) * decoder.joins, identity
+            torch.randn(2, prefix + grid[0] * grid[1], 32), prefix, grid, (identity,) * decoder.encoder_blocks, identity
         ),
     )
-    return decoded(decoder(features)).map
+    return as_decoder_output(decoder(features)).map
 
 
 # The patch size only sets the stride, so that one size goes through every number of levels and prefix tokens here.

@@ -19,7 +19,7 @@ def pool(how: str, prefix: int = 2) -> PoolTokens:
     return PoolTokens([FeatureSpec(8, 16)] * 2, prefix, pool=how)  # type: ignore[arg-type]
 
 
-def test_the_class_tokens_of_all_taps_stand_side_by_side() -> None:
+def test_the_class_tokens_of_all_levels_are_concatenated() -> None:
     f, decoder = features(), pool("token")
     x = decoder(f)
     assert x.shape == (3, decoder.output.channels, 1, 1) == (3, 16, 1, 1)

@@ -68,7 +68,7 @@ def test_dpt_keeps_no_weights_that_never_run() -> None:
 @pytest.mark.parametrize(
     ("out_indices", "sources"), [(1, [0, 0, 0, 0]), (2, [0, 0, 1, 1]), (3, [0, 0, 1, 2]), (4, [0, 1, 2, 3])]
 )
-def test_dpt_spreads_few_taps_over_its_levels(out_indices: int, sources: list[int]) -> None:
+def test_dpt_spreads_few_feature_maps_over_its_levels(out_indices: int, sources: list[int]) -> None:
     assert DPT(specs(out_indices), 1, channels=8).sources == sources
 
 
@@ -136,7 +136,7 @@ def test_conv_transpose_halves_width_while_it_doubles_size(
     assert decoder.output == FeatureSpec(channels, max(1, round(stride / grows)))
 
 
-def test_several_taps_are_summed_or_set_side_by_side() -> None:
+def test_several_levels_are_summed_or_concatenated() -> None:
     given = features(3)
     assert ConvTranspose(specs(3), 1, fuse="concat").steps[0][0].in_channels == 48  # type: ignore[index]
     summed = ConvTranspose(specs(3), 1, fuse="sum", stride=16)
@@ -150,7 +150,7 @@ def test_layer_norm_works_on_the_channels_of_each_pixel() -> None:
 
 
 def test_what_a_decoder_cannot_take_it_refuses() -> None:
-    with pytest.raises(ConfigError, match="1 to 4 taps, not 5"):
+    with pytest.raises(ConfigError, match="1 to 4 feature maps, not 5"):
         DPT(specs(5), 1)
     with pytest.raises(ConfigError, match="needs a class token"):
         DPT(specs(4), 0, readout="project")

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from densevit.models import DPT, BinsHead, ConvTranspose, DenseModel, MetricHead, SkyDepthHead, ViTEncoder
 from densevit.models.decoders.base import DecoderOutput
-from densevit.models.heads.sky import farthest
+from densevit.models.heads.sky import fill_sky
 from densevit.structures import EncoderOutput, FeatureSpec
 
 SPECS = [FeatureSpec(16, 16)] * 4
@@ -114,7 +114,7 @@ def test_sky_lies_at_the_99th_percentile_of_the_ground() -> None:
     # Ground 0 to 100 in 101 steps: its 99th percentile is 99.
     depth = torch.cat([torch.arange(101.0), torch.full((11,), 5.0)])[None, None, None]
     sky = torch.arange(112)[None, None, None] > 100
-    found = farthest(depth, ~sky)
+    found = fill_sky(depth, ~sky)
     assert torch.equal(found[~sky], depth[~sky])
     assert found[sky].tolist() == pytest.approx([99.0] * 11)
 
@@ -123,8 +123,8 @@ def test_sky_lies_at_the_99th_percentile_of_the_ground() -> None:
 def test_hardly_any_sky_or_ground_is_taken_for_none(few: int) -> None:
     depth, mask = torch.rand(1, 1, 8, 8), torch.zeros(64, dtype=torch.bool)
     mask[:few] = True
-    assert torch.equal(farthest(depth, mask.view(1, 1, 8, 8)), depth)
-    assert torch.equal(farthest(depth, ~mask.view(1, 1, 8, 8)), depth)
+    assert torch.equal(fill_sky(depth, mask.view(1, 1, 8, 8)), depth)
+    assert torch.equal(fill_sky(depth, ~mask.view(1, 1, 8, 8)), depth)
 
 
 def test_the_sky_is_an_extra_in_training_and_fills_nothing_there() -> None:

@@ -12,7 +12,7 @@ from densevit.errors import ConfigError
 from densevit.losses.set_criterion import SetCriterion
 from densevit.models import DECODERS, DPT, ENCODERS, DenseModel, Encoder, EoMT, LabelsHead, MasksHead
 from densevit.models.decoders.base import DecoderOutput
-from densevit.models.decoders.eomt import Annealing, one_after_another
+from densevit.models.decoders.eomt import MaskAnnealing, default_spans
 from densevit.registry import ComponentConfig
 
 TOWERS: dict[str, ComponentConfig] = {
@@ -54,7 +54,7 @@ def test_it_is_what_the_paper_says_written_out() -> None:
         x = block(x)
     x = torch.cat([x[:, :prefix], head.q.weight.expand(2, -1, -1), x[:, prefix:]], 1)
 
-    def answer(x: Tensor) -> tuple[Tensor, Tensor]:
+    def predict(x: Tensor) -> tuple[Tensor, Tensor]:
         x = F.layer_norm(x, (32,), vit.norm.weight, vit.norm.bias, 1e-6)
         patches = x[:, prefix + q :].transpose(1, 2).reshape(2, 32, gh, gw)
         for step in head.upscale:  # 16 to 4 pixels: two doublings
@@ -64,7 +64,7 @@ def test_it_is_what_the_paper_says_written_out() -> None:
         masks = (asked[:, :, None, None] * patches.permute(0, 2, 3, 1)[:, None]).sum(-1)
         return masks, head.class_head(x[:, prefix : prefix + q])
 
-    seen = [answer(x)]
+    seen = [predict(x)]
     for block in vit.blocks[2:]:
         small = F.interpolate(seen[-1][0], (gh, gw), mode="bilinear").flatten(2)
         y = block.norm1(x)
@@ -76,7 +76,7 @@ def test_it_is_what_the_paper_says_written_out() -> None:
         mixed = (weights.softmax(-1) @ value).transpose(1, 2).flatten(2)
         x = x + block.ls1.gamma * block.attn.proj(mixed)
         x = x + block.ls2.gamma * block.mlp(block.norm2(x))
-        seen.append(answer(x))
+        seen.append(predict(x))
     found = model(image)
     torch.testing.assert_close(found["seg/masks"], torch.stack([masks for masks, _ in seen], 1), atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(found["seg/classes"], torch.stack([c for _, c in seen], 1), atol=1e-5, rtol=1e-4)
@@ -102,53 +102,53 @@ def test_in_evaluation_nothing_is_masked_and_masks_grow_before_the_sigmoid(name:
 
 
 @pytest.mark.parametrize("name", TOWERS)
-def test_without_guests_the_last_blocks_are_the_encoders_own(name: str) -> None:
+def test_without_queries_the_last_blocks_are_the_encoders_own(name: str) -> None:
     plain, open_, image = tower(name).eval(), tower(name).eval(), torch.rand(1, 3, *IMAGE)
-    open_.leave(2, out_indices=False)
+    open_.detach_last_blocks(2, out_indices=False)
     assert open_(image).maps == ()
-    rest = open_(image).rest
+    rest = open_(image).remaining
     assert rest is not None
     x = rest.tokens
-    for step in rest.steps:
-        x = step(x, None, 0)
+    for block in rest.blocks:
+        x = block(x, None, 0)
     x = rest.norm(x)[:, rest.prefix_tokens :].transpose(1, 2).unflatten(2, rest.grid)
     torch.testing.assert_close(x, plain(image).maps[-1], atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", TOWERS)
-def test_guests_whom_nobody_may_ask_leave_the_patches_where_and_what_they_are(name: str) -> None:
-    # Rotary positions must be those of the patches, however many guests stand before them.
+def test_masked_queries_change_neither_patches_nor_their_rotary_positions(name: str) -> None:
+    # Rotary positions must be those of the patches, however many num_queries stand before them.
     encoder, image = tower(name).eval(), torch.rand(1, 3, *IMAGE)
-    encoder.leave(2, out_indices=True)
+    encoder.detach_last_blocks(2, out_indices=True)
     features = encoder(image)
-    rest = features.rest
+    rest = features.remaining
     assert rest is not None
     first = rest.prefix_tokens
     x = torch.cat([rest.tokens[:, :first], torch.randn(1, 7, rest.tokens.shape[-1]), rest.tokens[:, first:]], 1)
     mask = torch.ones(1, 1, x.shape[1], x.shape[1], dtype=torch.bool)
     mask[..., first : first + 7] = False
     mask[:, :, first : first + 7, first : first + 7] = True
-    for step in rest.steps:
-        x = step(x, mask, 7)
+    for block in rest.blocks:
+        x = block(x, mask, 7)
     x = rest.norm(x)[:, first + 7 :].transpose(1, 2).unflatten(2, rest.grid)
     torch.testing.assert_close(x, features.maps[-1], atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", TOWERS)
-def test_a_guest_that_is_a_second_class_token_fares_like_the_first(name: str) -> None:
-    # Like it, it has no place: no rotary position turns it.
+def test_a_query_equal_to_the_class_token_gets_the_same_output(name: str) -> None:
+    # Neither has a position: rotary embeddings rotate neither.
     encoder = tower(name).eval()
-    encoder.leave(2, out_indices=False)
-    rest = encoder(torch.rand(1, 3, *IMAGE)).rest
+    encoder.detach_last_blocks(2, out_indices=False)
+    rest = encoder(torch.rand(1, 3, *IMAGE)).remaining
     assert rest is not None
     first = rest.prefix_tokens
     x = torch.cat([rest.tokens[:, :first], rest.tokens[:, :1], rest.tokens[:, first:]], 1)
-    for step in rest.steps:
-        x = step(x, None, 1)
+    for block in rest.blocks:
+        x = block(x, None, 1)
     torch.testing.assert_close(x[:, first], x[:, 0], atol=1e-5, rtol=1e-4)
 
 
-def test_guests_are_in_no_order() -> None:
+def test_the_order_of_queries_does_not_matter() -> None:
     model, image = build("dinov3").eval(), torch.rand(1, 3, *IMAGE)
     before = model(image)["seg"]
     weight = model.decoder.q.weight  # type: ignore[union-attr]
@@ -156,20 +156,20 @@ def test_guests_are_in_no_order() -> None:
     torch.testing.assert_close(model(image)["seg"], before, atol=1e-4, rtol=1e-4)
 
 
-def test_other_decoders_read_the_taps_as_if_there_were_no_queries_and_blocks_before_them_run_once() -> None:
+def test_other_decoders_read_feature_maps_without_queries_and_earlier_blocks_run_once() -> None:
     image = torch.rand(1, 3, *IMAGE)
     joint = build()
     encoder: Any = joint.encoder
     alone = DPT(encoder.features, encoder.prefix_tokens, channels=8)
     plain = DenseModel(copy.deepcopy(encoder), alone, {"depth": LabelsHead(8, classes=2)}).eval()
-    plain.encoder.left = 0  # type: ignore[assignment]
+    plain.encoder.num_detached = 0  # type: ignore[assignment]
     heads = {"depth": plain.heads["depth"], "seg": joint.heads["seg"]}
     both = DenseModel(encoder, alone, heads, {"seg": joint.decoder}).eval()  # type: ignore[arg-type]
     ran = []
     for i, block in enumerate(encoder.vit.blocks):
         block.register_forward_pre_hook(lambda *_, i=i: ran.append(i))
     found = both(image)
-    assert sorted(ran) == [0, 1, 2, 2, 3, 3]  # the joined blocks once for either decoder
+    assert sorted(ran) == [0, 1, 2, 2, 3, 3]  # the detached blocks once for either decoder
     torch.testing.assert_close(found["depth"], plain(image)["depth"], atol=1e-5, rtol=1e-4)
     ran.clear()
     joint = DenseModel(encoder, joint.decoder, {"seg": joint.heads["seg"]}).eval()  # type: ignore[arg-type]
@@ -177,7 +177,7 @@ def test_other_decoders_read_the_taps_as_if_there_were_no_queries_and_blocks_bef
     assert ran == [0, 1, 2, 3]
 
 
-def test_two_of_them_may_join_at_different_blocks() -> None:
+def test_two_eomt_decoders_may_start_at_different_blocks() -> None:
     deep = build(blocks=1)
     encoder: Any = deep.encoder
     shallow = EoMT(encoder.features, encoder.prefix_tokens, classes=3, queries=4, blocks=3)
@@ -201,7 +201,7 @@ def test_checkpointing_changes_no_gradient(name: str) -> None:
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-3)
 
 
-def test_the_joined_blocks_stay_the_encoders_for_learning_rates_and_freezing() -> None:
+def test_detached_blocks_stay_the_encoders_for_learning_rates_and_freezing() -> None:
     model = build()
     encoder: Any = model.encoder
     joined = set(encoder.vit.blocks[-1].parameters())
@@ -209,16 +209,16 @@ def test_the_joined_blocks_stay_the_encoders_for_learning_rates_and_freezing() -
     assert not any(p in joined for p in model.decoder.parameters())
 
 
-def test_masks_fade_block_by_block_as_published() -> None:
+def test_masked_attention_is_annealed_block_by_block_as_published() -> None:
     # EoMT on ADE20K, github.com/tue-mps/eomt configs/dinov2/ade20k: starts 6520, 13040, 19560, 26080 and ends 13040,
     # 19560, 26080, 32600 of 31 epochs of 1263 steps; poly with power 0.9.
     steps = 31 * 1263
     for (begin, end), start, stop in zip(
-        one_after_another(4), (6520, 13040, 19560, 26080), (13040, 19560, 26080, 32600), strict=True
+        default_spans(4), (6520, 13040, 19560, 26080), (13040, 19560, 26080, 32600), strict=True
     ):
         assert begin == pytest.approx(start / steps, abs=1e-3)
         assert end == pytest.approx(stop / steps, abs=1e-3)
-    annealing = Annealing(2, ((0.0, 0.5), (0.5, 0.9)))
+    annealing = MaskAnnealing(2, ((0.0, 0.5), (0.5, 0.9)))
     for progress, shares in (
         (0.0, (1, 1)),
         (0.25, (0.5**0.9, 1)),
@@ -228,24 +228,27 @@ def test_masks_fade_block_by_block_as_published() -> None:
         (1.0, (0, 0)),
     ):
         annealing.on_train_step(progress)
-        assert [annealing.share(i).item() for i in range(2)] == pytest.approx(list(shares), abs=1e-6)
-    assert not Annealing(3).state_dict()  # the trainer tells it anew
+        assert [annealing.probability(i).item() for i in range(2)] == pytest.approx(list(shares), abs=1e-6)
+    assert not MaskAnnealing(3).state_dict()  # the trainer tells it anew
 
 
 def test_a_masked_query_sees_its_patches_and_every_token_that_is_none() -> None:
     model = build(queries=400)
     head: Any = model.decoder
-    rest = model.encoder(torch.rand(1, 3, 48, 64)).rest
+    rest = model.encoder(torch.rand(1, 3, 48, 64)).remaining
     masks = torch.randn(1, 400, 12, 16)
     inside = (F.interpolate(masks, (3, 4), mode="bilinear") > 0).flatten(2)[0]
     total = 3 + 400 + 12
-    mask = head.see(masks, torch.tensor(1.0), rest)
+    mask = head.attention_mask(masks, torch.tensor(1.0), rest)
     assert mask.shape == (1, 1, total, total)
     assert torch.equal(mask[0, 0, 3:403, 403:], inside)
     others = mask[0, 0].clone()
     others[3:403, 403:] = True
     assert others.all()
-    shares = [(~head.see(masks, torch.tensor(s), rest)[0, 0, 3:403, 403:]).any(1).float().mean() for s in (0.0, 0.25)]
+    shares = [
+        (~head.attention_mask(masks, torch.tensor(s), rest)[0, 0, 3:403, 403:]).any(1).float().mean()
+        for s in (0.0, 0.25)
+    ]
     assert shares[0] == 0
     assert shares[1] == pytest.approx(0.25, abs=0.08)  # 400 queries: 3.7 standard deviations
 
@@ -313,4 +316,4 @@ def test_an_encoder_without_blocks_says_so() -> None:
         def set_grad_checkpointing(self, enable: bool = True) -> None: ...
 
     with pytest.raises(ConfigError, match="Still has none"):
-        Still().leave(1, out_indices=False)
+        Still().detach_last_blocks(1, out_indices=False)

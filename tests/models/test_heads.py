@@ -12,7 +12,7 @@ from densevit.models.heads.base import HEADS, Head
 from densevit.models.heads.bins import BinsHead
 from densevit.models.heads.depth import AffineHead, DisparityHead, IdentityDepthHead, InverseHead, MetricHead
 from densevit.models.heads.depth_activations import ACTIVATIONS, clamp_ste
-from densevit.models.layers.conv_head import Projection
+from densevit.models.layers.conv_head import ConvHead
 
 METRIC = ["sigmoid", "log", "exp", "softplus"]
 
@@ -81,14 +81,14 @@ def test_predictions_are_float_under_bfloat16(name: str) -> None:
 
 
 def test_one_by_one_commutes_with_upsampling() -> None:
-    projection, x = Projection(6, 1, hidden=0, align_corners=False), torch.randn(1, 6, 4, 5)
+    projection, x = ConvHead(6, 1, hidden=0, align_corners=False), torch.randn(1, 6, 4, 5)
     grown = nn.functional.interpolate(x, size=(13, 17), mode="bilinear", align_corners=False)
     torch.testing.assert_close(projection(x, (13, 17)), projection.last(grown))
 
 
 def test_projection_is_dpts() -> None:
     # conv, upsample with corners aligned, conv, ReLU, 1x1 (DPT's head; Depth Anything's output_conv1 and 2)
-    projection, x = Projection(64, 1, hidden=32, align_corners=True), torch.randn(1, 64, 4, 5)
+    projection, x = ConvHead(64, 1, hidden=32, align_corners=True), torch.randn(1, 64, 4, 5)
     first, second, last = projection.before, projection.after[0], projection.last  # type: ignore[index]
     assert (first.out_channels, second.out_channels) == (32, 32)
     grown = nn.functional.interpolate(first(x), size=(9, 11), mode="bilinear", align_corners=True)

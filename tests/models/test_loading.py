@@ -24,7 +24,7 @@ def test_wrappers_are_taken_off(prefix: str) -> None:
         assert torch.equal(ours, theirs)
 
 
-def test_blocks_and_norms_that_the_taps_do_without_may_stand_in_the_file() -> None:
+def test_blocks_and_norms_that_are_not_used_may_be_in_the_file() -> None:
     target = small(out_indices=(0, 1), norm=False)
     assert len(target.vit.blocks) == 2
     target.load_weights(small().vit.state_dict(), "w.pth")

@@ -85,9 +85,9 @@ def test_the_head_only_upsamples() -> None:
 
 
 def test_it_says_what_does_not_fit() -> None:
-    with pytest.raises(ConfigError, match="3 classes, where the decoder gives 2 maps"):
+    with pytest.raises(ConfigError, match="3 classes, but the decoder gives 2 maps"):
         MasksHead(2, classes=3)
-    with pytest.raises(ConfigError, match="missing, and the data names none"):
+    with pytest.raises(ConfigError, match="missing, and the data set names none"):
         DECODERS.check({"type": "mask_transformer"}, "decoder").build([FeatureSpec(32, 16)], 1)
     with pytest.raises(ConfigError, match="heads"):
         MaskTransformer([FeatureSpec(32, 16)], 1, classes=5, heads=5)

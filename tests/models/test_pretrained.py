@@ -54,7 +54,7 @@ def test_weights_in_the_cache_need_no_network(cache: Path) -> None:
 
 def test_a_model_nobody_has_published_weights_for_says_so() -> None:
     with pytest.raises(ConfigError, match="no weights are published for 'vit_small_patch32_224x'"):
-        pretrained.overlay("vit_small_patch32_224x", None)
+        pretrained.pretrained_cfg_overlay("vit_small_patch32_224x", None)
 
 
 def test_a_listening_server_is_reachable_and_a_silent_one_is_not(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,8 +73,8 @@ def test_the_hybrids_layers_hold_every_parameter_once() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"stages": (3,)}, "no rising choice"),
-        ({"stages": (1, 0)}, "no rising choice"),
+        ({"stages": (3,)}, "not increasing indices"),
+        ({"stages": (1, 0)}, "not increasing indices"),
         ({"widths": (128, 128)}, "2 widths and 3 depths"),
         ({"widths": (128, 130, 256)}, "130 cannot be normalised"),
     ],
@@ -122,7 +122,7 @@ def test_stages_behind_the_last_tap_are_dropped() -> None:
 
 
 def test_a_vit_is_no_swin() -> None:
-    with pytest.raises(ConfigError, match="encoder 'timm' takes plain ones"):
+    with pytest.raises(ConfigError, match="for plain ViTs use encoder 'timm'"):
         SwinEncoder(name="vit_tiny_patch16_224")
 
 

@@ -24,7 +24,7 @@ def specs(out_indices: int, channels: int = 16) -> list[FeatureSpec]:
     return [FeatureSpec(channels, 16)] * out_indices
 
 
-def test_dinov2s_probe_is_a_batch_norm_and_a_matrix_over_the_concatenated_taps() -> None:
+def test_dinov2s_probe_is_a_batch_norm_and_a_matrix_over_the_concatenated_levels() -> None:
     decoder, head = Linear(specs(4), 1, norm="batch"), LabelsHead(64, classes=7, dropout=0.0)
     given = features(4)
     x = torch.cat(given.maps, 1)
@@ -108,7 +108,7 @@ def test_dpts_units_are_relu_convolution_norm_twice() -> None:
 def test_the_auxiliary_classifier_reads_the_last_fusion_but_one_and_speaks_in_training_only() -> None:
     decoder, _ = dpt(auxiliary=5)
     given = features(4, grid=(4, 6))
-    *_, coarser, finest = decoder.eval().climb(decoder.levels(given))
+    *_, coarser, finest = decoder.eval().fuse_levels(decoder.levels(given))
     assert torch.equal(decoder(given), finest)  # type: ignore[arg-type]
     decoder.train()
     for module in decoder.modules():  # so that training computes what evaluation does

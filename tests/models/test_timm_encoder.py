@@ -93,7 +93,7 @@ def test_beit_on_another_grid_is_timms_beit_with_its_tables_resampled(size: tupl
 
 def test_beits_index_is_the_published_one() -> None:
     expected = timm.models.beit.gen_relative_position_index((3, 5))
-    assert torch.equal(beit.index((3, 5), torch.device("cpu")), expected)
+    assert torch.equal(beit.relative_position_index((3, 5), torch.device("cpu")), expected)
 
 
 def test_beit_weights_of_another_window_are_resampled() -> None:
@@ -130,7 +130,7 @@ def test_dinov2s_original_file_loads() -> None:
 
 @pytest.mark.parametrize("name", ["swin_tiny_patch4_window7_224", "convnext_atto", "samvit_base_patch16"])
 def test_models_without_plain_tokens_are_refused_by_name(name: str) -> None:
-    with pytest.raises(ConfigError, match="no plain grid; use a ViT: DINOv2"):
+    with pytest.raises(ConfigError, match="not a plain grid of tokens; use a ViT: DINOv2"):
         TimmEncoder(name=name)
 
 

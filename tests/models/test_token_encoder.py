@@ -5,7 +5,7 @@ import torch
 
 from densevit.errors import ConfigError
 from densevit.models.encoders.vit import ViTEncoder
-from densevit.models.encoders.vit_base import OutIndices, choose_taps
+from densevit.models.encoders.vit_base import OutIndices, resolve_out_indices
 
 
 # Depth Anything V2 and DINOv2 publish these for 12, 24 and 40 blocks.
@@ -13,18 +13,18 @@ from densevit.models.encoders.vit_base import OutIndices, choose_taps
     ("depth", "out_indices"),
     [(12, (2, 5, 8, 11)), (24, (4, 11, 17, 23)), (40, (9, 19, 29, 39)), (3, (0, 1, 2)), (1, (0,))],
 )
-def test_default_taps_are_the_published_ones(depth: int, out_indices: tuple[int, ...]) -> None:
-    assert choose_taps(None, depth) == out_indices
+def test_default_out_indices_are_the_published_ones(depth: int, out_indices: tuple[int, ...]) -> None:
+    assert resolve_out_indices(None, depth) == out_indices
 
 
 def test_an_int_means_the_last_blocks() -> None:
-    assert choose_taps(4, 12) == (8, 9, 10, 11)  # Depth Anything V1
+    assert resolve_out_indices(4, 12) == (8, 9, 10, 11)  # Depth Anything V1
 
 
 @pytest.mark.parametrize("out_indices", [0, 13, (), (3, 3), (5, 2), (-1,), (11, 12)])
-def test_taps_that_do_not_fit_say_what_would(out_indices: OutIndices) -> None:
+def test_out_indices_that_do_not_fit_say_what_would(out_indices: OutIndices) -> None:
     with pytest.raises(ConfigError, match="rising numbers from 0 to 11"):
-        choose_taps(out_indices, 12)
+        resolve_out_indices(out_indices, 12)
 
 
 def test_layers_hold_every_parameter_once_from_stem_to_norm() -> None:
@@ -36,7 +36,7 @@ def test_layers_hold_every_parameter_once_from_stem_to_norm() -> None:
     assert any(p is encoder.vit.blocks[2].attn.qkv.weight for p in groups[3])
 
 
-def test_tokens_and_positions_get_no_weight_decay() -> None:
+def test_tokens_and_positions_have_no_weight_decay() -> None:
     encoder = ViTEncoder(dim=32, depth=1, heads=2, registers=2)
     assert encoder.no_weight_decay() == {"vit.cls_token", "vit.reg_token", "vit.pos_embed"}
 

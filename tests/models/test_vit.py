@@ -10,7 +10,7 @@ from torch import Tensor
 from densevit.errors import ConfigError
 from densevit.models.encoders.vit import ViTEncoder
 from densevit.models.vit.configs import SIZES
-from densevit.models.vit.pos_embed import resample, sincos
+from densevit.models.vit.pos_embed import resample_pos_embed, sincos_pos_embed
 from densevit.models.vit.vision_transformer import VisionTransformer
 from densevit.registry import choices
 
@@ -52,7 +52,7 @@ def test_same_weights_give_the_same_tokens_and_gradients_as_timm(
     ours.load_state_dict(reference.state_dict())
     image = torch.randn(2, 3, cells[0] * patch, cells[1] * patch)
     expected = reference.forward_intermediates(image, [0, 2], norm=True, return_prefix_tokens=True, output_fmt="NLC")[1]
-    found = ours.tap(image, [0, 2], norm=True)
+    found = ours.block_outputs(image, [0, 2], norm=True)
     for tap, other in zip(found, expected, strict=True):
         patches, prefix = other if isinstance(other, tuple) else (other, other[:, :0])
         torch.testing.assert_close(tap.patches, patches, atol=1e-5, rtol=1e-5)
@@ -82,21 +82,21 @@ def test_checkpointing_runs_blocks_twice_and_changes_no_gradient() -> None:
 @pytest.mark.parametrize("how", ["antialias", "offset", "bilinear"])
 def test_positions_on_their_own_grid_stay_as_they_are(how: Any) -> None:
     cells = torch.randn(1, 12, 5)
-    assert resample(cells, (3, 4), (3, 4), how) is cells
-    assert resample(cells, (3, 4), (7, 5), how).shape == (1, 35, 5)
+    assert resample_pos_embed(cells, (3, 4), (3, 4), how) is cells
+    assert resample_pos_embed(cells, (3, 4), (7, 5), how).shape == (1, 35, 5)
 
 
 def test_offset_resampling_is_the_one_of_dinov2() -> None:
     # By scale factor (new + 0.1) / old a bicubic sample lies at (i + 0.5) * old / (new + 0.1) - 0.5, not at ... / new.
     ramp = torch.arange(37.0).view(1, 37, 1).repeat_interleave(37, dim=1)  # the value is the row
-    rows = resample(ramp, (37, 37), (20, 20), "offset").view(20, 20)[:, 10]
+    rows = resample_pos_embed(ramp, (37, 37), (20, 20), "offset").view(20, 20)[:, 10]
     expected = (torch.arange(20) + 0.5) * 37 / 20.1 - 0.5
     # With a = -0.75 bicubic bends a ramp by up to 0.05; without the offset row 17 would lie 0.16 further on.
     torch.testing.assert_close(rows[2:-2], expected[2:-2], atol=0.06, rtol=0)
 
 
 def test_sines_and_cosines_tell_cells_apart_and_neighbours_alike() -> None:
-    positions = sincos(32, (5, 7))[0]
+    positions = sincos_pos_embed(32, (5, 7))[0]
     likeness = positions @ positions.T
     assert positions.shape == (35, 32)
     assert (likeness.argmax(1) == torch.arange(35)).all()
@@ -162,7 +162,7 @@ def test_every_option_of_a_block_reaches_the_encoders_blocks() -> None:
 
 
 def test_shapes_that_cannot_be_shared_out_are_refused() -> None:
-    with pytest.raises(ConfigError, match="10 channels cannot be shared out among 3 heads"):
+    with pytest.raises(ConfigError, match="10 channels are not divisible by 3 heads"):
         VisionTransformer(10, 1, 3, 4)
     with pytest.raises(ConfigError, match="even number of hidden channels, not 15"):
         VisionTransformer(10, 1, 2, 4, mlp="swiglu_packed", mlp_ratio=1.5)

@@ -110,7 +110,7 @@ def test_class_rollout_is_the_class_row_of_the_rollout() -> None:
     torch.testing.assert_close(found.flatten(1), rollout(by_hand(vit, image))[:, 0, 2:], atol=1e-6, rtol=1e-4)
 
 
-def test_without_a_class_token_nobody_looks() -> None:
+def test_without_a_class_token_there_is_no_map() -> None:
     vit, image = model(class_token=False, registers=1), torch.rand(1, 3, 8, 12)
     for ask in (class_attention, class_rollout):
         with pytest.raises(ConfigError, match="no class token"):

@@ -49,7 +49,7 @@ def test_files_of_hugging_face_give_the_same_tokens_answers_and_gradients(tmp_pa
     images = [torch.randn(2, 3, *size).requires_grad_()]
     images.append(images[0].detach().clone().requires_grad_())
     expected = theirs(images[0], output_hidden_states=True)
-    maps = vit.through(images[1], None, norm=False, stop_early=True)[1]
+    maps = vit.forward_blocks(images[1], None, norm=False, stop_early=True)[1]
     for found, other in zip(maps, expected.hidden_states[1:], strict=True):
         torch.testing.assert_close(found, other, atol=1e-5, rtol=1e-5)
     answer = next(getattr(expected, n) for n in ("image_embeds", "logits", "pooler_output") if hasattr(expected, n))

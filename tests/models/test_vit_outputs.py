@@ -13,7 +13,7 @@ from densevit.config.schema import Optim
 from densevit.engine.optim import parameter_groups
 from densevit.errors import ConfigError, DensevitError
 from densevit.models.vit.classifier import ViTClassifier
-from densevit.models.vit.intermediate_layers import choose
+from densevit.models.vit.intermediate_layers import resolve_layers
 from densevit.models.vit.vision_transformer import VisionTransformer
 
 OPTIONS: dict[str, Any] = {"registers": 2, "layer_scale": 0.1}
@@ -80,7 +80,7 @@ def test_stopping_early_runs_no_later_block(pair: Any) -> None:
     assert ran == [0, 1]
     torch.testing.assert_close(x, ours.norm(ours.blocks[1](ours.blocks[0](ours.embed(image)))))
     ran.clear()
-    ours.tap(image, [0])
+    ours.block_outputs(image, [0])
     assert ran == [0]
     ran.clear()
     list(ours.attention(image, [2]))
@@ -97,7 +97,7 @@ def test_padded_images_give_the_padded_grid() -> None:
 def test_a_tap_is_rows_of_patches_and_the_prefix(pair: Any) -> None:
     ours, _ = pair
     image = torch.randn(1, 3, 32, 32)
-    (tap,) = ours.tap(image, 1, norm=True)
+    (tap,) = ours.block_outputs(image, 1, norm=True)
     assert (tap.patches.shape, tap.prefix.shape) == ((1, 16, 24), (1, 3, 24))
     torch.testing.assert_close(torch.cat([tap.prefix, tap.patches], dim=1), ours(image))
 
@@ -115,23 +115,23 @@ def test_dropped_patches_make_no_map() -> None:
     ("layers", "chosen"), [(None, [0, 1, 2]), (2, [1, 2]), ([-1], [2]), ([2, 0], [0, 2]), (range(1, 3), [1, 2])]
 )
 def test_layers_are_chosen_as_in_timm(layers: Any, chosen: list[int]) -> None:
-    assert choose(layers, 3) == chosen
+    assert resolve_layers(layers, 3) == chosen
 
 
 @pytest.mark.parametrize("layers", [0, 4, -1, [3], [-4], [], [0, -3]])
 def test_layers_that_do_not_exist_are_refused(layers: Any) -> None:
     with pytest.raises(ConfigError, match="different numbers from -3 to 2, or how many of the last 3"):
-        choose(layers, 3)
+        resolve_layers(layers, 3)
 
 
-def test_pruning_drops_blocks_norm_and_head_and_keeps_the_taps() -> None:
+def test_pruning_drops_blocks_norm_and_head_and_keeps_the_outputs() -> None:
     vit = ViTClassifier(16, 4, 2, 4, grid=(2, 2), num_classes=5, pool="map").eval()
     image = torch.rand(1, 3, 8, 8)
-    before = vit.tap(image, [0, 1])
+    before = vit.block_outputs(image, [0, 1])
     assert vit.prune_intermediate_layers([0, 1], prune_norm=True) == [0, 1]
     assert len(vit.blocks) == 2
     assert not any(name.startswith(("head", "norm.", "attn_pool", "fc_norm")) for name in vit.state_dict())
-    assert all(torch.equal(a.patches, b.patches) for a, b in zip(before, vit.tap(image, [0, 1]), strict=True))
+    assert all(torch.equal(a.patches, b.patches) for a, b in zip(before, vit.block_outputs(image, [0, 1]), strict=True))
 
 
 def test_layers_hold_every_parameter_once_from_patches_to_head() -> None:

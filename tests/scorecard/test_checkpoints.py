@@ -207,7 +207,7 @@ def test_a_pickle_inside_a_checkpoint_of_ours_is_refused_although_its_sum_is_rig
     manifest = checkpoint.verify(step)
     torch.save({"optimizer": Payload()}, step / checkpoint.STATE)
     hashes = {**manifest.files, checkpoint.STATE: densevit.utils.atomic_io.sha256(step / checkpoint.STATE)}
-    (step / checkpoint.MANIFEST).write_text(checkpoint.sealed({**asdict(manifest), "files": hashes}))
+    (step / checkpoint.MANIFEST).write_text(checkpoint.with_checksum({**asdict(manifest), "files": hashes}))
     assert json.loads((step / checkpoint.MANIFEST).read_text())["files"] == hashes
     words = ["train", trained / "small.yaml", f"output={tmp_path / 'run'}", "--resume", "ema=0.9"]
     code, text = nursery.run(*words)

@@ -44,7 +44,7 @@ def put(cache: Path, repository: str) -> Path:
 
 def test_out_of_reach_is_said_within_a_second_with_the_way_out(cache: Path) -> None:
     load = densevit.load  # which imports torch and all parts; the next line does so with huggingface_hub's
-    assert hub.cached(hub.Address("owner/name", None, "")) is None
+    assert hub.cached_snapshot(hub.Address("owner/name", None, "")) is None
     begun = time.monotonic()
     with pytest.raises(CheckpointError, match=r"hub\.invalid is out of reach.*hf download owner/name"):
         load("hf:owner/name")
@@ -94,7 +94,7 @@ def test_the_model_among_a_repositorys_files_is_chosen_or_asked_for() -> None:
     address = hub.Address("me/rooms", None, "")
 
     def chosen(*names: str) -> Sequence[str]:
-        return hub.chosen(address, names)
+        return hub.select_files(address, names)
 
     assert chosen("README.md", "a.pth") == ["a.pth"]
     assert chosen("config.json", "pytorch_model.bin", "model.safetensors") == ["model.safetensors", "config.json"]

@@ -101,9 +101,9 @@ def show(encoder: Any, x: Float[Tensor, "1 3 h w"], watching: RolloutAccumulator
         for weights in encoder.vit.attention(x.mean(1, keepdim=True) if encoder.grey else x):
             watching.see(weights)
     else:
-        from densevit.models.timm_adapters.attention_weights import watch
+        from densevit.models.timm_adapters.attention_weights import visit_attention_weights
 
-        watch(encoder.vit, x, watching.see)
+        visit_attention_weights(encoder.vit, x, watching.see)
 
 
 def size_of(x: Float[Tensor, "b c h w"]) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""What a head may ask of any decoder, and the names a config may use for them."""
+"""The interface of all decoders and their registry."""
 
 from abc import ABC, abstractmethod
 from typing import NamedTuple
@@ -11,10 +11,10 @@ from densevit.structures import EncoderOutput, FeatureSpec
 
 
 class DecoderOutput(NamedTuple):
-    """A map, and what only the losses of training want to see beside it.
+    """A map, and tensors that only the training losses use.
 
     Attributes:
-        extras: deep supervision, class scores of queries, ...; every head behind the decoder is taught with them.
+        extras: for deep supervision, class scores of queries, ...; passed on with every head after the decoder.
     """
 
     map: Float[Tensor, "b c h w"]
@@ -22,15 +22,15 @@ class DecoderOutput(NamedTuple):
 
 
 class Decoder(nn.Module, ABC):
-    """Turns feature maps into one map. Parts are built as `Part(features, prefix_tokens, **options)`.
+    """Turns feature maps into one map. Built as `Decoder(features, prefix_tokens, **options)`.
 
     Attributes:
         output: channels and stride (image pixels per output pixel, at least nominally) of that map.
-        joins: how many of the encoder's last blocks it runs itself, on `Features.rest`, with tokens of its own.
+        encoder_blocks: number of the encoder's last blocks that it runs itself (`EncoderOutput.remaining`).
     """
 
     output: FeatureSpec
-    joins: int = 0
+    encoder_blocks: int = 0
 
     @abstractmethod
     def forward(self, features: EncoderOutput) -> Float[Tensor, "b channels h w"] | DecoderOutput:

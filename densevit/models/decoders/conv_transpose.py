@@ -1,4 +1,4 @@
-"""The progressive head: the map doubles step by step, by transposed convolutions or by plain ones and interpolation."""
+"""Progressive upsampling: doubles the map step by step, by transposed convolution or interpolation and convolution."""
 
 import math
 from itertools import pairwise
@@ -20,7 +20,7 @@ Positive = Annotated[int, Field(gt=0)]
 class ConvTranspose(Decoder):
     """Token map of D channels to D/2 at twice the size, D/4 at four times, ..., until `stride` is reached.
 
-    A patch that is no power of two is overshot (14 at stride 4 gives 3.5); the head resizes to the image.
+    With a patch size that is no power of two the stride is smaller than asked (14 at stride 4 gives 3.5).
 
     With `{upsample: bilinear, channels: 256, norm: batch, stride: 1}` on one feature map it is SETR-PUP,
     progressive upsampling (Zheng et al. 2021): four times 3x3 convolution, norm, ReLU and doubling.
@@ -41,13 +41,12 @@ class ConvTranspose(Decoder):
     ) -> None:
         """
         Args:
-            stride: image pixels per output pixel to reach; 1 is full size.
-            channels: of every step, where they should not halve.
-            min_channels: the width is not halved below this.
+            stride: of the output in image pixels; 1 is full size.
+            channels: of every step; by default they are halved step by step.
+            min_channels: lower bound of the halved channels.
             upsample: by a transposed convolution and GELU, or by a 3x3 convolution, ReLU and interpolation.
-            kernel: of the transposed convolution; 2 lets every token paint its own four cells; 4 overlaps neighbours,
-                at four times the work.
-            fuse: how several taps become one map.
+            kernel: of the transposed convolution; 2 without overlap, 4 with overlap at four times the cost.
+            fuse: how several feature levels become one map.
         """
         super().__init__()
         fused = fused_spec(features, fuse)

@@ -1,4 +1,4 @@
-"""The Dense Prediction Transformer's decoder (Ranftl et al. 2021): taps become a pyramid, fused from deep to shallow.
+"""The decoder of the Dense Prediction Transformer (Ranftl et al. 2021).
 
 b images, c channels, h x w cells of a level, gh x gw tokens.
 """
@@ -27,9 +27,9 @@ LEVELS = 4
 
 @DECODERS.register("dpt")
 class DPT(Decoder):
-    """Reassembles taps at 1/4, 1/2, 1 and 2 patches per cell, and fuses them into one map of half the finest.
+    """Resizes feature maps to strides of 1/4, 1/2, 1 and 2 patches and fuses them from deep to shallow.
 
-    With fewer taps than levels, neighbouring levels share one (the deepest serve first), as in ViTDet's pyramid.
+    With fewer than four feature maps, neighbouring levels share one, as in ViTDet's pyramid.
     """
 
     def __init__(
@@ -52,27 +52,27 @@ class DPT(Decoder):
         """
         Args:
             channels: of every fusion and of the output; Depth Anything has 64, 128, 256 for ViT-S, B, L.
-            hidden: channels of the four levels before fusion; D/8, D/4, D/2, D unless given.
-            readout: what becomes of the class token: dropped, added to every patch (`average`: with the registers, as
-                the mean of all), or mixed in by a projection.
+            hidden: channels of the four levels before fusion; D/8, D/4, D/2, D by default.
+            readout: use of the class token: ignored, added to every patch (`average`: mean of class and register
+                tokens), or concatenated and projected.
             norm: inside the residual units; none in published depth models, batch in DPT's segmentation.
-            deepest_unit: the deepest level, too, passes a residual unit of its own before fusion, as in
-                segmentation-models-pytorch; DPT and MiDaS store one that never runs.
+            deepest_unit: a residual unit on the deepest level, too, as in segmentation-models-pytorch; DPT and MiDaS
+                store one that is never used.
             align_corners: of all upsampling here, as published.
-            tap_norm: of each tap before its 1x1; batch in DINOv3's.
-            unit_bias: whether the residual units' convolutions have biases; unless given, where they have no norm.
+            tap_norm: of each feature map before its 1x1 convolution; batch in DINOv3.
+            unit_bias: biases of the residual units' convolutions; by default only without norm.
             fusion_size: each fusion resizes its map to the next level, or doubles it and resizes that level to it
                 (DINOv2, DINOv3). Both are the same while the grid's sides are even.
-            mix: a 3x3 convolution with ReLU behind the last fusion (DINOv2, DINOv3).
-            auxiliary: classes of a second classifier in training, behind the last fusion but one; it needs the loss
+            mix: a 3x3 convolution with ReLU after the last fusion (DINOv2, DINOv3).
+            auxiliary: classes of an auxiliary classifier in training, on the last fusion but one; needs the loss
                 `auxiliary`.
 
         Raises:
-            ConfigError: more than four taps, or a class token asked of an encoder that has none.
+            ConfigError: more than four feature maps, or a readout of a class token that the encoder does not have.
         """
         super().__init__()
         if not 1 <= len(features) <= LEVELS:
-            raise ConfigError(f"decoder 'dpt' takes 1 to {LEVELS} taps, not {len(features)}.")
+            raise ConfigError(f"decoder 'dpt' takes 1 to {LEVELS} feature maps, not {len(features)}.")
         self.sources = [level * len(features) // LEVELS for level in range(LEVELS)]
         specs = [features[source] for source in self.sources]
         hidden = hidden or tuple(max(spec.channels // 2 ** (3 - i), 1) for i, spec in enumerate(specs))
@@ -81,7 +81,7 @@ class DPT(Decoder):
         self.reassemble = nn.ModuleList(
             Reassemble(spec, finest * 2**i, width, channels, READOUTS[readout](spec.channels, prefix_tokens), tap_norm)
             if spec.tokens
-            else Level(spec, finest * 2**i, channels)
+            else PyramidLevel(spec, finest * 2**i, channels)
             for i, (spec, width) in enumerate(zip(specs, hidden, strict=True))
         )
         self.fusions = nn.ModuleList(
@@ -96,7 +96,7 @@ class DPT(Decoder):
         self.output = FeatureSpec(channels, max(1, round(finest / 2)))
 
     def forward(self, features: EncoderOutput) -> Float[Tensor, "b channels h w"] | DecoderOutput:
-        *_, coarser, finest = self.climb(self.levels(features))
+        *_, coarser, finest = self.fuse_levels(self.levels(features))
         if self.auxiliary is None or not self.training:
             return self.mix(finest)
         return DecoderOutput(self.mix(finest), {"auxiliary": self.auxiliary(coarser, features.image_size)})
@@ -108,10 +108,10 @@ class DPT(Decoder):
             for source, reassemble in zip(self.sources, self.reassemble, strict=True)
         ]
 
-    def climb(self, levels: list[Tensor]) -> Iterator[Float[Tensor, "b channels h w"]]:
-        """What each fusion gives, from the deepest to the finest."""
+    def fuse_levels(self, levels: list[Tensor]) -> Iterator[Float[Tensor, "b channels h w"]]:
+        """The output of each fusion, from the deepest to the finest."""
         finest = levels[0].shape[-2:]
-        # Each fusion leaves the map at the next level's own size: odd grids do not survive halving and doubling.
+        # Each fusion resizes to the next level's own size: an odd grid is not the double of its half.
         sizes = [(finest[0] * 2, finest[1] * 2), *((level.shape[-2], level.shape[-1]) for level in levels[:-1])]
         x = None
         for fusion, level, size in zip(self.fusions[::-1], levels[::-1], sizes[::-1], strict=True):
@@ -120,7 +120,7 @@ class DPT(Decoder):
 
 
 class Reassemble(nn.Module):
-    """A tap's tokens as one level of the pyramid: readout, norm, 1x1, resize, 3x3."""
+    """Patch tokens as one level of the pyramid: readout, norm, 1x1, resize, 3x3."""
 
     def __init__(
         self, spec: FeatureSpec, stride: Fraction, hidden: int, channels: int, readout: Readout, norm: Norm
@@ -129,27 +129,27 @@ class Reassemble(nn.Module):
         self.readout = readout
         self.norm = build_norm(norm, spec.channels)
         self.project = nn.Conv2d(spec.channels, hidden, 1)
-        self.resize = resizing(Fraction(spec.stride) / stride, hidden)
+        self.resize = resize_layer(Fraction(spec.stride) / stride, hidden)
         self.conv = nn.Conv2d(hidden, channels, 3, padding=1, bias=False)
 
     def forward(self, x: Float[Tensor, "b d gh gw"], prefix: Float[Tensor, "b p d"]) -> Float[Tensor, "b c h w"]:
         return self.conv(self.resize(self.project(self.norm(self.readout(x, prefix)))))
 
 
-class Level(nn.Module):
-    """A map of convolutions or windows, which is a level of a pyramid already: DPT-Hybrid's first two, Swin's four."""
+class PyramidLevel(nn.Module):
+    """A pyramid level from a map without class token: DPT-Hybrid's first two, Swin's four."""
 
     def __init__(self, spec: FeatureSpec, stride: Fraction, channels: int) -> None:
         super().__init__()
-        self.resize = resizing(Fraction(spec.stride) / stride, spec.channels)
+        self.resize = resize_layer(Fraction(spec.stride) / stride, spec.channels)
         self.conv = nn.Conv2d(spec.channels, channels, 3, padding=1, bias=False)
 
     def forward(self, x: Float[Tensor, "b d _ _"], prefix: Float[Tensor, "b _ _"]) -> Float[Tensor, "b c h w"]:
         return self.conv(self.resize(x))
 
 
-def resizing(factor: Fraction, channels: int) -> nn.Module:
-    """A learned resize: transposed convolution to grow, strided to shrink.
+def resize_layer(factor: Fraction, channels: int) -> nn.Module:
+    """A learned resize: transposed convolution for upsampling, strided convolution for downsampling.
 
     Raises:
         ConfigError: a factor other than a power of two.
@@ -160,13 +160,15 @@ def resizing(factor: Fraction, channels: int) -> nn.Module:
         return nn.ConvTranspose2d(channels, channels, factor.numerator, stride=factor.numerator)
     if factor.numerator == 1:
         return nn.Conv2d(channels, channels, 3, stride=factor.denominator, padding=1)
-    raise ConfigError(f"decoder 'dpt' cannot resize a map by {factor}; its taps' strides must differ by whole factors.")
+    raise ConfigError(
+        f"decoder 'dpt' cannot resize a map by {factor}; the strides of the feature maps must differ by whole factors."
+    )
 
 
 class Fusion(nn.Module):
-    """Adds a level to what came from below, refines the sum and grows it to the next level's size.
+    """Adds a level to the output of the deeper fusion, refines the sum and upsamples it to the next level's size.
 
-    The deepest has nothing to add; published files store a unit for it that never ran, which is not built here.
+    The deepest fusion has nothing to add; published files store a unit for it that is never used and not built here.
     """
 
     def __init__(self, channels: int, norm: Norm, align_corners: bool, *, unit: bool, bias: bool | None = None) -> None:
@@ -177,20 +179,20 @@ class Fusion(nn.Module):
         self.out = nn.Conv2d(channels, channels, 1)
 
     def forward(
-        self, level: Float[Tensor, "b c _ _"], below: Float[Tensor, "b c _ _"] | None, size: tuple[int, int] | None
+        self, level: Float[Tensor, "b c _ _"], deeper: Float[Tensor, "b c _ _"] | None, size: tuple[int, int] | None
     ) -> Float[Tensor, "b c h w"]:
-        """`size`: of the result; None doubles the map."""
-        if below is not None:
-            level = upsample(level, (below.shape[-2], below.shape[-1]))
+        """`size` of the result; None doubles the map."""
+        if deeper is not None:
+            level = upsample(level, (deeper.shape[-2], deeper.shape[-1]))
         x = level if self.level is None else self.level(level)
-        if below is not None:
-            x = x + below
-        # Published code upsamples first; a 1x1 commutes with that, and costs a quarter here.
+        if deeper is not None:
+            x = x + deeper
+        # Published code upsamples before the 1x1; the two commute, and this order costs a quarter.
         return upsample(self.out(self.refine(x)), size or (2 * x.shape[-2], 2 * x.shape[-1]), self.align_corners)
 
 
 class ResidualUnit(nn.Module):
-    """Two 3x3 convolutions before which ReLU acts, around a shortcut."""
+    """Residual unit: two 3x3 convolutions, each after a ReLU."""
 
     def __init__(self, channels: int, norm: Norm, bias: bool | None = None) -> None:
         super().__init__()
@@ -201,5 +203,5 @@ class ResidualUnit(nn.Module):
         self.norm2 = build_norm(norm, channels)
 
     def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
-        inside = F.relu_(self.norm1(self.conv1(F.relu(x))))  # in place: no backward pass reads what came before it
+        inside = F.relu_(self.norm1(self.conv1(F.relu(x))))  # in place: its input is not needed in the backward pass
         return x + self.norm2(self.conv2(inside))

@@ -1,6 +1,6 @@
-"""An encoder-only mask transformer (EoMT, Kerssies et al. 2025): queries join the last blocks of the encoder itself.
+"""The Encoder-only Mask Transformer (EoMT, Kerssies et al. 2025): queries in the last blocks of the encoder.
 
-b images, n tokens, d channels, q queries, k classes (kinds: with `nothing` as the last), mh x mw cells of the masks.
+b images, n tokens, d channels, q queries, k classes (kinds: with `no object` as the last), mh x mw cells of the masks.
 Parameters and numbers are those of github.com/tue-mps/eomt.
 """
 
@@ -23,20 +23,15 @@ from densevit.models.vit.intermediate_layers import as_map
 from densevit.structures import EncoderOutput, FeatureSpec, RemainingBlocks
 
 Positive = Annotated[int, Field(gt=0)]
-LEAST = 1e-8  # of a score before its logarithm
+MIN_SCORE = 1e-8  # before the logarithm
+ANNEALING_POWER = 0.9
+
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Span = tuple[Fraction, Fraction]
 
 
-Share = Annotated[float, Field(ge=0, le=1)]
-
-
-Span = tuple[Share, Share]
-
-
-POWER = 0.9
-
-
-def one_after_another(blocks: int) -> tuple[Span, ...]:
-    """A time without change at the start and at the end, and in between each block after its predecessor.
+def default_spans(blocks: int) -> tuple[Span, ...]:
+    """One span after the other, with one part of the run before the first and after the last.
 
     For four blocks 1/6 to 2/6, ..., 4/6 to 5/6 of the run: EoMT's steps on ADE20K and Cityscapes, rounded.
     """
@@ -44,12 +39,11 @@ def one_after_another(blocks: int) -> tuple[Span, ...]:
     return tuple(((i + 1) / parts, (i + 2) / parts) for i in range(blocks))
 
 
-class Annealing(nn.Module):
-    """The share of queries that are masked, block by block: 1 before a block's span, 0 behind it.
+class MaskAnnealing(nn.Module):
+    """Probability of masked attention per block: 1 before the block's span, 0 after it, polynomial within.
 
     Attributes:
-        progress: share of the run that is done, as `on_train_step` was told. It is a tensor, lest compiled models take
-            every step for a new program.
+        progress: fraction of the run that is done; a tensor, because compiled models recompile for each new float.
     """
 
     progress: Tensor
@@ -58,10 +52,10 @@ class Annealing(nn.Module):
     def __init__(self, blocks: int, spans: tuple[Span, ...] | None = None) -> None:
         """
         Raises:
-            ConfigError: more or fewer spans than blocks, or one that ends before it begins.
+            ConfigError: not one span per block, or one that ends before it begins.
         """
         super().__init__()
-        spans = one_after_another(blocks) if spans is None else spans
+        spans = default_spans(blocks) if spans is None else spans
         if len(spans) != blocks:
             raise ConfigError(f"decoder.anneal: {len(spans)} spans for {blocks} blocks.")
         if any(begin > end for begin, end in spans):
@@ -70,17 +64,17 @@ class Annealing(nn.Module):
         self.register_buffer("progress", torch.zeros(()), persistent=False)
 
     def on_train_step(self, progress: float) -> None:
-        """Called before each step with the share of the training run that is done."""
+        """Called before each training step with the fraction of the run that is done."""
         self.progress.fill_(progress)
 
-    def share(self, block: int) -> Float[Tensor, ""]:
+    def probability(self, block: int) -> Float[Tensor, ""]:
         begin, end = self.spans[block]
         done = ((self.progress - begin) / (end - begin).clamp_min(1e-9)).clamp(0, 1)
-        return (1 - done) ** POWER
+        return (1 - done) ** ANNEALING_POWER
 
 
-class Answers(NamedTuple):
-    """What the queries say: each has one mask and one class, the last of which means `nothing`."""
+class QueryPredictions(NamedTuple):
+    """One mask and one class per query; the last class means `no object`."""
 
     masks: Float[Tensor, "b q mh mw"]  # logits
     classes: Float[Tensor, "b q kinds"]  # logits
@@ -88,14 +82,14 @@ class Answers(NamedTuple):
 
 @DECODERS.register("eomt")
 class EoMT(Decoder):
-    """Semantic segmentation by queries, each of which proposes a mask and a class; taught by the loss `set_criterion`.
+    """Semantic segmentation by queries that predict a mask and a class each; trained with the loss `set_criterion`.
 
-    In training every joined block is preceded by a prediction of its own. Each is supervised (extras `masks` and
-    `classes`), and in the block a query sees only the patches inside its mask: at first always, then ever less often
-    (`Annealing`), so that evaluation, which predicts once and masks nothing, is plain attention.
+    In training there is a prediction before each of the decoder's blocks. All are supervised (extras `masks` and
+    `classes`), and in the block a query attends only to the patches inside its mask, with a probability that falls to 0
+    (`MaskAnnealing`). In evaluation there is one prediction and no masked attention.
 
-    The map is the logarithm of each class's score, sum over the queries of p(class) p(mask): `softmax` makes shares of
-    the scores, and the best class is the published one.
+    The map is the logarithm of each class's score, the sum over queries of p(class) p(mask); its argmax is the
+    published prediction.
     """
 
     def __init__(
@@ -111,90 +105,91 @@ class EoMT(Decoder):
     ) -> None:
         """
         Args:
-            classes: their names in the order of their ids, or how many there are; None takes those of the data.
-            blocks: of the encoder, which the queries join.
-            masked: attention in training is masked, and every block supervised; otherwise only the answer is.
-            anneal: for each block, from which to which share of the run its masks fade away, as [[0.2, 0.4], ...];
-                one after another, as published, unless given.
+            classes: names in the order of their ids, or their number; None takes those of the data.
+            blocks: number of the encoder's last blocks that have the queries.
+            masked: masked attention and supervision of every block in training; otherwise only the last prediction.
+            anneal: per block the span of the run in which masked attention is phased out, as [[0.2, 0.4], ...];
+                one after another by default, as published.
 
         Raises:
-            ConfigError: more or fewer spans than blocks.
+            ConfigError: not one span per block.
         """
         super().__init__()
         dim, stride = features[-1].channels, features[-1].stride
         doublings = max(1, int(math.log2(stride)) - 2)  # to a quarter of the image, from patches of 16
-        self.joins, self.masked = blocks, masked
-        self.annealing = Annealing(blocks, anneal)
+        self.encoder_blocks, self.masked = blocks, masked
+        self.annealing = MaskAnnealing(blocks, anneal)
         self.q = nn.Embedding(queries, dim)
         self.class_head = nn.Linear(dim, len(class_names(classes)) + 1)
         self.mask_head = nn.Sequential(
             nn.Linear(dim, dim), nn.GELU(), nn.Linear(dim, dim), nn.GELU(), nn.Linear(dim, dim)
         )
-        self.upscale = nn.Sequential(*(Upscale(dim) for _ in range(doublings)))
+        self.upscale = nn.Sequential(*(UpscaleBlock(dim) for _ in range(doublings)))
         self.output = FeatureSpec(len(class_names(classes)), max(1, round(stride / 2**doublings)))
 
     def forward(self, features: EncoderOutput) -> Float[Tensor, "b k h w"] | DecoderOutput:
-        assert features.rest is not None, "the model asks the encoder to leave its last blocks"
-        answers = list(self.answers(features.rest))
+        assert features.remaining is not None, "DenseModel detaches the encoder's last blocks"
+        predictions = list(self.predictions(features.remaining))
         if not self.training:
-            return scores(answers[-1], features.image_size)
+            return class_log_scores(predictions[-1], features.image_size)
         extras = {
-            "masks": torch.stack([answer.masks for answer in answers], 1),
-            "classes": torch.stack([answer.classes for answer in answers], 1),
+            "masks": torch.stack([one.masks for one in predictions], 1),
+            "classes": torch.stack([one.classes for one in predictions], 1),
             "covers": torch.tensor(features.image_size, dtype=torch.float32),  # pixels (h, w)
         }
-        return DecoderOutput(scores(answers[-1], None), extras)
+        return DecoderOutput(class_log_scores(predictions[-1], None), extras)
 
-    def answers(self, rest: RemainingBlocks) -> Iterator[Answers]:
-        """Those behind the last block; in training, where attention is masked, those before each block come first."""
-        x, guests = rest.tokens, self.q.num_embeddings
-        alone = len(rest.steps) - self.joins  # another decoder may join earlier
-        for step in rest.steps[:alone]:
-            x = step(x, None, 0)
+    def predictions(self, remaining: RemainingBlocks) -> Iterator[QueryPredictions]:
+        """The prediction after the last block; in training with masked attention those before each block come first."""
+        x, num_queries = remaining.tokens, self.q.num_embeddings
+        first = len(remaining.blocks) - self.encoder_blocks  # another decoder may need more blocks
+        for block in remaining.blocks[:first]:
+            x = block(x, None, 0)
         queries = self.q.weight.expand(x.shape[0], -1, -1)
-        x = torch.cat([x[:, : rest.prefix_tokens], queries, x[:, rest.prefix_tokens :]], 1)
-        for index, step in enumerate(rest.steps[alone:]):
+        x = torch.cat([x[:, : remaining.prefix_tokens], queries, x[:, remaining.prefix_tokens :]], 1)
+        for index, block in enumerate(remaining.blocks[first:]):
             mask = None
             if self.training and self.masked:
-                answer = self.answer(x, rest)
-                mask = self.see(answer.masks, self.annealing.share(index), rest)
-                yield answer
-            x = step(x, mask, guests)
-        yield self.answer(x, rest)
+                prediction = self.predict(x, remaining)
+                mask = self.attention_mask(prediction.masks, self.annealing.probability(index), remaining)
+                yield prediction
+            x = block(x, mask, num_queries)
+        yield self.predict(x, remaining)
 
-    def answer(self, x: Float[Tensor, "b n d"], rest: RemainingBlocks) -> Answers:
-        x, first = rest.norm(x), rest.prefix_tokens
+    def predict(self, x: Float[Tensor, "b n d"], remaining: RemainingBlocks) -> QueryPredictions:
+        x, first = remaining.norm(x), remaining.prefix_tokens
         queries, patches = x[:, first : first + self.q.num_embeddings], x[:, first + self.q.num_embeddings :]
-        cells = self.upscale(as_map(patches, rest.grid))
-        return Answers(torch.einsum("bqd,bdhw->bqhw", self.mask_head(queries), cells), self.class_head(queries))
+        cells = self.upscale(as_map(patches, remaining.grid))
+        return QueryPredictions(
+            torch.einsum("bqd,bdhw->bqhw", self.mask_head(queries), cells), self.class_head(queries)
+        )
 
-    def see(
-        self, masks: Float[Tensor, "b q mh mw"], share: Float[Tensor, ""], rest: RemainingBlocks
+    def attention_mask(
+        self, masks: Float[Tensor, "b q mh mw"], probability: Float[Tensor, ""], remaining: RemainingBlocks
     ) -> Bool[Tensor, "b 1 n n"]:
-        """Who may ask whom: a query only the patches in its mask, but for queries that see all; everyone else all."""
-        inside = (upsample(masks.detach(), rest.grid) > 0).flatten(2)
-        sees_all = torch.rand(inside.shape[:2], device=inside.device) >= share
-        inside = inside | sees_all[..., None]
-        before, cells = rest.prefix_tokens, inside.shape[2]
+        """(batch, 1, query, key): with `probability`, queries attend only to patches in their mask; the rest to all."""
+        inside = (upsample(masks.detach(), remaining.grid) > 0).flatten(2)
+        unmasked = torch.rand(inside.shape[:2], device=inside.device) >= probability
+        inside = inside | unmasked[..., None]
+        before, cells = remaining.prefix_tokens, inside.shape[2]
         queries = F.pad(inside, (before + inside.shape[1], 0), value=True)
         return F.pad(queries, (0, 0, before, cells), value=True)[:, None]
 
 
-def scores(answers: Answers, size: tuple[int, int] | None) -> Float[Tensor, "b k h w"]:
+def class_log_scores(predictions: QueryPredictions, size: tuple[int, int] | None) -> Float[Tensor, "b k h w"]:
     """The logarithm of sum over queries of p(class) p(mask), in full precision.
 
     Args:
-        size: the masks are brought to it before the sigmoid, as published; None leaves them small, for training, where
-            nobody asks.
+        size: to which masks are upsampled before the sigmoid, as published; None, in training, leaves them small.
     """
-    with torch.autocast(answers.masks.device.type, enabled=False):
-        masks = answers.masks.float() if size is None else upsample(answers.masks.float(), size)
-        shares = answers.classes.float().softmax(-1)[..., :-1]
-        return torch.einsum("bqk,bqhw->bkhw", shares, masks.sigmoid()).clamp_min(LEAST).log()
+    with torch.autocast(predictions.masks.device.type, enabled=False):
+        masks = predictions.masks.float() if size is None else upsample(predictions.masks.float(), size)
+        probabilities = predictions.classes.float().softmax(-1)[..., :-1]
+        return torch.einsum("bqk,bqhw->bkhw", probabilities, masks.sigmoid()).clamp_min(MIN_SCORE).log()
 
 
-class Upscale(nn.Module):
-    """Doubles a map: each cell paints four, which then look at their neighbours."""
+class UpscaleBlock(nn.Module):
+    """Doubles a map: transposed convolution, GELU, depthwise convolution and LayerNorm."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The linear probe: what do the tokens know by themselves?"""
+"""Linear probe decoder: concatenated feature levels, optional norm and 1x1 convolution."""
 
 from typing import Annotated, Literal
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from densevit.errors import ConfigError
 from densevit.models.decoders.base import DECODERS, Decoder
-from densevit.models.decoders.multi_level import alike, fused_spec
+from densevit.models.decoders.multi_level import fused_spec, resize_to_first
 from densevit.models.layers.conv_head import upsample
 from densevit.models.layers.norms import build_norm
 from densevit.structures import EncoderOutput, FeatureSpec
@@ -17,10 +17,10 @@ from densevit.structures import EncoderOutput, FeatureSpec
 
 @DECODERS.register("linear")
 class Linear(Decoder):
-    """All taps side by side, optionally normalised and through one 1x1 convolution.
+    """Concatenates all feature levels, with optional norm and 1x1 convolution.
 
-    With the bins head this is DINOv2's linear depth head. With `norm: batch` and a `labels` head without dropout it is
-    its segmentation probe (mmseg's BNHead over `resize_concat`), and with `dropout: 0.1` DINOv3's.
+    With the bins head this is DINOv2's linear depth head. With `norm: batch` and a `segmentation` head without dropout
+    it is its segmentation probe (mmseg's BNHead over `resize_concat`), and with `dropout: 0.1` DINOv3's.
     """
 
     def __init__(
@@ -36,14 +36,14 @@ class Linear(Decoder):
     ) -> None:
         """
         Args:
-            class_token: each tap's class token stands beside its every patch.
-            dropout: share of the channels that are zeroed in training, before the norm.
-            norm: of the gathered taps; batch in DINOv2's and DINOv3's segmentation probes.
-            channels: of the 1x1 convolution; None leaves that to the head, whose own 1x1 is linear already.
-            scale: bilinear upsampling behind it, for heads that are not linear.
+            class_token: concatenate each level's class token to all its patches.
+            dropout: rate of dropped channels in training, before the norm.
+            norm: of the concatenated levels; batch in DINOv2's and DINOv3's segmentation probes.
+            channels: of the 1x1 convolution; None for none, as the head has a linear 1x1 of its own.
+            scale: bilinear upsampling after it, for heads that are not linear.
 
         Raises:
-            ConfigError: a class token is asked of an encoder that has none.
+            ConfigError: `class_token` for an encoder without one.
         """
         super().__init__()
         if class_token and not (prefix_tokens and all(spec.tokens for spec in features)):
@@ -57,18 +57,18 @@ class Linear(Decoder):
         self.output = FeatureSpec(channels or width, max(1, round(fused.stride / scale)))
 
     def forward(self, features: EncoderOutput) -> Float[Tensor, "b channels h w"]:
-        x = self.project(self.norm(self.dropout(self.gather(features))))
+        x = self.project(self.norm(self.dropout(self.concat_levels(features))))
         return upsample(x, (x.shape[-2] * self.scale, x.shape[-1] * self.scale))
 
-    def gather(self, features: EncoderOutput) -> Float[Tensor, "b width gh gw"]:
-        """Per tap its patches, then, as DINOv2 orders them, its class token."""
-        maps = alike(features.maps)
+    def concat_levels(self, features: EncoderOutput) -> Float[Tensor, "b width gh gw"]:
+        """For each level its patches, then its class token, in DINOv2's order."""
+        maps = resize_to_first(features.maps)
         if not self.class_token:
             return torch.cat(maps, dim=1)
         pairs = zip(maps, features.prefix, strict=True)
-        return torch.cat([x for map_, prefix in pairs for x in (map_, spread(prefix[:, 0], map_))], dim=1)
+        return torch.cat([x for map_, prefix in pairs for x in (map_, broadcast_token(prefix[:, 0], map_))], dim=1)
 
 
-def spread(token: Float[Tensor, "b c"], over: Float[Tensor, "b _ gh gw"]) -> Float[Tensor, "b c gh gw"]:
-    """One token at every place of a map."""
+def broadcast_token(token: Float[Tensor, "b c"], over: Float[Tensor, "b _ gh gw"]) -> Float[Tensor, "b c gh gw"]:
+    """One token at every cell of a map."""
     return token[:, :, None, None].expand(-1, -1, *over.shape[-2:])

@@ -1,4 +1,4 @@
-"""Segmenter's decoder (Strudel et al. 2021): a token per class reads the patches, and its likeness to them is its map.
+"""Segmenter's mask transformer (Strudel et al. 2021): class tokens attend to patches; their cosines are the masks.
 
 b images, d channels, k classes, gh x gw cells, n = k + gh * gw tokens. Parameters and numbers are those of
 github.com/rstrudel/segmenter, whose blocks are timm's.
@@ -27,7 +27,7 @@ HEAD_WIDTH = 64  # channels of a head of attention, in every ViT that Segmenter 
 
 @DECODERS.register("mask_transformer")
 class MaskTransformer(Decoder):
-    """Class tokens and patches talk in a few blocks; each class's map is its cosine with the patches, normalised."""
+    """Class tokens and patches go through a few blocks; a class's map is its cosine similarity to the patches."""
 
     def __init__(
         self,
@@ -45,14 +45,14 @@ class MaskTransformer(Decoder):
         """
         Args:
             classes: their names in the order of their ids, or how many there are; None takes those of the data.
-            channels: of the tokens here; as many as the encoder's unless given.
-            heads: of attention; one per 64 channels unless given.
+            channels: of the tokens in the decoder; by default those of the encoder.
+            heads: of attention; one per 64 channels by default.
             dropout: of attention, its projection and the Mlp.
-            drop_path: rate at the last block; it grows linearly from 0 at the first.
-            fuse: how several taps become one map; Segmenter has one, the last block under its norm.
+            drop_path: stochastic depth rate of the last block; linear from 0 at the first.
+            fuse: how several feature levels become one map; Segmenter has one, the normalised last block.
 
         Raises:
-            ConfigError: heads that do not divide the channels.
+            ConfigError: channels not divisible by heads.
         """
         super().__init__()
         fused, count = fused_spec(features, fuse), len(class_names(classes))
@@ -76,7 +76,7 @@ class MaskTransformer(Decoder):
         self.proj_classes = nn.Parameter(torch.randn(dim, dim) * dim**-0.5)
         self.mask_norm = nn.LayerNorm(count)
         nn.init.trunc_normal_(self.cls_emb, std=0.02)
-        self.apply(start)
+        self.apply(init_weights)
         self.output = FeatureSpec(count, fused.stride)
 
     def forward(self, features: EncoderOutput) -> Float[Tensor, "b k gh gw"]:
@@ -92,8 +92,8 @@ class MaskTransformer(Decoder):
         return as_map(self.mask_norm(patches @ classes.transpose(1, 2)), grid)
 
 
-def start(layer: nn.Module) -> None:
-    """As Segmenter begins."""
+def init_weights(layer: nn.Module) -> None:
+    """Segmenter's initialisation."""
     if isinstance(layer, nn.Linear):
         nn.init.trunc_normal_(layer.weight, std=0.02)
         nn.init.zeros_(layer.bias)

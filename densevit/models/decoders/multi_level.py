@@ -1,4 +1,4 @@
-"""Joins the maps of several taps into one. b images, c channels, h x w cells of the first map, where all meet."""
+"""Concatenates or sums several feature maps at the size of the first. b images, c channels, h x w cells."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -15,10 +15,10 @@ Fuse = Literal["concat", "sum"]
 
 
 def fused_spec(features: list[FeatureSpec], fuse: Fuse) -> FeatureSpec:
-    """What `fuse_maps` will give.
+    """Channels and stride of the result of `fuse_maps`.
 
     Raises:
-        ConfigError: a sum of different channels.
+        ConfigError: a sum of maps with different channels.
     """
     channels = [spec.channels for spec in features]
     if fuse == "sum" and len(set(channels)) > 1:
@@ -29,10 +29,10 @@ def fused_spec(features: list[FeatureSpec], fuse: Fuse) -> FeatureSpec:
 def fuse_maps(features: EncoderOutput, fuse: Fuse) -> Float[Tensor, "b c h w"]:
     if len(features.maps) == 1:
         return features.maps[0]
-    maps = alike(features.maps)
+    maps = resize_to_first(features.maps)
     return torch.cat(maps, dim=1) if fuse == "concat" else torch.stack(maps).sum(0)
 
 
-def alike(maps: Sequence[Float[Tensor, "b _ _ _"]]) -> list[Float[Tensor, "b _ h w"]]:
-    """All at the size of the first, bilinear, as mmseg's `resize_concat`; a plain ViT's are so already."""
+def resize_to_first(maps: Sequence[Float[Tensor, "b _ _ _"]]) -> list[Float[Tensor, "b _ h w"]]:
+    """Resizes all maps to the first, bilinear, as mmseg's `resize_concat`."""
     return [upsample(map_, (maps[0].shape[-2], maps[0].shape[-1])) for map_ in maps]

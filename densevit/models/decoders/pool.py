@@ -1,4 +1,4 @@
-"""One vector for the whole image, as a map of 1 x 1: what a classifier reads."""
+"""Pooled features of the whole image as a map of 1 x 1, for classification."""
 
 from typing import Literal
 
@@ -15,10 +15,9 @@ Pool = Literal["token", "average", "both"]
 
 @DECODERS.register("pool")
 class PoolTokens(Decoder):
-    """Class token, mean of the patches, or both side by side; all taps side by side.
+    """Class token, mean of the patches, or both, concatenated over all feature levels.
 
-    It is nearly nothing, so that a classifier is an encoder, this and a linear head, and everything that is built
-    around a decoder and its head serves classification too.
+    With a linear head it makes a classifier of an encoder, trained and evaluated like dense models.
     """
 
     def __init__(self, features: list[FeatureSpec], prefix_tokens: int, *, pool: Pool = "token") -> None:
@@ -28,7 +27,7 @@ class PoolTokens(Decoder):
                 linear classifiers.
 
         Raises:
-            ConfigError: the class token is asked of an encoder that has none.
+            ConfigError: a class token is needed and the encoder has none.
         """
         super().__init__()
         if pool != "average" and not (prefix_tokens and all(feature.tokens for feature in features)):
@@ -38,8 +37,8 @@ class PoolTokens(Decoder):
         self.output = FeatureSpec(2 * width if pool == "both" else width, features[-1].stride)
 
     def forward(self, features: EncoderOutput) -> Float[Tensor, "b channels 1 1"]:
-        out_indices = zip(features.maps, features.prefix, strict=True)
-        parts = [part for map_, prefix in out_indices for part in self.parts(map_, prefix)]
+        levels = zip(features.maps, features.prefix, strict=True)
+        parts = [part for map_, prefix in levels for part in self.parts(map_, prefix)]
         return torch.cat(parts, dim=1)[:, :, None, None]
 
     def parts(self, map_: Float[Tensor, "b c gh gw"], prefix: Float[Tensor, "b p c"]) -> list[Float[Tensor, "b c"]]:

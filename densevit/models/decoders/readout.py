@@ -1,4 +1,4 @@
-"""What becomes of the class token when tokens become a map. b images, d channels, gh x gw tokens, p prefix tokens."""
+"""DPT's readout operations on the class token. b images, d channels, gh x gw tokens, p prefix tokens."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -19,7 +19,7 @@ class Readout(nn.Module, ABC):
 
 
 class Ignore(Readout):
-    """It is dropped (Depth Anything)."""
+    """The class token is not used (Depth Anything)."""
 
     def __init__(self, channels: int, prefix_tokens: int) -> None:
         super().__init__()
@@ -29,44 +29,44 @@ class Ignore(Readout):
 
 
 class Add(Readout):
-    """It is added to every patch."""
+    """The class token is added to every patch."""
 
     def __init__(self, channels: int, prefix_tokens: int) -> None:
         super().__init__()
-        need_class_token(prefix_tokens, "add")
+        require_class_token(prefix_tokens, "add")
 
     def forward(self, x: Float[Tensor, "b d gh gw"], prefix: Float[Tensor, "b p d"]) -> Float[Tensor, "b d gh gw"]:
         return x + prefix[:, 0, :, None, None]
 
 
 class Average(Readout):
-    """The mean of it and the registers is added to every patch (segmentation-models-pytorch's `add`)."""
+    """The mean of class and register tokens is added to every patch (segmentation-models-pytorch's `add`)."""
 
     def __init__(self, channels: int, prefix_tokens: int) -> None:
         super().__init__()
-        need_class_token(prefix_tokens, "average")
+        require_class_token(prefix_tokens, "average")
 
     def forward(self, x: Float[Tensor, "b d gh gw"], prefix: Float[Tensor, "b p d"]) -> Float[Tensor, "b d gh gw"]:
         return x + prefix.mean(1)[:, :, None, None]
 
 
 class Project(Readout):
-    """It stands beside every patch, and a linear map with GELU joins the two (DPT, MiDaS)."""
+    """The class token is concatenated to every patch, then linear layer and GELU (DPT, MiDaS)."""
 
     def __init__(self, channels: int, prefix_tokens: int) -> None:
         super().__init__()
-        need_class_token(prefix_tokens, "project")
+        require_class_token(prefix_tokens, "project")
         self.project = nn.Linear(2 * channels, channels)
 
     def forward(self, x: Float[Tensor, "b d gh gw"], prefix: Float[Tensor, "b p d"]) -> Float[Tensor, "b d gh gw"]:
-        # W [patch, class] = W_patch patch + W_class class: the class token's half is worked out once per image.
+        # W [patch, class] = W_patch patch + W_class class: the class token's term is computed once per image.
         for_patch, for_class = self.project.weight.chunk(2, dim=1)
         patches = F.linear(x.permute(0, 2, 3, 1), for_patch)
         token = F.linear(prefix[:, None, None, 0], for_class, self.project.bias)
         return F.gelu(patches + token).permute(0, 3, 1, 2)
 
 
-def need_class_token(prefix_tokens: int, readout: str) -> None:
+def require_class_token(prefix_tokens: int, readout: str) -> None:
     if not prefix_tokens:
         raise ConfigError(f"decoder.readout: '{readout}' needs a class token, which this encoder lacks; use 'ignore'.")
 

@@ -1,4 +1,4 @@
-"""ZoeDepth (Bhat et al. 2023): metres from a relative model, whose decoder's every step moves depth bins of its own.
+"""ZoeDepth (Bhat et al. 2023): metric bins on the DPT decoder of a relative depth model.
 
 b images, h x w pixels, c channels.
 """
@@ -14,7 +14,13 @@ from torch import Tensor, nn
 
 from densevit.models.decoders.base import DECODERS, Decoder
 from densevit.models.decoders.dpt import DPT
-from densevit.models.decoders.metric_bins import Attract, Centres, Mlp, Seed, Shares
+from densevit.models.decoders.metric_bins import (
+    Attractors,
+    Centres,
+    ConditionalLogBinomial,
+    ExpertMlp,
+    SeedBinRegressor,
+)
 from densevit.models.decoders.readout import ReadoutKind
 from densevit.models.layers.conv_head import upsample
 from densevit.structures import EncoderOutput, FeatureSpec
@@ -25,7 +31,7 @@ Metres = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 @DECODERS.register("zoedepth")
 class ZoeDepth(Decoder):
-    """DPT with bins; its map is depth in metres at the size of the image, which the head `metres` hands on."""
+    """DPT with metric bins. Its map is depth in metres at the size of the image, for the head `identity_depth`."""
 
     def __init__(
         self,
@@ -48,14 +54,13 @@ class ZoeDepth(Decoder):
     ) -> None:
         """
         Args:
-            channels, hidden, readout: of the DPT within.
-            fine: channels of the relative model's last map; `relative`: its answer counts, too.
-            bins: per pixel; `embedding`: channels that place them.
-            attractors: per step, from the coarsest to the finest.
-            widths: hidden channels of the seed of bins, of their embeddings, of the attractors and of the law that
-                weighs bins.
-            centres: of the bins: positive without limit, or dividing `min_depth` to `max_depth` among themselves.
-            experts: sets of bins, of which a router chooses one for each image.
+            channels, hidden, readout: of the DPT decoder.
+            fine: channels of the relative model's last map; `relative`: use its prediction, too.
+            bins: per pixel; `embedding`: channels of the bin embeddings.
+            attractors: per level, from the coarsest to the finest.
+            widths: hidden channels of the seed bins, the bin embeddings, the attractors and the log-binomial.
+            centres: of the bins: positive and unbounded, or a partition of `min_depth` to `max_depth`.
+            experts: sets of bins, of which a router chooses one per image.
         """
         super().__init__()
         self.range = (min_depth, max_depth) if centres == "normed" else None
@@ -66,52 +71,52 @@ class ZoeDepth(Decoder):
         self.relative = nn.Conv2d(fine, 1, 1) if relative else None
         self.bottom = nn.Conv2d(channels, channels, 1)
         self.router = Router(channels, experts) if experts > 1 else None
-        self.seed = Seed(channels, seed, bins, experts, centres)
-        self.embeddings = nn.ModuleList(Mlp(channels, embed, embedding, 1) for _ in range(1 + len(attractors)))
-        self.attract = nn.ModuleList(Attract(embedding, attract, points, experts, centres) for points in attractors)
-        self.shares = Shares(fine + relative, embedding, weigh, bins, experts)
+        self.seed = SeedBinRegressor(channels, seed, bins, experts, centres)
+        self.embeddings = nn.ModuleList(ExpertMlp(channels, embed, embedding, 1) for _ in range(1 + len(attractors)))
+        self.attract = nn.ModuleList(Attractors(embedding, attract, points, experts, centres) for points in attractors)
+        self.shares = ConditionalLogBinomial(fine + relative, embedding, weigh, bins, experts)
         self.output = FeatureSpec(1, 1)
 
     def forward(self, features: EncoderOutput) -> Float[Tensor, "b 1 h w"]:
         levels = self.dpt.levels(features)
         bottom = self.bottom(levels[-1])
-        which = self.choose(bottom)
-        everyone = torch.zeros_like(which)
-        centres, embedding = self.seed(bottom, which), self.embeddings[0](bottom, everyone)
-        for embed, attract, x in zip(self.embeddings[1:], self.attract, self.dpt.climb(levels), strict=True):
+        which = self.route(bottom)
+        shared = torch.zeros_like(which)
+        centres, embedding = self.seed(bottom, which), self.embeddings[0](bottom, shared)
+        for embed, attract, x in zip(self.embeddings[1:], self.attract, self.dpt.fuse_levels(levels), strict=True):
             size = (x.shape[-2], x.shape[-1])
-            coarser, embedding = embedding, embed(x, everyone)
-            centres = attract(embedding + grow(coarser, size), grow(centres, size), which)
+            coarser, embedding = embedding, embed(x, shared)
+            centres = attract(embedding + resize(coarser, size), resize(centres, size), which)
         size = features.image_size
-        shares = self.shares(self.look(x, size), grow(embedding, size), which)
-        return (shares * grow(self.in_metres(centres), size)).sum(1, keepdim=True)
+        shares = self.shares(self.relative_features(x, size), resize(embedding, size), which)
+        return (shares * resize(self.to_metres(centres), size)).sum(1, keepdim=True)
 
-    def choose(self, bottom: Float[Tensor, "b c h w"]) -> Int64[Tensor, "b"]:
+    def route(self, bottom: Float[Tensor, "b c h w"]) -> Int64[Tensor, "b"]:
         if self.router is None:
             return torch.zeros(bottom.shape[0], dtype=torch.long, device=bottom.device)
         return self.router(bottom)
 
-    def look(self, x: Float[Tensor, "b c _ _"], size: tuple[int, int]) -> Float[Tensor, "b _ h w"]:
-        """The relative model's last map, and its answer."""
-        x = F.relu(self.after(grow(self.before(x), size)))
+    def relative_features(self, x: Float[Tensor, "b c _ _"], size: tuple[int, int]) -> Float[Tensor, "b _ h w"]:
+        """The relative model's last map, and its prediction."""
+        x = F.relu(self.after(resize(self.before(x), size)))
         return x if self.relative is None else torch.cat([x, F.relu(self.relative(x))], 1)
 
-    def in_metres(self, centres: Float[Tensor, "b k h w"]) -> Float[Tensor, "b k h w"]:
-        """Rising within the range, where there is one."""
+    def to_metres(self, centres: Float[Tensor, "b k h w"]) -> Float[Tensor, "b k h w"]:
+        """Bin centres in metres, sorted and clamped to the range if there is one."""
         if self.range is None:
             return centres
         low, high = self.range
         return (low + (high - low) * centres).sort(1).values.clamp(low, high)
 
 
-def grow(x: Float[Tensor, "b c _ _"], size: tuple[int, int]) -> Float[Tensor, "b c h w"]:
+def resize(x: Float[Tensor, "b c _ _"], size: tuple[int, int]) -> Float[Tensor, "b c h w"]:
     return upsample(x, size, align_corners=True)
 
 
 class Router(nn.Module):
-    """It is not taught here: an argmax has no gradient, and its labels are domains, not depths.
+    """Chooses the expert of each image. Frozen: an argmax has no gradient, and its labels are domains, not depth.
 
-    Every image is asked for by itself; the original lets a batch vote, so that an answer depends on the neighbours.
+    The original takes one vote for the whole batch, so that a prediction depends on the other images.
     """
 
     def __init__(self, channels: int, experts: int, *, dim: int = 128, heads: int = 4, depth: int = 4) -> None:
@@ -125,15 +130,15 @@ class Router(nn.Module):
 
     def forward(self, x: Float[Tensor, "b c h w"]) -> Int64[Tensor, "b"]:
         tokens = self.embed(x).flatten(2).transpose(1, 2)
-        tokens = torch.cat([torch.zeros_like(tokens[:, :1]), tokens], 1)  # its class token is nothing but a place
-        tokens = tokens + waves(tokens.shape[1], tokens.shape[2], tokens)
+        tokens = torch.cat([torch.zeros_like(tokens[:, :1]), tokens], 1)  # its class token is zero
+        tokens = tokens + sinusoidal_positions(tokens.shape[1], tokens.shape[2], tokens)
         for block in self.blocks:
             tokens = block(tokens)
         return self.classify(tokens[:, 0]).argmax(1)
 
 
-def waves(count: int, dim: int, like: Tensor) -> Float[Tensor, "count dim"]:
-    """Sines, then cosines, of the place in the row (Vaswani et al. 2017)."""
+def sinusoidal_positions(count: int, dim: int, like: Tensor) -> Float[Tensor, "count dim"]:
+    """Sinusoidal position embedding, sines first, then cosines (Vaswani et al. 2017)."""
     places = torch.arange(count, dtype=torch.float32, device=like.device)[:, None]
     steps = torch.arange(0, dim, 2, dtype=torch.float32, device=like.device)
     angles = places * (steps * (-math.log(10000.0) / dim)).exp()

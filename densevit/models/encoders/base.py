@@ -1,4 +1,4 @@
-"""What a decoder may ask of any encoder, and the names a config may use for them."""
+"""The interface of all encoders and their registry."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -13,14 +13,14 @@ from densevit.structures import EncoderOutput, FeatureSpec
 
 
 class Encoder(nn.Module, ABC):
-    """Turns an image into one feature map per tap.
+    """Turns an image into feature maps, one per out index.
 
     Attributes:
         features: what each map will be, shallow to deep.
         patch_size: image pixels per token; sides that are no multiple are padded.
         prefix_tokens: class and register tokens in front of the patches (0 for encoders without).
-        out_indices: 0-based indices of the blocks whose outputs are handed on.
-        mean, std: buffers b 3 1 1; they travel with weights and exports.
+        out_indices: 0-based indices of the blocks or stages whose outputs are returned.
+        mean, std: buffers b 3 1 1, part of the weights and of exports.
     """
 
     features: list[FeatureSpec]
@@ -33,7 +33,7 @@ class Encoder(nn.Module, ABC):
     def set_normalisation(self, mean: Sequence[float], std: Sequence[float]) -> None:
         """
         Raises:
-            ConfigError: a deviation of 0, by which nothing can be divided.
+            ConfigError: a standard deviation of 0.
         """
         if min(std) <= 0:
             raise ConfigError(f"encoder.std: three numbers over 0, got {list(std)}.")
@@ -46,10 +46,10 @@ class Encoder(nn.Module, ABC):
 
     @abstractmethod
     def load_weights(self, state: Mapping[str, Tensor], source: str) -> None:
-        """Takes a state dict in any layout it knows.
+        """Loads a state dict in any layout it knows.
 
         Args:
-            source: what errors call the file.
+            source: the file, for error messages.
 
         Raises:
             CheckpointError: it does not fit; with counts and the first five names.
@@ -61,22 +61,22 @@ class Encoder(nn.Module, ABC):
 
     @abstractmethod
     def no_weight_decay(self) -> set[str]:
-        """Names of the parameters without weight decay, as in timm: tokens and position embeddings."""
+        """Names of the parameters that are not decayed: position embeddings and tokens."""
 
     @abstractmethod
     def set_grad_checkpointing(self, enable: bool = True) -> None:
-        """Trades time for memory: blocks are recomputed in the backward pass."""
+        """Recomputes blocks in the backward pass, which saves memory and costs time."""
 
-    def leave(self, blocks: int, *, out_indices: bool) -> None:
-        """Leaves its last blocks to a decoder, from now on: it hands them on as `Features.rest`.
+    def detach_last_blocks(self, blocks: int, *, out_indices: bool) -> None:
+        """Leaves its last blocks to a decoder, which gets them as `EncoderOutput.remaining`.
 
         Args:
-            out_indices: whether its own taps are still asked for, because other decoders read them.
+            out_indices: whether its own feature maps are still needed, by other decoders.
 
         Raises:
-            ConfigError: it has no blocks that could take a decoder's tokens in, or too few.
+            ConfigError: it has too few blocks, or none that take query tokens.
         """
-        raise ConfigError(f"decoder: it wants to join the last blocks of the encoder; {type(self).__name__} has none.")
+        raise ConfigError(f"decoder: it needs the last blocks of a ViT encoder; {type(self).__name__} has none.")
 
 
 ENCODERS = Registry[Encoder]("encoder")

@@ -1,4 +1,4 @@
-"""A ResNet whose last map is cut into patches of one cell for a Vision Transformer, as DPT-Hybrid has it.
+"""The hybrid encoder of DPT-Hybrid: a Vision Transformer on the cells of a ResNet's last feature map.
 
 b images, h x w pixels.
 """
@@ -17,7 +17,7 @@ from densevit.errors import ConfigError
 from densevit.models import state_dict
 from densevit.models.encoders.base import ENCODERS, Encoder
 from densevit.models.encoders.resnetv2 import GROUPS, ResNet
-from densevit.models.encoders.vit_base import OutIndices, choose_taps
+from densevit.models.encoders.vit_base import OutIndices, resolve_out_indices
 from densevit.models.vit.checkpoint_filter import convert
 from densevit.models.vit.configs import choose_grid
 from densevit.models.vit.intermediate_layers import as_map
@@ -27,12 +27,12 @@ from densevit.ops.resize import pad_to_multiple
 from densevit.structures import EncoderOutput, FeatureSpec
 
 Positive = Annotated[int, Field(gt=0)]
-BACKBONE = "patch_embed.backbone."  # where timm keeps the ResNet
+TIMM_BACKBONE_PREFIX = "patch_embed.backbone."  # of the ResNet in timm's names
 
 
 @ENCODERS.register("hybrid")
 class HybridEncoder(Encoder):
-    """The "R50+ViT-B/16" of Dosovitskiy et al. (2021); its first stages serve a decoder as its finest levels."""
+    """The "R50+ViT-B/16" of Dosovitskiy et al. (2021); the first ResNet stages are its finest feature levels."""
 
     def __init__(
         self,
@@ -57,21 +57,21 @@ class HybridEncoder(Encoder):
             dim, depth, heads: channels, blocks and heads of the Transformer.
             widths, depths: channels and blocks of the ResNet's stages.
             stem: channels before them.
-            stages: which stages' maps are handed on in front of the taps; none makes it a plain encoder.
-            out_indices: the Transformer's blocks; by default at three quarters of its depth and at its end, as in DPT.
-            norm: taps pass the final LayerNorm.
-            image_size: side, or (h, w), whose grid holds the position embeddings; any size can be fed.
+            stages: ResNet stages whose maps are returned before those of the Transformer; may be empty.
+            out_indices: blocks of the Transformer; by default at three quarters of its depth and the last, as in DPT.
+            norm: apply the final LayerNorm to the feature maps.
+            image_size: side, or (h, w), of the grid of the position embeddings; the encoder takes any size.
             pos_embed_interpolation: how these are resized for other grids (docs/vit.md).
             mean, std: of red, green and blue in [0, 1], by which images are normalised.
-            weights: a local file; whoever builds the encoder reads it and calls `load_weights`.
+            weights: a local file, loaded when the model is built.
 
         Raises:
-            ConfigError: widths that groups or heads do not divide, or stages and taps that do not exist.
+            ConfigError: widths not divisible by groups or heads, or stages and blocks that do not exist.
         """
         super().__init__()
         check_widths([stem, *widths], len(depths))
         if any(stage >= len(widths) for stage in stages) or list(stages) != sorted(set(stages)):
-            raise ConfigError(f"encoder.stages: {stages} are no rising choice of {len(widths)} stages.")
+            raise ConfigError(f"encoder.stages: {stages} are not increasing indices of {len(widths)} stages.")
         patch = 4 * 2 ** (len(widths) - 1)
         vit = VisionTransformer(
             dim,
@@ -86,7 +86,7 @@ class HybridEncoder(Encoder):
         self.set_normalisation(mean, std)
         self.backbone, self.vit = ResNet(widths, depths, stem), vit
         self.patch_size, self.prefix_tokens = patch, vit.prefix_tokens
-        self.out_indices = choose_taps(
+        self.out_indices = resolve_out_indices(
             (depth * 3 // 4 - 1, depth - 1) if out_indices is None and depth > 1 else out_indices, depth
         )
         self.unused = set(vit.state_dict())
@@ -97,22 +97,30 @@ class HybridEncoder(Encoder):
 
     def forward(self, image: Float[Tensor, "b 3 h w"]) -> EncoderOutput:
         x, _ = pad_to_multiple((image - self.mean) / self.std, self.patch_size)
-        stages = self.look(x)
-        out_indices = self.vit.tap(stages[-1], self.out_indices, norm=self.norm)
+        stages = self.forward_backbone(x)
+        outputs = self.vit.block_outputs(stages[-1], self.out_indices, norm=self.norm)
         grid = (stages[-1].shape[-2], stages[-1].shape[-1])
         early = tuple(stages[stage] for stage in self.stages)
         none = tuple(map_.new_zeros(map_.shape[0], 0, map_.shape[1]) for map_ in early)
-        maps = tuple(as_map(tap.patches, grid) for tap in out_indices)
-        return EncoderOutput((*early, *maps), (*none, *(tap.prefix for tap in out_indices)), (x.shape[-2], x.shape[-1]))
+        maps = tuple(as_map(output.patches, grid) for output in outputs)
+        return EncoderOutput(
+            (*early, *maps), (*none, *(output.prefix for output in outputs)), (x.shape[-2], x.shape[-1])
+        )
 
-    def look(self, x: Float[Tensor, "b 3 h w"]) -> list[Float[Tensor, "b _ _ _"]]:
+    def forward_backbone(self, x: Float[Tensor, "b 3 h w"]) -> list[Float[Tensor, "b _ _ _"]]:
         if self.vit.checkpointing and torch.is_grad_enabled():
             return checkpoint(self.backbone, x, use_reentrant=False)
         return self.backbone(x)
 
     def load_weights(self, state: Mapping[str, Tensor], source: str) -> None:
-        early = {name.partition(BACKBONE)[2]: tensor for name, tensor in state.items() if BACKBONE in name}
-        tokens = state_dict.unwrap({name: tensor for name, tensor in state.items() if BACKBONE not in name}, source)
+        early = {
+            name.partition(TIMM_BACKBONE_PREFIX)[2]: tensor
+            for name, tensor in state.items()
+            if TIMM_BACKBONE_PREFIX in name
+        }
+        tokens = state_dict.unwrap(
+            {name: tensor for name, tensor in state.items() if TIMM_BACKBONE_PREFIX not in name}, source
+        )
         state_dict.load(self.backbone, early, source)
         state_dict.load(self.vit, convert(tokens, self.vit), source, self.unused)
 
@@ -131,13 +139,13 @@ class HybridEncoder(Encoder):
 def check_widths(widths: Sequence[int], stages: int) -> None:
     """
     Raises:
-        ConfigError: channels that group norm cannot share out, or not one depth for each width.
+        ConfigError: channels not divisible by the groups of group norm, or not one depth for each width.
     """
     if len(widths) - 1 != stages:
         raise ConfigError(f"encoder: {len(widths) - 1} widths and {stages} depths; each stage has one of both.")
     odd = [width for width in widths[1:] if width % (4 * GROUPS)] + [width for width in widths[:1] if width % GROUPS]
     if odd:
         raise ConfigError(
-            f"encoder.widths: {odd[0]} cannot be normalised in {GROUPS} groups; stem takes multiples of "
-            f"{GROUPS}, stages of {4 * GROUPS}."
+            f"encoder.widths: {odd[0]} cannot be normalised in {GROUPS} groups; would fit: multiples "
+            f"of {GROUPS} for the stem, of {4 * GROUPS} for stages."
         )

@@ -1,7 +1,7 @@
-"""The ResNet in front of hybrid Vision Transformers (Dosovitskiy et al. 2021, from Kolesnikov et al. 2020's BiT).
+"""ResNetV2 of hybrid Vision Transformers (Dosovitskiy et al. 2021; BiT, Kolesnikov et al. 2020).
 
-Weight-standardised convolutions with TensorFlow's padding and group norm, so that nothing depends on the batch.
-b images, c channels, h x w pixels. Parameters bear timm's names, so that timm's weights load by name.
+Weight-standardised convolutions with TensorFlow's padding, and group norm.
+b images, c channels, h x w pixels. Parameters have timm's names.
 """
 
 from collections.abc import Sequence
@@ -12,20 +12,20 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 GROUPS = 32
-# Beside the variance, as timm has it; that of DPT's day (0.4.5) put 1e-5 beside the deviation.
-STANDARD_EPS = 1e-8
+# Added to the variance, as in timm; timm 0.4.5, which DPT used, added 1e-5 to the standard deviation.
+STD_CONV_EPS = 1e-8
 
 
 def pad_same(
     x: Float[Tensor, "b c h w"], kernel: int, stride: int, value: float = 0.0
 ) -> Float[Tensor, "b c height width"]:
-    """TensorFlow's SAME: the answer has ceil(side / stride) cells; an odd pixel of padding goes behind the image."""
+    """TensorFlow's SAME padding: ceil(side / stride) output cells; an odd pixel of padding goes right or bottom."""
     down, right = (max((-(-side // stride) - 1) * stride + kernel - side, 0) for side in (x.shape[-2], x.shape[-1]))
     return F.pad(x, (right // 2, right - right // 2, down // 2, down - down // 2), value=value)
 
 
-class StandardConv(nn.Conv2d):
-    """A convolution whose filters have mean 0 and deviation 1 each (Qiao et al. 2019)."""
+class StdConv2d(nn.Conv2d):
+    """Convolution with weight standardisation: each filter has mean 0 and variance 1 (Qiao et al. 2019)."""
 
     def __init__(self, before: int, after: int, kernel: int, stride: int = 1) -> None:
         super().__init__(before, after, kernel, stride=stride, bias=False)
@@ -33,60 +33,60 @@ class StandardConv(nn.Conv2d):
     def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b d _ _"]:
         filters = self.weight.float().flatten(1)
         variance = filters.var(1, correction=0, keepdim=True)
-        filters = (filters - filters.mean(1, keepdim=True)) * (variance + STANDARD_EPS).rsqrt()
+        filters = (filters - filters.mean(1, keepdim=True)) * (variance + STD_CONV_EPS).rsqrt()
         x = pad_same(x, self.kernel_size[0], self.stride[0])
         return F.conv2d(x, filters.reshape(self.weight.shape).to(self.weight.dtype), stride=self.stride)
 
 
-class Norm(nn.GroupNorm):
-    """Group norm, and ReLU where `bend`."""
+class GroupNormAct(nn.GroupNorm):
+    """Group norm, then ReLU if `relu`."""
 
-    def __init__(self, channels: int, bend: bool = True) -> None:
+    def __init__(self, channels: int, relu: bool = True) -> None:
         super().__init__(GROUPS, channels)
-        self.bend = bend
+        self.relu = relu
 
     def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
         x = super().forward(x)
-        return F.relu(x) if self.bend else x
+        return F.relu(x) if self.relu else x
 
 
 class Stem(nn.Module):
-    """From pixels to a quarter of their size."""
+    """7x7 convolution with stride 2 and max pooling: stride 4."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        self.conv = StandardConv(3, channels, 7, stride=2)
-        self.norm = Norm(channels)
+        self.conv = StdConv2d(3, channels, 7, stride=2)
+        self.norm = GroupNormAct(channels)
 
     def forward(self, x: Float[Tensor, "b 3 h w"]) -> Float[Tensor, "b c _ _"]:
         return F.max_pool2d(pad_same(self.norm(self.conv(x)), 3, 2, float("-inf")), 3, stride=2)
 
 
-class Shortcut(nn.Module):
-    """What a block adds to, where it changes width or size."""
+class DownsampleConv(nn.Module):
+    """1x1 convolution on the skip connection where channels or size change."""
 
     def __init__(self, before: int, after: int, stride: int) -> None:
         super().__init__()
-        self.conv = StandardConv(before, after, 1, stride)
-        self.norm = Norm(after, bend=False)
+        self.conv = StdConv2d(before, after, 1, stride)
+        self.norm = GroupNormAct(after, relu=False)
 
     def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b d _ _"]:
         return self.norm(self.conv(x))
 
 
 class Bottleneck(nn.Module):
-    """Narrow, look around, widen, add."""
+    """Residual bottleneck: 1x1, 3x3 and 1x1 convolution."""
 
     def __init__(self, before: int, after: int, stride: int, first: bool) -> None:
         super().__init__()
         narrow = after // 4
-        self.downsample = Shortcut(before, after, stride) if first else nn.Identity()
-        self.conv1 = StandardConv(before, narrow, 1)
-        self.norm1 = Norm(narrow)
-        self.conv2 = StandardConv(narrow, narrow, 3, stride)
-        self.norm2 = Norm(narrow)
-        self.conv3 = StandardConv(narrow, after, 1)
-        self.norm3 = Norm(after, bend=False)
+        self.downsample = DownsampleConv(before, after, stride) if first else nn.Identity()
+        self.conv1 = StdConv2d(before, narrow, 1)
+        self.norm1 = GroupNormAct(narrow)
+        self.conv2 = StdConv2d(narrow, narrow, 3, stride)
+        self.norm2 = GroupNormAct(narrow)
+        self.conv3 = StdConv2d(narrow, after, 1)
+        self.norm3 = GroupNormAct(after, relu=False)
 
     def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b d _ _"]:
         branch = self.norm1(self.conv1(x))
@@ -107,7 +107,7 @@ class Stage(nn.Module):
 
 
 class ResNet(nn.Module):
-    """An image as one map per stage, at strides 4, 8, 16, ..."""
+    """Returns one feature map per stage, at strides 4, 8, 16, ..."""
 
     def __init__(self, widths: Sequence[int], depths: Sequence[int], stem: int) -> None:
         super().__init__()

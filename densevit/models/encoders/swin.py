@@ -1,4 +1,4 @@
-"""Swin Transformers of timm as an encoder: a pyramid of maps at strides 4, 8, 16 and 32. b images, h x w pixels."""
+"""timm's Swin Transformers as an encoder: feature maps at strides 4, 8, 16 and 32. b images, h x w pixels."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,21 +11,21 @@ from torch import Tensor, nn
 from densevit.errors import CheckpointError
 from densevit.models import state_dict
 from densevit.models.encoders.base import ENCODERS, Encoder
-from densevit.models.encoders.vit_base import OutIndices, choose_taps
-from densevit.models.timm_adapters.pretrained import demand_one_source
+from densevit.models.encoders.vit_base import OutIndices, resolve_out_indices
+from densevit.models.timm_adapters.pretrained import check_one_weight_source
 from densevit.ops.resize import pad_to_multiple
 from densevit.structures import EncoderOutput, FeatureSpec
 
 Positive = Annotated[int, Field(gt=0)]
 ANCHOR = "patch_embed.proj.weight"
 # Classifier and final norm of published files.
-SPARE = ("head.weight", "head.bias", "head.fc.weight", "head.fc.bias", "norm.weight", "norm.bias")
+UNUSED = ("head.weight", "head.bias", "head.fc.weight", "head.fc.bias", "norm.weight", "norm.bias")
 NO_WEIGHT_DECAY = ("logit_scale", "relative_position_bias_table")
 
 
 @ENCODERS.register("swin")
 class SwinEncoder(Encoder):
-    """Attention in windows, shifted from block to block, and merged patches from stage to stage (Swin and Swin V2)."""
+    """Swin and Swin V2: attention in shifted windows, patch merging between stages."""
 
     def __init__(
         self,
@@ -44,9 +44,9 @@ class SwinEncoder(Encoder):
         Args:
             name: as in `timm.list_models("swin*")`, with or without the tag of its weights.
             pretrained: published weights, from a local cache or the network.
-            weights: a local file instead; whoever builds the encoder reads it and calls `load_weights`.
-            out_indices: stages to hand on, 0-based, or how many of the last; all unless given.
-            image_size: side, or (h, w), that sets the windows: no stage's are larger than its map. Any size can be fed.
+            weights: a local file instead, loaded when the model is built.
+            out_indices: stages to return, 0-based, or how many of the last; all by default.
+            image_size: side, or (h, w), that limits the window sizes to those of the maps; the encoder takes any size.
             arguments: more for `timm.create_model`.
             mean, std: the model's own unless given.
 
@@ -55,17 +55,17 @@ class SwinEncoder(Encoder):
             CheckpointError: pretrained weights that are neither in a cache nor within reach.
         """
         super().__init__()
-        demand_one_source(pretrained, weights)
+        check_one_weight_source(pretrained, weights)
         from densevit.models.timm_adapters import factory
         from densevit.models.timm_adapters import swin as timm_swin
 
-        swin = timm_swin.create(name, pretrained, factory.options(arguments or {}, drop_path, image_size))
+        swin = timm_swin.create(name, pretrained, factory.create_model_kwargs(arguments or {}, drop_path, image_size))
         self.weights, self.checkpointing, self.prefix_tokens = weights, False, 0
         card = swin.pretrained_cfg
         self.set_normalisation(mean or card["mean"], std or card["std"])
-        self.out_indices = choose_taps(out_indices, len(swin.layers))
+        self.out_indices = resolve_out_indices(out_indices, len(swin.layers))
         specs = [FeatureSpec(info["num_chs"], info["reduction"], tokens=False) for info in swin.feature_info]
-        self.features = [specs[tap] for tap in self.out_indices]
+        self.features = [specs[index] for index in self.out_indices]
         self.patch_size = specs[self.out_indices[-1]].stride
         self.unused = set(swin.state_dict())
         swin.layers = swin.layers[: self.out_indices[-1] + 1]
@@ -73,11 +73,11 @@ class SwinEncoder(Encoder):
         self.swin: Any = swin
 
     def forward(self, image: Float[Tensor, "b 3 h w"]) -> EncoderOutput:
-        from densevit.models.timm_adapters.swin import stages
+        from densevit.models.timm_adapters.swin import forward_stages
 
         x, _ = pad_to_multiple((image - self.mean) / self.std, self.patch_size)
-        found = stages(self.swin, x, self.out_indices[-1], self.checkpointing)
-        maps = tuple(found[tap] for tap in self.out_indices)
+        found = forward_stages(self.swin, x, self.out_indices[-1], self.checkpointing)
+        maps = tuple(found[index] for index in self.out_indices)
         none = tuple(map_.new_zeros(map_.shape[0], 0, map_.shape[1]) for map_ in maps)
         return EncoderOutput(maps, none, (x.shape[-2], x.shape[-1]))
 
@@ -89,7 +89,7 @@ class SwinEncoder(Encoder):
             raise CheckpointError(f"{source}: holds no Swin Transformer; it has no {ANCHOR}.")
         prefix = anchor.removesuffix(ANCHOR)
         own = {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
-        state_dict.load(self.swin, convert(self.swin, own), source, {*self.unused, *SPARE})
+        state_dict.load(self.swin, convert(self.swin, own), source, {*self.unused, *UNUSED})
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
         blocks = [
@@ -100,7 +100,7 @@ class SwinEncoder(Encoder):
         return [list(self.swin.patch_embed.parameters()), *blocks]
 
     def no_weight_decay(self) -> set[str]:
-        names = [name for name, _ in self.named_parameters()]
+        names = (name for name, _ in self.named_parameters())
         return {name for name in names if name.rpartition(".")[2] in NO_WEIGHT_DECAY or ".cpb_mlp." in name}
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:

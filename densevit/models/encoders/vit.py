@@ -1,4 +1,4 @@
-"""Our own Vision Transformer as an encoder, by size."""
+"""densevit's own Vision Transformer as an encoder."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ from densevit.models.vit.init_weights import Init
 from densevit.models.vit.mlp import MlpKind
 from densevit.models.vit.pos_embed import Positions, Resampling
 from densevit.models.vit.vision_transformer import BlockOutput, VisionTransformer
-from densevit.structures import Step
+from densevit.structures import BlockFunction
 
 Positive = Annotated[int, Field(gt=0, le=65536)]
 Rate = Annotated[float, Field(ge=0, lt=1)]
@@ -69,33 +69,33 @@ class ViTEncoder(TokenEncoder):
             size: sets channels, blocks and heads; `dim`, `depth` and `heads` override it one by one.
             dim, depth, heads: channels, blocks, and heads of each block's attention.
             patch_size: side of a patch in pixels.
-            image_size: side, or (h, w), whose grid holds the position embeddings; any size can be fed.
-            channels: 1 to see the mean of red, green and blue alone.
+            image_size: side, or (h, w), of the grid of the position embeddings; the encoder takes any size.
+            channels: 1 for the mean of red, green and blue.
             mlp_ratio: hidden channels of each block's MLP over `dim`.
-            mlp: its activation, or a gated form (DINOv2 ViT-g: swiglu).
-            class_token: a token before the patches that stands for the whole image.
-            registers: spare tokens that keep global thoughts out of the patches (Darcet et al. 2024).
+            mlp: its activation, or a gated MLP (DINOv2 ViT-g: swiglu).
+            class_token: prepend a class token.
+            registers: number of register tokens (Darcet et al. 2024).
             no_embed_class: only patches have positions (as in timm's DINOv2 with registers).
-            positions: what the embeddings are at first; they learn either way.
-            pos_embed_interpolation: how they are resized for other grids, which differs between models (docs/vit.md).
+            positions: initialisation of the position embeddings, which are always learned.
+            pos_embed_interpolation: how they are resized to other grids; differs between models (docs/vit.md).
             stem: patches by one strided convolution, or by a stack of small ones (Xiao et al. 2021).
             qkv_bias: queries, keys and values have biases.
             qk_norm: a LayerNorm over each head's queries and keys.
-            layer_scale: a factor learned per channel behind each branch, and where it starts (DINOv2: 1e-5).
-            norm_pre: a LayerNorm before the first block, as CLIP's, in place of the patch embedding's bias.
+            layer_scale: initial value of a learned factor per channel after each branch (DINOv2: 1e-5).
+            norm_pre: a LayerNorm before the first block, as in CLIP, and no bias in the patch embedding.
             eps: of every LayerNorm.
             pos_drop, attn_drop, proj_drop: rates of dropout on the embedded tokens, the attention and its output.
-            drop_path: rate of skipped branches at the last block; it grows linearly from 0 at the first.
-            init: how layers start, by timm's names; "" is its default.
-            fix_init: what block i adds starts smaller by sqrt(2 i), i from 1 (BEiT).
-            out_indices: blocks to hand on, 0-based, or how many of the last; four at even distances unless given.
+            drop_path: stochastic depth rate of the last block; linear from 0 at the first.
+            init: weight initialisation, by timm's names; "" is its default.
+            fix_init: divide the output weights of block i by sqrt(2 i), i from 1 (BEiT).
+            out_indices: blocks to return, 0-based, or how many of the last; four evenly spaced by default.
             mean, std: of red, green and blue in [0, 1], by which images are normalised.
-            norm: taps pass the final LayerNorm, as in Depth Anything; residual streams grow with depth.
-            norm_eps: of that one, where it is not `eps` (Depth Anything 3: 1e-5).
-            weights: a local file; whoever builds the encoder reads it and calls `load_weights`.
+            norm: apply the final LayerNorm to the feature maps, as in Depth Anything.
+            norm_eps: of the final LayerNorm, where it is not `eps` (Depth Anything 3: 1e-5).
+            weights: a local file, loaded when the model is built.
 
         Raises:
-            ConfigError: heads that do not divide the channels, a size without a patch, taps beyond the depth.
+            ConfigError: channels not divisible by heads, an image smaller than a patch, out_indices beyond the depth.
         """
         super().__init__()
         dim, depth, heads = (given or preset for given, preset in zip((dim, depth, heads), SIZES[size], strict=True))
@@ -137,18 +137,24 @@ class ViTEncoder(TokenEncoder):
             vit.norm = nn.LayerNorm(dim, eps=norm_eps)
         self.grey = channels == 1
         prefix = vit.prefix_tokens
-        self.adopt(vit, dim=dim, patch_size=patch_size, prefix_tokens=prefix, out_indices=out_indices, norm=norm)
+        self.wrap_backbone(
+            vit, dim=dim, patch_size=patch_size, prefix_tokens=prefix, out_indices=out_indices, norm=norm
+        )
 
-    def tap(self, image: Float[Tensor, "b 3 h w"], blocks: Sequence[int], norm: bool) -> Sequence[BlockOutput]:
+    def block_outputs(
+        self, image: Float[Tensor, "b 3 h w"], blocks: Sequence[int], norm: bool
+    ) -> Sequence[BlockOutput]:
         vit: VisionTransformer = self.vit
-        return vit.tap(image.mean(dim=1, keepdim=True) if self.grey else image, blocks, norm=norm)
+        return vit.block_outputs(image.mean(dim=1, keepdim=True) if self.grey else image, blocks, norm=norm)
 
-    def steps(self, first: int, grid: tuple[int, int]) -> tuple[Step, ...]:
+    def remaining_blocks(self, first: int, grid: tuple[int, int]) -> tuple[BlockFunction, ...]:
         vit: VisionTransformer = self.vit
-        return tuple(lambda x, mask, guests, block=block: vit.run(block, x, mask) for block in vit.blocks[first:])
+        return tuple(
+            lambda x, mask, num_queries, block=block: vit.run_block(block, x, mask) for block in vit.blocks[first:]
+        )
 
     def convert(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Other published layouts to our names, and their positions to our grid; see `vit_weights`."""
+        """Converts published layouts to our names and position embeddings to our grid; see `vit.checkpoint_filter`."""
         return convert(state, self.vit)
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:

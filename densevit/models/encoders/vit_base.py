@@ -1,4 +1,4 @@
-"""What all plain Vision Transformers share as encoders: taps, padding, and the way from tokens to maps."""
+"""Base class of plain ViT encoders: padding, out indices, and tokens as feature maps."""
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -14,24 +14,24 @@ from densevit.models import state_dict
 from densevit.models.encoders.base import Encoder
 from densevit.models.vit.intermediate_layers import BlockOutput, as_map
 from densevit.ops.resize import pad_to_multiple
-from densevit.structures import EncoderOutput, FeatureSpec, RemainingBlocks, Step
+from densevit.structures import BlockFunction, EncoderOutput, FeatureSpec, RemainingBlocks
 
 OutIndices = tuple[int, ...] | int | None
 
-# Four blocks at even distances, the last among them. DINOv2 and Depth Anything V2 tap 4, 11, 17, 23 of 24
-# where DPT has 5, 11, 17, 23; at 12 and 40 blocks all agree.
-PUBLISHED_TAPS = {24: (4, 11, 17, 23)}
+# Four evenly spaced blocks, the last among them. DINOv2 and Depth Anything V2 use 4, 11, 17, 23 of 24
+# where DPT uses 5, 11, 17, 23; at 12 and 40 blocks all agree.
+DEFAULT_OUT_INDICES = {24: (4, 11, 17, 23)}
 
 
-def choose_taps(out_indices: OutIndices, depth: int) -> tuple[int, ...]:
-    """0-based blocks to tap; an int means the last so many, None four at even distances.
+def resolve_out_indices(out_indices: OutIndices, depth: int) -> tuple[int, ...]:
+    """0-based block indices; an int means the last so many, None four evenly spaced.
 
     Raises:
-        ConfigError: taps that are no rising choice of `depth` blocks.
+        ConfigError: not increasing, or beyond `depth`.
     """
     if out_indices is None:
         count = min(4, depth)
-        return PUBLISHED_TAPS.get(depth, tuple(depth * i // count - 1 for i in range(1, count + 1)))
+        return DEFAULT_OUT_INDICES.get(depth, tuple(depth * i // count - 1 for i in range(1, count + 1)))
     chosen = tuple(range(depth - out_indices, depth)) if isinstance(out_indices, int) else out_indices
     rising = all(a < b for a, b in pairwise(chosen))
     if not chosen or not rising or not 0 <= chosen[0] <= chosen[-1] < depth:
@@ -43,26 +43,27 @@ def choose_taps(out_indices: OutIndices, depth: int) -> tuple[int, ...]:
 class TokenEncoder(Encoder):
     """An encoder around a ViT whose patch tokens are a plain grid.
 
-    Blocks behind the last tap are dropped, and the final norm where `norm` is false, so that every parameter
-    gets a gradient. Subclasses build `vit`, then call `adopt`.
+    Blocks after the last out index are dropped, and the final norm where `norm` is false, so that every parameter
+    gets a gradient. Subclasses build `vit`, then call `wrap_backbone`.
 
     Attributes:
         vit: the model, with `blocks` and `norm`.
-        norm: whether taps pass the model's final LayerNorm.
-        left: how many of the last blocks are left to a decoder.
+        norm: whether the model's final LayerNorm is applied to the feature maps.
+        num_detached: number of last blocks that a decoder runs.
+        returns_maps: whether feature maps are needed beside these blocks.
     """
 
     vit: Any
     norm: bool
-    left: int = 0
-    handing_on: bool = True  # the taps
+    num_detached: int = 0
+    returns_maps: bool = True
 
-    def adopt(
+    def wrap_backbone(
         self, vit: nn.Module, *, dim: int, patch_size: int, prefix_tokens: int, out_indices: OutIndices, norm: bool
     ) -> None:
         blocks: Any = vit.blocks
         self.vit, self.patch_size, self.prefix_tokens, self.norm = vit, patch_size, prefix_tokens, norm
-        self.out_indices = choose_taps(out_indices, len(blocks))
+        self.out_indices = resolve_out_indices(out_indices, len(blocks))
         self.features = [FeatureSpec(dim, patch_size) for _ in self.out_indices]
         self.unused = set(vit.state_dict())
         vit.blocks = blocks[: self.out_indices[-1] + 1]
@@ -71,50 +72,58 @@ class TokenEncoder(Encoder):
         self.unused -= set(vit.state_dict())
 
     @abstractmethod
-    def tap(self, image: Float[Tensor, "b 3 h w"], blocks: Sequence[int], norm: bool) -> Sequence[BlockOutput]:
-        """The tokens behind each of the `blocks`; `image` is normalised and padded."""
+    def block_outputs(
+        self, image: Float[Tensor, "b 3 h w"], blocks: Sequence[int], norm: bool
+    ) -> Sequence[BlockOutput]:
+        """The tokens after each of the `blocks`; `image` is normalised and padded."""
 
     @abstractmethod
-    def steps(self, first: int, grid: tuple[int, int]) -> tuple[Step, ...]:
-        """The blocks from `first` on, for tokens of such a grid with a decoder's own among them.
+    def remaining_blocks(self, first: int, grid: tuple[int, int]) -> tuple[BlockFunction, ...]:
+        """The blocks from `first` on, for a grid of patches and query tokens of a decoder.
 
         Raises:
-            ConfigError: they cannot take such tokens in.
+            ConfigError: these blocks cannot take query tokens.
         """
 
     def forward(self, image: Float[Tensor, "b 3 h w"]) -> EncoderOutput:
         x, _ = pad_to_multiple((image - self.mean) / self.std, self.patch_size)
         h, w = x.shape[-2:]
         grid = (h // self.patch_size, w // self.patch_size)
-        out_indices, rest = self.part_way(x, grid) if self.left else (self.tap(x, self.out_indices, self.norm), None)
-        maps = tuple(as_map(tap.patches, grid) for tap in out_indices)
-        return EncoderOutput(maps, tuple(tap.prefix for tap in out_indices), (h, w), rest)
+        outputs: Sequence[BlockOutput]
+        if self.num_detached:
+            outputs, remaining = self.forward_detached(x, grid)
+        else:
+            outputs, remaining = self.block_outputs(x, self.out_indices, self.norm), None
+        maps = tuple(as_map(output.patches, grid) for output in outputs)
+        return EncoderOutput(maps, tuple(output.prefix for output in outputs), (h, w), remaining)
 
-    def part_way(self, x: Float[Tensor, "b 3 h w"], grid: tuple[int, int]) -> tuple[list[BlockOutput], RemainingBlocks]:
-        """The taps, if anybody reads them, and the tokens where a decoder joins; every block runs at most once."""
-        first = len(self.vit.blocks) - self.left
-        out_indices = self.out_indices if self.handing_on else ()
+    def forward_detached(
+        self, x: Float[Tensor, "b 3 h w"], grid: tuple[int, int]
+    ) -> tuple[list[BlockOutput], RemainingBlocks]:
+        """The feature maps, if needed, and the tokens before the detached blocks; every block runs at most once."""
+        first = len(self.vit.blocks) - self.num_detached
+        out_indices = self.out_indices if self.returns_maps else ()
         blocks = sorted({*out_indices, first - 1})
-        found = dict(zip(blocks, self.tap(x, blocks, norm=False), strict=True))
+        found = dict(zip(blocks, self.block_outputs(x, blocks, norm=False), strict=True))
         tokens = torch.cat([found[first - 1].prefix, found[first - 1].patches], dim=1)
         norm = self.vit.norm
-        normed = [BlockOutput(norm(found[tap].patches), norm(found[tap].prefix)) for tap in out_indices]
-        return normed, RemainingBlocks(tokens, self.prefix_tokens, grid, self.steps(first, grid), norm)
+        normed = [BlockOutput(norm(found[index].patches), norm(found[index].prefix)) for index in out_indices]
+        return normed, RemainingBlocks(tokens, self.prefix_tokens, grid, self.remaining_blocks(first, grid), norm)
 
-    def leave(self, blocks: int, *, out_indices: bool) -> None:
+    def detach_last_blocks(self, blocks: int, *, out_indices: bool) -> None:
         depth = len(self.vit.blocks)
         if not 0 < blocks < depth:
             raise ConfigError(f"decoder.blocks: {blocks} of the encoder's {depth}; would fit: 1 to {depth - 1}.")
         if not self.norm:
-            raise ConfigError("encoder.norm: a decoder that joins the encoder reads its tokens normalised; use true.")
-        self.steps(depth - blocks, (1, 1))  # refuses now what would be refused in the first forward pass
-        self.left, self.handing_on = blocks, out_indices
+            raise ConfigError("encoder.norm: a decoder that runs the last blocks reads normalised tokens; use true.")
+        self.remaining_blocks(depth - blocks, (1, 1))  # raises now what the first forward pass would raise
+        self.num_detached, self.returns_maps = blocks, out_indices
 
     def load_weights(self, state: Mapping[str, Tensor], source: str) -> None:
-        """Loads the ViT found in `state`, strictly but for classifiers; positions are resampled to our grid.
+        """Loads the ViT in `state`, strictly except for classifiers; resamples position embeddings to our grid.
 
         Args:
-            source: what errors call the file.
+            source: the file, for error messages.
 
         Raises:
             CheckpointError: it does not fit; with counts and the first five names.
@@ -123,7 +132,7 @@ class TokenEncoder(Encoder):
 
     @abstractmethod
     def convert(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Other layouts to this ViT's names and grid."""
+        """Converts other layouts to this ViT's parameter names and grid."""
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
         blocks = [list(block.parameters()) for block in self.vit.blocks]

@@ -1,4 +1,4 @@
-"""Heads turn a decoder's map into a prediction at image size; activation and range make its unit."""
+"""The interface of all heads, which turn a decoder's map into a prediction at image size, and their registry."""
 
 from abc import ABC, abstractmethod
 from typing import Annotated
@@ -11,9 +11,11 @@ from densevit.model_card import HeadSpec
 from densevit.models.decoders.base import DecoderOutput
 from densevit.registry import Registry
 
+Width = Annotated[int, Field(ge=0)]
+
 
 class Head(nn.Module, ABC):
-    """Parts are built as `Part(channels, **options)`, `channels` being those of the decoder's map.
+    """Built as `Head(channels, **options)`, with the channels of the decoder's map.
 
     Attributes:
         output: kind, unit and range of the prediction; goes into the model card.
@@ -25,10 +27,7 @@ class Head(nn.Module, ABC):
     def forward(
         self, x: Float[Tensor, "b c h w"], size: tuple[int, int]
     ) -> Float[Tensor, "b k height width"] | DecoderOutput:
-        """`size`: (height, width) of the padded image that `x` covers. In training the answer may bring extras."""
+        """`size`: (height, width) of the padded image that `x` covers. In training it may return extras."""
 
 
 HEADS = Registry[Head]("head")
-
-
-Width = Annotated[int, Field(ge=0)]

@@ -11,31 +11,35 @@ from torch import Tensor, nn
 
 from densevit.model_card import HeadSpec
 from densevit.models.heads.base import HEADS, Head, Width
-from densevit.models.heads.depth import Count, Metres, check_range
+from densevit.models.heads.depth import Count, Metres, checked_range
 from densevit.models.heads.depth_activations import clamp_ste
-from densevit.models.layers.conv_head import Projection, upsample
+from densevit.models.layers.conv_head import ConvHead, upsample
 
 Spacing = Literal["linear", "log", "mixed"]
 
 
-def even(low: float, high: float, bins: int) -> Float[Tensor, "{bins}"]:
+def linear_bins(low: float, high: float, bins: int) -> Float[Tensor, "{bins}"]:
     return torch.linspace(low, high, bins)
 
 
-def by_ratio(low: float, high: float, bins: int) -> Float[Tensor, "{bins}"]:
+def log_bins(low: float, high: float, bins: int) -> Float[Tensor, "{bins}"]:
     return torch.linspace(math.log(low), math.log(high), bins).exp()
 
 
-def mixed(low: float, high: float, bins: int) -> Float[Tensor, "{bins}"]:
-    """From ratios at the near end, bin by bin, to even steps at the far end: DINOv3's canopy heights (CHMv2)."""
-    return torch.lerp(by_ratio(low, high, bins), even(low, high, bins), torch.linspace(0, 1, bins))
+def mixed_bins(low: float, high: float, bins: int) -> Float[Tensor, "{bins}"]:
+    """Log spacing at the near end blended into linear spacing at the far end: DINOv3's canopy heights (CHMv2)."""
+    return torch.lerp(log_bins(low, high, bins), linear_bins(low, high, bins), torch.linspace(0, 1, bins))
 
 
-SPACINGS: dict[Spacing, Callable[[float, float, int], Tensor]] = {"linear": even, "log": by_ratio, "mixed": mixed}
+SPACINGS: dict[Spacing, Callable[[float, float, int], Tensor]] = {
+    "linear": linear_bins,
+    "log": log_bins,
+    "mixed": mixed_bins,
+}
 
 
-class Probe(nn.Sequential):
-    """Layers at the size of the map, whose result then grows by `scale`, whatever size is asked for."""
+class LinearProbe(nn.Sequential):
+    """Layers at the size of the map, then upsampling by `scale`, independent of the image size."""
 
     def __init__(self, *layers: nn.Module, scale: int) -> None:
         super().__init__(*layers)
@@ -51,7 +55,7 @@ class Probe(nn.Sequential):
 
 @HEADS.register("bins")
 class BinsHead(Head):
-    """Depth as the expectation over fixed bins (AdaBins' idea with DINOv2's fixed ones)."""
+    """Depth as the expectation over fixed bins, as in DINOv2 (adaptive bins: AdaBins)."""
 
     centres: Tensor
 
@@ -87,14 +91,14 @@ class BinsHead(Head):
             ConfigError: an empty range.
         """
         super().__init__()
-        low, high = check_range(min_depth, max_depth)
+        low, high = checked_range(min_depth, max_depth)
         self.register_buffer("centres", SPACINGS[spacing](low, high, bins), persistent=False)
         self.softmax, self.floor, self.bounds = weights == "softmax", floor, (low, high)
         if form == "dpt":
-            self.projection: nn.Module = Projection(channels, bins, hidden=hidden, align_corners=True, scale=upsample)
+            self.projection: nn.Module = ConvHead(channels, bins, hidden=hidden, align_corners=True, scale=upsample)
         else:
             before = [nn.Conv2d(channels, hidden, 3, padding=1), nn.ReLU()] if hidden else []
-            self.projection = Probe(*before, nn.Conv2d(hidden or channels, bins, 1), scale=upsample)
+            self.projection = LinearProbe(*before, nn.Conv2d(hidden or channels, bins, 1), scale=upsample)
         metric = kind == "metric"
         self.output = HeadSpec(kind=kind, unit="m" if metric else "", range=self.bounds if metric else None)
 

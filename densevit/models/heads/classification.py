@@ -13,7 +13,7 @@ from densevit.models.layers.class_names import Names
 
 @HEADS.register("classifier")
 class Classifier(Head):
-    """A linear map of the mean over the map, which behind the decoder `pool` is one vector already."""
+    """Mean over the map, dropout and a linear layer; for the decoder `pool`."""
 
     def __init__(
         self,
@@ -24,8 +24,8 @@ class Classifier(Head):
     ) -> None:
         """
         Args:
-            classes: their names in the order of their ids, or how many there are.
-            dropout: share of the vector that is zeroed in training.
+            classes: names in the order of their ids, or their number.
+            dropout: rate in training.
         """
         super().__init__()
         names = tuple(map(str, range(classes))) if isinstance(classes, int) else classes

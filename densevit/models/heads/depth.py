@@ -1,4 +1,4 @@
-"""Metres by other ways than a range: from disparity by two constants, and as the decoder gives them."""
+"""Depth heads: metric, disparity, affine-invariant, inverse depth, and depth that the decoder predicts itself."""
 
 from typing import Annotated, Literal
 
@@ -11,18 +11,15 @@ from densevit.errors import ConfigError
 from densevit.model_card import HeadSpec
 from densevit.models.heads.base import HEADS, Head, Width
 from densevit.models.heads.depth_activations import ACTIVATIONS, clamp_ste
-from densevit.models.layers.conv_head import Growing, Projection, upsample
+from densevit.models.layers.conv_head import ConvHead, UpsampleMode, upsample
 
 Metres = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-
-
 Count = Annotated[int, Field(gt=0)]
+ScaleFactor = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+MIN_INVERSE_DEPTH = 1e-8  # 1/m; DPT's lower bound where `shift` is 0
 
 
-Growth = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-
-
-def check_range(min_depth: float, max_depth: float) -> tuple[float, float]:
+def checked_range(min_depth: float, max_depth: float) -> tuple[float, float]:
     if not min_depth < max_depth:
         raise ConfigError(f"head: min_depth {min_depth} is not below max_depth {max_depth}.")
     return min_depth, max_depth
@@ -42,38 +39,38 @@ class MetricHead(Head):
         initial_depth: Metres | None = None,
         hidden: Width = 32,
         align_corners: bool = False,
-        scale: Growth | None = None,
-        stretch: Growing = "bilinear",
+        scale: ScaleFactor | None = None,
+        stretch: UpsampleMode = "bilinear",
     ) -> None:
         """
         Args:
-            max_depth, min_depth: metres, the ends of what it can say.
-            activation: `sigmoid`, `softplus` and `relu` are even in metres, `log` and `exp` in ratios (activations.py).
-            initial_depth: what the untrained head says everywhere; a quarter of `max_depth` unless given, near the
-                medians of NYU (10) and KITTI (80).
+            max_depth, min_depth: metres, the range of predictions.
+            activation: `sigmoid`, `softplus` and `relu` are linear in metres, `log` and `exp` in log depth.
+            initial_depth: prediction of the untrained head; by default a quarter of `max_depth`, near the medians of
+                NYU (10) and KITTI (80).
             hidden: width of the last 3x3 convolution; 0 makes the head a single 1x1.
             align_corners: of the upsampling; true as published for DPT and Depth Anything.
-            scale: the map grows by this, and depth is then stretched to image size (DINOv2: 2); None lets the map grow
-                to image size.
-            stretch: how; bicubic in transformers' DPT, which overshoots a little.
+            scale: upsampling within the head, after which depth is resized to image size (DINOv2: 2); None upsamples
+                to image size within the head.
+            stretch: interpolation of that resize; bicubic in transformers' DPT, which overshoots a little.
 
         Raises:
-            ConfigError: an empty range, a start outside it, or a floor of 0 where the logarithm is taken.
+            ConfigError: an empty range, an initial depth outside it, or `min_depth` 0 with a logarithm.
         """
         super().__init__()
-        self.low, self.high = check_range(min_depth, max_depth)
+        self.low, self.high = checked_range(min_depth, max_depth)
         start = max_depth / 4 if initial_depth is None else initial_depth
         if not min_depth < start < max_depth:
             raise ConfigError(f"head.initial_depth: {start} is not within {min_depth} to {max_depth}.")
         if min_depth == 0 and activation in ("log", "exp"):
             raise ConfigError(f"head.min_depth: activation '{activation}' needs it above 0.")
         self.activation, self.stretch = activation, stretch
-        self.projection = Projection(channels, 1, hidden=hidden, align_corners=align_corners, scale=scale)
-        self.projection.start_at(ACTIVATIONS[activation].inverse(start, min_depth, max_depth))
+        self.projection = ConvHead(channels, 1, hidden=hidden, align_corners=align_corners, scale=scale)
+        self.projection.init_output(ACTIVATIONS[activation].inverse(start, min_depth, max_depth))
         self.output = HeadSpec(kind="metric", unit="m", range=(min_depth, max_depth))
 
     def forward(self, x: Float[Tensor, "b c h w"], size: tuple[int, int]) -> Float[Tensor, "b 1 height width"]:
-        # bfloat16 has three digits: the activation and all behind it want float.
+        # bfloat16 has three digits: activation and resizing are computed in float32.
         logits = self.projection(x, size).float()
         depth = ACTIVATIONS[self.activation].depth(logits, self.low, self.high)
         return upsample(clamp_ste(depth, self.low, self.high), size, how=self.stretch)
@@ -81,7 +78,7 @@ class MetricHead(Head):
 
 @HEADS.register("disparity")
 class DisparityHead(Head):
-    """Inverse depth up to scale and shift, bigger is nearer, never negative (MiDaS, Depth Anything)."""
+    """Inverse depth up to scale and shift, larger is nearer, never negative (MiDaS, Depth Anything)."""
 
     def __init__(
         self,
@@ -90,17 +87,17 @@ class DisparityHead(Head):
         activation: Literal["relu", "softplus"] = "relu",
         hidden: Width = 32,
         align_corners: bool = False,
-        scale: Growth | None = None,
-        stretch: Growing = "bilinear",
+        scale: ScaleFactor | None = None,
+        stretch: UpsampleMode = "bilinear",
     ) -> None:
         """
         Args:
-            hidden, align_corners, scale, stretch: as of `metric`.
+            hidden, align_corners, scale, stretch: as in `metric`.
         """
         super().__init__()
         self.smooth, self.stretch = activation == "softplus", stretch
-        self.projection = Projection(channels, 1, hidden=hidden, align_corners=align_corners, scale=scale)
-        self.projection.start_at(1.0)  # away from 0, where a ReLU learns nothing
+        self.projection = ConvHead(channels, 1, hidden=hidden, align_corners=align_corners, scale=scale)
+        self.projection.init_output(1.0)  # away from 0, where a ReLU learns nothing
         self.output = HeadSpec(kind="disparity", unit="")
 
     def forward(self, x: Float[Tensor, "b c h w"], size: tuple[int, int]) -> Float[Tensor, "b 1 height width"]:
@@ -122,16 +119,13 @@ class AffineHead(Head):
     ) -> None:
         super().__init__()
         self.positive = activation == "exp"
-        self.projection = Projection(channels, 1, hidden=hidden, align_corners=align_corners)
-        self.projection.start_at(0.0)
+        self.projection = ConvHead(channels, 1, hidden=hidden, align_corners=align_corners)
+        self.projection.init_output(0.0)
         self.output = HeadSpec(kind="affine", unit="")
 
     def forward(self, x: Float[Tensor, "b c h w"], size: tuple[int, int]) -> Float[Tensor, "b 1 height width"]:
         x = self.projection(x, size).float()
         return clamp_ste(x, -20.0, 20.0).exp() if self.positive else x
-
-
-NEAREST_INFINITY = 1e-8  # 1/m; DPT's floor, where `shift` is 0
 
 
 @HEADS.register("inverse_depth")
@@ -150,30 +144,30 @@ class InverseHead(Head):
         """
         Args:
             scale: of the disparity, in 1/m per unit of it.
-            shift: in 1/m; nothing is further away than 1 / shift.
+            shift: in 1/m; the largest depth is 1 / shift.
             hidden: width of the last 3x3 convolution; 0 makes the head a single 1x1.
             align_corners: of the upsampling; true as published for DPT.
         """
         super().__init__()
         self.scale, self.shift = scale, shift
-        self.projection = Projection(channels, 1, hidden=hidden, align_corners=align_corners)
-        self.projection.start_at(max(shift, 0.1) / scale)
-        furthest = 1 / max(shift, NEAREST_INFINITY)
+        self.projection = ConvHead(channels, 1, hidden=hidden, align_corners=align_corners)
+        self.projection.init_output(max(shift, 0.1) / scale)
+        furthest = 1 / max(shift, MIN_INVERSE_DEPTH)
         self.output = HeadSpec(kind="metric", unit="m", range=(0.0, furthest))
 
     def forward(self, x: Float[Tensor, "b c h w"], size: tuple[int, int]) -> Float[Tensor, "b 1 height width"]:
         disparity = F.relu(self.projection(x, size).float())
-        return 1 / (self.scale * disparity + self.shift).clamp(min=NEAREST_INFINITY)
+        return 1 / (self.scale * disparity + self.shift).clamp(min=MIN_INVERSE_DEPTH)
 
 
 @HEADS.register("identity_depth")
 class IdentityDepthHead(Head):
-    """The decoder's map is depth in metres already, as behind `zoedepth`; of more channels than one a linear map."""
+    """The decoder's map is depth in metres, as of `zoedepth`; a 1x1 convolution if it has several channels."""
 
     def __init__(self, channels: int, *, max_depth: Metres | None = None) -> None:
         """
         Args:
-            max_depth: the furthest that the decoder can say, for the card; None where it is unbounded.
+            max_depth: upper bound of the decoder's depth, for the card; None if unbounded.
         """
         super().__init__()
         self.join = nn.Identity() if channels == 1 else nn.Conv2d(channels, 1, 1)

@@ -1,4 +1,4 @@
-"""How an unbounded number becomes a depth between `low` and `high` metres, and which number a depth came from."""
+"""Activations that map logits to depth between `low` and `high` metres, with their inverses."""
 
 import math
 from collections.abc import Callable
@@ -15,7 +15,7 @@ class Activation(NamedTuple):
 
 
 def clamp_ste(x: Float[Tensor, "*shape"], low: float, high: float) -> Float[Tensor, "*shape"]:
-    """Clamps values but not gradients, so that a pixel beyond the range can come back."""
+    """Clamp with a straight-through gradient, so that pixels beyond the range still learn."""
     return x.detach().clamp(low, high) + (x - x.detach())
 
 
@@ -24,12 +24,12 @@ def logit(share: float) -> float:
 
 
 ACTIVATIONS = {
-    # Even in metres: Depth Anything's metric form, with a floor that its logarithm survives.
+    # Linear in metres: Depth Anything's metric head, with a lower bound above 0 for the logarithm.
     "sigmoid": Activation(
         lambda x, low, high: low + (high - low) * x.sigmoid(),
         lambda depth, low, high: logit((depth - low) / (high - low)),
     ),
-    # Even in ratios: equal steps of x change depth by equal percentages.
+    # Linear in log depth.
     "log": Activation(
         lambda x, low, high: low * (math.log(high / low) * x.sigmoid()).exp(),
         lambda depth, low, high: logit(math.log(depth / low) / math.log(high / low)),
@@ -39,12 +39,12 @@ ACTIVATIONS = {
         lambda x, low, high: clamp_ste(x, math.log(low), math.log(high)).exp(),
         lambda depth, low, high: math.log(depth),
     ),
-    # Even in metres, dead at the floor: DINOv2's DPT head.
+    # Linear in metres, no gradient at the lower bound: DINOv2's DPT head.
     "relu": Activation(
         lambda x, low, high: low + F.relu(x),
         lambda depth, low, high: depth - low,
     ),
-    # Even in metres, with no ceiling but the clamp.
+    # Linear in metres, bounded only by the clamp.
     "softplus": Activation(
         lambda x, low, high: low + F.softplus(x),
         lambda depth, low, high: depth - low + math.log(-math.expm1(low - depth)),

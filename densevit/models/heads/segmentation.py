@@ -1,4 +1,4 @@
-"""The head of semantic segmentation: a row of logits for each pixel."""
+"""Semantic segmentation heads: logits for each pixel."""
 
 from typing import Annotated
 
@@ -16,7 +16,7 @@ from densevit.models.layers.norms import Norm, build_norm
 
 @HEADS.register("segmentation")
 class LabelsHead(Head):
-    """Logits by a 1x1 convolution, upsampled to the image; before it, with `hidden`, DPT's 3x3, norm and ReLU."""
+    """1x1 convolution upsampled to the image; with `hidden`, DPT's 3x3 convolution, norm and ReLU before it."""
 
     def __init__(
         self,
@@ -30,17 +30,17 @@ class LabelsHead(Head):
     ) -> None:
         """
         Args:
-            hidden: width of the 3x3 convolution; 0 for none. DPT's head has that of its decoder.
-            norm: behind that convolution.
-            dropout: share of the channels before the logits that are zeroed in training.
+            hidden: channels of the 3x3 convolution; 0 for none. DPT's head has those of its decoder.
+            norm: after that convolution.
+            dropout: rate of dropped channels before the logits in training.
             align_corners: of the upsampling; true as published for DPT.
         """
         super().__init__()
         names = class_names(classes)
         self.align_corners = align_corners
-        self.before = nn.Sequential(*(mixing(channels, hidden, norm) if hidden else []), nn.Dropout2d(dropout))
+        self.before = nn.Sequential(*(conv_norm_relu(channels, hidden, norm) if hidden else []), nn.Dropout2d(dropout))
         self.logits = nn.Conv2d(hidden or channels, len(names), 1)
-        nn.init.normal_(self.logits.weight, std=0.01)  # as mmseg and dinov2 begin
+        nn.init.normal_(self.logits.weight, std=0.01)  # as in mmseg and dinov2
         assert self.logits.bias is not None
         nn.init.zeros_(self.logits.bias)
         self.output = HeadSpec(kind="labels", unit="", classes=names)
@@ -49,27 +49,27 @@ class LabelsHead(Head):
         return upsample(self.logits(self.before(x)).float(), size, self.align_corners)
 
 
-def mixing(channels: int, hidden: int, norm: Norm) -> list[nn.Module]:
+def conv_norm_relu(channels: int, hidden: int, norm: Norm) -> list[nn.Module]:
     conv = nn.Conv2d(channels, hidden, 3, padding=1, bias=norm == "none")
     return [conv, build_norm(norm, hidden), nn.ReLU()]
 
 
 @HEADS.register("mask_logits")
 class MasksHead(Head):
-    """Upsamples a decoder's maps to the image; it has nothing to learn. For `mask_transformer` and `eomt`."""
+    """Upsamples a decoder's logits to the image, without parameters. For `mask_transformer` and `eomt`."""
 
     def __init__(self, channels: int, *, classes: Classes = None, align_corners: bool = False) -> None:
         """
         Args:
-            classes: as those of the decoder.
+            classes: the same as of the decoder.
 
         Raises:
-            ConfigError: the decoder gives another number of maps.
+            ConfigError: the decoder has another number of classes.
         """
         super().__init__()
         names = class_names(classes)
         if len(names) != channels:
-            raise ConfigError(f"head 'masks': {len(names)} classes, where the decoder gives {channels} maps.")
+            raise ConfigError(f"head 'mask_logits': {len(names)} classes, but the decoder gives {channels} maps.")
         self.align_corners = align_corners
         self.output = HeadSpec(kind="labels", unit="", classes=names)
 

@@ -1,4 +1,4 @@
-"""From a decoder's map to k numbers per pixel at image size."""
+"""The convolutional head of DPT: from a decoder's map to k numbers per pixel at image size."""
 
 from typing import Literal
 
@@ -6,13 +6,13 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-Growing = Literal["bilinear", "bicubic"]
+UpsampleMode = Literal["bilinear", "bicubic"]
 
 
-class Projection(nn.Module):
-    """DPT's: convolve, upsample, convolve, ReLU, 1x1. With `hidden` 0 a single 1x1, then upsampled.
+class ConvHead(nn.Module):
+    """3x3 convolution, upsampling, 3x3 convolution, ReLU, 1x1. With `hidden` 0 a single 1x1, then upsampling.
 
-    A 1x1 convolution commutes with bilinear upsampling, so the cheap order of the latter loses nothing.
+    A 1x1 convolution commutes with bilinear upsampling, so it comes first.
     """
 
     def __init__(
@@ -20,7 +20,7 @@ class Projection(nn.Module):
     ) -> None:
         """
         Args:
-            scale: what the map grows by between its convolutions, whatever size is asked for; None grows it to that.
+            scale: upsampling factor between the convolutions; None upsamples to `size`.
         """
         super().__init__()
         self.align_corners, self.scale = align_corners, scale
@@ -34,13 +34,13 @@ class Projection(nn.Module):
 
     @property
     def last(self) -> nn.Conv2d:
-        """The 1x1 whose numbers the head reads."""
+        """The last 1x1 convolution."""
         last = self.after[-1] if isinstance(self.after, nn.Sequential) else self.before
         assert isinstance(last, nn.Conv2d)
         return last
 
-    def start_at(self, value: float) -> None:
-        """Makes the untrained output about `value` everywhere."""
+    def init_output(self, value: float) -> None:
+        """Initialises the last layer so that the output is about `value` everywhere."""
         last = self.last
         nn.init.normal_(last.weight, std=0.1 / last.in_channels**0.5)
         assert last.bias is not None
@@ -53,7 +53,7 @@ class Projection(nn.Module):
 
 
 def upsample(
-    x: Float[Tensor, "b c h w"], size: tuple[int, int], align_corners: bool = False, how: Growing = "bilinear"
+    x: Float[Tensor, "b c h w"], size: tuple[int, int], align_corners: bool = False, how: UpsampleMode = "bilinear"
 ) -> Float[Tensor, "b c height width"]:
     if tuple(x.shape[-2:]) == tuple(size):
         return x

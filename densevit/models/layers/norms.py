@@ -1,4 +1,4 @@
-"""Normalisation of b c h w maps, by name. A part takes `norm: Norm` and asks `build_norm`."""
+"""Normalisation layers of b c h w maps, by name."""
 
 import math
 from typing import Literal
@@ -11,13 +11,13 @@ Norm = Literal["none", "batch", "layer", "group"]
 
 
 class LayerNorm2d(nn.LayerNorm):
-    """LayerNorm over the channels of each pixel: like the Transformer's own, it knows neither batch nor image size."""
+    """LayerNorm over the channels of each pixel."""
 
     def __init__(self, channels: int) -> None:
         super().__init__(channels, eps=1e-6)
 
     def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
-        # Both permutes are views; in channels-last memory the channels lie together, as layer_norm likes them.
+        # Both permutes are views; layer_norm is fast on channels-last memory.
         x = x.permute(0, 2, 3, 1)
         return F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps).permute(0, 3, 1, 2)
 

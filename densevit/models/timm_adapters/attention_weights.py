@@ -10,29 +10,29 @@ from torch import Tensor, nn
 
 from densevit.errors import ConfigError
 
-Watcher = Callable[[Float[Tensor, "b heads n n"]], object]
+Visitor = Callable[[Float[Tensor, "b heads n n"]], object]
 
 
-def watch(vit: nn.Module, image: Float[Tensor, "b c h w"], see: Watcher) -> None:
-    """Runs `vit` once and shows each layer's weights to `see`, from the first on; none are kept.
+def visit_attention_weights(vit: nn.Module, image: Float[Tensor, "b c h w"], visit: Visitor) -> None:
+    """Runs `vit` once and calls `visit` with each layer's weights, from the first on.
 
-    Serves every class of timm whose attention drops out its weights in `attn_drop` and can do without the fused
+    For every class of timm whose attention applies `attn_drop` to its weights and has a switch for the fused
     kernel: VisionTransformer (AugReg, DeiT, DINOv2, CLIP, SigLIP, MAE), Eva (EVA, EVA-02, DINOv3) and Beit.
 
     Raises:
-        ConfigError: attention of another build.
+        ConfigError: another kind of attention.
     """
     blocks: Any = vit.blocks
     with ExitStack() as stack, torch.inference_mode():
         for block in blocks:
-            stack.enter_context(explicit(block.attn))
-            stack.enter_context(tapped(block.attn.attn_drop, see))
+            stack.enter_context(without_fused_attention(block.attn))
+            stack.enter_context(dropout_hook(block.attn.attn_drop, visit))
         vit.forward_features(image)  # type: ignore[operator]
 
 
 @contextmanager
-def explicit(attention: Any) -> Iterator[None]:
-    """Without the fused kernel, which never writes the weights down."""
+def without_fused_attention(attention: Any) -> Iterator[None]:
+    """Switches off the fused kernel, which does not compute the weights explicitly."""
     if not hasattr(attention, "fused_attn") or not hasattr(attention, "attn_drop"):
         raise ConfigError(f"the attention of this encoder, a {type(attention).__name__}, does not show its weights.")
     fused = attention.fused_attn
@@ -44,9 +44,9 @@ def explicit(attention: Any) -> Iterator[None]:
 
 
 @contextmanager
-def tapped(dropout: nn.Module, see: Watcher) -> Iterator[None]:
-    """The weights pass through this dropout, which in evaluation leaves them as they are."""
-    handle = dropout.register_forward_pre_hook(lambda _, given: (see(given[0]), None)[1])
+def dropout_hook(dropout: nn.Module, visit: Visitor) -> Iterator[None]:
+    """Hooks the dropout of the weights, which is the identity in evaluation."""
+    handle = dropout.register_forward_pre_hook(lambda _, given: (visit(given[0]), None)[1])
     try:
         yield
     finally:

@@ -1,7 +1,7 @@
 """BEiT on any grid. b images, n tokens (class token first), d channels, p x p offsets between cells.
 
-BEiT (Bao et al. 2022) has no absolute positions: each block adds a learned bias per offset between two tokens,
-for one fixed window. timm keeps that window for good; here every block's table is resampled to the grid at hand.
+BEiT (Bao et al. 2022) has relative position biases for one fixed window. timm keeps that window; here the table of
+every block is interpolated to the grid of the image.
 """
 
 from collections.abc import Sequence
@@ -15,14 +15,14 @@ from torch.utils.checkpoint import checkpoint
 
 from densevit.errors import ConfigError
 from densevit.models.vit.vision_transformer import BlockOutput
-from densevit.structures import Step
+from densevit.structures import BlockFunction
 
 TABLE = "relative_position_bias_table"
 CLASS_OFFSETS = 3  # at the table's end: class to token, token to class, class to itself
 
 
 def move_bias_to_blocks(vit: Any) -> None:
-    """Moves each table from the attention, which would use it as it is, to its block, from where `run` hands it in."""
+    """Moves each bias table from the attention to its block, so that `forward_blocks` can interpolate it."""
     vit.patch_embed.strict_img_size = False
     for block in vit.blocks:
         setattr(block, TABLE, getattr(block.attn, TABLE))
@@ -30,25 +30,27 @@ def move_bias_to_blocks(vit: Any) -> None:
 
 
 def convert(vit: Any, state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """A timm or original state dict, with tables under `move_bias_to_blocks`' names and for this model's window."""
+    """A timm or original state dict, with tables named as by `move_bias_to_blocks` and for this model's window."""
     window = vit.patch_embed.grid_size
     kept = {name: tensor for name, tensor in state.items() if not name.endswith("relative_position_index")}
     renamed = {name.replace(f".attn.{TABLE}", f".{TABLE}"): tensor for name, tensor in kept.items()}
     tables = {name: tensor for name, tensor in renamed.items() if name.endswith(TABLE)}
     for name, table in tables.items():
         side = round((len(table) - CLASS_OFFSETS) ** 0.5)
-        if side**2 + CLASS_OFFSETS == len(table):  # otherwise it is ours already, or `load` reports the shapes
-            renamed[name] = resample(table, ((side + 1) // 2, (side + 1) // 2), window)
+        if side**2 + CLASS_OFFSETS == len(table):  # otherwise it is converted already, or the loader reports the shapes
+            renamed[name] = resample_bias_table(table, ((side + 1) // 2, (side + 1) // 2), window)
     return renamed
 
 
-def run(vit: Any, image: Float[Tensor, "b 3 h w"], out_indices: Sequence[int], norm: bool) -> list[BlockOutput]:
+def forward_blocks(
+    vit: Any, image: Float[Tensor, "b 3 h w"], out_indices: Sequence[int], norm: bool
+) -> list[BlockOutput]:
     x = vit.patch_embed(image)
     x = torch.cat([vit.cls_token.expand(x.shape[0], -1, -1), x], dim=1)
     grid = vit.patch_embed.dynamic_feat_size(image.shape[-2:])
-    offsets, found = index(grid, image.device), []
+    offsets, found = relative_position_index(grid, image.device), []
     for i, block in enumerate(vit.blocks):
-        table = resample(getattr(block, TABLE), vit.patch_embed.grid_size, grid)
+        table = resample_bias_table(getattr(block, TABLE), vit.patch_embed.grid_size, grid)
         bias = table[offsets].permute(2, 0, 1)[None]  # 1 heads n n
         if vit.grad_checkpointing and torch.is_grad_enabled():
             x = checkpoint(block, x, shared_rel_pos_bias=bias, use_reentrant=False)
@@ -60,18 +62,18 @@ def run(vit: Any, image: Float[Tensor, "b 3 h w"], out_indices: Sequence[int], n
     return found
 
 
-def steps(vit: Any, first: int, grid: tuple[int, int]) -> tuple[Step, ...]:
+def block_functions(vit: Any, first: int, grid: tuple[int, int]) -> tuple[BlockFunction, ...]:
     """
     Raises:
-        ConfigError: always; the relative positions of these blocks know no tokens beside patches and class token.
+        ConfigError: always; relative positions exist only for patches and class token.
     """
-    raise ConfigError("decoder: it joins the encoder's blocks, and BEiT's take no tokens in; use another ViT.")
+    raise ConfigError("decoder: it adds queries to the encoder's last blocks, which BEiT cannot take; use another ViT.")
 
 
-def resample(
+def resample_bias_table(
     table: Float[Tensor, "_ heads"], before: tuple[int, int], after: tuple[int, int]
 ) -> Float[Tensor, "_ heads"]:
-    """A window of h x w cells knows 2h - 1 by 2w - 1 offsets; these are interpolated, the class token's kept.
+    """Interpolates the 2h - 1 by 2w - 1 offsets of a window of h x w cells; the class token's are kept.
 
     Bilinear, as MiDaS runs BEiT at other sizes.
     """
@@ -83,7 +85,7 @@ def resample(
     return torch.cat([image[0].flatten(1).T.to(table.dtype), table[-CLASS_OFFSETS:]])
 
 
-def index(grid: tuple[int, int], device: torch.device) -> Int64[Tensor, "n n"]:
+def relative_position_index(grid: tuple[int, int], device: torch.device) -> Int64[Tensor, "n n"]:
     """Which row of the table holds the bias from token i to token j."""
     h, w = grid
     rows = torch.arange(h, device=device).repeat_interleave(w)

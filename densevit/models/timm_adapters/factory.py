@@ -1,6 +1,6 @@
-"""timm's models by name: what is known of one, what it would be, how it is made and loaded.
+"""Creates timm models by name and converts their checkpoints.
 
-Imported, as timm is, when one is built.
+Imported, as timm is, when a model is built.
 """
 
 import difflib
@@ -15,16 +15,18 @@ from torch import Tensor
 from densevit.errors import ConfigError
 from densevit.models.timm_adapters import pretrained
 
-Card = Any  # timm's PretrainedCfg; None where a model has none
+PretrainedCfg = Any  # timm's; None for a model without one
 
 
-def options(arguments: Mapping[str, Any], drop_path: float, image_size: int | tuple[int, int] | None) -> dict[str, Any]:
-    """What `timm.create_model` is given for a model without classifier."""
+def create_model_kwargs(
+    arguments: Mapping[str, Any], drop_path: float, image_size: int | tuple[int, int] | None
+) -> dict[str, Any]:
+    """Arguments of `timm.create_model` for a model without classifier."""
     size = {} if image_size is None else {"img_size": image_size}
     return {**arguments, "num_classes": 0, "drop_path_rate": drop_path, **size}
 
 
-def card(name: str) -> Card:
+def pretrained_cfg_of(name: str) -> PretrainedCfg:
     """
     Raises:
         ConfigError: no such model, or no such weights of it.
@@ -41,7 +43,7 @@ def card(name: str) -> Card:
 
 
 def create_on_meta(name: str, given: Mapping[str, Any]) -> torch.nn.Module:
-    """The model without memory for its parameters: what it is, before anything heavy is built or fetched."""
+    """The model on the meta device, for checks before anything is built or downloaded."""
     try:
         with torch.device("meta"):
             return timm.create_model(name, **given)
@@ -49,15 +51,15 @@ def create_on_meta(name: str, given: Mapping[str, Any]) -> torch.nn.Module:
         raise ConfigError(f"encoder: timm's '{name}' does not take these arguments: {error}.") from None
 
 
-def make(name: str, known: Card, with_weights: bool, given: Mapping[str, Any]) -> Any:
+def create_model(name: str, known: PretrainedCfg, with_weights: bool, given: Mapping[str, Any]) -> Any:
     """
     Raises:
-        CheckpointError: weights that are neither in a cache nor within reach.
+        CheckpointError: weights that are neither in a cache nor reachable.
     """
-    overlay = pretrained.overlay(name, known) if with_weights else {}
+    overlay = pretrained.pretrained_cfg_overlay(name, known) if with_weights else {}
     return timm.create_model(name, pretrained=with_weights, pretrained_cfg_overlay=overlay, **given)
 
 
 def convert(model: Any, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """As timm itself reads published files of this model, original ones among them; positions come to its grid."""
+    """timm's `checkpoint_filter_fn`, which reads original files and interpolates position embeddings."""
     return dict(inspect.getmodule(type(model)).checkpoint_filter_fn(dict(state), model))  # type: ignore[union-attr]

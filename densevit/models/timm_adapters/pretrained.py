@@ -1,6 +1,6 @@
-"""Where timm's published weights are: in a local cache, within reach, or neither, said at once.
+"""Finds timm's published weights in a local cache, or fails at once where they cannot be downloaded.
 
-Without a network, huggingface_hub retries for most of a minute before it gives up.
+Without a network, huggingface_hub retries for most of a minute.
 """
 
 from pathlib import Path
@@ -11,24 +11,24 @@ from densevit.errors import CheckpointError, ConfigError
 from densevit.utils.network import hub, is_reachable
 
 
-def demand_one_source(pretrained: bool, weights: Path | None) -> None:
+def check_one_weight_source(pretrained: bool, weights: Path | None) -> None:
     """
     Raises:
-        ConfigError: published weights and those of a file are both asked for.
+        ConfigError: both published weights and a file are given.
     """
     if pretrained and weights:
         raise ConfigError("encoder: pretrained and weights exclude each other; keep one.")
 
 
-def overlay(name: str, cfg: Any) -> dict[str, str]:
-    """What to add to a model's pretrained_cfg so that timm loads its weights without asking in vain.
+def pretrained_cfg_overlay(name: str, cfg: Any) -> dict[str, str]:
+    """Changes of a model's pretrained_cfg so that timm loads weights from the cache.
 
     Args:
         cfg: timm's PretrainedCfg, or None.
 
     Raises:
-        ConfigError: nobody has published weights for it.
-        CheckpointError: they are neither in a cache nor within reach.
+        ConfigError: there are no published weights.
+        CheckpointError: they are neither in a cache nor reachable.
     """
     if cfg is None or not (cfg.hf_hub_id or cfg.url):
         raise ConfigError(f"encoder.pretrained: no weights are published for '{name}'; use weights=PATH or false.")
@@ -47,7 +47,7 @@ def overlay(name: str, cfg: Any) -> dict[str, str]:
 
 
 def find_cached(cfg: Any) -> Path | None:
-    """The file in huggingface_hub's cache, or in torch.hub's for weights that have only an address."""
+    """The file in huggingface_hub's cache, or in torch.hub's for weights with a URL."""
     if not cfg.hf_hub_id:
         from torch.hub import get_dir
 

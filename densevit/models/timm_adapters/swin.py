@@ -1,4 +1,4 @@
-"""Builds timm's Swin Transformers (Liu et al. 2021, 2022) and runs them; imported, as timm is, when one is built.
+"""Builds and runs timm's Swin Transformers (Liu et al. 2021, 2022); imported, as timm is, when one is built.
 
 b images, h x w pixels.
 """
@@ -20,28 +20,28 @@ def create(name: str, with_weights: bool, given: Mapping[str, Any]) -> Any:
     """A Swin of timm that takes any image size, without classifier and final norm.
 
     Args:
-        given: to timm, by `timm_models.options`.
+        given: arguments of `timm.create_model`.
 
     Raises:
         ConfigError: no such model, one of another kind, or arguments it does not take.
-        CheckpointError: weights that are neither in a cache nor within reach.
+        CheckpointError: weights that are neither in a cache nor reachable.
     """
-    known = factory.card(name)
+    known = factory.pretrained_cfg_of(name)
     given = {**given, "strict_img_size": False}
     if not name.startswith("swin"):
-        raise ConfigError(f"encoder.name: '{name}' is no Swin Transformer; encoder 'timm' takes plain ones.")
-    sketch = factory.create_on_meta(name, given)
-    if not isinstance(sketch, SwinTransformer | SwinTransformerV2):
-        raise ConfigError(f"encoder.name: '{name}' is a {type(sketch).__name__}; would fit: swin_*, swinv2_*.")
-    swin = factory.make(name, known, with_weights, given)
+        raise ConfigError(f"encoder.name: '{name}' is no Swin Transformer; for plain ViTs use encoder 'timm'.")
+    meta_model = factory.create_on_meta(name, given)
+    if not isinstance(meta_model, SwinTransformer | SwinTransformerV2):
+        raise ConfigError(f"encoder.name: '{name}' is a {type(meta_model).__name__}; would fit: swin_*, swinv2_*.")
+    swin = factory.create_model(name, known, with_weights, given)
     swin.norm = swin.head = nn.Identity()
     return swin
 
 
-def stages(
+def forward_stages(
     swin: Any, image: Float[Tensor, "b 3 h w"], last: int, checkpointing: bool
 ) -> list[Float[Tensor, "b _ _ _"]]:
-    """The maps behind the stages up to `last`."""
+    """The maps after the stages up to `last`."""
     x, maps = swin.patch_embed(image), []
     for stage in swin.layers[: last + 1]:
         x = stage.downsample(x)

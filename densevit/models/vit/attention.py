@@ -1,4 +1,4 @@
-"""Attention: every token asks all others. b images, n tokens, d channels, q of the tokens as askers; timm's names."""
+"""Multi-head self-attention. b images, n tokens, d channels, q query tokens; timm's parameter names."""
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -7,15 +7,15 @@ from densevit.errors import ConfigError
 from densevit.ops.attention import attend
 
 EPS = 1e-6  # of every LayerNorm, as in timm, DINOv2 and MAE; CLIP and torch have 1e-5
-EVERY = slice(None)
+ALL_TOKENS = slice(None)
 
 
 class Attention(nn.Module):
     """Multi-head self-attention (Vaswani et al. 2017); `qk_norm` keeps logits small (Dehghani et al. 2023).
 
     Attributes:
-        fused: whether a fused kernel (ops/attention.py) mixes the values, which never holds an n x n map; otherwise
-            softmax, written out. Both give the same numbers.
+        fused: use a fused kernel (ops/attention.py), which never stores the n x n weights, and not an explicit
+            softmax. Both give the same numbers.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class Attention(nn.Module):
     ) -> None:
         super().__init__()
         if dim % heads:
-            raise ConfigError(f"attention: {dim} channels cannot be shared out among {heads} heads.")
+            raise ConfigError(f"attention: {dim} channels are not divisible by {heads} heads.")
         self.heads, self.fused = heads, fused
         self.qkv = nn.Linear(dim, 3 * dim, bias=qkv_bias)
         self.q_norm = nn.LayerNorm(dim // heads, eps=eps) if qk_norm else nn.Identity()
@@ -42,7 +42,7 @@ class Attention(nn.Module):
         self.proj_drop = nn.Dropout(proj_drop)
 
     def forward(self, x: Float[Tensor, "b n d"], mask: Bool[Tensor, "b 1 n n"] | None = None) -> Float[Tensor, "b n d"]:
-        """`mask`: row by row, which tokens a token may ask; None for all."""
+        """`mask`: (batch, 1, query, key), True where attention is allowed; None allows all."""
         q, k, v = self.project(x)
         if self.fused:
             dropped = self.attn_drop.p if self.training else 0.0
@@ -56,10 +56,10 @@ class Attention(nn.Module):
         q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         return self.q_norm(q), self.k_norm(k), v
 
-    def weights(self, x: Float[Tensor, "b n d"], queries: slice = EVERY) -> Float[Tensor, "b heads q n"]:
-        """How much each of the tokens `queries` takes from every token; rows sum to one.
+    def weights(self, x: Float[Tensor, "b n d"], queries: slice = ALL_TOKENS) -> Float[Tensor, "b heads q n"]:
+        """Attention weights of the tokens `queries`, (batch, heads, query, key); rows sum to one.
 
-        Only these rows are computed, so the class token's alone cost n numbers a head, not n x n.
+        Only these rows are computed: for the class token n numbers per head, not n x n.
         """
         q, k, _ = self.project(x)
         return softmax_weights(q[:, :, queries], k)

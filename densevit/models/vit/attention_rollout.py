@@ -1,6 +1,6 @@
-"""Pictures of attention, from its weights. b images, q askers among n tokens (prefix in front), gh x gw cells.
+"""Attention maps of the class token and attention rollout. b images, n tokens (prefix first), gh x gw cells.
 
-The functions on weights take anybody's; those on a model take ours.
+Functions of weights work for any model; those of a model take densevit's ViT.
 """
 
 from collections.abc import Iterable
@@ -20,10 +20,10 @@ CLASS = slice(1)  # the class token's row
 def class_to_patches(
     weights: Iterable[Float[Tensor, "b heads _ n"]], prefix_tokens: int, grid: tuple[int, int]
 ) -> Float[Tensor, "layers b heads gh gw"]:
-    """What the first token takes from every patch; the share of class and registers is missing from the sum.
+    """Attention of the first token to every patch, without class and register tokens, so that it sums to less than 1.
 
     Args:
-        weights: per layer; of all rows or just the first.
+        weights: per layer; of all queries or only the first.
     """
     rows = torch.stack([layer[:, :, 0, prefix_tokens:] for layer in weights])
     return rows.reshape(*rows.shape[:-1], *grid)
@@ -32,29 +32,28 @@ def class_to_patches(
 def class_attention(
     vit: IntermediateLayersMixin, image: Float[Tensor, "b c h w"], layers: Layers = None
 ) -> Float[Tensor, "layers b heads gh gw"]:
-    """Where the class token of each layer and head looks; no n x n map is ever made.
+    """Attention of the class token to the patches, per layer and head; n x n weights are never computed.
 
     Raises:
         ConfigError: the model has no class token.
     """
-    require_class(vit)
+    require_class_token(vit)
     return class_to_patches(vit.attention(image, layers, CLASS), vit.prefix_tokens, vit.grid_of(image))
 
 
 def rollout(
     weights: Iterable[Float[Tensor, "b heads n n"]], *, heads: Heads = "mean", discard: float = 0.0
 ) -> Float[Tensor, "b n n"]:
-    """How much of each input token has reached each output token, skip connections counted as half (Abnar &
-    Zuidema 2020): the product of (A + I) / 2 over the layers; rows sum to one.
+    """Attention rollout (Abnar & Zuidema 2020): the product of (A + I) / 2 over the layers; rows sum to one.
 
     Args:
         weights: of all layers, from the first on; taken one at a time.
-        heads: how a layer's heads become one map.
-        discard: share of each layer's weakest weights to take as zero, which makes the picture calmer.
+        heads: how the heads of a layer are combined.
+        discard: fraction of each layer's smallest weights to set to zero, for less noise.
     """
     flow: Tensor | None = None
     for layer in weights:
-        mixed = keep_strongest(merge(layer, heads), 1 - discard)
+        mixed = keep_strongest(reduce_heads(layer, heads), 1 - discard)
         mixed = mixed + torch.eye(mixed.shape[-1], dtype=mixed.dtype, device=mixed.device)
         mixed = mixed / mixed.sum(dim=-1, keepdim=True)
         flow = mixed if flow is None else mixed @ flow
@@ -65,31 +64,31 @@ def rollout(
 def class_rollout(
     vit: IntermediateLayersMixin, image: Float[Tensor, "b c h w"], *, heads: Heads = "mean", discard: float = 0.0
 ) -> Float[Tensor, "b gh gw"]:
-    """How much of each patch has reached the last class token; never holds more than one layer's weights.
+    """Rollout from the patches to the last class token; holds the weights of one layer at a time.
 
     Raises:
         ConfigError: the model has no class token.
     """
-    require_class(vit)
+    require_class_token(vit)
     flow = rollout(vit.attention(image), heads=heads, discard=discard)
     return flow[:, 0, vit.prefix_tokens :].reshape(-1, *vit.grid_of(image))
 
 
-def merge(weights: Float[Tensor, "b heads n n"], heads: Heads) -> Float[Tensor, "b n n"]:
+def reduce_heads(weights: Float[Tensor, "b heads n n"], heads: Heads) -> Float[Tensor, "b n n"]:
     if heads == "mean":
         return weights.mean(dim=1)
     return weights.amax(dim=1) if heads == "max" else weights.amin(dim=1)
 
 
 def keep_strongest(weights: Float[Tensor, "b n n"], share: float) -> Float[Tensor, "b n n"]:
-    """Zeroes all but the strongest `share` of each row."""
+    """Sets all but the largest fraction `share` of each row to zero."""
     count = max(1, round(weights.shape[-1] * share))
     if count == weights.shape[-1]:
         return weights
-    floor = weights.topk(count, dim=-1).values[..., -1:]
-    return weights.where(weights >= floor, 0.0)
+    threshold = weights.topk(count, dim=-1).values[..., -1:]
+    return weights.where(weights >= threshold, 0.0)
 
 
-def require_class(vit: IntermediateLayersMixin) -> None:
+def require_class_token(vit: IntermediateLayersMixin) -> None:
     if not vit.has_class_token:
-        raise ConfigError("this ViT has no class token, so nobody looks for the whole image; use vit.attention().")
+        raise ConfigError("this ViT has no class token; use vit.attention() for the weights of all tokens.")

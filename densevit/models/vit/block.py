@@ -1,4 +1,4 @@
-"""What a Vision Transformer is made of. b images, n tokens, d channels, q of the tokens as askers; timm's names."""
+"""Transformer blocks. b images, n tokens, d channels, q query tokens; timm's parameter names."""
 
 from typing import TypedDict
 
@@ -6,12 +6,12 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from densevit.models.vit.attention import EPS, EVERY, Attention
+from densevit.models.vit.attention import ALL_TOKENS, EPS, Attention
 from densevit.models.vit.mlp import MLPS, MlpKind
 
 
 class LayerScale(nn.Module):
-    """A learned gain per channel, small at first, so that deep models start near the identity (Touvron et al. 2021)."""
+    """A learned factor per channel, initially small (Touvron et al. 2021)."""
 
     def __init__(self, dim: int, initial: float) -> None:
         super().__init__()
@@ -22,7 +22,7 @@ class LayerScale(nn.Module):
 
 
 class DropPath(nn.Module):
-    """Stochastic depth (Huang et al. 2016): in training, some images skip the branch; the others make up for it."""
+    """Stochastic depth (Huang et al. 2016): kept samples are divided by the keep probability."""
 
     def __init__(self, rate: float) -> None:
         super().__init__()
@@ -36,13 +36,13 @@ class DropPath(nn.Module):
 
 
 class BlockOptions(TypedDict, total=False):
-    """What all blocks of a ViT have in common; `Block` holds the defaults."""
+    """Options of all blocks of a ViT; the defaults are those of `Block`."""
 
-    mlp_ratio: float  # hidden channels of the Mlp per channel
+    mlp_ratio: float  # hidden channels of the MLP over channels
     mlp: MlpKind
     qkv_bias: bool
     qk_norm: bool
-    layer_scale: float | None  # its first value
+    layer_scale: float | None  # initial value
     attn_drop: float
     proj_drop: float
     fused: bool
@@ -50,7 +50,7 @@ class BlockOptions(TypedDict, total=False):
 
 
 class Block(nn.Module):
-    """Attention, then Mlp, each on a normalised copy and added back."""
+    """Pre-norm Transformer block: attention and MLP, each with LayerNorm before and a residual connection."""
 
     def __init__(
         self,
@@ -87,21 +87,21 @@ class Block(nn.Module):
         self.drop_path = DropPath(drop_path) if drop_path else nn.Identity()
 
     def forward(self, x: Float[Tensor, "b n d"], mask: Bool[Tensor, "b 1 n n"] | None = None) -> Float[Tensor, "b n d"]:
-        """`mask`: row by row, which tokens a token may ask; None for all."""
+        """`mask`: (batch, 1, query, key), True where attention is allowed; None allows all."""
         x = x + self.drop_path(self.ls1(self.attn(self.norm1(x), mask)))
         return x + self.drop_path(self.ls2(self.mlp(self.norm2(x))))
 
-    def attention(self, x: Float[Tensor, "b n d"], queries: slice = EVERY) -> Float[Tensor, "b heads q n"]:
-        """The weights with which this block, given `x`, mixes tokens."""
+    def attention(self, x: Float[Tensor, "b n d"], queries: slice = ALL_TOKENS) -> Float[Tensor, "b heads q n"]:
+        """Attention weights of this block for the input `x`."""
         return self.attn.weights(self.norm1(x), queries)
 
 
 class PostNormBlock(Block):
-    """The Transformer's first form, as in `nn.TransformerEncoderLayer`: normalised after adding, for comparison."""
+    """Post-norm Transformer block, as `nn.TransformerEncoderLayer` by default."""
 
     def forward(self, x: Float[Tensor, "b n d"], mask: Bool[Tensor, "b 1 n n"] | None = None) -> Float[Tensor, "b n d"]:
         x = self.norm1(x + self.drop_path(self.ls1(self.attn(x, mask))))
         return self.norm2(x + self.drop_path(self.ls2(self.mlp(x))))
 
-    def attention(self, x: Float[Tensor, "b n d"], queries: slice = EVERY) -> Float[Tensor, "b heads q n"]:
+    def attention(self, x: Float[Tensor, "b n d"], queries: slice = ALL_TOKENS) -> Float[Tensor, "b heads q n"]:
         return self.attn.weights(x, queries)

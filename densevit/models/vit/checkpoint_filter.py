@@ -1,4 +1,4 @@
-"""Weights of published Vision Transformers for ours: other names, halves and thirds, and grids of positions.
+"""Converts weights of published Vision Transformers to densevit's: names, fused matrices, position embeddings.
 
 timm, DINOv2, OpenAI CLIP, Hugging Face CLIP, ViT and DINOv2, and Google's .npz, as flat dicts of tensors.
 """
@@ -12,7 +12,7 @@ from densevit.errors import CheckpointError
 from densevit.models import state_dict
 from densevit.models.vit import load_npz
 from densevit.models.vit.checkpoint_keys import LAYOUTS, OPENAI_CLIP
-from densevit.models.vit.pos_embed import resample
+from densevit.models.vit.pos_embed import resample_pos_embed
 from densevit.models.vit.vision_transformer import VisionTransformer
 from densevit.ops.qkv import fuse_qkv, fuse_swiglu
 
@@ -20,20 +20,20 @@ State = dict[str, Tensor]
 
 
 def convert(state: Mapping[str, Tensor], vit: VisionTransformer) -> State:
-    """`state` under our names and on the grid of `vit`; names of no known layout stay, for the loader to report."""
-    own = fuse_qkv(load_npz.rename(state) if load_npz.recognise(state) else rename(dict(state)))
+    """`state` under our names and on the grid of `vit`; unknown names stay, for the loader to report."""
+    own = fuse_qkv(load_npz.rename(state) if load_npz.is_google_npz(state) else rename(dict(state)))
     if vit.mlp == "swiglu_packed":
         own = fuse_swiglu(own)
     if "cls_token" in own:
         own["cls_token"] = own["cls_token"].reshape(1, 1, -1)
-    return settle_positions(own, vit) if "pos_embed" in own else own
+    return fit_pos_embed(own, vit) if "pos_embed" in own else own
 
 
 def load(vit: VisionTransformer, state: Mapping[str, Tensor], source: str) -> None:
-    """Loads published weights into `vit`; parts that it was built without, as a classifier, may stand in the file.
+    """Loads published weights into `vit`; the file may have parts that `vit` lacks, as a classifier.
 
     Args:
-        source: what errors call the file.
+        source: the file, for error messages.
 
     Raises:
         CheckpointError: it does not fit; with counts and the first five names.
@@ -41,7 +41,7 @@ def load(vit: VisionTransformer, state: Mapping[str, Tensor], source: str) -> No
     own = convert(state_dict.unwrap(state, source), vit)
     parts = {name.partition(".")[0] for name in vit.state_dict()}
     stray = [name for name in own if name.partition(".")[0] in parts and name not in vit.state_dict()]
-    if stray:  # the loader lets heads and poolings pass, of which this model has its own form
+    if stray:  # the loader ignores heads and poolings; here they are of another form than this model's
         raise CheckpointError(f"{source}: does not fit this ViT, which has no {', '.join(stray[:5])}.")
     state_dict.load(vit, own, source)
 
@@ -52,23 +52,23 @@ def rename(state: State) -> State:
         if prefix is not None:
             renamed = {layout.rename(name, prefix): tensor for name, tensor in state.items()}
             if layout is OPENAI_CLIP and "head.weight" in renamed:
-                renamed["head.weight"] = renamed["head.weight"].T  # it is multiplied from the right there
+                renamed["head.weight"] = renamed["head.weight"].T  # stored as input x output
             return {name: tensor for name, tensor in renamed.items() if name is not None}
     return state
 
 
-def settle_positions(state: State, vit: VisionTransformer) -> State:
-    """Positions on our grid, and of our prefix tokens.
+def fit_pos_embed(state: State, vit: VisionTransformer) -> State:
+    """Position embeddings on our grid and for our prefix tokens.
 
-    Where the file has a position for its class token and we have none, it becomes part of the token, which is the
-    same sum; a file's registers never have one.
+    A position of the class token that we do not have is added to the token, which gives the same sum. Register tokens
+    of files never have positions.
     """
     positions = state["pos_embed"].reshape(1, -1, state["pos_embed"].shape[-1])
-    placed, has_class = vit.placed_prefix, "cls_token" in state
+    placed, has_class = vit.num_prefix_positions, "cls_token" in state
     own_cells = vit.grid[0] * vit.grid[1]
-    prefix = next((p for p in (placed, int(has_class), 0) if is_grid(positions.shape[1] - p, own_cells)), None)
+    prefix = next((p for p in (placed, int(has_class), 0) if fits_grid(positions.shape[1] - p, own_cells)), None)
     if prefix is None:
-        return state  # no square, not ours: the loader reports the shapes
+        return state  # the loader reports the shapes
     before, cells = positions[:, :prefix], positions[:, prefix:]
     moved = dict(state)
     if prefix == 1 and placed != 1:
@@ -78,10 +78,10 @@ def settle_positions(state: State, vit: VisionTransformer) -> State:
             moved["cls_token"], before = state["cls_token"] + before, before[:, :0]
     if cells.shape[1] != own_cells:
         side = round(cells.shape[1] ** 0.5)
-        cells = resample(cells, (side, side), vit.grid, vit.pos_embed_interpolation)
+        cells = resample_pos_embed(cells, (side, side), vit.grid, vit.pos_embed_interpolation)
     moved["pos_embed"] = torch.cat([before, cells], dim=1)
     return moved
 
 
-def is_grid(cells: int, own_cells: int) -> bool:
+def fits_grid(cells: int, own_cells: int) -> bool:
     return cells > 0 and (cells == own_cells or round(cells**0.5) ** 2 == cells)

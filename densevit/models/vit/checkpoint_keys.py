@@ -1,8 +1,8 @@
-"""Names of published Vision Transformers, and ours for them.
+"""Parameter names of published Vision Transformers and their replacements.
 
-A layout is known by one name that only it has; what stands in front of that name is dropped, and so is everything
-that does not stand behind it (a text tower, say). The rest goes through the layout's rules, each a pattern and what
-replaces it; a name no rule knows stays as it is, for the loader to report.
+A layout is recognised by one name that only it has. The prefix of that name is removed, and names without it (a text
+tower, say) are dropped. All others go through the layout's rules, pairs of pattern and replacement; a name that no
+rule matches stays, for the loader to report.
 """
 
 import re
@@ -13,21 +13,21 @@ Rules = tuple[tuple[str, str], ...]
 
 class Layout(NamedTuple):
     name: str
-    mark: str  # the name that gives it away
+    marker: str  # the name by which it is recognised
     rules: Rules
-    beside: Rules = ()  # of names that do not stand behind the prefix, but are wanted
+    extra_rules: Rules = ()  # for needed names without the prefix
 
     def prefix(self, names: set[str]) -> str | None:
-        """What stands in front of this layout's names; None if it is not this layout."""
-        fits = (name.removesuffix(self.mark) for name in names if name.endswith(self.mark))
+        """The prefix of this layout's names; None for another layout."""
+        fits = (name.removesuffix(self.marker) for name in names if name.endswith(self.marker))
         return next((prefix for prefix in sorted(fits, key=len) if not prefix or prefix.endswith(".")), None)
 
     def rename(self, name: str, prefix: str) -> str | None:
-        """Our name for it; None for what we have no use for."""
-        if not name.startswith(prefix) and not any(re.search(pattern, name) for pattern, _ in self.beside):
+        """Our name; None for tensors that are not needed."""
+        if not name.startswith(prefix) and not any(re.search(pattern, name) for pattern, _ in self.extra_rules):
             return None
         name = name.removeprefix(prefix)
-        for pattern, ours in (*self.rules, *self.beside):
+        for pattern, ours in (*self.rules, *self.extra_rules):
             name = re.sub(pattern, ours, name)
         return None if name.startswith(UNWANTED) else name
 
@@ -37,25 +37,25 @@ UNWANTED = ("embeddings.position_ids", "mask_token", "pooler.")
 
 HUGGING_FACE_CLIP = Layout(
     "Hugging Face CLIP",
-    mark="embeddings.class_embedding",
+    marker="embeddings.class_embedding",
     rules=(
         (r"^embeddings\.class_embedding$", "cls_token"),
         (r"^embeddings\.position_embedding\.weight$", "pos_embed"),
         (r"^embeddings\.patch_embedding\.", "patch_embed.proj."),
-        (r"^pre_layrnorm\.", "norm_pre."),  # so misspelt in every file
+        (r"^pre_layrnorm\.", "norm_pre."),  # sic, in every file
         (r"^post_layernorm\.", "norm."),
         (r"^encoder\.layers\.", "blocks."),
         (r"\.layer_norm([12])\.", r".norm\1."),
         (r"\.self_attn\.([qkv])_proj\.", r".attn.\1."),
         (r"\.self_attn\.out_proj\.", ".attn.proj."),
     ),
-    beside=((r"^visual_projection\.", "head."),),
+    extra_rules=((r"^visual_projection\.", "head."),),
 )
 
-# Files have kept the older names, with attention.attention and output.dense; models in memory have the newer.
+# Files have the older names, with attention.attention and output.dense; models in memory the newer.
 HUGGING_FACE = Layout(
     "Hugging Face ViT or DINOv2",
-    mark="embeddings.patch_embeddings.projection.weight",
+    marker="embeddings.patch_embeddings.projection.weight",
     rules=(
         (r"^embeddings\.patch_embeddings\.projection\.", "patch_embed.proj."),
         (r"^embeddings\.position_embeddings$", "pos_embed"),
@@ -74,12 +74,12 @@ HUGGING_FACE = Layout(
         (r"\.mlp\.gate_proj\.", ".mlp.fc1_g."),
         (r"\.mlp\.up_proj\.", ".mlp.fc1_x."),
     ),
-    beside=((r"^classifier\.", "head."),),
+    extra_rules=((r"^classifier\.", "head."),),
 )
 
 OPENAI_CLIP = Layout(
     "OpenAI CLIP",
-    mark="class_embedding",
+    marker="class_embedding",
     rules=(
         (r"^class_embedding$", "cls_token"),
         (r"^positional_embedding$", "pos_embed"),
@@ -96,10 +96,10 @@ OPENAI_CLIP = Layout(
     ),
 )
 
-# timm's own names, with DINOv2's few. It marks every plain ViT, so it is the last to be asked.
+# timm's own names and a few of DINOv2. Its marker fits every plain ViT, so it comes last.
 TIMM = Layout(
     "timm or DINOv2",
-    mark="patch_embed.proj.weight",
+    marker="patch_embed.proj.weight",
     rules=(
         (r"^register_tokens$", "reg_token"),
         (r"\.mlp\.w12\.", ".mlp.fc1."),

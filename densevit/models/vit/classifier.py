@@ -1,4 +1,4 @@
-"""A Vision Transformer with one answer per image. b images, n tokens, d channels, k classes; timm's names."""
+"""Vision Transformer for image classification. b images, n tokens, d channels, k classes; timm's names."""
 
 from typing import Any
 
@@ -15,9 +15,9 @@ from densevit.models.vit.vision_transformer import VisionTransformer
 
 
 class ViTClassifier(VisionTransformer):
-    """Tokens, pooled to one vector, and a linear map to classes.
+    """Vision Transformer, pooling and a linear classifier.
 
-    CLIP's image tower is one, too: `norm_pre`, pool 'token', and its projection as a head without bias.
+    CLIP's image tower, too: `norm_pre`, pool 'token', and its projection as a head without bias.
     """
 
     def __init__(
@@ -41,17 +41,17 @@ class ViTClassifier(VisionTransformer):
         Args:
             num_classes: 0 for the pooled vector itself.
             pool: the class token, the mean of the patches, or attention pooling.
-            fc_norm: the final LayerNorm stands behind the pooling, not before it; by default for 'avg'.
+            fc_norm: final LayerNorm after the pooling and not before it; by default for 'avg'.
             vit: more for `VisionTransformer`.
 
         Raises:
-            ConfigError: pooling a class token that there is not.
+            ConfigError: pooling of a class token that the model does not have.
         """
         after = pool == "avg" if fc_norm is None else fc_norm
         super().__init__(dim, depth, heads, patch_size, final_norm=not after, init="skip", **vit)
         eps = vit.get("eps", EPS)
         self.num_classes = num_classes
-        # Under timm's name, though token and average pooling have no weights.
+        # timm's name, though token and average pooling have no weights.
         self.attn_pool = self.pooling(pool, heads, vit.get("mlp_ratio", 4.0), self.mlp, eps)
         self.fc_norm = nn.LayerNorm(dim, eps=eps) if after else nn.Identity()
         self.head_drop = nn.Dropout(head_drop)
@@ -74,22 +74,22 @@ class ViTClassifier(VisionTransformer):
         return self.forward_head(self.forward_features(image))
 
     def forward_features(self, image: Float[Tensor, "b c h w"]) -> Float[Tensor, "b n d"]:
-        """All tokens, behind the final LayerNorm where that stands before the pooling."""
+        """All tokens, after the final LayerNorm if that comes before the pooling."""
         return super().forward(image)
 
     def pool(self, tokens: Float[Tensor, "b n d"]) -> Float[Tensor, "b d"]:
         return self.attn_pool(tokens)
 
     def forward_head(self, tokens: Float[Tensor, "b n d"], pre_logits: bool = False) -> Float[Tensor, "b k"]:
-        """Scores of the classes; with `pre_logits`, what the head would have read."""
+        """Logits of the classes; with `pre_logits` the input of the classifier."""
         x = self.head_drop(self.fc_norm(self.pool(tokens)))
         return x if pre_logits else self.head(x)
 
     def reset_classifier(self, num_classes: int, pool: Pool | None = None) -> None:
-        """A new head for other classes, and another pooling without weights if one is named.
+        """A new classifier for other classes, and another pooling without weights if given.
 
         Raises:
-            ConfigError: attention pooling, or a class token, that the model was built without.
+            ConfigError: attention pooling or a class token, without which the model was built.
         """
         device, dtype = self.pos_embed.device, self.pos_embed.dtype
         if pool == "map" and not isinstance(self.attn_pool, AttentionPool):
@@ -101,6 +101,6 @@ class ViTClassifier(VisionTransformer):
         self.head.train(self.training)
 
     def drop_head(self) -> None:
-        """Pruned models give the pooled vector."""
+        """Removes the classifier; the model then gives the pooled vector."""
         self.fc_norm = nn.Identity()
         self.reset_classifier(0, "token" if self.has_class_token else "avg")

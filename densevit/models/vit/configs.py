@@ -1,6 +1,6 @@
-"""Vision Transformers by name: a family where it is not the plain one, a size, a patch.
+"""Vision Transformers by name: optional family, size and patch size.
 
-named("small/14"); named("dinov2_reg-base/14"); named("mini/4", image_size=28, channels=1, num_classes=10)
+create_vit("small/14"); create_vit("dinov2_reg-base/14"); create_vit("mini/4", image_size=28, channels=1)
 """
 
 from typing import Any, NamedTuple
@@ -17,8 +17,8 @@ class Size(NamedTuple):
 
 
 SIZES = {
-    "nano": Size(32, 2, 2),  # for tests and pictures of 8 pixels
-    "mini": Size(64, 4, 4),  # learns digits of 28 pixels in a minute, with patches of 4
+    "nano": Size(32, 2, 2),  # for tests and images of 8 pixels
+    "mini": Size(64, 4, 4),  # for digits of 28 pixels, with patches of 4
     "tiny": Size(192, 12, 3),
     "small": Size(384, 12, 6),
     "base": Size(768, 12, 12),
@@ -27,7 +27,7 @@ SIZES = {
     "giant": Size(1536, 40, 24),
 }
 
-# What published weights of a family want of the model that loads them.
+# Options for published weights, by family.
 DINOV2 = {"image_size": 518, "layer_scale": 1e-5, "pos_embed_interpolation": "offset", "num_classes": 0}
 FAMILIES: dict[str, dict[str, Any]] = {
     "plain": {},  # Google, AugReg, DeiT, MAE
@@ -36,7 +36,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "clip": {"norm_pre": True, "mlp": "quick_gelu", "eps": 1e-5, "head_bias": False},  # num_classes: its projection
     "siglip": {"class_token": False, "pool": "map", "mlp": "gelu_tanh", "num_classes": 0},
 }
-# DINOv2's giant has gates: 2 halves of 4096 for 1536 channels.
+# DINOv2's giant has SwiGLU: two halves of 4096 for 1536 channels.
 GATED = {"mlp": "swiglu_packed", "mlp_ratio": 2 * 2.66667}
 
 

@@ -1,9 +1,9 @@
-"""How a Vision Transformer starts, in timm's modes. Tokens and positions are the model's own matter.
+"""Weight initialisation of Vision Transformers in timm's modes. Tokens and positions: `VisionTransformer.init_tokens`.
 
-'': truncated normal weights of 0.02, zero biases; patch embedding as torch has it, which suits its fan-in.
-jax: Glorot uniform weights, nearly zero Mlp biases, LeCun normal patch embedding, zero head (Google's own).
-jax_nlhb: jax, with the head's biases at the chance of a class. moco: Glorot, q k v each for itself (MoCo v3).
-skip: torch's defaults, which weights will overwrite.
+'': truncated normal weights with std 0.02, zero biases; torch's default for the patch embedding.
+jax: Xavier uniform weights, nearly zero MLP biases, LeCun normal patch embedding, zero head (Google's).
+jax_nlhb: jax, with head biases of -log(classes). moco: Xavier, separately for q, k and v (MoCo v3).
+skip: torch's defaults, for weights that are loaded afterwards.
 """
 
 import math
@@ -19,31 +19,31 @@ Init = Literal["", "jax", "jax_nlhb", "moco", "skip"]
 
 
 def initialise(vit: nn.Module, mode: Init) -> None:
-    """Starts every layer of `vit` but norms and gains, which torch starts well."""
+    """Initialises every layer of `vit` except norms and layer scales."""
     if mode == "skip":
         return
     for name, module in vit.named_modules():
-        START[mode](module, name)
+        INIT_FUNCTIONS[mode](module, name)
     for module in vit.modules():
         if isinstance(module, SwiGLU | PackedSwiGLU):
-            module.flatten_gate()
+            module.init_gate()
 
 
 def rescale_by_depth(blocks: nn.ModuleList) -> None:
-    """timm's `fix_init`: what each block adds shrinks with its depth, so that the sum does not grow (BEiT)."""
+    """timm's `fix_init_weight` (BEiT): divides the output weights of block i by sqrt(2 i)."""
     with torch.no_grad():
         for index, block in enumerate(blocks):
             for layer in (block.attn.proj, block.mlp.fc2):  # type: ignore[union-attr]
                 layer.weight.div_(math.sqrt(2 * (index + 1)))  # type: ignore[union-attr,operator]
 
 
-def start_plain(module: nn.Module, name: str) -> None:
+def init_default(module: nn.Module, name: str) -> None:
     if isinstance(module, nn.Linear):
         nn.init.trunc_normal_(module.weight, std=0.02)
         zero_bias(module)
 
 
-def start_jax(module: nn.Module, name: str) -> None:
+def init_jax(module: nn.Module, name: str) -> None:
     if isinstance(module, nn.Conv2d):
         truncated_normal(module.weight, (module.in_channels * math.prod(module.kernel_size)) ** -0.5)
         zero_bias(module)
@@ -57,15 +57,15 @@ def start_jax(module: nn.Module, name: str) -> None:
             nn.init.normal_(module.bias, std=1e-6)
 
 
-def start_jax_at_chance(module: nn.Module, name: str) -> None:
-    start_jax(module, name)
+def init_jax_nlhb(module: nn.Module, name: str) -> None:
+    init_jax(module, name)
     if isinstance(module, nn.Linear) and name == "head" and module.bias is not None:
         nn.init.constant_(module.bias, -math.log(module.out_features))
 
 
-def start_moco(module: nn.Module, name: str) -> None:
+def init_moco(module: nn.Module, name: str) -> None:
     if isinstance(module, nn.Linear):
-        # Glorot's gain counts the rows of q, k or v alone
+        # fan-out of q, k and v alone
         rows = module.out_features // (3 if "qkv" in name else 1)
         bound = math.sqrt(6 / (rows + module.in_features))
         nn.init.uniform_(module.weight, -bound, bound)
@@ -78,13 +78,13 @@ def zero_bias(module: nn.Linear | nn.Conv2d) -> None:
 
 
 def truncated_normal(weight: torch.Tensor, std: float) -> None:
-    """A normal cut at two deviations, widened to have `std` nonetheless, as JAX's initialisers."""
+    """Normal truncated at two standard deviations and scaled to `std`, as in JAX's initialisers."""
     nn.init.trunc_normal_(weight, std=(wide := std / 0.87962566103423978), a=-2 * wide, b=2 * wide)
 
 
-START: dict[str, Callable[[nn.Module, str], None]] = {
-    "": start_plain,
-    "jax": start_jax,
-    "jax_nlhb": start_jax_at_chance,
-    "moco": start_moco,
+INIT_FUNCTIONS: dict[str, Callable[[nn.Module, str], None]] = {
+    "": init_default,
+    "jax": init_jax,
+    "jax_nlhb": init_jax_nlhb,
+    "moco": init_moco,
 }

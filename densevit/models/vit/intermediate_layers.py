@@ -1,4 +1,4 @@
-"""What can be asked of a Vision Transformer besides its last tokens. Nothing is computed that was not asked for.
+"""timm's and DINOv2's access to intermediate layers, attention weights and pruning.
 
 b images, c channels, n = p + gh * gw tokens (p of them class and registers, in front), d channels.
 """
@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from densevit.errors import ConfigError, DensevitError
-from densevit.models.vit.attention import EVERY
+from densevit.models.vit.attention import ALL_TOKENS
 
 
 class BlockOutput(NamedTuple):
-    """The tokens behind one block."""
+    """The tokens after one block."""
 
     patches: Float[Tensor, "b cells d"]  # row by row
     prefix: Float[Tensor, "b p d"]  # class token, then registers
@@ -28,8 +28,8 @@ Form = Literal["NCHW", "NLC"]
 Maps = list[Tensor] | list[tuple[Tensor, Tensor]]
 
 
-def choose(layers: Layers, depth: int) -> list[int]:
-    """0-based blocks, rising. None means all, an int the last so many, -1 in a list the last.
+def resolve_layers(layers: Layers, depth: int) -> list[int]:
+    """0-based blocks, increasing. None means all, an int the last so many, -1 in a list the last.
 
     Raises:
         ConfigError: there are no such blocks.
@@ -45,12 +45,12 @@ def choose(layers: Layers, depth: int) -> list[int]:
 
 
 class IntermediateLayersMixin(nn.Module):
-    """A stack of blocks over tokens, whose inside can be looked at.
+    """Access to the blocks of a Vision Transformer.
 
     Attributes:
         patch_size: pixels per token.
         prefix_tokens: class token and registers; the class token, if there is one, is the first.
-        checkpointing: whether the backward pass computes blocks anew instead of remembering them.
+        checkpointing: activation checkpointing: blocks are recomputed in the backward pass.
     """
 
     patch_size: int
@@ -63,30 +63,32 @@ class IntermediateLayersMixin(nn.Module):
     @abstractmethod
     def embed(self, image: Float[Tensor, "b c h w"]) -> Float[Tensor, "b n d"]: ...
 
-    def run(self, block: nn.Module, x: Float[Tensor, "b n d"], *mask: Tensor | None) -> Float[Tensor, "b n d"]:
+    def run_block(self, block: nn.Module, x: Float[Tensor, "b n d"], *mask: Tensor | None) -> Float[Tensor, "b n d"]:
         if self.checkpointing and torch.is_grad_enabled():
             return checkpoint(block, x, *mask, use_reentrant=False)
         return block(x, *mask)
 
-    def split(self, tokens: Float[Tensor, "b n d"]) -> BlockOutput:
+    def split_prefix(self, tokens: Float[Tensor, "b n d"]) -> BlockOutput:
         return BlockOutput(tokens[:, self.prefix_tokens :], tokens[:, : self.prefix_tokens])
 
     def grid_of(self, image: Float[Tensor, "b c h w"]) -> tuple[int, int]:
-        """Cells (gh, gw), counting what padding adds."""
+        """Cells (gh, gw), padding included."""
         return -(-image.shape[-2] // self.patch_size), -(-image.shape[-1] // self.patch_size)
 
-    def tap(self, image: Float[Tensor, "b c h w"], indices: Layers, *, norm: bool = False) -> list[BlockOutput]:
-        """The tokens behind the blocks `indices`; with `norm`, each under the final LayerNorm."""
-        return [self.split(tokens) for tokens in self.through(image, indices, norm, stop_early=True)[1]]
+    def block_outputs(
+        self, image: Float[Tensor, "b c h w"], indices: Layers, *, norm: bool = False
+    ) -> list[BlockOutput]:
+        """The tokens after the blocks `indices`, normalised by the final LayerNorm if `norm`."""
+        return [self.split_prefix(tokens) for tokens in self.forward_blocks(image, indices, norm, stop_early=True)[1]]
 
-    def through(
+    def forward_blocks(
         self, image: Float[Tensor, "b c h w"], indices: Layers, norm: bool, stop_early: bool
     ) -> tuple[Tensor, list[Tensor]]:
-        """The tokens behind the last block that ran, and those behind the blocks `indices`; b n d each."""
-        wanted = choose(indices, len(self.blocks))
+        """The tokens after the last block that ran, and those after the blocks `indices`; b n d each."""
+        wanted = resolve_layers(indices, len(self.blocks))
         x, found = self.embed(image), []
         for index, block in enumerate(self.blocks[: wanted[-1] + 1] if stop_early else self.blocks):
-            x = self.run(block, x)
+            x = self.run_block(block, x)
             if index in wanted:
                 found.append(self.norm(x) if norm else x)
         return x, found
@@ -126,24 +128,26 @@ class IntermediateLayersMixin(nn.Module):
         output_fmt: Form = "NCHW",
         intermediates_only: bool = False,
     ) -> Maps | tuple[Tensor, Maps]:
-        """Final tokens and those behind the blocks `indices`, in timm's words.
+        """timm's `forward_intermediates`: final tokens and those after the blocks `indices`.
 
         Args:
             indices: 0-based; None for all, an int for the last so many.
-            return_prefix_tokens: (patches, prefix) per block, not patches alone.
-            norm: each passes the final LayerNorm.
-            stop_early: blocks behind the last index do not run; the final tokens are then that block's.
+            return_prefix_tokens: (patches, prefix) per block, not only patches.
+            norm: apply the final LayerNorm to each.
+            stop_early: do not run blocks after the last index; the final tokens are then that block's.
             output_fmt: patches as maps b d gh gw (NCHW) or as rows b cells d (NLC).
             intermediates_only: without the final tokens.
         """
-        x, found = self.through(image, indices, norm, stop_early)
-        out_indices = [self.split(tokens) for tokens in found]
+        x, found = self.forward_blocks(image, indices, norm, stop_early)
+        outputs = [self.split_prefix(tokens) for tokens in found]
         if output_fmt == "NCHW":
             grid = self.grid_of(image)
-            out_indices = [BlockOutput(as_map(tap.patches, grid), tap.prefix) for tap in out_indices]
+            outputs = [BlockOutput(as_map(output.patches, grid), output.prefix) for output in outputs]
         with_prefix = return_prefix_tokens and self.prefix_tokens > 0
         maps: Maps = (
-            [(tap.patches, tap.prefix) for tap in out_indices] if with_prefix else [tap.patches for tap in out_indices]
+            [(output.patches, output.prefix) for output in outputs]
+            if with_prefix
+            else [output.patches for output in outputs]
         )
         return maps if intermediates_only else (self.norm(x), maps)
 
@@ -155,40 +159,39 @@ class IntermediateLayersMixin(nn.Module):
         return_prefix_tokens: bool = False,
         norm: bool = False,
     ) -> Maps:
-        """`forward_intermediates` in DINO's words; with `reshape`, as maps."""
+        """DINOv2's name for `forward_intermediates`; with `reshape`, as maps."""
         return self.forward_intermediates(
             image, n, return_prefix_tokens, norm, output_fmt="NCHW" if reshape else "NLC", intermediates_only=True
         )
 
     def attention(
-        self, image: Float[Tensor, "b c h w"], layers: Layers = None, queries: slice = EVERY
+        self, image: Float[Tensor, "b c h w"], layers: Layers = None, queries: slice = ALL_TOKENS
     ) -> Iterator[Float[Tensor, "b heads q n"]]:
-        """Who listens to whom: the attention weights of the blocks `layers`, one after another; rows sum to one.
+        """Attention weights (batch, heads, query, key) of the blocks `layers`, as an iterator; rows sum to one.
 
-        They come one by one, so that whoever takes them in turn holds one map at a time.
 
         Args:
             layers: 0-based; None for all, an int for the last so many.
-            queries: which tokens' rows; `slice(1)` is the class token's alone, and costs next to nothing.
+            queries: query tokens; `slice(1)` is the class token alone, which is cheap.
         """
-        wanted = choose(layers, len(self.blocks))
+        wanted = resolve_layers(layers, len(self.blocks))
         x = self.embed(image)
         for index, block in enumerate(self.blocks[: wanted[-1] + 1]):
             if index in wanted:
                 yield block.attention(x, queries)  # type: ignore[operator]
             if index < wanted[-1]:
-                x = self.run(block, x)
+                x = self.run_block(block, x)
 
     def prune_intermediate_layers(
         self, indices: Layers = 1, prune_norm: bool = False, prune_head: bool = True
     ) -> list[int]:
-        """Drops the blocks behind the last of `indices` for good; returns these as 0-based numbers.
+        """Removes the blocks after the last of `indices`; returns these as 0-based numbers.
 
         Args:
-            prune_norm: drop the final LayerNorm, too.
-            prune_head: drop pooling and classifier, if there are any.
+            prune_norm: remove the final LayerNorm, too.
+            prune_head: remove pooling and classifier, if any.
         """
-        kept = choose(indices, len(self.blocks))
+        kept = resolve_layers(indices, len(self.blocks))
         self.blocks = self.blocks[: kept[-1] + 1]
         if prune_norm:
             self.norm = nn.Identity()
@@ -197,14 +200,14 @@ class IntermediateLayersMixin(nn.Module):
         return kept
 
     def drop_head(self) -> None:
-        """A model of tokens has none."""
+        """Removes pooling and classifier; nothing here."""
 
 
 def as_map(tokens: Float[Tensor, "b cells d"], grid: tuple[int, int]) -> Float[Tensor, "b d gh gw"]:
-    """Tokens are a map in channels-last order already, so this copies nothing."""
+    """Tokens as a feature map: a view in channels-last memory."""
     if tokens.shape[1] != grid[0] * grid[1]:
         h, w = grid
         raise DensevitError(
-            f"{tokens.shape[1]} patches are no {h}x{w} grid: patch dropout took some; use eval() or NLC."
+            f"{tokens.shape[1]} patches are no {h}x{w} grid: patch dropout removed some; use eval() or NLC."
         )
     return tokens.reshape(tokens.shape[0], *grid, tokens.shape[-1]).permute(0, 3, 1, 2)

@@ -1,6 +1,6 @@
-"""Google's own Vision Transformers: the arrays of their .npz files (vision_transformer and big_vision) under our names.
+"""Google's .npz files of Vision Transformers (vision_transformer and big_vision) under timm's names.
 
-JAX multiplies from the left and keeps heads apart: kernels are in x out, query in x heads x c, out heads x c x d.
+JAX kernels are input x output and keep heads separate: query is in x heads x c, out is heads x c x d.
 """
 
 import re
@@ -24,8 +24,8 @@ STEM = {
     "head/bias": "head.bias",
     "MAPHead_0/probe": "attn_pool.latent",
 }
-# Within a block, or the attention pooling. vision_transformer counts LayerNorms and attention in one row (0, 1, 2, 3),
-# big_vision each kind for itself.
+# Within a block or the attention pooling. vision_transformer numbers LayerNorms and attention in one sequence
+# (0, 1, 2, 3), big_vision each kind separately.
 LAYERS = (
     (r"LayerNorm_0/scale$", "norm1.weight"),
     (r"LayerNorm_0/bias$", "norm1.bias"),
@@ -42,14 +42,14 @@ LAYERS = (
 )
 
 
-def recognise(state: State) -> bool:
+def is_google_npz(state: State) -> bool:
     return any(name.endswith("embedding/kernel") for name in state)
 
 
 def rename(state: State) -> dict[str, Tensor]:
-    """timm's names and torch's axes; q, k and v are still apart.
+    """timm's names and torch's axes, with q, k and v separate.
 
-    Text towers and the layer before the logits, which timm dropped, too, go.
+    Text towers and the layer before the logits are dropped, as in timm.
     """
     renamed: dict[str, Tensor] = {}
     two_towers = any(name.startswith("params/img/") for name in state)
@@ -58,26 +58,26 @@ def rename(state: State) -> dict[str, Tensor]:
             continue
         name = PREFIX.sub("", path)
         if name in STEM:
-            renamed[STEM[name]] = turn(STEM[name], tensor)
+            renamed[STEM[name]] = to_torch_layout(STEM[name], tensor)
         elif found := re.match(r"Transformer/encoderblock_(\d+)/(.*)", name):
-            add(renamed, f"blocks.{found[1]}.", found[2], tensor)
-        elif name.startswith("Transformer/encoderblock/"):  # all blocks stacked, as jax.lax.scan wants them
+            add_block_tensor(renamed, f"blocks.{found[1]}.", found[2], tensor)
+        elif name.startswith("Transformer/encoderblock/"):  # all blocks stacked, for jax.lax.scan
             for index, layer in enumerate(tensor):
-                add(renamed, f"blocks.{index}.", name.removeprefix("Transformer/encoderblock/"), layer)
+                add_block_tensor(renamed, f"blocks.{index}.", name.removeprefix("Transformer/encoderblock/"), layer)
         elif name.startswith("MAPHead_0/"):
-            add(renamed, "attn_pool.", name.removeprefix("MAPHead_0/"), tensor)
+            add_block_tensor(renamed, "attn_pool.", name.removeprefix("MAPHead_0/"), tensor)
         elif not name.startswith(("pre_logits/", "opt/state/")):
             renamed[path] = tensor
-    return pool_names(renamed)
+    return rename_attention_pool(renamed)
 
 
-def add(renamed: dict[str, Tensor], block: str, path: str, tensor: Tensor) -> None:
+def add_block_tensor(renamed: dict[str, Tensor], block: str, path: str, tensor: Tensor) -> None:
     name = next((re.sub(pattern, ours, path) for pattern, ours in LAYERS if re.match(pattern, path)), path)
-    renamed[block + name] = turn(name, tensor)
+    renamed[block + name] = to_torch_layout(name, tensor)
 
 
-def turn(name: str, tensor: Tensor) -> Tensor:
-    """JAX's axes to torch's, heads side by side."""
+def to_torch_layout(name: str, tensor: Tensor) -> Tensor:
+    """JAX's axes to torch's, with heads concatenated."""
     if name.endswith("bias"):
         return tensor.flatten()
     if not name.endswith(".weight") or tensor.ndim == 1:
@@ -89,8 +89,8 @@ def turn(name: str, tensor: Tensor) -> Tensor:
     return tensor.flatten(1).T
 
 
-def pool_names(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Attention pooling has q alone, k and v joined, and one norm."""
+def rename_attention_pool(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Names of attention pooling: q separate, k and v concatenated, one norm."""
     pool = {name: tensor for name, tensor in state.items() if name.startswith("attn_pool.")}
     rest = {name: tensor for name, tensor in state.items() if name not in pool}
     for kind in ("weight", "bias"):

@@ -1,4 +1,4 @@
-"""What each token does for itself, in the forms of published weights. b images, n tokens, d channels; timm's names."""
+"""MLPs of Transformer blocks: GELU variants and SwiGLU. b images, n tokens, d channels; timm's parameter names."""
 
 from collections.abc import Callable
 from functools import partial
@@ -15,7 +15,7 @@ MlpKind = Literal["gelu", "gelu_tanh", "quick_gelu", "swiglu", "swiglu_packed"]
 
 
 def quick_gelu(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """OpenAI CLIP's stand-in for GELU, off by up to 0.02."""
+    """OpenAI CLIP's approximation of GELU, off by up to 0.02."""
     return x * torch.sigmoid(1.702 * x)
 
 
@@ -27,7 +27,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class Mlp(nn.Module):
-    """Widens, bends, narrows."""
+    """Linear, activation, linear."""
 
     def __init__(self, dim: int, hidden: int, *, activation: str = "gelu", drop: float = 0.0) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Mlp(nn.Module):
 
 
 class SwiGLU(nn.Module):
-    """One half opens or closes what the other half says (Shazeer 2020)."""
+    """Gated MLP, silu(gate) * value (Shazeer 2020)."""
 
     def __init__(self, dim: int, hidden: int, *, drop: float = 0.0) -> None:
         super().__init__()
@@ -53,14 +53,14 @@ class SwiGLU(nn.Module):
     def forward(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
         return self.drop(self.fc2(self.drop(F.silu(self.fc1_g(x)) * self.fc1_x(x))))
 
-    def flatten_gate(self) -> None:
-        """Starts the gate at silu(1) for every input, as timm does."""
+    def init_gate(self) -> None:
+        """Initialises the gate to silu(1) for every input, as timm does."""
         nn.init.ones_(self.fc1_g.bias)
         nn.init.normal_(self.fc1_g.weight, std=1e-6)
 
 
 class PackedSwiGLU(nn.Module):
-    """SwiGLU with both halves in one matrix, gate first, as in DINOv2's giant; `hidden` counts both."""
+    """SwiGLU with gate and value in one matrix, gate first, as in DINOv2's giant; `hidden` counts both."""
 
     def __init__(self, dim: int, hidden: int, *, drop: float = 0.0) -> None:
         super().__init__()
@@ -74,8 +74,8 @@ class PackedSwiGLU(nn.Module):
         gate, value = self.fc1(x).chunk(2, dim=-1)
         return self.drop(self.fc2(self.drop(F.silu(gate) * value)))
 
-    def flatten_gate(self) -> None:
-        """Starts the second half at 1 for every input, as timm does: an Mlp with SiLU."""
+    def init_gate(self) -> None:
+        """Initialises the value to 1 for every input, as timm does: an MLP with SiLU."""
         half = len(self.fc1.bias) // 2
         nn.init.ones_(self.fc1.bias[half:])
         nn.init.normal_(self.fc1.weight[half:], std=1e-6)

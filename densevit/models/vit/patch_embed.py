@@ -1,4 +1,4 @@
-"""From pixels to patches. b images, c channels, h x w pixels, d channels, gh x gw cells, n tokens."""
+"""Patch embedding and patch dropout. b images, c channels, h x w pixels, d channels, gh x gw cells, n tokens."""
 
 import math
 from itertools import pairwise
@@ -13,15 +13,15 @@ from densevit.models.layers.norms import LayerNorm2d
 
 
 class PatchEmbed(nn.Module):
-    """Cuts an image into patches and maps each to a token: a convolution whose stride is its kernel.
+    """A linear map of every patch: a convolution whose stride is its kernel size.
 
-    That is one linear map of every patch's c * patch_size ** 2 numbers, in this order: channel, row, column.
+    The order of a patch's c * patch_size ** 2 numbers is channel, row, column.
     """
 
     def __init__(self, dim: int, patch_size: int, *, channels: int = 3, bias: bool = True, pad: bool = False) -> None:
         """
         Args:
-            pad: images whose sides are no multiple of the patch get zeros on the right and at the bottom.
+            pad: pad images with zeros at the right and bottom to multiples of the patch size.
         """
         super().__init__()
         self.patch_size, self.channels, self.pad = patch_size, channels, pad
@@ -31,9 +31,9 @@ class PatchEmbed(nn.Module):
         return nn.Conv2d(self.channels, dim, self.patch_size, stride=self.patch_size, bias=bias)
 
     def forward(self, image: Float[Tensor, "b c h w"]) -> Float[Tensor, "b d gh gw"]:
-        return self.proj(self.fit(image))
+        return self.proj(self.pad_to_patches(image))
 
-    def fit(self, image: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c height width"]:
+    def pad_to_patches(self, image: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c height width"]:
         h, w, p = image.shape[-2], image.shape[-1], self.patch_size
         if not (h % p or w % p):
             return image
@@ -45,7 +45,7 @@ class PatchEmbed(nn.Module):
 
 
 class ConvStem(PatchEmbed):
-    """Halves the image until a pixel is a patch: trains faster from scratch (Xiao et al. 2021)."""
+    """A stack of convolutions with stride 2: trains faster from scratch (Xiao et al. 2021)."""
 
     def projection(self, dim: int, bias: bool) -> nn.Module:
         steps = int(math.log2(self.patch_size))
@@ -65,10 +65,7 @@ STEMS: dict[str, type[PatchEmbed]] = {"patch": PatchEmbed, "conv": ConvStem}
 
 
 class PatchDropout(nn.Module):
-    """In training, each image keeps another random share of its patches (Liu et al. 2023); the prefix stays.
-
-    What is left is no grid any more.
-    """
+    """In training, keeps random patches of each image (Liu et al. 2023) and the prefix."""
 
     def __init__(self, rate: float, prefix_tokens: int) -> None:
         super().__init__()

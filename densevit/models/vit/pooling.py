@@ -1,4 +1,4 @@
-"""One vector for a whole image, from its tokens. b images, n = p + cells tokens (p prefix, class first), d channels."""
+"""Pooling of tokens to one vector per image. b images, n = p + cells tokens (p prefix, class first), d channels."""
 
 from typing import Literal
 
@@ -14,14 +14,14 @@ Pool = Literal["token", "avg", "map"]
 
 
 class TokenPool(nn.Module):
-    """The class token, which had the whole depth to listen to the patches."""
+    """The class token."""
 
     def forward(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b d"]:
         return x[:, 0]
 
 
 class AveragePool(nn.Module):
-    """The mean of the patches, without class token and registers."""
+    """The mean of the patches, without class and register tokens."""
 
     def __init__(self, prefix_tokens: int) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class AveragePool(nn.Module):
 
 
 class AttentionPool(nn.Module):
-    """A learned question put to the patches, then an Mlp (Zhai et al. 2022; SigLIP's 'map'). timm's names."""
+    """Attention of a learned query to the patches, then an MLP (Zhai et al. 2022; SigLIP's 'map'). timm's names."""
 
     def __init__(
         self,
@@ -59,5 +59,5 @@ class AttentionPool(nn.Module):
         patches = x[:, self.prefix_tokens :]
         q = self.q(self.latent).expand(x.shape[0], -1, -1).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         k, v = self.kv(patches).unflatten(-1, (2, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        answer = self.proj(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
-        return (answer + self.mlp(self.norm(answer)))[:, 0]
+        x = self.proj(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+        return (x + self.mlp(self.norm(x)))[:, 0]

@@ -1,4 +1,4 @@
-"""Position embeddings: one vector per cell of a grid, and what they become on another grid. d channels, h x w cells."""
+"""Position embeddings and their interpolation to other grids. d channels, h x w cells."""
 
 from typing import Literal
 
@@ -11,12 +11,12 @@ Resampling = Literal["antialias", "offset", "bicubic", "bilinear"]
 Positions = Literal["learned", "zeros", "random", "sincos"]
 
 
-def resample(
+def resample_pos_embed(
     grid: Float[Tensor, "1 cells d"], before: tuple[int, int], after: tuple[int, int], how: Resampling = "antialias"
 ) -> Float[Tensor, "1 new_cells d"]:
-    """Embeddings learned on one grid, on another.
+    """Interpolates position embeddings to another grid.
 
-    The field does it in four ways, which differ by some percent, so weights must come with theirs:
+    There are four ways in use, which differ by some percent, so weights need their own:
     timm bicubic with antialias; DINOv2 and Depth Anything bicubic by scale factors with 0.1 added to the size;
     Hugging Face plain bicubic; DPT bilinear.
     """
@@ -33,8 +33,8 @@ def resample(
     return image.permute(0, 2, 3, 1).flatten(1, 2).to(grid.dtype)
 
 
-def sincos(dim: int, grid: tuple[int, int]) -> Float[Tensor, "1 cells {dim}"]:
-    """Sines and cosines of both coordinates (Vaswani et al. 2017; in 2-D as in MoCo v3): near cells look alike."""
+def sincos_pos_embed(dim: int, grid: tuple[int, int]) -> Float[Tensor, "1 cells {dim}"]:
+    """Sines and cosines of both coordinates (Vaswani et al. 2017; in 2-D as in MoCo v3)."""
     frequencies = 10_000 ** -(torch.arange(dim // 4, dtype=torch.float64) / (dim // 4))
     rows, columns = torch.meshgrid(*(torch.arange(n, dtype=torch.float64) for n in grid), indexing="ij")
     angles = [axis.flatten()[:, None] * frequencies for axis in (columns, rows)]

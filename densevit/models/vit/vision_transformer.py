@@ -1,6 +1,6 @@
-"""The Vision Transformer (Dosovitskiy et al. 2021): an image becomes a grid of tokens, and blocks let them talk.
+"""The Vision Transformer (Dosovitskiy et al. 2021).
 
-b images, c channels, n = p + gh * gw tokens (p of them class and registers, in front), d channels. Parameters bear
+b images, c channels, n = p + gh * gw tokens (p of them class and register tokens, first), d channels. Parameters have
 timm's names, so that timm's weights load by name.
 """
 
@@ -15,19 +15,19 @@ from densevit.models.vit.block import Block, BlockOptions, PostNormBlock
 from densevit.models.vit.init_weights import Init, initialise, rescale_by_depth
 from densevit.models.vit.intermediate_layers import BlockOutput, IntermediateLayersMixin
 from densevit.models.vit.patch_embed import STEMS, PatchDropout
-from densevit.models.vit.pos_embed import Positions, Resampling, resample, sincos
+from densevit.models.vit.pos_embed import Positions, Resampling, resample_pos_embed, sincos_pos_embed
 
 __all__ = ["BlockOutput", "VisionTransformer"]
 
 
 class VisionTransformer(IntermediateLayersMixin):
-    """Tokens from images of any size.
+    """A Vision Transformer that returns tokens, for images of any size.
 
     Attributes:
-        grid: cells (h, w) on which the position embeddings live.
-        prefix_tokens: class token and registers.
-        placed_prefix: how many of these have positions.
-        checkpointing: whether the backward pass computes blocks anew instead of remembering them.
+        grid: cells (h, w) of the position embeddings.
+        prefix_tokens: number of class and register tokens.
+        num_prefix_positions: how many of these have position embeddings.
+        checkpointing: activation checkpointing: blocks are recomputed in the backward pass.
     """
 
     def __init__(
@@ -58,17 +58,17 @@ class VisionTransformer(IntermediateLayersMixin):
     ) -> None:
         """
         Args:
-            grid: cells (h, w) on which position embeddings live; other grids get them resampled.
-            registers: spare tokens that keep global thoughts out of the patches (Darcet et al. 2024).
+            grid: cells (h, w) of the position embeddings; interpolated for other grids.
+            registers: number of register tokens (Darcet et al. 2024).
             no_embed_class: only patches have positions (as in timm's DINOv2 with registers).
-            positions: what they are at first; they learn either way.
-            pad: fill images up to a multiple of the patch; otherwise other sizes are refused.
-            norm_pre: a LayerNorm before the first block, as CLIP's ln_pre, in place of the patch embedding's bias.
-            final_norm: the LayerNorm behind the last block (CLIP's ln_post).
-            post_norm: normalise behind each branch, not before it.
+            positions: initialisation of the position embeddings, which are always learned.
+            pad: pad images to a multiple of the patch size; otherwise other sizes are refused.
+            norm_pre: a LayerNorm before the first block, as CLIP's ln_pre, and no bias in the patch embedding.
+            final_norm: the LayerNorm after the last block (CLIP's ln_post).
+            post_norm: LayerNorm after each residual addition, not before each branch.
             pos_drop: rate of dropout on the embedded tokens.
-            patch_drop: share of the patches that training leaves out, others in each image.
-            drop_path: rate at the last block; it grows linearly from 0 at the first.
+            patch_drop: fraction of the patches that are dropped in training.
+            drop_path: stochastic depth rate of the last block; linear from 0 at the first.
         """
         super().__init__()
         eps = block.get("eps", EPS)
@@ -80,14 +80,14 @@ class VisionTransformer(IntermediateLayersMixin):
         )
         self.has_class_token = class_token
         self.prefix_tokens = int(class_token) + registers
-        self.placed_prefix = 0 if no_embed_class else self.prefix_tokens
+        self.num_prefix_positions = 0 if no_embed_class else self.prefix_tokens
         self.mlp = block.get("mlp", "gelu")
         self.checkpointing = False
 
         self.patch_embed = STEMS[stem](dim, patch_size, channels=channels, bias=not norm_pre, pad=pad)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, dim)) if class_token else None
         self.reg_token = nn.Parameter(torch.zeros(1, registers, dim)) if registers else None
-        self.pos_embed = nn.Parameter(torch.zeros(1, self.placed_prefix + grid[0] * grid[1], dim))
+        self.pos_embed = nn.Parameter(torch.zeros(1, self.num_prefix_positions + grid[0] * grid[1], dim))
         self.pos_drop = nn.Dropout(pos_drop)
         self.patch_drop = PatchDropout(patch_drop, self.prefix_tokens) if patch_drop else nn.Identity()
         self.norm_pre = nn.LayerNorm(dim, eps=eps) if norm_pre else nn.Identity()
@@ -99,14 +99,14 @@ class VisionTransformer(IntermediateLayersMixin):
         self.initialise(init, positions, fix_init=fix_init)
 
     def initialise(self, init: Init = "", positions: Positions = "learned", *, fix_init: bool = False) -> None:
-        """Starts every layer anew, in one of timm's modes; see `vit_init`."""
-        self.start_tokens(positions)
+        """Initialises every layer in one of timm's modes; see `init_weights`."""
+        self.init_tokens(positions)
         initialise(self, init)
         if fix_init:
             rescale_by_depth(self.blocks)
 
     @torch.no_grad()
-    def start_tokens(self, positions: Positions) -> None:
+    def init_tokens(self, positions: Positions) -> None:
         if positions == "zeros":
             nn.init.zeros_(self.pos_embed)
         elif positions == "random":
@@ -114,7 +114,7 @@ class VisionTransformer(IntermediateLayersMixin):
         else:
             nn.init.trunc_normal_(self.pos_embed, std=0.02)
         if positions == "sincos":
-            self.pos_embed[:, self.placed_prefix :] = sincos(self.dim, self.grid)
+            self.pos_embed[:, self.num_prefix_positions :] = sincos_pos_embed(self.dim, self.grid)
         for token in (self.cls_token, self.reg_token):
             if token is not None:
                 nn.init.normal_(token, std=1e-6)
@@ -122,17 +122,17 @@ class VisionTransformer(IntermediateLayersMixin):
     def forward(self, image: Float[Tensor, "b c h w"]) -> Float[Tensor, "b n d"]:
         x = self.embed(image)
         for block in self.blocks:
-            x = self.run(block, x)
+            x = self.run_block(block, x)
         return self.norm(x)
 
     def embed(self, image: Float[Tensor, "b c h w"]) -> Float[Tensor, "b n d"]:
-        """Patches to tokens, each told where it is; class and registers in front."""
+        """Tokens with position embeddings, class and register tokens first."""
         x = self.patch_embed(image)
         grid = (x.shape[-2], x.shape[-1])
         x = x.flatten(2).transpose(1, 2)
         prefix = [token.expand(x.shape[0], -1, -1) for token in (self.cls_token, self.reg_token) if token is not None]
         positions = self.positions(grid)
-        if self.placed_prefix:
+        if self.num_prefix_positions:
             x = torch.cat([*prefix, x], dim=1) + positions
         else:
             x = torch.cat([*prefix, x + positions], dim=1)
@@ -141,11 +141,11 @@ class VisionTransformer(IntermediateLayersMixin):
     def positions(self, grid: tuple[int, int]) -> Float[Tensor, "1 placed d"]:
         if grid == self.grid:
             return self.pos_embed
-        prefix, cells = self.pos_embed[:, : self.placed_prefix], self.pos_embed[:, self.placed_prefix :]
-        return torch.cat([prefix, resample(cells, self.grid, grid, self.pos_embed_interpolation)], dim=1)
+        prefix, cells = self.pos_embed[:, : self.num_prefix_positions], self.pos_embed[:, self.num_prefix_positions :]
+        return torch.cat([prefix, resample_pos_embed(cells, self.grid, grid, self.pos_embed_interpolation)], dim=1)
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
-        """Every parameter once, from the input (patches, tokens, positions) over the blocks to the output."""
+        """Every parameter once, grouped from the input (patches, tokens, positions) to the output."""
         blocks = [list(block.parameters()) for block in self.blocks]
         blocks[-1] += self.norm.parameters()  # as timm groups them
         stem_names = ("cls_token", "reg_token", "pos_embed", "patch_embed.", "norm_pre.")
@@ -155,9 +155,9 @@ class VisionTransformer(IntermediateLayersMixin):
         return [stem, *blocks, *([head] if head else [])]
 
     def no_weight_decay(self) -> set[str]:
-        """Names of the tokens and position embeddings, which get no weight decay (as in timm)."""
+        """Names of the parameters that are not decayed: tokens and position embeddings."""
         return {name for name in ("cls_token", "reg_token", "pos_embed") if getattr(self, name) is not None}
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
-        """Trades time for memory: blocks are recomputed in the backward pass."""
+        """Recomputes blocks in the backward pass, which saves memory and costs time."""
         self.checkpointing = enable

@@ -20,11 +20,11 @@ class Family(ABC):
     """Parts are built as `Part(**options)`; options say what the file cannot (a range, a variant).
 
     Attributes:
-        means: one line that tells it from families whose files look alike.
+        description: one line that tells it from families whose files look alike.
         licence: of the published weights.
     """
 
-    means: ClassVar[str]
+    description: ClassVar[str]
     licence: ClassVar[str] = "unknown"
 
     @classmethod
@@ -57,7 +57,7 @@ class Family(ABC):
         """The one of a few related families whose layout such a model takes; its options come from the card."""
         return cls()
 
-    def demand(self, card: ModelCard, *, encoder: str, decoder: str) -> None:
+    def check_components(self, card: ModelCard, *, encoder: str, decoder: str) -> None:
         """
         Raises:
             CheckpointError: the model has other parts, or several heads.

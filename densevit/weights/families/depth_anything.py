@@ -16,14 +16,14 @@ from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
 from densevit.weights.families.base import FAMILIES, Family, Metres
 from densevit.weights.families.dpt_keys import decoder_options
 from densevit.weights.infer_vit_config import vit_options
-from densevit.weights.key_mapping import Renaming, Rule
-from densevit.weights.unused_tensors import with_spare
+from densevit.weights.key_mapping import KeyMapping, Rule
+from densevit.weights.unused_tensors import add_unused
 
 # What an inference script in either repository does to a picture, and V2 to the answer (V1: without align_corners).
 RESIZE = PreprocessConfig(mode="lower_bound", size=(518, 518), interpolation="bicubic", back_align_corners=True)
 MARKS = ("pretrained.blocks.0.norm1.weight", "depth_head.projects.0.weight", "depth_head.scratch.output_conv1.weight")
 # The first residual unit of the deepest fusion and DINOv2's mask token stand in every file, and never run.
-SPARE = ("pretrained.mask_token", "depth_head.scratch.refinenet4.resConfUnit1.*")
+UNUSED = ("pretrained.mask_token", "depth_head.scratch.refinenet4.resConfUnit1.*")
 SIZES = {384: "S", 768: "B", 1024: "L", 1536: "G"}
 """Channels -> size."""
 
@@ -72,8 +72,8 @@ class DepthAnything(Family):
     def read(self, found: RawCheckpoint) -> ConvertedCheckpoint:
         found.need(*MARKS, "depth_head.scratch.output_conv2.2.weight")
         gated = "pretrained.blocks.0.mlp.w12.weight" in found.tensors
-        names = renaming(gated)
-        tensors = names.ours(found.tensors)
+        names = key_mapping(gated)
+        tensors = names.to_densevit(found.tensors)
         encoder = vit_options(tensors, found.path, gated=gated)
         if encoder["depth"] not in self.out_indices:
             known = " or ".join(map(str, self.out_indices))
@@ -94,7 +94,7 @@ class DepthAnything(Family):
                 "heads": {"depth": {**self.head, "hidden": _hidden(tensors), "align_corners": True}},
             },
             tensors=tensors,
-            spare=names.unused(found.tensors),
+            unused=names.unused_tensors(found.tensors),
             resize=self.resize,
             source=f"Depth Anything {self.version}, ViT-{size}",
             licence=self.licence_of(size),
@@ -105,12 +105,12 @@ class DepthAnything(Family):
         return self.licence
 
     def write(self, tensors: Mapping[str, Tensor], card: ModelCard) -> dict[str, Tensor]:
-        self.demand(card, encoder="vit", decoder="dpt")
-        return renaming(card.model["encoder"]["mlp"] == "swiglu_packed").theirs(with_spare(tensors))
+        self.check_components(card, encoder="vit", decoder="dpt")
+        return key_mapping(card.model["encoder"]["mlp"] == "swiglu_packed").to_original(add_unused(tensors))
 
 
-def renaming(gated: bool) -> Renaming:
-    return Renaming((*GATES, *RULES) if gated else RULES, SPARE)
+def key_mapping(gated: bool) -> KeyMapping:
+    return KeyMapping((*GATES, *RULES) if gated else RULES, UNUSED)
 
 
 def _hidden(tensors: Mapping[str, Tensor]) -> int:
@@ -125,7 +125,7 @@ def _registers(found: RawCheckpoint) -> bool:
 class DepthAnythingV1(DepthAnything):
     """S, B and L, relative."""
 
-    means = "Depth Anything V1, relative: inverse depth without unit, from the last four blocks"
+    description = "Depth Anything V1, relative: inverse depth without unit, from the last four blocks"
     licence = "Apache-2.0"
     version = "V1"
     out_indices: ClassVar = {12: (8, 9, 10, 11), 24: (20, 21, 22, 23)}
@@ -147,7 +147,7 @@ class DepthAnythingV2(DepthAnything):
 class Relative(DepthAnythingV2):
     """S, B, L and the unreleased G, relative."""
 
-    means = "Depth Anything V2, relative: inverse depth without unit, from four blocks at even distances"
+    description = "Depth Anything V2, relative: inverse depth without unit, from four blocks at even distances"
     licence = "Apache-2.0 (S), CC-BY-NC-4.0 (B, L, G)"
     trained_on = "595 K synthetic images, and 62 M real ones labelled by a model trained on those"
 
@@ -161,7 +161,7 @@ class Relative(DepthAnythingV2):
 class Metric(DepthAnythingV2):
     """Metres up to a maximum that no file holds: a fine-tune of anybody's."""
 
-    means = "Depth Anything V2, metric, fine-tuned by anybody: metres; give its max_depth (as max_depth=10)"
+    description = "Depth Anything V2, metric, fine-tuned by anybody: metres; give its max_depth (as max_depth=10)"
 
     def __init__(self, *, max_depth: Metres) -> None:
         self.head = {"type": "metric", "max_depth": max_depth, "min_depth": 0.0, "activation": "sigmoid"}
@@ -183,13 +183,13 @@ class Released(Metric):
 
 @FAMILIES.register("depth-anything-v2-hypersim")
 class Hypersim(Released):
-    means = "Depth Anything V2, metric, indoor: the released model for Hypersim; metres up to 20"
+    description = "Depth Anything V2, metric, indoor: the released model for Hypersim; metres up to 20"
     max_depth = 20.0
     trained_on = "Hypersim"
 
 
 @FAMILIES.register("depth-anything-v2-vkitti")
 class VirtualKitti(Released):
-    means = "Depth Anything V2, metric, outdoor: the released model for Virtual KITTI 2; metres up to 80"
+    description = "Depth Anything V2, metric, outdoor: the released model for Virtual KITTI 2; metres up to 80"
     max_depth = 80.0
     trained_on = "Virtual KITTI 2"

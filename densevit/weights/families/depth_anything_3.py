@@ -15,7 +15,7 @@ from densevit.weights.families import depth_anything, dinov2_backbone
 from densevit.weights.families.base import FAMILIES, Family
 from densevit.weights.families.dpt_keys import decoder_options
 from densevit.weights.infer_vit_config import vit_options
-from densevit.weights.key_mapping import Renaming
+from densevit.weights.key_mapping import KeyMapping
 
 # Bytes are resized twice, to the longer side and then to multiples of the patch.
 RESIZE = PreprocessConfig(mode="longest", size=(504, 504), interpolation="adaptive", eight_bit=True)
@@ -24,7 +24,7 @@ OTHERS = ("backbone.pretrained.camera_token", "head.scratch.output_conv1_aux.0.w
 FOCAL = 300.0  # pixels
 
 # Its decoder has Depth Anything 2's names.
-OLDER = Renaming((("backbone.pretrained.*", "pretrained.*"), ("head.*", "depth_head.*")))
+OLDER = KeyMapping((("backbone.pretrained.*", "pretrained.*"), ("head.*", "depth_head.*")))
 RULES = (("depth_head.scratch.sky_output_conv2.*", "heads.depth.sky.*"), *depth_anything.RULES)
 
 
@@ -49,7 +49,7 @@ class DepthAnything3(Family):
                 "are the monocular ones, DA3METRIC-LARGE and DA3MONO-LARGE."
             )
         theirs.need(*MARKS, "head.scratch.output_conv2.2.weight")
-        ours = Renaming(RULES, depth_anything.SPARE).ours(OLDER.ours(theirs.tensors))
+        ours = KeyMapping(RULES, depth_anything.UNUSED).to_densevit(OLDER.to_densevit(theirs.tensors))
         encoder = vit_options(ours, found.path)
         out_indices = dinov2_backbone.even(encoder["depth"])
         hidden = int(theirs.tensors["head.scratch.output_conv2.0.weight"].shape[0])
@@ -79,12 +79,12 @@ def unwrapped(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 @FAMILIES.register("depth-anything-3-metric")
 class Metric(DepthAnything3):
-    means = "Depth Anything 3, DA3METRIC-LARGE: metres, given the camera's focal length"
+    description = "Depth Anything 3, DA3METRIC-LARGE: metres, given the camera's focal length"
     model_name = "da3metric-large"
     head: ClassVar[Mapping[str, Any]] = {"focal": FOCAL}
 
 
 @FAMILIES.register("depth-anything-3-mono")
 class Mono(DepthAnything3):
-    means = "Depth Anything 3, DA3MONO-LARGE: depth without unit, up to scale and shift"
+    description = "Depth Anything 3, DA3MONO-LARGE: depth without unit, up to scale and shift"
     model_name = "da3mono-large"

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from densevit.weights.external import RawCheckpoint
 from densevit.weights.infer_vit_config import vit_options
-from densevit.weights.key_mapping import Renaming, Rule
+from densevit.weights.key_mapping import KeyMapping, Rule
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 RULES: tuple[Rule, ...] = (
@@ -45,7 +45,7 @@ def encoder(
         CheckpointError: a tensor is missing, or shapes that no ViT has.
     """
     spare = ("mask_token",) if norm else ("mask_token", "norm.*")
-    ours = Renaming(RULES, spare).ours(tensors)
+    ours = KeyMapping(RULES, spare).to_densevit(tensors)
     options = vit_options(ours, found.path, gated="blocks.0.mlp.w12.weight" in tensors)
     depth = options["depth"]
     chosen = even(depth) if out_indices is None else tuple(range(depth - out_indices, depth))

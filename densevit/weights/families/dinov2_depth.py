@@ -13,11 +13,11 @@ from torch import Tensor
 
 from densevit.errors import CheckpointError
 from densevit.model_card import PreprocessConfig
-from densevit.weights.backbone_and_head import backbone, demand_width
+from densevit.weights.backbone_and_head import check_width, read_backbone
 from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
 from densevit.weights.families import dino_dpt_keys, dinov2_backbone
 from densevit.weights.families.base import FAMILIES, Family, Metres
-from densevit.weights.key_mapping import Renaming
+from densevit.weights.key_mapping import KeyMapping
 
 # At its own size; what the patches lack is padded around the normalised image, and the answer is stretched over all.
 RESIZE = PreprocessConfig(mode="native", padding="stretch")
@@ -30,7 +30,7 @@ NEAR = 1e-3  # metres
 class DinoV2Depth(Family):
     """A head of any range, by its maximum."""
 
-    means = "DINOv2 with a depth head trained by anybody: metres; give its max_depth (as max_depth=10)"
+    description = "DINOv2 with a depth head trained by anybody: metres; give its max_depth (as max_depth=10)"
     trained_on: ClassVar[str] = ""
 
     def __init__(self, *, max_depth: Metres, backbone: Path | None = None) -> None:
@@ -46,7 +46,7 @@ class DinoV2Depth(Family):
 
     def read(self, found: RawCheckpoint) -> ConvertedCheckpoint:
         head = {name.removeprefix(HEAD): t for name, t in found.tensors.items() if name.startswith(HEAD)}
-        tensors = backbone(found, self.backbone, dinov2_backbone.file_name(found), (HEAD,))
+        tensors = read_backbone(found, self.backbone, dinov2_backbone.file_name(found), (HEAD,))
         if LINEAR in head:
             out_indices, parts, ours = self.linear(found, head, int(tensors["patch_embed.proj.weight"].shape[0]))
         else:
@@ -76,14 +76,14 @@ class DinoV2Depth(Family):
             "decoder": {"type": "linear", "class_token": True},
             "heads": {"depth": {"type": "bins", "bins": bins, "upsample": 4, **range_}},
         }
-        names = Renaming((("conv_depth.*", "heads.depth.projection.0.*"),))
-        return (1 if channels == 2 * width else None), parts, names.ours(head)
+        names = KeyMapping((("conv_depth.*", "heads.depth.projection.0.*"),))
+        return (1 if channels == 2 * width else None), parts, names.to_densevit(head)
 
     def dpt(
         self, found: RawCheckpoint, head: Mapping[str, Tensor], tensors: Mapping[str, Tensor]
     ) -> tuple[int | None, dict[str, Any], dict[str, Tensor]]:
         found.need(*(HEAD + mark for mark in dino_dpt_keys.MARKS), f"{HEAD}conv_depth.head.0.weight")
-        demand_width(found, int(head[dino_dpt_keys.MARKS[0]].shape[1]), tensors)
+        check_width(found, int(head[dino_dpt_keys.MARKS[0]].shape[1]), tensors)
         depth = {
             "type": "metric",
             "activation": "relu",
@@ -94,7 +94,7 @@ class DinoV2Depth(Family):
             "scale": 2,
         }
         parts = {"decoder": dino_dpt_keys.decoder(head), "heads": {"depth": depth}}
-        return None, parts, Renaming(dino_dpt_keys.RULES).ours(head)
+        return None, parts, KeyMapping(dino_dpt_keys.RULES).to_densevit(head)
 
     def named(self, parts: Mapping[str, Any]) -> str:
         return "DPT" if parts["decoder"]["type"] == "dpt" else "linear"
@@ -112,13 +112,13 @@ class Released(DinoV2Depth):
 
 @FAMILIES.register("dinov2-depth-nyu")
 class Nyu(Released):
-    means = "DINOv2 with a released depth head for NYU (..._nyu_..._head.pth): metres up to 10"
+    description = "DINOv2 with a released depth head for NYU (..._nyu_..._head.pth): metres up to 10"
     reach = 10.0
     trained_on = "NYU Depth v2"
 
 
 @FAMILIES.register("dinov2-depth-kitti")
 class Kitti(Released):
-    means = "DINOv2 with a released depth head for KITTI (..._kitti_..._head.pth): metres up to 80"
+    description = "DINOv2 with a released depth head for KITTI (..._kitti_..._head.pth): metres up to 80"
     reach = 80.0
     trained_on = "KITTI"

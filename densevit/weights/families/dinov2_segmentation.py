@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 
 from densevit.errors import CheckpointError
 from densevit.model_card import PreprocessConfig
-from densevit.weights.backbone_and_head import backbone
+from densevit.weights.backbone_and_head import read_backbone
 from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
 from densevit.weights.families import dinov2_backbone
 from densevit.weights.families.base import FAMILIES, Family
-from densevit.weights.key_mapping import Renaming
+from densevit.weights.key_mapping import KeyMapping
 
 HEAD = "decode_head."
 MARKS = (HEAD + "bn.running_mean", HEAD + "conv_seg.weight")
-NAMES = Renaming(((f"{HEAD}bn.*", "decoder.norm.*"), (f"{HEAD}conv_seg.*", "heads.labels.logits.*")))
+NAMES = KeyMapping(((f"{HEAD}bn.*", "decoder.norm.*"), (f"{HEAD}conv_seg.*", "heads.labels.logits.*")))
 
 
 class Kind(NamedTuple):
@@ -48,7 +48,7 @@ def resize(kind: Kind) -> PreprocessConfig:
 class DinoV2Segmentation(Family):
     """The multi-scale heads are published with five scales and mirrors: scales=(1, 1.32, 1.73, 2.28, 3), flip=True."""
 
-    means = "DINOv2 with a segmentation head (..._linear_head or ..._ms_head): classes of pixels"
+    description = "DINOv2 with a segmentation head (..._linear_head or ..._ms_head): classes of pixels"
     licence = "Apache-2.0"
 
     def __init__(self, *, backbone: Path | None = None) -> None:
@@ -64,7 +64,7 @@ class DinoV2Segmentation(Family):
 
     def read(self, found: RawCheckpoint) -> ConvertedCheckpoint:
         found.need(*MARKS)
-        tensors = backbone(found, self.backbone, dinov2_backbone.file_name(found), (HEAD,))
+        tensors = read_backbone(found, self.backbone, dinov2_backbone.file_name(found), (HEAD,))
         classes, channels = found.shape(MARKS[1])[:2]
         width = int(tensors["patch_embed.proj.weight"].shape[0])
         if channels not in (width, 4 * width):
@@ -79,7 +79,7 @@ class DinoV2Segmentation(Family):
         own = {name: tensor for name, tensor in found.tensors.items() if name.startswith(HEAD)}
         return ConvertedCheckpoint(
             model={"encoder": encoder, "decoder": {"type": "linear", "norm": "batch"}, "heads": {"labels": head}},
-            tensors={**vit, **NAMES.ours(own)},
+            tensors={**vit, **NAMES.to_densevit(own)},
             resize=resize(KINDS[out_indices]),
             multiple=1,
             source=f"DINOv2, {encoder['depth']} blocks of {width} channels, "

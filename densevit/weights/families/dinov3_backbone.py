@@ -12,7 +12,7 @@ from torch import Tensor
 
 from densevit.errors import CheckpointError
 from densevit.weights.external import RawCheckpoint
-from densevit.weights.key_mapping import Renaming, Rule
+from densevit.weights.key_mapping import KeyMapping, Rule
 
 STEM = "encoder.vit."
 RULES: tuple[Rule, ...] = (
@@ -25,7 +25,7 @@ RULES: tuple[Rule, ...] = (
     ("*", f"{STEM}*"),
 )
 # What only training needs, and what follows from the options.
-SPARE = ("mask_token", "local_cls_norm.*", "rope_embed.*", "blocks.{i}.attn.qkv.bias_mask")
+UNUSED = ("mask_token", "local_cls_norm.*", "rope_embed.*", "blocks.{i}.attn.qkv.bias_mask")
 BASE = 100.0  # of the periods by which positions turn queries and keys
 NEEDED = ("storage_tokens", "blocks.0.attn.qkv.weight", "rope_embed.periods")
 
@@ -58,7 +58,7 @@ def encoder(
         "qkv_bias": "blocks.0.attn.qkv.bias" in tensors,
         "num_reg_tokens": tensors["storage_tokens"].shape[1],
     }
-    ours = Renaming(RULES, SPARE).ours(tensors)
+    ours = KeyMapping(RULES, UNUSED).to_densevit(tensors)
     part = {"type": "timm", "name": name, "arguments": arguments, "out_indices": out_indices, "norm": True}
     return part, {key: t for old, tensor in ours.items() for key, t in split(found, tensors, old, tensor).items()}
 

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from densevit.errors import CheckpointError
 from densevit.model_card import PreprocessConfig
-from densevit.weights.backbone_and_head import backbone, demand_width
+from densevit.weights.backbone_and_head import check_width, read_backbone
 from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
 from densevit.weights.families import dino_dpt_keys, dinov3_backbone
 from densevit.weights.families.base import FAMILIES, Family, Metres
-from densevit.weights.key_mapping import Renaming
+from densevit.weights.key_mapping import KeyMapping
 
 # At its own size; what the patches lack is padded around the normalised image, and the answer is stretched over all.
 NATIVE = PreprocessConfig(mode="native", padding="stretch", once=True)
@@ -46,7 +46,7 @@ class DinoV3Depth(Family):
 
     def read(self, found: RawCheckpoint) -> ConvertedCheckpoint:
         head = {name: tensor for name, tensor in found.tensors.items() if name.startswith(HEAD)}
-        tensors = backbone(found, self.backbone, self.files, HEAD)
+        tensors = read_backbone(found, self.backbone, self.files, HEAD)
         parts, ours, out_indices = self.parts(found, head, tensors)
         encoder, vit = dinov3_backbone.encoder(found, tensors, self.model, out_indices)
         return ConvertedCheckpoint(
@@ -63,13 +63,13 @@ class DinoV3Depth(Family):
     ) -> tuple[dict[str, Any], dict[str, Tensor], tuple[int, ...] | int | None]:
         """Decoder and head, their tensors, and the blocks that they read."""
         found.need(*dino_dpt_keys.MARKS, "conv_depth.head.0.weight")
-        demand_width(found, int(head[dino_dpt_keys.MARKS[0]].shape[1]), tensors)
+        check_width(found, int(head[dino_dpt_keys.MARKS[0]].shape[1]), tensors)
         bins = int(head[dino_dpt_keys.MARKS[-1]].shape[0])
         form = {"type": "bins", "form": "dpt", "bins": bins, "hidden": dino_dpt_keys.hidden(head), "upsample": 2}
         parts = {"decoder": dino_dpt_keys.decoder(head), "heads": {"depth": {**form, **self.bins()}}}
         depth = 1 + max(int(block[1]) for block in map(dinov3_backbone.BLOCK.match, tensors) if block)
         even = tuple(depth * i // 4 - 1 for i in range(1, 5))
-        return parts, Renaming(dino_dpt_keys.RULES).ours(head), self.out_indices.get(depth, even)
+        return parts, KeyMapping(dino_dpt_keys.RULES).to_densevit(head), self.out_indices.get(depth, even)
 
     def bins(self) -> dict[str, Any]:
         return {}
@@ -79,7 +79,7 @@ class DinoV3Depth(Family):
 class Synthmix(DinoV3Depth):
     """Its numbers look like metres, but are published only after a fit of scale and shift to the truth."""
 
-    means = "DINOv3 ViT-7B with its depth head (..._synthmix_dpt_head): depth without unit, up to scale and shift"
+    description = "DINOv3 ViT-7B with its depth head (..._synthmix_dpt_head): depth without unit, up to scale and shift"
     model = "vit_7b_patch16_dinov3.lvd1689m"
     files = "dinov3_vit7b16_pretrain_lvd1689m*.pth"
     # Of `config-nyu-synthmix-dpt-inference.yaml`.
@@ -100,7 +100,7 @@ class Synthmix(DinoV3Depth):
 class Chmv2(DinoV3Depth):
     """Heights of the canopy in images from above."""
 
-    means = "DINOv3 ViT-L with the canopy height head CHMv2: metres above ground, of images from above"
+    description = "DINOv3 ViT-L with the canopy height head CHMv2: metres above ground, of images from above"
     model = "vit_large_patch16_dinov3.sat493m"
     files = "dinov3_vitl16_pretrain_sat493m*.pth"
     out_indices: ClassVar[Mapping[int, tuple[int, ...]]] = {24: (5, 11, 17, 23)}
@@ -128,7 +128,7 @@ class Chmv2(DinoV3Depth):
 class Linear(DinoV3Depth):
     """What `dinov3/eval/depth/train.py` saves: a linear probe on one block or four."""
 
-    means = "DINOv3 with a linear depth probe trained by anybody: metres; give its max_depth (10 for NYU)"
+    description = "DINOv3 with a linear depth probe trained by anybody: metres; give its max_depth (10 for NYU)"
     licence = "unknown"
     model = "vit_small_patch16_dinov3.lvd1689m"
     files = "dinov3_vit*_pretrain_lvd1689m*.pth"
@@ -156,4 +156,8 @@ class Linear(DinoV3Depth):
         }
         range_ = {"min_depth": NEAR, "max_depth": self.max_depth}
         heads = {"depth": {"type": "bins", "bins": bins, "upsample": 1, **range_}}
-        return {"decoder": decoder, "heads": heads}, Renaming(rules).ours(head), 1 if channels <= 2 * width else None
+        return (
+            {"decoder": decoder, "heads": heads},
+            KeyMapping(rules).to_densevit(head),
+            1 if channels <= 2 * width else None,
+        )

@@ -16,10 +16,10 @@ from densevit.weights.families.dpt_keys import (
     MULTIPLE,
     WIDTHS,
     decoder_options,
+    four_even_blocks,
     head_rules,
-    minimal,
-    quarters,
-    renaming,
+    key_mapping,
+    minimal_resize,
 )
 from densevit.weights.infer_vit_config import vit_options
 from densevit.weights.key_mapping import Rule
@@ -54,8 +54,8 @@ class DPT(Family):
 
     def read(self, found: RawCheckpoint) -> ConvertedCheckpoint:
         found.need(*MARKS, *WIDTHS, *self.widths)
-        names = renaming(*ENCODER, head=self.rules, spare=("auxlayer.*",))
-        tensors = names.ours(found.tensors)
+        names = key_mapping(*ENCODER, head=self.rules, unused=("auxlayer.*",))
+        tensors = names.to_densevit(found.tensors)
         hybrid = HYBRID in found.tensors
         encoder = hybrid_options(tensors, found) if hybrid else plain_options(tensors, found)
         return ConvertedCheckpoint(
@@ -65,7 +65,7 @@ class DPT(Family):
                 "heads": self.heads(tensors),
             },
             tensors=tensors,
-            spare=names.unused(found.tensors),
+            unused=names.unused_tensors(found.tensors),
             resize=self.resize,
             multiple=MULTIPLE,
             source=f"DPT-{'Hybrid' if hybrid else 'Large' if encoder['depth'] == 24 else 'Base'} (isl-org/DPT)",
@@ -87,8 +87,8 @@ class DPT(Family):
 class Relative(DPT):
     """Large, hybrid, and base for those who train one."""
 
-    means = "DPT, relative: inverse depth without unit"
-    resize = minimal(384, 384)
+    description = "DPT, relative: inverse depth without unit"
+    resize = minimal_resize(384, 384)
     trained_on = "MIX 6 (Ranftl et al. 2021)"
 
     @classmethod
@@ -114,17 +114,17 @@ class Metric(DPT):
 class Kitti(Metric):
     """Made for KITTI's window of 352 x 1216 pixels."""
 
-    means = "DPT-Hybrid, fine-tuned on KITTI: metres"
+    description = "DPT-Hybrid, fine-tuned on KITTI: metres"
     scale, shift = 0.00006016, 0.00579  # run_monodepth.py
-    resize = minimal(352, 1216)
+    resize = minimal_resize(352, 1216)
     trained_on = "MIX 6, then KITTI"
 
 
 @FAMILIES.register("dpt-nyu")
 class Nyu(Metric):
-    means = "DPT-Hybrid, fine-tuned on NYU: metres"
+    description = "DPT-Hybrid, fine-tuned on NYU: metres"
     scale, shift = 0.000305, 0.1378  # run_monodepth.py
-    resize = minimal(480, 640)
+    resize = minimal_resize(480, 640)
     trained_on = "MIX 6, then NYU"
 
 
@@ -132,8 +132,8 @@ class Nyu(Metric):
 class Ade20k(DPT):
     """150 classes, ids from 0; the original adds 1, since ADE20K's 0 is no class."""
 
-    means = "DPT for semantic segmentation, with batch norm in the decoder"
-    resize = minimal(480, 480)
+    description = "DPT for semantic segmentation, with batch norm in the decoder"
+    resize = minimal_resize(480, 480)
     trained_on = "ADE20K"
     classes = "ade20k"
     widths = ()
@@ -159,7 +159,7 @@ def looks_like(found: RawCheckpoint) -> bool:
 def plain_options(tensors: Mapping[str, Tensor], found: RawCheckpoint) -> dict[str, Any]:
     """The encoder `vit` of large and base."""
     options = vit_options(tensors, found.path)
-    return {**options, "out_indices": quarters(options["depth"])}
+    return {**options, "out_indices": four_even_blocks(options["depth"])}
 
 
 def hybrid_options(tensors: Mapping[str, Tensor], found: RawCheckpoint) -> dict[str, Any]:
@@ -176,6 +176,6 @@ def hybrid_options(tensors: Mapping[str, Tensor], found: RawCheckpoint) -> dict[
         "widths": widths,
         "depths": depths,
         "stem": tensors["encoder.backbone.stem.conv.weight"].shape[0],
-        "out_indices": quarters(vit["depth"])[2:],
+        "out_indices": four_even_blocks(vit["depth"])[2:],
         "image_size": vit["image_size"] * 4 * 2 ** (len(depths) - 1),  # its patches are cells of the last stage
     }

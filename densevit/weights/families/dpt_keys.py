@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from densevit.model_card import PreprocessConfig
-from densevit.weights.key_mapping import Renaming, Rule
+from densevit.weights.key_mapping import KeyMapping, Rule
 
 LEVELS = range(4)
 HALF = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
@@ -24,7 +24,7 @@ NEVER_RUN = (
 WIDTHS = (*(f"scratch.layer{i + 1}_rn.weight" for i in LEVELS), "scratch.refinenet1.out_conv.weight")
 
 
-def decoder_rules(decoder: str = "decoder") -> tuple[Rule, ...]:
+def dpt_decoder_rules(decoder: str = "decoder") -> tuple[Rule, ...]:
     """Theirs and ours for the decoder's names; `decoder` is where our DPT stands."""
     return tuple(
         rule
@@ -57,8 +57,10 @@ def head_rules(projection: str = "heads.depth.projection") -> tuple[Rule, ...]:
     )
 
 
-def renaming(*encoder: Rule, head: Sequence[Rule], decoder: str = "decoder", spare: Sequence[str] = ()) -> Renaming:
-    return Renaming((*decoder_rules(decoder), *head, *encoder), (*NEVER_RUN, *spare))
+def key_mapping(
+    *encoder: Rule, head: Sequence[Rule], decoder: str = "decoder", unused: Sequence[str] = ()
+) -> KeyMapping:
+    return KeyMapping((*dpt_decoder_rules(decoder), *head, *encoder), (*NEVER_RUN, *unused))
 
 
 def decoder_options(tensors: Mapping[str, Tensor], decoder: str = "decoder") -> dict[str, Any]:
@@ -71,12 +73,12 @@ def decoder_options(tensors: Mapping[str, Tensor], decoder: str = "decoder") -> 
     }
 
 
-def quarters(depth: int) -> tuple[int, ...]:
+def four_even_blocks(depth: int) -> tuple[int, ...]:
     """The blocks at the end of each quarter: 5, 11, 17 and 23 of 24."""
     return tuple(depth * i // 4 - 1 for i in range(1, 5))
 
 
-def minimal(height: int, width: int) -> PreprocessConfig:
+def minimal_resize(height: int, width: int) -> PreprocessConfig:
     """How the scripts of DPT and MiDaS resize a picture, to multiples of 32, and the answer."""
     return PreprocessConfig(mode="minimal", size=(height, width), interpolation="bicubic", back="bicubic")
 

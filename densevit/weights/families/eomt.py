@@ -14,7 +14,7 @@ from densevit.model_card import PreprocessConfig
 from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
 from densevit.weights.families.base import FAMILIES, Family
 from densevit.weights.infer_vit_config import STEM, vit_options
-from densevit.weights.key_mapping import Renaming, Rule
+from densevit.weights.key_mapping import KeyMapping, Rule
 
 TOWER = "network.encoder.backbone."
 MARKS = ("network.q.weight", "network.class_head.weight", f"{TOWER}blocks.0.attn.qkv.weight", f"{TOWER}pos_embed")
@@ -26,7 +26,7 @@ OWN = ("network.encoder.pixel_*", "network.attn_mask_probs", "criterion.*")
 class EoMT(Family):
     """Every size on DINOv2, with registers or without."""
 
-    means = "EoMT on DINOv2: classes of pixels"
+    description = "EoMT on DINOv2: classes of pixels"
     licence = "MIT"
 
     def __init__(self, *, blocks: Annotated[int, Field(gt=0)] = 4) -> None:
@@ -42,12 +42,12 @@ class EoMT(Family):
 
     def read(self, found: RawCheckpoint) -> ConvertedCheckpoint:
         found.need(*MARKS)
-        names = Renaming(RULES, OWN)
-        tensors = names.ours(found.tensors)
+        names = KeyMapping(RULES, OWN)
+        tensors = names.to_densevit(found.tensors)
         probabilities = found.tensors.get("network.attn_mask_probs")
         queries, classes = found.shape("network.q.weight")[0], found.shape("network.class_head.weight")[0] - 1
         blocks = self.blocks if probabilities is None else len(probabilities)
-        encoder = tower(tensors, found)
+        encoder = encoder_options(tensors, found)
         side = (encoder["image_size"],) * 2
         return ConvertedCheckpoint(
             model={
@@ -62,7 +62,7 @@ class EoMT(Family):
         )
 
 
-def tower(tensors: Mapping[str, Tensor], found: RawCheckpoint) -> dict[str, Any]:
+def encoder_options(tensors: Mapping[str, Tensor], found: RawCheckpoint) -> dict[str, Any]:
     """The encoder `vit` for timm's DINOv2 under our names; beside registers, only patches have positions."""
     registers = tensors.get(f"{STEM}reg_token")
     positions = tensors[f"{STEM}pos_embed"]

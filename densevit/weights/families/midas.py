@@ -19,10 +19,10 @@ from densevit.weights.families.dpt_keys import (
     MULTIPLE,
     WIDTHS,
     decoder_options,
+    four_even_blocks,
     head_rules,
-    minimal,
-    quarters,
-    renaming,
+    key_mapping,
+    minimal_resize,
 )
 from densevit.weights.key_mapping import Rule
 
@@ -52,7 +52,7 @@ BUFFERS = (
 
 
 @dataclass(frozen=True)
-class Swin:
+class SwinVariant:
     """One that MiDaS has published a model on.
 
     Attributes:
@@ -65,10 +65,10 @@ class Swin:
 
 # Channels of the first stage, blocks of the third, version -> what the weights do not say: windows and their history.
 SWINS = {
-    (192, 18, 2): Swin("swinv2_large_window12to24_192to384", 384),
-    (128, 18, 2): Swin("swinv2_base_window12to24_192to384", 384),
-    (96, 6, 2): Swin("swinv2_tiny_window16_256", 256),
-    (192, 18, 1): Swin("swin_large_patch4_window12_384", 384),
+    (192, 18, 2): SwinVariant("swinv2_large_window12to24_192to384", 384),
+    (128, 18, 2): SwinVariant("swinv2_base_window12to24_192to384", 384),
+    (96, 6, 2): SwinVariant("swinv2_tiny_window16_256", 256),
+    (192, 18, 1): SwinVariant("swin_large_patch4_window12_384", 384),
 }
 
 
@@ -76,7 +76,7 @@ SWINS = {
 class Midas(Family):
     """BEiT-L and -B, Swin2-L, -B and -T, Swin-L."""
 
-    means = "MiDaS 3.1 on BEiT or Swin: inverse depth without unit"
+    description = "MiDaS 3.1 on BEiT or Swin: inverse depth without unit"
     licence = "MIT"
 
     @classmethod
@@ -86,8 +86,8 @@ class Midas(Family):
     def read(self, found: RawCheckpoint) -> ConvertedCheckpoint:
         found.need(*MARKS, *WIDTHS, SWIN if SWIN in found.tensors else BEIT)
         beit = BEIT in found.tensors
-        names = renaming(*(BEIT_RULES if beit else SWIN_RULES), head=head_rules(), spare=BUFFERS)
-        tensors = names.ours(found.tensors)
+        names = key_mapping(*(BEIT_RULES if beit else SWIN_RULES), head=head_rules(), unused=BUFFERS)
+        tensors = names.to_densevit(found.tensors)
         encoder = beit_options(found) if beit else swin_options(found)
         size, hidden = encoder["image_size"], found.shape("scratch.output_conv.2.weight")[0]
         return ConvertedCheckpoint(
@@ -97,8 +97,8 @@ class Midas(Family):
                 "heads": {"depth": {"type": "disparity", "hidden": hidden, "align_corners": True}},
             },
             tensors=tensors,
-            spare=names.unused(found.tensors),
-            resize=minimal(size, size) if beit else stretched(size),
+            unused=names.unused_tensors(found.tensors),
+            resize=minimal_resize(size, size) if beit else fixed_resize(size),
             multiple=MULTIPLE,
             source=f"MiDaS 3.1, {encoder['name']} (isl-org/MiDaS)",
             licence=self.licence,
@@ -106,7 +106,7 @@ class Midas(Family):
         )
 
 
-def stretched(size: int) -> PreprocessConfig:
+def fixed_resize(size: int) -> PreprocessConfig:
     return PreprocessConfig(mode="fixed", size=(size, size), interpolation="bicubic", back="bicubic")
 
 
@@ -121,13 +121,13 @@ def beit_options(found: RawCheckpoint, prefix: str = "") -> dict[str, Any]:
     side = (isqrt(offsets) + 1) // 2  # a window of n x n cells knows (2n - 1)^2 offsets, and 3 of the class token
     found.need(f"{model}patch_embed.proj.weight")
     dim, _, patch, _ = found.shape(f"{model}patch_embed.proj.weight")
-    depth = blocks(found.tensors, f"{model}blocks.")
+    depth = num_blocks(found.tensors, f"{model}blocks.")
     return {
         "type": "timm",
         "name": f"beit_{'base' if depth == 12 else 'large'}_patch16_384",
         "arguments": {"embed_dim": dim, "depth": depth, "num_heads": heads, "patch_size": patch},
         "image_size": side * patch,
-        "out_indices": quarters(depth),
+        "out_indices": four_even_blocks(depth),
         "norm": False,
     }
 
@@ -141,7 +141,7 @@ def swin_options(found: RawCheckpoint) -> dict[str, Any]:
     layers = "pretrained.model.layers."
     found.need(f"{layers}3.blocks.0.norm1.weight")
     channels = found.shape(SWIN)[0]
-    depth = blocks(found.tensors, f"{layers}2.blocks.")
+    depth = num_blocks(found.tensors, f"{layers}2.blocks.")
     version = 2 if f"{layers}0.blocks.0.attn.logit_scale" in found.tensors else 1
     swin = SWINS.get((channels, depth, version))
     if swin is None:
@@ -153,7 +153,7 @@ def swin_options(found: RawCheckpoint) -> dict[str, Any]:
     return {"type": "swin", "name": swin.name, "image_size": swin.size, "mean": (0.5,) * 3, "std": (0.5,) * 3}
 
 
-def blocks(tensors: Mapping[str, Tensor], prefix: str) -> int:
+def num_blocks(tensors: Mapping[str, Tensor], prefix: str) -> int:
     """How many there are."""
     found = (re.match(rf"{re.escape(prefix)}(\d+)\.", name) for name in tensors)
     return 1 + max(int(match[1]) for match in found if match)

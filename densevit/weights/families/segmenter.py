@@ -12,7 +12,7 @@ from densevit.model_card import PreprocessConfig
 from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
 from densevit.weights.families.base import FAMILIES, Family
 from densevit.weights.infer_vit_config import STEM, vit_options
-from densevit.weights.key_mapping import Renaming, Rule
+from densevit.weights.key_mapping import KeyMapping, Rule
 
 Pixels = Annotated[int, Field(gt=0)]
 MARKS = ("decoder.cls_emb", "decoder.proj_patch", "decoder.mask_norm.weight", "encoder.pos_embed")
@@ -21,7 +21,7 @@ NEVER_RUN = ("encoder.head.*", "encoder.head_dist.*", "encoder.pre_logits.*")
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 HALF = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
 # Classes -> the shorter side of images and the stride of the window, segm/config.yml; ADE20K has both from the window.
-SHOWN = {19: (1024, 512), 60: (520, 320)}
+TEST_SIZES = {19: (1024, 512), 60: (520, 320)}
 DATA = {19: "cityscapes", 60: "pascal_context", 150: "ade20k"}  # what is published of so many classes
 
 
@@ -29,7 +29,7 @@ DATA = {19: "cityscapes", 60: "pascal_context", 150: "ade20k"}  # what is publis
 class Segmenter(Family):
     """Every size with a mask decoder; DeiT's have a second token, which stands as a register here."""
 
-    means = "Segmenter with a mask transformer: classes of pixels"
+    description = "Segmenter with a mask transformer: classes of pixels"
     licence = "MIT"
 
     def __init__(self, *, short_side: Pixels | None = None, stride: Pixels | None = None) -> None:
@@ -46,8 +46,8 @@ class Segmenter(Family):
 
     def read(self, found: RawCheckpoint) -> ConvertedCheckpoint:
         found.need(*MARKS)
-        names = Renaming(RULES, NEVER_RUN)
-        tensors = names.ours(found.tensors)
+        names = KeyMapping(RULES, NEVER_RUN)
+        tensors = names.to_densevit(found.tensors)
         distilled = "encoder.dist_token" in found.tensors
         # Positions of prefix and patches: to a plain ViT's shapes the second token is one too many.
         plain = {**tensors, f"{STEM}pos_embed": tensors[f"{STEM}pos_embed"][:, distilled:]}
@@ -62,7 +62,7 @@ class Segmenter(Family):
                 "heads": {"labels": {"type": "mask_logits", "classes": classes}},
             },
             tensors=tensors,
-            spare=names.unused(found.tensors),
+            unused=names.unused_tensors(found.tensors),
             resize=self.resize(side, classes),
             source=f"Segmenter, {depth} blocks of {encoder['dim']} channels (rstrudel/segmenter)",
             licence=self.licence,
@@ -75,7 +75,7 @@ class Segmenter(Family):
         return {"type": "mask_transformer", "classes": classes, "channels": channels, "layers": layers}
 
     def resize(self, side: int, classes: int) -> PreprocessConfig:
-        short, stride = SHOWN.get(classes, (side, side))
+        short, stride = TEST_SIZES.get(classes, (side, side))
         short, stride = self.short_side or short, self.stride or stride
         return PreprocessConfig(
             mode="shortest",

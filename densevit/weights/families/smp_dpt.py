@@ -16,7 +16,7 @@ from densevit.errors import CheckpointError
 from densevit.model_card import PreprocessConfig
 from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
 from densevit.weights.families.base import FAMILIES, Family
-from densevit.weights.key_mapping import Renaming, Rule
+from densevit.weights.key_mapping import KeyMapping, Rule
 
 MARKS = (
     "encoder.model.patch_embed.proj.weight",
@@ -76,7 +76,7 @@ RULES: tuple[Rule, ...] = (
     ("segmentation_head.head.1.*", "heads.labels.before.1.*"),
     ("segmentation_head.head.4.*", "heads.labels.logits.*"),
 )
-SPARE = (
+UNUSED = (
     "classification_head.*",
     "encoder.model.head.*",
     "encoder.model.fc_norm.*",
@@ -89,7 +89,7 @@ SPARE = (
 class SmpDPT(Family):
     """Trained by anybody; a mask of one class becomes two, no and yes."""
 
-    means = "DPT of segmentation-models-pytorch: classes of pixels"
+    description = "DPT of segmentation-models-pytorch: classes of pixels"
     licence: ClassVar[str] = "unknown"
 
     def __init__(
@@ -124,11 +124,11 @@ class SmpDPT(Family):
     def read(self, found: RawCheckpoint) -> ConvertedCheckpoint:
         found.need(*MARKS)
         check_patch(found)
-        names = Renaming(RULES, SPARE)
+        names = KeyMapping(RULES, UNUSED)
         blocks = 1 + max(int(name.split(".")[3]) for name in found.tensors if name.startswith("encoder.model.blocks."))
-        out_indices = choose(self.out_indices or found.config.get("encoder_output_indices"), blocks)
+        out_indices = resolve_out_indices(self.out_indices or found.config.get("encoder_output_indices"), blocks)
         beyond = [f"encoder.model.blocks.{i}.*" for i in range(out_indices[-1] + 1, blocks)]
-        tensors = one_as_two(Renaming(RULES, (*SPARE, *beyond)).ours(found.tensors))
+        tensors = two_logits(KeyMapping(RULES, (*UNUSED, *beyond)).to_densevit(found.tensors))
         side = grid_side(found)
         size = self.size or (side * PATCH, side * PATCH) if side else self.size
         return ConvertedCheckpoint(
@@ -154,7 +154,7 @@ class SmpDPT(Family):
                 "heads": {"labels": self.head(tensors, found)},
             },
             tensors=tensors,
-            spare=names.unused(found.tensors),
+            unused=names.unused_tensors(found.tensors),
             resize=PreprocessConfig(mode="fixed", size=size, interpolation="bilinear") if size else PreprocessConfig(),
             source=f"segmentation-models-pytorch, DPT on {self.name(found)}",
             licence=self.licence,
@@ -202,7 +202,7 @@ def check_patch(found: RawCheckpoint) -> None:
         )
 
 
-def choose(given: Sequence[int] | None, blocks: int) -> list[int]:
+def resolve_out_indices(given: Sequence[int] | None, blocks: int) -> list[int]:
     """Its taps, negative ones counted from the end, or the last blocks of four equal parts."""
     return [tap % blocks for tap in given] if given else [int(blocks / 4 * i) - 1 for i in range(1, 5)]
 
@@ -216,7 +216,7 @@ def grid_side(found: RawCheckpoint) -> int:
     return (isqrt(table.shape[0]) + 1) // 2 if table is not None else 0
 
 
-def one_as_two(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def two_logits(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """One logit as two, the first of them 0: their softmax is its sigmoid."""
     if tensors["heads.labels.logits.weight"].shape[0] > 1:
         return tensors

@@ -13,9 +13,9 @@ from torch import Tensor
 from densevit.model_card import PreprocessConfig
 from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
 from densevit.weights.families.base import FAMILIES, Family
-from densevit.weights.families.dpt_keys import MULTIPLE, WIDTHS, decoder_options, renaming
+from densevit.weights.families.dpt_keys import MULTIPLE, WIDTHS, decoder_options, key_mapping
 from densevit.weights.families.midas import BEIT, BEIT_RULES, BUFFERS, beit_options
-from densevit.weights.key_mapping import Renaming, Rule
+from densevit.weights.key_mapping import KeyMapping, Rule
 
 CORE = "core.core."
 ROUTER = "patch_transformer.embedding_convPxP.weight"
@@ -75,10 +75,10 @@ class ZoeDepth(Family):
 
     def read(self, found: RawCheckpoint) -> ConvertedCheckpoint:
         domains = DOMAINS if ROUTER in found.tensors else ("",)
-        bins = [name for domain in domains for name in of_bins(domain)]
+        bins = [name for domain in domains for name in bin_tensor_names(domain)]
         found.need(*MARKS, *(CORE + name for name in WIDTHS), *bins)
-        names = renaming(head=RULES, decoder="decoder.dpt", spare=(*BUFFERS, CONSTANTS, *self.unused()))
-        tensors = joined(found.tensors, names)
+        names = key_mapping(head=RULES, decoder="decoder.dpt", unused=(*BUFFERS, CONSTANTS, *self.unused_names()))
+        tensors = merge_domains(found.tensors, names)
         encoder = beit_options(found, CORE)
         return ConvertedCheckpoint(
             model={
@@ -102,7 +102,7 @@ class ZoeDepth(Family):
             trained_on=self.trained_on,
         )
 
-    def unused(self) -> tuple[str, ...]:
+    def unused_names(self) -> tuple[str, ...]:
         """More names that never run."""
         return () if self.relative else ("scratch.output_conv.4.*",)
 
@@ -130,19 +130,21 @@ class ZoeDepth(Family):
 class ZoeDepthN(ZoeDepth):
     """Rooms; its bins know no limit."""
 
-    means = "ZoeDepth-N, or another with unlimited bins: metres indoors"
+    description = "ZoeDepth-N, or another with unlimited bins: metres indoors"
     trained_on = "MIX 12, then NYU"
 
     @classmethod
     def recognises(cls, found: RawCheckpoint) -> bool:
-        return looks_like(found) and points(found) != [32, 16, 8, 2]
+        return looks_like(found) and attractor_widths(found) != [32, 16, 8, 2]
 
 
 @FAMILIES.register("zoedepth-k")
 class ZoeDepthK(ZoeDepth):
     """Streets; its bins divide a range that no file holds."""
 
-    means = "ZoeDepth-K, or another with bins that divide a range: metres, up to 80 unless max_depth says otherwise"
+    description = (
+        "ZoeDepth-K, or another with bins that divide a range: metres, up to 80 unless max_depth says otherwise"
+    )
     size = (384, 768)
     centres = "normed"
     trained_on = "MIX 12, then KITTI"
@@ -164,14 +166,14 @@ class ZoeDepthK(ZoeDepth):
 
     @classmethod
     def recognises(cls, found: RawCheckpoint) -> bool:
-        return looks_like(found) and all(count % 2 == 0 for count in points(found))
+        return looks_like(found) and all(count % 2 == 0 for count in attractor_widths(found))
 
 
 @FAMILIES.register("zoedepth-nk")
 class ZoeDepthNK(ZoeDepth):
     """Both, by a router that looks at each image for itself (the original lets a batch vote)."""
 
-    means = "ZoeDepth-NK: metres, with bins for rooms and for streets"
+    description = "ZoeDepth-NK: metres, with bins for rooms and for streets"
     relative = False
     trained_on = "MIX 12, then NYU and KITTI"
 
@@ -181,10 +183,10 @@ class ZoeDepthNK(ZoeDepth):
 
 
 def looks_like(found: RawCheckpoint) -> bool:
-    return found.has(*MARKS, *of_bins(""))
+    return found.has(*MARKS, *bin_tensor_names(""))
 
 
-def of_bins(domain: str) -> list[str]:
+def bin_tensor_names(domain: str) -> list[str]:
     """Tensors whose shapes say how many bins there are, and how wide what moves them."""
     dot, plural = (f".{domain}", "s") if domain else ("", "")
     seeds = [f"seed_bin_regressor{plural}{dot}._net.2.weight", "seed_projector._net.2.weight"]
@@ -192,15 +194,15 @@ def of_bins(domain: str) -> list[str]:
     return [*seeds, *attractors, f"attractors{dot}.0._net.0.weight", f"conditional_log_binomial{dot}.mlp.0.weight"]
 
 
-def points(found: RawCheckpoint) -> list[int]:
+def attractor_widths(found: RawCheckpoint) -> list[int]:
     """Numbers that each step's attractors are made of."""
     return [found.shape(f"attractors.{i}._net.2.weight")[0] for i in range(4)]
 
 
-def joined(theirs: Mapping[str, Tensor], names: Renaming) -> dict[str, Tensor]:
+def merge_domains(theirs: Mapping[str, Tensor], names: KeyMapping) -> dict[str, Tensor]:
     """Under our names, with the domains' weights stacked."""
     domains = DOMAINS if ROUTER in theirs else ("",)
-    every = [names.ours(of_domain(theirs, domain)) for domain in domains]
+    every = [names.to_densevit(domain_tensors(theirs, domain)) for domain in domains]
     tensors = {}
     for name, tensor in every[0].items():
         if not name.startswith(PIXELWISE):
@@ -211,7 +213,7 @@ def joined(theirs: Mapping[str, Tensor], names: Renaming) -> dict[str, Tensor]:
     return tensors
 
 
-def of_domain(theirs: Mapping[str, Tensor], domain: str) -> dict[str, Tensor]:
+def domain_tensors(theirs: Mapping[str, Tensor], domain: str) -> dict[str, Tensor]:
     """What all domains share and what is this one's, the core without its prefix."""
     others = tuple(f".{name}." for name in DOMAINS if name != domain)
     return {

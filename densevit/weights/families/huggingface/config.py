@@ -74,7 +74,7 @@ def read_dinov2(found: RawCheckpoint) -> tuple[dict[str, Any], tuple[int, ...]]:
         int(str(name).removeprefix("stage")) for name in config.get("out_features") or ()
     ]
     depth = config["num_hidden_layers"]
-    return options, taps_of(found, [index % (depth + 1) - 1 for index in indices], depth)  # theirs count the stem
+    return options, check_blocks(found, [index % (depth + 1) - 1 for index in indices], depth)  # theirs count the stem
 
 
 def read_vit(found: RawCheckpoint) -> tuple[dict[str, Any], tuple[int, ...]]:
@@ -88,10 +88,10 @@ def read_vit(found: RawCheckpoint) -> tuple[dict[str, Any], tuple[int, ...]]:
         "pos_embed_interpolation": "bilinear",
         "depth": config["num_hidden_layers"],
     }
-    return options, taps_of(found, config["backbone_out_indices"], config["num_hidden_layers"])
+    return options, check_blocks(found, config["backbone_out_indices"], config["num_hidden_layers"])
 
 
-def taps_of(found: RawCheckpoint, blocks: list[int], depth: int) -> tuple[int, ...]:
+def check_blocks(found: RawCheckpoint, blocks: list[int], depth: int) -> tuple[int, ...]:
     if len(blocks) != 4 or sorted(set(blocks)) != list(blocks) or not 0 <= blocks[0] <= blocks[-1] < depth:
         raise CheckpointError(f"{found.path}: its config reads blocks {blocks} of {depth}; four rising ones would fit.")
     return tuple(blocks)

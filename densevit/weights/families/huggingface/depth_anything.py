@@ -19,8 +19,8 @@ from densevit.weights.families.huggingface import config as configs
 from densevit.weights.families.huggingface.image_processor import processor_of, read_processor
 from densevit.weights.families.huggingface.keys import DEPTH_ANYTHING_HEAD, NECK, dinov2_rules, never_run
 from densevit.weights.infer_vit_config import vit_options
-from densevit.weights.key_mapping import Renaming
-from densevit.weights.unused_tensors import with_spare
+from densevit.weights.key_mapping import KeyMapping
+from densevit.weights.unused_tensors import add_unused
 
 FUSED = 8
 """Pixels of the last fusion's map for a patch."""
@@ -31,33 +31,33 @@ class HuggingFace(Family):
 
     Attributes:
         kind: `model_type` of the config.
-        growth: what its head grows the last fusion's map by; None to the size that the network was shown.
+        head_scale: what its head grows the last fusion's map by; None to the size that the network was shown.
     """
 
     kind: ClassVar[str]
-    growth: ClassVar[int | None] = None
+    head_scale: ClassVar[int | None] = None
     licence = "see the folder's README"
 
     @classmethod
     def recognises(cls, found: RawCheckpoint) -> bool:
         return found.config.get("model_type") == cls.kind
 
-    def publish(
+    def to_checkpoint(
         self,
         found: RawCheckpoint,
-        names: Renaming,
+        names: KeyMapping,
         encoder: Mapping[str, Any],
         decoder: Mapping[str, Any],
         head: Mapping[str, Any],
     ) -> ConvertedCheckpoint:
         """A model of these parts, on top of what the tensors' shapes say."""
-        tensors = fuse_qkv(names.ours(found.tensors))
+        tensors = fuse_qkv(names.to_densevit(found.tensors))
         options = {
             **vit_options(tensors, found.path, gated=encoder["mlp"] != "gelu", heads=encoder["heads"]),
             **encoder,
         }
         rule, multiple, values = read_processor(found, options["patch_size"])
-        resize, grown = self.grown(rule, options["patch_size"])
+        resize, grown = self.output_resize(rule, options["patch_size"])
         return ConvertedCheckpoint(
             model={
                 "encoder": {**options, **values},
@@ -65,22 +65,22 @@ class HuggingFace(Family):
                 "heads": self.heads(tensors, found, {**head, **grown}),
             },
             tensors=tensors,
-            spare=names.unused(found.tensors),
+            unused=names.unused_tensors(found.tensors),
             resize=resize,
             multiple=multiple,
             source=str(found.config.get("_name_or_path") or f"transformers, {self.kind}"),
             licence=self.licence,
         )
 
-    def grown(self, rule: PreprocessConfig, patch_size: int) -> tuple[PreprocessConfig, dict[str, Any]]:
+    def output_resize(self, rule: PreprocessConfig, patch_size: int) -> tuple[PreprocessConfig, dict[str, Any]]:
         """The rule, and how the head's map grows where that is not to the size that the network was shown.
 
         Such a map is stretched straight to the picture's own size.
         """
-        if rule.padding == "crop" and self.growth is None:
+        if rule.padding == "crop" and self.head_scale is None:
             return rule, {}
-        growth = self.growth or patch_size / FUSED
-        return replace(rule, padding="stretch", once=True), {"scale": growth, "stretch": rule.back}
+        head_scale = self.head_scale or patch_size / FUSED
+        return replace(rule, padding="stretch", once=True), {"scale": head_scale, "stretch": rule.back}
 
     def heads(self, tensors: Mapping[str, Tensor], found: RawCheckpoint, head: Mapping[str, Any]) -> dict[str, Any]:
         """The heads for tensors under our names; `head` is what those do not say.
@@ -102,30 +102,30 @@ class HuggingFace(Family):
 class DepthAnything(HuggingFace):
     """Depth Anything V1 and V2; the config tells the blocks that are read, and metres from inverse depth."""
 
-    means = "a folder of transformers' DepthAnythingForDepthEstimation; its config says what it predicts"
+    description = "a folder of transformers' DepthAnythingForDepthEstimation; its config says what it predicts"
     kind = "depth_anything"
 
     def read(self, found: RawCheckpoint) -> ConvertedCheckpoint:
         backbone, out_indices = configs.read_dinov2(found)
         found.need("backbone.embeddings.position_embeddings", "neck.convs.3.weight", "head.conv2.weight")
-        rules = renaming(backbone["mlp"] != "gelu").rules
-        return self.publish(
+        rules = key_mapping(backbone["mlp"] != "gelu").rules
+        return self.to_checkpoint(
             found,
-            Renaming(rules, never_run("backbone.", backbone, out_indices)),
+            KeyMapping(rules, never_run("backbone.", backbone, out_indices)),
             {**backbone, "out_indices": out_indices},
             {},
             configs.read_depth_anything_head(found),
         )
 
     def write(self, tensors: Mapping[str, Tensor], card: ModelCard) -> dict[str, Tensor]:
-        self.demand(card, encoder="vit", decoder="dpt")
+        self.check_components(card, encoder="vit", decoder="dpt")
         gated = card.model["encoder"]["mlp"] == "swiglu_packed"
-        return renaming(gated).theirs(split_qkv(with_spare(tensors)))
+        return key_mapping(gated).to_original(split_qkv(add_unused(tensors)))
 
     def describe(self, card: ModelCard) -> dict[str, Mapping[str, Any]]:
         return {"config.json": configs.depth_anything(card), "preprocessor_config.json": processor_of(card)}
 
 
-def renaming(gated: bool) -> Renaming:
+def key_mapping(gated: bool) -> KeyMapping:
     rules = (*dinov2_rules("backbone.", gated), *NECK, *DEPTH_ANYTHING_HEAD)
-    return Renaming(rules)
+    return KeyMapping(rules)

@@ -13,7 +13,7 @@ from densevit.weights.families.base import FAMILIES, Metres
 from densevit.weights.families.huggingface import config as configs
 from densevit.weights.families.huggingface.depth_anything import HuggingFace
 from densevit.weights.families.huggingface.keys import DPT_HEAD, NECK, dinov2_rules, never_run, vit_rules
-from densevit.weights.key_mapping import Renaming, Rule
+from densevit.weights.key_mapping import KeyMapping, Rule
 
 PATCH = 16
 
@@ -30,7 +30,7 @@ class DPT(HuggingFace):
     rules: ClassVar[tuple[Rule, ...]] = DPT_HEAD
 
     kind = "dpt"
-    growth = 2  # whatever the patch; maps of an odd number of patches come out larger than 16 pixels for each
+    head_scale = 2  # whatever the patch; maps of an odd number of patches come out larger than 16 pixels for each
 
     @classmethod
     def recognises(cls, found: RawCheckpoint) -> bool:
@@ -51,9 +51,9 @@ class DPT(HuggingFace):
             stem, rules = "dpt.", vit_rules("dpt.")
         found.need(f"{stem}embeddings.position_embeddings")
         spare = (*never_run(stem, backbone, out_indices), "auxiliary_head.*")
-        return self.publish(
+        return self.to_checkpoint(
             found,
-            Renaming((*rules, *NECK, *self.rules), spare),
+            KeyMapping((*rules, *NECK, *self.rules), spare),
             {**backbone, "out_indices": out_indices},
             configs.read_dpt_neck(found),
             self.head(),
@@ -64,7 +64,9 @@ class DPT(HuggingFace):
 class Relative(DPT):
     """As MiDaS: Intel/dpt-large."""
 
-    means = "a folder of transformers' DPTForDepthEstimation, relative: inverse depth without unit (Intel/dpt-large)"
+    description = (
+        "a folder of transformers' DPTForDepthEstimation, relative: inverse depth without unit (Intel/dpt-large)"
+    )
     licence = "Apache-2.0"
 
 
@@ -72,7 +74,7 @@ class Relative(DPT):
 class Metric(DPT):
     """Metres, which neither the config nor the file says: facebook/dpt-dinov2-*-{nyu,kitti}."""
 
-    means = (
+    description = (
         "a folder of transformers' DPTForDepthEstimation, metric: metres; give max_depth (10 for "
         "facebook/dpt-dinov2-*-nyu, 80 for -kitti)"
     )
@@ -89,7 +91,7 @@ class Metric(DPT):
 class Segmentation(DPT):
     """Intel/dpt-large-ade; its config names the classes."""
 
-    means = "a folder of transformers' DPTForSemanticSegmentation: classes of pixels"
+    description = "a folder of transformers' DPTForSemanticSegmentation: classes of pixels"
     licence = "Apache-2.0"
     mark = "head.head.1.running_mean"
     rules = (
@@ -101,7 +103,7 @@ class Segmentation(DPT):
     def head(self) -> Mapping[str, Any]:
         return {"type": "segmentation"}
 
-    def grown(self, rule: PreprocessConfig, patch_size: int) -> tuple[PreprocessConfig, dict[str, Any]]:
+    def output_resize(self, rule: PreprocessConfig, patch_size: int) -> tuple[PreprocessConfig, dict[str, Any]]:
         sides = rule.size if rule.mode == "fixed" and rule.size else ()
         if patch_size != PATCH or not sides or any(side % (2 * PATCH) for side in sides):
             raise CheckpointError(

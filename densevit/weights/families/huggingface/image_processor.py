@@ -47,7 +47,7 @@ def read_processor(found: RawCheckpoint, patch_size: int) -> tuple[PreprocessCon
         rule = PreprocessConfig(
             mode="minimal" if config["keep_aspect_ratio"] else "fixed",
             size=size_of(config["size"]),
-            interpolation=pos_embed_interpolation(found, config["resample"]),
+            interpolation=interpolation_of(found, config["resample"]),
             antialias=True,
             eight_bit=True,
             back="bicubic",
@@ -65,10 +65,10 @@ def read_processor(found: RawCheckpoint, patch_size: int) -> tuple[PreprocessCon
             f"{found.path}: its processor {came} the network's patch of {patch_size}; set ensure_multiple_of, or "
             f"do_pad with size_divisor, to {patch_size}."
         )
-    return rule, multiple, values_of(config)
+    return rule, multiple, normalisation(config)
 
 
-def pos_embed_interpolation(found: RawCheckpoint, number: Any) -> Any:
+def interpolation_of(found: RawCheckpoint, number: Any) -> Any:
     if number not in RESAMPLE:
         raise CheckpointError(
             f"{found.path}: its processor resamples by PIL's {number!r}; what is read here is 2 or 3."
@@ -80,7 +80,7 @@ def size_of(size: Any) -> tuple[int, int]:
     return (size["height"], size["width"]) if isinstance(size, Mapping) else (size, size)
 
 
-def values_of(config: Mapping[str, Any]) -> dict[str, Any]:
+def normalisation(config: Mapping[str, Any]) -> dict[str, Any]:
     """Normalisation of images in [0, 1]: the processor's is of bytes times its factor."""
     ones = 255 * (config["rescale_factor"] if config["do_rescale"] else 1.0)
     mean, std = (config["image_mean"], config["image_std"]) if config["do_normalize"] else ([0.0] * 3, [1.0] * 3)
