@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from densevit.builder.model import build_card, build_model
+from densevit.utils.state_dict import load_strict
 from densevit.config import plugins, schema
 from densevit.config.validation import ModelSpec
 from densevit.data.labels.class_lists import shipped
@@ -128,7 +129,7 @@ def build_and_load(opened: ConvertedCheckpoint) -> tuple[DenseModel, ModelCard]:
     model = build_uninitialized(spec)
     # Published files leave out the normalisation, which is among the encoder's options.
     own = {name: tensor for name, tensor in model.state_dict().items() if name in ("encoder.mean", "encoder.std")}
-    checkpoint.load_into(model, {**own, **opened.tensors}, opened.path)
+    load_strict(model, {**own, **opened.tensors}, opened.path)
     if opened.card is not None:
         return model, opened.card
     return model, build_card(

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from densevit.engine import seed
+from densevit.utils.state_dict import load_strict
 from densevit.engine.distributed import DistributedContext
 from densevit.engine.ema import EMA
 from densevit.engine.fsdp import distribute_like, full_state_dict
@@ -127,7 +128,7 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor], source: Path) 
     """
     own = model.state_dict()
     fitting = {name: distribute_like(value, own[name]) if name in own else value for name, value in weights.items()}
-    checkpoint.load_into(model, fitting, source)
+    load_strict(model, fitting, source)
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:

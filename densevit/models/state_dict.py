@@ -1,15 +1,16 @@
-"""Fits a state dict found somewhere to the module that wants it, or says exactly why it does not fit."""
+"""Finds and loads the Vision Transformer in a state dict."""
 
 from collections.abc import Collection, Mapping
 
 from torch import Tensor, nn
 
 from densevit.errors import CheckpointError
+from densevit.utils.state_dict import load_strict
 
 State = Mapping[str, Tensor]
 
-ANCHOR = "blocks.0.norm1.weight"  # a name that every ViT here has, whatever its wrapper put in front
-# Parts of published files that a dense model never has: classifiers, poolings, and what pre-training leaves behind.
+ANCHOR = "blocks.0.norm1.weight"  # in every ViT, with the prefix of its wrapper
+# Parts of published files that a dense model does not have: classifiers, poolings, heads of pre-training.
 UNUSED = (
     "head.", "head_dist.", "heads.", "classifier.", "fc.", "fc_norm.", "attn_pool.", "pre_logits.", "mask_token",
     "decoder_", "dino_head.", "ibot_head.",
@@ -17,7 +18,7 @@ UNUSED = (
 
 
 def unwrap(state: State, source: str) -> dict[str, Tensor]:
-    """The ViT within a larger model's state: what stands behind `module.`, `backbone.`, `pretrained.`, ...
+    """The ViT in a larger model's state dict, without its prefix `module.`, `backbone.`, `pretrained.`, ...
 
     Raises:
         CheckpointError: the file holds several ViTs (a teacher and a student, say).
@@ -30,35 +31,15 @@ def unwrap(state: State, source: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
 
 
-def load(module: nn.Module, state: State, source: str, spare: Collection[str] = ()) -> None:
-    """Loads strictly.
+def load(module: nn.Module, state: State, source: str, unused: Collection[str] = ()) -> None:
+    """Loads an encoder strictly, except for parts that dense models do not have.
 
     Args:
-        spare: names that may stand in the file without a place in the module (of blocks it does without).
+        unused: more names that the file may have, of blocks that were dropped.
 
     Raises:
-        CheckpointError: with the counts and the first five of what is missing, left over and of another shape.
+        CheckpointError: it does not fit; see `load_strict`.
     """
-    own = module.state_dict()
-    useful = {name: tensor for name, tensor in state.items() if name in own}
-    misfits = [
-        f"{name} (file {tuple(tensor.shape)}, model {tuple(own[name].shape)})"
-        for name, tensor in useful.items()
-        if tensor.shape != own[name].shape
-    ]
-    faults = {
-        "missing": [name for name in own if name not in state],
-        "unexpected": [name for name in state if not (name in own or name in spare or name.startswith(UNUSED))],
-        "of another shape": misfits,
-    }
-    if any(faults.values()):
-        raise CheckpointError(f"{source}: does not fit this encoder: {_explain(faults)}.")
-    module.load_state_dict(useful)
-
-
-def _explain(faults: Mapping[str, list[str]]) -> str:
-    return "; ".join(
-        f"{len(names)} {what}: {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}"
-        for what, names in faults.items()
-        if names
+    load_strict(
+        module, state, source, what="this encoder", ignore=lambda name: name in unused or name.startswith(UNUSED)
     )

@@ -24,6 +24,7 @@ from torch import Tensor
 from densevit.errors import CheckpointError
 from densevit.model_card import ModelCard
 from densevit.utils import atomic_io
+from densevit.utils.state_dict import is_finite
 from densevit.weights import unused_tensors
 from densevit.weights.migrations import migrate_card, migrate_state
 from densevit.weights.readers import SAFETENSORS, read_metadata, read_pickled, read_safetensors
@@ -238,58 +239,6 @@ def has_card(path: Path) -> bool:
 def read_state(folder: Path) -> dict[str, Any]:
     """The resume state of a verified folder."""
     return migrate_state(dict(read_pickled(folder / STATE)))
-
-
-def load_into(module: torch.nn.Module, tensors: Mapping[str, Tensor], source: str | Path) -> None:
-    """Strict loading with a report a person can act on.
-
-    Raises:
-        CheckpointError: counts and the first five of missing, unexpected and misshapen weights, and of those that are
-            no usual numbers.
-    """
-    own = module.state_dict()
-    faults = [
-        ("missing", [name for name in own if name not in tensors]),
-        ("unexpected", [name for name in tensors if name not in own]),
-        (
-            "of another shape",
-            [
-                f"{name} (file {list(tensors[name].shape)}, model {list(own[name].shape)})"
-                for name in own
-                if name in tensors and tensors[name].shape != own[name].shape
-            ],
-        ),
-        (
-            "of a type that cannot be converted",
-            [
-                f"{name} (file {dtype_and_layout(tensors[name])}, model {dtype_and_layout(own[name])})"
-                for name in own
-                if name in tensors and not convertible(tensors[name], own[name])
-            ],
-        ),
-        ("not finite", [name for name, _ in module.named_parameters() if not is_finite(tensors.get(name))]),
-    ]
-    report = [
-        f"{len(names)} {what}: {', '.join(names[:5])}{' ...' * (len(names) > 5)}" for what, names in faults if names
-    ]
-    if report:
-        raise CheckpointError(f"{source}: does not fit the model; of {len(own)} weights, " + "; ".join(report) + ".")
-    module.load_state_dict(dict(tensors))
-
-
-def convertible(tensor: Tensor, own: Tensor) -> bool:
-    """Whether its numbers mean the same in the model: a quantised weight's do not, and a boolean's are none."""
-    return tensor.layout == own.layout and (tensor.is_floating_point() or not own.is_floating_point())
-
-
-def dtype_and_layout(tensor: Tensor) -> str:
-    return f"{tensor.dtype}, {tensor.layout}".replace("torch.", "").removesuffix(", strided")
-
-
-def is_finite(tensor: Tensor | None) -> bool:
-    if tensor is None or tensor.layout != torch.strided or not tensor.is_floating_point():
-        return True
-    return bool(torch.isfinite(tensor).all())
 
 
 def _neighbours(path: Path) -> str:

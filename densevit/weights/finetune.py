@@ -6,6 +6,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from densevit.errors import CheckpointError
+from densevit.utils.state_dict import load_strict
 from densevit.weights import checkpoint
 from densevit.weights.external import ConvertedCheckpoint
 
@@ -86,7 +87,7 @@ class PartialLoader:
         module = self.model.get_submodule(name)
         # Published files leave out the normalisation, which is among the options.
         own = {key: tensor for key, tensor in module.state_dict().items() if key in ("mean", "std")}
-        checkpoint.load_into(module, {**own, **dict(self.stored_tensors(name))}, f"{self.source}: {name}")
+        load_strict(module, {**own, **dict(self.stored_tensors(name))}, f"{self.source}: {name}")
         self.loaded.append(f"{name} ({count(module)})")
 
     def keep_initial(self, name: str, why: str) -> None:

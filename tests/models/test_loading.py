@@ -42,5 +42,5 @@ def test_two_encoders_in_one_file_are_not_chosen_between() -> None:
 
 
 def test_another_width_counts_and_shows_the_first_five() -> None:
-    with pytest.raises(CheckpointError, match=r"of another shape: cls_token \(file \(1, 1, 64\), model \(1, 1, 32\)\)"):
+    with pytest.raises(CheckpointError, match=r"of another shape: cls_token \(file \[1, 1, 64\], model \[1, 1, 32\]\)"):
         small().load_weights(small(dim=64).vit.state_dict(), "w.pth")

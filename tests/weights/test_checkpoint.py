@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from densevit.errors import CheckpointError
 from densevit.model_card import HeadSpec, ModelCard
+from densevit.utils.state_dict import load_strict
 from densevit.weights import checkpoint
 from densevit.weights.checkpoint import Manifest
 from densevit.weights.readers import read_pickled, read_tensors
@@ -183,7 +184,7 @@ def test_a_program_of_torchscript_is_refused_in_our_words(tmp_path: Path) -> Non
 )
 def test_weights_that_are_no_usual_numbers_are_refused(weight: Tensor, message: str) -> None:
     with pytest.raises(CheckpointError, match=message):
-        checkpoint.load_into(nn.Linear(2, 3), {"weight": weight, "bias": torch.zeros(3)}, "a.pth")
+        load_strict(nn.Linear(2, 3), {"weight": weight, "bias": torch.zeros(3)}, "a.pth")
 
 
 @pytest.mark.parametrize(
@@ -214,7 +215,7 @@ def test_a_misfit_is_reported_with_counts_names_and_shapes() -> None:
     model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
     state = {"0.weight": torch.zeros(3, 4), "0.bias": torch.zeros(3), "head.w": torch.zeros(1)}
     with pytest.raises(CheckpointError) as caught:
-        checkpoint.load_into(model, state, "a.pt")
+        load_strict(model, state, "a.pt")
     text = str(caught.value)
     assert "of 4 weights, 2 missing: 1.weight, 1.bias; 1 unexpected: head.w" in text
     assert "1 of another shape: 0.weight (file [3, 4], model [3, 2])" in text

@@ -34,7 +34,7 @@ def model(encoder: ComponentConfig, decoder: ComponentConfig) -> DenseModel:
     return whole.eval()
 
 
-def to_original(whole: DenseModel, *rules: tuple[str, str]) -> dict[str, Tensor]:
+def theirs(whole: DenseModel, *rules: tuple[str, str]) -> dict[str, Tensor]:
     named = {}
     for name, tensor in whole.state_dict().items():
         for ours, other in rules:

@@ -1,0 +1,71 @@
+"""Strict loading of weights, with a report of everything that does not fit."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from densevit.errors import CheckpointError
+
+
+def load_strict(
+    module: nn.Module,
+    tensors: Mapping[str, Tensor],
+    source: str | Path,
+    *,
+    what: str = "the model",
+    ignore: Callable[[str], bool] = lambda name: False,
+) -> None:
+    """Loads all weights of `module`, or none.
+
+    Args:
+        source: the file, for error messages.
+        what: the module, for error messages.
+        ignore: names that the module lacks and that the file may have.
+
+    Raises:
+        CheckpointError: counts and the first five names of weights that are missing, unexpected, of another shape or
+            type, or not finite.
+    """
+    own = module.state_dict()
+    shared = [name for name in own if name in tensors]
+    parameters = {name for name, _ in module.named_parameters()}
+    faults = {
+        "missing": [name for name in own if name not in tensors],
+        "unexpected": [name for name in tensors if name not in own and not ignore(name)],
+        "of another shape": [
+            f"{name} (file {list(tensors[name].shape)}, model {list(own[name].shape)})"
+            for name in shared
+            if tensors[name].shape != own[name].shape
+        ],
+        "of a type that cannot be converted": [
+            f"{name} (file {dtype_and_layout(tensors[name])}, model {dtype_and_layout(own[name])})"
+            for name in shared
+            if not is_convertible(tensors[name], own[name])
+        ],
+        "not finite": [name for name in shared if name in parameters and not is_finite(tensors[name])],
+    }
+    report = "; ".join(
+        f"{len(names)} {fault}: {', '.join(names[:5])}{', ...' * (len(names) > 5)}"
+        for fault, names in faults.items()
+        if names
+    )
+    if report:
+        raise CheckpointError(f"{source}: does not fit {what}; of {len(own)} weights, {report}.")
+    module.load_state_dict({name: tensors[name] for name in own})
+
+
+def is_convertible(tensor: Tensor, own: Tensor) -> bool:
+    """False for quantised and sparse tensors, and for integers and booleans in place of floats."""
+    return tensor.layout == own.layout and (tensor.is_floating_point() or not own.is_floating_point())
+
+
+def dtype_and_layout(tensor: Tensor) -> str:
+    return f"{tensor.dtype}, {tensor.layout}".replace("torch.", "").removesuffix(", strided")
+
+
+def is_finite(tensor: Tensor) -> bool:
+    if tensor.layout != torch.strided or not tensor.is_floating_point():
+        return True
+    return bool(torch.isfinite(tensor).all())
