@@ -72,7 +72,7 @@ class FeatureSpec:
 
     channels: int
     stride: int  # image pixels per feature; may be 14
-    tokens: bool = True  # patch tokens of a plain ViT, with a class token beside them; False for maps of convolutions and windows
+    tokens: bool = True  # of a plain ViT, with a class token; False for maps of convolutions and windows
 
 
 BlockFunction = Callable[[Tensor, Tensor | None, int], Tensor]

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from densevit.builder.model import build_card, build_model
-from densevit.utils.state_dict import load_strict
 from densevit.config import plugins, schema
 from densevit.config.validation import ModelSpec
 from densevit.data.labels.class_lists import shipped
@@ -20,6 +19,7 @@ from densevit.models.heads.base import HEADS
 from densevit.models.skip_init import SkipInit
 from densevit.registry import ComponentSpec, Registry
 from densevit.utils.network import is_address
+from densevit.utils.state_dict import load_strict
 from densevit.weights import backbone_and_head, checkpoint, detect, hub
 from densevit.weights.describe import describe_densevit, describe_third_party, ignored_tensors
 from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint

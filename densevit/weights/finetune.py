@@ -7,7 +7,6 @@ from torch import Tensor, nn
 
 from densevit.errors import CheckpointError
 from densevit.utils.state_dict import load_strict
-from densevit.weights import checkpoint
 from densevit.weights.external import ConvertedCheckpoint
 
 Spec = Mapping[str, Any]

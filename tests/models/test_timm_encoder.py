@@ -154,6 +154,7 @@ def test_a_file_that_does_not_fit_says_what_and_how_much() -> None:
     with pytest.raises(CheckpointError) as caught:
         encoder.load_weights(state, "some.pth")
     assert str(caught.value) == (
-        "some.pth: does not fit this encoder; of 149 weights, 1 missing: norm.weight; 1 unexpected: surprise; "
+        f"some.pth: does not fit this encoder; of {len(encoder.vit.state_dict())} weights, 1 missing: norm.weight; "
+        "1 unexpected: surprise; "
         "1 of another shape: blocks.0.mlp.fc1.bias (file [7], model [768])."
     )
