@@ -20,7 +20,7 @@ from densevit.utils import atomic_io
 from densevit.weights import checkpoint, detect, unused_tensors
 from densevit.weights.external import RawCheckpoint
 from densevit.weights.families.base import FAMILIES, Family
-from densevit.weights.infer_vit_config import depth
+from densevit.weights.infer_vit_config import num_blocks
 from densevit.weights.readers import PICKLED, SAFETENSORS
 
 OURS = "densevit"
@@ -132,7 +132,7 @@ def spelled_out(model: DenseModel, card: ModelCard, unused: Mapping[str, Tensor]
     if encoder["type"] == "vit":
         vit: Any = model.encoder.vit
         sides = {side * model.encoder.patch_size for side in vit.grid}
-        blocks = max(len(vit.blocks), depth(unused))  # some may lie behind the last tap
+        blocks = max(len(vit.blocks), num_blocks(unused))  # some may lie behind the last tap
         encoder |= {"dim": vit.dim, "depth": blocks, "heads": vit.blocks[0].attn.heads}
         encoder |= {"image_size": sides.pop() if len(sides) == 1 else encoder["image_size"]}
         encoder |= {"out_indices": list(card.out_indices)}
