@@ -59,7 +59,7 @@ CHECKS: tuple[Check, ...] = (
             Mutant(
                 "the room is measured before writing",
                 "densevit/weights/checkpoint.py",
-                "    atomic_io.require_free_space(folder.parent, size(weights) + size(state))\n",
+                "    atomic_io.require_free_space(folder.parent, num_bytes(weights) + num_bytes(state))\n",
                 "",
                 f"{SAVED}::test_too_small_a_disk_is_told_before_anything_is_written",
             ),
@@ -89,7 +89,7 @@ CHECKS: tuple[Check, ...] = (
             Mutant(
                 "the manifest has a sum of its own",
                 "densevit/weights/checkpoint.py",
-                "    if sealed(content) != text:\n",
+                "    if with_checksum(content) != text:\n",
                 "    if False:\n",
                 f"{FORMAT}::test_every_flipped_byte_is_noticed_and_its_file_named",
             ),
@@ -289,7 +289,7 @@ CHECKS: tuple[Check, ...] = (
         (
             Mutant(
                 "loading is strict",
-                "densevit/weights/checkpoint.py",
+                "densevit/utils/state_dict.py",
                 "    if report:\n",
                 "    if False:\n",
                 f"{FORMAT}::test_a_misfit_is_reported_with_counts_names_and_shapes",
