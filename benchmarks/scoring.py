@@ -28,7 +28,7 @@ import cv2
 import numpy as np
 import torch
 
-from densevit.benchmark.hardware import processor
+from densevit.benchmark.hardware import processor_name
 from densevit.data.io.depth_cache import DepthCache
 from densevit.data.io.readers import read_depth
 from densevit.data.loading.parallel_map import ordered_parallel_map
@@ -168,7 +168,7 @@ def table(folder: Path, images: int, threads: Sequence[int], clone: Path | None)
         rows.append(("bts, utils/eval_with_pngs.py", seconds, busy, most))
     slowest = rows[-1][1]
     lines = [
-        f"{images} pairs of 480x640, {processor()}, {os.cpu_count()} cores, numpy {np.__version__}:",
+        f"{images} pairs of 480x640, {processor_name()}, {os.cpu_count()} cores, numpy {np.__version__}:",
         "",
         "| | ms an image | of processor | peak MB | times faster |",
         "|---|---|---|---|---|",

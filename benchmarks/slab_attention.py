@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from densevit.benchmark.interleaved_timing import Spread, Work, take_turns, times_faster
+from densevit.benchmark.interleaved_timing import Spread, Work, speedup, time_interleaved
 from densevit.ops.attention import slab_attention
 from densevit.utils.malloc import tune_malloc
 
@@ -46,8 +46,8 @@ def main() -> None:
     torch.set_num_threads(1)
     tune_malloc()  # as our commands do
     for way, contestants in works(args.tokens, args.heads).items():
-        seconds = take_turns(contestants, args.repeats, warm=2)
-        faster = times_faster(seconds, "slabs", "torch")
+        seconds = time_interleaved(contestants, args.repeats, warm=2)
+        faster = speedup(seconds, "slabs", "torch")
         times = ", ".join(f"{name} {Spread.of(values).middle * 1e3:.1f} ms" for name, values in seconds.items())
         print(f"{way}: {times}; slabs {faster.middle:.2f} times faster ({faster.low:.2f} to {faster.high:.2f})")
 

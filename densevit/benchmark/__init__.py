@@ -1,1 +1,1 @@
-"""How fast densevit is, beside others, on the machine at hand; `densevit benchmark` runs it. Start with report.py."""
+"""Speed of densevit beside other implementations on this machine: a module for each section of `densevit benchmark`."""

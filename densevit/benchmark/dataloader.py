@@ -1,7 +1,7 @@
-"""How fast training samples are made on one core: decode, augment, collate; and through the whole loader.
+"""Speed of loading training samples: decode, augment and collate on one core, and the whole loader.
 
-Pictures are 640x480 JPEGs and 16-bit PNGs of smooth surfaces with grain, so that files are about as large as those of
-photographs. Stages count processor time, on which a busy machine has little influence.
+Samples are 640x480 JPEGs and 16-bit PNGs of smooth surfaces with grain, so that files are about as large as those of
+photographs. Stages are timed in processor time, on which a busy machine has little influence.
 """
 
 import time
@@ -27,7 +27,7 @@ from densevit.data.transforms.photometric import Pipeline, compose
 from densevit.registry import ComponentConfig
 
 BATCH, FILES, REPEATS = 8, 24, 60
-CHAINS: dict[str, list[ComponentConfig]] = {
+PIPELINES: dict[str, list[ComponentConfig]] = {
     "crop, flip": [{"type": "random_crop", "size": (416, 544)}, {"type": "hflip"}],
     "rotate, crop, flip, colour (BTS on NYU)": [
         {"type": "nyu_crop"},
@@ -45,7 +45,7 @@ CHAINS: dict[str, list[ComponentConfig]] = {
         {"type": "color", "p": 1.0, "saturation": (0.8, 1.2), "hue": (-0.05, 0.05)},
     ],
 }
-USUAL = "rotate, crop, flip, colour (BTS on NYU)"
+STANDARD = "rotate, crop, flip, colour (BTS on NYU)"
 
 
 class Pairs(FileDataset):
@@ -59,10 +59,15 @@ class Pairs(FileDataset):
         super().__init__(samples, "full", "the benchmark's pairs")
 
 
-def make_pairs(root: Path, count: int, *, depth: bool = True) -> Pairs:
+def make_pairs(root: Path, count: int) -> Pairs:
+    write_images(root, count, depth=True)
+    return Pairs(root, count)
+
+
+def write_images(root: Path, count: int, *, depth: bool) -> None:
+    """JPEG files, and with `depth` a PNG beside each."""
     random = np.random.default_rng(0)
-    pairs = Pairs(root, count)
-    for name in pairs.names:
+    for name in (f"{i:04d}" for i in range(count)):
         coarse = random.uniform(0, 1, (12, 16, 4)).astype(np.float32)
         smooth = cv2.resize(coarse, (640, 480), interpolation=cv2.INTER_CUBIC)
         image = smooth[..., :3] * 255 + random.normal(0, 6, (480, 640, 3))
@@ -70,11 +75,10 @@ def make_pairs(root: Path, count: int, *, depth: bool = True) -> Pairs:
         if depth:
             metres = smooth[..., 3] * 9000 + 800 + random.normal(0, 8, (480, 640))
             cv2.imwrite(str(root / f"{name}.png"), np.clip(metres, 0, 65535).astype(np.uint16))
-    return pairs
 
 
-def chain(name: str) -> Pipeline:
-    return compose([TRANSFORMS.check(spec, name).build() for spec in CHAINS[name]])
+def pipeline(name: str) -> Pipeline:
+    return compose([TRANSFORMS.check(spec, name).build() for spec in PIPELINES[name]])
 
 
 def measure(settings: Settings) -> Iterator[Row]:
@@ -83,45 +87,47 @@ def measure(settings: Settings) -> Iterator[Row]:
         costs = {name: milliseconds(work, count) for name, (work, count) in stages(pairs).items()}
         for name, cost in costs.items():
             yield Row("loader", name, "one core", cost, "ms a sample")
-        total = sum(costs[name].middle for name in ("decode JPEG", "decode PNG16", USUAL, "collate"))
-        yield Row("loader", f"decode, {USUAL}, collate", "one core", Spread.of([total]), "ms a sample", note="the sum")
+        total = sum(costs[name].middle for name in ("decode JPEG", "decode PNG16", STANDARD, "collate"))
+        yield Row(
+            "loader", f"decode, {STANDARD}, collate", "one core", Spread.of([total]), "ms a sample", note="the sum"
+        )
         for workers in sorted({0, settings.workers}):
             rate = throughput(pairs, workers, 25 * BATCH)
-            who = f"train_loader, {workers} workers"
-            yield Row("loader", USUAL, who, Spread.of([rate]), "samples/s", better="higher")
+            name = f"train_loader, {workers} workers"
+            yield Row("loader", STANDARD, name, Spread.of([rate]), "samples/s", better="higher")
 
 
 def stages(pairs: Pairs) -> dict[str, tuple[Work, int]]:
-    """Each step of a sample's way, and how many samples one call of it makes."""
+    """Each stage, and how many samples one call of it makes."""
     samples = [pairs.read(i) for i in range(16)]
     jpegs, pngs = (cycle(sorted(pairs.root.glob(f"*.{suffix}"))) for suffix in ("jpg", "png"))
-    turn, random = cycle(samples), np.random.default_rng(0)
-    ready = [chain(USUAL)(sample, random) for sample in samples[:BATCH]]
-    chains = {name: chain(name) for name in CHAINS}
+    cycled, random = cycle(samples), np.random.default_rng(0)
+    transformed = [pipeline(STANDARD)(sample, random) for sample in samples[:BATCH]]
+    pipelines = {name: pipeline(name) for name in PIPELINES}
     return {
         "decode JPEG": (lambda: read_image(next(jpegs)), 1),
         "decode PNG16": (lambda: read_depth(next(pngs), 1000.0), 1),
-        **{name: (lambda c=c: c(next(turn), random), 1) for name, c in chains.items()},  # type: ignore[misc]
-        "collate": (lambda: collate(ready, range(BATCH)), BATCH),
+        **{name: (lambda c=c: c(next(cycled), random), 1) for name, c in pipelines.items()},  # type: ignore[misc]
+        "collate": (lambda: collate(transformed, range(BATCH)), BATCH),
     }
 
 
 def milliseconds(work: Work, count: int) -> Spread:
     times = []
     for _ in range(REPEATS + 3):
-        began = time.process_time()
+        start = time.process_time()
         work()
-        times.append((time.process_time() - began) * 1e3 / count)
+        times.append((time.process_time() - start) * 1e3 / count)
     return Spread.of(times[3:])
 
 
 def throughput(pairs: Pairs, workers: int, samples: int) -> float:
-    """Samples a second, the start of the workers not counted."""
-    loader = train_loader(pairs, chain(USUAL), seed=0, batch_size=BATCH, workers=workers)
+    """Samples a second, without the start of the workers."""
+    loader = train_loader(pairs, pipeline(STANDARD), seed=0, batch_size=BATCH, workers=workers)
     with closing(loader):
         for _ in islice(loader, 2 * max(workers, 1)):
             pass
-        began = time.perf_counter()
+        start = time.perf_counter()
         for _ in islice(loader, samples // BATCH):
             pass
-        return samples / (time.perf_counter() - began)
+        return samples / (time.perf_counter() - start)

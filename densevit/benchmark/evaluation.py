@@ -1,4 +1,4 @@
-"""Saved 16-bit maps of NYU's size to the nine means, reading included."""
+"""Speed of scoring saved 16-bit depth maps of NYU's size, reading included."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from densevit.benchmark.dataloader import make_pairs
-from densevit.benchmark.interleaved_timing import Spread, take_turns
+from densevit.benchmark.interleaved_timing import Spread, time_interleaved
 from densevit.benchmark.report import Row
 from densevit.benchmark.settings import Settings
 from densevit.data.io.readers import read_depth
@@ -26,14 +26,14 @@ def measure(settings: Settings) -> Iterator[Row]:
 
         def read(index: int) -> tuple[str, np.ndarray, np.ndarray, np.ndarray]:
             name = pairs.names[index]
-            truth = read_depth(pairs.root / f"{name}.png", 1000.0)
-            guess = read_depth(pairs.root / f"{pairs.names[index - 1]}.png", 1000.0)
-            return name, guess, truth, truth > 0
+            depth = read_depth(pairs.root / f"{name}.png", 1000.0)
+            prediction = read_depth(pairs.root / f"{pairs.names[index - 1]}.png", 1000.0)
+            return name, prediction, depth, depth > 0
 
         def score(workers: int) -> None:
             evaluate_indexed(read, IMAGES, [protocol], spread=partial(ordered_parallel_map, workers=workers))
 
         works = {f"{n} process{'es' * (n > 1)}": (lambda n=n: score(n)) for n in sorted({1, settings.workers})}
-        for name, seconds in take_turns(works, settings.rounds).items():
+        for name, seconds in time_interleaved(works, settings.rounds).items():
             rate = Spread.of(seconds).map(lambda s: IMAGES / s)
             yield Row("scoring", "saved PNG16, nyu_eigen", name, rate, "images/s", better="higher")

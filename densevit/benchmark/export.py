@@ -1,12 +1,11 @@
-"""Photographs to files, end to end: our export beside the model alone, and the reference's own way.
+"""Image files to depth files, end to end: our export, our model alone, and the reference's run.py.
 
-The three take turns over a folder of 640x480 JPEGs, each time in a process of its own, as commands are; loading is not
-timed. The reference's way is that of its run.py: read by OpenCV, `infer_image`, scale to 8 bits, write a PNG, one image
-after another.
+They run interleaved over a folder of 640x480 JPEGs, each time in a fresh process, as commands do; loading is not timed.
+The reference works as its run.py does: read by OpenCV, `infer_image`, scale to 8 bits, write a PNG, image by image.
 """
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,10 +15,10 @@ import numpy as np
 import torch
 
 from densevit.benchmark import reference_models
-from densevit.benchmark.dataloader import make_pairs
-from densevit.benchmark.interleaved_timing import Spread, Work, take_turns, times_faster
-from densevit.benchmark.isolated import each_alone, told
-from densevit.benchmark.reference_network import network
+from densevit.benchmark.dataloader import write_images
+from densevit.benchmark.interleaved_timing import Spread, Work, speedup, time_interleaved
+from densevit.benchmark.isolated import Prepare, time_in_subprocess
+from densevit.benchmark.reference_models import our_network
 from densevit.benchmark.report import Row
 from densevit.benchmark.settings import Settings
 from densevit.builder.checkpoint import restore
@@ -32,64 +31,73 @@ from densevit.inference.predictor import Predictor
 from densevit.inference.writers import OUTPUTS
 from densevit.utils.malloc import tune_malloc
 
-OURS, PURE, REFERENCE = "densevit export-depth", "the model alone, images in memory", "Depth Anything V2, run.py"
+EXPORT, MODEL_ONLY, REFERENCE = (
+    "densevit export-depth",
+    "the model alone, images in memory",
+    "Depth Anything V2, run.py",
+)
 BY = ", --runtime openvino"
-PART = 20  # images of a turn: enough that its beginning and end count little
+IMAGES_PER_ROUND = 20  # enough that the first and last count little
 
 
 def measure(settings: Settings) -> Iterator[Row]:
-    peer = settings.able(lambda: reference_models.depth_anything(settings.size, settings.depth_anything))
-    ways: dict[str, Callable[..., Work]] = {REFERENCE: their_way, **OWN} if peer is not None else OWN
-    if settings.able(partial(reference_models.openvino, settings.device, settings.precision)) is not None:
-        ways = {**ways, **{f"{name}{BY}": partial(way, runtime="openvino") for name, way in OWN.items()}}
+    reference = settings.try_build(lambda: reference_models.depth_anything(settings.size, settings.depth_anything))
+    prepares: dict[str, Prepare] = OURS if reference is None else {REFERENCE: prepare_reference, **OURS}
+    if settings.try_build(partial(reference_models.openvino, settings.device, settings.precision)) is not None:
+        prepares = {**prepares, **{f"{name}{BY}": partial(way, runtime="openvino") for name, way in OURS.items()}}
     with TemporaryDirectory() as folder:
         photos = Path(folder) / "photos"
         photos.mkdir()
-        make_pairs(photos, PART, depth=False)
-        rounds = max(2, settings.images // PART)
-        seconds = take_turns(each_alone(ways, settings, photos), rounds, warm=0, clock=told)
-    baseline = next(iter(ways))
-    for name in ways:
-        share = times_faster(seconds, name, name.replace(OURS, PURE)).middle
-        note = f"{share:.0%} of the model alone ({settings.precision})" if name.startswith(OURS) else ""
-        rate = Spread.of(seconds[name]).map(lambda s: PART / s)
+        write_images(photos, IMAGES_PER_ROUND, depth=False)
+        works = {name: partial(time_in_subprocess, prepare, settings, photos) for name, prepare in prepares.items()}
+        rounds = max(2, settings.images // IMAGES_PER_ROUND)
+        seconds = time_interleaved(works, rounds, warmup=0, timer=lambda work: work())
+    baseline = next(iter(prepares))
+    for name in prepares:
+        share = speedup(seconds, name, name.replace(EXPORT, MODEL_ONLY)).middle
+        note = f"{share:.0%} of the model alone ({settings.precision})" if name.startswith(EXPORT) else ""
+        rate = Spread.of(seconds[name]).map(lambda s: IMAGES_PER_ROUND / s)
         yield Row(
             "export", "640x480 JPEG to PNG16", name, rate, "images/s", better="higher",
-            faster=times_faster(seconds, name, baseline), note=note,
+            faster=speedup(seconds, name, baseline), note=note,
         )  # fmt: skip
 
 
-def their_way(settings: Settings, photos: Path) -> Work:
+def prepare_reference(settings: Settings, photos: Path) -> Work:
     torch.set_num_threads(settings.threads)
-    peer = reference_models.depth_anything(settings.size, settings.depth_anything)
-    the_reference_way(peer, sorted(photos.iterdir())[:1], photos.parent)  # to warm up
-    return partial(the_reference_way, peer, sorted(photos.iterdir()), photos.parent)
+    reference = reference_models.depth_anything(settings.size, settings.depth_anything)
+    run_reference(reference, sorted(photos.iterdir())[:1], photos.parent)  # to warm up
+    return partial(run_reference, reference, sorted(photos.iterdir()), photos.parent)
 
 
-def our_way(settings: Settings, photos: Path, runtime: RuntimeName = "torch") -> Work:
-    predictor = ready(settings, photos, runtime)
+def prepare_export(settings: Settings, photos: Path, runtime: RuntimeName = "torch") -> Work:
+    predictor = load_predictor(settings, photos, runtime)
     output = Path(tempfile.mkdtemp(dir=photos.parent))
     return partial(export_folder, predictor, photos, output / "maps", settings.workers)
 
 
-def alone_in_memory(settings: Settings, photos: Path, runtime: RuntimeName = "torch") -> Work:
-    predictor = ready(settings, photos, runtime)
+def prepare_model_only(settings: Settings, photos: Path, runtime: RuntimeName = "torch") -> Work:
+    predictor = load_predictor(settings, photos, runtime)
     images = [read_image(path) for path in sorted(photos.iterdir())]
     return lambda: [predictor(image) for image in images]
 
 
-def ready(settings: Settings, photos: Path, runtime: RuntimeName) -> Predictor:
-    """With the reference's weights, and resizing as it does, where it is there; warm."""
+def load_predictor(settings: Settings, photos: Path, runtime: RuntimeName) -> Predictor:
+    """With the reference's weights and resizing where it is available; warmed up."""
     tune_malloc()  # as the command does
     torch.set_num_threads(settings.threads)
-    peer = settings.able(lambda: reference_models.depth_anything(settings.size, settings.depth_anything))
-    read = network(settings.size) if peer is None else restore(peer.save(peer.module, photos.parent), peer.family)
+    reference = settings.try_build(lambda: reference_models.depth_anything(settings.size, settings.depth_anything))
+    read = (
+        our_network(settings.size)
+        if reference is None
+        else restore(reference.save(reference.module, photos.parent), reference.family)
+    )
     predictor = Predictor(*read, device=settings.device, precision=settings.precision, runtime=runtime)
     predictor(sorted(photos.iterdir())[0])
     return predictor
 
 
-OWN: dict[str, Callable[..., Work]] = {PURE: alone_in_memory, OURS: our_way}
+OURS: dict[str, Prepare] = {MODEL_ONLY: prepare_model_only, EXPORT: prepare_export}
 
 
 def export_folder(predictor: Predictor, photos: Path, output: Path, workers: int) -> None:
@@ -98,8 +106,8 @@ def export_folder(predictor: Predictor, photos: Path, output: Path, workers: int
     export(predictor, plan, workers=workers)
 
 
-def the_reference_way(peer: reference_models.Peer, photos: Sequence[Path], folder: Path) -> None:
+def run_reference(reference: reference_models.ReferenceModel, photos: Sequence[Path], folder: Path) -> None:
     for path in photos:
-        depth = peer.module.infer_image(cv2.imread(str(path)), 518)  # type: ignore[operator]
+        depth = reference.module.infer_image(cv2.imread(str(path)), 518)  # type: ignore[operator]
         grey = ((depth - depth.min()) / (depth.max() - depth.min()) * 255.0).astype(np.uint8)
         cv2.imwrite(str(folder / f"{path.stem}.png"), np.repeat(grey[..., np.newaxis], 3, axis=-1))

@@ -1,4 +1,4 @@
-"""The machine that a report is of: what it is, and the floors under every time measured on it."""
+"""The machine that a report is of: what it is, and its peak rates of matrix products and memory copies."""
 
 import os
 import platform
@@ -10,19 +10,19 @@ import cv2
 import torch
 
 import densevit
-from densevit.benchmark.interleaved_timing import Spread, Work, take_turns
-from densevit.benchmark.report import Row
+from densevit.benchmark.interleaved_timing import Spread, Work, time_interleaved
+from densevit.benchmark.report import HARDWARE, Row
 from densevit.utils.precision import DTYPES, resolve
 
 SIDE = 2048  # of the matrices: larger than any cache, and what the rate no longer grows with
 SIDE_CUDA = 8192
-COPIED = 2**28  # bytes
+COPY_BYTES = 2**28  # bytes
 
 
 def describe(device: torch.device) -> dict[str, Any]:
     """What a reader needs to know to repeat a report elsewhere."""
     return {
-        "processor": processor(),
+        "processor": processor_name(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
@@ -34,7 +34,7 @@ def describe(device: torch.device) -> dict[str, Any]:
     }
 
 
-def processor() -> str:
+def processor_name() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -42,32 +42,34 @@ def processor() -> str:
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
 
 
-def floors(device: torch.device, rounds: int) -> Iterator[Row]:
+def peak_rates(device: torch.device, rounds: int) -> Iterator[Row]:
     """What this machine can do at best: products of large square matrices, and a copy of memory."""
-    products = {name: product(name, device) for name in ("fp32", "bf16")}
-    source = torch.empty(COPIED, dtype=torch.uint8, device=device).fill_(1)
+    products = {name: matrix_product(name, device) for name in ("fp32", "bf16")}
+    source = torch.empty(COPY_BYTES, dtype=torch.uint8, device=device).fill_(1)
     target = torch.empty_like(source)
-    seconds = take_turns({**products, "copy": lambda: target.copy_(source)}, max(rounds, 5), warm=2)
-    flops = product_flops(device)
+    seconds = time_interleaved({**products, "copy": lambda: target.copy_(source)}, max(rounds, 5), warmup=2)
+    flops = matrix_product_flops(device)
     for name in products:
         rate = Spread.of(seconds[name]).map(lambda s: flops / s / 1e9)
-        yield Row("floors", f"{side_of(device)} x {side_of(device)} matrix product", name, rate, "GFLOP/s", "higher")
-    rate = Spread.of(seconds["copy"]).map(lambda s: 2 * COPIED / s / 1e9)
-    yield Row("floors", "memory copy, read and written", "bytes", rate, "GB/s", better="higher")
+        yield Row(
+            HARDWARE, f"{matrix_side(device)} x {matrix_side(device)} matrix product", name, rate, "GFLOP/s", "higher"
+        )
+    rate = Spread.of(seconds["copy"]).map(lambda s: 2 * COPY_BYTES / s / 1e9)
+    yield Row(HARDWARE, "memory copy, read and written", "bytes", rate, "GB/s", better="higher")
 
 
-def side_of(device: torch.device) -> int:
+def matrix_side(device: torch.device) -> int:
     return SIDE_CUDA if device.type == "cuda" else SIDE
 
 
-def product_flops(device: torch.device) -> float:
-    """Of one `product`, a multiplication and an addition counting two."""
-    return 2.0 * side_of(device) ** 3
+def matrix_product_flops(device: torch.device) -> float:
+    """Of one `matrix_product`, a multiplication and an addition counting two."""
+    return 2.0 * matrix_side(device) ** 3
 
 
-def product(precision: str, device: torch.device) -> Work:
+def matrix_product(precision: str, device: torch.device) -> Work:
     """A matrix product in a number format, ready to run."""
-    side = side_of(device)
+    side = matrix_side(device)
     a = torch.randn(side, side, device=device).to(DTYPES[precision])
     out = torch.empty_like(a)
     return lambda: torch.mm(a, a, out=out)

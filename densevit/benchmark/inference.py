@@ -1,4 +1,4 @@
-"""How long one image takes in a model: ours in each number format beside the same network elsewhere."""
+"""Seconds that one image takes: our network in each number format, beside the same network elsewhere."""
 
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
@@ -12,10 +12,9 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from densevit.benchmark import hardware, reference_models
-from densevit.benchmark.interleaved_timing import Spread, clock, take_turns, times_faster
-from densevit.benchmark.reference_models import Absent, Peer
-from densevit.benchmark.reference_network import network
-from densevit.benchmark.report import Row, number
+from densevit.benchmark.interleaved_timing import Spread, speedup, time_interleaved, time_once
+from densevit.benchmark.reference_models import ReferenceModel, Unavailable, our_network
+from densevit.benchmark.report import Row, three_digits
 from densevit.benchmark.settings import Settings
 from densevit.errors import DensevitError
 from densevit.inference.backends.onednn import prepack_linears
@@ -23,49 +22,54 @@ from densevit.inference.backends.onnx_runtimes import ExternalRuntimeModule
 from densevit.models.dense import DenseModel
 from densevit.utils.precision import Precision, autocast
 
-Answer = Callable[[], Tensor]
+Forward = Callable[[], Tensor]
 
 
 def measure(settings: Settings) -> Iterator[Row]:
-    """Every contestant at each size and batch, then the network of patches of 16."""
+    """Every implementation at each size and batch; then the network with patches of 16."""
     with TemporaryDirectory() as folder, torch.inference_mode():
-        found = settings.able(lambda: reference_models.depth_anything(settings.size, settings.depth_anything))
-        other = settings.able(lambda: reference_models.transformers(settings.size))
+        found = settings.try_build(lambda: reference_models.depth_anything(settings.size, settings.depth_anything))
+        other = settings.try_build(lambda: reference_models.transformers(settings.size))
+        references = [reference for reference in (found, other) if reference]
         for side in settings.sides:
             for batch in settings.batches:
-                yield from at(settings, [peer for peer in (found, other) if peer], side, batch, Path(folder))
-        sixteen = settings.able(lambda: reference_models.smp(settings.size))
+                yield from measure_size(settings, references, side, batch, Path(folder))
+        sixteen = settings.try_build(lambda: reference_models.smp(settings.size))
         if sixteen is not None:
             side = max(sixteen.patch, settings.sides[0] // sixteen.patch * sixteen.patch)
-            yield from at(settings, [sixteen], side, 1, Path(folder))
+            yield from measure_size(settings, [sixteen], side, 1, Path(folder))
 
 
-def at(settings: Settings, present: list[Peer], side: int, batch: int, folder: Path) -> Iterator[Row]:
-    """One size and batch. The first peer in fp32 is the baseline, and its weights are what ours runs."""
+def measure_size(
+    settings: Settings, references: list[ReferenceModel], side: int, batch: int, folder: Path
+) -> Iterator[Row]:
+    """One size and batch. The first reference in fp32 is the baseline; ours runs its weights."""
     device = settings.device
     image = torch.rand(batch, 3, side, side, generator=torch.Generator().manual_seed(0)).to(device)
-    answers: dict[str, Answer] = {}
-    shown: dict[str, str] = {}
-    for peer in present:
-        answers |= theirs(peer, peer.twin(folder), image, settings)
-    if present and device.type == "cpu" and batch == 1:
-        add_onnx(answers, present[0], image, folder, settings)
-    ours: DenseModel = (present[0].twin(folder) if present else network(settings.size)[0]).to(device)
-    baseline = f"{present[0].name if present else 'densevit'}, fp32"
+    forwards: dict[str, Forward] = {}
+    notes: dict[str, str] = {}
+    for reference in references:
+        forwards |= reference_forwards(reference, reference.as_densevit(folder), image, settings)
+    if references and device.type == "cpu" and batch == 1:
+        add_onnx(forwards, references[0], image, folder, settings)
+    ours: DenseModel = (references[0].as_densevit(folder) if references else our_network(settings.size)[0]).to(device)
+    baseline = f"{references[0].name if references else 'densevit'}, fp32"
     flops = count_flops(ours, image)
-    answers |= own(ours, image, settings, shown)
-    expected = answers[baseline]().float()
-    for name, answer in answers.items():
-        if agrees(name, present) and name != baseline:
-            shown[name] = f"{shown.get(name, '')}{difference(answer(), expected)}"
-    formats = sorted({format_of(name) for name in answers})
-    seconds = take_turns({**answers, **{f"peak {p}": hardware.product(p, device) for p in formats}}, settings.rounds)
-    for name in answers:
-        share = share_of_peak(seconds, name, flops, hardware.product_flops(device))
+    forwards |= our_forwards(ours, image, settings, notes)
+    expected = forwards[baseline]().float()
+    for name, forward in forwards.items():
+        if has_baseline_weights(name, references) and name != baseline:
+            notes[name] = f"{notes.get(name, '')}{difference(forward(), expected)}"
+    formats = sorted({format_of(name) for name in forwards})
+    seconds = time_interleaved(
+        {**forwards, **{f"peak {p}": hardware.matrix_product(p, device) for p in formats}}, settings.rounds
+    )
+    for name in forwards:
+        share = share_of_peak(seconds, name, flops, hardware.matrix_product_flops(device))
         yield Row(
             "inference", f"{side} x {side}, batch {batch}", name, Spread.of(seconds[name]).map(lambda s: s / batch),
-            "s an image", faster=times_faster(seconds, name, baseline),
-            note="; ".join(filter(None, (shown.get(name), share))),
+            "s an image", faster=speedup(seconds, name, baseline),
+            note="; ".join(filter(None, (notes.get(name), share))),
         )  # fmt: skip
 
 
@@ -74,86 +78,90 @@ def format_of(name: str) -> str:
 
 
 def share_of_peak(seconds: Mapping[str, list[float]], name: str, flops: float, product: float) -> str:
-    """How much of the rate of a matrix product, timed in the same turns and the same number format."""
+    """Its rate as a share of that of a matrix product, timed in the same rounds and number format."""
     peak = f"peak {format_of(name)}"
     shares = [flops / own / (product / best) for own, best in zip(seconds[name], seconds[peak], strict=True)]
     return f"{Spread.of(shares).middle:.0%} of the {peak.removeprefix('peak ')} peak"
 
 
-def agrees(name: str, present: list[Peer]) -> bool:
-    """Whether a contestant runs the baseline's weights: the others bring their own, and were checked with those."""
-    return not any(name.startswith(peer.name) for peer in present[1:])
+def has_baseline_weights(name: str, references: list[ReferenceModel]) -> bool:
+    """Whether it runs the baseline's weights; further references have their own, with which ours was compared."""
+    return not any(name.startswith(reference.name) for reference in references[1:])
 
 
-def theirs(peer: Peer, twin: nn.Module, image: Tensor, settings: Settings) -> dict[str, Answer]:
-    """A peer as its users run it, in fp32, and where that is faster in bf16.
+def reference_forwards(
+    reference: ReferenceModel, ours: nn.Module, image: Tensor, settings: Settings
+) -> dict[str, Forward]:
+    """A reference as its users run it: in fp32, and where that is faster in bf16.
 
     Raises:
-        DensevitError: its twin with us does not give its numbers; then nothing here would mean anything.
+        DensevitError: our network with its weights gives other numbers; then no time could be compared.
     """
-    mean, std = (getattr(twin.encoder, name) for name in ("mean", "std"))
-    peer.module.to(settings.device)
+    mean, std = (getattr(ours.encoder, name) for name in ("mean", "std"))
+    reference.module.to(settings.device)
     normalised = ((image.cpu() - mean) / std).to(settings.device)
-    a, b = peer(normalised), reference_models.only(twin.to(settings.device)(image))
+    a, b = reference(normalised), reference_models.single_output(ours.to(settings.device)(image))
     if (a - b).abs().max() > 1e-4 * a.abs().max():
-        raise DensevitError(f"{peer.name}: our network with its weights is {difference(b, a)}.")
-    found: dict[str, Answer] = {f"{peer.name}, fp32": lambda: peer(normalised)}
+        raise DensevitError(f"{reference.name}: our network with its weights is {difference(b, a)}.")
+    found: dict[str, Forward] = {f"{reference.name}, fp32": lambda: reference(normalised)}
     if settings.precision != "fp32":
 
         def lower() -> Tensor:
             with autocast(settings.precision, settings.device):
-                return peer(normalised)
+                return reference(normalised)
 
-        found[f"{peer.name}, {settings.precision}"] = lower
+        found[f"{reference.name}, {settings.precision}"] = lower
     return found
 
 
-def add_onnx(answers: dict[str, Answer], peer: Peer, image: Tensor, folder: Path, settings: Settings) -> None:
-    twin = peer.twin(folder)
-    normalised = ((image - twin.encoder.mean) / twin.encoder.std).clone()
+def add_onnx(
+    forwards: dict[str, Forward], reference: ReferenceModel, image: Tensor, folder: Path, settings: Settings
+) -> None:
+    ours = reference.as_densevit(folder)
+    normalised = ((image - ours.encoder.mean) / ours.encoder.std).clone()
     try:
         with torch.inference_mode(mode=False), torch.no_grad():
-            run = reference_models.onnx_runtime(peer, normalised.clone(), folder)
-    except Absent as reason:
+            run = reference_models.onnx_runtime(reference, normalised.clone(), folder)
+    except Unavailable as reason:
         settings.absent.append(f"ONNX Runtime: {reason}")
     else:
-        answers["ONNX Runtime, fp32"] = lambda: run(normalised)
+        forwards["ONNX Runtime, fp32"] = lambda: run(normalised)
 
 
-def own(
-    model: DenseModel, image: Float[Tensor, "b 3 h w"], settings: Settings, shown: dict[str, str]
-) -> dict[str, Answer]:
+def our_forwards(
+    model: DenseModel, image: Float[Tensor, "b 3 h w"], settings: Settings, notes: dict[str, str]
+) -> dict[str, Forward]:
     """Ours in fp32 and in the number format that `auto` takes, by OpenVINO too, and compiled where asked for."""
-    seen = image.contiguous(memory_format=torch.channels_last)
+    image = image.contiguous(memory_format=torch.channels_last)
 
-    def answer(module: nn.Module, precision: Precision) -> Answer:
+    def forward(module: nn.Module, precision: Precision) -> Forward:
         def run() -> Tensor:
             with autocast(precision, settings.device):
-                return reference_models.only(module(seen))
+                return reference_models.single_output(module(image))
 
         return run
 
     formats: list[Precision] = list(dict.fromkeys(("fp32", settings.precision)))
-    found = {f"densevit, {precision}": answer(readied(model, precision), precision) for precision in formats}
+    found = {f"densevit, {precision}": forward(prepare_copy(model, precision), precision) for precision in formats}
     for precision in formats:
-        runtime = settings.able(partial(reference_models.openvino, settings.device, precision))
+        runtime = settings.try_build(partial(reference_models.openvino, settings.device, precision))
         if runtime is not None:
             elsewhere = ExternalRuntimeModule(model, list(model.heads), runtime, precision)
-            found[f"densevit by OpenVINO, {precision}"] = answer(elsewhere, precision)
+            found[f"densevit by OpenVINO, {precision}"] = forward(elsewhere, precision)
     if settings.compile:
-        compiled = answer(torch.compile(model), settings.precision)  # type: ignore[arg-type]
+        compiled = forward(torch.compile(model), settings.precision)  # type: ignore[arg-type]
         name = f"densevit, {settings.precision}, compiled"
         found[name] = compiled
-        shown[name] = f"compiled in {clock(compiled):.0f} s; "
+        notes[name] = f"compiled in {time_once(compiled):.0f} s; "
     return found
 
 
-def readied(model: nn.Module, precision: Precision) -> nn.Module:
+def prepare_copy(model: nn.Module, precision: Precision) -> nn.Module:
     """A copy, made ready as `Predictor` does."""
-    twin = deepcopy(model)
-    if next(twin.parameters()).device.type == "cpu":
-        prepack_linears(twin, precision)
-    return twin
+    ours = deepcopy(model)
+    if next(ours.parameters()).device.type == "cpu":
+        prepack_linears(ours, precision)
+    return ours
 
 
 def count_flops(model: nn.Module, image: Tensor) -> float:
@@ -163,8 +171,9 @@ def count_flops(model: nn.Module, image: Tensor) -> float:
     return float(counter.get_total_flops())
 
 
-def difference(answer: Tensor, expected: Tensor) -> str:
-    """How far two answers are apart, as a share of the answer."""
-    apart = (answer.float().cpu() - expected.cpu()).abs()
+def difference(output: Tensor, expected: Tensor) -> str:
+    """How far two outputs are apart, as a share of the expected one."""
+    apart = (output.float().cpu() - expected.cpu()).abs()
     scale = expected.abs().mean().item()
-    return f"off by {number(apart.mean().item() / scale)} in the mean, {number(apart.max().item() / scale)} at most"
+    mean, largest = (three_digits(value.item() / scale) for value in (apart.mean(), apart.max()))
+    return f"off by {mean} in the mean, {largest} at most"

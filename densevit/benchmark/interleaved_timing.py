@@ -1,9 +1,10 @@
-"""Contestants take turns, so that a machine that slows down slows all of them; what counts is their ratio in a turn."""
+"""Interleaved timing: implementations run in turns, so that a machine that slows down slows all of them alike."""
 
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import median, quantiles
+from typing import Any
 
 import torch
 
@@ -26,45 +27,45 @@ class Spread:
         return cls(median(values), low, high)
 
     def map(self, change: Callable[[float], float]) -> "Spread":
-        """The same of another quantity; one that falls as this rises turns the quartiles over."""
+        """The spread of a monotonic function of the values; the quartiles change places where it falls."""
         low, high = sorted((change(self.low), change(self.high)))
         return Spread(change(self.middle), low, high)
 
 
-def clock(work: Work) -> float:
-    wait()
-    began = time.perf_counter()
+def time_once(work: Work) -> float:
+    synchronize()
+    start = time.perf_counter()
     work()
-    wait()
-    return time.perf_counter() - began
+    synchronize()
+    return time.perf_counter() - start
 
 
-def wait() -> None:
-    """Lets a GPU finish what it was given."""
+def synchronize() -> None:
+    """Waits for a GPU to finish its queue."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 
 
-def take_turns(
-    contestants: Mapping[str, Work], rounds: int, *, warm: int = 1, clock: Callable[[Work], float] = clock
+def time_interleaved(
+    implementations: Mapping[str, Work], rounds: int, *, warmup: int = 1, timer: Callable[[Work], Any] = time_once
 ) -> dict[str, list[float]]:
-    """Seconds of each contestant in each round; every other round runs backwards, so that nobody is always first.
+    """Seconds of each implementation in each round; every other round runs in reverse order.
 
     Args:
-        warm: untimed rounds before, which choose kernels and fill caches.
-        clock: tells how long some work takes.
+        warmup: untimed rounds before, which choose kernels and fill caches.
+        timer: returns the seconds that some work takes.
     """
-    for _ in range(warm):
-        for work in contestants.values():
+    for _ in range(warmup):
+        for work in implementations.values():
             work()
-    seconds: dict[str, list[float]] = {name: [] for name in contestants}
-    order = list(contestants)
-    for turn in range(rounds):
-        for name in order if turn % 2 == 0 else order[::-1]:
-            seconds[name].append(clock(contestants[name]))
+    seconds: dict[str, list[float]] = {name: [] for name in implementations}
+    order = list(implementations)
+    for index in range(rounds):
+        for name in order if index % 2 == 0 else order[::-1]:
+            seconds[name].append(timer(implementations[name]))
     return seconds
 
 
-def times_faster(seconds: Mapping[str, list[float]], name: str, baseline: str) -> Spread:
-    """How many times faster than the baseline, turn by turn."""
+def speedup(seconds: Mapping[str, list[float]], name: str, baseline: str) -> Spread:
+    """How many times faster than the baseline, round by round."""
     return Spread.of([theirs / ours for theirs, ours in zip(seconds[baseline], seconds[name], strict=True)])

@@ -1,4 +1,4 @@
-"""A report: rows of numbers with the machine they are of, as Markdown for people and JSON for `--against`."""
+"""A report: rows of numbers with the machine they are of, as Markdown to read and JSON for `--baseline`."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,8 +11,9 @@ from densevit.benchmark.interleaved_timing import Spread
 from densevit.errors import DataError
 from densevit.utils.atomic_io import write_text
 
-TOLERANCE = 0.10  # runs of one machine differ by some percent
-ITSELF = Spread(1.0, 1.0, 1.0)  # times faster than itself
+TOLERANCE = 0.10  # runs on one machine differ by some percent
+HARDWARE = "hardware"  # the section of rows that are of the machine, not of an implementation
+NO_SPEEDUP = Spread(1.0, 1.0, 1.0)  # of the baseline over itself
 
 
 @dataclass(frozen=True)
@@ -20,8 +21,8 @@ class Row:
     """One number.
 
     Attributes:
-        faster: times faster than the section's baseline, turn by turn; None where nothing is compared.
-        note: what else there is to say: share of the peak, difference of outputs.
+        faster: speedup over the section's baseline, round by round; None where nothing is compared.
+        note: share of the peak rate, difference of outputs.
     """
 
     section: str
@@ -44,7 +45,7 @@ class Report:
     command: str
     machine: Mapping[str, Any]
     rows: Sequence[Row]
-    absent: Sequence[str] = field(default_factory=list)  # peers that are not here, and why
+    absent: Sequence[str] = field(default_factory=list)  # other implementations that could not run, and why
 
     def write(self, stem: Path) -> list[Path]:
         """Writes `stem`.md and `stem`.json."""
@@ -61,19 +62,19 @@ class Report:
         """
         try:
             tree = json.loads(path.read_text())
-            rows = [Row(**{**row, "value": _spread(row["value"]), "faster": _ratio(row)}) for row in tree["rows"]]
-            hash(tuple(row.key for row in rows))  # words, all of them
+            rows = [Row(**{**row, "value": _spread(row["value"]), "faster": _speedup(row)}) for row in tree["rows"]]
+            hash(tuple(row.key for row in rows))  # all of them strings
             return cls(**{**tree, "rows": rows})
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{path}: no report of `densevit benchmark` ({error}).") from None
+            raise DataError(f"{path}: not a report of `densevit benchmark` ({error}).") from None
 
     def markdown(self) -> str:
         machine = {**self.machine, **self.machine.get("versions", {})}
-        told = ", ".join(f"{key} {value}" for key, value in machine.items() if key != "versions")
-        lines = [f"# Benchmark of {self.date}", "", f"`{self.command}`", "", f"Machine: {told}.", ""]
+        about = ", ".join(f"{key} {value}" for key, value in machine.items() if key != "versions")
+        lines = [f"# Benchmark of {self.date}", "", f"`{self.command}`", "", f"Machine: {about}.", ""]
         lines += [
-            "Contestants take turns. A value is the median, with its quartiles; *times faster* is the median of the "
-            "ratios turn by turn, against the row that says 1.",
+            "Implementations run in turns. A value is the median, with its quartiles; *times faster* is the median of "
+            "the ratios round by round, against the row that says 1.",
             "",
         ]
         lines += [f"Not run: {reason}" for reason in self.absent] + [""] * bool(self.absent)
@@ -87,19 +88,19 @@ def _spread(values: Mapping[str, float]) -> Spread:
     return Spread(**{name: float(value) for name, value in values.items()})
 
 
-def _ratio(row: Mapping[str, Any]) -> Spread | None:
+def _speedup(row: Mapping[str, Any]) -> Spread | None:
     return None if row["faster"] is None else _spread(row["faster"])
 
 
 def _line(row: Row) -> str:
     faster = "" if row.faster is None else f"{row.faster.middle:.2f}"
     value = row.value
-    quartiles = f"{number(value.low)} to {number(value.high)}" if value.low != value.high else ""
-    return f"| {row.case} | {row.who} | {number(value.middle)} {row.unit} | {quartiles} | {faster} | {row.note} |"
+    quartiles = f"{three_digits(value.low)} to {three_digits(value.high)}" if value.low != value.high else ""
+    return f"| {row.case} | {row.who} | {three_digits(value.middle)} {row.unit} | {quartiles} | {faster} | {row.note} |"
 
 
-def number(value: float) -> str:
-    """Three digits that count."""
+def three_digits(value: float) -> str:
+    """With three significant digits."""
     if value == 0:
         return "0"
     size = abs(value)
@@ -107,18 +108,18 @@ def number(value: float) -> str:
 
 
 def regressions(before: Report, after: Report, tolerance: float = TOLERANCE) -> Iterator[str]:
-    """What became worse, a sentence each.
+    """What became slower, a sentence each.
 
-    Where both have a ratio to a baseline in the same run, it decides: it holds on a busy machine and on another one.
-    Where we are the baseline, it says nothing, and the value decides. A difference inside the quartiles of either run
-    is none.
+    Where both reports have a speedup over a baseline of the same run, that is compared: it holds on a busy machine
+    and on another one. Where densevit is the baseline, the value is compared. A difference inside the quartiles of
+    either run is none.
     """
-    old = {row.key: row for row in before.rows if row.section != "floors"}
+    old = {row.key: row for row in before.rows if row.section != HARDWARE}
     for row in after.rows:
         was = old.get(row.key)
         if was is None:
             continue
-        ours = row.who.startswith("densevit") and row.faster == ITSELF == was.faster
+        ours = row.who.startswith("densevit") and row.faster == NO_SPEEDUP == was.faster
         by_ratio = was.faster is not None and row.faster is not None and not ours
         a, b = (was.faster, row.faster) if by_ratio else (was.value, row.value)
         assert a is not None and b is not None
@@ -130,13 +131,13 @@ def regressions(before: Report, after: Report, tolerance: float = TOLERANCE) -> 
         if worse > tolerance and (apart or (by_ratio is False and a.low == a.high)):
             what = "times faster than the baseline" if by_ratio else row.unit
             yield (
-                f"{row.section}, {row.case}, {row.who}: {number(b.middle)} {what}, was {number(a.middle)} "
+                f"{row.section}, {row.case}, {row.who}: {three_digits(b.middle)} {what}, was {three_digits(a.middle)} "
                 f"({worse:.0%} worse)."
             )
 
 
-def compared(before: Report, after: Report) -> str:
-    """How much of two reports could be held against each other."""
-    old, new = ({row.key for row in report.rows if row.section != "floors"} for report in (before, after))
+def summarize_overlap(before: Report, after: Report) -> str:
+    """How many rows of two reports could be compared."""
+    old, new = ({row.key for row in report.rows if row.section != HARDWARE} for report in (before, after))
     lines = [f"{len(old & new)} rows compared", f"{len(new - old)} are new", f"{len(old - new)} were not measured now"]
     return ", ".join(line for line in lines if not line.startswith("0 ")) if old & new else "no row is in both"

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import torch
 
-from densevit.benchmark.reference_models import Absent
+from densevit.benchmark.reference_models import Unavailable
 from densevit.utils.precision import Precision
 
 T = TypeVar("T")
@@ -20,9 +20,9 @@ class Settings:
         precision: the number format that `auto` takes on the device.
         size: of the ViT: small, base or large.
         sides: of square images, multiples of 14.
-        images: of the sections that work through files.
+        images: of the sections that read files.
         depth_anything: the folder of the reference code.
-        absent: filled on the way: which peers were not there, and why.
+        absent: filled on the way: which other implementations are missing, and why.
     """
 
     device: torch.device
@@ -38,11 +38,11 @@ class Settings:
     depth_anything: Path | None = None
     absent: list[str] = field(default_factory=list)
 
-    def able(self, build: Callable[[], T]) -> T | None:
-        """What was built, or None where it is not there, which is noted."""
+    def try_build(self, build: Callable[[], T]) -> T | None:
+        """What was built; None, with a note in `absent`, where something that it needs is not installed."""
         try:
             return build()
-        except Absent as reason:
+        except Unavailable as reason:
             if str(reason) not in self.absent:
                 self.absent.append(str(reason))
             return None

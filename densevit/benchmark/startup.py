@@ -1,10 +1,10 @@
-"""How long a command takes to start, beside Python itself."""
+"""Start-up time of a command, beside that of Python itself."""
 
 import subprocess
 import sys
 from collections.abc import Iterator
 
-from densevit.benchmark.interleaved_timing import Spread, take_turns
+from densevit.benchmark.interleaved_timing import Spread, time_interleaved
 from densevit.benchmark.report import Row
 from densevit.benchmark.settings import Settings
 
@@ -22,7 +22,7 @@ def measure(settings: Settings) -> Iterator[Row]:
         subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
 
     works = {name: (lambda a=arguments: start(a)) for name, arguments in COMMANDS.items()}
-    seconds = take_turns(works, settings.rounds)
+    seconds = time_interleaved(works, settings.rounds)
     for name in COMMANDS:
         over = [s - bare for s, bare in zip(seconds[name], seconds[BARE], strict=True)]
         note = "" if name == BARE else f"{Spread.of(over).middle:.2f} s over bare Python"

@@ -1,7 +1,7 @@
-"""One training step, forward, backward and AdamW: its time in turns, its memory in a process of its own.
+"""One training step (forward, backward, AdamW): its time interleaved, its peak memory in a fresh process.
 
-The reference steps as its training program does (fp32, torch's AdamW as it comes); ours as the trainer does, its
-gradient clipped, too. Both learn the same loss on the same random truth. b images, h x w pixels.
+The reference steps as its training program does (fp32, torch's AdamW with its defaults); ours as the trainer does, with
+gradient clipping. Both have the same loss on the same random batch. b images, h x w pixels.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,10 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from densevit.benchmark import reference_models
-from densevit.benchmark.interleaved_timing import Spread, Work, take_turns, times_faster
-from densevit.benchmark.isolated import peak_growth
-from densevit.benchmark.reference_models import only
-from densevit.benchmark.reference_network import network
+from densevit.benchmark.interleaved_timing import Spread, Work, speedup, time_interleaved
+from densevit.benchmark.isolated import peak_memory_growth
+from densevit.benchmark.reference_models import our_network, single_output
 from densevit.benchmark.report import Row
 from densevit.benchmark.settings import Settings
 from densevit.config.schema import Optim
@@ -29,19 +28,19 @@ REFERENCE = "Depth Anything V2, reference, fp32"
 
 
 def measure(settings: Settings) -> Iterator[Row]:
-    peer = settings.able(lambda: reference_models.depth_anything(settings.size, settings.depth_anything))
+    reference = settings.try_build(lambda: reference_models.depth_anything(settings.size, settings.depth_anything))
     names = [f"densevit, {precision}" for precision in dict.fromkeys(("fp32", settings.precision))]
-    names = names if peer is None else [REFERENCE, *names]
-    plain = replace(settings, absent=[])  # what a fresh process is given must travel
+    names = names if reference is None else [REFERENCE, *names]
+    plain = replace(settings, absent=[])  # arguments of a fresh process are pickled
     case = f"{BATCH} x {HEIGHT} x {WIDTH}"
-    memory = {name: peak_growth(prepare, plain, name) for name in names} if settings.device.type == "cpu" else {}
+    memory = {name: peak_memory_growth(prepare, plain, name) for name in names} if settings.device.type == "cpu" else {}
     works = {name: prepare(settings, name) for name in names}
     if settings.compile:
         names.append(f"densevit, {settings.precision}, compiled")
         works[names[-1]] = prepare(settings, names[-1])
-    seconds = take_turns(works, settings.rounds, warm=2 if settings.compile else 1)
+    seconds = time_interleaved(works, settings.rounds, warmup=2 if settings.compile else 1)
     for name in names:
-        faster = times_faster(seconds, name, names[0])
+        faster = speedup(seconds, name, names[0])
         yield Row("training", f"step of {case}", name, Spread.of(seconds[name]), "s", faster=faster)
     for name, grown in memory.items():
         base = memory[names[0]]
@@ -51,21 +50,21 @@ def measure(settings: Settings) -> Iterator[Row]:
 
 
 def prepare(settings: Settings, name: str) -> Work:
-    """The step of one contestant, ready to run."""
+    """The training step of one implementation."""
     torch.set_num_threads(settings.threads)
     if name == REFERENCE:
         return reference_step(
-            reference_models.depth_anything(settings.size, settings.depth_anything), *truth(settings.device)
+            reference_models.depth_anything(settings.size, settings.depth_anything), *random_batch(settings.device)
         )
-    model, _ = network(settings.size)
+    model, _ = our_network(settings.size)
     precision: Precision = settings.precision if settings.precision in name else "fp32"
     if "compiled" in name:
         model.compile()
-    return our_step(model, precision, *truth(settings.device))
+    return our_step(model, precision, *random_batch(settings.device))
 
 
-def truth(device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """Images b 3 h w in [0, 1], depth b 1 h w in metres, and where it is known."""
+def random_batch(device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """Images b 3 h w in [0, 1], depth b 1 h w in metres, and where it is valid."""
     random = torch.Generator().manual_seed(0)
     image = torch.rand(BATCH, 3, HEIGHT, WIDTH, generator=random)
     depth = 1 + 9 * torch.rand(BATCH, 1, HEIGHT, WIDTH, generator=random)
@@ -73,10 +72,10 @@ def truth(device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     return image.to(device), depth.to(device), valid.to(device)
 
 
-def reference_step(peer: reference_models.Peer, image: Tensor, depth: Tensor, valid: Tensor) -> Work:
-    module = peer.module.to(image.device).train()
+def reference_step(reference: reference_models.ReferenceModel, image: Tensor, depth: Tensor, valid: Tensor) -> Work:
+    module = reference.module.to(image.device).train()
     optimizer = torch.optim.AdamW(module.parameters(), lr=RATE)
-    return stepping(lambda: peer(image), optimizer, depth, valid, lambda: None)
+    return training_step(lambda: reference(image), optimizer, depth, valid, lambda: None)
 
 
 def our_step(model: DenseModel, precision: Precision, image: Tensor, depth: Tensor, valid: Tensor) -> Work:
@@ -87,12 +86,12 @@ def our_step(model: DenseModel, precision: Precision, image: Tensor, depth: Tens
 
     def predict() -> Tensor:
         with autocast(precision, image.device):
-            return only(model(seen))
+            return single_output(model(seen))
 
-    return stepping(predict, optimizer, depth, valid, lambda: nn.utils.clip_grad_norm_(model.parameters(), 1.0))
+    return training_step(predict, optimizer, depth, valid, lambda: nn.utils.clip_grad_norm_(model.parameters(), 1.0))
 
 
-def stepping(
+def training_step(
     predict: Callable[[], Tensor],
     optimizer: torch.optim.Optimizer,
     depth: Tensor,
@@ -101,7 +100,7 @@ def stepping(
 ) -> Work:
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)
-        # Random weights give a disparity around 0, where a logarithm has no business.
+        # Random weights give a disparity around 0, where a logarithm has no value.
         loss = silog(predict().float() + 1, depth, valid, variance_focus=0.5)
         torch.autograd.backward(loss)
         clip()

@@ -1,4 +1,4 @@
-"""`densevit benchmark`: what it refuses, what it writes, and that our networks are the peers' networks."""
+"""`densevit benchmark`: what it refuses, what it writes, and that our networks equal the reference networks."""
 
 import json
 from collections.abc import Iterator
@@ -7,11 +7,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from densevit.benchmark import hardware, inference, isolated, reference_models, training
+from densevit.benchmark import hardware, inference, reference_models, training
 from densevit.benchmark.interleaved_timing import Spread
 from densevit.benchmark.report import Report, Row
 from densevit.benchmark.settings import Settings
+from densevit.builder.checkpoint import parse_model
+from densevit.builder.model import build_card, build_model
 from densevit.cli.main import main
+from densevit.model_card import ModelCard
+from densevit.models.dense import DenseModel
 
 
 def test_wrong_options_are_refused_before_anything_is_timed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -20,39 +24,39 @@ def test_wrong_options_are_refused_before_anything_is_timed(capsys: pytest.Captu
     assert main(["benchmark", "--baseline", str(tmp_path / "none.json")]) == 2
     for wrong in ("--name=a/b", "--name=", "--sections=,", f"--depth-anything={tmp_path / 'none'}"):
         assert main(["benchmark", wrong, "--output", str(tmp_path)]) == 2
-    told = capsys.readouterr().err
-    assert "'a/b' is no name of a file" in told
-    assert "names none; there are" in told
-    assert "none is no folder" in told
+    output = capsys.readouterr().err
+    assert "'a/b' is no name of a file" in output
+    assert "names none; there are" in output
+    assert "none is no folder" in output
     for wrong in ("--repeats=0", "--images=0", "--workers=0", "--threads=-2", "--image-sizes=0", "--batches=1,0"):
         with pytest.raises(SystemExit):
             main(["benchmark", wrong])
         assert "must be 1 or more" in capsys.readouterr().err
-    assert "there are inference, training" in told
-    assert "490 fits" in told
-    assert "no report" in told
+    assert "there are inference, training" in output
+    assert "490 fits" in output
+    assert "not a report" in output
 
 
 def test_a_run_writes_a_dated_report_that_the_next_one_is_held_against(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("densevit.benchmark.hardware.SIDE", 64)
-    monkeypatch.setattr("densevit.benchmark.hardware.COPIED", 2**16)
+    monkeypatch.setattr("densevit.benchmark.hardware.COPY_BYTES", 2**16)
     monkeypatch.setattr("densevit.benchmark.evaluation.IMAGES", 2)
     arguments = ["benchmark", "--sections", "scoring", "--repeats", "1", "--threads", "1", "--output", str(tmp_path)]
     assert main(arguments) == 0
     (markdown,), (data,) = tmp_path.glob("*-benchmark.md"), tmp_path.glob("*-benchmark.json")
     assert "## Scoring" in markdown.read_text()
     tree = json.loads(data.read_text())
-    assert {row["section"] for row in tree["rows"]} == {"floors", "scoring"}
+    assert {row["section"] for row in tree["rows"]} == {"hardware", "scoring"}
     assert tree["machine"]["threads"] == 1
     for row in tree["rows"]:
         row["value"] = {"middle": 1e9, "low": 1e9, "high": 1e9}  # as if it had been this fast before
     data.write_text(json.dumps(tree))
     assert main([*arguments, "--baseline", str(data)]) == 1
-    told = capsys.readouterr().out
-    assert "slower: scoring, saved PNG16, nyu_eigen, 1 process" in told
-    assert f"against {data}: 1 rows compared." in told or f"against {data}: 2 rows compared." in told  # by cores
+    output = capsys.readouterr().out
+    assert "slower: scoring, saved PNG16, nyu_eigen, 1 process" in output
+    assert f"against {data}: 1 rows compared." in output or f"against {data}: 2 rows compared." in output  # by cores
     assert json.loads(data.read_text()) == tree  # the second of a day replaces none
     assert data.with_stem(f"{data.stem}-2").exists()
 
@@ -65,33 +69,42 @@ def test_what_was_measured_before_a_run_ends_early_is_kept(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(hardware, "SIDE", 64)
-    monkeypatch.setattr(hardware, "COPIED", 2**16)
+    monkeypatch.setattr(hardware, "COPY_BYTES", 2**16)
     monkeypatch.setattr("densevit.benchmark.evaluation.measure", interrupted)
     assert main(["benchmark", "--sections", "scoring,export", "--repeats", "1", "--output", str(tmp_path)]) == 130
     (kept,) = tmp_path.glob("*.json")
     assert [row.section for row in Report.read(kept).rows][-1] == "scoring"
-    assert "Not run: what was to follow, KeyboardInterrupt ended this run." in capsys.readouterr().out
+    assert "Not run: all further sections: KeyboardInterrupt ended the run." in capsys.readouterr().out
 
 
-def test_a_peer_that_is_not_here_is_told_by_name(tmp_path: Path) -> None:
-    with pytest.raises(reference_models.Absent, match="--depth-anything"):
+def test_a_missing_reference_is_named(tmp_path: Path) -> None:
+    with pytest.raises(reference_models.Unavailable, match="--depth-anything"):
         reference_models.depth_anything("small", None)
-    with pytest.raises(reference_models.Absent, match="holds no depth_anything_v2"):
+    with pytest.raises(reference_models.Unavailable, match="holds no depth_anything_v2"):
         reference_models.depth_anything("small", tmp_path)
-    with pytest.raises(reference_models.Absent, match="no_such_package is not installed"):
-        reference_models.need("no_such_package")
+    with pytest.raises(reference_models.Unavailable, match="no_such_package is not installed"):
+        reference_models.require_package("no_such_package")
 
 
-def test_without_any_peer_ours_is_timed_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_any_reference_ours_is_timed_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     def absent(*_: object) -> None:
-        raise reference_models.Absent("not here")
+        raise reference_models.Unavailable("not here")
+
+    def small_network(size: str) -> tuple[DenseModel, ModelCard]:
+        vit = {"dim": 32, "depth": 1, "heads": 2, "patch_size": 14, "image_size": 56, "out_indices": 1}
+        decoder, heads = {"type": "linear"}, {"depth": {"type": "disparity"}}
+        spec = parse_model({"encoder": {"type": "vit", **vit}, "decoder": decoder, "heads": heads}, "test")
+        model = build_model(spec).eval()
+        return model, build_card(model, spec)
 
     for name in ("depth_anything", "transformers", "smp", "openvino"):
         monkeypatch.setattr(reference_models, name, absent)
+    for module in (inference, training):
+        monkeypatch.setattr(module, "our_network", small_network)
     monkeypatch.setattr(hardware, "SIDE", 64)
     monkeypatch.setattr(training, "HEIGHT", 56)
     monkeypatch.setattr(training, "WIDTH", 56)
-    monkeypatch.setattr(training, "peak_growth", lambda *_: None)
+    monkeypatch.setattr(training, "peak_memory_growth", lambda *_: None)
     settings = Settings(device=torch.device("cpu"), precision="bf16", sides=(56,), rounds=1)
     rows = [*inference.measure(settings), *training.measure(settings)]
     assert [row.who for row in rows] == ["densevit, fp32", "densevit, bf16"] * 2
@@ -105,22 +118,14 @@ def test_without_any_peer_ours_is_timed_alone(monkeypatch: pytest.MonkeyPatch) -
     [("transformers", reference_models.transformers), ("segmentation_models_pytorch", reference_models.smp)],
 )
 @pytest.mark.filterwarnings("default")
-def test_our_twin_of_a_peer_gives_its_numbers(package: str, build: object, tmp_path: Path) -> None:
+def test_our_network_with_the_weights_of_a_reference_gives_its_numbers(
+    package: str, build: object, tmp_path: Path
+) -> None:
     pytest.importorskip(package)
-    peer = build("small")  # type: ignore[operator]
-    twin = peer.twin(tmp_path)
-    image = torch.rand(1, 3, 8 * peer.patch, 10 * peer.patch)
+    reference = build("small")  # type: ignore[operator]
+    ours = reference.as_densevit(tmp_path)
+    image = torch.rand(1, 3, 8 * reference.patch, 10 * reference.patch)
     with torch.inference_mode():
-        theirs = peer((image - twin.encoder.mean) / twin.encoder.std)
-        ours = next(iter(twin(image).values()))
-    assert (ours - theirs).abs().max() <= 1e-4 * theirs.abs().max()
-
-
-def allocate(megabytes: int) -> object:
-    kept = torch.ones(4)
-    return lambda: kept.add(torch.ones(megabytes * 2**18).sum())
-
-
-@pytest.mark.skipif(not isolated.STATUS.exists(), reason="only Linux tells how much memory is held")
-def test_peak_growth_sees_what_the_work_takes_and_not_what_is_there_before() -> None:
-    assert 60 < (isolated.peak_growth(allocate, 64) or 0) < 110
+        expected = reference((image - ours.encoder.mean) / ours.encoder.std)
+        found = next(iter(ours(image).values()))
+    assert (found - expected).abs().max() <= 1e-4 * expected.abs().max()

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from densevit.benchmark.interleaved_timing import Spread, take_turns, times_faster
-from densevit.benchmark.report import Report, Row, compared, number, regressions
+from densevit.benchmark.interleaved_timing import Spread, speedup, time_interleaved
+from densevit.benchmark.report import Report, Row, regressions, summarize_overlap, three_digits
 from densevit.errors import DataError
 
 
@@ -27,9 +27,9 @@ def report(*rows: Row) -> Report:
 
 
 def test_a_report_is_read_back_as_it_was_written(tmp_path: Path) -> None:
-    told = report(row(0.5, 2.0, note="85% of the peak"), row(0.25))
-    markdown, json = told.write(tmp_path / "2026-01-01-benchmark")
-    assert Report.read(json) == told
+    written = report(row(0.5, 2.0, note="85% of the peak"), row(0.25))
+    markdown, json = written.write(tmp_path / "2026-01-01-benchmark")
+    assert Report.read(json) == written
     text = markdown.read_text()
     assert "| 518 x 518 | densevit | 0.5 s | 0.49 to 0.51 | 2.00 | 85% of the peak |" in text
     assert "processor x, torch 2" in text
@@ -53,11 +53,11 @@ WHOLE = (
         WHOLE.replace('"date"', '"day": "", "date"'),
     ],
 )
-def test_what_is_no_report_says_so(tmp_path: Path, text: str) -> None:
+def test_a_file_that_is_not_a_report_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "a.json").write_text(WHOLE)
     assert len(Report.read(tmp_path / "a.json").rows) == 1
     (tmp_path / "a.json").write_text(text)
-    with pytest.raises(DataError, match="no report"):
+    with pytest.raises(DataError, match="not a report"):
         Report.read(tmp_path / "a.json")
 
 
@@ -78,9 +78,9 @@ def test_where_we_are_the_baseline_our_value_decides() -> None:
 
 def test_what_could_not_be_compared_is_counted() -> None:
     one, other = row(0.5), replace(row(0.5), who="densevit, bf16")
-    assert compared(report(one, other), report(one)) == "1 rows compared, 1 were not measured now"
-    assert compared(report(one), report(one, other)) == "1 rows compared, 1 are new"
-    assert compared(report(other), report(one)) == "no row is in both"
+    assert summarize_overlap(report(one, other), report(one)) == "1 rows compared, 1 were not measured now"
+    assert summarize_overlap(report(one), report(one, other)) == "1 rows compared, 1 are new"
+    assert summarize_overlap(report(other), report(one)) == "no row is in both"
     nothing = replace(one, value=Spread(0.0, 0.0, 0.0))
     assert list(regressions(report(nothing), report(one))) == []  # no ratio to nothing
 
@@ -99,16 +99,16 @@ def test_a_difference_inside_the_quartiles_and_a_new_row_are_no_regressions() ->
     assert list(regressions(report(), report(row(1.0)))) == []
 
 
-def test_turns_run_everyone_as_often_and_every_other_round_backwards() -> None:
+def test_every_implementation_runs_in_every_round_and_every_other_round_is_reversed() -> None:
     order: list[str] = []
-    seconds = take_turns({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, 3, warm=1)
+    seconds = time_interleaved({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, 3, warmup=1)
     assert "".join(order) == "ab" + "ab" + "ba" + "ab"
     assert {name: len(times) for name, times in seconds.items()} == {"a": 3, "b": 3}
 
 
-def test_times_faster_is_the_median_of_the_ratios_turn_by_turn() -> None:
-    # The second turn fell on a busy moment; both suffered, and the ratio does not show it.
-    assert times_faster({"slow": [2.0, 20.0, 2.0], "fast": [1.0, 10.0, 1.0]}, "fast", "slow").middle == 2.0
+def test_speedup_is_the_median_of_the_ratios_round_by_round() -> None:
+    # The machine was busy in the second round; both were slow, and the ratio does not show it.
+    assert speedup({"slow": [2.0, 20.0, 2.0], "fast": [1.0, 10.0, 1.0]}, "fast", "slow").middle == 2.0
 
 
 def test_a_quantity_that_falls_as_seconds_rise_has_its_quartiles_turned_over() -> None:
@@ -116,4 +116,4 @@ def test_a_quantity_that_falls_as_seconds_rise_has_its_quartiles_turned_over() -
 
 
 def test_numbers_show_three_digits() -> None:
-    assert [number(x) for x in (0, 0.01234, 1.234, 12.34, 1234.5)] == ["0", "0.0123", "1.23", "12.3", "1234"]
+    assert [three_digits(x) for x in (0, 0.01234, 1.234, 12.34, 1234.5)] == ["0", "0.0123", "1.23", "12.3", "1234"]

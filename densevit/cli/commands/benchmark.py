@@ -1,4 +1,4 @@
-"""Measure how fast densevit is on this machine, beside the other implementations that can be imported here.
+"""Measure the speed of densevit on this machine, beside other implementations that can be imported here.
 
 Writes a dated report as Markdown and JSON. Nothing is downloaded; weights are random, and the same for all.
 """
@@ -8,10 +8,10 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from densevit.cli.options.types import positive_int, positive_ints
+from densevit.cli.options.types import positive_int, positive_ints, words
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from densevit.benchmark.report import Report, Row
     from densevit.benchmark.settings import Settings
@@ -20,7 +20,7 @@ SECTIONS = ("inference", "training", "loader", "export", "scoring", "start-up")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--sections", default=",".join(SECTIONS), metavar="A,B", help=f"of {', '.join(SECTIONS)} (all)")
+    parser.add_argument("--sections", type=words, default=SECTIONS, metavar="A,B", help=f"{', '.join(SECTIONS)} (all)")
     parser.add_argument("--output", type=Path, default=Path("runs/benchmarks"), metavar="DIR", help="for the report")
     parser.add_argument("--name", default="benchmark", help="of the report, behind the date (benchmark)")
     parser.add_argument("--baseline", type=Path, metavar="JSON", help="an earlier report: say what became slower")
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--image-sizes", type=positive_ints, default=(518,), metavar="N,N", help="of square images (518)"
     )
     parser.add_argument("--batches", type=positive_ints, default=(1,), metavar="N,N", help="images at once (1)")
-    parser.add_argument("--repeats", type=positive_int, default=5, metavar="N", help="turns of each contestant (5)")
+    parser.add_argument("--repeats", type=positive_int, default=5, metavar="N", help="timed rounds of each (5)")
     parser.add_argument("--images", type=positive_int, default=40, metavar="N", help="of the export (40)")
     parser.add_argument(
         "--workers", type=positive_int, default=2, metavar="N", help="of loader, export and scoring (2)"
@@ -44,54 +44,52 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    wanted = sections_of(args)
-    from densevit.benchmark.report import Report, compared, regressions
+    check_options(args)
+    from densevit.benchmark.report import HARDWARE, Report, regressions, summarize_overlap
     from densevit.utils.atomic_io import check_can_create
 
     check_can_create(args.output)
     before = Report.read(args.baseline) if args.baseline else None
-    settings = chosen(args)
+    settings = make_settings(args)
     rows: list[Row] = []
     try:
-        for row in measured(settings, wanted):
+        for row in measure(settings, args.sections):
             rows.append(row)
-    except BaseException as error:  # a signal, too: what was measured until then took minutes
-        if any(row.section != "floors" for row in rows):
-            settings.absent.append(f"what was to follow, {type(error).__name__} ended this run.")
-            keep(args, settings, rows)
+    except BaseException as error:  # a signal, too: what was measured so far took minutes
+        if any(row.section != HARDWARE for row in rows):
+            settings.absent.append(f"all further sections: {type(error).__name__} ended the run.")
+            write_report(args, settings, rows)
         raise
-    report = keep(args, settings, rows)
+    report = write_report(args, settings, rows)
     if before is None:
         return 0
     worse = list(regressions(before, report))
     print(*[f"slower: {line}" for line in worse], sep="\n", end="\n" if worse else "")
-    print(f"against {args.baseline}: {compared(before, report)}.")
+    print(f"against {args.baseline}: {summarize_overlap(before, report)}.")
     return 1 if worse else 0
 
 
-def sections_of(args: argparse.Namespace) -> list[str]:
-    """The sections that are wanted; all that can be wrong is told before the first is timed.
+def check_options(args: argparse.Namespace) -> None:
+    """Checks all that can be wrong before the first section is timed.
 
     Raises:
         ConfigError: no such section, or no such size, name or folder.
     """
     from densevit.errors import ConfigError
 
-    wanted = list(dict.fromkeys(name.strip() for name in args.sections.split(",") if name.strip()))
-    if unknown := [name for name in wanted if name not in SECTIONS]:
+    if unknown := [name for name in args.sections if name not in SECTIONS]:
         raise ConfigError(f"--sections: {', '.join(unknown)}; there are {', '.join(SECTIONS)}.")
-    if not wanted:
+    if not args.sections:
         raise ConfigError(f"--sections: names none; there are {', '.join(SECTIONS)}.")
     if odd := [side for side in args.image_sizes if side % 14]:
-        raise ConfigError(f"--sides: {odd[0]} is no multiple of 14, the patch; {max(1, odd[0] // 14) * 14} fits.")
+        raise ConfigError(f"--image-sizes: {odd[0]} is no multiple of 14, the patch; {max(1, odd[0] // 14) * 14} fits.")
     if not args.name or Path(args.name).name != args.name:
         raise ConfigError(f"--name: {args.name!r} is no name of a file; --output is for the folder.")
     if args.depth_anything and not args.depth_anything.is_dir():
         raise ConfigError(f"--depth-anything: {args.depth_anything} is no folder.")
-    return wanted
 
 
-def chosen(args: argparse.Namespace) -> "Settings":
+def make_settings(args: argparse.Namespace) -> "Settings":
     import torch
 
     from densevit.benchmark.settings import Settings
@@ -108,19 +106,27 @@ def chosen(args: argparse.Namespace) -> "Settings":
     )  # fmt: skip
 
 
-def measured(settings: "Settings", wanted: list[str]) -> "Iterator[Row]":
+def measure(settings: "Settings", sections: "Sequence[str]") -> "Iterator[Row]":
     import sys
 
-    from densevit.benchmark import hardware
+    from densevit.benchmark import dataloader, evaluation, export, hardware, inference, startup, training
 
-    yield from hardware.floors(settings.device, settings.rounds)
-    for name in wanted:
+    measures = {
+        "inference": inference.measure,
+        "training": training.measure,
+        "loader": dataloader.measure,
+        "export": export.measure,
+        "scoring": evaluation.measure,
+        "start-up": startup.measure,
+    }
+    yield from hardware.peak_rates(settings.device, settings.rounds)
+    for name in sections:
         print(f"{name} ...", file=sys.stderr, flush=True)
-        yield from sections(settings)[name]()
+        yield from measures[name](settings)
 
 
-def keep(args: argparse.Namespace, settings: "Settings", rows: "Sequence[Row]") -> "Report":
-    """Prints and writes what was measured."""
+def write_report(args: argparse.Namespace, settings: "Settings", rows: "Sequence[Row]") -> "Report":
+    """Prints and writes the report of what was measured."""
     import sys
     from datetime import UTC, datetime
 
@@ -137,20 +143,7 @@ def keep(args: argparse.Namespace, settings: "Settings", rows: "Sequence[Row]") 
     )
     print(report.markdown())
     stem = make_folder(args.output) / f"{report.date}-{args.name}"
-    free = (Path(f"{stem}-{i}" if i > 1 else stem) for i in count(1))  # the one before took minutes, too
-    stem = next(place for place in free if not Path(f"{place}.json").exists())
+    stems = (Path(f"{stem}-{i}" if i > 1 else stem) for i in count(1))  # an earlier report of the day stays
+    stem = next(path for path in stems if not Path(f"{path}.json").exists())
     print("written: " + ", ".join(map(str, report.write(stem))))
     return report
-
-
-def sections(settings: "Settings") -> "dict[str, Callable[[], Iterator[Row]]]":
-    from densevit.benchmark import dataloader, evaluation, export, inference, startup, training
-
-    return {
-        "inference": lambda: inference.measure(settings),
-        "training": lambda: training.measure(settings),
-        "loader": lambda: dataloader.measure(settings),
-        "export": lambda: export.measure(settings),
-        "scoring": lambda: evaluation.measure(settings),
-        "start-up": lambda: startup.measure(settings),
-    }
