@@ -38,16 +38,16 @@ def test_the_loss_and_the_rows_are_those_of_the_images_with_a_class() -> None:
     batch = collate([sample(1), sample(None)], range(2))
     prediction = logits((0.0, 0.0), (5.0, 0.0))
     assert task().losses(prediction, batch, 0)["cross_entropy"].item() == pytest.approx(2 * np.log(2))
-    rows = task().rows(prediction, batch)
+    rows = task().image_scores(prediction, batch)
     assert rows[1] == {} and rows[0]["label"] == 1 and rows[0]["accuracy"] == 0
-    assert task().summary(rows)["accuracy"] == 0
-    assert task().summary([{}]) == {}
+    assert task().dataset_scores(rows)["accuracy"] == 0
+    assert task().dataset_scores([{}]) == {}
 
 
 def test_a_batch_without_classes_teaches_nothing() -> None:
     batch = collate([sample(None)], [0])
     assert task().losses(logits((1.0, 0.0)), batch, 0)["cross_entropy"].item() == 0
-    assert task().rows(logits((1.0, 0.0)), batch) == [{}]
+    assert task().image_scores(logits((1.0, 0.0)), batch) == [{}]
 
 
 def test_bars_are_as_long_as_probabilities_and_coloured_by_what_is_true() -> None:
@@ -74,4 +74,4 @@ def test_the_classes_of_a_card_survive_the_checkpoint() -> None:
 
 def test_a_class_that_the_model_does_not_know_is_named() -> None:
     with pytest.raises(DataError, match="class 2"):
-        task().rows(logits((0.0, 1.0)), collate([sample(2)], [0]))
+        task().image_scores(logits((0.0, 1.0)), collate([sample(2)], [0]))

@@ -50,7 +50,7 @@ def test_images_without_labels_add_exactly_nothing_and_take_nothing_away() -> No
 
 def test_rows_are_counts_and_the_summary_pools_them() -> None:
     prediction = torch.stack([certain([[0, 0, 1], [1, 1, 0]]), certain([[2, 2, 2], [2, 2, 2]])])
-    rows = task().rows(prediction, batch(TRUTH, [[2, 2, 2], [2, 0, IGNORE]]))
+    rows = task().image_scores(prediction, batch(TRUTH, [[2, 2, 2], [2, 0, IGNORE]]))
     assert rows[0] == {
         "hits/0": 2,
         "hits/1": 2,
@@ -61,16 +61,16 @@ def test_rows_are_counts_and_the_summary_pools_them() -> None:
         "predicted/1": 3,
     }
     # Both images: class 0: 2 of 3; class 1: 2 of 3; class 2: 4 of 6.
-    assert task().summary(rows)["miou"] == pytest.approx(2 / 3)
-    assert task().summary([rows[0], {}, rows[1]]) == task().summary(rows)
-    assert task().rows(prediction, batch(None, None)) == [{}, {}] and task().summary([{}, {}]) == {}
+    assert task().dataset_scores(rows)["miou"] == pytest.approx(2 / 3)
+    assert task().dataset_scores([rows[0], {}, rows[1]]) == task().dataset_scores(rows)
+    assert task().image_scores(prediction, batch(None, None)) == [{}, {}] and task().dataset_scores([{}, {}]) == {}
 
 
 def test_logits_that_are_not_finite_predict_no_class() -> None:
     prediction = certain([[0, 0, 1], [1, 2, 0]])[None]
     prediction[0, :, 0, 0] = float("nan")
     assert task().classes(prediction)[0].tolist() == [[IGNORE, 0, 1], [1, 2, 0]]
-    assert task().rows(prediction, batch(TRUTH))[0]["hits/0"] == 1
+    assert task().image_scores(prediction, batch(TRUTH))[0]["hits/0"] == 1
 
 
 def test_the_panel_shows_image_truth_prediction_and_verdict() -> None:
