@@ -142,7 +142,7 @@ def test_a_head_may_have_a_decoder_of_its_own_which_card_and_weights_remember(tm
         (["model.heads.labels.classes=7"], "7 classes, where the data has 3"),
         (["model.heads.labels.classes=[floor, wall, box]"], "another order: 0 is 'floor', in the data 'wall'"),
         (["tasks.labels.losses=[{type: dise}]"], "no segmentation loss 'dise'. Did you mean 'dice'?"),
-        (["tasks.labels.losses=[{type: cross_entropy, weights: [1, 2]}]"], "2 numbers, where the head tells 3"),
+        (["tasks.labels.losses=[{type: cross_entropy, weights: [1, 2]}]"], "2 numbers for the 3 classes"),
         (["tasks.labels.type=depth"], "teaches heads that give metric, affine, disparity"),
         (["steps=null", "epochs=1", "schedule.warmup=50"], "schedule.warmup: 50 steps leave nothing of 2."),
     ],

@@ -1,4 +1,4 @@
-"""The interface of every loss, and the names a config may use for them."""
+"""The interface of depth losses, and the names by which a config chooses them."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -11,13 +11,13 @@ from densevit.registry import Registry
 
 
 class DepthLoss(nn.Module, ABC):
-    """One number from a prediction and its truth; computed in fp32 whatever comes in.
+    """One number from a prediction and its ground truth; computed in fp32 for half precision.
 
-    Finite, with a finite gradient, on empty masks (then exactly 0, attached to the graph), perfect
-    predictions, zeros, and NaN or infinite truth.
+    Value and gradient are finite on empty masks (then exactly 0, attached to the graph), perfect predictions, zeros,
+    and NaN or infinite ground truth.
 
     Attributes:
-        step: optimiser steps done, set by the trainer before each step; the few losses that warm up read it.
+        step: optimiser steps done, set by the trainer before each step; losses with a warm-up read it.
     """
 
     step: int = 0
@@ -32,7 +32,7 @@ DEPTH_LOSSES = Registry[DepthLoss]("depth loss")
 
 
 class FunctionLoss(DepthLoss):
-    """Calls a function of (pred, target, valid) whose options are already bound."""
+    """A loss that is a function of (pred, target, valid), with its options bound."""
 
     def __init__(self, function: Callable[..., Scalar]) -> None:
         super().__init__()

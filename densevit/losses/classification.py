@@ -1,4 +1,4 @@
-"""Objectives of image classification. b images, k classes; target NO_LABEL where the class is unknown."""
+"""Image classification losses. b images, k classes; the target is NO_LABEL where the class is unknown."""
 
 from abc import ABC, abstractmethod
 from typing import Annotated
@@ -13,7 +13,7 @@ from densevit.structures import NO_LABEL
 
 
 class ClassLoss(nn.Module, ABC):
-    """One number from logits and the true classes; computed in fp32. Exactly 0, attached, where no class is known."""
+    """One number from logits and classes; computed in fp32. Exactly 0, attached to the graph, if no class is known."""
 
     @abstractmethod
     def forward(self, logits: Float[Tensor, "b k"], target: Int64[Tensor, " b"]) -> Float[Tensor, ""]: ...
@@ -28,7 +28,7 @@ def cross_entropy(
     """Mean of -ln p(target) over the images whose class is known.
 
     Args:
-        label_smoothing: share of the truth that is spread evenly over all classes (Szegedy et al. 2016).
+        label_smoothing: probability that is spread evenly over all classes (Szegedy et al. 2016).
     """
     total = F.cross_entropy(
         logits.float(), target, ignore_index=NO_LABEL, label_smoothing=label_smoothing, reduction="sum"

@@ -1,4 +1,4 @@
-"""Segmentation losses on how regions overlap, which a small class moves as much as a large one.
+"""Region overlap losses for segmentation: Dice and Lovasz-Softmax. Each class counts the same, however small.
 
 b images, k classes, h x w pixels, n labelled pixels.
 """
@@ -25,42 +25,42 @@ def dice(
     classes: Literal["present", "all"] = "present",
     pool: Pool = "batch",
 ) -> Scalar:
-    """Mean over classes of 1 - 2 |P T| / (|P| + |T|), probabilities taken for memberships (Milletari et al. 2016).
+    """Mean over classes of 1 - 2 |P T| / (|P| + |T|), the soft Dice loss (Milletari et al. 2016).
 
     Args:
-        exponent: of the memberships in the divisor; 2 in the paper.
-        smooth: pixels added above and below.
-        classes: those that occur in the truth, or all.
+        exponent: of probabilities in the denominator; 2 in the paper.
+        smooth: pixels added to numerator and denominator.
+        classes: those that occur in the labels, or all.
         pool: the labelled pixels of the batch as one image, or each image by itself.
     """
 
-    def of(shares: Float[Tensor, "n k"], truth: Int64[Tensor, " n"]) -> Scalar:
-        true = truth.bincount(minlength=shares.shape[1])
-        both = torch.zeros_like(shares[0]).scatter_add(0, truth, shares.gather(1, truth[:, None])[:, 0])
-        losses = 1 - (2 * both + smooth) / (shares.pow(exponent).sum(0) + true + smooth)
+    def one(probs: Float[Tensor, "n k"], target: Int64[Tensor, " n"]) -> Scalar:
+        true = target.bincount(minlength=probs.shape[1])
+        both = torch.zeros_like(probs[0]).scatter_add(0, target, probs.gather(1, target[:, None])[:, 0])
+        losses = 1 - (2 * both + smooth) / (probs.pow(exponent).sum(0) + true + smooth)
         return losses[true > 0].mean() if classes == "present" else losses.mean()
 
-    return pooled([of(*part) for part in parts(logits, labels, pool)], logits, pool)
+    return pooled([one(*part) for part in parts(logits, labels, pool)], logits, pool)
 
 
 def lovasz(logits: Logits, labels: Labels, *, pool: Pool = "batch") -> Scalar:
-    """The Lovasz extension of 1 - IoU, mean over the classes of the truth (Berman et al. 2018, Lovasz-Softmax)."""
+    """Lovasz-Softmax: the Lovasz extension of 1 - IoU, mean over the classes that occur (Berman et al. 2018)."""
 
-    def of(shares: Float[Tensor, "n k"], truth: Int64[Tensor, " n"]) -> Scalar:
-        present = torch.unique(truth).tolist()
-        return torch.stack([lovasz_softmax_flat(shares[:, c], truth == c) for c in present]).mean()
+    def one(probs: Float[Tensor, "n k"], target: Int64[Tensor, " n"]) -> Scalar:
+        present = torch.unique(target).tolist()
+        return torch.stack([lovasz_softmax_flat(probs[:, c], target == c) for c in present]).mean()
 
-    return pooled([of(*part) for part in parts(logits, labels, pool)], logits, pool)
+    return pooled([one(*part) for part in parts(logits, labels, pool)], logits, pool)
 
 
-def lovasz_softmax_flat(shares: Float[Tensor, " n"], member: Bool[Tensor, " n"]) -> Scalar:
-    """Of one class: errors in falling order, each times how much 1 - IoU grows when that pixel is wrong, too."""
-    errors, order = (member.to(shares.dtype) - shares).abs().sort(descending=True)
-    inside = member[order].to(shares.dtype)
+def lovasz_softmax_flat(probs: Float[Tensor, " n"], member: Bool[Tensor, " n"]) -> Scalar:
+    """Lovasz-Softmax of one class: sorted errors, times the gradient of the Lovasz extension of the Jaccard loss."""
+    errors, order = (member.to(probs.dtype) - probs).abs().sort(descending=True)
+    inside = member[order].to(probs.dtype)
     total = inside.sum()
     jaccard = 1 - (total - inside.cumsum(0)) / (total + (1 - inside).cumsum(0))
-    growth = torch.diff(jaccard, prepend=jaccard.new_zeros(1))
-    return (errors * growth).sum()
+    grad = torch.diff(jaccard, prepend=jaccard.new_zeros(1))
+    return (errors * grad).sum()
 
 
 Part = tuple[Float[Tensor, "n k"], Int64[Tensor, " n"]]
@@ -68,12 +68,12 @@ Part = tuple[Float[Tensor, "n k"], Int64[Tensor, " n"]]
 
 def parts(logits: Logits, labels: Labels, pool: Pool) -> Iterator[Part]:
     """Probabilities and classes of the labelled pixels, of the batch or of each image that has some."""
-    shares = logits.float().softmax(1).movedim(1, -1)
-    images = zip(shares, labels, strict=True) if pool == "image" else [(shares, labels)]
-    for own, truth in images:
-        labelled = truth != IGNORE
+    probs = logits.float().softmax(1).movedim(1, -1)
+    images = zip(probs, labels, strict=True) if pool == "image" else [(probs, labels)]
+    for image_probs, target in images:
+        labelled = target != IGNORE
         if labelled.any():
-            yield own[labelled], truth[labelled]
+            yield image_probs[labelled], target[labelled]
 
 
 def pooled(losses: list[Scalar], logits: Logits, pool: Pool) -> Scalar:
@@ -85,7 +85,7 @@ def pooled(losses: list[Scalar], logits: Logits, pool: Pool) -> Scalar:
 
 @LABEL_LOSSES.register("dice")
 class Dice(LabelLoss):
-    """One less the overlap of probabilities and truth, each class alike; beside cross entropy rather than alone."""
+    """Soft Dice loss: 1 - overlap of probabilities and labels, by class; usually beside cross entropy."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class Dice(LabelLoss):
 
 @LABEL_LOSSES.register("lovasz")
 class Lovasz(LabelLoss):
-    """Lovasz-Softmax, which aims at the mean IoU itself; for the last part of a training, or beside cross entropy."""
+    """Lovasz-Softmax, a surrogate of the mean IoU; for the last part of a training, or beside cross entropy."""
 
     def __init__(self, *, pool: Pool = "batch") -> None:
         super().__init__()

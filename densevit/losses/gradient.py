@@ -1,4 +1,4 @@
-"""Losses on how an error changes from pixel to pixel: they sharpen edges and flatten walls."""
+"""Multi-scale gradient losses, which sharpen edges and smooth surfaces."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor
 
 from densevit.losses.base import DEPTH_LOSSES, FunctionLoss
-from densevit.losses.masked_reduction import Depth, Pool, Scalar, Valid, log_ratio, rows
+from densevit.losses.masked_reduction import Depth, Eps, Pool, Scalar, Valid, log_ratio, rows
 
 Stride = Annotated[int, Field(ge=1)]
 
@@ -22,13 +22,15 @@ def gradient(
     *,
     strides: Sequence[int] = (1, 2, 4, 6),
     reach: int = 2,
+    eps: float = 0.0,
     pool: Pool = "image",
 ) -> Scalar:
-    """Multi-scale gradient of the log error (MegaDepth, Li & Snavely 2018).
+    """Multi-scale gradient of the log error ln((pred + eps) / (target + eps)) (MegaDepth, Li & Snavely 2018).
 
-    The defaults are those of dinov2's GradientLoss: every 1st, 2nd, 4th and 6th pixel, differences to the next but one.
+    dinov2's GradientLoss and dinov3's GradientLogLoss: every 1st, 2nd, 4th and 6th pixel, differences between pixels
+    two apart, eps 1e-3.
     """
-    errors, mask = log_ratio(pred, target, valid)
+    errors, mask = log_ratio(pred, target, valid, eps)
     return roughness(errors, mask, strides=strides, reach=reach, pool=pool)
 
 
@@ -36,7 +38,7 @@ def roughness(errors: Depth, mask: Valid, *, strides: Sequence[int], reach: int,
     """Sum over strides of the absolute differences of `errors` between pairs of measured pixels, per measured pixel.
 
     Args:
-        strides: keep every so many-th row and column.
+        strides: at stride s every s-th row and column is kept.
         reach: kept pixels from one end of a difference to the other.
     """
     return torch.stack([_at_stride(errors[..., ::s, ::s], mask[..., ::s, ::s], reach, pool) for s in strides]).sum()
@@ -59,11 +61,12 @@ def _differences(errors: Depth, mask: Valid, dim: int, reach: int) -> Float[Tens
 
 @DEPTH_LOSSES.register("gradient")
 class Gradient(FunctionLoss):
-    """Multi-scale gradient of the log error; an addition to a loss of depth itself (dinov2: 0.5 beside SigLoss).
+    """Multi-scale gradient of the log error; added to a loss of depth itself (dinov2: 0.5 beside SigLoss).
 
     Args:
-        strides: the scales: every so many-th row and column is kept.
+        strides: the scales; at stride s every s-th row and column is kept.
         reach: kept pixels from one end of a difference to the other.
+        eps: metres added inside both logarithms (dinov2, dinov3: 1e-3); without it, predictions are clamped at 1e-3.
     """
 
     def __init__(
@@ -71,6 +74,7 @@ class Gradient(FunctionLoss):
         *,
         strides: Annotated[tuple[Stride, ...], Field(min_length=1)] = (1, 2, 4, 6),
         reach: Annotated[int, Field(ge=1)] = 2,
+        eps: Eps = 0.0,
         pool: Pool = "image",
     ) -> None:
-        super().__init__(partial(gradient, strides=strides, reach=reach, pool=pool))
+        super().__init__(partial(gradient, strides=strides, reach=reach, eps=eps, pool=pool))

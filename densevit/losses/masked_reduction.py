@@ -1,4 +1,4 @@
-"""What every loss over measured pixels shares: which pixels count, in what precision, and how images are averaged."""
+"""Masks, precision and averaging that all losses over valid pixels share."""
 
 from typing import Annotated, Literal, TypeAlias
 
@@ -11,37 +11,42 @@ Depth: TypeAlias = Float[Tensor, "b 1 h w"]  # metres, unless a loss says otherw
 Valid: TypeAlias = Bool[Tensor, "b 1 h w"]
 Scalar: TypeAlias = Float[Tensor, ""]
 
+Eps = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Pool = Annotated[
     Literal["image", "batch"],
     Field(description="how pixels become one number: a value per image, then their mean, or all pixels at once"),
 ]
 """How the pixels of a batch become one number.
 
-image: a value per image, then their mean, an image without truth counting as 0. The gradient of one image does not
-depend on its neighbours, so it is the same however a batch is split over processes or accumulation steps.
+image: a value per image, then their mean; an image without ground truth counts as 0. The gradient of an image does not
+depend on the others, so it is the same however a batch is split over processes or accumulation steps.
 batch: the measured pixels of all images as if they were one image, as most published codes do.
 """
 
-FLOOR = 1e-3
-"""The nearest depth, in metres, that a logarithm is taken of; `min_depth` of every published protocol."""
+MIN_DEPTH = 1e-3
+"""Metres; predictions are clamped here before a logarithm, as `min_depth` of every published protocol."""
 
 
 def measured(pred: Depth, target: Depth, valid: Valid) -> tuple[Depth, Depth, Valid]:
-    """Prediction and truth in full precision, both 1 where nothing was measured, and the mask of what was.
+    """Prediction and ground truth in fp32 or fp64, both 1 where nothing was measured, and the mask of what was.
 
-    A pixel counts where it is valid and its truth is finite and positive. The others are replaced, not multiplied
-    by 0: 0 * NaN is NaN, and so is its gradient. Half precision is left here, because depth squared or summed over
-    an image overflows it; a NaN prediction stays one, for the trainer's guard to see.
+    A pixel counts where it is valid and its ground truth finite and positive. The others are replaced, not multiplied
+    by 0: 0 * NaN is NaN, and so is its gradient. Depth squared or summed over an image overflows half precision. A NaN
+    prediction stays NaN, so that the trainer skips the step.
     """
     mask = valid & target.isfinite() & (target > 0)
     full = torch.promote_types(pred.dtype, torch.float32)
     return torch.where(mask, pred.to(full), 1.0), torch.where(mask, target.to(full), 1.0), mask
 
 
-def log_ratio(pred: Depth, target: Depth, valid: Valid) -> tuple[Depth, Valid]:
-    """ln(prediction / truth), 0 where nothing was measured, and the mask; predictions are floored at 1 mm."""
+def log_ratio(pred: Depth, target: Depth, valid: Valid, eps: float = 0.0) -> tuple[Depth, Valid]:
+    """ln((pred + eps) / (target + eps)), 0 where nothing was measured, and the mask.
+
+    Without `eps`, predictions are clamped at `MIN_DEPTH`.
+    """
     pred, target, mask = measured(pred, target, valid)
-    return pred.clamp_min(FLOOR).log() - target.log(), mask
+    pred = pred.clamp_min(0.0 if eps else MIN_DEPTH)
+    return (pred + eps).log() - (target + eps).log(), mask
 
 
 def rows(pixels: Shaped[Tensor, "b 1 h w"], pool: Pool) -> Shaped[Tensor, "n p"]:

@@ -1,4 +1,4 @@
-"""Segmentation losses that care for the pixels a model still gets wrong. b images, k classes, h x w pixels."""
+"""Segmentation losses that emphasise hard pixels: OHEM and focal. b images, k classes, h x w pixels."""
 
 from collections.abc import Mapping
 from typing import Annotated
@@ -26,15 +26,15 @@ def ohem(
 ) -> Scalar:
     """Mean cross entropy over the hard pixels of the batch (online hard example mining, Shrivastava et al. 2016).
 
-    Hard is what has a probability of less than `threshold` for its class, and at least the worst `keep` of the pixels.
+    Hard are pixels whose class has a probability below `threshold`, and in any case the worst share `keep` of them.
     """
     labelled = labels != IGNORE
     losses = pixel_losses(logits, labels, weights=weights)[labelled]
     with torch.no_grad():
-        shares = logits.float().softmax(1).gather(1, labels.where(labelled, 0)[:, None])[:, 0][labelled]
-        least = max(1, round(keep * shares.numel()))
-        limit = torch.cat([shares.sort().values[least - 1 : least], shares.new_tensor([threshold])]).max()
-        hard = shares <= limit
+        probs = logits.float().softmax(1).gather(1, labels.where(labelled, 0)[:, None])[:, 0][labelled]
+        least = max(1, round(keep * probs.numel()))
+        limit = torch.cat([probs.sort().values[least - 1 : least], probs.new_tensor([threshold])]).max()
+        hard = probs <= limit
     return losses[hard].sum() / hard.sum().clamp(min=1)
 
 
@@ -43,9 +43,9 @@ def focal(
 ) -> Scalar:
     """Mean of -(1 - p)^gamma ln p over the labelled pixels (Lin et al. 2017, with the softmax's probability)."""
     plain = pixel_losses(logits, labels)
-    # Kept off 0, where a power below 1 has no slope: what is ignored, or certain, would turn gradients into NaN.
-    unsure = (1 - torch.exp(-plain)).clamp_min(torch.finfo(plain.dtype).tiny)
-    losses = unsure**gamma * plain
+    # Above 0, where the gradient of a power below 1 is infinite: ignored or certain pixels would give NaN.
+    uncertainty = (1 - torch.exp(-plain)).clamp_min(torch.finfo(plain.dtype).tiny)
+    losses = uncertainty**gamma * plain
     if weights is not None:
         losses = losses * weights[labels.where(labels != IGNORE, 0)]
     return labelled_mean(losses, labels != IGNORE, pool)
@@ -55,7 +55,7 @@ def focal(
 class Ohem(WeightedLoss):
     """Cross entropy over the hard pixels of a batch.
 
-    The usual 100,000 pixels of an image of 512 x 1024 are the fifth that `keep` begins with.
+    Its default of `keep` are the usual 100,000 pixels of an image of 512 x 1024.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Ohem(WeightedLoss):
         """
         Args:
             threshold: the probability of the true class below which a pixel is hard.
-            keep: share of the labelled pixels that counts however easy they are.
+            keep: share of the labelled pixels that counts however easy they are, the hardest first.
         """
         super().__init__(weights)
         self.threshold, self.keep = threshold, keep
@@ -79,7 +79,7 @@ class Ohem(WeightedLoss):
 
 @LABEL_LOSSES.register("focal")
 class Focal(WeightedLoss):
-    """Cross entropy that fades as a pixel gets easy; gamma 0 is cross entropy."""
+    """Focal loss: cross entropy with less weight on easy pixels; gamma 0 is cross entropy."""
 
     def __init__(
         self,

@@ -31,13 +31,13 @@ def log_l1(pred: Depth, target: Depth, valid: Valid, *, pool: Pool = "image") ->
 def berhu(pred: Depth, target: Depth, valid: Valid, *, threshold: float = 0.2, pool: Pool = "image") -> Scalar:
     """Reverse Huber, in metres (Laina et al. 2016): |r| up to c, (r^2 + c^2) / 2c above it.
 
-    c is `threshold` times the largest |r| of the image, or of the batch where that is pooled. The gradient takes it
-    for a constant: through c, the worst pixel would be pushed further out to ease all others.
+    c is `threshold` times the largest |r| of the image, or of the batch with pool="batch". It has no gradient: through
+    c, the worst pixel would be pushed further out, to lower the loss of all others.
     """
     pred, target, mask = measured(pred, target, valid)
     errors = (pred - target).abs()
     c = threshold * rows(errors.detach(), pool).amax(1)
-    c = c.clamp_min(1e-6).view(-1, 1, 1, 1)  # a perfect image has no largest error to divide by
+    c = c.clamp_min(1e-6).view(-1, 1, 1, 1)  # 0 for a perfect prediction
     square = (errors.square() + c.square()) / (2 * c)
     return masked_mean(torch.where(errors <= c, errors, square), mask, pool)
 
@@ -71,7 +71,7 @@ class BerHu(FunctionLoss):
     """Reverse Huber: L1 for small errors, L2 for the large ones.
 
     Args:
-        threshold: where the one turns into the other, as a share of the largest error.
+        threshold: the error between the two, as a share of the largest error.
     """
 
     def __init__(self, *, threshold: Annotated[float, Field(gt=0, le=1)] = 0.2, pool: Pool = "image") -> None:

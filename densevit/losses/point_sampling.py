@@ -1,4 +1,4 @@
-"""Maps and labels looked up at points, as PointRend does (Kirillov et al. 2020): a few thousand stand for all pixels.
+"""Sampling of maps and labels at points, as in PointRend (Kirillov et al. 2020): a few thousand instead of all pixels.
 
 n maps, b images, p points; a point is (x, y), 0 at the left or upper edge of the image and 1 at the other.
 """
@@ -14,7 +14,7 @@ Points = Float[Tensor, "n p 2"]
 
 
 def random_points(n: int, p: int, device: torch.device) -> Points:
-    """Anywhere with equal chance."""
+    """Uniform over the image."""
     return torch.rand(n, p, 2, device=device)
 
 
@@ -27,41 +27,41 @@ def uncertain_points(
     oversample: float,
     importance: float,
 ) -> Points:
-    """A share `importance` of the points lies where the masks are least sure, the others anywhere.
+    """Importance sampling: a share `importance` of the points lies where masks are uncertain, the others anywhere.
 
     Args:
         owner: the image that each mask belongs to.
-        oversample: how many candidates there are for each point.
+        oversample: candidates per point, of which the most uncertain are taken.
     """
-    sure = round(importance * p)
+    important = round(importance * p)
     candidates = random_points(len(logits), int(oversample * p), logits.device)
-    doubt = -point_sample(logits, candidates).abs()
-    doubt = doubt.masked_fill(nearest(labels, owner, candidates) == IGNORE, float("-inf"))
-    chosen = doubt.topk(sure, dim=1).indices
+    uncertainty = -point_sample(logits, candidates).abs()
+    uncertainty = uncertainty.masked_fill(nearest_labels(labels, owner, candidates) == IGNORE, float("-inf"))
+    chosen = uncertainty.topk(important, dim=1).indices
     best = candidates.gather(1, chosen[..., None].expand(-1, -1, 2))
-    return torch.cat([best, random_points(len(logits), p - sure, logits.device)], dim=1)
+    return torch.cat([best, random_points(len(logits), p - important, logits.device)], dim=1)
 
 
 def point_sample(maps: Float[Tensor, "n h w"], points: Points) -> Float[Tensor, "n p"]:
-    """Values between the centres of pixels, bilinear; beyond the outer centres they fade to 0."""
+    """Bilinear samples; zero padding outside, as detectron2's point_sample."""
     return F.grid_sample(maps[:, None], 2 * points[:, None] - 1, align_corners=False)[:, 0, 0]
 
 
-def nearest(labels: Int64[Tensor, "b h w"], owner: Int64[Tensor, " n"], points: Points) -> Int64[Tensor, "n p"]:
+def nearest_labels(labels: Int64[Tensor, "b h w"], owner: Int64[Tensor, " n"], points: Points) -> Int64[Tensor, "n p"]:
     h, w = labels.shape[-2:]
     x, y = (points * points.new_tensor([w, h])).long().unbind(-1)
     return labels[owner[:, None], y.clamp(0, h - 1), x.clamp(0, w - 1)]
 
 
-def label_at(
+def sample_label_masks(
     labels: Int64[Tensor, "b h w"], owner: Int64[Tensor, " n"], ids: Int64[Tensor, " n"], points: Points
 ) -> tuple[Float[Tensor, "n p"], Float[Tensor, "n p"]]:
-    """`point_sample` of each label's mask, and the share of the pixels around each point that have any label.
+    """`point_sample` of the mask of each label, and the share of the pixels around each point that have any label.
 
-    The masks are never made: four labels around each point are read, which takes a fraction of their memory.
+    The masks are not built: the four labels around each point are read, which saves memory.
 
     Args:
-        owner: which image each row of points is asked of; ids: for which label.
+        owner: the image of each row of points; `ids`: its label.
     """
     h, w = labels.shape[-2:]
     place = points * points.new_tensor([w, h]) - 0.5

@@ -1,4 +1,4 @@
-"""Objectives of semantic segmentation. b images, k classes, h x w pixels; labels are IGNORE where nothing is known."""
+"""Semantic segmentation losses. b images, k classes, h x w pixels; labels are IGNORE where unknown."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ Weights = Annotated[tuple[Annotated[float, Field(ge=0)], ...], Field(min_length=
 
 
 class LabelLoss(nn.Module, ABC):
-    """One number from logits and true classes; computed in fp32 whatever comes in.
+    """One number from logits and labels; computed in fp32.
 
     Exactly 0, attached to the graph, where no pixel has a label.
 
@@ -35,7 +35,7 @@ class LabelLoss(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, logits: Logits, labels: Labels, extras: Mapping[str, Tensor]) -> Scalar:
-        """`extras`: what decoder and head hand on beside the logits; most losses have no use for them."""
+        """`extras`: what decoder and head give beside the logits; most losses do not use them."""
 
 
 LABEL_LOSSES = Registry[LabelLoss]("segmentation loss")
@@ -52,8 +52,8 @@ def cross_entropy(
     """Mean of -ln p(label) over the labelled pixels, of the batch or of each image (then their mean).
 
     Args:
-        weights: of the classes; they weigh pixels and do not change what the sum is divided by, as in mmseg.
-        label_smoothing: share of the truth that is spread evenly over all classes (Szegedy et al. 2016).
+        weights: of the classes; the sum is divided by the number of pixels, not by their weights, as in mmseg.
+        label_smoothing: probability that is spread evenly over all classes (Szegedy et al. 2016).
     """
     losses = pixel_losses(logits, labels, weights=weights, label_smoothing=label_smoothing)
     return labelled_mean(losses, labels != IGNORE, pool)
@@ -89,10 +89,10 @@ class WeightedLoss(LabelLoss):
     def check(self, classes: int) -> None:
         """
         Raises:
-            ConfigError: as many weights as classes there are not.
+            ConfigError: the number of weights is not that of the classes.
         """
         if self.weights is not None and len(self.weights) != classes:
-            raise ConfigError(f"weights: {len(self.weights)} numbers, where the head tells {classes} classes apart.")
+            raise ConfigError(f"weights: {len(self.weights)} numbers for the {classes} classes of the head.")
 
     def weights_for(self, logits: Logits) -> Float[Tensor, " k"] | None:
         return None if self.weights is None else torch.tensor(self.weights, device=logits.device)
@@ -119,7 +119,7 @@ class CrossEntropy(WeightedLoss):
 
 @LABEL_LOSSES.register("auxiliary")
 class Auxiliary(CrossEntropy):
-    """Cross entropy of the decoder's `auxiliary` logits; DPT weighs it 0.2, mmseg 0.4."""
+    """Cross entropy of the decoder's `auxiliary` logits; its weight is 0.2 in DPT, 0.4 in mmseg."""
 
     def forward(self, logits: Logits, labels: Labels, extras: Mapping[str, Tensor]) -> Scalar:
         """
@@ -127,5 +127,5 @@ class Auxiliary(CrossEntropy):
             ConfigError: the decoder has no auxiliary classifier.
         """
         if "auxiliary" not in extras:
-            raise ConfigError("losses: 'auxiliary' needs a decoder with a second classifier; 'dpt' can have one.")
+            raise ConfigError("losses: 'auxiliary' needs a decoder with an auxiliary classifier; 'dpt' can have one.")
         return super().forward(extras["auxiliary"], labels, extras)

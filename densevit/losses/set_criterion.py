@@ -1,6 +1,6 @@
-"""Mask classification (Cheng et al. 2022, Mask2Former): queries are matched to the classes present, one to one.
+"""Set criterion of mask classification (Mask2Former, Cheng et al. 2022): bipartite matching of queries and classes.
 
-b images, l predictions of each (layers), q queries, k classes (kinds: with `nothing` as the last), mh x mw cells of a
+b images, l layers with predictions, q queries, k classes (kinds: with `no object` as the last), mh x mw cells of a
 mask, h x w pixels; n pairs of a query and a class, over all images and layers; p points.
 """
 
@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor
 
 from densevit.errors import ConfigError
-from densevit.losses.point_sampling import label_at, point_sample, random_points, uncertain_points
+from densevit.losses.point_sampling import point_sample, random_points, sample_label_masks, uncertain_points
 from densevit.losses.segmentation import LABEL_LOSSES, LabelLoss, Labels, Logits, Scalar
 from densevit.structures import IGNORE
 
@@ -23,7 +23,7 @@ Weight = Annotated[float, Field(ge=0)]
 Masks = Float[Tensor, "b l q mh mw"]
 Classes = Float[Tensor, "b l q kinds"]
 EXTRAS = ("masks", "classes", "covers")
-BIG = 1e10  # the cost of a pair that is not finite: the last to be matched
+BIG = 1e10  # the cost of a pair whose cost is not finite, so that it is matched last
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,10 @@ class Pairs:
 
 @LABEL_LOSSES.register("set_criterion")
 class SetCriterion(LabelLoss):
-    """Cross entropy of the class, and of the mask with its dice, for each matched pair; all other queries mean nothing.
+    """Class cross entropy, mask cross entropy and Dice of matched queries; all other queries are `no object`.
 
-    Summed over the layers that the decoder supervises, as in EoMT, with Mask2Former's weights. Pixels to ignore count
-    nowhere; in the published code they are outside of every mask. Sums are divided by the pairs of this process.
+    Summed over the layers that the decoder supervises, as in EoMT, with Mask2Former's weights. Ignored pixels do not
+    count; in the published code they are outside of every mask. Sums are divided by the pairs of this process.
     """
 
     def __init__(
@@ -57,9 +57,9 @@ class SetCriterion(LabelLoss):
     ) -> None:
         """
         Args:
-            class_weight, mask_weight, dice_weight: in the loss as in the cost by which pairs are matched.
-            no_object: weight of queries that should mean nothing, of which there are many.
-            points: at which a mask is compared; 112 x 112.
+            class_weight, mask_weight, dice_weight: in the loss and in the matching cost.
+            no_object: weight of unmatched queries, of which there are many.
+            points: sampled per mask; 112 x 112.
             oversample, importance: how they are chosen; see `uncertain_points`.
         """
         super().__init__()
@@ -72,46 +72,46 @@ class SetCriterion(LabelLoss):
             ConfigError: the decoder has no queries.
         """
         if any(name not in extras for name in EXTRAS):
-            raise ConfigError("losses: 'mask_set' teaches queries, and this decoder has none; 'eomt' has.")
+            raise ConfigError("losses: 'set_criterion' needs a decoder with queries; 'eomt' has them.")
         masks, classes = extras["masks"], extras["classes"]
         labels = padded(labels, (int(extras["covers"][0]), int(extras["covers"][1])))
         pairs = self.match(masks.detach(), classes.detach(), labels)
-        if not len(pairs.image):  # empty slices are 0 whatever they are slices of
+        if not len(pairs.image):  # 0, and attached to the graph
             return masks[:0].sum().float() + classes[:0].sum().float()
         by_class, by_mask, by_dice = self.weights
         bce, dice = self.mask_losses(masks, labels, pairs)
         return by_class * self.class_loss(classes.float(), labels, pairs) + by_mask * bce + by_dice * dice
 
     def mask_losses(self, masks: Masks, labels: Labels, pairs: Pairs) -> tuple[Scalar, Scalar]:
-        """Cross entropy and dice at points, summed over layers and averaged over the classes to find."""
+        """Cross entropy and dice at points, summed over layers and averaged over the classes that occur."""
         chosen = masks[pairs.image, pairs.layer, pairs.query].float()
         with torch.no_grad():
             points = uncertain_points(
                 chosen, labels, pairs.image, self.points, oversample=self.oversample, importance=self.importance
             )
-            truth, known = label_at(labels, pairs.image, pairs.label, points)
-        found = point_sample(chosen, points)
-        bce = F.binary_cross_entropy_with_logits(found, truth, weight=known, reduction="none").sum(1)
+            target, known = sample_label_masks(labels, pairs.image, pairs.label, points)
+        logits = point_sample(chosen, points)
+        bce = F.binary_cross_entropy_with_logits(logits, target, weight=known, reduction="none").sum(1)
         bce = bce / known.sum(1).clamp_min(1)
-        shares = found.sigmoid() * known
-        dice = 1 - (2 * (shares * truth).sum(1) + 1) / (shares.sum(1) + (truth * known).sum(1) + 1)
+        probs = logits.sigmoid() * known
+        dice = 1 - (2 * (probs * target).sum(1) + 1) / (probs.sum(1) + (target * known).sum(1) + 1)
         count = len(pairs.image) / masks.shape[1]
         return bce.sum() / count, dice.sum() / count
 
     def class_loss(self, classes: Classes, labels: Labels, pairs: Pairs) -> Scalar:
         """Weighted cross entropy, averaged over the queries of the images that have labels, summed over layers."""
-        nothing = classes.shape[-1] - 1
-        target = torch.full(classes.shape[:-1], nothing, device=classes.device)
+        no_object = classes.shape[-1] - 1
+        target = torch.full(classes.shape[:-1], no_object, device=classes.device)
         target[pairs.image, pairs.layer, pairs.query] = pairs.label
-        weight = torch.where(target == nothing, self.no_object, 1.0)
+        weight = torch.where(target == no_object, self.no_object, 1.0)
         weight = weight * (labels != IGNORE).flatten(1).any(1)[:, None, None]
         losses = F.cross_entropy(classes.flatten(0, 2), target.flatten(), reduction="none").view(target.shape)
         return ((losses * weight).sum((0, 2)) / weight.sum((0, 2)).clamp_min(1e-6)).sum()
 
     @torch.no_grad()
     def match(self, masks: Masks, classes: Classes, labels: Labels) -> Pairs:
-        """The pairs of least cost, for each image and layer by itself."""
-        from scipy.optimize import linear_sum_assignment  # scikit-image's own requirement
+        """Bipartite matching of least cost, for each image and layer by itself."""
+        from scipy.optimize import linear_sum_assignment
 
         found = []
         for image, ids in enumerate(present(labels, classes.shape[-1] - 1)):
@@ -132,32 +132,32 @@ class SetCriterion(LabelLoss):
         labels: Int64[Tensor, "h w"],
         ids: Int64[Tensor, " t"],
     ) -> Float[Tensor, "l q t"]:
-        """What each query would lose by standing for each of `ids`, the same points for all."""
+        """The matching cost of each query and each of `ids`, at the same points for all."""
         by_class, by_mask, by_dice = self.weights
         points, ids = random_points(1, self.points, masks.device), ids.to(masks.device)
-        mine = torch.zeros_like(ids)
-        truth, known = label_at(labels[None], mine, ids, points.expand(len(ids), -1, -1))
-        truth, known = truth * known, known[0]
+        first_image = torch.zeros_like(ids)
+        target, known = sample_label_masks(labels[None], first_image, ids, points.expand(len(ids), -1, -1))
+        target, known = target * known, known[0]
         logits = point_sample(masks.flatten(0, 1).float(), points.expand(masks.shape[0] * masks.shape[1], -1, -1))
-        right, wrong = F.softplus(-logits) * known, F.softplus(logits) * known
-        bce = (right @ truth.T + wrong @ (1 - truth).T) / known.sum().clamp_min(1)
-        shares = logits.sigmoid() * known
-        dice = 1 - (2 * shares @ truth.T + 1) / (shares.sum(1)[:, None] + truth.sum(1) + 1)
+        positive, negative = F.softplus(-logits) * known, F.softplus(logits) * known
+        bce = (positive @ target.T + negative @ (1 - target).T) / known.sum().clamp_min(1)
+        probs = logits.sigmoid() * known
+        dice = 1 - (2 * probs @ target.T + 1) / (probs.sum(1)[:, None] + target.sum(1) + 1)
         pairwise = (by_mask * bce + by_dice * dice).view(*masks.shape[:2], len(ids))
         cost = pairwise - by_class * classes.float().softmax(-1)[..., ids]
         return torch.nan_to_num(cost, nan=BIG, posinf=BIG, neginf=BIG)
 
 
 def padded(labels: Labels, size: tuple[int, int]) -> Int64[Tensor, "b height width"]:
-    """Labels of the centre-padded image that the masks cover; there is nothing to know in the padding."""
+    """Labels of the centre-padded image that the masks cover; the padding is ignored."""
     h, w = labels.shape[-2:]
     down, right = size[0] - h, size[1] - w
     return F.pad(labels, (right // 2, right - right // 2, down // 2, down - down // 2), value=IGNORE)
 
 
 def present(labels: Labels, classes: int) -> list[Int64[Tensor, " t"]]:
-    """The classes of each image, rising, on the CPU."""
+    """The classes that occur in each image, in order, on the CPU."""
     seen = torch.zeros(len(labels), max(classes, IGNORE + 1), dtype=torch.bool, device=labels.device)
     seen.scatter_(1, labels.flatten(1), value=True)
-    seen[:, IGNORE] = False  # a seat that stays empty among more classes
+    seen[:, IGNORE] = False
     return [row.nonzero()[:, 0] for row in seen[:, :classes].cpu()]

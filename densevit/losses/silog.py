@@ -1,4 +1,4 @@
-"""The scale-invariant log error, in every published form."""
+"""Scale-invariant log error (SILog, SigLoss)."""
 
 from functools import partial
 from typing import Annotated
@@ -7,9 +7,9 @@ import torch
 from pydantic import Field
 
 from densevit.losses.base import DEPTH_LOSSES, FunctionLoss
-from densevit.losses.masked_reduction import Depth, Pool, Scalar, Valid, log_ratio, rows
+from densevit.losses.masked_reduction import Depth, Eps, Pool, Scalar, Valid, log_ratio, rows
 
-EPS = 1e-12  # under the root: sqrt'(0) is infinite, and a perfect prediction meets it
+EPS = 1e-12  # under the root: the gradient of sqrt is infinite at 0, which is a perfect prediction
 
 
 def silog(
@@ -20,22 +20,24 @@ def silog(
     variance_focus: float = 0.85,
     unbiased: bool = False,
     scale_only: bool = False,
+    eps: float = 0.0,
     pool: Pool = "image",
 ) -> Scalar:
-    """sqrt(var(e) + (1 - variance_focus) mean(e)^2) of e = ln(pred / target) (Eigen et al. 2014).
+    """sqrt(var(e) + (1 - variance_focus) mean(e)^2) of e = ln((pred + eps) / (target + eps)) (Eigen et al. 2014).
 
-    Focus 1 ignores a global scale, 0 is the log RMSE. The published forms are this one formula, because
+    variance_focus 1 ignores a global scale, 0 is the log RMSE. The published losses, written with
     mean(e^2) - f mean(e)^2 = var(e) + (1 - f) mean(e)^2:
 
-    - bts, ZoeDepth: focus 0.85 (and a weight of 10);
-    - Depth Anything V2: focus 0.5;
-    - SigLoss of the Monocular-Depth-Estimation-Toolbox, dinov2 and dinov3: focus 0.85, unbiased.
+    - bts, ZoeDepth: variance_focus 0.85 (and a weight of 10);
+    - Depth Anything V2: variance_focus 0.5;
+    - SigLoss of the Monocular-Depth-Estimation-Toolbox, dinov2 and dinov3: variance_focus 0.85, unbiased, eps 1e-3.
 
     Args:
         unbiased: divide the variance by n - 1.
         scale_only: leave the variance out, as SigLoss does in its first steps.
+        eps: metres added inside both logarithms.
     """
-    errors, mask = (rows(pixels, pool) for pixels in log_ratio(pred, target, valid))
+    errors, mask = (rows(pixels, pool) for pixels in log_ratio(pred, target, valid, eps))
     n = mask.sum(1)
     mean = errors.sum(1) / n.clamp_min(1)
     square = (1 - variance_focus) * mean.square()
@@ -48,7 +50,7 @@ def silog(
 
 @DEPTH_LOSSES.register("silog")
 class SILog(FunctionLoss):
-    """Scale-invariant log error; the function `silog` beside it tells which options are which published form.
+    """Scale-invariant log error; the docstring of the function `silog` lists the options of published losses.
 
     Args:
         variance_focus: 1 ignores a global scale, 0 is the log RMSE; bts has 0.85 and a weight of 10, Depth Anything V2
@@ -56,6 +58,7 @@ class SILog(FunctionLoss):
         unbiased: divide the variance by n - 1, as SigLoss does.
         warmup: optimiser steps for which the error is sqrt((1 - variance_focus) mean(e)^2) alone: the variance is
             unstable while predictions are far off (SigLoss: 100).
+        eps: metres added inside both logarithms (SigLoss: 1e-3); without it, predictions are clamped at 1e-3.
     """
 
     def __init__(
@@ -64,9 +67,10 @@ class SILog(FunctionLoss):
         variance_focus: Annotated[float, Field(ge=0, le=1)] = 0.85,
         unbiased: bool = False,
         warmup: Annotated[int, Field(ge=0)] = 0,
+        eps: Eps = 0.0,
         pool: Pool = "image",
     ) -> None:
-        super().__init__(partial(silog, variance_focus=variance_focus, unbiased=unbiased, pool=pool))
+        super().__init__(partial(silog, variance_focus=variance_focus, unbiased=unbiased, eps=eps, pool=pool))
         self.warmup = warmup
 
     def forward(self, pred: Depth, target: Depth, valid: Valid) -> Scalar:

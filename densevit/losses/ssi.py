@@ -14,7 +14,7 @@ from torch import Tensor
 
 from densevit.losses.base import DEPTH_LOSSES, FunctionLoss
 from densevit.losses.gradient import Stride, roughness
-from densevit.losses.masked_reduction import FLOOR, Depth, Pool, Scalar, Valid, measured, rows
+from densevit.losses.masked_reduction import MIN_DEPTH, Depth, Pool, Scalar, Valid, measured, rows
 
 Space = Literal["disparity", "depth"]
 Alignment = Literal["median", "lstsq"]
@@ -72,7 +72,7 @@ def aligned_error(pred: Depth, target: Depth, valid: Valid, *, space: Space, ali
     """
     pred, target, mask = measured(pred, target, valid)
     if space == "disparity":
-        target = target.clamp_min(FLOOR).reciprocal()
+        target = target.clamp_min(MIN_DEPTH).reciprocal()
     p, t, m = pred.flatten(1), target.flatten(1), mask.flatten(1)
     errors = _normalised(p, m) - _normalised(t, m) if align == "median" else _fitted(p, t, m) - t
     return torch.where(m, errors, 0.0).view_as(pred), mask

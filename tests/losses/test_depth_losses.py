@@ -64,6 +64,20 @@ def test_silog_is_the_published_expressions(noisy: tuple[Tensor, Tensor, Tensor]
     assert silog(*noisy, unbiased=True, pool="batch").item() == pytest.approx(sigloss, rel=1e-9)
 
 
+def test_eps_is_added_inside_both_logarithms_as_in_sigloss_and_gradient_loss() -> None:
+    """dinov2's and dinov3's formulae, in float64, at millimetres, where 1e-3 counts."""
+    pred, target, valid = maps([[0.0, 0.004, 0.005, 0.01]], [[0.001, 0.002, 0.003, 0]])
+    d = np.log(np.array([0.0, 0.004, 0.005]) + 1e-3) - np.log(np.array([0.001, 0.002, 0.003]) + 1e-3)
+    sigloss = math.sqrt(d.var(ddof=1) + 0.15 * d.mean() ** 2)
+    assert silog(pred, target, valid, unbiased=True, eps=1e-3).item() == pytest.approx(sigloss, rel=1e-9)
+    two_apart = abs(d[2] - d[0]) / 3  # the other pair has an end without depth
+    assert gradient(pred, target, valid, strides=(1,), eps=1e-3).item() == pytest.approx(two_apart, rel=1e-9)
+    for name in ("silog", "gradient"):
+        loss = DEPTH_LOSSES.check({"type": name, "eps": 1e-3, "pool": "batch"}, "loss").build()
+        other = DEPTH_LOSSES.check({"type": name, "pool": "batch"}, "loss").build()
+        assert abs(loss(pred, target, valid).item() - other(pred, target, valid).item()) > 0.01
+
+
 def test_silog_ignores_global_scale_when_focus_is_one(noisy: tuple[Tensor, Tensor, Tensor]) -> None:
     pred, target, valid = noisy
     assert silog(7 * pred, target, valid, variance_focus=1.0).item() == pytest.approx(

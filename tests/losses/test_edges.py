@@ -54,7 +54,7 @@ EDGES: dict[str, Maps] = {
 }
 VARIANTS: dict[str, dict[str, object]] = {
     **{name: {"type": name} for name in DEPTH_LOSSES.parts},
-    "SigLoss": {"type": "silog", "unbiased": True},
+    "SigLoss": {"type": "silog", "unbiased": True, "eps": 1e-3},
     "SigLoss warming up": {"type": "silog", "unbiased": True, "warmup": 1},
     "silog ignoring scale": {"type": "silog", "variance_focus": 1.0},
     "ssi lstsq mse": {"type": "ssi", "align": "lstsq", "error": "mse", "trim": 0},

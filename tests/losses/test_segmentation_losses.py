@@ -174,7 +174,7 @@ def test_what_is_predicted_where_nothing_is_known_does_not_matter(spec: dict[str
 
 
 def test_weights_for_other_classes_are_refused() -> None:
-    with pytest.raises(ConfigError, match="2 numbers, where the head tells 3 classes apart"):
+    with pytest.raises(ConfigError, match="2 numbers for the 3 classes"):
         CrossEntropy(weights=(1.0, 2.0)).check(3)
 
 

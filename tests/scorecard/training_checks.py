@@ -10,7 +10,7 @@ REPLAY = "tests/scorecard/test_replaying.py"
 GOLDEN = "tests/scorecard/test_golden.py"
 FILES = "tests/utils/test_atomic_io.py"
 FORMAT = "tests/weights/test_checkpoint.py"
-KEPT = "tests/engine/test_checkpointing.py"
+KEPT = "tests/engine/test_checkpointer.py"
 LOOP = "tests/engine/test_trainer.py"
 EDGES = "tests/losses/test_edges.py"
 METRICS = "tests/evaluation/test_depth_metrics.py"
@@ -417,7 +417,7 @@ CHECKS: tuple[Check, ...] = (
             f"{EDGES}::test_an_empty_batch_is_exactly_zero_and_attached_to_the_graph",
             f"{EDGES}::test_fp32_equals_fp64",
             f"{EDGES}::test_the_gradient_is_the_derivative",
-            "tests/losses/test_classification_loss.py::test_a_batch_without_any_class_costs_nothing_and_keeps_the_graph",
+            "tests/losses/test_classification_losses.py::test_a_batch_without_any_class_costs_nothing_and_keeps_the_graph",
             "tests/losses/test_segmentation_losses.py::test_losses_and_gradients_are_finite_and_exactly_0_without_labels",
         ),
         (

@@ -83,5 +83,5 @@ def test_the_panel_shows_image_truth_prediction_and_verdict() -> None:
 
 
 def test_weights_for_other_classes_are_refused_before_training() -> None:
-    with pytest.raises(ConfigError, match="2 numbers, where the head tells 3 classes apart"):
+    with pytest.raises(ConfigError, match="2 numbers for the 3 classes"):
         task(weights=(1.0, 2.0))

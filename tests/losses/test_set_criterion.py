@@ -208,7 +208,7 @@ def test_labels_at_points_are_the_mask_looked_up_by_grid_sample() -> None:
     labels[0, :3, :5] = IGNORE
     owner, ids = torch.tensor([0, 0, 1]), torch.tensor([0, 2, 1])
     places = torch.rand(3, 500, 2)
-    inside, known = point_sampling.label_at(labels, owner, ids, places)
+    inside, known = point_sampling.sample_label_masks(labels, owner, ids, places)
     masks = (labels[owner] == ids[:, None, None]).float()
     torch.testing.assert_close(inside, point_sampling.point_sample(masks, places), atol=1e-5, rtol=0)
     unknown, pixels = (
