@@ -26,7 +26,7 @@ import yaml
 from densevit import api
 from densevit.cli.main import main as command
 from densevit.data.datasets.base import Dataset, open_dataset
-from densevit.data.loading.prefetch import readahead
+from densevit.data.loading.prefetch import prefetch_samples
 from densevit.evaluation.depth.evaluate import evaluate
 from densevit.evaluation.depth.published_protocols import find_protocol
 from densevit.evaluation.segmentation.evaluate import count, summarise
@@ -73,7 +73,7 @@ def trained(rooms: Path, work: Path, overrides: Sequence[str]) -> dict[str, Pred
 def scores(predictor: Predictor, data: Dataset) -> dict[str, float]:
     """AbsRel and mIoU, as far as the model gives them."""
     heads = predictor.card.outputs
-    answers = [(sample, predictor.predict_all(sample.image)) for sample in readahead(data)]
+    answers = [(sample, predictor.predict_all(sample.image)) for sample in prefetch_samples(data)]
     found = {}
     if "depth" in heads:
         items = ((s.name, maps["depth"], s.depth, s.valid) for s, maps in answers)

@@ -21,7 +21,7 @@ from markupsafe import Markup
 import densevit
 from densevit.cli.main import main as command
 from densevit.data.datasets.base import Dataset, open_dataset
-from densevit.data.loading.prefetch import readahead
+from densevit.data.loading.prefetch import prefetch_samples
 from densevit.engine.logger import read_csv
 from densevit.evaluation.depth.baseline import median_depth_map
 from densevit.evaluation.depth.evaluate import Evaluation, evaluate
@@ -66,9 +66,9 @@ def make_rooms(root: Path) -> None:
 
 def constant_map(train: Dataset, test: Dataset, protocol: Any) -> Evaluation:
     """What a model must beat: the per-pixel median of the training depths, for every image."""
-    depths, valids = zip(*((sample.depth, sample.valid) for sample in readahead(train)), strict=True)
+    depths, valids = zip(*((sample.depth, sample.valid) for sample in prefetch_samples(train)), strict=True)
     median = median_depth_map(depths, valids)
-    return evaluate(((s.name, median, s.depth, s.valid) for s in readahead(test)), protocol)
+    return evaluate(((s.name, median, s.depth, s.valid) for s in prefetch_samples(test)), protocol)
 
 
 def read(data: Dataset, name: str) -> Sample:
@@ -90,7 +90,7 @@ def depth_sample(predictor: Predictor, test: Dataset, evaluation: Evaluation, la
 
 
 def classes_of(predictor: Predictor, test: Dataset) -> SegScores:
-    samples = readahead(test)
+    samples = prefetch_samples(test)
     k = len(test.classes)
     return summarise(((s.name, count(predictor.classes(s.image), s.labels, k)) for s in samples), test.classes)
 
@@ -166,7 +166,7 @@ def main() -> int:
         predictor = densevit.load(run, precision="fp32")
         protocol = find_protocol("plain", test.depth_range)
         ours = evaluate(
-            ((s.name, predictor(s.image, head="depth"), s.depth, s.valid) for s in readahead(test)), protocol
+            ((s.name, predictor(s.image, head="depth"), s.depth, s.valid) for s in prefetch_samples(test)), protocol
         )
         constant = constant_map(train, test, protocol)
         classes = classes_of(predictor, test)

@@ -7,7 +7,7 @@ from typing import Any
 from tqdm import tqdm
 
 from densevit.data.datasets.base import Dataset
-from densevit.data.loading.prefetch import readahead
+from densevit.data.loading.prefetch import prefetch_samples
 from densevit.errors import ConfigError
 from densevit.evaluation.classification.metrics import ClassScores, score, summarise
 from densevit.evaluators.segmentation import require_same_classes
@@ -45,7 +45,7 @@ def _rows(predictor: Predictor, head: str, data: Dataset) -> Iterator[tuple[str,
     pending: deque[Sample] = deque()
 
     def images() -> Iterator[Any]:
-        for sample in readahead(data):
+        for sample in prefetch_samples(data):
             pending.append(sample)
             yield sample.image
 

@@ -17,7 +17,7 @@ from densevit.data.io.depth_cache import DepthCache
 from densevit.data.io.readers import image_size
 from densevit.data.loading.dataloader import describe_with_files
 from densevit.data.loading.parallel_map import ordered_parallel_map
-from densevit.data.loading.prefetch import readahead
+from densevit.data.loading.prefetch import prefetch_samples
 from densevit.data.predictions import SavedMaps
 from densevit.errors import ConfigError
 from densevit.evaluation.depth import report
@@ -135,7 +135,7 @@ def evaluate_depth(
         return prediction
 
     def items() -> Iterator[tuple[Any, ...]]:
-        for sample in readahead(data):
+        for sample in prefetch_samples(data):
             start = perf_counter()
             prediction = predicted(sample)
             seconds.append(perf_counter() - start)

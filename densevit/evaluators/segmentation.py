@@ -1,7 +1,6 @@
 """Segmentation evaluation: a predictor or saved label maps, and a data set -> scores, and a report of them."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -17,7 +16,7 @@ from densevit.data.labels.class_lists import read_classes
 from densevit.data.labels.class_table import ClassTable, refuse_reordered
 from densevit.data.loading.dataloader import describe_with_files
 from densevit.data.loading.parallel_map import ordered_parallel_map
-from densevit.data.loading.prefetch import readahead
+from densevit.data.loading.prefetch import prefetch, prefetch_samples
 from densevit.data.predictions import SavedLabels
 from densevit.errors import ConfigError, DataError
 from densevit.evaluation.segmentation import report
@@ -119,26 +118,21 @@ def evaluate_segmentation(
     require_same_classes(name, spec, data)
     seconds: list[float] = []
 
-    def counts() -> Iterator[tuple[str, Counts]]:
-        """Those of one image are made while the model works on the next."""
-        pending: Future[tuple[str, Counts]] | None = None
-        with ThreadPoolExecutor(1) as pool:
-            for sample in _progress(readahead(data), len(data)):
-                start = perf_counter()
-                ids = predictor.classes(sample.image, name)
-                seconds.append(perf_counter() - start)
-                if pending is not None:
-                    yield pending.result()
-                pending = pool.submit(count_image, sample.name, ids, sample.labels)
-            if pending is not None:
-                yield pending.result()
+    def predicted() -> Iterator[tuple[str, Ids, Ids | None]]:
+        for sample in _progress(prefetch_samples(data), len(data)):
+            start = perf_counter()
+            ids = predictor.classes(sample.image, name)
+            seconds.append(perf_counter() - start)
+            yield sample.name, ids, sample.labels
 
     def predict(index: int) -> tuple[Sample, Ids]:
         sample = data.read(index)
         return sample, predictor.classes(sample.image, name)
 
     palette = data.palette or palette_for(spec)
-    scores = summarise(counts(), data.classes)
+    # Pixels are counted while the model works on the next image.
+    counts = prefetch(lambda item: count_image(*item), predicted(), threads=1, ahead=1)
+    scores = summarise(counts, data.classes)
     return SegmentationEvaluation(scores, data, predict, palette, seconds, predictor.card.to_dict())
 
 

@@ -1,13 +1,12 @@
-"""What can be worked out in any order, worked out by several processes and handed over in order."""
+"""A map over indices computed by several processes; results come in order."""
 
 import sys
-from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from typing import TypeVar
 
+from densevit.data.loading.prefetch import prefetch
 from densevit.data.loading.workers import Progress, run_jobs
 from densevit.utils.signals import poll
 
@@ -23,10 +22,10 @@ FORKS = sys.platform == "linux"
 def ordered_parallel_map(
     work: Work[Result], count: int, workers: int, describe: Callable[[int], str] = "item {}".format
 ) -> Generator[Result, None, None]:
-    """work(0), work(1), ... computed by `workers`, handed out in order; a few are waiting at most.
+    """work(0), work(1), ... computed by `workers` processes, in order, with a bounded number of results waiting.
 
-    Processes, where the system can fork: threads wait for each other's hold on the interpreter. Results should be
-    small, and `work` should not use torch, whose threads do not survive a fork.
+    Where the system cannot fork, threads are used, which share one interpreter lock. Results should be small, and
+    `work` should not use torch, whose threads do not survive a fork.
 
     Args:
         describe: names an index, should its worker die.
@@ -37,8 +36,10 @@ def ordered_parallel_map(
     """
     if workers < 2 or count < ENOUGH:
         results: Iterator[Result] = map(work, range(count))
+    elif FORKS:
+        results = _in_processes(work, count, workers, describe)
     else:
-        results = (_in_processes if FORKS else _in_threads)(work, count, workers, describe)
+        results = prefetch(work, range(count), threads=workers, ahead=2 * workers)
     for index in range(count):
         poll(f"stopped after {index} of {count} images; nothing is written.")
         yield next(results)
@@ -61,15 +62,3 @@ def _job(work: Work[Result], progress: Progress, indices: range) -> list[Result]
         with progress.reading(index):
             results.append(work(index))
     return results
-
-
-def _in_threads(
-    work: Work[Result], count: int, workers: int, describe: Callable[[int], str]
-) -> Generator[Result, None, None]:
-    with ThreadPoolExecutor(workers) as pool:
-        waiting = deque(pool.submit(work, index) for index in range(min(2 * workers, count)))
-        for index in range(count):
-            result = waiting.popleft().result()
-            if (ahead := index + 2 * workers) < count:
-                waiting.append(pool.submit(work, ahead))
-            yield result

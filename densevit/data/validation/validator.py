@@ -2,15 +2,14 @@
 
 import os
 import time
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
 from densevit.data.datasets.base import Dataset
 from densevit.data.index.paths import MissingItem, collect_missing
+from densevit.data.loading.prefetch import prefetch
 from densevit.data.validation.cache import StatsCache
 from densevit.data.validation.checksums import changed, read_sums, write_sums
 from densevit.data.validation.inspect_sample import inspect_sample
@@ -171,23 +170,10 @@ def _open(patient: SplitToValidate, opened: list[Opened], findings: list[Finding
 def _looks(data: Dataset, memory: StatsCache, threads: int) -> Iterator[Seen]:
     """The samples in order; decoding and hashing release the interpreter's lock, so threads are enough."""
 
-    def stoppable(left: int) -> None:
-        poll(f"stopped with {left} of {len(data)} samples left; what was seen is remembered.")
-
-    with ThreadPoolExecutor(threads) as pool:
-        waiting: deque[Future[Seen]] = deque()
-        try:
-            for index in range(len(data)):
-                waiting.append(pool.submit(inspect_sample, data, index, memory))
-                if len(waiting) > 4 * threads:
-                    yield waiting.popleft().result()
-                stoppable(len(data) - 1 - index + len(waiting))
-            while waiting:
-                yield waiting.popleft().result()
-                stoppable(len(waiting))
-        finally:
-            for future in waiting:
-                future.cancel()
+    seen = prefetch(lambda i: inspect_sample(data, i, memory), range(len(data)), threads=threads, ahead=4 * threads)
+    for count, one in enumerate(seen, 1):
+        yield one
+        poll(f"stopped after {count} of {len(data)} samples; their results are cached.")
 
 
 def _leaks(opened: Sequence[Opened], seen: Mapping[str, Sequence[Seen]]) -> Iterator[Finding]:

@@ -7,8 +7,9 @@ batches as an uninterrupted one, and writes the same bytes. To several processes
 import json
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import groupby
 from threading import Event
@@ -17,6 +18,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 from tqdm import tqdm
 
 from densevit.data.io.readers import read_image
+from densevit.data.loading.prefetch import prefetch
 from densevit.errors import ConfigError, DataError, Preempted
 from densevit.inference.images import Rgb
 from densevit.inference.predict.inputs import Item
@@ -26,9 +28,6 @@ from densevit.inference.predictor import Map, Predictor, as_batch
 from densevit.inference.tiling import demand_depth
 from densevit.inference.writers import MapWriter, PredictedMap
 from densevit.utils.atomic_io import write_text
-
-A = TypeVar("A")
-R = TypeVar("R")
 
 Maps = dict[str, Map]
 """By head."""
@@ -174,25 +173,25 @@ class PredictionPipeline:
         self.summary = Summary(len(mine), already=len(self.complete))
 
     def all(self, workers: int, tick: Callable[[int], object]) -> None:
-        with ThreadPoolExecutor(workers, "decode") as readers, ThreadPoolExecutor(workers, "encode") as writers:
-            pending: deque[tuple[Item, Future[tuple[int, int]]]] = deque()
-            try:
-                for group in self.groups(readers, ahead=2 * workers + self.predictor.batch_size):
-                    for item, maps, image in self.predict(group):
-                        if item not in self.complete:
-                            pending.append((item, writers.submit(self.write, item, maps, image)))
-                    while len(pending) > 2 * workers + self.predictor.batch_size:
-                        self.count(*pending.popleft())
-                    tick(sum(item not in self.complete for item, _ in group))
-            finally:  # after an error, too: what is being written gets finished, what waits to be read does not
-                readers.shutdown(wait=False, cancel_futures=True)
+        ahead = 2 * workers + self.predictor.batch_size
+        pending: deque[tuple[Item, Future[tuple[int, int]]]] = deque()
+        # After an error, too, images being written are finished, and those that wait to be decoded are dropped.
+        with ThreadPoolExecutor(workers, "encode") as writers, closing(self.groups(workers, ahead)) as groups:
+            for group in groups:
+                for item, maps, image in self.predict(group):
+                    if item not in self.complete:
+                        pending.append((item, writers.submit(self.write, item, maps, image)))
+                while len(pending) > ahead:
+                    self.count(*pending.popleft())
+                tick(sum(item not in self.complete for item, _ in group))
             while pending:
                 self.count(*pending.popleft())
 
-    def groups(self, readers: ThreadPoolExecutor, ahead: int) -> Iterator[list[tuple[Item, Rgb]]]:
+    def groups(self, threads: int, ahead: int) -> Generator[list[tuple[Item, Rgb]], None, None]:
         """The images of each group that still has something to write, decoded ahead of the model."""
         todo = [group for group in self.whole if not self.complete.issuperset(group)]
-        decoded = map_ahead(readers, self.read, (item for group in todo for item in group), ahead)
+        items = (item for group in todo for item in group)
+        decoded = prefetch(self.read, items, threads=threads, ahead=ahead)
         for group in todo:
             if self.stop.is_set():
                 self.stopped = True
@@ -255,17 +254,6 @@ class PredictionPipeline:
             self.summary.done += 1
             self.summary.clipped += clipped
             self.summary.invalid += invalid
-
-
-def map_ahead(pool: ThreadPoolExecutor, work: Callable[[A], R], items: Iterable[A], ahead: int) -> Iterator[R]:
-    """`map` over a pool that keeps its order and starts at most `ahead` items early."""
-    pending: deque[Future[R]] = deque()
-    for item in items:
-        pending.append(pool.submit(work, item))
-        if len(pending) > ahead:
-            yield pending.popleft().result()
-    while pending:
-        yield pending.popleft().result()
 
 
 def settings(predictor: Predictor, plan: Plan, sources: Mapping[str, str]) -> dict[str, Any]:

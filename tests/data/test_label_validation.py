@@ -16,7 +16,7 @@ from densevit.cli.main import main
 from densevit.data.datasets.base import DATASETS
 from densevit.data.io.writers import encode
 from densevit.data.synthetic import layouts
-from densevit.data.validation import SplitToValidate, ValidationReport, text, validator
+from densevit.data.validation import SplitToValidate, ValidationReport, examine, text
 from densevit.structures import IGNORE, Sample
 
 NAMES = ("wall", "floor", "bed", "chair")
@@ -54,7 +54,7 @@ def test_every_planted_fault_is_found_by_its_file(tmp_path: Path) -> None:
     (labels / "f.png").write_bytes(encode(".png", np.full((*SIZE, 3), 9, np.uint8)))  # colours
     (labels / "g.png").write_bytes(encode(".png", np.zeros((9, 9), np.uint8)))  # another size
     (labels / "h.png").write_bytes((labels / "h.png").read_bytes()[:50])  # truncated
-    examination = validator([patient(tmp_path)])
+    examination = examine([patient(tmp_path)])
     assert found(examination) == {
         "label_beyond_classes": {"a.png"},
         "empty_labels": {"b.png"},
@@ -77,7 +77,7 @@ def test_sound_labels_have_no_findings_and_are_summed_up(tmp_path: Path) -> None
     layouts.write_folder(
         tmp_path, made, labels="colours", classes=NAMES, palette=((1, 2, 3), (4, 5, 6), (7, 8, 9), (9, 9, 9))
     )
-    examination = validator([patient(tmp_path)])
+    examination = examine([patient(tmp_path)])
     assert examination.findings == []
     assert "labels of 4 classes; 75.0% of the pixels have one" in text(examination)
     assert examination.summaries[0].classes == 4
@@ -85,32 +85,32 @@ def test_sound_labels_have_no_findings_and_are_summed_up(tmp_path: Path) -> None
 
 def test_classes_that_never_occur_are_noted_and_a_set_without_any_is_at_fault(tmp_path: Path) -> None:
     layouts.write_folder(tmp_path, frames(*"ab"), classes=(*NAMES, "piano"))
-    examination = validator([patient(tmp_path)])
+    examination = examine([patient(tmp_path)])
     assert found(examination) == {"absent_class": {""}} and examination.healthy
     assert "1 of 5 classes: piano" in text(examination)
     void = [{"id": i, "name": f"v{i}", "ignore": True} for i in range(4)]
     (tmp_path / "classes.json").write_text(json.dumps([*void, {"id": 7, "name": "road"}]))
-    examination = validator([patient(tmp_path)])
+    examination = examine([patient(tmp_path)])
     assert found(examination)["no_labels"] == {""} and not examination.healthy
 
 
 def test_masks_of_0_and_255_are_asked_about_until_255_is_said_to_be_a_class(tmp_path: Path) -> None:
     made = [replace(one, labels=np.where(one.labels == 1, 255, 0)) for one in frames(*"ab")]
     layouts.write_folder(tmp_path, made, classes=("background", "thing"))
-    assert found(validator([patient(tmp_path)])).keys() == {"binary_labels", "absent_class"}
+    assert found(examine([patient(tmp_path)])).keys() == {"binary_labels", "absent_class"}
     ids = [{"id": 0, "name": "background"}, {"id": 255, "name": "thing"}]
     (tmp_path / "classes.json").write_text(json.dumps(ids))
-    assert validator([patient(tmp_path)]).findings == []
+    assert examine([patient(tmp_path)]).findings == []
 
 
 def test_what_was_remembered_under_another_list_of_classes_does_not_count(tmp_path: Path) -> None:
     layouts.write_folder(tmp_path, frames(*"ab"), classes=NAMES)
     memory = tmp_path / "memory.json"
-    assert validator([patient(tmp_path, memory=memory)]).healthy
+    assert examine([patient(tmp_path, memory=memory)]).healthy
     (tmp_path / "classes.json").write_text('["wall", "floor"]')
-    assert found(validator([patient(tmp_path, memory=memory)])) == {"label_beyond_classes": {"a.png", "b.png"}}
+    assert found(examine([patient(tmp_path, memory=memory)])) == {"label_beyond_classes": {"a.png", "b.png"}}
     (tmp_path / "classes.json").write_text(json.dumps(NAMES))
-    assert validator([patient(tmp_path, memory=memory)]).healthy
+    assert examine([patient(tmp_path, memory=memory)]).healthy
 
 
 def test_an_image_that_exif_turns_beside_labels_that_it_does_not_is_found(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_an_image_that_exif_turns_beside_labels_that_it_does_not_is_found(tmp_pa
     exif = Image.Exif()
     exif[274] = 3  # upside down
     Image.open(tmp_path / "images/a.jpg").save(tmp_path / "images/a.jpg", exif=exif)
-    assert found(validator([patient(tmp_path)])) == {"exif": {"a.jpg"}}
+    assert found(examine([patient(tmp_path)])) == {"exif": {"a.jpg"}}
 
 
 @pytest.mark.parametrize("case", CASES, ids=Case.name)
@@ -132,7 +132,7 @@ def test_published_sets_are_examined_alike(case: Case, tmp_path: Path) -> None:
     missing.unlink()
     if bad.suffix == ".png":
         cv2.imwrite(str(bad), np.full((96, 128), 253, np.uint8))
-    kinds = found(validator([patient(tmp_path, case.type, **case.options)]))
+    kinds = found(examine([patient(tmp_path, case.type, **case.options)]))
     assert kinds["missing"] == {missing.name}
     assert bad.suffix == ".mat" or kinds["label_beyond_classes"] == {bad.name}
     # Where nobody marked anything PASCAL-Context has its background.

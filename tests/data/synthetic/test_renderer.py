@@ -186,7 +186,7 @@ def test_a_texture_repeats_and_fades_to_its_mean_from_afar() -> None:
 
 
 def test_every_model_has_its_catalogue_size_its_class_and_its_licence() -> None:
-    folder = Path(furniture_models.__file__).parent.parent / "furniture"
+    folder = Path(furniture_models.__file__).parent / "furniture"
     assert "Creative Commons Zero" in (folder / "LICENSE.txt").read_text()
     assert max(path.stat().st_size for path in folder.iterdir()) < 2**20
     assert {path.stem for path in folder.glob("*.npz")} == set(furniture_models.models())

@@ -16,7 +16,7 @@ from densevit.cli.main import main
 from densevit.data.datasets.base import DATASETS, Dataset
 from densevit.data.io.writers import encode, encode_depth
 from densevit.data.synthetic import layouts
-from densevit.data.validation import KINDS, SplitToValidate, ValidationReport, text, validator
+from densevit.data.validation import KINDS, SplitToValidate, ValidationReport, examine, text
 from densevit.data.validation.sample_stats import measure, white_border
 from densevit.structures import Sample
 
@@ -97,7 +97,7 @@ def sick(tmp_path: Path) -> Path:
 
 
 def test_all_of_the_16_faults_are_found_in_one_pass_with_path_and_reason(sick: Path) -> None:
-    examination = validator([patient("train", sick, classes=4, depth_range=(0.1, 10.0))])
+    examination = examine([patient("train", sick, classes=4, depth_range=(0.1, 10.0))])
     kinds = found(examination)
     assert kinds["damaged"] == {"00.jpg", "01.png", "02.png"}
     assert kinds["empty"] == {"03.jpg"}
@@ -121,7 +121,7 @@ def test_all_of_the_16_faults_are_found_in_one_pass_with_path_and_reason(sick: P
 
 def test_sound_data_has_no_findings_and_says_good_to_go(tmp_path: Path) -> None:
     layouts.write_folder(tmp_path, frames(*NAMES))
-    examination = validator([patient("train", tmp_path, classes=4)])
+    examination = examine([patient("train", tmp_path, classes=4)])
     assert examination.findings == [] and examination.healthy
     said = text(examination)
     assert "24 of 24 samples are readable; 96 x 128 (24)" in said and "Good to go" in said
@@ -132,15 +132,15 @@ def test_what_a_subset_leaves_out_is_a_warning_only(tmp_path: Path) -> None:
     (tmp_path / "depths/02.png").unlink()
     (tmp_path / "images/03.jpg").unlink()
     (tmp_path / "labels/03.png").unlink()
-    assert found(validator([patient("train", tmp_path)])) == {"missing": {"02.jpg"}, "unpaired": {"03.png"}}
-    examination = validator([patient("train", tmp_path, subset="available")])
+    assert found(examine([patient("train", tmp_path)])) == {"missing": {"02.jpg"}, "unpaired": {"03.png"}}
+    examination = examine([patient("train", tmp_path, subset="available")])
     assert found(examination) == {"left_out": {"02.jpg", "03.png"}} and examination.healthy
 
 
 def test_a_split_of_which_nothing_is_there_is_a_fault_even_where_a_part_will_do(tmp_path: Path) -> None:
     layouts.write_folder(tmp_path, [replace(frames("a")[0], labels=None)])
     (tmp_path / "depths/a.png").unlink()
-    examination = validator([patient("train", tmp_path, subset="available")])
+    examination = examine([patient("train", tmp_path, subset="available")])
     assert not examination.healthy and "not one of its samples" in text(examination)
 
 
@@ -149,7 +149,7 @@ def test_links_to_nothing_are_missing_files(tmp_path: Path) -> None:
     for name, target in (("a", "gone.jpg"), ("b", "b.jpg")):  # the second leads to itself
         (tmp_path / f"images/{name}.jpg").unlink()
         (tmp_path / f"images/{name}.jpg").symlink_to(target)
-    assert found(validator([patient("train", tmp_path)])) == {"missing": {"a.jpg", "b.jpg"}}
+    assert found(examine([patient("train", tmp_path)])) == {"missing": {"a.jpg", "b.jpg"}}
 
 
 @pytest.mark.parametrize("turned", [False, True], ids=["upright", "turned by EXIF"])
@@ -163,14 +163,14 @@ def test_a_jpeg_with_a_hole_in_its_data_is_damaged_though_every_decoder_takes_it
         Image.open(path).rotate(-90, expand=True).save(path, exif=exif)
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2] + whole[-40:])
-    assert found(validator([patient("train", tmp_path)])) == {"damaged": {"a.jpg"}}
+    assert found(examine([patient("train", tmp_path)])) == {"damaged": {"a.jpg"}}
 
 
 def test_gray_bars_above_and_below_are_no_damage(tmp_path: Path) -> None:
     made = frames("a", "b")
     made[0].image[:16] = made[0].image[-16:] = 128
     layouts.write_folder(tmp_path, made)
-    assert not found(validator([patient("train", tmp_path)]))
+    assert not found(examine([patient("train", tmp_path)]))
 
 
 def test_listed_files_that_are_not_there_are_missing_by_path(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_listed_files_that_are_not_there_are_missing_by_path(tmp_path: Path) -> 
     (tmp_path / "images/a.jpg").unlink()
     (tmp_path / "depths/b.png").unlink()
     (tmp_path / "m.csv").write_text("image,depth\n" + "".join(f"images/{n}.jpg,depths/{n}.png\n" for n in "abc"))
-    examination = validator([patient("train", tmp_path, manifest="m.csv")])
+    examination = examine([patient("train", tmp_path, manifest="m.csv")])
     assert found(examination) == {"missing": {"a.jpg", "b.png"}} and examination.samples == 1
 
 
@@ -186,30 +186,30 @@ def test_a_file_that_goes_away_during_the_examination_is_missing(tmp_path: Path)
     layouts.write_folder(tmp_path, frames("a", "b"))
     opened = patient("train", tmp_path).open()
     (tmp_path / "images/a.jpg").unlink()
-    assert found(validator([SplitToValidate("train", lambda: opened)])) == {"missing": {"a.jpg"}}
+    assert found(examine([SplitToValidate("train", lambda: opened)])) == {"missing": {"a.jpg"}}
 
 
 def test_a_picture_named_as_another_format_is_read_and_said(tmp_path: Path) -> None:
     layouts.write_folder(tmp_path, frames("a", "b"))
     (tmp_path / "images/a.jpg").write_bytes(encode(".png", frames("a")[0].image))
-    examination = validator([patient("train", tmp_path)])
+    examination = examine([patient("train", tmp_path)])
     assert found(examination) == {"renamed": {"a.jpg"}} and examination.healthy
 
 
 def test_a_second_look_remembers_by_content_and_tells_the_same(sick: Path, tmp_path: Path) -> None:
     memory = tmp_path / "memory" / "m.json"
     options: dict[str, Any] = {"classes": 4, "depth_range": (0.1, 10.0)}
-    first = validator([patient("train", sick, memory, **options)])
+    first = examine([patient("train", sick, memory, **options)])
     assert len(json.loads(memory.read_text())) >= 20
     moved = sick.rename(tmp_path / "moved")
-    second = validator([blind(patient("train", moved, memory, **options))])
+    second = examine([blind(patient("train", moved, memory, **options))])
 
     def told(examination: ValidationReport, root: Path) -> list[tuple[str, str, str]]:
         return [(f.kind, f.path.removeprefix(str(root)), f.reason.replace(str(root), "")) for f in examination.findings]
 
     assert told(second, moved) == told(first, sick)
     (moved / "images/16.jpg").write_bytes((moved / "images/16.jpg").read_bytes() + b"new")
-    third = validator([blind(patient("train", moved, memory, **options))])
+    third = examine([blind(patient("train", moved, memory, **options))])
     assert {Path(f.name).name for f in third.findings if f.kind == "unreadable"} == {"16"}  # looked at anew
 
 
@@ -226,7 +226,7 @@ def blind(one: SplitToValidate) -> SplitToValidate:
 
 def test_files_of_the_user_are_never_touched(sick: Path) -> None:
     before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in sick.rglob("*") if path.is_file()}
-    validator([patient("train", sick, classes=4)])
+    examine([patient("train", sick, classes=4)])
     assert before == {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in sick.rglob("*") if path.is_file()}
 
 
@@ -235,7 +235,7 @@ def test_the_same_image_or_depth_under_two_names_is_found(tmp_path: Path) -> Non
     layouts.write_folder(tmp_path, made)
     (tmp_path / "images/03.jpg").write_bytes((tmp_path / "images/01.jpg").read_bytes())
     (tmp_path / "depths/05.png").write_bytes((tmp_path / "depths/04.png").read_bytes())
-    kinds = found(validator([patient("train", tmp_path)]))
+    kinds = found(examine([patient("train", tmp_path)]))
     assert kinds == {"duplicate_image": {"03.jpg"}, "duplicate_depth": {"05.png"}}
 
 
@@ -246,7 +246,7 @@ def test_virtual_kittis_weathers_share_their_depth(tmp_path: Path) -> None:
     for variation, image in (("clone", one.image), ("fog", other.image), ("rain", another.image)):
         layouts.write_vkitti2(tmp_path, [replace(one, image=image, depth=depth)], variation=variation)
     spec = {"type": "vkitti2", "root": str(tmp_path)}
-    assert found(validator([SplitToValidate("all", DATASETS.check(spec, "data").build)])) == {}
+    assert found(examine([SplitToValidate("all", DATASETS.check(spec, "data").build)])) == {}
 
 
 def test_evaluation_images_in_the_training_set_are_found_by_bytes_by_look_and_by_scene(tmp_path: Path) -> None:
@@ -255,12 +255,12 @@ def test_evaluation_images_in_the_training_set_are_found_by_bytes_by_look_and_by
     others = [replace(s, name=s.name.replace("kitchen", "bath")) for s in made[2:4]] + made[8:]
     layouts.write_folder(tmp_path / "val", others[1:])
     layouts.write_folder(tmp_path / "val", [others[0]], image=".png")  # encoded anew
-    examination = validator([patient("train", tmp_path / "train"), patient("val", tmp_path / "val")])
+    examination = examine([patient("train", tmp_path / "train"), patient("val", tmp_path / "val")])
     assert found(examination) == {"leaked_image": {"2.png", "3.jpg"}}
     by_name = {Path(f.path).name: f.reason for f in examination.findings}
     assert by_name["3.jpg"].startswith("is the training image") and "shows the same" in by_name["2.png"]
     layouts.write_folder(tmp_path / "val", [replace(made[9], name="kitchen/9")])
-    assert found(validator([patient("train", tmp_path / "train"), patient("val", tmp_path / "val")]))["leaked_scene"]
+    assert found(examine([patient("train", tmp_path / "train"), patient("val", tmp_path / "val")]))["leaked_scene"]
 
 
 def test_frames_of_one_large_file_are_told_by_their_look(tmp_path: Path) -> None:
@@ -272,7 +272,7 @@ def test_frames_of_one_large_file_are_told_by_their_look(tmp_path: Path) -> None
             name, DATASETS.check({"type": "nyu", "root": str(tmp_path), "split": name}, "data").build
         )
 
-    examination = validator([split("train"), split("test")])
+    examination = examine([split("train"), split("test")])
     assert found(examination)["missing"] == {"nyu_depth_v2_labeled.mat"}  # 3 of 1449 frames
     # Of the three, the official split has 0 and 1 to test and 2 to train.
     assert [f.name for f in examination.findings if f.kind == "leaked_image"] == ["kitchen/rgb_00000"]
@@ -287,7 +287,7 @@ def test_an_image_turned_by_exif_without_its_depth_is_found(
     exif = Image.Exif()
     exif[0x0112] = orientation
     Image.fromarray(made[0].image).save(tmp_path / "images/a.jpg", exif=exif)
-    examination = validator([patient("train", tmp_path)])
+    examination = examine([patient("train", tmp_path)])
     assert found(examination).keys() == finding
     assert all(Path(f.path).stem == "a" for f in examination.findings)
 
@@ -298,7 +298,7 @@ def test_depth_made_from_the_upright_image_is_no_finding(tmp_path: Path) -> None
     exif = Image.Exif()
     exif[0x0112] = 6  # stored turned; upright it is as its depth map
     Image.fromarray(np.rot90(made[0].image)).save(tmp_path / "images/a.jpg", exif=exif, quality=95)
-    assert validator([patient("train", tmp_path)]).healthy
+    assert examine([patient("train", tmp_path)]).healthy
 
 
 def nyu(root: Path, **options: Any) -> SplitToValidate:
@@ -323,9 +323,9 @@ def framed(one: Sample) -> Sample:
 def test_nyu_as_published_is_sound_and_its_white_frame_a_warning(tmp_path: Path) -> None:
     plain = [holed(f"kitchen_0001/rgb_{i:05d}", 40 * i) for i in range(3)]
     layouts.write_nyu_sync(tmp_path, plain)
-    assert found(validator([nyu(tmp_path)])) == {}
+    assert found(examine([nyu(tmp_path)])) == {}
     layouts.write_nyu_sync(tmp_path / "framed", [framed(one) for one in plain])
-    examination = validator([nyu(tmp_path / "framed")])
+    examination = examine([nyu(tmp_path / "framed")])
     assert found(examination).keys() == {"white_border"} and examination.healthy
 
 
@@ -337,7 +337,7 @@ def test_filled_depth_is_told_from_raw(tmp_path: Path) -> None:
         whole = layouts.fill(one.depth)
         full.append(replace(one, depth=whole, valid=whole > 0))
     layouts.write_nyu_sync(tmp_path, full)
-    examination = validator([nyu(tmp_path)])
+    examination = examine([nyu(tmp_path)])
     assert found(examination).keys() == {"density"}
     assert "holes seem to be filled" in examination.findings[0].reason
 
@@ -348,7 +348,7 @@ def test_depth_of_another_scale_is_told_by_what_the_data_set_usually_shows(tmp_p
         path = tmp_path / "sync" / line.split()[1].lstrip("/")
         stored = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
         cv2.imwrite(str(path), np.rint(stored * 0.256).astype(np.uint16))  # 1/256 m, as KITTI's
-    examination = validator([nyu(tmp_path)])
+    examination = examine([nyu(tmp_path)])
     assert found(examination).keys() == {"units"}
     assert "stored" not in examination.findings[0].reason
     assert "1/256 m read as 1/1000 m" in examination.findings[0].reason
@@ -358,17 +358,17 @@ def test_kitti_images_of_a_size_that_cannot_be_cropped_are_found(tmp_path: Path)
     listed = layouts.write_kitti(tmp_path, [sample("0000000005", 320, 1216)])
     spec = {"type": "kitti", "root": str(tmp_path), "list_file": listed.name}
     cropped = SplitToValidate("train", DATASETS.check({**spec, "crop": "kb"}, "data").build)
-    reasons = [(Path(f.path).name, f.reason) for f in validator([cropped]).findings if f.level == "fault"]
+    reasons = [(Path(f.path).name, f.reason) for f in examine([cropped]).findings if f.level == "fault"]
     assert reasons == [
         ("0000000005.png", "320x1216 is too small for KITTI's 352x1216 benchmark window; leave the KB crop out.")
     ]
     whole = SplitToValidate("train", DATASETS.check(spec, "data").build)
-    assert "unusual_size" in found(validator([whole]))
+    assert "unusual_size" in found(examine([whole]))
 
 
 def test_the_45_test_images_without_truth_are_noted_not_counted_as_faults(tmp_path: Path) -> None:
     (tmp_path / "raw").mkdir()
-    examination = validator(
+    examination = examine(
         [SplitToValidate("test", DATASETS.check({"type": "kitti", "root": tmp_path, "split": "test"}, "").build)]
     )
     kinds = [f.kind for f in examination.findings]
@@ -379,14 +379,14 @@ def test_the_45_test_images_without_truth_are_noted_not_counted_as_faults(tmp_pa
 def test_recorded_sums_tell_a_flipped_bit_that_no_decoder_sees(tmp_path: Path) -> None:
     layouts.write_folder(tmp_path / "data", frames("a", "b"))
     sums = tmp_path / "sums.txt"
-    assert validator([patient("train", tmp_path / "data")], sums=sums).healthy
+    assert examine([patient("train", tmp_path / "data")], sums=sums).healthy
     path = tmp_path / "data/images/a.jpg"
     line = next(line for line in sums.read_text().splitlines() if line.endswith("a.jpg"))
     assert line == f"{line[:64]}  {path}"  # as sha256sum writes them
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 4
     path.write_bytes(bytes(data))
-    assert found(validator([patient("train", tmp_path / "data")], sums=sums))["changed"] == {"a.jpg"}
+    assert found(examine([patient("train", tmp_path / "data")], sums=sums))["changed"] == {"a.jpg"}
 
 
 def test_a_white_frame_is_measured_on_its_thinnest_side() -> None:
@@ -503,5 +503,5 @@ def test_real_pairs_are_sound(tmp_path: Path) -> None:
             (tmp_path / "sync/scene_0001" / name.format(number)).write_bytes(data)
         lines.append(f"/scene_0001/rgb_{number}.jpg /scene_0001/sync_depth_{number}.png 518.8579\n")
     (tmp_path / "nyu_sync_train.txt").write_text("".join(lines))
-    examination = validator([nyu(tmp_path)])
+    examination = examine([nyu(tmp_path)])
     assert examination.healthy and found(examination).keys() <= {"white_border"}
