@@ -1,8 +1,17 @@
-"""The doctor: examines data sets before anyone loses a night on them."""
+"""Dataset validation, the library behind `densevit check-data`: finds what would make training or scores worse."""
 
 from densevit.data.validation.html_report import write_html
-from densevit.data.validation.issues import KINDS, Finding
-from densevit.data.validation.report import text, write_json
-from densevit.data.validation.validator import SplitToValidate, ValidationReport, examine
+from densevit.data.validation.issues import ISSUE_TYPES, Issue
+from densevit.data.validation.report import format_text, write_json
+from densevit.data.validation.validator import SplitToValidate, ValidationReport, validate
 
-__all__ = ["KINDS", "Finding", "SplitToValidate", "ValidationReport", "examine", "text", "write_html", "write_json"]
+__all__ = [
+    "ISSUE_TYPES",
+    "Issue",
+    "SplitToValidate",
+    "ValidationReport",
+    "format_text",
+    "validate",
+    "write_html",
+    "write_json",
+]

@@ -1,6 +1,6 @@
-"""What was seen of which bytes, kept between runs, so that a second look at 24,000 pairs takes only their hashing.
+"""Per-sample statistics cached between runs by content, so that a second run only hashes the files.
 
-One file per data set and options, below `$XDG_CACHE_HOME/densevit/doctor` (`~/.cache/...`); never beside the data.
+One file per dataset and options, below `$XDG_CACHE_HOME/densevit/check-data` (`~/.cache/...`); never beside the data.
 """
 
 import hashlib
@@ -13,65 +13,65 @@ from typing import Any
 
 from densevit import __version__
 from densevit.data.labels.class_table import ClassTable
-from densevit.data.validation.sample_stats import Look
+from densevit.data.validation.sample_stats import SampleStats
 from densevit.errors import StorageError
 from densevit.utils.atomic_io import write_text
 
 log = logging.getLogger(__name__)
 
-SCHEMA = 3  # a new number when a look means something else
+SCHEMA = 4  # a new number when the statistics change their meaning
 
 
 class StatsCache:
-    """Looks by the sums of the files that they were taken at."""
+    """Sample statistics by the checksums of the sample's files."""
 
     def __init__(self, path: Path | None, table: ClassTable | None = None) -> None:
-        """Opens a memory; None forgets at once.
+        """Opens a cache file; None caches nothing.
 
         Args:
-            table: of the classes; what was seen under another one does not count.
+            table: of the classes; statistics made under another table do not count.
         """
         self.path = path
-        self.meaning = repr((table.names, table.places, table.palette)) if table is not None else ""
-        self.known = _read(path) if path else {}
+        self.classes = repr((table.names, table.places, table.palette)) if table is not None else ""
+        self.stored = _read(path) if path else {}
         self.new: dict[str, Any] = {}
 
-    def key(self, sums: Mapping[str, str]) -> str:
-        """Empty where there is nothing to know a sample by."""
-        if not sums:
+    def key(self, checksums: Mapping[str, str]) -> str:
+        """Empty where there are no files to identify a sample by."""
+        if not checksums:
             return ""
-        return hashlib.sha256(json.dumps([self.meaning, *sorted(sums.items())]).encode()).hexdigest()[:32]
+        return hashlib.sha256(json.dumps([self.classes, *sorted(checksums.items())]).encode()).hexdigest()[:32]
 
-    def get(self, key: str) -> Look | None:
+    def get(self, key: str) -> SampleStats | None:
         try:
-            return Look.from_tree(self.known[key])
+            return SampleStats.from_dict(self.stored[key])
         except (KeyError, TypeError):  # not there, or no longer what was written
             return None
 
-    def put(self, key: str, look: Look) -> None:
-        self.new[key] = vars(look)
+    def put(self, key: str, stats: SampleStats) -> None:
+        self.new[key] = vars(stats)
 
     def save(self) -> None:
-        """Writes what is new; a memory that cannot be written costs time only, and is said."""
+        """Writes the new entries; failing to write costs time only, and is logged."""
         if self.path is None or not self.new:
             return
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            write_text(self.path, json.dumps({**self.known, **self.new}))
+            write_text(self.path, json.dumps({**self.stored, **self.new}))
         except (OSError, StorageError) as error:
-            log.warning("%s: what was seen is not kept (%s).", self.path, error)
+            log.warning("%s: the results cannot be cached (%s).", self.path, error)
 
 
-def place(spec: Mapping[str, Any]) -> Path:
-    """The file of a data set with these options."""
+def cache_path(spec: Mapping[str, Any]) -> Path:
+    """The cache file of a dataset with these options."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    told = json.dumps([SCHEMA, __version__, dict(spec)], sort_keys=True, default=str)
-    return base / "densevit/doctor" / f"{hashlib.sha256(told.encode()).hexdigest()[:24]}.json"
+    key = json.dumps([SCHEMA, __version__, dict(spec)], sort_keys=True, default=str)
+    return base / "densevit/check-data" / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.json"
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
         tree = json.loads(path.read_text())
     except (OSError, ValueError):
-        return {}  # none yet, or damaged: then it is made anew
+        return {}  # none yet, or damaged: then it is written again
     return tree if isinstance(tree, dict) else {}

@@ -1,4 +1,4 @@
-"""An examination on paper: text for a terminal, JSON for programs."""
+"""The result of a validation as text for a terminal and as JSON for programs."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -7,68 +7,74 @@ from pathlib import Path
 from typing import Any
 
 from densevit import __version__
-from densevit.data.validation.issues import KINDS, LEVELS, Finding
-from densevit.data.validation.validator import Summary, ValidationReport
+from densevit.data.validation.issues import ISSUE_TYPES, LEVELS, Issue
+from densevit.data.validation.validator import SplitSummary, ValidationReport
 from densevit.utils.atomic_io import write_text
 
-SCHEMA = 1  # a new number when a key changes its meaning
-SHOWN = 5  # findings of a kind in the text
+SCHEMA = 2  # a new number when a key changes its meaning
+SHOWN = 5  # issues of a type in the text
 
 
-def text(examination: ValidationReport) -> str:
-    """All kinds of findings with their first five, the numbers of each split, and the verdict."""
-    lines = [line for summary in examination.summaries for line in summary_lines(summary)]
+def format_text(report: ValidationReport) -> str:
+    """All types of issues with their first five, the numbers of each split, and the verdict."""
+    lines = [line for summary in report.summaries for line in summary_lines(summary)]
     for level in LEVELS:
-        for kind, findings in by_kind(examination.findings, level).items():
-            lines += ["", f"{level}: {KINDS[kind].title} ({len(findings):,})"]
-            lines += [f"  [{finding.split}] {finding.words()}" for finding in findings[:SHOWN]]
-            if len(findings) > SHOWN:
-                lines.append(f"  ... and {len(findings) - SHOWN:,} more")
-            lines.append(f"  -> {KINDS[kind].remedy}")
-    return "\n".join([*lines, "", verdict(examination)])
+        for type_, issues in issues_by_type(report.issues, level).items():
+            lines += ["", f"{level}: {ISSUE_TYPES[type_].title} ({len(issues):,})"]
+            lines += [f"  [{issue.split}] {issue}" for issue in issues[:SHOWN]]
+            if len(issues) > SHOWN:
+                lines.append(f"  ... and {len(issues) - SHOWN:,} more")
+            lines.append(f"  -> {ISSUE_TYPES[type_].remedy}")
+    return "\n".join([*lines, "", verdict(report)])
 
 
-def verdict(examination: ValidationReport) -> str:
-    counts = {level: sum(f.level == level for f in examination.findings) for level in LEVELS}
-    said = ", ".join(f"{count:,} {level}{'s' * (count != 1)}" for level, count in counts.items())
-    rate = examination.samples / max(examination.seconds, 1e-9)
-    took = f"{examination.samples:,} samples in {examination.seconds:.1f} s ({rate:,.0f} a second)"
-    return f"{said}; {took}. " + ("Good to go." if examination.healthy else "Training or scores would suffer.")
+def verdict(report: ValidationReport) -> str:
+    counts = {level: sum(issue.level == level for issue in report.issues) for level in LEVELS}
+    numbers = ", ".join(f"{count:,} {level}{'s' * (count != 1)}" for level, count in counts.items())
+    rate = report.samples / max(report.seconds, 1e-9)
+    took = f"{report.samples:,} samples in {report.seconds:.1f} s ({rate:,.0f} a second)"
+    if not report.ok:
+        advice = "Training or scores would suffer."
+    elif counts["warning"]:
+        advice = "No errors; read the warnings before training."
+    else:
+        advice = "Good to go."
+    return f"{numbers}; {took}. {advice}"
 
 
-def summary_lines(summary: Summary) -> Iterator[str]:
+def summary_lines(summary: SplitSummary) -> Iterator[str]:
     sizes = ", ".join(f"{size} ({count:,})" for size, count in list(summary.sizes.items())[:4])
     more = f" and {len(summary.sizes) - 4} more sizes" if len(summary.sizes) > 4 else ""
     yield f"{summary.split}: {summary.readable:,} of {summary.samples:,} samples are readable; {sizes or 'none'}{more}"
     if summary.depth is not None:
         low, middle, high = summary.depth
-        yield f"  depth {low:.3g} to {high:.3g} m, median {middle:.3g} m; {summary.share:.0%} of the pixels measured"
-    if summary.labelled is not None:
-        yield f"  labels of {summary.classes:,} classes; {summary.labelled:.1%} of the pixels have one"
+        valid = f"{summary.valid_fraction:.0%} of the pixels are valid"
+        yield f"  depth {low:.3g} to {high:.3g} m, median {middle:.3g} m; {valid}"
+    if summary.labelled_fraction is not None:
+        yield f"  labels of {summary.classes:,} classes; {summary.labelled_fraction:.1%} of the pixels have one"
 
 
-def by_kind(findings: Sequence[Finding], level: str) -> dict[str, list[Finding]]:
-    """Kind -> its findings, in the order of the table."""
-    groups: dict[str, list[Finding]] = {kind: [] for kind, facts in KINDS.items() if facts.level == level}
-    for finding in findings:
-        if finding.level == level:
-            groups[finding.kind].append(finding)
-    return {kind: group for kind, group in groups.items() if group}
+def issues_by_type(issues: Sequence[Issue], level: str) -> dict[str, list[Issue]]:
+    """Type -> its issues, in the order of the table."""
+    groups: dict[str, list[Issue]] = {name: [] for name, type_ in ISSUE_TYPES.items() if type_.level == level}
+    for issue in issues:
+        if issue.level == level:
+            groups[issue.type].append(issue)
+    return {type_: group for type_, group in groups.items() if group}
 
 
-def as_tree(examination: ValidationReport) -> dict[str, Any]:
-    """All of it, in JSON's types."""
-    findings = [{**asdict(finding), "level": finding.level} for finding in examination.findings]
+def to_dict(report: ValidationReport) -> dict[str, Any]:
+    """The report in JSON's types."""
     return {
         "schema": SCHEMA,
         "densevit": __version__,
-        "healthy": examination.healthy,
-        "samples": examination.samples,
-        "seconds": round(examination.seconds, 3),
-        "splits": [asdict(summary) for summary in examination.summaries],
-        "findings": findings,
+        "ok": report.ok,
+        "samples": report.samples,
+        "seconds": round(report.seconds, 3),
+        "splits": [asdict(summary) for summary in report.summaries],
+        "issues": [{**asdict(issue), "level": issue.level} for issue in report.issues],
     }
 
 
-def write_json(path: Path, examination: ValidationReport) -> None:
-    write_text(path, json.dumps(as_tree(examination), indent=2, allow_nan=False) + "\n")
+def write_json(path: Path, report: ValidationReport) -> None:
+    write_text(path, json.dumps(to_dict(report), indent=2, allow_nan=False) + "\n")

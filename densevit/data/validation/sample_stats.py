@@ -1,4 +1,4 @@
-"""What is seen of one sample: plain values, measured once and kept between runs."""
+"""Statistics of one sample: plain values, computed once and cached between runs."""
 
 import base64
 from collections import Counter
@@ -18,28 +18,29 @@ from densevit.errors import DataError
 from densevit.structures import IGNORE, Sample
 
 Problem = tuple[str, str, str]
-"""Kind of a finding, the file's role, and the reason in words."""
+"""Type of the issue, role of the file, and the reason in words."""
 
 
 @dataclass(frozen=True)
-class Look:
-    """What was seen of a sample; plain values, so that it can be kept."""
+class SampleStats:
+    """What the rules need to know of a sample; plain values, so that they can be cached."""
 
     size: tuple[int, int] | None = None  # h, w of the upright image
-    border: int = 0  # pixels of a white frame, on its thinnest side
+    white_border: int = 0  # pixels, on its thinnest side
     thumbnail: str = ""  # 16 x 16 gray values, base64
-    share: float | None = None  # of pixels with depth; None without a depth map
-    low: float = 0.0  # metres
-    median: float = 0.0
-    high: float = 0.0
-    unknown: int = 0  # NaN and infinite values as stored
+    valid_fraction: float | None = None  # of the pixels, that have depth; None without a depth map
+    depth_min: float = 0.0  # metres
+    depth_median: float = 0.0
+    depth_max: float = 0.0
+    depth_row_correlation: float | None = None  # of depth and row, by rank; None where too few pixels are valid
+    non_finite: int = 0  # NaN and infinite values as stored
     negative: int = 0  # values below zero as stored
     labels: tuple[tuple[int, int], ...] | None = None  # class id and its pixels, 255 too; None without a label map
     problems: tuple[Problem, ...] = ()
 
     @classmethod
-    def from_tree(cls, tree: Mapping[str, Any]) -> "Look":
-        """A look that was kept as JSON."""
+    def from_dict(cls, tree: Mapping[str, Any]) -> "SampleStats":
+        """Statistics that were stored as JSON."""
         size, labels = tree["size"], tree["labels"]
         plain = {
             "size": tuple(size) if size else None,
@@ -50,111 +51,127 @@ class Look:
 
     @property
     def largest_label(self) -> int | None:
-        """255 apart; None where there is no other."""
+        """The largest class id except 255; None where there is none."""
         return max((id_ for id_, _ in self.labels or () if id_ != IGNORE), default=None)
 
-    def thumb(self) -> UInt8[np.ndarray, "256"] | None:
+    def decoded_thumbnail(self) -> UInt8[np.ndarray, "256"] | None:
         return np.frombuffer(base64.b64decode(self.thumbnail), np.uint8) if self.thumbnail else None
 
 
-def label_pixels(looks: Iterable[Look]) -> dict[int, int]:
+def label_pixels(stats: Iterable[SampleStats]) -> dict[int, int]:
     """Class id -> its pixels in all label maps together."""
     total: Counter[int] = Counter()
-    for look in looks:
-        total.update(dict(look.labels or ()))
+    for one in stats:
+        total.update(dict(one.labels or ()))
     return dict(total)
 
 
 @dataclass(frozen=True)
-class Seen:
-    """A sample's files and the look at them."""
+class InspectedSample:
+    """A sample's files, their checksums and its statistics."""
 
     paths: Mapping[str, Path]
-    sums: Mapping[str, str]  # role -> sha256; roles whose file cannot be read are left out
-    look: Look
+    checksums: Mapping[str, str]  # role -> sha256; roles whose file cannot be read are left out
+    stats: SampleStats
 
 
-THUMB = 16  # pixels of a side
+THUMBNAIL = 16  # pixels of a side
 WHITE = 225  # a JPEG's white is not quite 255
-FRAME = 64  # pixels to look for a white frame at most
-LOST = 128  # gray that decoders give where the data of a JPEG end too early: all coefficients are 0
-BLOCK = 8  # lines of it at least
+MAX_BORDER = 64  # pixels that are searched for a white border
+JPEG_GRAY = 128  # what decoders give where the data of a JPEG end too early: all coefficients are 0
+JPEG_BLOCK = 8  # lines of it at least
+MIN_PIXELS = 500  # valid pixels that a subsampled depth map needs
 
 
-def measure(sample: Sample, paths: Mapping[str, Path], problems: tuple[Problem, ...] = ()) -> Look:
-    """The numbers that judgement needs."""
+def compute_stats(sample: Sample, paths: Mapping[str, Path], problems: tuple[Problem, ...] = ()) -> SampleStats:
+    """The statistics of a decoded sample."""
     image = sample.image
-    small = cv2.resize(image, (THUMB, THUMB), interpolation=cv2.INTER_AREA)
+    small = cv2.resize(image, (THUMBNAIL, THUMBNAIL), interpolation=cv2.INTER_AREA)
     gray = np.rint(small.mean(axis=2)).astype(np.uint8)
-    look = Look(
+    stats = SampleStats(
         size=(image.shape[0], image.shape[1]),
-        border=white_border(image),
+        white_border=white_border(image),
         thumbnail=base64.b64encode(gray.tobytes()).decode(),
-        labels=None if sample.labels is None else counted(sample.labels),
+        labels=None if sample.labels is None else label_counts(sample.labels),
         problems=problems,
     )
     if sample.depth is None or sample.valid is None:
-        return look
-    unknown, negative = stored_oddities(paths.get("depth"))
-    share, low, median, high = _spread(sample.depth)
-    return replace(look, share=share, low=low, median=median, high=high, unknown=unknown, negative=negative)
+        return stats
+    non_finite, negative = count_invalid_values(paths.get("depth"))
+    return replace(stats, **depth_stats(sample.depth), non_finite=non_finite, negative=negative)
 
 
-def _spread(depth: Float32[np.ndarray, "h w"]) -> tuple[float, float, float, float]:
-    """Share of pixels with depth, and its least, middle and largest value."""
+def depth_stats(depth: Float32[np.ndarray, "h w"]) -> dict[str, Any]:
+    """The fields of `SampleStats` about valid depth."""
     count = int(np.count_nonzero(depth))
     if not count:
-        return 0.0, 0.0, 0.0, 0.0
-    # Every 16th pixel is plenty for a median, except of LiDAR, which leaves few.
-    few = depth[::4, ::4].ravel()
+        return {"valid_fraction": 0.0}
+    # Every 16th pixel is enough for a median, except of LiDAR, which leaves few.
+    few = depth[::4, ::4]
+    if np.count_nonzero(few > 0) < MIN_PIXELS:
+        few = depth
+    rows, _ = np.nonzero(few > 0)
     values = few[few > 0]
-    if values.size < 500:
-        values = depth[depth > 0]
-    return count / depth.size, float(values.min()), float(np.median(values)), float(depth.max())
+    return {
+        "valid_fraction": count / depth.size,
+        "depth_min": float(values.min()),
+        "depth_median": float(np.median(values)),
+        "depth_max": float(depth.max()),
+        "depth_row_correlation": row_correlation(values, rows),
+    }
 
 
-def counted(labels: Int64[np.ndarray, "h w"]) -> tuple[tuple[int, int], ...]:
+def row_correlation(values: Float32[np.ndarray, " n"], rows: Int64[np.ndarray, " n"]) -> float | None:
+    """Spearman's rank correlation of depth and row; inverse depth has the opposite sign. None where undefined."""
+    if len(values) < MIN_PIXELS or rows[0] == rows[-1] or values.min() == values.max():
+        return None
+    ranks = np.empty(len(values))
+    ranks[np.argsort(values, kind="stable")] = np.arange(len(values))
+    return float(np.corrcoef(ranks, rows)[0, 1])  # rows are in order: ties in them keep their rank's order
+
+
+def label_counts(labels: Int64[np.ndarray, "h w"]) -> tuple[tuple[int, int], ...]:
     """Class ids that occur, each with its pixels."""
     ids, counts = pixel_counts(labels)
     return tuple(zip(ids.tolist(), counts.tolist(), strict=True))
 
 
-def lost_lines(image: UInt8[np.ndarray, "h w 3"]) -> int:
-    """Lines of plain middle gray along one edge alone, the last as stored: what is left of a JPEG with a hole in it.
+def missing_jpeg_lines(image: UInt8[np.ndarray, "h w 3"]) -> int:
+    """Lines of plain middle gray along one edge: decoders fill in what a truncated JPEG lacks with them.
 
-    Bars that somebody added come on two sides.
+    Gray bars on two sides were added on purpose, and give 0.
     """
-    turned = image.swapaxes(0, 1)
-    gray = [_gray(lines) for lines in (image, image[::-1], turned, turned[::-1])]
-    return max(gray) if np.count_nonzero(gray) == 1 and max(gray) >= BLOCK else 0
+    transposed = image.swapaxes(0, 1)
+    gray = [_gray_lines(lines) for lines in (image, image[::-1], transposed, transposed[::-1])]
+    return max(gray) if np.count_nonzero(gray) == 1 and max(gray) >= JPEG_BLOCK else 0
 
 
-def _gray(edge: UInt8[np.ndarray, "lines pixels 3"]) -> int:
-    return _leading((edge == LOST).all(axis=(1, 2))) if (edge[0] == LOST).all() else 0
+def _gray_lines(edge: UInt8[np.ndarray, "lines pixels 3"]) -> int:
+    return _leading_true((edge == JPEG_GRAY).all(axis=(1, 2))) if (edge[0] == JPEG_GRAY).all() else 0
 
 
 def white_border(image: UInt8[np.ndarray, "h w 3"]) -> int:
     """Pixels of white all around, on the thinnest side.
 
-    0 for a picture that is white throughout.
+    0 for an image that is white throughout.
     """
-    turned = image.swapaxes(0, 1)
-    edges = [lines[:FRAME] for lines in (image, image[::-1], turned, turned[::-1])]
+    transposed = image.swapaxes(0, 1)
+    edges = [lines[:MAX_BORDER] for lines in (image, image[::-1], transposed, transposed[::-1])]
     if min(int(edge[0].min()) for edge in edges) < WHITE:
         return 0
-    widths = [_leading(edge.min(axis=(1, 2)) >= WHITE) for edge in edges]
-    return min(widths) if min(widths) < FRAME else 0
+    widths = [_leading_true(edge.min(axis=(1, 2)) >= WHITE) for edge in edges]
+    return min(widths) if min(widths) < MAX_BORDER else 0
 
 
-def _leading(lines: Bool[np.ndarray, " lines"]) -> int:
-    """How many hold, from the first on."""
+def _leading_true(lines: Bool[np.ndarray, " lines"]) -> int:
+    """How many are true before the first that is not."""
     return len(lines) if lines.all() else int(np.argmin(lines))
 
 
-def stored_oddities(path: Path | None) -> tuple[int, int]:
-    """How many values of a depth file are unknown (NaN, infinite), and how many below zero.
+def count_invalid_values(path: Path | None) -> tuple[int, int]:
+    """How many values of a depth file are NaN or infinite, and how many are negative.
 
-    16-bit integers have neither; formats that only their data set can read are not looked into.
+    16-bit integers have neither; formats that only their dataset can read count as without any.
     """
     if path is None:
         return 0, 0
@@ -168,9 +185,9 @@ def stored_oddities(path: Path | None) -> tuple[int, int]:
             values = Raster.open(path).stored()
         else:
             return 0, 0
-    except DataError:  # its data set has read it; how, it alone knows
+    except DataError:  # a format that only its dataset reads
         return 0, 0
     if values.dtype.kind == "f":
-        known = np.isfinite(values)
-        return int(values.size - np.count_nonzero(known)), int(np.count_nonzero(values[known] < 0))
+        finite = np.isfinite(values)
+        return int(values.size - np.count_nonzero(finite)), int(np.count_nonzero(values[finite] < 0))
     return 0, int(np.count_nonzero(values < 0)) if values.dtype.kind == "i" else 0

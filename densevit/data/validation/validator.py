@@ -1,4 +1,4 @@
-"""The examination: every sample of every split once, in all cores, and everything that was found."""
+"""Validates datasets: every sample of every split once, by all cores; returns the issues and a summary."""
 
 import os
 import time
@@ -11,176 +11,183 @@ from densevit.data.datasets.base import Dataset
 from densevit.data.index.paths import MissingItem, collect_missing
 from densevit.data.loading.prefetch import prefetch
 from densevit.data.validation.cache import StatsCache
-from densevit.data.validation.checksums import changed, read_sums, write_sums
+from densevit.data.validation.checksums import compare_checksums, read_checksums, write_checksums
 from densevit.data.validation.inspect_sample import inspect_sample
-from densevit.data.validation.issues import LEVELS, Finding
-from densevit.data.validation.leakage import leaks
+from densevit.data.validation.issues import LEVELS, Issue
+from densevit.data.validation.leakage import find_leaks
 from densevit.data.validation.rules import apply_rules
-from densevit.data.validation.sample_stats import Look, Seen, label_pixels
+from densevit.data.validation.sample_stats import InspectedSample, SampleStats, label_pixels
 from densevit.errors import DensevitError
 from densevit.structures import IGNORE
 from densevit.utils.signals import poll
 
 TRAIN = "train"
 
+Progress = Callable[[Iterable[InspectedSample], int, str], Iterable[InspectedSample]]
+"""Wraps the samples of a split, given their number and the split's name, to show progress."""
+
 
 @dataclass(frozen=True)
 class SplitToValidate:
-    """A split to examine: how to open it, and where to remember what was seen of it."""
+    """A split to validate: how to open it, and where to cache its statistics."""
 
     split: str
     open: Callable[[], Dataset]
-    memory: Path | None = None
+    cache: Path | None = None
     classes: int | None = None  # of `labels`; None does not check them
     optional: bool = False  # a split that need not be there
 
 
 @dataclass(frozen=True)
-class Opened:
-    """A split that could be opened, with what it lacks."""
+class OpenSplit:
+    """A split that could be opened, with the items that are missing from it."""
 
-    patient: SplitToValidate
+    request: SplitToValidate
     data: Dataset
-    lacks: Sequence[MissingItem]
+    missing: Sequence[MissingItem]
 
 
 @dataclass(frozen=True)
-class Summary:
+class SplitSummary:
     """One split in numbers."""
 
     split: str
     samples: int
     readable: int
     sizes: Mapping[str, int]  # "480 x 640" -> images
-    depth: tuple[float, float, float] | None  # metres: the least, the samples' median, the largest
-    share: float | None  # of pixels with depth, in the median
+    depth: tuple[float, float, float] | None  # metres: minimum, median of the samples' medians, maximum
+    valid_fraction: float | None  # of the pixels, that have depth; the samples' median
     classes: int | None = None  # that occur in the labels
-    labelled: float | None = None  # share of pixels with a class, of all together
+    labelled_fraction: float | None = None  # of all pixels, that have a class
 
 
 @dataclass(frozen=True)
 class ValidationReport:
-    """All that was found."""
+    """The result of a validation."""
 
-    summaries: Sequence[Summary]
-    findings: Sequence[Finding]  # faults first
+    summaries: Sequence[SplitSummary]
+    issues: Sequence[Issue]  # errors first
     seconds: float
-    data: Mapping[str, Dataset] = field(default_factory=dict)  # split -> the open data set
+    data: Mapping[str, Dataset] = field(default_factory=dict)  # split -> the open dataset
 
     @property
     def samples(self) -> int:
         return sum(summary.samples for summary in self.summaries)
 
     @property
-    def healthy(self) -> bool:
-        return not any(finding.level == "fault" for finding in self.findings)
+    def ok(self) -> bool:
+        """No errors; there may be warnings."""
+        return not any(issue.level == "error" for issue in self.issues)
 
 
-def examine(
-    patients: Iterable[SplitToValidate],
+def validate(
+    splits: Iterable[SplitToValidate],
     *,
     threads: int | None = None,
-    sums: Path | None = None,
+    checksums: Path | None = None,
     ignore: Collection[str] = (),
-    progress: Callable[[Iterable[Seen], int, str], Iterable[Seen]] = lambda seen, total, split: seen,
+    progress: Progress = lambda samples, total, split: samples,
 ) -> ValidationReport:
-    """Looks at every sample once.
+    """Reads every sample once.
 
     Args:
         threads: default: one a core.
-        sums: recorded sha256 sums to compare with; written where the file is not there.
-        ignore: kinds of findings to leave out.
-        progress: wraps the looks at a split, to show how far they are.
+        checksums: recorded SHA-256 sums to compare with; written if the file does not exist.
+        ignore: types of issues to leave out.
+        progress: wraps the samples of a split, to show progress.
 
     Raises:
-        DataError: `sums` is no list of sums.
+        DataError: `checksums` is not a list of SHA-256 sums.
     """
     start = time.monotonic()
-    recorded = read_sums(sums) if sums is not None and sums.is_file() else None
-    findings: list[Finding] = []
-    opened: list[Opened] = []
-    for patient in patients:
-        _open(patient, opened, findings)
-    seen: dict[str, list[Seen]] = {}
+    recorded = read_checksums(checksums) if checksums is not None and checksums.is_file() else None
+    issues: list[Issue] = []
+    opened: list[OpenSplit] = []
+    for request in splits:
+        _open(request, opened, issues)
+    inspected: dict[str, list[InspectedSample]] = {}
     for one in opened:
-        memory = StatsCache(one.patient.memory, one.data.table)
-        split = one.patient.split
-        looks = _looks(one.data, memory, threads or cores())
+        cache = StatsCache(one.request.cache, one.data.table)
+        split = one.request.split
+        samples = _inspect(one.data, cache, threads or num_cores())
         try:
-            seen[split] = list(progress(looks, len(one.data), split))
+            inspected[split] = list(progress(samples, len(one.data), split))
         finally:
-            memory.save()
-        findings += [Finding(lack.kind, split, lack.reason, lack.where) for lack in one.lacks]
-        findings += apply_rules(one.data, split, seen[split], one.patient.classes)
-        findings += changed(split, one.data.names, seen[split], recorded or {})
-    findings += _leaks(opened, seen)
-    if sums is not None and recorded is None:
-        write_sums(sums, [look for looks_of in seen.values() for look in looks_of])
-    kept = [finding for finding in findings if finding.kind not in ignore]
+            cache.save()
+        issues += [Issue(item.kind, split, item.reason, item.where) for item in one.missing]
+        issues += apply_rules(one.data, split, inspected[split], one.request.classes)
+        issues += compare_checksums(split, one.data.names, inspected[split], recorded or {})
+    issues += _find_leaks(opened, inspected)
+    if checksums is not None and recorded is None:
+        write_checksums(checksums, [sample for samples_of in inspected.values() for sample in samples_of])
+    kept = [issue for issue in issues if issue.type not in ignore]
     return ValidationReport(
-        [summarise(one.patient.split, seen[one.patient.split]) for one in opened],
-        sorted(kept, key=lambda finding: LEVELS.index(finding.level)),
+        [summarize(one.request.split, inspected[one.request.split]) for one in opened],
+        sorted(kept, key=lambda issue: LEVELS.index(issue.level)),
         time.monotonic() - start,
-        {one.patient.split: one.data for one in opened},
+        {one.request.split: one.data for one in opened},
     )
 
 
-def cores() -> int:
+def num_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def summarise(split: str, seen: Sequence[Seen]) -> Summary:
-    looks = [one.look for one in seen if one.look.size]
+def summarize(split: str, samples: Sequence[InspectedSample]) -> SplitSummary:
+    readable = [sample.stats for sample in samples if sample.stats.size]
     sizes: dict[str, int] = {}
-    for look in looks:
-        assert look.size is not None
-        name = f"{look.size[0]} x {look.size[1]}"
+    for stats in readable:
+        assert stats.size is not None
+        name = f"{stats.size[0]} x {stats.size[1]}"
         sizes[name] = sizes.get(name, 0) + 1
-    deep = [look for look in looks if look.share]
-    depth = None
-    if deep:
-        depth = (min(k.low for k in deep), median(k.median for k in deep), max(k.high for k in deep))
-    share = median(k.share or 0.0 for k in deep) if deep else None
-    sizes = dict(sorted(sizes.items(), key=lambda i: -i[1]))
-    return Summary(split, len(seen), len(looks), sizes, depth, share, *_labelled(looks))
+    maps = [stats for stats in readable if stats.valid_fraction]
+    depth = fraction = None
+    if maps:
+        depth = (
+            min(stats.depth_min for stats in maps),
+            median(stats.depth_median for stats in maps),
+            max(stats.depth_max for stats in maps),
+        )
+        fraction = median(stats.valid_fraction or 0.0 for stats in maps)
+    sizes = dict(sorted(sizes.items(), key=lambda item: -item[1]))
+    return SplitSummary(split, len(samples), len(readable), sizes, depth, fraction, *_label_summary(readable))
 
 
-def _labelled(looks: Sequence[Look]) -> tuple[int | None, float | None]:
-    """How many classes occur, and in which share of the pixels."""
-    pixels = label_pixels(looks)
+def _label_summary(samples: Sequence[SampleStats]) -> tuple[int | None, float | None]:
+    """How many classes occur, and the fraction of the pixels that have one."""
+    pixels = label_pixels(samples)
     if not pixels:
         return None, None
-    known = sum(count for id_, count in pixels.items() if id_ != IGNORE)
-    return len(pixels.keys() - {IGNORE}), known / sum(pixels.values())
+    labelled = sum(count for id_, count in pixels.items() if id_ != IGNORE)
+    return len(pixels.keys() - {IGNORE}), labelled / sum(pixels.values())
 
 
-def _open(patient: SplitToValidate, opened: list[Opened], findings: list[Finding]) -> None:
-    kind = "no_split" if patient.optional else "unopened"
-    with collect_missing() as lacks:
+def _open(request: SplitToValidate, opened: list[OpenSplit], issues: list[Issue]) -> None:
+    type_ = "no_split" if request.optional else "unopened"
+    with collect_missing() as missing:
         try:
-            data = patient.open()
+            data = request.open()
         except DensevitError as error:
-            findings.append(Finding(kind, patient.split, str(error)))
+            issues.append(Issue(type_, request.split, str(error)))
             return
-    opened.append(Opened(patient, data, lacks))
+    opened.append(OpenSplit(request, data, missing))
     if not len(data):
-        findings.append(Finding(kind, patient.split, "not one of its samples is there"))
+        issues.append(Issue(type_, request.split, "not one of its samples is there"))
 
 
-def _looks(data: Dataset, memory: StatsCache, threads: int) -> Iterator[Seen]:
+def _inspect(data: Dataset, cache: StatsCache, threads: int) -> Iterator[InspectedSample]:
     """The samples in order; decoding and hashing release the interpreter's lock, so threads are enough."""
+    samples = prefetch(lambda i: inspect_sample(data, i, cache), range(len(data)), threads=threads, ahead=4 * threads)
+    for count, sample in enumerate(samples, 1):
+        yield sample
+        poll(f"stopped after {count} of {len(data)} samples; their statistics are cached.")
 
-    seen = prefetch(lambda i: inspect_sample(data, i, memory), range(len(data)), threads=threads, ahead=4 * threads)
-    for count, one in enumerate(seen, 1):
-        yield one
-        poll(f"stopped after {count} of {len(data)} samples; their results are cached.")
 
-
-def _leaks(opened: Sequence[Opened], seen: Mapping[str, Sequence[Seen]]) -> Iterator[Finding]:
-    train = next((one.data for one in opened if one.patient.split == TRAIN), None)
+def _find_leaks(opened: Sequence[OpenSplit], inspected: Mapping[str, Sequence[InspectedSample]]) -> Iterator[Issue]:
+    train = next((one.data for one in opened if one.request.split == TRAIN), None)
     if train is None:
         return
     for one in opened:
-        split = one.patient.split
+        split = one.request.split
         if split != TRAIN:
-            yield from leaks(train, seen[TRAIN], one.data, split, seen[split])
+            yield from find_leaks(train, inspected[TRAIN], one.data, split, inspected[split])
