@@ -1,4 +1,4 @@
-"""The doctor on label maps: planted faults are found in sets of one's own and in published ones."""
+"""Validation of label maps: planted errors are found in custom and in published datasets."""
 
 import json
 from dataclasses import replace
@@ -16,7 +16,7 @@ from densevit.cli.main import main
 from densevit.data.datasets.base import DATASETS
 from densevit.data.io.writers import encode
 from densevit.data.synthetic import layouts
-from densevit.data.validation import SplitToValidate, ValidationReport, examine, text
+from densevit.data.validation import SplitToValidate, ValidationReport, format_text, validate
 from densevit.structures import IGNORE, Sample
 
 NAMES = ("wall", "floor", "bed", "chair")
@@ -32,19 +32,19 @@ def frames(*names: str) -> list[Sample]:
     return made
 
 
-def patient(root: Path, type_: str = "folder", memory: Path | None = None, **options: Any) -> SplitToValidate:
-    return SplitToValidate("train", DATASETS.check({"type": type_, "root": str(root), **options}, "data").build, memory)
+def folder_split(root: Path, type_: str = "folder", cache: Path | None = None, **options: Any) -> SplitToValidate:
+    return SplitToValidate("train", DATASETS.check({"type": type_, "root": str(root), **options}, "data").build, cache)
 
 
-def found(examination: ValidationReport) -> dict[str, set[str]]:
-    """Kind -> the names of the files."""
+def found(report: ValidationReport) -> dict[str, set[str]]:
+    """Type of issue -> the names of the files."""
     kinds: dict[str, set[str]] = {}
-    for finding in examination.findings:
-        kinds.setdefault(finding.kind, set()).add(Path(finding.path).name)
+    for issue in report.issues:
+        kinds.setdefault(issue.type, set()).add(Path(issue.path).name)
     return kinds
 
 
-def test_every_planted_fault_is_found_by_its_file(tmp_path: Path) -> None:
+def test_every_planted_error_is_found_by_its_file(tmp_path: Path) -> None:
     layouts.write_folder(tmp_path, frames(*"abcdefgh"), image=".png", classes=NAMES)
     labels = tmp_path / "labels"
     (labels / "a.png").write_bytes(encode(".png", np.full(SIZE, 9, np.uint8)))  # beyond the classes
@@ -54,8 +54,8 @@ def test_every_planted_fault_is_found_by_its_file(tmp_path: Path) -> None:
     (labels / "f.png").write_bytes(encode(".png", np.full((*SIZE, 3), 9, np.uint8)))  # colours
     (labels / "g.png").write_bytes(encode(".png", np.zeros((9, 9), np.uint8)))  # another size
     (labels / "h.png").write_bytes((labels / "h.png").read_bytes()[:50])  # truncated
-    examination = examine([patient(tmp_path)])
-    assert found(examination) == {
+    report = validate([folder_split(tmp_path)])
+    assert found(report) == {
         "label_beyond_classes": {"a.png"},
         "empty_labels": {"b.png"},
         "missing": {"c.png"},  # the image without a label map
@@ -64,12 +64,12 @@ def test_every_planted_fault_is_found_by_its_file(tmp_path: Path) -> None:
         "size_mismatch": {"g.png"},
         "damaged": {"h.png"},
     }
-    reasons = {Path(f.path).name: f.reason for f in examination.findings}
+    reasons = {Path(f.path).name: f.reason for f in report.issues}
     assert "id 9 in 3,072 pixels" in reasons["a.png"] and "no label map" in reasons["c.png"]
-    assert not examination.healthy
+    assert not report.ok
 
 
-def test_sound_labels_have_no_findings_and_are_summed_up(tmp_path: Path) -> None:
+def test_valid_labels_have_no_issues_and_are_summed_up(tmp_path: Path) -> None:
     made = frames(*"abc")
     for one in made:
         assert one.labels is not None
@@ -77,40 +77,40 @@ def test_sound_labels_have_no_findings_and_are_summed_up(tmp_path: Path) -> None
     layouts.write_folder(
         tmp_path, made, labels="colours", classes=NAMES, palette=((1, 2, 3), (4, 5, 6), (7, 8, 9), (9, 9, 9))
     )
-    examination = examine([patient(tmp_path)])
-    assert examination.findings == []
-    assert "labels of 4 classes; 75.0% of the pixels have one" in text(examination)
-    assert examination.summaries[0].classes == 4
+    report = validate([folder_split(tmp_path)])
+    assert report.issues == []
+    assert "labels of 4 classes; 75.0% of the pixels have one" in format_text(report)
+    assert report.summaries[0].classes == 4
 
 
-def test_classes_that_never_occur_are_noted_and_a_set_without_any_is_at_fault(tmp_path: Path) -> None:
+def test_classes_that_never_occur_are_noted_and_a_dataset_without_any_is_an_error(tmp_path: Path) -> None:
     layouts.write_folder(tmp_path, frames(*"ab"), classes=(*NAMES, "piano"))
-    examination = examine([patient(tmp_path)])
-    assert found(examination) == {"absent_class": {""}} and examination.healthy
-    assert "1 of 5 classes: piano" in text(examination)
+    report = validate([folder_split(tmp_path)])
+    assert found(report) == {"absent_class": {""}} and report.ok
+    assert "1 of 5 classes: piano" in format_text(report)
     void = [{"id": i, "name": f"v{i}", "ignore": True} for i in range(4)]
     (tmp_path / "classes.json").write_text(json.dumps([*void, {"id": 7, "name": "road"}]))
-    examination = examine([patient(tmp_path)])
-    assert found(examination)["no_labels"] == {""} and not examination.healthy
+    report = validate([folder_split(tmp_path)])
+    assert found(report)["no_labels"] == {""} and not report.ok
 
 
 def test_masks_of_0_and_255_are_asked_about_until_255_is_said_to_be_a_class(tmp_path: Path) -> None:
     made = [replace(one, labels=np.where(one.labels == 1, 255, 0)) for one in frames(*"ab")]
     layouts.write_folder(tmp_path, made, classes=("background", "thing"))
-    assert found(examine([patient(tmp_path)])).keys() == {"binary_labels", "absent_class"}
+    assert found(validate([folder_split(tmp_path)])).keys() == {"binary_labels", "absent_class"}
     ids = [{"id": 0, "name": "background"}, {"id": 255, "name": "thing"}]
     (tmp_path / "classes.json").write_text(json.dumps(ids))
-    assert examine([patient(tmp_path)]).findings == []
+    assert validate([folder_split(tmp_path)]).issues == []
 
 
-def test_what_was_remembered_under_another_list_of_classes_does_not_count(tmp_path: Path) -> None:
+def test_statistics_cached_under_another_list_of_classes_do_not_count(tmp_path: Path) -> None:
     layouts.write_folder(tmp_path, frames(*"ab"), classes=NAMES)
-    memory = tmp_path / "memory.json"
-    assert examine([patient(tmp_path, memory=memory)]).healthy
+    cache = tmp_path / "cache.json"
+    assert validate([folder_split(tmp_path, cache=cache)]).ok
     (tmp_path / "classes.json").write_text('["wall", "floor"]')
-    assert found(examine([patient(tmp_path, memory=memory)])) == {"label_beyond_classes": {"a.png", "b.png"}}
+    assert found(validate([folder_split(tmp_path, cache=cache)])) == {"label_beyond_classes": {"a.png", "b.png"}}
     (tmp_path / "classes.json").write_text(json.dumps(NAMES))
-    assert examine([patient(tmp_path, memory=memory)]).healthy
+    assert validate([folder_split(tmp_path, cache=cache)]).ok
 
 
 def test_an_image_that_exif_turns_beside_labels_that_it_does_not_is_found(tmp_path: Path) -> None:
@@ -118,11 +118,11 @@ def test_an_image_that_exif_turns_beside_labels_that_it_does_not_is_found(tmp_pa
     exif = Image.Exif()
     exif[274] = 3  # upside down
     Image.open(tmp_path / "images/a.jpg").save(tmp_path / "images/a.jpg", exif=exif)
-    assert found(examine([patient(tmp_path)])) == {"exif": {"a.jpg"}}
+    assert found(validate([folder_split(tmp_path)])) == {"exif": {"a.jpg"}}
 
 
 @pytest.mark.parametrize("case", CASES, ids=Case.name)
-def test_published_sets_are_examined_alike(case: Case, tmp_path: Path) -> None:
+def test_published_datasets_are_validated_alike(case: Case, tmp_path: Path) -> None:
     made = samples(case.classes, 4)
     assert made[0].labels is not None
     made[0].labels[:] = IGNORE
@@ -132,7 +132,7 @@ def test_published_sets_are_examined_alike(case: Case, tmp_path: Path) -> None:
     missing.unlink()
     if bad.suffix == ".png":
         cv2.imwrite(str(bad), np.full((96, 128), 253, np.uint8))
-    kinds = found(examine([patient(tmp_path, case.type, **case.options)]))
+    kinds = found(validate([folder_split(tmp_path, case.type, **case.options)]))
     assert kinds["missing"] == {missing.name}
     assert bad.suffix == ".mat" or kinds["label_beyond_classes"] == {bad.name}
     # Where nobody marked anything PASCAL-Context has its background.

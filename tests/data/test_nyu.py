@@ -112,7 +112,7 @@ def test_a_mat_of_fewer_frames_is_refused_unless_a_part_will_do(mat: Path, caplo
     with caplog.at_level(logging.WARNING), collect_missing() as lacks:
         assert len(open_nyu(mat.parent, subset="available")) == 4
     assert "4 of the 795" in caplog.text
-    assert [lack.kind for lack in lacks] == ["left_out"]  # to the doctor
+    assert [lack.kind for lack in lacks] == ["left_out"]  # in check-data
 
 
 def test_the_mat_itself_will_do_as_root(mat: Path) -> None:

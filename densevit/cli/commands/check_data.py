@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--classes", type=int, metavar="N", help="how many classes the labels may have")
     add("--checksums", type=Path, metavar="FILE", help="compare with the sha256 sums in it; made if not there")
-    add("--ignore", action="append", default=[], metavar="KIND", help="leave out; kinds as in the JSON")
+    add("--ignore", action="append", default=[], metavar="TYPE", help="leave out; types of issues as in the JSON")
     add("--output", type=Path, metavar="DIR", help="write report.txt, report.json and report.html there")
     add("--threads", type=positive_int, metavar="N", help="default: one a core")
     add("--no-cache", action="store_true", help="read every sample again, and store nothing")
@@ -31,18 +31,22 @@ def run(args: argparse.Namespace) -> int:
     from densevit.registry import did_you_mean
     from densevit.utils.atomic_io import check_can_create
 
-    for kind in args.ignore:
-        if kind not in validation.KINDS:
-            raise ConfigError(f"--ignore: no kind '{kind}'.{did_you_mean(kind, validation.KINDS)}")
+    for name in args.ignore:
+        if name not in validation.ISSUE_TYPES:
+            raise ConfigError(f"--ignore: no type of issue '{name}'.{did_you_mean(name, validation.ISSUE_TYPES)}")
     if args.output is not None:
         check_can_create(args.output)
-    examination = validation.examine(
-        splits_to_validate(args), threads=args.threads, sums=args.checksums, ignore=args.ignore, progress=_progress
+    report = validation.validate(
+        splits_to_validate(args),
+        threads=args.threads,
+        checksums=args.checksums,
+        ignore=args.ignore,
+        progress=_progress,
     )
-    print(validation.text(examination))
+    print(validation.format_text(report))
     if args.output is not None:
-        write(args.output, examination)
-    return 0 if examination.healthy else 2
+        write(args.output, report)
+    return 0 if report.ok else 2
 
 
 def splits_to_validate(args: argparse.Namespace) -> "Iterator[SplitToValidate]":
@@ -52,27 +56,27 @@ def splits_to_validate(args: argparse.Namespace) -> "Iterator[SplitToValidate]":
         ConfigError: neither or both are named, or an option is wrong.
     """
     from densevit.data.validation import SplitToValidate
-    from densevit.data.validation.cache import place
+    from densevit.data.validation.cache import cache_path
 
     for split, data, optional in dataset.find_splits(args):
-        memory = None if args.no_cache else place(data.spec())
-        yield SplitToValidate(split, data.build, memory, args.classes, optional)
+        cache = None if args.no_cache else cache_path(data.spec())
+        yield SplitToValidate(split, data.build, cache, args.classes, optional)
 
 
-def write(folder: Path, examination: Any) -> None:
+def write(folder: Path, report: Any) -> None:
     """Writes the report in its three forms, and says where."""
     from densevit.data import validation
     from densevit.reporting.html_page import STYLE
     from densevit.utils.atomic_io import make_folder, write_text
 
     make_folder(folder)
-    write_text(folder / "report.txt", validation.text(examination) + "\n")
-    validation.write_json(folder / "report.json", examination)
-    validation.write_html(folder / "report.html", examination, style=STYLE)
+    write_text(folder / "report.txt", validation.format_text(report) + "\n")
+    validation.write_json(folder / "report.json", report)
+    validation.write_html(folder / "report.html", report, style=STYLE)
     print(f"written: {folder / 'report.txt'}, report.json, report.html")
 
 
-def _progress(seen: Iterable[Any], total: int, split: str) -> Iterable[Any]:
+def _progress(samples: Iterable[Any], total: int, split: str) -> Iterable[Any]:
     from tqdm import tqdm
 
-    return tqdm(seen, total=total, desc=split, delay=2, disable=None, unit="samples")
+    return tqdm(samples, total=total, desc=split, delay=2, disable=None, unit="samples")

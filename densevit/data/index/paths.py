@@ -43,7 +43,7 @@ class SampleFiles:
 class MissingItem:
     """Something that a data set should have and lacks, or has twice."""
 
-    kind: Literal["missing", "unpaired", "left_out", "duplicate_name", "no_truth"]
+    kind: Literal["missing", "unpaired", "left_out", "duplicate_name", "no_ground_truth"]
     where: str  # a path or a name
     reason: str
 

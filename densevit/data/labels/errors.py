@@ -7,7 +7,7 @@ from jaxtyping import Int64
 
 from densevit.errors import DataError
 
-# What is wrong with a label map, as kinds of the doctor's findings (densevit.data.validation.issues).
+# What is wrong with a label map, as types of validation issues (densevit.data.validation.issues).
 UNFIT = "bad_labels"
 BEYOND = "label_beyond_classes"
 

@@ -47,7 +47,9 @@ def _check(role: str, path: Path) -> Size | None:
     if kind not in READERS and kind not in IMAGE_READERS:
         # A depth map may be in a format that only its dataset reads, as ETH3D's raw floats named .JPG.
         if path.suffix.lower() in (DEPTH_SUFFIXES if role == "depth" else IMAGE_SUFFIXES | LABEL_SUFFIXES):
-            raise _FileProblem("not_an_image", f"is {kind}" if kind else f"is no image: it begins with {_first_bytes(path)!r}")
+            raise _FileProblem(
+                "not_an_image", f"is {kind}" if kind else f"is no image: it begins with {_first_bytes(path)!r}"
+            )
         return None
     if role == "image":
         height, width = Raster.open(path).rgb().shape[:2]

@@ -1,4 +1,4 @@
-"""Inspects one sample: hashes its files, decodes them as training would, and computes statistics unless they are cached."""
+"""Inspects one sample: hashes its files, decodes them as training would, and computes or looks up its statistics."""
 
 import hashlib
 from collections.abc import Mapping

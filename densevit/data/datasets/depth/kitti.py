@@ -99,7 +99,7 @@ class Kitti(FileDataset):
             pairs = read_list(self.root, list_file, f"kitti_eigen_{split.partition('_')[0]}.txt.gz")
             taken = [(image, depth) for image, depth in pairs if depth or split == "test_697"]
             record_missing(
-                MissingItem("no_truth", image, "the published list has no depth for it")
+                MissingItem("no_ground_truth", image, "the published list has no depth for it")
                 for image, depth in pairs
                 if not depth
             )
