@@ -4,7 +4,7 @@ from scorecard.card import Check, Mutant
 
 HERE = "tests/scorecard/test_data.py"
 VALIDATION = "tests/data/validation/test_validation.py"
-LOADER = "tests/data/test_loader.py"
+LOADER = "tests/data/loading/test_dataloader.py"
 READING = "tests/data/test_io.py"
 NYU = "tests/data/test_nyu.py"
 
@@ -15,10 +15,10 @@ CHECKS: tuple[Check, ...] = (
         "check-data names 16 of 16 with path and reason in one pass before anything is built; --hash every flip",
         "ultralytics' verify_image_depth: about 8 of 16",
         (
-            f"{VALIDATION}::test_all_of_the_16_faults_are_found_in_one_pass_with_path_and_reason",
-            f"{VALIDATION}::test_the_command_examines_a_folder_and_writes_its_report",
+            f"{VALIDATION}::test_all_16_errors_are_found_in_one_pass_with_path_and_reason",
+            f"{VALIDATION}::test_the_command_validates_a_folder_and_writes_its_report",
             f"{VALIDATION}::test_the_command_takes_a_config_and_looks_before_anything_is_built",
-            f"{VALIDATION}::test_a_second_look_remembers_by_content_and_tells_the_same",
+            f"{VALIDATION}::test_a_second_run_takes_statistics_from_the_cache_by_content",
             f"{HERE}::test_recorded_sums_tell_every_flip_also_behind_the_cache",
         ),
         (
@@ -37,11 +37,11 @@ CHECKS: tuple[Check, ...] = (
                 f"{HERE}::test_recorded_sums_tell_every_flip_also_behind_the_cache",
             ),
             Mutant(
-                "faults end check-data with 2",
+                "errors end check-data with 2",
                 "densevit/cli/commands/check_data.py",
-                "    return 0 if examination.healthy else 2\n",
+                "    return 0 if report.ok else 2\n",
                 "    return 0\n",
-                f"{VALIDATION}::test_the_command_examines_a_folder_and_writes_its_report",
+                f"{VALIDATION}::test_the_command_validates_a_folder_and_writes_its_report",
             ),
         ),
     ),

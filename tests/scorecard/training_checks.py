@@ -186,7 +186,7 @@ CHECKS: tuple[Check, ...] = (
         (
             f"{MANY}::test_a_run_goes_from_one_process_to_two_and_back",
             f"{SAVED}::test_a_save_that_fails_on_the_first_process_ends_all",
-            "tests/data/test_sampler.py::test_changing_the_launch_midway_covers_the_epoch_exactly_once",
+            "tests/data/loading/test_sampler.py::test_changing_the_launch_midway_covers_the_epoch_exactly_once",
             "tests/test_distributed.py::test_two_processes_end_with_the_weights_and_scores_of_one",
         ),
         (
@@ -581,7 +581,7 @@ CHECKS: tuple[Check, ...] = (
         (
             f"{AGAIN}::test_the_same_seed_gives_the_same_weights_with_any_number_of_workers",
             f"{AGAIN}::test_another_seed_gives_other_weights",
-            "tests/data/test_loader.py::test_the_stream_is_the_same_bit_for_bit_for_any_number_of_workers",
+            "tests/data/loading/test_dataloader.py::test_the_stream_is_the_same_bit_for_bit_for_any_number_of_workers",
         ),
         (
             Mutant(
