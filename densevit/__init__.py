@@ -22,3 +22,7 @@ def __getattr__(name: str) -> Any:
 
         return Predictor
     raise AttributeError(f"module 'densevit' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,10 +1,11 @@
 """What `import densevit` gives."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from densevit.builder.checkpoint import restore
+from densevit.config import plugins as plugin_files
 from densevit.inference.backends.onnx_runtimes import RuntimeName, resolve_device_and_precision
 from densevit.inference.predictor import Predictor
 
@@ -17,25 +18,28 @@ def load(
     precision: Any = "auto",
     runtime: RuntimeName = "torch",
     family_options: Mapping[str, Any] | None = None,
+    plugins: Sequence[str | Path] = (),
     **options: Any,
 ) -> Predictor:
-    """A trained model, ready to predict: `depth = load("runs/nyu")("photo.jpg")`.
+    """Loads a trained model, ready to predict: `depth = load("runs/nyu")("photo.jpg")`.
 
     Args:
         path: a run's folder (its best checkpoint), a step folder, a `model.safetensors`, or a published checkpoint.
-        family: whose published checkpoint it is, where its keys cannot tell.
+        family: of a published checkpoint whose tensor names fit several.
         device: auto, cpu, cuda or cuda:N.
         precision: auto, fp32, bf16 or fp16.
         runtime: torch, or on a CPU openvino or onnxruntime.
-        family_options: what a published file cannot say, as `{"max_depth": 20}`.
+        family_options: what a published file does not say, as `{"max_depth": 20}`.
+        plugins: Python files that register components of your own. Those of a checkpoint that was trained here are
+            found by themselves.
         options: of `Predictor`.
 
     Raises:
-        CheckpointError: missing, damaged, of unknown parts, or of several possible families.
-        ConfigError: no such family, or no such option of it; no such device, number format or runtime here.
+        CheckpointError: missing, damaged, of components that are not registered, or of several possible families.
+        ConfigError: no such family, option, device, precision, runtime or plugin.
     """
-    resolve_device_and_precision(
-        runtime, device, precision, compiled=options.get("compile", False)
-    )  # before the weights are read
+    # Before the weights are read.
+    resolve_device_and_precision(runtime, device, precision, compiled=options.get("compile", False))
+    plugin_files.load([Path(plugin) for plugin in plugins])
     model, card = restore(path, family, **(family_options or {}))
     return Predictor(model, card, device=device, precision=precision, runtime=runtime, **options)

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from densevit.builder import plan as planning
 from densevit.builder.model import build_card, build_model
+from densevit.builder.plan import load_plan
+from densevit.config import parser
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").rglob("*.yaml"))
 SMALL = [path for path in CONFIGS if not any(big in path.stem for big in ("vitb", "vitl"))]
@@ -14,8 +15,7 @@ SMALL = [path for path in CONFIGS if not any(big in path.stem for big in ("vitb"
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_every_recipe_checks_and_opens_with_what_it_costs_and_earns(path: Path) -> None:
-    recipe = planning.load_plan(path)
-    assert recipe.resolved(1000).steps
+    assert load_plan(path).resolved(1000).steps
     header = [line for line in path.read_text().splitlines() if line.startswith("#")]
     assert 2 <= len(header) <= 8
     assert any("score" in line.lower() for line in header)
@@ -24,8 +24,8 @@ def test_every_recipe_checks_and_opens_with_what_it_costs_and_earns(path: Path) 
 
 @pytest.mark.parametrize("path", SMALL, ids=lambda path: path.stem)
 def test_every_small_recipe_builds_a_model_that_predicts_in_its_range(path: Path) -> None:
-    recipe = planning.load_plan(path, ["model.encoder.pretrained=false"] if "pretrained" in path.read_text() else [])
-    plan = recipe.model.for_classes(("first", "second"))  # where a recipe leaves them to its data
+    checked = load_plan(path, ["model.encoder.pretrained=false"] if "pretrained" in path.read_text() else [])
+    plan = checked.model.for_classes(("first", "second"))  # where a recipe leaves them to its data
     model = build_model(plan).eval()
     card = build_card(model, plan)
     with torch.inference_mode():
@@ -44,5 +44,5 @@ def test_every_small_recipe_builds_a_model_that_predicts_in_its_range(path: Path
 
 
 def test_no_recipe_repeats_the_output_of_another() -> None:
-    outputs = [planning.load_plan(path).run.output for path in CONFIGS]
+    outputs = [parser.read(path)[0].output for path in CONFIGS]
     assert len(set(outputs)) == len(outputs)

@@ -36,6 +36,7 @@ def small(words: list[str]) -> list[str]:
     return words
 
 
+@pytest.mark.slow
 def test_the_page_leads_from_a_folder_to_overlays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Images are checked for their depth, too, once a folder has some: it comes with the chapter that needs it.
     small_scenes(tmp_path / "mine", COUNT, without=[(i, "depths") for i in range(COUNT)])

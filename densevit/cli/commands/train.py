@@ -12,13 +12,14 @@ if TYPE_CHECKING:
     from densevit.builder.plan import Plan
     from densevit.engine.distributed import DistributedContext
     from densevit.engine.run_folder import Found
+    from densevit.engine.trainer import Trainer
     from densevit.utils.lock import FolderLock
 
-NOTHING_YET = "stopped before the first step; there is nothing to save."
+NOT_STARTED = "stopped before the first step; there is nothing to save."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("config", help="a YAML file, configs/depth/nyu_vits_dpt.yaml say")
+    parser.add_argument("config", help="a YAML file, or a recipe by its name: nyu_dinov2_vits_dpt")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="optim.lr=3e-5, batch_size=8, ...")
     how = parser.add_mutually_exclusive_group()
     how.add_argument(
@@ -31,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--overfit-one-batch",
         action="store_true",
-        help="learn the first batch by heart instead, to see that model, losses and data fit together; writes nothing",
+        help="train on the first batch only, to see that model, losses and data fit together; writes nothing",
     )
 
 
@@ -43,33 +44,30 @@ def run(args: argparse.Namespace) -> int:
         args.overrides.insert(0, args.resume)  # `--resume optim.lr=1e-5`: an override that came behind it, and no path
         args.resume = "auto"
     draft = Draft.read(args.config, args.overrides)
-    if "torch" not in sys.modules:  # else nothing is gained, and a program may have registered parts of its own
+    if "torch" not in sys.modules:  # else nothing is gained, and a program may have registered components of its own
         validation.check(draft)
     from densevit.builder import plan as planning
     from densevit.engine import distributed, run_folder
 
-    poll(NOTHING_YET)
-    recipe = planning.resolve_plan(draft)
-    with distributed.process_group(recipe.run.device) as world:
+    poll(NOT_STARTED)
+    plan = planning.resolve_plan(draft)
+    with distributed.process_group(plan.run.device) as world:
         if args.overfit_one_batch:
-            return overfit(recipe.open(), world)
-        with run_folder.locked(recipe.run.output, world) as lock:
-            found = run_folder.find_checkpoint(recipe.run, args.resume, world)
-            poll(NOTHING_YET)
-            plan = recipe.open()
-            poll(NOTHING_YET)
+            return overfit(plan.open(), world)
+        with run_folder.locked(plan.run.output, world) as lock:
+            found = run_folder.find_checkpoint(plan.run, args.resume, world)
+            poll(NOT_STARTED)
+            plan = plan.open()
+            poll(NOT_STARTED)
             return train(plan, world, found, lock)
 
 
 def train(plan: "Plan", world: "DistributedContext", found: "Found | None", lock: "FolderLock") -> int:
     from densevit.builder import training
-    from densevit.engine import run_folder, seed
+    from densevit.engine import run_folder
     from densevit.weights import checkpoint
 
-    seed.seed_everything(plan.run.seed)
-    trainer = training.build_trainer(plan, world)
-    look(plan, world, trainer.card)
-    seed.reseed(plan.run.seed, world.rank)
+    trainer = build_trainer(plan, world)
     if found is not None:
         trainer.resume(*found)
     run_folder.write_config(plan.run, world)
@@ -85,24 +83,25 @@ def train(plan: "Plan", world: "DistributedContext", found: "Found | None", lock
     return 0
 
 
-def look(plan: "Plan", world: "DistributedContext", card: object) -> None:
-    """Says before the first step what would otherwise be found out after the last."""
-    from densevit.builder import training
-
-    for warning in world.on_main(lambda: training.run_sanity_checks(plan, card)):  # type: ignore[arg-type]
-        if world.is_main:
-            print(f"warning: {warning}", file=sys.stderr)
-
-
 def overfit(plan: "Plan", world: "DistributedContext") -> int:
     from densevit.builder import training
-    from densevit.engine import seed
     from densevit.engine.overfit import overfit_config, overfit_one_batch
 
     plan = replace(plan, run=overfit_config(plan.run))
-    seed.seed_everything(plan.run.seed)
-    trainer = training.build_trainer(plan, world)
-    look(plan, world, trainer.card)
-    seed.reseed(plan.run.seed, world.rank)
+    trainer = build_trainer(plan, world)
     print(overfit_one_batch(trainer.train_step, plan.run, training.train_batches(plan, world)))
     return 0
+
+
+def build_trainer(plan: "Plan", world: "DistributedContext") -> "Trainer":
+    """The trainer, with the seeds set: one for the weights, then one for each process. Warns of what looks wrong."""
+    from densevit.builder import training
+    from densevit.engine import seed
+
+    seed.seed_everything(plan.run.seed)
+    trainer = training.build_trainer(plan, world)
+    for warning in world.on_main(lambda: training.run_sanity_checks(plan, trainer.card)):
+        if world.is_main:
+            print(f"warning: {warning}", file=sys.stderr)
+    seed.reseed(plan.run.seed, world.rank)
+    return trainer

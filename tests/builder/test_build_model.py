@@ -1,0 +1,70 @@
+"""Components that do not keep to their interface, and what a run is warned of before its first step."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from small import small_config
+from torch import nn
+
+from densevit.builder.checkpoint import parse_model
+from densevit.builder.model import build_model
+from densevit.builder.plan import load_plan
+from densevit.builder.training import build_trainer, run_sanity_checks
+from densevit.engine.distributed import DistributedContext
+from densevit.errors import CheckpointError, ConfigError
+from densevit.models.decoders.base import DECODERS
+
+MODEL = {
+    "encoder": {"type": "vit", "dim": 16, "depth": 1, "heads": 1, "patch_size": 8, "image_size": 16, "out_indices": 1},
+    "decoder": {"type": "mine"},
+    "heads": {"depth": {"type": "metric"}},
+}
+
+
+@pytest.fixture
+def mine(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(DECODERS, "parts", dict(DECODERS.parts))
+    yield
+
+
+def test_a_component_that_sets_no_output_is_told_so(mine: None) -> None:
+    @DECODERS.register("mine")
+    class Mine(nn.Module):
+        def __init__(self, features: object, prefix_tokens: int) -> None:
+            super().__init__()
+
+    with pytest.raises(ConfigError, match="model.decoder: decoder 'mine' sets no `output`; densevit/models/decoders/"):
+        build_model(parse_model(MODEL, "test"))
+
+
+def test_a_component_that_does_not_initialise_its_module_is_told_so(mine: None) -> None:
+    @DECODERS.register("mine")
+    class Mine(nn.Module):
+        def __init__(self, features: object, prefix_tokens: int) -> None:
+            self.layer = nn.Identity()
+
+    with pytest.raises(ConfigError, match=r"decoder 'mine' must call `super\(\).__init__\(\)` first"):
+        build_model(parse_model(MODEL, "test"))
+
+
+def test_components_that_nobody_registered_are_named_without_a_guess() -> None:
+    with pytest.raises(CheckpointError, match=r"^test: decoder 'mine': not registered here. Name the file"):
+        parse_model(MODEL, "test")
+
+
+def test_a_batch_larger_than_the_data_is_warned_of(tmp_path: Path) -> None:
+    config, world = small_config(tmp_path), DistributedContext(torch.device("cpu"))
+    for size, warned in ((6, False), (7, True)):
+        plan = load_plan(config, [f"batch_size={size}", "data.val=null"]).open()
+        warnings = run_sanity_checks(plan, build_trainer(plan, world).card)
+        assert any(f"batch_size: {size} images a step, where data.train has 6" in text for text in warnings) is warned
+
+
+def test_a_plan_has_its_data_only_when_it_is_open(tmp_path: Path) -> None:
+    plan = load_plan(small_config(tmp_path))
+    assert plan.opened == {} and plan.run.validate_every == 4 and "classes" not in plan.run.data.train
+    opened = plan.open()
+    assert (len(opened.train), opened.val is not None) == (6, True)
+    assert opened.run.data.train["depth_range"] == [0.001, 80.0]  # every default is spelled out

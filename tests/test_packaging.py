@@ -1,0 +1,94 @@
+"""What a user of pip gets: the wheel with recipes and data files, and an sdist from which the same wheel is built."""
+
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from configparser import ConfigParser
+from pathlib import Path
+
+import pytest
+
+import densevit
+
+ROOT = Path(__file__).parents[1]
+# Neither belongs to the source, nor is any of it tracked.
+NOT_SOURCE = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "runs", "demo")
+# Module -> the distribution that holds it, where the names differ.
+DISTRIBUTIONS = {
+    "PIL": "pillow", "cv2": "opencv_python_headless", "yaml": "pyyaml", "skimage": "scikit_image",
+    "sklearn": "scikit_learn",
+}  # fmt: skip
+BUILD = "import sys; from setuptools import build_meta as backend; print(getattr(backend, sys.argv[1])(sys.argv[2]))"
+
+
+def build(kind: str, source: Path, target: Path) -> Path:
+    command = [sys.executable, "-c", BUILD, f"build_{kind}", str(target)]
+    done = subprocess.run(command, cwd=source, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return target / done.stdout.split()[-1]
+
+
+def files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.slow
+def test_the_sdist_is_whole_and_the_wheel_built_from_it_holds_recipes_and_data(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    shutil.copytree(ROOT, source, ignore=NOT_SOURCE)
+    for data in (path for path in (source / "datasets").iterdir() if path.is_dir()):
+        shutil.rmtree(data)
+    tracked = files(source)
+    with tarfile.open(build("sdist", source, tmp_path)) as sdist:
+        sdist.extractall(tmp_path / "unpacked", filter="data")
+    (unpacked,) = (tmp_path / "unpacked").iterdir()
+    assert tracked - files(unpacked) == set()
+    wheel = zipfile.ZipFile(build("wheel", unpacked, tmp_path))
+    packed = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    expected = {name for name in tracked if name.startswith("densevit/")}
+    assert packed == expected | {f"densevit/{name}" for name in tracked if name.startswith("configs/")}
+    wheel.extractall(tmp_path / "installed")
+    done = subprocess.run(
+        [sys.executable, "-m", "densevit", "train", "nyu_dinov2_vits_dtp"],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(tmp_path / "installed"), "PATH": ""},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2 and "Did you mean the recipe 'nyu_dinov2_vits_dpt'?" in done.stderr
+
+
+def test_what_the_package_imports_is_declared() -> None:
+    declared = ConfigParser()
+    declared.read(ROOT / "setup.cfg")
+    options = "\n".join([declared["options"]["install_requires"], *declared["options.extras_require"].values()])
+    names = {re.split(r"[<>=\[]", line)[0].lower().replace("-", "_") for line in options.split()}
+    imported = set()
+    for path in Path(densevit.__file__).parent.rglob("*.py"):
+        imported |= set(re.findall(r"^ *(?:import|from) (\w+)", path.read_text(), re.MULTILINE))
+    third_party = {DISTRIBUTIONS.get(name, name) for name in imported - set(sys.stdlib_module_names) - {"densevit"}}
+    assert {name.lower() for name in third_party} - names == set()
+
+
+def test_importing_the_package_or_load_imports_neither_trainer_nor_tensorboard() -> None:
+    code = """
+import sys
+import densevit
+assert {"load", "Predictor"} <= set(dir(densevit))
+assert "torch" not in sys.modules
+densevit.load
+heavy = ("densevit.engine", "densevit.builder.training", "tensorboard", "torch.utils.tensorboard", "albumentations")
+print([name for name in sys.modules if name.startswith(heavy)])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.slow
+def test_torchrun_runs_the_package_as_a_module() -> None:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "-m", "densevit", "train", "no_such"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert "no_such: no such config file." in done.stderr
