@@ -387,7 +387,6 @@ def metric3d(clones: Path, case: Case) -> Found:
     p, gt = t(case.prediction)[None, None], t(case.truth)[None, None]
     row = {name: float(space[f"get_{name}_err"](p, gt, gt > 1e-8)[0]) for name in names}
     row["abs_rel"], row["sq_rel"] = row.pop("absrel"), row.pop("sqrel")
-    row["rmse_log"] = row["rmse_log"] * np.log(10)  # theirs is of decimal logarithms
     yield "metric3d", row, case.prediction
 
 

@@ -48,6 +48,7 @@ class SavedFiles:
     ) -> None:
         if not folder.is_dir():
             raise DataError(f"{folder}: no such folder of predictions.")
+        self.folder = folder
         if manifest is None:
             self.paths = _matched(folder, names, suffixes)
         else:

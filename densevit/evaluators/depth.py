@@ -1,6 +1,7 @@
 """Depth evaluation: a predictor or saved depth maps, a data set, protocols -> scores, and a report of them."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,10 +27,15 @@ from densevit.evaluation.depth.html_report import Report, write_html
 from densevit.evaluation.depth.ordinal import OrdinalScores, Pair, ordinal_scores
 from densevit.evaluation.depth.preprocess import paste_or_resize
 from densevit.evaluation.depth.published_protocols import Protocol, applicable, find_protocol
+from densevit.evaluation.depth.unit_check import Maps, unit_warning
 from densevit.inference.predictor import Predictor
 from densevit.model_card import Kind
 from densevit.reporting.figures import Figure, depth_figure
 from densevit.structures import Sample
+
+log = logging.getLogger(__name__)
+
+UNIT_CHECKS = 8  # images of saved maps whose unit is checked before all are scored
 
 DEFAULT_PROTOCOLS = {"nyu": "nyu_eigen", "kitti": "kitti_eigen_garg"}
 """What a data set is usually scored by; others by `plain`."""
@@ -45,6 +51,7 @@ class DepthEvaluation:
         predict: index -> the sample and its prediction, for the images of a report.
         seconds: that the model took for each image; empty for saved maps.
         card: the checkpoint's description of itself; empty for saved maps.
+        warning: that saved maps seem to have another unit; empty where they do not.
     """
 
     evaluations: Sequence[Evaluation]
@@ -52,11 +59,13 @@ class DepthEvaluation:
     predict: Predict
     seconds: Sequence[float] = ()
     card: Mapping[str, Any] = field(default_factory=dict)
+    warning: str = ""
 
     def summary(self) -> str:
         """The scores as a table for a terminal."""
         several = len(self.evaluations) > 1
-        return report.tables(self.evaluations) if several else report.table(self.evaluations[0])
+        table = report.tables(self.evaluations) if several else report.table(self.evaluations[0])
+        return f"{table}\n\nwarning: {self.warning}" if self.warning else table
 
     def write_report(self, folder: Path, *, title: str, source: Mapping[str, Any]) -> list[Path]:
         """Writes metrics.json, per_image.csv and report.html; with several protocols a folder for each.
@@ -71,6 +80,7 @@ class DepthEvaluation:
             page = Report(
                 title=title,
                 subtitle=f"{found.protocol.name}, {report.summary_sentence(found)}",
+                warning=self.warning,
                 evaluation=found,
                 samples=self._examples(found),
                 times={"prediction, per image": sum(self.seconds) / len(self.seconds)} if self.seconds else {},
@@ -170,10 +180,24 @@ def _evaluate_saved(
         intrinsics = data.read(index).intrinsics if "points" in metrics else None
         return name, maps.read(name), depth, None if depth is None else depth > 0, intrinsics
 
+    warning = ""
+    if maps.kind == "metric" and protocols[0].align is None:
+        checked = range(0, len(data), max(1, len(data) // UNIT_CHECKS))
+        warning = unit_warning(_at_depth_size(map(item, checked), protocols[0]), maps.scale)
+    if warning:
+        log.warning("%s: %s", maps.folder, warning)
     spread = partial(ordered_parallel_map, workers=workers, describe=partial(describe_with_files, data))
-    return DepthEvaluation(
-        evaluate_indexed(item, len(data), protocols, metrics=metrics, spread=spread, progress=progress), data, predict
-    )
+    evaluations = evaluate_indexed(item, len(data), protocols, metrics=metrics, spread=spread, progress=progress)
+    return DepthEvaluation(evaluations, data, predict, warning=warning)
+
+
+def _at_depth_size(items: Iterable[tuple[Any, ...]], protocol: Protocol) -> Iterator[Maps]:
+    """Predictions at the size of their ground truth, for the check of their unit."""
+    for _, prediction, depth, valid, _ in items:
+        if depth is not None:
+            h, w = depth.shape
+            frame, _ = paste_or_resize(prediction, (h, w), protocol.input_box(h, w) or (0, h, 0, w), protocol.resize)
+            yield frame, depth, valid
 
 
 def select_protocols(
@@ -211,7 +235,11 @@ def select_protocols(
 
 
 def evaluate_ordinal(
-    predictions: Predictor | SavedMaps, pairs: Mapping[str, Sequence[Pair]], folder: Path, *, head: str | None = None
+    predictions: Predictor | SavedMaps,
+    pairs: Mapping[str, Sequence[Pair]],
+    folder: Path,
+    *,
+    head: str | None = None,
 ) -> OrdinalScores:
     """Scores which of two points is closer, on pairs labelled by people (DA-2K).
 

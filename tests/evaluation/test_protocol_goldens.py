@@ -24,7 +24,7 @@ GOLDEN = {
     "nyu_unidepth": {"abs_rel": 0.140393751, "rmse": 0.60444611, "silog": 15.9429455, "d1": 0.820401549},
     "nyu_unidepth+lstsq": {"abs_rel": 0.146260294, "d1": 0.800783873},
     "nyu_unidepth+median_lower": {"abs_rel": 0.133902021, "d1": 0.743251145},
-    "metric3d": {"abs_rel": 0.137134146, "rmse": 5.23069497, "silog": 0.0680822644},
+    "metric3d": {"abs_rel": 0.137134146, "rmse": 5.23069497, "silog": 0.0680822644, "rmse_log": 0.0684522797},
     "nyu_marigold": {"abs_rel": 0.143297506, "rmse": 0.526930794, "silog": 16.4429369, "d1": 0.805499673},
     "nyu_marigold_disparity": {"abs_rel": 0.12816224, "rmse": 0.535361651, "silog": 15.276145, "d1": 0.854648709},
     "moge_metric": {"abs_rel": 0.137134138, "d1": 0.818078339},

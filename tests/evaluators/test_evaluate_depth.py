@@ -84,6 +84,28 @@ def test_a_checkpoint_that_records_no_data_asks_for_it(capsys: pytest.CaptureFix
     assert "--data: name the data set that --predictions are for" in capsys.readouterr().err
 
 
+def test_saved_maps_of_another_unit_are_told_with_the_remedy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Millimetres: AbsRel is wrong by orders of magnitude, and every prediction is clamped."""
+    small_folder(tmp_path / "data", 3)
+    data = open_dataset({"type": "folder", "root": str(tmp_path / "data"), "depth_scale": 1000})
+    (tmp_path / "maps").mkdir()
+    for index, name in enumerate(data.names):
+        depth = data.read(index).depth
+        assert depth is not None
+        np.save(tmp_path / f"maps/{name}.npy", depth * 1000)
+    options = ["--data", str(tmp_path / "data"), "--data-option", "depth_scale=1000", "--predictions"]
+    assert main(["eval-depth", *options, str(tmp_path / "maps"), "--output", str(tmp_path / "out")]) == 0
+    told = capsys.readouterr().out
+    assert "predictions look like 1000 units per metre. Use --scale 1000." in told
+    assert "(100.0%) clamped to the range" in told and "Use --scale 1000" in caplog.text
+    assert "Use --scale 1000" in (tmp_path / "out/report.html").read_text()
+    assert main(["eval-depth", *options, str(tmp_path / "maps"), "--scale", "1000"]) == 0
+    told = capsys.readouterr().out
+    assert "warning" not in told and "clamped to the range" not in told
+
+
 @pytest.fixture
 def split_data(tmp_path: Path) -> Path:
     for split, count in (("train", 3), ("val", 2)):

@@ -30,8 +30,8 @@ class Evaluation:
         rows: name and scores of every image with truth that counts, in the order they came.
         mean: of each metric over these images.
         skipped: names of the images without such truth.
-        counts: images, scored, skipped; pixels and invalid predictions among them; images with invalid predictions;
-            resized predictions.
+        counts: images, scored, skipped; pixels, invalid predictions and clamped ones among them; images with invalid
+            predictions; resized predictions.
     """
 
     protocol: Protocol
@@ -189,6 +189,7 @@ def _counts(scored: Sequence[Row], skipped: int) -> dict[str, int]:
         "skipped": skipped,
         "pixels": sum(int(row["pixels"]) for row in scored),
         "invalid_predictions": sum(invalid),
+        "clamped_predictions": sum(int(row["clamped"]) for row in scored),
         "images_with_invalid_predictions": sum(n > 0 for n in invalid),
         "resized_predictions": sum(int(row["resized"]) for row in scored),
     }

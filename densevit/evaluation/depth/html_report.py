@@ -24,6 +24,7 @@ class Report:
 
     Attributes:
         subtitle: a sentence under the title: model, data, hardware.
+        warning: what makes the numbers doubtful.
         baseline: scores of the best constant depth map on the same images, to compare the model with.
         curves: name -> (step, value) points, a chart for each.
         samples: in the order of the page.
@@ -36,6 +37,7 @@ class Report:
     title: str
     evaluation: Evaluation
     subtitle: str = ""
+    warning: str = ""
     baseline: Evaluation | None = None
     curves: Mapping[str, Points] = field(default_factory=dict)
     samples: Sequence[Figure] = ()
@@ -69,6 +71,7 @@ def write_html(path: str | Path, report: Report) -> Path:
         "depth_report.html",
         title=report.title,
         subtitle=report.subtitle,
+        warning=report.warning,
         cards=_cards(report),
         curves=[line_chart(name, points) for name, points in report.curves.items() if points],
         columns=[*means, *intervals],

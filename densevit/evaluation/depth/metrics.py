@@ -29,12 +29,15 @@ FORMULAE = {
 SilogForm = Literal["percent", "half", "unbiased", "log10"]
 """Four numbers are published under this name; `silog_form` says which."""
 
+LogBase = Literal["ln", "log10"]
+
 
 def depth_metrics(
     prediction: Float64[np.ndarray, " n"],
     depth: Float64[np.ndarray, " n"],
     *,
     silog: SilogForm = "percent",
+    rmse_log: LogBase = "ln",
     epsilon: float = 0.0,
 ) -> Metrics:
     """The nine metrics of positive depths.
@@ -42,6 +45,7 @@ def depth_metrics(
     SILog is of the centred variance: mean(e^2) - mean(e)^2, as published code has it, goes negative by rounding.
 
     Args:
+        rmse_log: its logarithm.
         epsilon: metres added to the truth under AbsRel's fraction (MoGe: 1e-6).
     """
     p, d, n = prediction, depth, depth.size
@@ -61,7 +65,7 @@ def depth_metrics(
         "abs_rel": absolute_relative,
         "sq_rel": square_relative,
         "rmse": math.sqrt(square),
-        "rmse_log": math.sqrt(square_log),
+        "rmse_log": math.sqrt(square_log) / (math.log(10) if rmse_log == "log10" else 1),
         "log10": _mean_size(logs) / math.log(10),
         "silog": silog_form(silog, dot_single_thread(centred, centred), mean_log, n),
         "d1": d1,

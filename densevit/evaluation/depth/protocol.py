@@ -14,7 +14,7 @@ from densevit.errors import ConfigError, DataError
 from densevit.evaluation.depth.alignment_pixels import SAMPLINGS
 from densevit.evaluation.depth.crops import FixedBox, RelativeBox
 from densevit.evaluation.depth.extra_metrics import METRIC_SETS, MetricInput, find_sets
-from densevit.evaluation.depth.metrics import SilogForm, depth_metrics
+from densevit.evaluation.depth.metrics import LogBase, SilogForm, depth_metrics
 from densevit.evaluation.depth.preprocess import Resize, fill_background, paste_or_resize
 from densevit.evaluation.depth.protocol_text import describe
 from densevit.model_card import Kind
@@ -23,8 +23,9 @@ from densevit.ops.crops import kb_box
 from densevit.registry import did_you_mean
 from densevit.structures import Box, Row
 
-COUNTS = ("pixels", "invalid_predictions", "resized")
-"""Counts of a row: pixels scored; those predicted NaN, infinite or not over 0; 1 if the prediction was resized."""
+COUNTS = ("pixels", "invalid_predictions", "clamped", "resized")
+"""Counts of a row: pixels scored; those predicted NaN, infinite or not over 0; others that were clamped; 1 if the
+prediction was resized."""
 
 NEAREST = 1e-3
 """Metres that a prediction which is no depth is scored as, where the protocol names no nearest depth itself."""
@@ -58,6 +59,7 @@ class Protocol:
         fit_on: the measured pixels that the fit sees; None is all.
         given: what predictions are; None is what the alignment reads.
         silog: the form of this metric.
+        rmse_log: the logarithm of this metric.
         epsilon: is added to the truth in AbsRel's fraction.
         metrics: sets of metrics that it reports beside the usual nine.
         digits: to which the published program rounds the means; here they are not rounded.
@@ -84,6 +86,7 @@ class Protocol:
     fit_on: Literal["grid64", "columns1024"] | None = None
     given: Literal["depth", "disparity"] | None = None
     silog: SilogForm = "percent"
+    rmse_log: LogBase = "ln"
     epsilon: float = 0.0
     metrics: tuple[str, ...] = ()
     digits: int | None = None
@@ -189,18 +192,19 @@ class Protocol:
         counted = valid[y0:y1, x0:x1] & self._counts(truth)
         if np.count_nonzero(counted) < self.least:
             return {}
-        frame, resized, lost = self._placed(prediction, depth.shape)
+        frame, resized, lost, cut = self._placed(prediction, depth.shape)
         shown = frame[y0:y1, x0:x1]
         p, d = shown[counted].astype(np.float64), truth[counted].astype(np.float64)
         move = self._alignment(p, d, counted)
-        p, invalid = self._finished(move(p))
-        row = depth_metrics(p, d, silog=self.silog, epsilon=self.epsilon)
+        p, invalid, clamped = self._finished(move(p))
+        row = depth_metrics(p, d, silog=self.silog, rmse_log=self.rmse_log, epsilon=self.epsilon)
         if sets := find_sets((*self.metrics, *metrics)):
             whole = self._finished(move(shown.astype(np.float64)))[0]
             camera = None if intrinsics is None else _shifted(intrinsics, x0, y0)
             seen = MetricInput(p, d, whole, truth.astype(np.float64), counted, camera, self.range)
             row |= {name: value for part in sets for name, value in METRIC_SETS[part].compute(seen).items()}
-        return row | {"pixels": float(d.size), "invalid_predictions": float(invalid + lost), "resized": float(resized)}
+        counts = (d.size, invalid + lost, clamped + cut, resized)
+        return row | {name: float(count) for name, count in zip(COUNTS, counts, strict=True)}
 
     def render(
         self, prediction: Float[np.ndarray, "_ _"], depth: Float[np.ndarray, "h w"], valid: Bool[np.ndarray, "h w"]
@@ -235,26 +239,28 @@ class Protocol:
             return (depth >= low) & (depth <= high)
         return (depth > low) & (depth < high)
 
-    def _placed(self, prediction: Float[np.ndarray, "_ _"], size: tuple[int, ...]) -> tuple[Map, bool, int]:
+    def _placed(self, prediction: Float[np.ndarray, "_ _"], size: tuple[int, ...]) -> tuple[Map, bool, int, int]:
         """The prediction on the frame, as depth or as disparity, whichever the alignment reads.
 
         Returns:
-            it, whether it was resized, and how many of its pixels were no depth and can no longer be seen to be.
+            it, whether it was resized, and how many of its pixels were no depth, or were clamped, before that.
         """
         h, w = size
-        lost = 0
+        lost = cut = 0
         if self.fill:
             prediction = fill_background(prediction)
         if self.clamp_first and self.limits is not None and prediction.shape != size:
-            lost = int(np.count_nonzero(~((prediction > 0) & (prediction < np.inf)) & ~np.isnan(prediction)))
-            prediction = prediction.clip(*self.limits)
+            usable, clamped = (prediction > 0) & (prediction < np.inf), prediction.clip(*self.limits)
+            lost = int(np.count_nonzero(~usable & ~np.isnan(prediction)))
+            cut = int(np.count_nonzero(usable & (prediction != clamped)))
+            prediction = clamped
         if self.units is not None:
             prediction = _cut_to_units(prediction, self.units)
         frame, resized = paste_or_resize(prediction, (h, w), self._window(h, w), self.resize)
         if self.inverts:
             with np.errstate(over="ignore"):
                 frame = np.divide(1, frame, out=np.full_like(frame, np.nan), where=frame > 0)
-        return frame, resized, lost
+        return frame, resized, lost, cut
 
     def _alignment(
         self, p: Float64[np.ndarray, " n"], d: Float64[np.ndarray, " n"], counted: Bool[np.ndarray, "h w"]
@@ -270,8 +276,8 @@ class Protocol:
         except NothingToFit:  # nowhere a depth: scored and counted as that, and no reason to stop
             return lambda values: np.full_like(values, np.nan)
 
-    def _finished(self, p: Float64[np.ndarray, "..."]) -> tuple[Float64[np.ndarray, "..."], int]:
-        """Clamped, every value a positive finite number; and how many were not."""
+    def _finished(self, p: Float64[np.ndarray, "..."]) -> tuple[Float64[np.ndarray, "..."], int, int]:
+        """Clamped, every value a positive finite number; how many were not, and how many others were clamped."""
         low, high = self.limits or (max(self.range[0], NEAREST), self.range[1])
         least, most, invalid = p.min(initial=np.inf), p.max(initial=0), 0  # NaN, if there is one
         if not (least > 0 and most < np.inf):
@@ -279,8 +285,10 @@ class Protocol:
             invalid = int(p.size - np.count_nonzero(usable))
             p = np.where(usable, p, np.where((p == np.inf) & np.isfinite(high), high, low or NEAREST))
         elif low <= least and most <= high:
-            return p, 0
-        return (p if self.limits is None else p.clip(low, high)), invalid
+            return p, 0, 0
+        if self.limits is None:
+            return p, invalid, 0
+        return p.clip(low, high), invalid, int(np.count_nonzero((p < low) | (p > high)))
 
 
 def _check(prediction: Map, depth: Map, valid: Map) -> None:

@@ -30,6 +30,7 @@ def describe(protocol: "Protocol", h: int | None = None, w: int | None = None) -
         UNITS.format(1 / protocol.units) if protocol.units else "",
         "Published numbers are means of an image's and its mirror image's prediction." if protocol.flip else "",
         SILOG[protocol.silog],
+        "RMSElog is of log10." if protocol.rmse_log == "log10" else "",
         f"AbsRel divides by the truth + {protocol.epsilon:g} m." if protocol.epsilon else "",
         "Metrics are taken per image and averaged over images; images without truth that counts are named.",
         f"The published program rounds the means to {protocol.digits} digits." if protocol.digits else "",

@@ -188,6 +188,7 @@ def _rows() -> tuple[Protocol, ...]:
             clamp=None,
             resize="borders",
             silog="log10",
+            rmse_log="log10",
         ),
         replace(
             ALL,

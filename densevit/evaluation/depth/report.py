@@ -58,6 +58,9 @@ def summary_sentence(evaluation: Evaluation) -> str:
     if counts["invalid_predictions"]:
         images = counts["images_with_invalid_predictions"]
         said.append(f"{counts['invalid_predictions']:,} invalid predictions in {images:,} images")
+    if counts["clamped_predictions"]:
+        share = counts["clamped_predictions"] / counts["pixels"]
+        said.append(f"{counts['clamped_predictions']:,} predictions ({share:.1%}) clamped to the range")
     if counts["resized_predictions"]:
         said.append(f"{counts['resized_predictions']:,} predictions resized")
     return "; ".join([*said, *no_interval_reason(counts["scored"])]) + "."
