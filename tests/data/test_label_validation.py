@@ -6,16 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import cv2
+import layouts
 import numpy as np
 import pytest
 from photo_samples import sample
 from PIL import Image
-from test_segmentation_sets import CASES, Case, samples
+from layouts.segmentation_cases import CASES, Case, samples
 
 from densevit.cli.main import main
 from densevit.data.datasets.base import DATASETS
 from densevit.data.io.writers import encode
-from densevit.data.synthetic import layouts
 from densevit.data.validation import SplitToValidate, ValidationReport, format_text, validate
 from densevit.structures import IGNORE, Sample
 

@@ -5,8 +5,8 @@ from scorecard.card import Check, Mutant
 HERE = "tests/scorecard/test_data.py"
 VALIDATION = "tests/data/validation/test_validation.py"
 LOADER = "tests/data/loading/test_dataloader.py"
-READING = "tests/data/test_io.py"
-NYU = "tests/data/test_nyu.py"
+READING = "tests/data/io/test_image_and_map_readers.py"
+NYU = "tests/data/datasets/depth/test_nyu.py"
 
 CHECKS: tuple[Check, ...] = (
     Check(

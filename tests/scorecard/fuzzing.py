@@ -14,10 +14,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from layouts.encoders import DEPTH_WRITERS
 from PIL import Image
 
 from densevit.data.io.readers import read_depth, read_image, read_labels
-from densevit.data.io.writers import DEPTH_WRITERS, encode
+from densevit.data.io.writers import encode
 from densevit.errors import DataError
 
 PATIENCE = 30  # seconds; the machine may be busy

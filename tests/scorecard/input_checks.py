@@ -6,8 +6,8 @@ HERE = "tests/scorecard/test_input_faults.py"
 SOURCE = "tests/scorecard/test_source.py"
 SIGNED = "tests/config/test_json_schema.py"
 CONFIG = "tests/config/test_parser.py"
-READING = "tests/data/test_io.py"
-FOLDER = "tests/data/test_folder.py"
+READING = "tests/data/io/test_image_and_map_readers.py"
+FOLDER = "tests/data/datasets/test_folder.py"
 EXPORT = "tests/inference/test_export.py"
 NAMES = "tests/inference/test_inputs.py"
 
@@ -216,7 +216,7 @@ CHECKS: tuple[Check, ...] = (
             f"{FOLDER}::test_a_table_may_not_lead_out_of_its_root_unless_allowed",
             f"{FOLDER}::test_an_address_a_nul_or_a_name_that_leads_out_is_refused",
             f"{NAMES}::test_names_never_leave_the_output_folder",
-            "tests/data/test_tar.py::test_names_that_lead_out_are_refused",
+            "tests/data/io/test_tar.py::test_names_that_lead_out_are_refused",
         ),
         (
             Mutant(

@@ -7,18 +7,18 @@ from io import BytesIO
 from pathlib import Path
 
 import h5py
+import layouts
 import numpy as np
 import pytest
 import torch
+from layouts.encoders import DEPTH_WRITERS
 from scorecard.conftest import Nursery
 from small import small_config, small_folder
 
 from densevit.cli.main import main
 from densevit.data.datasets.base import DATASETS, Dataset
-from densevit.data.io.writers import DEPTH_WRITERS
 from densevit.data.loading.dataloader import eval_loader
 from densevit.data.prepare import repack_nyu
-from densevit.data.synthetic import layouts
 from densevit.engine.logger import read_csv
 from densevit.inference.writers import OUTPUTS
 from densevit.inference.writers.base import PredictedMap

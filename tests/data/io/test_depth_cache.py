@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from layouts.folder import write_folder
 from photo_samples import photo
 
 from densevit.data.datasets.folder import Folder
@@ -12,7 +13,6 @@ from densevit.data.io import depth_cache
 from densevit.data.io.depth_cache import DepthCache
 from densevit.data.io.readers import read_depth
 from densevit.data.io.writers import encode_depth
-from densevit.data.synthetic.layouts.folder import write_folder
 
 
 @pytest.fixture

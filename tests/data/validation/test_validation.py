@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import cv2
+import layouts
 import numpy as np
 import pytest
 from photo_samples import photo, sample
@@ -17,7 +18,6 @@ from scipy.stats import spearmanr
 from densevit.cli.main import main
 from densevit.data.datasets.base import DATASETS, Dataset
 from densevit.data.io.writers import encode, encode_depth
-from densevit.data.synthetic import layouts
 from densevit.data.validation import ISSUE_TYPES, SplitToValidate, ValidationReport, format_text, validate
 from densevit.data.validation.sample_stats import compute_stats, row_correlation, white_border
 from densevit.structures import Sample

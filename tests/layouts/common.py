@@ -1,31 +1,12 @@
 """What the writers of layouts share."""
 
-from pathlib import Path
-
 import numpy as np
-from jaxtyping import Float32, Int64
+from jaxtyping import Int64
 
+from densevit.data.synthetic.layouts import measured, number, put
 from densevit.structures import Sample
-from densevit.utils.atomic_io import atomic_write
 
-
-def put(path: Path, data: bytes) -> None:
-    """Writes a file, making its folders."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    atomic_write(path, lambda file: file.write(data))
-
-
-def measured(sample: Sample) -> Float32[np.ndarray, "h w"]:
-    """Metres, 0 where not valid."""
-    if sample.depth is None or sample.valid is None:
-        raise ValueError(f"'{sample.name}' has no depth to write.")
-    return np.where(sample.valid, sample.depth, np.float32(0))
-
-
-def number(name: str, position: int) -> int:
-    """The number that ends a sample's name, or its position."""
-    digits = Path(name).name.rpartition("_")[2]
-    return int(digits) if digits.isdigit() else position
+__all__ = ["labelled", "matrix_text", "measured", "number", "parted", "put"]
 
 
 def parted(name: str) -> tuple[str, str]:

@@ -9,12 +9,13 @@ import cv2
 import h5py
 import numpy as np
 import pytest
+from layouts.encoders import DEPTH_WRITERS
 from orientations import TURNS
 from photo_samples import photo, sample
 from PIL import Image, PngImagePlugin
 
 from densevit.data.io.readers import image_size, read_depth, read_image, read_labels
-from densevit.data.io.writers import DEPTH_WRITERS, encode, encode_depth, encode_pfm
+from densevit.data.io.writers import encode, encode_depth, encode_pfm
 from densevit.errors import DataError
 
 

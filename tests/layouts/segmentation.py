@@ -16,9 +16,9 @@ from densevit.data.datasets.segmentation.pascal_context import context_table
 from densevit.data.io.writers import encode, encode_palette
 from densevit.data.labels.class_lists import shipped, shipped_entries
 from densevit.data.labels.class_table import ClassTable
-from densevit.data.synthetic.layouts.common import labelled, number, parted, put
 from densevit.model_card import Palette
 from densevit.structures import IGNORE, Sample
+from layouts.common import labelled, number, parted, put
 
 INSTANCES = range(24, 34)  # ids of Cityscapes whose things are numbered
 

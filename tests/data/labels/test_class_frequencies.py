@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import layouts
 import numpy as np
 import pytest
 import yaml
@@ -12,7 +13,6 @@ from photo_samples import sample
 from densevit.cli.main import main
 from densevit.data.datasets.base import DATASETS, Dataset
 from densevit.data.labels.class_frequencies import METHODS, ClassCounts, count, pixel_counts
-from densevit.data.synthetic import layouts
 from densevit.errors import DataError
 from densevit.structures import IGNORE, Sample
 

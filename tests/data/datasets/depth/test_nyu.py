@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import layouts
 import numpy as np
 import pytest
 from photo_samples import sample
@@ -20,7 +21,6 @@ from densevit.data.index.paths import collect_missing
 from densevit.data.index.published_splits import read_list
 from densevit.data.io.readers import read_depth, read_image
 from densevit.data.prepare import repack_nyu
-from densevit.data.synthetic import layouts
 from densevit.errors import ConfigError, DataError
 
 CLASSES = ("wall", "floor", "bed", "chair")

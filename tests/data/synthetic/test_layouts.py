@@ -4,10 +4,9 @@ from pathlib import Path
 
 import cv2
 import h5py
+import layouts
 import numpy as np
 from photo_samples import sample
-
-from densevit.data.synthetic import layouts
 
 
 def test_the_labelled_mat_has_matlab_axes_header_and_types(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import layouts
 import numpy as np
 import pytest
 from photo_samples import sample
@@ -14,7 +15,6 @@ from densevit.data.datasets.base import DATASETS, Dataset
 from densevit.data.datasets.depth.kitti import INTRINSICS
 from densevit.data.index.published_splits import read_list
 from densevit.data.prepare.check_kitti import check
-from densevit.data.synthetic import layouts
 from densevit.errors import DataError
 
 SAMPLES = os.environ.get("DENSEVIT_SAMPLES")

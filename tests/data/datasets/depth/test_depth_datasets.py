@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import cv2
+import layouts
 import numpy as np
 import pytest
 from photo_samples import assert_damage_is_named, sample
@@ -15,7 +16,6 @@ from densevit.data.datasets.base import DATASETS, Dataset
 from densevit.data.datasets.depth.hypersim import planar_depth
 from densevit.data.datasets.depth.sunrgbd import rotate_right
 from densevit.data.datasets.depth.tum import associate
-from densevit.data.synthetic import layouts
 from densevit.errors import DataError
 from densevit.structures import Sample
 

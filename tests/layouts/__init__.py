@@ -1,11 +1,9 @@
-"""Writes samples as the public data sets lie on disk: same folders, names, encodings and axes.
-
-For data of one's own that shall be read as NYU or KITTI, and for tests of the readers on real-shaped files.
-"""
+"""Writes samples as the public data sets lie on disk, for tests of their readers: same folders, names and encodings."""
 
 from densevit.data.io.writers import encode, encode_depth
-from densevit.data.synthetic.layouts.folder import write_folder
-from densevit.data.synthetic.layouts.indoor import (
+from densevit.data.synthetic.layouts import fill, write_kitti, write_kitti_selection, write_nyu_labeled, write_nyu_sync
+from layouts.folder import write_folder
+from layouts.indoor import (
     write_diml,
     write_hypersim,
     write_ibims,
@@ -13,9 +11,7 @@ from densevit.data.synthetic.layouts.indoor import (
     write_sunrgbd,
     write_tum,
 )
-from densevit.data.synthetic.layouts.kitti import write_kitti, write_kitti_selection
-from densevit.data.synthetic.layouts.nyu import fill, write_nyu_labeled, write_nyu_sync
-from densevit.data.synthetic.layouts.outdoor import (
+from layouts.outdoor import (
     write_ddad,
     write_diode,
     write_eth3d,
@@ -23,7 +19,7 @@ from densevit.data.synthetic.layouts.outdoor import (
     write_sintel,
     write_vkitti2,
 )
-from densevit.data.synthetic.layouts.segmentation import (
+from layouts.segmentation import (
     write_ade20k,
     write_cityscapes,
     write_coco_stuff,

@@ -9,14 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import layouts
 import numpy as np
 import pytest
+from layouts.encoders import DepthFormat
 from photo_samples import sample
 
 from densevit.data.datasets.base import DATASETS, Dataset
 from densevit.data.datasets.folder import draw
-from densevit.data.io.writers import DepthFormat, encode, encode_depth
-from densevit.data.synthetic import layouts
+from densevit.data.io.writers import encode, encode_depth
 from densevit.errors import ConfigError, DataError
 from densevit.structures import Sample
 

@@ -10,9 +10,10 @@ import cv2
 import numpy as np
 
 from densevit.data.datasets.depth import sintel, vkitti2
-from densevit.data.io.writers import DEPTH_WRITERS, encode
-from densevit.data.synthetic.layouts.common import matrix_text, measured, number, parted, put
+from densevit.data.io.writers import encode
 from densevit.structures import Sample
+from layouts.common import matrix_text, measured, number, parted, put
+from layouts.encoders import DEPTH_WRITERS
 
 
 def write_diode(

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import layouts
 import numpy as np
 import pytest
 import scipy.io
@@ -12,7 +13,6 @@ from photo_samples import sample
 from densevit.data.datasets.base import DATASETS, Dataset
 from densevit.data.datasets.depth.nyu.label_maps import mapped, raw
 from densevit.data.labels.class_table import EMPTY
-from densevit.data.synthetic import layouts
 from densevit.errors import DataError
 from densevit.structures import IGNORE
 

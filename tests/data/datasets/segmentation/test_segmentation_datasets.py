@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import cv2
+import layouts
 import numpy as np
 import pytest
 import scipy.io
@@ -15,7 +16,6 @@ from PIL import Image
 
 from densevit.data.datasets.base import DATASETS, Dataset
 from densevit.data.labels.class_lists import shipped
-from densevit.data.synthetic import layouts
 from densevit.errors import DataError
 from densevit.structures import IGNORE, Sample
 

@@ -7,6 +7,7 @@ import zipfile
 from dataclasses import replace
 from pathlib import Path
 
+import layouts
 import numpy as np
 import pytest
 from test_segmentation_sets import opened, samples
@@ -14,7 +15,6 @@ from test_segmentation_sets import opened, samples
 from densevit.data.prepare.archives import unpack, unpack_all
 from densevit.data.prepare.check_segmentation import COUNTS, check
 from densevit.data.prepare.convert_mat_labels import convert_context, convert_voc
-from densevit.data.synthetic import layouts
 from densevit.errors import DataError
 
 SCRIPT = Path(__file__).parents[2] / "datasets/prepare_segmentation.py"

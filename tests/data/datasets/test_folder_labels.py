@@ -6,16 +6,17 @@ from pathlib import Path
 from typing import Any, get_args
 
 import cv2
+import layouts
 import numpy as np
 import pytest
+from layouts.encoders import LabelFormat
 from photo_samples import sample
 from PIL import Image
 
 from densevit.data.datasets.base import DATASETS, Dataset
-from densevit.data.io.writers import LabelFormat, encode, encode_palette
+from densevit.data.io.writers import encode, encode_palette
 from densevit.data.labels.class_lists import read_classes
 from densevit.data.labels.class_table import EMPTY
-from densevit.data.synthetic import layouts
 from densevit.errors import DataError
 from densevit.structures import IGNORE, Sample
 

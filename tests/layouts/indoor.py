@@ -11,8 +11,8 @@ from jaxtyping import UInt16
 
 from densevit.data.datasets.depth import hypersim, ibims, tum
 from densevit.data.io.writers import encode, encode_depth
-from densevit.data.synthetic.layouts.common import matrix_text, measured, number, parted, put
 from densevit.structures import Sample
+from layouts.common import matrix_text, measured, number, parted, put
 
 
 def write_ibims(root: Path, samples: Iterable[Sample]) -> None:

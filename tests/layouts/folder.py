@@ -5,10 +5,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from densevit.data.io.writers import DEPTH_WRITERS, LABEL_WRITERS, DepthFormat, ImageFormat, LabelFormat, encode
-from densevit.data.synthetic.layouts.common import put
+from densevit.data.io.writers import ImageFormat, encode
 from densevit.model_card import Palette
 from densevit.structures import IGNORE, Sample
+from layouts.common import put
+from layouts.encoders import DEPTH_WRITERS, LABEL_WRITERS, DepthFormat, LabelFormat
 
 
 def write_folder(
