@@ -144,7 +144,7 @@ def test_an_empty_or_missing_images_folder_says_what_would_fit(tmp_path: Path) -
     with pytest.raises(DataError, match=r"images: no such folder. In .* there are Images; options say"):
         open_folder(tmp_path)
     (tmp_path / "Images").rename(tmp_path / "images")
-    with pytest.raises(DataError, match=r"no images \(.bmp, .jpeg"):
+    with pytest.raises(DataError, match=r"no images \(.avif, .bmp"):
         open_folder(tmp_path)
 
 

@@ -10,14 +10,14 @@ from pathlib import Path
 import layouts
 import numpy as np
 import pytest
-from test_segmentation_sets import opened, samples
+from layouts.segmentation_cases import opened, samples
 
 from densevit.data.prepare.archives import unpack, unpack_all
 from densevit.data.prepare.check_segmentation import COUNTS, check
 from densevit.data.prepare.convert_mat_labels import convert_context, convert_voc
 from densevit.errors import DataError
 
-SCRIPT = Path(__file__).parents[2] / "datasets/prepare_segmentation.py"
+SCRIPT = Path(__file__).parents[3] / "datasets/prepare_segmentation.py"
 
 
 def zipped(folder: Path, archive: Path) -> None:
