@@ -12,10 +12,6 @@ import pytest
 from layouts.segmentation_cases import CASES, Case, samples
 from photo_samples import sample
 from PIL import Image
-<<<<<<< HEAD:tests/data/test_label_validation.py
-from layouts.segmentation_cases import CASES, Case, samples
-=======
->>>>>>> b8fe528 (Writers of layouts that only tests use lie in tests/layouts; tests of data mirror the package):tests/data/test_doctor_labels.py
 
 from densevit.cli.main import main
 from densevit.data.datasets.base import DATASETS
