@@ -1,22 +1,34 @@
-# The two commands: `make demo` and `make test`; CI also runs `make mutants`. Everything they need goes into an environment of their own.
+# The two commands are `make demo` and `make test`; CI also runs `make test-slow` and `make mutants`. `make test-quick` is for the
+# inner loop. Everything they need goes into an environment of their own.
 PYTHON ?= python3
 SHELL := /bin/bash -o pipefail
 
 # An environment is made anew when what it was made from has changed, by hash.
 HASH = $(shell cat setup.cfg pyproject.toml requirements-test.lock Makefile | sha256sum | cut -c1-16)
 
-.PHONY: demo test mutants scorecard lint types clean
+.PHONY: demo test test-quick test-slow mutants scorecard lint types clean
+
+PYTEST = OMP_NUM_THREADS=1 .venv-test/bin/python -m pytest -n 2 --dist worksteal
 
 demo: .venv/.made-$(HASH)
 	.venv/bin/python examples/demo.py --output demo
 
 test: .venv-test/.made-$(HASH)
 	$(MAKE) --no-print-directory lint types
-	OMP_NUM_THREADS=1 .venv-test/bin/python -m pytest -n 2 --dist worksteal --durations 15 -m "not mutant"
+	$(PYTEST) --durations 15 -m "not slow and not mutant"
 
-# Every guard of the reliability scorecard taken out once: its test must fail.
+# What needs neither processes nor files of models: under a minute.
+QUICK = tests/config tests/data/transforms tests/engine tests/evaluation tests/losses tests/models tests/ops tests/test_layers.py
+test-quick: .venv-test/.made-$(HASH)
+	$(PYTEST) -q -m "not slow and not mutant" $(QUICK)
+
+# Tests of over some eight seconds, and products of cases whose elements `make test` covers.
+test-slow: .venv-test/.made-$(HASH)
+	$(PYTEST) --durations 15 -m "slow and not mutant"
+
+# Every guard of the reliability scorecard is removed once: its test must fail.
 mutants: .venv-test/.made-$(HASH)
-	OMP_NUM_THREADS=1 .venv-test/bin/python -m pytest -n 2 --dist worksteal --durations 5 -m mutant tests/scorecard
+	$(PYTEST) --durations 5 -m mutant tests/scorecard
 
 # Both, and the table of all 34 checks: some 12 minutes on 2 cores.
 scorecard: .venv-test/.made-$(HASH)
