@@ -44,13 +44,13 @@ types: .venv-test/.made-$(HASH)
 .venv/.made-$(HASH):
 	rm -rf .venv
 	$(PYTHON) -m venv .venv
-	.venv/bin/python -m pip install --quiet --editable '.[rooms]'
+	.venv/bin/python -m pip install --quiet --no-compile --editable '.[rooms]'
 	touch $@
 
 .venv-test/.made-$(HASH):
 	rm -rf .venv-test
 	$(PYTHON) -m venv .venv-test
-	.venv-test/bin/python -m pip install --quiet --editable '.[test]' --constraint requirements-test.lock
+	.venv-test/bin/python -m pip install --quiet --no-compile --editable '.[test]' --constraint requirements-test.lock
 	touch $@
 
 clean:

@@ -1,6 +1,7 @@
 """The order of the layers as a table: an import may only run down, and some neighbours never meet."""
 
 import ast
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,8 @@ FREE_WITHIN = (0,)  # the lowest layer's modules may import each other
 FORBIDDEN = {"engine": {"data", "models"}}
 ROOT = Path(densevit.__file__).parent
 FILES = [path for path in sorted(ROOT.rglob("*.py")) if path.parent != ROOT or path.stem != "__init__"]
+MODULES = {file for file in FILES if file.stem != "__init__"}  # an __init__.py only hands names on
+MOST_MODULES = 16
 
 
 def imported(file: Path) -> set[str]:
@@ -63,3 +66,28 @@ def test_only_the_command_line_parses_arguments() -> None:
     using = {str(path.relative_to(ROOT)) for path in FILES if "argparse" in path.read_text()}
     below = {name for name in using if not name.startswith("cli/")}
     assert below == {"weights/safe_unpickle.py"}  # which names a class that old checkpoints pickle
+
+
+def imports(file: Path) -> set[Path]:
+    """The package's modules that a file imports anywhere in it: in functions, and for types, too."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        paths = [ROOT.parent.joinpath(*name.split(".")).with_suffix(".py") for name in names]
+        found |= {path for path in paths if path in MODULES}
+    return found
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    above: dict[Path, set[Path]] = {file: imports(file) for file in MODULES}
+    while leaves := {file for file, below in above.items() if not below & above.keys()}:
+        above = {file: below for file, below in above.items() if file not in leaves}
+    assert not above, f"in circles, or above one: {sorted(str(file.relative_to(ROOT)) for file in above)}"
+
+
+def test_no_folder_holds_more_modules_than_a_reader_surveys() -> None:
+    counts = Counter(str(file.parent.relative_to(ROOT)) for file in MODULES)
+    del counts["cli/commands"]  # one file a command
+    assert not {folder: count for folder, count in counts.items() if count > MOST_MODULES}

@@ -1,0 +1,81 @@
+"""How many modules take part in a command, as a measure of what a reader opens to follow it.
+
+Counted are the modules of which a function runs, apart from what is read by its own name and not to follow the flow: the
+components that a config chooses (models, losses, tasks, transforms, data sets), checkpoint formats, pure functions and utilities.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+import pytest
+from small import small_config
+
+import densevit
+from densevit.cli.main import main
+
+ROOT = Path(densevit.__file__).parent
+BY_NAME = ("models", "losses", "tasks", "data", "weights", "ops", "utils", "reporting", "evaluation/depth/extra_metrics.py")
+NOUNS = {"errors.py", "model_card.py", "registry.py", "registries.py", "structures.py", "version.py", "__init__.py"}
+
+
+@contextmanager
+def modules_run() -> Iterator[list[str]]:
+    """The modules of which a function runs meanwhile, in order of their first one."""
+    found: dict[str, None] = {}
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        file = frame.f_code.co_filename
+        if event == "call" and file.startswith(str(ROOT)) and not importing(frame):
+            found.setdefault(str(Path(file).relative_to(ROOT)))
+            if frame.f_code.co_name == "__init__" and file.endswith("engine/trainer.py"):
+                found.setdefault("Trainer()")
+
+    names: list[str] = []
+    sys.setprofile(note)
+    try:
+        yield names
+    finally:
+        sys.setprofile(None)
+        names += [name for name in found if not name.startswith(BY_NAME) and name not in NOUNS]
+
+
+def importing(frame: FrameType | None) -> bool:
+    """Whether a module of the package is being imported, which runs decorators of what it defines."""
+    while frame is not None:
+        if frame.f_code.co_name == "<module>" and frame.f_code.co_filename.startswith(str(ROOT)):
+            return True
+        frame = frame.f_back
+    return False
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    folder = tmp_path_factory.mktemp("flow")
+    with modules_run() as names:
+        assert main(["train", str(small_config(folder)), "steps=2", "validate_every=2"]) == 0
+    return folder, names
+
+
+def test_train(run: tuple[Path, list[str]]) -> None:
+    names = run[1]
+    before, behind = names[: names.index("Trainer()")], names[names.index("Trainer()") + 1 :]
+    assert len(before) <= 14, before
+    assert len(behind) <= 14, behind
+
+
+def test_eval_depth(run: tuple[Path, list[str]]) -> None:
+    folder = run[0]
+    words = ["--data", "folder", "--root", str(folder / "data"), "--data-option", "depth_scale=1000"]
+    with modules_run() as names:
+        assert main(["eval-depth", str(folder / "run"), *words, "--output", str(folder / "scores")]) == 0
+    assert len(names) <= 25, names
+
+
+def test_export_depth(run: tuple[Path, list[str]]) -> None:
+    folder = run[0]
+    with modules_run() as names:
+        assert main(["export-depth", str(folder / "run"), str(folder / "data/images"), "--output", str(folder / "maps")]) == 0
+    assert len(names) <= 20, names
