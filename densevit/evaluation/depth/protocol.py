@@ -16,7 +16,6 @@ from densevit.evaluation.depth.crops import FixedBox, RelativeBox
 from densevit.evaluation.depth.extra_metrics import METRIC_SETS, MetricInput, find_sets
 from densevit.evaluation.depth.metrics import LogBase, SilogForm, depth_metrics
 from densevit.evaluation.depth.preprocess import Resize, fill_background, paste_or_resize
-from densevit.evaluation.depth.protocol_text import describe
 from densevit.model_card import Kind
 from densevit.ops.align import ALIGNMENTS, OF_DISPARITY, Aligned, NothingToFit
 from densevit.ops.crops import kb_box
@@ -221,14 +220,6 @@ class Protocol:
         move = self._alignment(frame[y0:y1, x0:x1][counted], depth[y0:y1, x0:x1][counted].astype(np.float64), counted)
         finished: Float[np.ndarray, "h w"] = self._finished(move(frame))[0].astype(np.float32)
         return finished
-
-    def describe(self, h: int | None = None, w: int | None = None) -> str:
-        """The protocol in plain words, with the pixels it means in an h x w frame where one is given.
-
-        Raises:
-            DataError: it is not defined at this size.
-        """
-        return describe(self, h, w)
 
     def _window(self, h: int, w: int) -> Box:
         return self.input_box(h, w) or (0, h, 0, w)

@@ -1,17 +1,14 @@
 """Protocols in plain words."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from densevit.evaluation.depth.crops import box_text
-
-if TYPE_CHECKING:
-    from densevit.evaluation.depth.protocol import Protocol
+from densevit.evaluation.depth.protocol import Protocol
 
 
-def describe(protocol: "Protocol", h: int | None = None, w: int | None = None) -> str:
+def describe(protocol: Protocol, h: int | None = None, w: int | None = None) -> str:
     """All that it does, with the pixels it means in an h x w frame where one is given.
 
     Raises:
@@ -39,7 +36,7 @@ def describe(protocol: "Protocol", h: int | None = None, w: int | None = None) -
     return " ".join(sentence for sentence in sentences if sentence)
 
 
-def where(protocol: "Protocol", h: int | None = None, w: int | None = None) -> str:
+def where(protocol: Protocol, h: int | None = None, w: int | None = None) -> str:
     """The region."""
     words = "in the whole frame" if protocol.region is None else protocol.region.describe(protocol.region_of)
     if h is not None and w is not None:
@@ -48,7 +45,7 @@ def where(protocol: "Protocol", h: int | None = None, w: int | None = None) -> s
     return words
 
 
-def between(protocol: "Protocol") -> str:
+def between(protocol: Protocol) -> str:
     """The range."""
     near, far = (f"{metres:g} m" for metres in protocol.range)
     if np.isinf(protocol.range[1]):
@@ -56,7 +53,7 @@ def between(protocol: "Protocol") -> str:
     return f"over {near} and under {far}" if protocol.ends == "excluded" else f"from {near} to {far}"
 
 
-def clamping(protocol: "Protocol") -> str:
+def clamping(protocol: Protocol) -> str:
     if protocol.limits is None:
         return (
             "It is not clamped; NaN, infinity and what is not over 0 are counted, and scored as the end of the range, "
@@ -121,7 +118,7 @@ SILOG = {
 }
 
 
-def summary(protocols: Iterable["Protocol"]) -> str:
+def summary(protocols: Iterable[Protocol]) -> str:
     """A line for each: data, range, region, resizing, clamp, alignment, mirror image, SILog, and whose it is."""
     head = ("name", "data", "truth", "region", "resized", "clamped", "aligned", "flip", "silog", "")
     lines = [head, *(_cells(protocol) for protocol in protocols)]
@@ -132,7 +129,7 @@ def summary(protocols: Iterable["Protocol"]) -> str:
     )
 
 
-def _cells(protocol: "Protocol") -> tuple[str, ...]:
+def _cells(protocol: Protocol) -> tuple[str, ...]:
     low, high = protocol.range
     clamp = "no" if protocol.limits is None else "{:g} to {:g}".format(*protocol.limits)
     return (

@@ -10,6 +10,7 @@ from densevit.evaluation.bootstrap import no_interval_reason
 from densevit.evaluation.depth.evaluate import Evaluation
 from densevit.evaluation.depth.metrics import METRICS
 from densevit.evaluation.depth.protocol import COUNTS
+from densevit.evaluation.depth.protocol_text import describe
 from densevit.evaluation.records import WORST
 from densevit.reporting.tables import csv_text, interval_lines, json_text, number, write_files
 from densevit.version import versions
@@ -21,7 +22,7 @@ def table(evaluation: Evaluation) -> str:
     """The means with their intervals, under the protocol in words and above what was left out; for a terminal."""
     names = "".join(f"{name:>10}" for name in METRICS)
     values = "".join(f"{evaluation.mean[name]:10.4f}" for name in METRICS)
-    lines = [evaluation.protocol.describe(), "", names, values]
+    lines = [describe(evaluation.protocol), "", names, values]
     lines += interval_lines(evaluation.intervals, METRICS, "95% over images", width=10)
     lines += interval_lines(evaluation.scene_intervals, METRICS, "95% over scenes", width=10)
     further = [metric for metric in evaluation.mean if metric not in METRICS]
@@ -87,7 +88,7 @@ def as_tree(evaluation: Evaluation, source: Mapping[str, Any]) -> dict[str, Any]
     protocol = evaluation.protocol
     return {
         "schema": SCHEMA,
-        "protocol": {**_plain(asdict(protocol)), "words": protocol.describe()},
+        "protocol": {**_plain(asdict(protocol)), "words": describe(protocol)},
         "metrics": evaluation.mean,
         "intervals": {name: list(spread) for name, spread in evaluation.intervals.items()},
         "scene_intervals": {name: list(spread) for name, spread in evaluation.scene_intervals.items()},
