@@ -15,7 +15,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
-from densevit.config import json_schema
 from densevit.config.schema import Run
 from densevit.registry import ComponentConfig, Parts, Registry, schema
 
@@ -89,7 +88,7 @@ def _definitions(registry: Registry[Any]) -> Iterator[tuple[str, Tree]]:
     """The parts of a registry, then any one of them."""
     kind = _kind(registry)
     for name, part in registry.parts.items():
-        tree, told = schema(part).model_json_schema(), json_schema.arguments(part)
+        tree, told = schema(part).model_json_schema(), arguments(part)
         options = {
             key: {"description": told[key], **option} if key in told else option
             for key, option in tree.get("properties", {}).items()
@@ -97,7 +96,7 @@ def _definitions(registry: Registry[Any]) -> Iterator[tuple[str, Tree]]:
         yield (
             f"{kind}.{name}",
             {
-                "description": json_schema.prose(part),
+                "description": prose(part),
                 "type": "object",
                 "properties": {"type": {"const": name}, **options},
                 "required": ["type", *tree.get("required", [])],
