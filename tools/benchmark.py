@@ -1,4 +1,4 @@
-"""The door to `densevit benchmark`; run it with --help."""
+"""Runs `densevit benchmark`; --help lists its options."""
 
 from densevit.cli.main import tool
 

@@ -1,4 +1,4 @@
-"""The door to `densevit check-data`; run it with --help."""
+"""Runs `densevit check-data`; --help lists its options."""
 
 from densevit.cli.main import tool
 

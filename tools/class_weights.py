@@ -1,4 +1,4 @@
-"""The door to `densevit class-weights`; run it with --help."""
+"""Runs `densevit class-weights`; --help lists its options."""
 
 from densevit.cli.main import tool
 

@@ -1,4 +1,4 @@
-"""The door to `densevit compare`; run it with --help."""
+"""Runs `densevit compare`; --help lists its options."""
 
 from densevit.cli.main import tool
 

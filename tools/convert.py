@@ -1,4 +1,4 @@
-"""The door to `densevit convert`; run it with --help."""
+"""Runs `densevit convert`; --help lists its options."""
 
 from densevit.cli.main import tool
 

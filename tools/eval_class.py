@@ -1,4 +1,4 @@
-"""The door to `densevit eval-class`; run it with --help."""
+"""Runs `densevit eval-class`; --help lists its options."""
 
 from densevit.cli.main import tool
 

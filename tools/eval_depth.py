@@ -1,4 +1,4 @@
-"""The door to `densevit eval-depth`; run it with --help."""
+"""Runs `densevit eval-depth`; --help lists its options."""
 
 from densevit.cli.main import tool
 

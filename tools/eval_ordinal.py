@@ -1,4 +1,4 @@
-"""The door to `densevit eval-ordinal`; run it with --help."""
+"""Runs `densevit eval-ordinal`; --help lists its options."""
 
 from densevit.cli.main import tool
 

@@ -1,4 +1,4 @@
-"""The door to `densevit eval-seg`; run it with --help."""
+"""Runs `densevit eval-seg`; --help lists its options."""
 
 from densevit.cli.main import tool
 

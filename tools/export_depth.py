@@ -1,4 +1,4 @@
-"""The door to `densevit export-depth`; run it with --help."""
+"""Runs `densevit export-depth`; --help lists its options."""
 
 from densevit.cli.main import tool
 

@@ -1,4 +1,4 @@
-"""The door to `densevit export-onnx`; run it with --help."""
+"""Runs `densevit export-onnx`; --help lists its options."""
 
 from densevit.cli.main import tool
 

@@ -1,4 +1,4 @@
-"""The door to `densevit export-seg`; run it with --help."""
+"""Runs `densevit export-seg`; --help lists its options."""
 
 from densevit.cli.main import tool
 

@@ -1,4 +1,4 @@
-"""The door to `densevit inspect`; run it with --help. A tool named `inspect.py` would hide Python's own module."""
+"""Runs `densevit inspect`; --help lists its options. A file named `inspect.py` would hide Python's own module."""
 
 from densevit.cli.main import tool
 

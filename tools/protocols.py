@@ -1,4 +1,4 @@
-"""The door to `densevit protocols`; run it with --help."""
+"""Runs `densevit protocols`; --help lists its options."""
 
 from densevit.cli.main import tool
 

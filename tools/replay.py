@@ -1,4 +1,4 @@
-"""The door to `densevit replay`; run it with --help."""
+"""Runs `densevit replay`; --help lists its options."""
 
 from densevit.cli.main import tool
 

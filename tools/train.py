@@ -1,4 +1,4 @@
-"""The door to `densevit train`; run it with --help."""
+"""Runs `densevit train`; --help lists its options."""
 
 from densevit.cli.main import tool
 

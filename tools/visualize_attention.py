@@ -1,4 +1,4 @@
-"""The door to `densevit visualize-attention`; run it with --help."""
+"""Runs `densevit visualize-attention`; --help lists its options."""
 
 from densevit.cli.main import tool
 

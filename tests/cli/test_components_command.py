@@ -1,4 +1,4 @@
-"""`densevit components`: what can be chosen, told from the parts' own signatures and docstrings."""
+"""`densevit components`: what can be chosen, from the components' own signatures and docstrings."""
 
 from pathlib import Path
 from typing import Any

@@ -101,7 +101,7 @@ def test_python_gives_one_row_of_logits(run: Path) -> None:
         (["data.train={type: middlebury_motorcycle}"], "where the data has none"),
     ],
 )
-def test_what_does_not_fit_together_is_told_before_training(
+def test_what_does_not_fit_together_is_refused_before_training(
     run: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
 ) -> None:
     assert main(["train", str(run / "run.yaml"), f"output={run / 'other'}", *words]) == 2

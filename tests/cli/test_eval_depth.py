@@ -13,16 +13,16 @@ from small import small_folder
 from densevit.cli.main import main
 from densevit.data.io.readers import read_depth
 
-TRUTH = 6
+COUNT = 6
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small_folder(tmp_path_factory.mktemp("data"), TRUTH)
+    return small_folder(tmp_path_factory.mktemp("data"), COUNT)
 
 
 def maps(data: Path) -> dict[str, np.ndarray]:
-    """Predictions: the truth, 10% too far."""
+    """Predictions: the ground truth, 10% too far."""
     return {path.stem: read_depth(path, 1000) * np.float32(1.1) for path in sorted((data / "depths").glob("*.png"))}
 
 
@@ -57,7 +57,7 @@ def test_every_format_scores_the_same(data: Path, tmp_path: Path, suffix: str) -
         save(tmp_path / "maps", suffix, name, depth)
     words = ["--scale", "1000"] if suffix == ".png" else []
     found = score(data, tmp_path / "maps", tmp_path / "out", *words)
-    assert found["metrics"]["abs_rel"] == pytest.approx(0.1, abs=2e-4) and found["counts"]["scored"] == TRUTH
+    assert found["metrics"]["abs_rel"] == pytest.approx(0.1, abs=2e-4) and found["counts"]["scored"] == COUNT
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def test_any_number_of_workers_writes_the_same_files(data: Path, saved: Path, tm
     assert written[0] == written[1]
 
 
-def test_processes_and_a_kept_truth_change_no_number(
+def test_processes_and_a_cached_ground_truth_change_no_number(
     data: Path, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("densevit.data.loading.parallel_map.JOB", 1)
@@ -86,7 +86,7 @@ def test_processes_and_a_kept_truth_change_no_number(
     for turn in ("first", "again"):
         score(data, saved, tmp_path / turn, "--workers", "2", "--gt-cache", str(tmp_path / "kept"))
         assert (tmp_path / turn / "per_image.csv").read_bytes() == (tmp_path / "plain/per_image.csv").read_bytes()
-    assert len(list((tmp_path / "kept").iterdir())) == TRUTH
+    assert len(list((tmp_path / "kept").iterdir())) == COUNT
 
 
 def test_disparity_without_unit_is_aligned(data: Path, tmp_path: Path) -> None:
@@ -108,21 +108,21 @@ def test_half_size_and_manifest(data: Path, tmp_path: Path, capsys) -> None:
     words = ["--manifest", str(tmp_path / "list.csv"), "--protocol", "all"]
     score(data, tmp_path / "maps", tmp_path / "all", *words)
     assert "were resized: plain, " in capsys.readouterr().out
-    assert found["counts"]["resized_predictions"] == TRUTH and found["metrics"]["abs_rel"] == pytest.approx(
+    assert found["counts"]["resized_predictions"] == COUNT and found["metrics"]["abs_rel"] == pytest.approx(
         0.1, abs=0.02
     )
 
 
-def test_a_manifest_that_lacks_images_or_files_is_told(data: Path, saved: Path, tmp_path: Path, capsys) -> None:
+def test_a_manifest_that_lacks_images_or_files_is_reported(data: Path, saved: Path, tmp_path: Path, capsys) -> None:
     base = ["eval-depth", "--data", "folder", "--root", str(data), "--data-option", "depth_scale=1000", "--predictions"]
-    for text, told in (
+    for text, message in (
         ("name,prediction\n000,000.npy\n", "no map for 5 of 6"),
         ("name,map\n000,000.npy\n", "lacks `name` or `prediction`"),
         ("name,prediction\n" + "".join(f"00{i},gone{i}.npy\n" for i in range(6)), "6 of its files are not there"),
     ):
         (tmp_path / "list.csv").write_text(text)
         assert main([*base, str(saved), "--manifest", str(tmp_path / "list.csv")]) == 2
-        assert told in capsys.readouterr().err
+        assert message in capsys.readouterr().err
 
 
 def test_options_of_a_model_are_refused_for_saved_maps_and_theirs_for_a_model(
@@ -130,43 +130,43 @@ def test_options_of_a_model_are_refused_for_saved_maps_and_theirs_for_a_model(
 ) -> None:
     base = ["eval-depth", "--data", "folder", "--root", str(data)]
     assert main([*base, "--predictions", str(saved), "--tile-size", "32", "--flip"]) == 2
-    told = capsys.readouterr().err
-    assert "--tile-size goes with a CHECKPOINT" in told
-    assert "--flip goes with a CHECKPOINT" in told
+    printed = capsys.readouterr().err
+    assert "--tile-size goes with a CHECKPOINT" in printed
+    assert "--flip goes with a CHECKPOINT" in printed
     assert main([*base, "run", "--suffix", ".png"]) == 2
     assert "--suffix goes with --predictions" in capsys.readouterr().err
 
 
-def test_a_folder_that_cannot_be_written_is_told_before_anything_is_scored(
+def test_a_folder_that_cannot_be_written_is_reported_before_anything_is_scored(
     data: Path, saved: Path, tmp_path: Path, capsys
 ) -> None:
     (tmp_path / "file").touch()
     base = ["eval-depth", "--data", "folder", "--root", str(data), "--data-option", "depth_scale=1000"]
     assert main([*base, "--predictions", str(saved), "--output", str(tmp_path / "file")]) == 2
-    told = capsys.readouterr()
-    assert "cannot be made" in told.err and "abs_rel" not in told.out
+    printed = capsys.readouterr()
+    assert "cannot be made" in printed.err and "abs_rel" not in printed.out
 
 
-def test_all_protocols_at_once_give_what_each_gives_alone(data: Path, saved: Path, tmp_path: Path, capsys) -> None:
+def test_all_protocols_at_once_give_the_scores_of_each(data: Path, saved: Path, tmp_path: Path, capsys) -> None:
     score(data, saved, tmp_path / "all", "--protocol", "all")
-    told = capsys.readouterr().out
-    assert "were resized" not in told
+    printed = capsys.readouterr().out
+    assert "were resized" not in printed
     for name in ("plain", "dav2_outdoor", "median_scale", "moge_affine"):
         alone = score(data, saved, tmp_path / name, "--protocol", name)
         assert json.loads((tmp_path / "all" / name / "metrics.json").read_text())["metrics"] == alone["metrics"]
-        assert f"\n{name} " in told
+        assert f"\n{name} " in printed
     assert not (tmp_path / "all" / "nyu_eigen").exists()
 
 
-def test_the_report_has_intervals_pictures_and_charts(data: Path, saved: Path, tmp_path: Path) -> None:
+def test_the_report_has_intervals_images_and_charts(data: Path, saved: Path, tmp_path: Path) -> None:
     found = score(data, saved, tmp_path, "--metrics", "distance,silog")
     html = (tmp_path / "report.html").read_text()
-    for told in ("95% over images", "by true distance", "worst", "silog_half", "plain: every pixel"):
-        assert told in html
+    for text in ("95% over images", "by true distance", "worst", "silog_half", "plain: every pixel"):
+        assert text in html
     low, high = found["intervals"]["abs_rel"]
     assert low < found["metrics"]["abs_rel"] < high
     with open(tmp_path / "per_image.csv", newline="") as file:
-        assert len(list(csv.DictReader(file))) == TRUTH
+        assert len(list(csv.DictReader(file))) == COUNT
 
 
 def test_two_runs_are_compared(data: Path, saved: Path, tmp_path: Path, capsys) -> None:
@@ -189,7 +189,7 @@ def test_protocols_are_listed_and_explained(capsys) -> None:
     assert "375x1242 for example; got 'big'" in capsys.readouterr().err
 
 
-def test_an_unknown_set_of_metrics_is_told_before_anything_is_read(data: Path, saved: Path, capsys) -> None:
+def test_an_unknown_set_of_metrics_is_reported_before_anything_is_read(data: Path, saved: Path, capsys) -> None:
     words = ["--data", "folder", "--root", str(data), "--predictions", str(saved), "--metrics", "boundry"]
     assert main(["eval-depth", *words]) == 2
     assert "Did you mean 'boundary'" in capsys.readouterr().err

@@ -27,7 +27,7 @@ def words(root: Path) -> Names:
 
 
 def positions(root: Path) -> dict[str, np.ndarray]:
-    """The truth as the data set gives it, in every image ten columns of boxes where there are none."""
+    """The ground truth of the data set, with ten columns of boxes where there are none."""
     data = Folder(root=root)
     found = {}
     for i, name in enumerate(data.names):
@@ -47,9 +47,9 @@ def save_16_bits(path: Path, ids: np.ndarray) -> None:
 
 
 def save_palette(path: Path, ids: np.ndarray) -> None:
-    picture = Image.fromarray(ids.astype(np.uint8), "P")
-    picture.putpalette(list(range(256)) * 3)
-    picture.save(path.with_suffix(".png"))
+    image = Image.fromarray(ids.astype(np.uint8), "P")
+    image.putpalette(list(range(256)) * 3)
+    image.save(path.with_suffix(".png"))
 
 
 def save_array(path: Path, ids: np.ndarray) -> None:
@@ -79,7 +79,7 @@ def test_saved_maps_of_every_encoding_score_alike(
     assert score(root, tmp_path)["miou"] == pytest.approx(expected(root), abs=1e-12)
 
 
-def test_maps_in_the_data_sets_own_ids_or_colours_are_told_by_its_table(root: Path, tmp_path: Path) -> None:
+def test_maps_in_the_data_sets_own_ids_or_colours_are_reported_by_its_table(root: Path, tmp_path: Path) -> None:
     table = read_classes(root / "classes.json")
     for folder, convert in (
         ("ids", lambda ids: np.where(ids == 255, 0, ids + 1).astype(np.uint8)),  # stored as 1, 2, 3
@@ -93,14 +93,14 @@ def test_maps_in_the_data_sets_own_ids_or_colours_are_told_by_its_table(root: Pa
             assert found["miou"] == pytest.approx(expected(root), abs=1e-12)
 
 
-def test_the_truth_is_perfect_and_the_report_is_complete(root: Path, tmp_path: Path) -> None:
+def test_the_ground_truth_is_perfect_and_the_report_is_complete(root: Path, tmp_path: Path) -> None:
     data = Folder(root=root)
     for i, name in enumerate(data.names):
         save_gray(tmp_path / name, data.read(i).labels)  # type: ignore[arg-type]
     assert set(score(root, tmp_path).values()) == {1.0}
     made = {path.name for path in (tmp_path / "out").iterdir()}
     tables = {"per_image.csv", "per_class.csv", "confusion.csv"}
-    assert made == {"metrics.json", "confusion.png", "report.html", *tables}
+    assert made == {"metrics.json", "confusion.png", "counts.npz", "report.html", *tables}
     with open(tmp_path / "out/per_class.csv", newline="") as file:
         rows = {row["class"]: row for row in csv.DictReader(file)}
     assert {row["iou"] for row in rows.values()} == {"1"}
@@ -110,7 +110,7 @@ def test_the_truth_is_perfect_and_the_report_is_complete(root: Path, tmp_path: P
     assert "http" not in page.replace("http-equiv", "")
 
 
-def test_pixels_of_no_class_are_counted_and_told(
+def test_pixels_of_no_class_are_counted_and_reported(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name, ids in positions(root).items():
@@ -131,7 +131,7 @@ def refuse(root: Path, folder: Path, capsys: pytest.CaptureFixture[str], *more: 
     return capsys.readouterr().err
 
 
-def test_what_does_not_fit_is_told(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_does_not_fit_is_reported(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     maps = positions(root)
     for name, ids in list(maps.items())[:-1]:
         save_gray(tmp_path / name, ids)
@@ -139,20 +139,20 @@ def test_what_does_not_fit_is_told(root: Path, tmp_path: Path, capsys: pytest.Ca
     save_gray(tmp_path / "004", maps["004"][:-1])
     assert "004: a label map of 59x80 cannot be scored against labels of 60x80" in refuse(root, tmp_path, capsys)
     (tmp_path / "other.json").write_text('["wall", "floor", "sky"]')
-    told = refuse(root, tmp_path, capsys, "--label-encoding", str(tmp_path / "other.json"))
-    assert "the first that differs is 'sky', not 'box'" in told
+    printed = refuse(root, tmp_path, capsys, "--label-encoding", str(tmp_path / "other.json"))
+    assert "the first that differs is 'sky', not 'box'" in printed
     assert "give either a CHECKPOINT or --predictions" in refuse(root, tmp_path, capsys, "checkpoint")
 
 
-def test_a_folder_that_cannot_be_written_is_told_before_anything_is_scored(
+def test_a_folder_that_cannot_be_written_is_reported_before_anything_is_scored(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name, ids in positions(root).items():
         save_gray(tmp_path / name, ids)
     (tmp_path / "file").touch()
     assert main(["eval-seg", "--predictions", str(tmp_path), *words(root), "--output", str(tmp_path / "file")]) == 2
-    told = capsys.readouterr()
-    assert "cannot be made" in told.err and "miou" not in told.out
+    printed = capsys.readouterr()
+    assert "cannot be made" in printed.err and "miou" not in printed.out
 
 
 def test_data_without_classes_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -160,7 +160,7 @@ def test_data_without_classes_are_refused(tmp_path: Path, capsys: pytest.Capture
     assert "names no classes" in capsys.readouterr().err
 
 
-def test_looks_are_checked(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_scales_are_checked(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["eval-seg", "x", *words(root), "--scales", "0,1"])
     assert "scales lie between 0 and 8" in capsys.readouterr().err

@@ -50,7 +50,7 @@ def test_a_checkpoint_becomes_a_file_that_inspect_reads(
         (["--output", "a.onnx", "--no-preprocessing", "--flip"], "--no-preprocessing: goes without --flip and --crop"),
     ],
 )
-def test_faults_are_told_before_the_checkpoint_is_read(
+def test_faults_are_reported_before_the_checkpoint_is_read(
     options: list[str],
     fault: str,
     tmp_path: Path,

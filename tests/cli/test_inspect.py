@@ -1,4 +1,4 @@
-"""`densevit inspect` and `densevit convert`: what they print, for ours and for strangers."""
+"""`densevit inspect` and `densevit convert`: what they print, for our files and for third-party ones."""
 
 import json
 import sys
@@ -14,7 +14,7 @@ OLD = WEIGHTS / "old" / "schema_1.safetensors"
 
 
 @pytest.fixture
-def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def third_party(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.syspath_prepend(str(WEIGHTS))
     import seeded
 
@@ -41,8 +41,8 @@ def test_json_has_the_whole_card(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["bytes"] == OLD.stat().st_size
 
 
-def test_a_strangers_file_shows_whose_it_may_be(stranger: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["inspect", str(stranger)]) == 0
+def test_a_third_party_file_shows_the_matching_families(third_party: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", str(third_party)]) == 0
     said = capsys.readouterr().out
     assert "239 tensors" in said
     assert "depth-anything-v1: Depth Anything V1" in said
@@ -67,11 +67,11 @@ def test_faults_are_one_line_and_exit_code_2(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_convert_takes_the_family_and_its_options_from_the_command_line(
-    stranger: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    third_party: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     family = ["--family", "depth-anything-v2-metric", "--family-option", "max_depth=12.5"]
     out = tmp_path / "ours.safetensors"
-    assert main(["convert", str(stranger), str(out), "--to", "densevit", *family]) == 0
+    assert main(["convert", str(third_party), str(out), "--to", "densevit", *family]) == 0
     assert main(["inspect", str(out)]) == 0
     said = capsys.readouterr().out
     assert f"written: {out}" in said

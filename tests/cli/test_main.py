@@ -127,9 +127,9 @@ def test_a_command_of_one_process_runs_once_under_torchrun(
     assert capsys.readouterr() == ("", "")
     monkeypatch.setenv("RANK", "0")
     assert main(["protocols"]) == 0
-    told = capsys.readouterr()
-    assert "nyu_eigen" in told.out
-    assert "protocols runs in one process; the other 3 have nothing to do" in told.err
+    printed = capsys.readouterr()
+    assert "nyu_eigen" in printed.out
+    assert "protocols runs in one process; the other 3 have nothing to do" in printed.err
 
 
 def failing(capsys, *words: str, code: int = 2) -> str:
@@ -139,7 +139,7 @@ def failing(capsys, *words: str, code: int = 2) -> str:
     return err
 
 
-def test_every_fault_of_a_config_is_told_at_once(tmp_path: Path, capsys) -> None:
+def test_every_fault_of_a_config_is_reported_at_once(tmp_path: Path, capsys) -> None:
     config = small_config(tmp_path)
     words = ["model.decoder.chanels=3", "model.heads.depth.max_depth=-1", "tasks.depth.losses.0.type=silgo"]
     words += ["data.transforms.0.type=crop", "data.train.depth_scale=mm", "tasks.depth.protocol=nyu", "lr=3"]
@@ -163,7 +163,7 @@ def test_every_fault_of_a_config_is_told_at_once(tmp_path: Path, capsys) -> None
         ("plugins=[mine.py]", "plugins: no such file"),
     ],
 )
-def test_what_a_run_lacks_is_told_before_it_starts(tmp_path: Path, capsys, word: str, message: str) -> None:
+def test_what_a_run_lacks_is_reported_before_it_starts(tmp_path: Path, capsys, word: str, message: str) -> None:
     assert message in failing(capsys, "train", str(small_config(tmp_path)), word)
     assert not list(tmp_path.glob("run/*.csv"))
 
@@ -176,14 +176,16 @@ def test_what_a_run_lacks_is_told_before_it_starts(tmp_path: Path, capsys, word:
         ("wrong.py", "import math\nmath.nothing", r"wrong.py:2: AttributeError"),
     ],
 )
-def test_a_plugin_that_fails_is_told_with_its_line(tmp_path: Path, capsys, name: str, text: str, message: str) -> None:
+def test_a_plugin_that_fails_is_reported_with_its_line(
+    tmp_path: Path, capsys, name: str, text: str, message: str
+) -> None:
     (tmp_path / name).write_text(text)
     for _ in range(2):  # the second time is no better
         assert main(["train", str(small_config(tmp_path)), f"plugins=[{tmp_path / name}]"]) == 2
         assert message in capsys.readouterr().err
 
 
-def test_a_model_that_does_not_fit_into_memory_is_told(tmp_path: Path, capsys, monkeypatch) -> None:
+def test_a_model_that_does_not_fit_into_memory_is_reported(tmp_path: Path, capsys, monkeypatch) -> None:
     def too_large(*_: object) -> None:
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 10 bytes")
 
@@ -201,7 +203,7 @@ def test_a_run_that_cannot_go_on_keeps_its_config(tmp_path: Path, capsys) -> Non
     assert (tmp_path / "run/config.yaml").read_text() == before
 
 
-def test_a_missing_checkpoint_or_data_set_is_told(tmp_path: Path, capsys) -> None:
+def test_a_missing_checkpoint_or_data_set_is_reported(tmp_path: Path, capsys) -> None:
     assert "no such checkpoint" in failing(
         capsys, "eval-depth", str(tmp_path / "gone"), "--data", "middlebury_motorcycle"
     )

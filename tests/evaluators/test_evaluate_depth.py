@@ -118,13 +118,13 @@ def test_commands_find_the_splits_in_a_folder_by_themselves(
 ) -> None:
     scale = ["--data-option", "depth_scale=1000"]
     main(["check-data", str(split_data), *scale, "--no-cache"])
-    told = capsys.readouterr().out
-    assert "train: 3 of 3 samples" in told
-    assert "val: 2 of 2 samples" in told
+    printed = capsys.readouterr().out
+    assert "train: 3 of 3 samples" in printed
+    assert "val: 2 of 2 samples" in printed
     for data in (["--data", str(split_data)], ["--data", "folder", "--root", str(split_data)]):
         assert main(["eval-depth", str(run), *data, *scale, "--device", "cpu"]) == 0
-        told = capsys.readouterr()
-        assert f"data: {split_data}, split val of train, val" in told.err
-        assert "2 of 2 images scored" in told.out
+        printed = capsys.readouterr()
+        assert f"data: {split_data}, split val of train, val" in printed.err
+        assert "2 of 2 images scored" in printed.out
     assert main(["eval-depth", str(run), "--data", str(split_data), "--split", "train", *scale, "--device", "cpu"]) == 0
     assert "3 of 3 images scored" in capsys.readouterr().out
