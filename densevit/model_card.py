@@ -1,4 +1,4 @@
-"""What a model gives and how images meet it; no tensors, so that a config is read without torch."""
+"""The model card: what a model predicts and how images are preprocessed. No tensors: configs are read without torch."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -8,55 +8,55 @@ Palette = tuple[tuple[int, int, int], ...]
 """RGB colours of 8 bits, in the order of the class ids."""
 
 Kind = Literal["metric", "affine", "disparity", "class", "labels"]
-"""Maps at image size: three kinds of depth, and `labels`, a row of logits for each pixel. `class` is one row of logits
-for the whole image, a map of 1 x 1."""
+"""Of predictions at image size: three kinds of depth, and `labels`, logits for each pixel. `class`: logits for the
+whole image, a map of 1 x 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeadSpec:
-    """What the numbers of one head mean."""
+    """What one head predicts."""
 
     kind: Kind
-    unit: str = "m"  # of metric depth; "" for the others, which have none
-    range: tuple[float, float] | None = None  # the values the head can give
+    unit: str = "m"  # of metric depth; "" for the others
+    range: tuple[float, float] | None = None  # smallest and largest value the head can predict
     classes: tuple[str, ...] = ()  # names, in the order of the logits
-    palette: Palette = ()  # their colours in pictures; empty for ones of our choosing
-    focal: float | None = None  # pixels at network size: of the camera for which values are metres; None: for any
+    palette: Palette = ()  # RGB of the classes; empty: generated
+    focal: float | None = None  # pixels at network size: the camera for which values are metres; None: any camera
 
 
 @dataclass(frozen=True, kw_only=True)
 class PreprocessConfig:
-    """How an image of any size meets the network, and how the answer returns to its size.
+    """How an image is resized and padded for the network, and how the prediction is resized back.
 
-    `native` only pads; the others keep to multiples of the card's `multiple`. lower_bound: keep the aspect, no side
-    under `size` (Depth Anything); upper_bound: no side over it; minimal: keep the aspect, by whichever side asks for
-    the smaller change (MiDaS, DPT); shortest: keep the aspect, the shorter side at `size`, to no multiple
-    (torchvision); longest: keep the aspect, the longer side at `size`, and in a second step each side to the nearest
-    multiple (Depth Anything 3); fixed: stretch to it.
+    Modes: `native` only pads; the others round sides to multiples of the card's `multiple`, apart from `shortest`.
+    lower_bound: keep the aspect ratio, no side under `size` (Depth Anything); upper_bound: no side over it; minimal:
+    keep the aspect ratio, by the side that changes less (MiDaS, DPT); shortest: keep the aspect ratio, the shorter side
+    becomes `size`, without rounding (torchvision); longest: keep the aspect ratio, the longer side becomes `size`, then
+    each side is resized to the nearest multiple (Depth Anything 3); fixed: resize to exactly `size`.
     """
 
     mode: Literal["native", "lower_bound", "upper_bound", "minimal", "shortest", "longest", "fixed"] = "native"
     size: tuple[int, int] | None = None  # (h, w)
-    interpolation: Literal["bilinear", "bicubic", "area", "adaptive"] = "bicubic"  # adaptive: area, to grow bicubic
-    align_corners: bool = False  # on the way in; bilinear and bicubic only
-    antialias: bool = False  # on the way in, as PIL and Hugging Face do
-    eight_bit: bool = False  # resized values are bytes again, as where images are resized before they become floats
-    padding: Literal["crop", "stretch"] = "crop"  # what covers the encoder's padding is cut off, or all is stretched
-    once: bool = False  # a stretched answer meets the image's size at once, not by way of the network's (DINOv3)
-    back: Literal["bilinear", "bicubic", "nearest"] = "bilinear"  # on the way out
-    back_align_corners: bool = False
-    window: tuple[int, int] | None = None  # (h, w) that slides over the resized image; None shows it whole
-    stride: tuple[int, int] | None = None  # of the window; None leaves no overlap
-    margin: float = 0.0  # the image is first continued by reflection: margin * sqrt(side / 2) pixels on both ends
-    flip: bool = False  # the answer is the mean with the mirrored image's mirrored answer
+    interpolation: Literal["bilinear", "bicubic", "area", "adaptive"] = "bicubic"  # adaptive: area down, bicubic up
+    align_corners: bool = False  # of the input; bilinear and bicubic only
+    antialias: bool = False  # of the input, as PIL and Hugging Face do
+    round_to_uint8: bool = False  # the resized image is rounded to 8 bits, as where bytes are resized
+    padding: Literal["crop", "stretch"] = "crop"  # the prediction's padding is cropped, or all of it resized
+    single_resize: bool = False  # one resize from the decoder's map to the image's size, not two (DINOv3)
+    output_interpolation: Literal["bilinear", "bicubic", "nearest"] = "bilinear"  # of the prediction
+    output_align_corners: bool = False
+    window: tuple[int, int] | None = None  # (h, w) of sliding windows over the resized image; None: no windows
+    stride: tuple[int, int] | None = None  # of the windows; None: no overlap
+    margin: float = 0.0  # the image is first padded by reflection, margin * sqrt(side / 2) pixels on both ends
+    flip: bool = False  # the prediction is averaged with that of the mirrored image
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelCard:
-    """What a user of the weights must know; it stands inside every checkpoint."""
+    """What a user of the weights must know; part of every checkpoint."""
 
     outputs: Mapping[str, HeadSpec]  # one per head
-    multiple: int  # the network's sides are multiples of this: the patch size
+    multiple: int  # the network's input sides are multiples of this: the patch size
     resize: PreprocessConfig = field(default_factory=PreprocessConfig)
     mean: tuple[float, ...] = (0.485, 0.456, 0.406)
     std: tuple[float, ...] = (0.229, 0.224, 0.225)
@@ -64,7 +64,7 @@ class ModelCard:
     source: str = "densevit"
     licence: str = "unknown"
     model: Mapping[str, Any] = field(default_factory=dict)  # the resolved `model` section of the config
-    config: Mapping[str, Any] = field(default_factory=dict)  # the resolved run that trained it; empty if unknown
+    config: Mapping[str, Any] = field(default_factory=dict)  # the resolved training config; empty if unknown
     trained_on: str = ""
     scores: Mapping[str, float] = field(default_factory=dict)
 
@@ -74,7 +74,7 @@ class ModelCard:
     @classmethod
     def from_dict(cls, tree: Mapping[str, Any]) -> "ModelCard":
         tree = dict(tree)
-        tree["outputs"] = {name: _output(spec) for name, spec in tree["outputs"].items()}
+        tree["outputs"] = {name: _head_spec(spec) for name, spec in tree["outputs"].items()}
         pairs = {key: _pair(tree["resize"].get(key)) for key in ("size", "window", "stride")}
         tree["resize"] = PreprocessConfig(**{**tree["resize"], **pairs})
         for key in ("mean", "std", "out_indices"):
@@ -82,7 +82,7 @@ class ModelCard:
         return cls(**tree)
 
 
-def _output(spec: Mapping[str, Any]) -> HeadSpec:
+def _head_spec(spec: Mapping[str, Any]) -> HeadSpec:
     palette = tuple(map(tuple, spec.get("palette", ())))
     rest = {"range": _pair(spec.get("range")), "classes": tuple(spec.get("classes", ())), "palette": palette}
     return HeadSpec(**{**spec, **rest})

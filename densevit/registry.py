@@ -182,7 +182,8 @@ COMMON_ALIASES = {
     "amp": "precision", "fp16": "precision", "bf16": "precision", "num_workers": "data.workers",
     "backbone": "model.encoder", "encoder": "model.encoder", "decoder": "model.decoder", "head": "model.heads",
     "out_dir": "output", "output_dir": "output", "grad_clip": "optim.clip_grad", "dataset": "data.train",
-    "grad_accum": "grad_accum_steps", "warmup": "schedule.warmup", "loss": "tasks.depth.losses",
+    "grad_accum": "grad_accum_steps", "accumulate": "grad_accum_steps", "accumulate_grad_batches": "grad_accum_steps",
+    "gradient_accumulation_steps": "grad_accum_steps", "warmup": "schedule.warmup", "loss": "tasks.depth.losses",
     "pretrained": "model.init_from",
 }  # fmt: skip
 

@@ -29,7 +29,7 @@ IGNORE = 255
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """One image with what is known of it, as a data set reads it."""
+    """One image with its ground truth, as a data set reads it."""
 
     name: str  # unique in its data set; the stem of every file written for it
     image: UInt8[np.ndarray, "h w 3"]  # RGB
@@ -42,11 +42,11 @@ class Sample:
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """Samples of one size, stacked; what a sample lacks is zero and not valid."""
+    """Samples of one size, stacked; missing ground truth is zero and not valid."""
 
     names: tuple[str, ...]
     indices: tuple[int, ...]  # positions in the data set
-    image: Float[Tensor, "b 3 h w"]  # in [0, 1]; normalisation is the encoder's
+    image: Float[Tensor, "b 3 h w"]  # in [0, 1]; the encoder normalises
     depth: Float[Tensor, "b 1 h w"] | None = None  # metres
     valid: Bool[Tensor, "b 1 h w"] | None = None
     labels: Int64[Tensor, "b h w"] | None = None  # class ids; IGNORE where unknown
@@ -57,13 +57,13 @@ class Batch:
         return len(self.names)
 
     def to(self, device: torch.device) -> "Batch":
-        return self._each(lambda t: t.to(device, non_blocking=True))
+        return self._map_tensors(lambda t: t.to(device, non_blocking=True))
 
     def pin_memory(self) -> "Batch":  # called by DataLoader
-        return self._each(lambda t: t.pin_memory())
+        return self._map_tensors(lambda t: t.pin_memory())
 
-    def _each(self, move: Any) -> "Batch":
-        return replace(self, **{k: move(v) for k, v in vars(self).items() if isinstance(v, Tensor)})
+    def _map_tensors(self, function: Any) -> "Batch":
+        return replace(self, **{k: function(v) for k, v in vars(self).items() if isinstance(v, Tensor)})
 
 
 @dataclass(frozen=True)

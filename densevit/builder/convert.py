@@ -1,4 +1,4 @@
-"""Checkpoints from one layout to another, each read back before it is called done."""
+"""Converts checkpoints between layouts; what is written is read back and compared first."""
 
 import json
 from collections.abc import Mapping
@@ -24,22 +24,22 @@ from densevit.weights.infer_vit_config import num_blocks
 from densevit.weights.readers import PICKLED, SAFETENSORS
 
 OURS = "densevit"
-HEAD = "depth"  # what published layouts call their only head
-# Options that a trained model no longer depends on, or that its tensors' names and shapes say as well.
-SETTLED = frozenset(
+HEAD = "depth"  # the name of the only head in published layouts
+# Options that a trained model no longer depends on, or that follow from the names and shapes of its tensors.
+IGNORED_OPTIONS = frozenset(
     ["size", "weights", "pretrained", "init", "fix_init", "positions", "layer_scale", "mlp_ratio", "initial_depth",
      "pos_drop", "attn_drop", "proj_drop", "drop_path"]
 )  # fmt: skip
-# Where layouts differ and the weights fit nonetheless; maps then differ a little.
-NOTED = {
+# Options that may differ between layouts: the weights fit, predictions differ a little.
+HARMLESS = {
     "encoder.pos_embed_interpolation": "positions are resampled differently: maps differ by percents at other sizes",
     "encoder.eps": "LayerNorms have another epsilon",
 }
 
 
-# Where a map that covers the network's picture, padding and all, is cut here and stretched there, or the other way.
-PADDED = "maps differ where sides are no multiples of the patch"
-GROWTH = {"heads.depth.scale": PADDED, "heads.depth.stretch": PADDED}
+# The prediction covers the padded input: one layout crops it, the other resizes it.
+PADDED_NOTE = "maps differ where sides are no multiples of the patch"
+SAME_SCALE_NOTES = {"heads.depth.scale": PADDED_NOTE, "heads.depth.stretch": PADDED_NOTE}
 
 
 def convert(source: str, target: Path, to: str, family: str | None = None, **options: Any) -> list[str]:
@@ -51,7 +51,7 @@ def convert(source: str, target: Path, to: str, family: str | None = None, **opt
         family, options: of the source, where its keys cannot tell.
 
     Returns:
-        what will be different, one sentence each; the tensors are equal always.
+        what will differ, one sentence each; the tensors are always equal.
 
     Raises:
         CheckpointError: the layout cannot hold this model, or something stands at `target`.
@@ -70,31 +70,31 @@ def convert(source: str, target: Path, to: str, family: str | None = None, **opt
         weights = {**model.state_dict(), **unused_tensors.prefix_unused(opened.unused)}
         save(target, lambda path: checkpoint.write_weights(path, weights, card), {})
         return []
-    model_card = named_depth(spelled_out(model, card, opened.unused))
-    tensors = {theirs(name, card): tensor for name, tensor in model.state_dict().items() if name not in BUFFERS}
+    model_card = with_depth_head(with_resolved_options(model, card, opened.unused))
+    tensors = {published_name(name, card): tensor for name, tensor in model.state_dict().items() if name not in BUFFERS}
     try:
         layout = _family(to).writer(model_card)
         written = layout.write({**tensors, **opened.unused}, model_card)
-        beside = layout.describe(model_card)
-        notes = read_back(layout, RawCheckpoint(target, written, *described(beside)), tensors, model_card)
+        configs = layout.describe(model_card)
+        notes = verify(layout, RawCheckpoint(target, written, *_config_files(configs)), tensors, model_card)
     except CheckpointError as error:
         raise CheckpointError(f"{source}: cannot become {to}: {error}") from None
-    if beside and target.suffix:
+    if configs and target.suffix:
         raise ConfigError(
-            f"{target}: {to} is a folder of {', '.join(beside)} and {detect.IN_FOLDER[0]}; give no suffix."
+            f"{target}: {to} is a folder of {', '.join(configs)} and {detect.IN_FOLDER[0]}; give no suffix."
         )
-    save(target, lambda path: write_tensors(path, written), beside)
+    save(target, lambda path: write_tensors(path, written), configs)
     return notes
 
 
 BUFFERS = ("encoder.mean", "encoder.std")
 
 
-def read_back(layout: Family, found: RawCheckpoint, tensors: Mapping[str, Tensor], card: ModelCard) -> list[str]:
-    """Checks that the layout says the same model with the same tensors.
+def verify(layout: Family, found: RawCheckpoint, tensors: Mapping[str, Tensor], card: ModelCard) -> list[str]:
+    """Checks that the layout, read again, gives the same model with the same tensors.
 
     Returns:
-        what it says otherwise without harm.
+        harmless differences, one sentence each.
 
     Raises:
         CheckpointError: it cannot hold this model; naming every option.
@@ -102,37 +102,37 @@ def read_back(layout: Family, found: RawCheckpoint, tensors: Mapping[str, Tensor
     again = layout.read(found)
     mine = flat(card.model)
     other = flat(parse_model(again.model, found.path).spec())
-    differing = [key for key in mine if key.rpartition(".")[2] not in SETTLED and mine[key] != other.get(key)]
-    noted = NOTED | (GROWTH if growth(mine) == growth(other) else {})
-    wrong = [f"{key} is {mine[key]!r}, there {other.get(key)!r}" for key in differing if key not in noted]
+    differing = [key for key in mine if key.rpartition(".")[2] not in IGNORED_OPTIONS and mine[key] != other.get(key)]
+    harmless = HARMLESS | (SAME_SCALE_NOTES if dpt_output_scale(mine) == dpt_output_scale(other) else {})
+    wrong = [f"{key} is {mine[key]!r}, there {other.get(key)!r}" for key in differing if key not in harmless]
     lost = [
         name for name in tensors if name not in again.tensors or not torch.equal(again.tensors[name], tensors[name])
     ]
     wrong += [f"{len(lost)} tensors have no place there: {', '.join(lost[:5])}"] if lost else []
     if wrong:
         raise CheckpointError(f"it would be another model: {'; '.join(wrong)}.")
-    notes = [f"{key} is {mine[key]!r}, there {other[key]!r}: {noted[key]}." for key in differing]
+    notes = [f"{key} is {mine[key]!r}, there {other[key]!r}: {harmless[key]}." for key in differing]
     here, there = asdict(card.resize), asdict(again.resize)
     moved = [f"{key} {here[key]}, there {there[key]}" for key in here if here[key] != there[key]]
     if moved:
-        notes.append(f"images meet the network otherwise: here {'; '.join(moved)}.")
+        notes.append(f"images are preprocessed differently: here {'; '.join(moved)}.")
     return notes
 
 
-def growth(spec: Mapping[str, Any]) -> float | None:
-    """What the head of depth grows the map of decoder `dpt` by, 8 pixels for each patch."""
+def dpt_output_scale(spec: Mapping[str, Any]) -> float | None:
+    """How much the depth head enlarges the map of decoder `dpt`, which has 8 pixels a patch."""
     to_network = spec.get("encoder.patch_size", 0) / 8
     given: float | None = spec.get("heads.depth.scale")
     return to_network if given is None else given
 
 
-def spelled_out(model: DenseModel, card: ModelCard, unused: Mapping[str, Tensor]) -> ModelCard:
-    """The card with what its options leave to presets and defaults, for layouts that have none."""
+def with_resolved_options(model: DenseModel, card: ModelCard, unused: Mapping[str, Tensor]) -> ModelCard:
+    """The card with the values that presets and defaults stand for, for layouts without them."""
     encoder, decoder = dict(card.model["encoder"]), dict(card.model["decoder"])
     if encoder["type"] == "vit":
         vit: Any = model.encoder.vit
         sides = {side * model.encoder.patch_size for side in vit.grid}
-        blocks = max(len(vit.blocks), num_blocks(unused))  # some may lie behind the last tap
+        blocks = max(len(vit.blocks), num_blocks(unused))  # some may lie behind the last out index
         encoder |= {"dim": vit.dim, "depth": blocks, "heads": vit.blocks[0].attn.heads}
         encoder |= {"image_size": sides.pop() if len(sides) == 1 else encoder["image_size"]}
         encoder |= {"out_indices": list(card.out_indices)}
@@ -142,31 +142,31 @@ def spelled_out(model: DenseModel, card: ModelCard, unused: Mapping[str, Tensor]
     return replace(card, model={**card.model, "encoder": encoder, "decoder": decoder})
 
 
-def named_depth(card: ModelCard) -> ModelCard:
-    """The card of a model with one head, under the name that published layouts have for it."""
+def with_depth_head(card: ModelCard) -> ModelCard:
+    """The card of a model with one head, which published layouts call `depth`."""
     if len(card.outputs) != 1:
-        return card  # families say that they hold one
+        return card  # the families themselves refuse it
     (output,), (head,) = card.outputs.values(), card.model["heads"].values()
     return replace(card, outputs={HEAD: output}, model={**card.model, "heads": {HEAD: head}})
 
 
-def theirs(name: str, card: ModelCard) -> str:
+def published_name(name: str, card: ModelCard) -> str:
     head = next(iter(card.outputs))
     return f"heads.{HEAD}.{name.removeprefix(f'heads.{head}.')}" if name.startswith(f"heads.{head}.") else name
 
 
-def described(beside: Mapping[str, Mapping[str, Any]]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    return beside.get("config.json", {}), beside.get("preprocessor_config.json", {})
+def _config_files(configs: Mapping[str, Mapping[str, Any]]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    return configs.get("config.json", {}), configs.get("preprocessor_config.json", {})
 
 
-def save(target: Path, write: Any, beside: Mapping[str, Mapping[str, Any]]) -> None:
-    """A file, or a folder with what belongs beside it; whole or not at all."""
+def save(target: Path, write: Any, configs: Mapping[str, Mapping[str, Any]]) -> None:
+    """Writes a file, or a folder with its configs; whole or not at all."""
     if target.suffix:
         write(target)
         return
     with atomic_io.atomic_folder(target) as folder:
         write(folder / detect.IN_FOLDER[0])
-        for name, content in beside.items():
+        for name, content in configs.items():
             atomic_io.write_text(folder / name, json.dumps(content, indent=2) + "\n")
 
 

@@ -32,11 +32,11 @@ class Model:
     heads: dict[str, ComponentConfig]  # one per task
     decoders: dict[str, ComponentConfig] = field(default_factory=dict)  # head -> a decoder of its own
     resize: PreprocessConfig | None = (
-        None  # how images meet the network outside training: as in `init_from`, else padded only
+        None  # how images are preprocessed outside training: as in `init_from`, else padded only
     )
     init_from: str | None = None  # start from the weights of this checkpoint: a path, or hf:owner/name
     init_family: str | ComponentConfig | None = (
-        None  # whose it is, where its keys cannot tell; {type: name, option: value}
+        None  # family of that checkpoint, where its tensor names fit several; {type: name, option: value}
     )
     freeze_encoder: bool = False  # a probe: only decoder and heads learn
     grad_checkpointing: bool = False

@@ -84,7 +84,7 @@ def answer(
     seen = preprocess(image, rule, multiple)
     size = (image.shape[-2], image.shape[-1])
     view = seen.flip(-1) if mirrored else seen
-    given = model(view, size) if rule.once and rule.window is None else model(view)
+    given = model(view, size) if rule.single_resize and rule.window is None else model(view)
     if camera is not None:
         given = camera.in_metres(given, size, (view.shape[-2], view.shape[-1]))
     return {name: resize_to_input(size, (y.flip(-1) if mirrored else y).float(), rule) for name, y in given.items()}
@@ -98,7 +98,7 @@ def preprocess(image: Float[Tensor, "b 3 h w"], rule: PreprocessConfig, multiple
     """
     size = (image.shape[-2], image.shape[-1])
     sensible_size(size, rule, multiple)
-    how = resize_bytes if rule.eight_bit else resize
+    how = resize_bytes if rule.round_to_uint8 else resize
     for step in network_steps(size, rule, multiple):
         image = how(image, step, rule.interpolation, align_corners=rule.align_corners, antialias=rule.antialias)
     return image
@@ -115,7 +115,7 @@ def resize_to_input(size: Size, answer: Float[Tensor, "b k _ _"], rule: Preproce
     """The answer at the image's size; one for the whole image stays what it is."""
     if of_whole_image(answer):
         return answer
-    return resize(answer, size, rule.back, align_corners=rule.back_align_corners)
+    return resize(answer, size, rule.output_interpolation, align_corners=rule.output_align_corners)
 
 
 def sensible_size(size: Size, rule: PreprocessConfig, multiple: int) -> Size:

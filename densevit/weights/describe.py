@@ -157,7 +157,8 @@ def _meaning(output: HeadSpec) -> str:
 def _rule(rule: PreprocessConfig) -> str:
     if rule.size is None:
         return "shown at their own size, padded"
-    return f"resized {rule.interpolation}, {rule.mode} {rule.size[0]}x{rule.size[1]}, answers back {rule.back}"
+    h, w = rule.size
+    return f"resized {rule.interpolation}, {rule.mode} {h}x{w}, answers back {rule.output_interpolation}"
 
 
 def _options(part: Mapping[str, Any]) -> str:

@@ -25,12 +25,20 @@ RUN = {"balance": "loss_weighting", "accumulate": "grad_accum_steps"}
 STATE = {"balance": "loss_weighting"}
 MODEL = {"init": "init_from"}
 DATA = {"on_error": "on_corrupt", "max_bad": "max_corrupt_fraction"}
+RESIZE = {
+    "eight_bit": "round_to_uint8",
+    "once": "single_resize",
+    "back": "output_interpolation",
+    "back_align_corners": "output_align_corners",
+}
 SCHEDULE = {"final": "min_lr_ratio", "start": "warmup_start_factor"}
 
 
 def migrate_card(card: Tree) -> Tree:
     """A model card as stored, in today's names."""
     card = _renamed(card, {"taps": "out_indices"})
+    if card.get("resize"):
+        card["resize"] = _renamed(card["resize"], RESIZE)
     for key, migrate in (("model", migrate_model), ("config", migrate_config)):
         if card.get(key):
             card[key] = migrate(card[key])
@@ -61,6 +69,8 @@ def migrate_state(state: Tree) -> Tree:
 def migrate_model(model: Tree) -> Tree:
     """The `model` section of a config, or of a card, in today's names."""
     model = _renamed(model, MODEL)
+    if model.get("resize"):
+        model["resize"] = _renamed(model["resize"], RESIZE)
     for key in ("encoder", "decoder"):
         if model.get(key):
             model[key] = _component(model[key], key)

@@ -31,7 +31,7 @@ HEADS = {
     "labels": {"type": "segmentation", "classes": 3},
 }
 # No multiple of the patches, so positions are resampled and the picture is padded; the long way in and out.
-RULE = PreprocessConfig(mode="lower_bound", size=(50, 50), interpolation="bicubic", antialias=True, eight_bit=True)
+RULE = PreprocessConfig(mode="lower_bound", size=(50, 50), interpolation="bicubic", antialias=True, round_to_uint8=True)
 
 
 def network(rule: PreprocessConfig | None = None, heads: Any = HEADS) -> tuple[DenseModel, ModelCard]:

@@ -41,7 +41,7 @@ KEYS = {
     "num_workers": "data.workers",
     "max_steps": "steps",
     "ephocs": "epochs",
-    "acumulate": "grad_accum_steps",
+    "grad_acum_steps": "grad_accum_steps",
     "grad_clip": "optim.clip_grad",
     "output_dir": "output",
     "backbone": "model.encoder",

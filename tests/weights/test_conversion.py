@@ -57,7 +57,7 @@ def test_a_model_of_padded_pictures_becomes_a_folder_that_pads_and_comes_back(v2
     notes = convert(str(tmp_path / "ours"), tmp_path / "folder", "huggingface")
     assert any("heads.depth.scale is None, there 1.75" in note for note in notes)
     again = densevit.load(tmp_path / "folder", device="cpu")
-    assert (again.card.resize.padding, again.card.resize.once) == ("stretch", True)
+    assert (again.card.resize.padding, again.card.resize.single_resize) == ("stretch", True)
     notes = convert(str(tmp_path / "folder"), tmp_path / "back.pth", "depth-anything-v2")
     assert any("heads.depth.scale is 1.75, there None" in note for note in notes)
 

@@ -135,7 +135,7 @@ def chosen(card: ModelCard, wanted: OnnxExportOptions) -> tuple[ModelCard, OnnxE
     if wanted.network:
         if size is None and card.resize.size is not None:
             size = network_size(card.resize.size, card.resize, card.multiple)
-        same = PreprocessConfig(padding=card.resize.padding, once=card.resize.once)
+        same = PreprocessConfig(padding=card.resize.padding, single_resize=card.resize.single_resize)
         card, wanted = replace(card, resize=same), replace(wanted, floats=True)
     if size is None:
         raise ConfigError("--image-size: say height and width of the pictures that the file is for, as 480,640.")

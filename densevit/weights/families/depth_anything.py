@@ -20,7 +20,7 @@ from densevit.weights.key_mapping import KeyMapping, Rule
 from densevit.weights.unused_tensors import add_unused
 
 # What an inference script in either repository does to a picture, and V2 to the answer (V1: without align_corners).
-RESIZE = PreprocessConfig(mode="lower_bound", size=(518, 518), interpolation="bicubic", back_align_corners=True)
+RESIZE = PreprocessConfig(mode="lower_bound", size=(518, 518), interpolation="bicubic", output_align_corners=True)
 MARKS = ("pretrained.blocks.0.norm1.weight", "depth_head.projects.0.weight", "depth_head.scratch.output_conv1.weight")
 # The first residual unit of the deepest fusion and DINOv2's mask token stand in every file, and never run.
 UNUSED = ("pretrained.mask_token", "depth_head.scratch.refinenet4.resConfUnit1.*")
@@ -129,7 +129,7 @@ class DepthAnythingV1(DepthAnything):
     licence = "Apache-2.0"
     version = "V1"
     out_indices: ClassVar = {12: (8, 9, 10, 11), 24: (20, 21, 22, 23)}
-    resize = replace(RESIZE, back_align_corners=False)
+    resize = replace(RESIZE, output_align_corners=False)
     trained_on = "1.5 M labelled and 62 M unlabelled images"
 
 

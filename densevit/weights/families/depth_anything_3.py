@@ -18,7 +18,7 @@ from densevit.weights.infer_vit_config import vit_options
 from densevit.weights.key_mapping import KeyMapping
 
 # Bytes are resized twice, to the longer side and then to multiples of the patch.
-RESIZE = PreprocessConfig(mode="longest", size=(504, 504), interpolation="adaptive", eight_bit=True)
+RESIZE = PreprocessConfig(mode="longest", size=(504, 504), interpolation="adaptive", round_to_uint8=True)
 MARKS = ("backbone.pretrained.blocks.0.norm1.weight", "head.scratch.sky_output_conv2.2.weight")
 OTHERS = ("backbone.pretrained.camera_token", "head.scratch.output_conv1_aux.0.weight")  # of models for many views
 FOCAL = 300.0  # pixels

@@ -37,7 +37,7 @@ def resize(kind: Kind) -> PreprocessConfig:
         mode="lower_bound",
         size=(kind.side, kind.side),
         interpolation="bilinear",
-        eight_bit=True,
+        round_to_uint8=True,
         padding="stretch",
         window=(kind.side, kind.side),
         stride=(kind.stride, kind.stride),

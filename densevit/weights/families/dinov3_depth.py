@@ -20,7 +20,7 @@ from densevit.weights.families.base import FAMILIES, Family, Metres
 from densevit.weights.key_mapping import KeyMapping
 
 # At its own size; what the patches lack is padded around the normalised image, and the answer is stretched over all.
-NATIVE = PreprocessConfig(mode="native", padding="stretch", once=True)
+NATIVE = PreprocessConfig(mode="native", padding="stretch", single_resize=True)
 HEAD = ("reassemble_blocks.", "convs.", "fusion_blocks.", "project.", "conv_depth.", "batchnorm_layer.")
 BATCH_NORM = "reassemble_blocks.batchnorm_layers.0.weight"
 READOUT = "reassemble_blocks.readout_projects.0.0.weight"
@@ -84,7 +84,12 @@ class Synthmix(DinoV3Depth):
     files = "dinov3_vit7b16_pretrain_lvd1689m*.pth"
     # Of `config-nyu-synthmix-dpt-inference.yaml`.
     resize = PreprocessConfig(
-        mode="shortest", size=(768, 768), interpolation="bilinear", antialias=True, padding="stretch", once=True
+        mode="shortest",
+        size=(768, 768),
+        interpolation="bilinear",
+        antialias=True,
+        padding="stretch",
+        single_resize=True,
     )
     trained_on = "SYNTHMIX"
 

@@ -80,7 +80,9 @@ def four_even_blocks(depth: int) -> tuple[int, ...]:
 
 def minimal_resize(height: int, width: int) -> PreprocessConfig:
     """How the scripts of DPT and MiDaS resize a picture, to multiples of 32, and the answer."""
-    return PreprocessConfig(mode="minimal", size=(height, width), interpolation="bicubic", back="bicubic")
+    return PreprocessConfig(
+        mode="minimal", size=(height, width), interpolation="bicubic", output_interpolation="bicubic"
+    )
 
 
 MULTIPLE = 32

@@ -107,7 +107,7 @@ class Midas(Family):
 
 
 def fixed_resize(size: int) -> PreprocessConfig:
-    return PreprocessConfig(mode="fixed", size=(size, size), interpolation="bicubic", back="bicubic")
+    return PreprocessConfig(mode="fixed", size=(size, size), interpolation="bicubic", output_interpolation="bicubic")
 
 
 def beit_options(found: RawCheckpoint, prefix: str = "") -> dict[str, Any]:

@@ -92,7 +92,7 @@ class ZoeDepth(Family):
                 size=self.size,
                 interpolation="bilinear",
                 align_corners=True,
-                back="bicubic",
+                output_interpolation="bicubic",
                 margin=3.0 if self.margin else 0.0,
                 flip=self.flip,
             ),

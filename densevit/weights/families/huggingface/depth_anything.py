@@ -80,7 +80,10 @@ class HuggingFace(Family):
         if rule.padding == "crop" and self.head_scale is None:
             return rule, {}
         head_scale = self.head_scale or patch_size / FUSED
-        return replace(rule, padding="stretch", once=True), {"scale": head_scale, "stretch": rule.back}
+        return replace(rule, padding="stretch", single_resize=True), {
+            "scale": head_scale,
+            "stretch": rule.output_interpolation,
+        }
 
     def heads(self, tensors: Mapping[str, Tensor], found: RawCheckpoint, head: Mapping[str, Any]) -> dict[str, Any]:
         """The heads for tensors under our names; `head` is what those do not say.

@@ -110,7 +110,7 @@ class Segmentation(DPT):
                 f"a DPT for classes is read with patches of {PATCH} and pictures stretched to multiples of "
                 f"{2 * PATCH}; this one has patches of {patch_size}, and its processor size {rule.size} ({rule.mode})."
             )
-        return replace(rule, back="bilinear"), {}
+        return replace(rule, output_interpolation="bilinear"), {}
 
     def heads(self, tensors: Mapping[str, Tensor], found: RawCheckpoint, head: Mapping[str, Any]) -> dict[str, Any]:
         count, hidden = tensors["heads.labels.logits.weight"].shape[:2]

@@ -40,17 +40,17 @@ def read_processor(found: RawCheckpoint, patch_size: int) -> tuple[PreprocessCon
     if config["do_center_crop"]:
         raise CheckpointError(f"{found.path}: its processor crops the centre, so that borders would have no depth.")
     divisor = config["size_divisor"] if config["do_pad"] and config["size_divisor"] else 1
-    padding: dict[str, Any] = {"padding": "stretch", "once": True} if divisor > 1 else {}
+    padding: dict[str, Any] = {"padding": "stretch", "single_resize": True} if divisor > 1 else {}
     multiple = config["ensure_multiple_of"] if config["do_resize"] else divisor
-    rule = PreprocessConfig(back="bicubic", **padding)
+    rule = PreprocessConfig(output_interpolation="bicubic", **padding)
     if config["do_resize"]:
         rule = PreprocessConfig(
             mode="minimal" if config["keep_aspect_ratio"] else "fixed",
             size=size_of(config["size"]),
             interpolation=interpolation_of(found, config["resample"]),
             antialias=True,
-            eight_bit=True,
-            back="bicubic",
+            round_to_uint8=True,
+            output_interpolation="bicubic",
             **padding,
         )
     if rule.size is None:
