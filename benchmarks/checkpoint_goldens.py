@@ -31,6 +31,7 @@ DA = "depth_head.scratch.output_conv2.2"
 GOLDENS = {
     "depth_anything_v1": ("depth-anything-v1", "tiny", depth_anything.CASES, DA, 1.0, 1.0, (WIDE, TALL)),
     "depth_anything_v2": ("depth-anything-v2", "tiny", depth_anything.CASES, DA, 1.0, 1.0, (WIDE, TALL)),
+    "depth_anything_v2_bn": ("depth-anything-v2", "tiny, use_bn", depth_anything.CASES, DA, 1.0, 1.0, (WIDE, TALL)),
     "depth_anything_v2_metric": ("depth-anything-v2-metric", "tiny", depth_anything.CASES, DA, 1.0, -1.0, (WIDE,)),
     "hugging_face": ("huggingface", "tiny to 20 m", hugging_face.CASES, "head.conv3", 1.0, -1.0, (WIDE, TALL)),
     "hugging_face_dpt": (
@@ -42,6 +43,9 @@ GOLDENS = {
     ),
     "hugging_face_dpt_relative": (
         "huggingface-dpt", "tiny DINOv2, resized", hugging_face.CASES, "head.head.4", 1.0, 1.0, (WIDE,)
+    ),
+    "hugging_face_dpt_narrow": (
+        "huggingface-dpt", "tiny DINOv2, fusion width 48", hugging_face.CASES, "head.head.4", 1.0, 1.0, (WIDE,)
     ),
     "hugging_face_classes": (
         "huggingface-dpt-segmentation", "tiny ViT, 4 classes", hugging_face.CASES, "head.head.4", 1.0, 0.0, (WIDE,)

@@ -29,8 +29,8 @@ def inferred(model: Any, path: Path) -> Map:
     return found
 
 
-def v2(repository: Path, work: Path, size: str) -> Original:
-    model = sized(imported(repository, "depth_anything_v2.dpt").DepthAnythingV2, size)
+def v2(repository: Path, work: Path, size: str, **head: Any) -> Original:
+    model = sized(imported(repository, "depth_anything_v2.dpt").DepthAnythingV2, size, **head)
     liven(model, mean=1.0, std=0.5)
     torch.save(model.state_dict(), work / "depth_anything_v2.pth")
     return Original(work / "depth_anything_v2.pth", partial(inferred, model), model=model)
@@ -111,6 +111,7 @@ CASES = [
     of_v1("ViT-B", "vitb", slow=True),
     of_v1("ViT-L", "vitl", slow=True),
     of_v2("tiny", partial(v2, size=TINY)),
+    of_v2("tiny, use_bn", partial(v2, size=TINY, use_bn=True)),
     of_v2("ViT-S", partial(v2, size="vits")),
     of_v2("ViT-B", partial(v2, size="vitb"), slow=True),
     of_v2("ViT-L", partial(v2, size="vitl"), slow=True),

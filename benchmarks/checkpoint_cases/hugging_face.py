@@ -72,17 +72,17 @@ def dpt_dinov2(_: Path, work: Path, resize: bool, **more: Any) -> Original:
     liven(model, model.head.head[4], 3.0, 1.5)
     bytewise = {"image_mean": [123.675, 116.28, 103.53], "image_std": [58.395, 57.12, 57.375], "do_rescale": False}
     images = DPTImageProcessor(do_resize=resize, do_pad=True, size_divisor=14, **bytewise)
-    return saved(model, images, work, {"max_depth": 1e3})  # they have no ceiling, we do
+    return saved(model, images, work)
 
 
-def small_dinov2(_: Path, work: Path, metres: bool) -> Original:
+def small_dinov2(_: Path, work: Path, **config_options: Any) -> Original:
     """DPT behind pictures resized to whole patches, of which there may be odd numbers."""
     from transformers import DPTConfig, DPTForDepthEstimation, DPTImageProcessor
 
-    config = DPTConfig(backbone_config=dinov2([3, 6, 9, 11], **TINY), **SLIM)
+    config = DPTConfig(backbone_config=dinov2([3, 6, 9, 11], **TINY), **{**SLIM, **config_options})
     model: Any = DPTForDepthEstimation(config).eval()
     liven(model, model.head.head[4], 2.0, 0.5)
-    return saved(model, DPTImageProcessor(**RESIZED, **IMAGENET), work, {"max_depth": 1e3} if metres else {})
+    return saved(model, DPTImageProcessor(**RESIZED, **IMAGENET), work)
 
 
 def classes(_: Path, work: Path) -> Original:
@@ -147,8 +147,9 @@ CASES = [
             images={"do_resize": False, "do_pad": True, "size_divisor": 14},
         ),
     ),
-    case("huggingface-dpt", "tiny DINOv2, resized", partial(small_dinov2, metres=False)),
-    case("huggingface-dpt-metric", "tiny DINOv2, resized", partial(small_dinov2, metres=True)),
+    case("huggingface-dpt", "tiny DINOv2, resized", small_dinov2),
+    case("huggingface-dpt-metric", "tiny DINOv2, resized", small_dinov2),
+    case("huggingface-dpt", "tiny DINOv2, fusion width 48", partial(small_dinov2, fusion_hidden_size=48)),
     case("huggingface-dpt-segmentation", "tiny ViT, 4 classes", classes),
     case("huggingface", "Depth Anything V1, ViT-S", partial(depth_anything, indices=V1)),
     case("huggingface", "Depth Anything V2, ViT-S, newer names", partial(depth_anything, indices=V2, new_names=True)),

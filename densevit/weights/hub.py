@@ -56,8 +56,8 @@ KNOWN: Mapping[str, ReadAs] = {
     "depth-anything/Depth-Anything-V2-Metric-Hypersim-*": ReadAs("depth-anything-v2-hypersim"),
     "depth-anything/Depth-Anything-V2-Metric-VKITTI-*": ReadAs("depth-anything-v2-vkitti"),
     "Intel/dpt-large": ReadAs("huggingface-dpt"),
-    "facebook/dpt-dinov2-*-nyu": ReadAs("huggingface-dpt-metric", {"max_depth": 10.0}),
-    "facebook/dpt-dinov2-*-kitti": ReadAs("huggingface-dpt-metric", {"max_depth": 80.0}),
+    "facebook/dpt-dinov2-*-nyu": ReadAs("huggingface-dpt-metric"),
+    "facebook/dpt-dinov2-*-kitti": ReadAs("huggingface-dpt-metric"),
 }
 
 

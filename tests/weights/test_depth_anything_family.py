@@ -16,6 +16,7 @@ from densevit.weights.describe import as_text
 CASES = {
     "depth_anything_v1": ("depth-anything-v1", {}),
     "depth_anything_v2": ("depth-anything-v2", {}),
+    "depth_anything_v2_bn": ("depth-anything-v2", {}),
     "depth_anything_v2_metric": ("depth-anything-v2-metric", {"max_depth": 20}),
 }
 

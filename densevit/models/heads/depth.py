@@ -1,5 +1,6 @@
 """Depth heads: metric, disparity, affine-invariant, inverse depth, and depth that the decoder predicts itself."""
 
+import math
 from typing import Annotated, Literal
 
 from jaxtyping import Float
@@ -33,22 +34,25 @@ class MetricHead(Head):
         self,
         channels: int,
         *,
-        max_depth: Metres = 10.0,
+        max_depth: Metres | None = 10.0,
         min_depth: Annotated[float, Field(ge=0)] = 1e-3,
         activation: Literal["sigmoid", "log", "exp", "softplus", "relu"] = "sigmoid",
         initial_depth: Metres | None = None,
         hidden: Width = 32,
+        mid_channels: Count | None = None,
         align_corners: bool = False,
         scale: ScaleFactor | None = None,
         stretch: UpsampleMode = "bilinear",
     ) -> None:
         """
         Args:
-            max_depth, min_depth: metres, the range of predictions.
+            max_depth, min_depth: metres, the range of predictions; no upper bound if `max_depth` is null, which needs
+                activation `exp`, `softplus` or `relu`.
             activation: `sigmoid`, `softplus` and `relu` are linear in metres, `log` and `exp` in log depth.
-            initial_depth: prediction of the untrained head; by default a quarter of `max_depth`, near the medians of
-                NYU (10) and KITTI (80).
+            initial_depth: prediction of the untrained head; by default a quarter of `max_depth` (of 10 if null), near
+                the medians of NYU (10) and KITTI (80).
             hidden: width of the last 3x3 convolution; 0 makes the head a single 1x1.
+            mid_channels: of the first 3x3 convolution; by default half of the decoder's, at least `hidden`.
             align_corners: of the upsampling; true as published for DPT and Depth Anything.
             scale: upsampling within the head, after which depth is resized to image size (DINOv2: 2); None upsamples
                 to image size within the head.
@@ -58,16 +62,20 @@ class MetricHead(Head):
             ConfigError: an empty range, an initial depth outside it, or `min_depth` 0 with a logarithm.
         """
         super().__init__()
-        self.low, self.high = checked_range(min_depth, max_depth)
-        start = max_depth / 4 if initial_depth is None else initial_depth
-        if not min_depth < start < max_depth:
-            raise ConfigError(f"head.initial_depth: {start} is not within {min_depth} to {max_depth}.")
+        if max_depth is None and activation in ("sigmoid", "log"):
+            raise ConfigError(f"head.max_depth: activation '{activation}' needs one; would fit: exp, softplus, relu.")
+        self.low, self.high = checked_range(min_depth, math.inf if max_depth is None else max_depth)
+        start = (max_depth or 10.0) / 4 if initial_depth is None else initial_depth
+        if not self.low < start < self.high:
+            raise ConfigError(f"head.initial_depth: {start} is not within {self.low} to {self.high}.")
         if min_depth == 0 and activation in ("log", "exp"):
             raise ConfigError(f"head.min_depth: activation '{activation}' needs it above 0.")
         self.activation, self.stretch = activation, stretch
-        self.projection = ConvHead(channels, 1, hidden=hidden, align_corners=align_corners, scale=scale)
-        self.projection.init_output(ACTIVATIONS[activation].inverse(start, min_depth, max_depth))
-        self.output = HeadSpec(kind="metric", unit="m", range=(min_depth, max_depth))
+        self.projection = ConvHead(
+            channels, 1, hidden=hidden, align_corners=align_corners, scale=scale, mid_channels=mid_channels
+        )
+        self.projection.init_output(ACTIVATIONS[activation].inverse(start, self.low, self.high))
+        self.output = HeadSpec(kind="metric", unit="m", range=None if max_depth is None else (min_depth, max_depth))
 
     def forward(self, x: Float[Tensor, "b c h w"], size: tuple[int, int]) -> Float[Tensor, "b 1 height width"]:
         # bfloat16 has three digits: activation and resizing are computed in float32.
@@ -86,17 +94,20 @@ class DisparityHead(Head):
         *,
         activation: Literal["relu", "softplus"] = "relu",
         hidden: Width = 32,
+        mid_channels: Count | None = None,
         align_corners: bool = False,
         scale: ScaleFactor | None = None,
         stretch: UpsampleMode = "bilinear",
     ) -> None:
         """
         Args:
-            hidden, align_corners, scale, stretch: as in `metric`.
+            hidden, mid_channels, align_corners, scale, stretch: as in `metric`.
         """
         super().__init__()
         self.smooth, self.stretch = activation == "softplus", stretch
-        self.projection = ConvHead(channels, 1, hidden=hidden, align_corners=align_corners, scale=scale)
+        self.projection = ConvHead(
+            channels, 1, hidden=hidden, align_corners=align_corners, scale=scale, mid_channels=mid_channels
+        )
         self.projection.init_output(1.0)  # away from 0, where a ReLU learns nothing
         self.output = HeadSpec(kind="disparity", unit="")
 

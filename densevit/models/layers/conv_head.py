@@ -16,19 +16,28 @@ class ConvHead(nn.Module):
     """
 
     def __init__(
-        self, channels: int, out: int, *, hidden: int, align_corners: bool, scale: float | None = None
+        self,
+        channels: int,
+        out: int,
+        *,
+        hidden: int,
+        align_corners: bool,
+        scale: float | None = None,
+        mid_channels: int | None = None,
     ) -> None:
         """
         Args:
+            hidden: channels of the second 3x3 convolution.
+            mid_channels: of the first; by default half of `channels`, at least `hidden`.
             scale: upsampling factor between the convolutions; None upsamples to `size`.
         """
         super().__init__()
         self.align_corners, self.scale = align_corners, scale
         last = nn.Conv2d(hidden or channels, out, 1)
         if hidden:
-            narrow = max(channels // 2, hidden)
-            self.before: nn.Module = nn.Conv2d(channels, narrow, 3, padding=1)
-            self.after: nn.Module = nn.Sequential(nn.Conv2d(narrow, hidden, 3, padding=1), nn.ReLU(inplace=True), last)
+            mid = mid_channels or max(channels // 2, hidden)
+            self.before: nn.Module = nn.Conv2d(channels, mid, 3, padding=1)
+            self.after: nn.Module = nn.Sequential(nn.Conv2d(mid, hidden, 3, padding=1), nn.ReLU(inplace=True), last)
         else:
             self.before, self.after = last, nn.Identity()
 

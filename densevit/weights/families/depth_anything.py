@@ -14,7 +14,7 @@ from densevit.errors import CheckpointError
 from densevit.model_card import ModelCard, PreprocessConfig
 from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
 from densevit.weights.families.base import FAMILIES, Family, Metres
-from densevit.weights.families.dpt_keys import decoder_options
+from densevit.weights.families.dpt_keys import decoder_options, head_options
 from densevit.weights.infer_vit_config import vit_options
 from densevit.weights.key_mapping import KeyMapping, Rule
 from densevit.weights.unused_tensors import add_unused
@@ -27,6 +27,7 @@ UNUSED = ("pretrained.mask_token", "depth_head.scratch.refinenet4.resConfUnit1.*
 SIZES = {384: "S", 768: "B", 1024: "L", 1536: "G"}
 """Channels -> size."""
 
+FUSIONS = "decoder.fusions."
 GATES: tuple[Rule, ...] = (
     ("pretrained.blocks.{i}.mlp.w12.*", "encoder.vit.blocks.{i}.mlp.fc1.*"),
     ("pretrained.blocks.{i}.mlp.w3.*", "encoder.vit.blocks.{i}.mlp.fc2.*"),
@@ -42,9 +43,18 @@ RULES: tuple[Rule, ...] = (
         for i in range(4)
         for rule in (
             (f"depth_head.scratch.layer{i + 1}_rn.*", f"decoder.reassemble.{i}.conv.*"),
-            (f"depth_head.scratch.refinenet{i + 1}.resConfUnit1.*", f"decoder.fusions.{i}.level.*"),
-            (f"depth_head.scratch.refinenet{i + 1}.resConfUnit2.*", f"decoder.fusions.{i}.refine.*"),
-            (f"depth_head.scratch.refinenet{i + 1}.out_conv.*", f"decoder.fusions.{i}.out.*"),
+            *(
+                rule
+                for unit, part in ((1, "level"), (2, "refine"))
+                for rule in (
+                    (
+                        f"depth_head.scratch.refinenet{i + 1}.resConfUnit{unit}.bn{{n}}.*",
+                        f"{FUSIONS}{i}.{part}.norm{{n}}.*",
+                    ),
+                    (f"depth_head.scratch.refinenet{i + 1}.resConfUnit{unit}.*", f"{FUSIONS}{i}.{part}.*"),
+                )
+            ),
+            (f"depth_head.scratch.refinenet{i + 1}.out_conv.*", f"{FUSIONS}{i}.out.*"),
         )
     ),
     ("depth_head.scratch.output_conv1.*", "heads.depth.projection.before.*"),
@@ -91,7 +101,7 @@ class DepthAnything(Family):
                     "registers": found.shape("pretrained.register_tokens")[1] if _registers(found) else 0,
                 },
                 "decoder": {"type": "dpt", **decoder_options(tensors)},
-                "heads": {"depth": {**self.head, "hidden": _hidden(tensors), "align_corners": True}},
+                "heads": {"depth": {**self.head, **head_options(tensors)}},
             },
             tensors=tensors,
             unused=names.unused_tensors(found.tensors),
@@ -111,10 +121,6 @@ class DepthAnything(Family):
 
 def key_mapping(gated: bool) -> KeyMapping:
     return KeyMapping((*GATES, *RULES) if gated else RULES, UNUSED)
-
-
-def _hidden(tensors: Mapping[str, Tensor]) -> int:
-    return int(tensors["heads.depth.projection.after.0.weight"].shape[0])
 
 
 def _registers(found: RawCheckpoint) -> bool:

@@ -17,6 +17,7 @@ from densevit.weights.families.dpt_keys import (
     WIDTHS,
     decoder_options,
     four_even_blocks,
+    head_options,
     head_rules,
     key_mapping,
     minimal_resize,
@@ -48,7 +49,7 @@ class DPT(Family):
     licence = "MIT"
     resize: ClassVar[PreprocessConfig]
     rules: ClassVar[tuple[Rule, ...]] = head_rules()
-    widths: ClassVar[tuple[str, ...]] = ("scratch.output_conv.2.weight",)
+    widths: ClassVar[tuple[str, ...]] = ("scratch.output_conv.0.weight", "scratch.output_conv.2.weight")
     trained_on: ClassVar[str]
     classes: ClassVar[str] = ""
 
@@ -76,8 +77,7 @@ class DPT(Family):
 
     def heads(self, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
         """The heads for tensors under our names."""
-        hidden = tensors["heads.depth.projection.after.0.weight"].shape[0]
-        return {"depth": {**self.head(), "hidden": hidden, "align_corners": True}}
+        return {"depth": {**self.head(), **head_options(tensors)}}
 
     def head(self) -> dict[str, Any]:
         return {"type": "disparity"}

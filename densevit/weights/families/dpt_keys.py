@@ -65,12 +65,24 @@ def key_mapping(
 
 def decoder_options(tensors: Mapping[str, Tensor], decoder: str = "decoder") -> dict[str, Any]:
     """Options of our DPT for tensors under its names, `WIDTHS` among them."""
-    return {
+    unit = f"{decoder}.fusions.0.refine"
+    options = {
         "channels": tensors[f"{decoder}.fusions.0.out.weight"].shape[0],
         "hidden": [tensors[f"{decoder}.reassemble.{i}.conv.weight"].shape[1] for i in LEVELS],
         "readout": "project" if f"{decoder}.reassemble.3.readout.project.weight" in tensors else "ignore",
-        "norm": "batch" if f"{decoder}.fusions.0.refine.norm1.weight" in tensors else "none",
+        "norm": "batch" if f"{unit}.norm1.weight" in tensors else "none",
     }
+    # Depth Anything keeps the biases of convolutions before BatchNorm (`use_bn`), DPT does not.
+    has_both = options["norm"] == "batch" and f"{unit}.conv1.bias" in tensors
+    return {**options, "unit_bias": True} if has_both else options
+
+
+def head_options(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Options of a depth head with DPT's convolutions for tensors under its names."""
+    mid, channels = tensors["heads.depth.projection.before.weight"].shape[:2]
+    hidden = tensors["heads.depth.projection.after.0.weight"].shape[0]
+    widths = {"hidden": hidden} if mid == max(channels // 2, hidden) else {"hidden": hidden, "mid_channels": mid}
+    return {**widths, "align_corners": True}
 
 
 def four_even_blocks(depth: int) -> tuple[int, ...]:

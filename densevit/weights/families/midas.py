@@ -20,6 +20,7 @@ from densevit.weights.families.dpt_keys import (
     WIDTHS,
     decoder_options,
     four_even_blocks,
+    head_options,
     head_rules,
     key_mapping,
     minimal_resize,
@@ -84,17 +85,17 @@ class Midas(Family):
         return found.has(*MARKS) and (BEIT in found.tensors or SWIN in found.tensors)
 
     def read(self, found: RawCheckpoint) -> ConvertedCheckpoint:
-        found.need(*MARKS, *WIDTHS, SWIN if SWIN in found.tensors else BEIT)
+        found.need(*MARKS, *WIDTHS, "scratch.output_conv.0.weight", SWIN if SWIN in found.tensors else BEIT)
         beit = BEIT in found.tensors
         names = key_mapping(*(BEIT_RULES if beit else SWIN_RULES), head=head_rules(), unused=BUFFERS)
         tensors = names.to_densevit(found.tensors)
         encoder = beit_options(found) if beit else swin_options(found)
-        size, hidden = encoder["image_size"], found.shape("scratch.output_conv.2.weight")[0]
+        size = encoder["image_size"]
         return ConvertedCheckpoint(
             model={
                 "encoder": encoder,
                 "decoder": {"type": "dpt", **decoder_options(tensors)},
-                "heads": {"depth": {"type": "disparity", "hidden": hidden, "align_corners": True}},
+                "heads": {"depth": {"type": "disparity", **head_options(tensors)}},
             },
             tensors=tensors,
             unused=names.unused_tensors(found.tensors),

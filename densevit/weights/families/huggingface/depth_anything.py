@@ -14,7 +14,7 @@ from densevit.model_card import ModelCard, PreprocessConfig
 from densevit.ops.qkv import fuse_qkv, split_qkv
 from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
 from densevit.weights.families.base import FAMILIES, Family
-from densevit.weights.families.dpt_keys import decoder_options
+from densevit.weights.families.dpt_keys import decoder_options, head_options
 from densevit.weights.families.huggingface import config as configs
 from densevit.weights.families.huggingface.image_processor import processor_of, read_processor
 from densevit.weights.families.huggingface.keys import DEPTH_ANYTHING_HEAD, NECK, dinov2_rules, never_run
@@ -86,19 +86,8 @@ class HuggingFace(Family):
         }
 
     def heads(self, tensors: Mapping[str, Tensor], found: RawCheckpoint, head: Mapping[str, Any]) -> dict[str, Any]:
-        """The heads for tensors under our names; `head` is what those do not say.
-
-        Raises:
-            CheckpointError: the first convolution is narrower than ours.
-        """
-        narrow, fused = tensors["heads.depth.projection.before.weight"].shape[:2]
-        hidden = tensors["heads.depth.projection.after.0.weight"].shape[0]
-        if narrow < hidden:
-            raise CheckpointError(
-                f"{found.path}: its config has fusion_hidden_size {fused}, whose half is less than the head's {hidden} "
-                f"channels; what is read here is {2 * hidden} or more."
-            )
-        return {"depth": {"align_corners": True, "hidden": hidden, **head}}
+        """The heads for tensors under our names; `head` is what those do not say."""
+        return {"depth": {**head_options(tensors), **head}}
 
 
 @FAMILIES.register("huggingface")
@@ -110,7 +99,9 @@ class DepthAnything(HuggingFace):
 
     def read(self, found: RawCheckpoint) -> ConvertedCheckpoint:
         backbone, out_indices = configs.read_dinov2(found)
-        found.need("backbone.embeddings.position_embeddings", "neck.convs.3.weight", "head.conv2.weight")
+        found.need(
+            "backbone.embeddings.position_embeddings", "neck.convs.3.weight", "head.conv1.weight", "head.conv2.weight"
+        )
         rules = key_mapping(backbone["mlp"] != "gelu").rules
         return self.to_checkpoint(
             found,
@@ -122,6 +113,8 @@ class DepthAnything(HuggingFace):
 
     def write(self, tensors: Mapping[str, Tensor], card: ModelCard) -> dict[str, Tensor]:
         self.check_components(card, encoder="vit", decoder="dpt")
+        if card.model["decoder"].get("norm", "none") != "none":
+            raise CheckpointError("transformers' Depth Anything has no BatchNorm in its fusions (`use_bn`).")
         gated = card.model["encoder"]["mlp"] == "swiglu_packed"
         return key_mapping(gated).to_original(split_qkv(add_unused(tensors)))
 

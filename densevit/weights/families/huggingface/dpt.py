@@ -40,7 +40,7 @@ class DPT(HuggingFace):
         return {"type": "disparity"}
 
     def read(self, found: RawCheckpoint) -> ConvertedCheckpoint:
-        found.need("neck.convs.3.weight", "head.head.4.weight", self.mark)
+        found.need("neck.convs.3.weight", "head.head.0.weight", "head.head.4.weight", self.mark)
         if found.config.get("is_hybrid"):
             raise CheckpointError(f"{found.path}: DPT-Hybrid in transformers' layout; load isl-org's own file instead.")
         if found.config.get("backbone_config"):
@@ -74,13 +74,14 @@ class Relative(DPT):
 class Metric(DPT):
     """Metres, which neither the config nor the file says: facebook/dpt-dinov2-*-{nyu,kitti}."""
 
-    description = (
-        "a folder of transformers' DPTForDepthEstimation, metric: metres; give max_depth (10 for "
-        "facebook/dpt-dinov2-*-nyu, 80 for -kitti)"
-    )
+    description = "a folder of transformers' DPTForDepthEstimation, metric: metres (facebook/dpt-dinov2-*-{nyu,kitti})"
     licence = "Apache-2.0"
 
-    def __init__(self, *, max_depth: Metres) -> None:
+    def __init__(self, *, max_depth: Metres | None = None) -> None:
+        """
+        Args:
+            max_depth: clips predictions, which transformers does not do.
+        """
         self.max_depth = max_depth
 
     def head(self) -> Mapping[str, Any]:
