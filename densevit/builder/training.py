@@ -79,7 +79,7 @@ def _build_model(plan: Plan) -> DenseModel:
 def _build_card(plan: Plan, model: DenseModel) -> ModelCard:
     trained_on, palette = str(plan.run.data.train), plan.train.palette
     if plan.init is None:
-        card = build_card(model, plan.model, trained_on=trained_on, palette=palette)
+        card = build_card(model, plan.model, trained_on=trained_on, palette=palette, licence=model.encoder.licence)
     else:
         init = plan.init.info
         card = build_card(

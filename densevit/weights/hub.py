@@ -4,6 +4,7 @@ Without a network, what the cache holds is used; where it holds nothing, that is
 """
 
 import fnmatch
+import logging
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,13 @@ from densevit.weights import checkpoint
 from densevit.weights.detect import IN_FOLDER
 from densevit.weights.readers import PICKLED, SAFETENSORS
 
+log = logging.getLogger(__name__)
+
+HUB_LICENCES = ("apache-2.0", "mit", "cc-by-nc-4.0", "bsd-3-clause")  # identifiers of the hub
+DINOV3_NOTE = (
+    "Derived from DINOv3: may be distributed only under the DINOv3 License, with a copy of it "
+    "(https://ai.meta.com/resources/models-and-libraries/dinov3-license). "
+)
 BESIDE = ("config.json", "preprocessor_config.json", "README.md")
 SHARDS = ("*-of-*.safetensors", "*-of-*.bin")
 
@@ -189,20 +197,31 @@ def push_to_hub(repository: str, tensors: Mapping[str, Tensor], card: ModelCard,
             api.upload_folder(repo_id=address.repository, folder_path=folder, commit_message="densevit model")
         except (HfHubHTTPError, HFValidationError, OSError) as error:
             raise CheckpointError(f"{address}: cannot be saved there ({first_line(error)}).") from None
+    if note := licence_note(card):
+        log.warning("%s: %s", address, note.strip())
     return str(address)
+
+
+def licence_note(card: ModelCard) -> str:
+    """What whoever publishes the weights must observe; empty where nothing is known."""
+    if card.licence == "unknown":
+        return "The licence of the weights that training started from is not recorded. "
+    return DINOV3_NOTE if "dinov3" in card.licence.lower() else ""
 
 
 def readme(card: ModelCard) -> str:
     """What a visitor of the repository reads; the block on top is what the hub reads."""
     kinds = {name: output.kind for name, output in card.outputs.items()}
     task = "image-segmentation" if set(kinds.values()) == {"labels"} else "depth-estimation"
-    top = {"library_name": "densevit", "pipeline_tag": task, "license": "other", "license_name": card.licence}
+    known = card.licence.lower()
+    licence = {"license": known} if known in HUB_LICENCES else {"license": "other", "license_name": card.licence}
+    top = {"library_name": "densevit", "pipeline_tag": task, **licence}
     lines = "\n".join(f"- {name}: {kind}" for name, kind in kinds.items())
     scores = "\n".join(f"- {name}: {value:.4g}" for name, value in card.scores.items()) or "none recorded"
     return (
         f"---\n{yaml.safe_dump(top, sort_keys=False)}---\n\n# A densevit model\n\n"
         '```python\nimport densevit\n\npredict = densevit.load("hf:OWNER/NAME")\nmaps = predict("photo.jpg")\n```\n\n'
-        f"Predicts:\n\n{lines}\n\nSource: {card.source}. Licence: {card.licence}. "
+        f"Predicts:\n\n{lines}\n\nSource: {card.source}. Licence: {card.licence}. {licence_note(card)}"
         f"Trained on: {card.trained_on or 'not recorded'}.\n\nScores:\n\n{scores}\n"
     )
 

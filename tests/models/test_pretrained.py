@@ -49,6 +49,7 @@ def test_weights_in_the_cache_need_no_network(cache: Path) -> None:
     (snapshot.parents[1] / "refs" / "main").write_text("abc")
     save_file(source.state_dict(), snapshot / "model.safetensors")
     encoder = TimmEncoder(name="test_vit", pretrained=True)
+    assert encoder.licence == "apache-2.0"
     assert torch.equal(encoder.vit.blocks[3].mlp.fc2.weight, source.blocks[3].mlp.fc2.weight)
 
 

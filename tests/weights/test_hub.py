@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,35 @@ def test_push_to_hub_uploads_what_save_pretrained_saves(cache: Path, monkeypatch
     assert sent["repository"] == ("me/rooms", True)
     assert sent["files"] == ["README.md", "model.safetensors"]
     assert sent["tensors"] == len(predictor.model.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("licence", "field", "note"),
+    [
+        ("dinov3-license", "license_name: dinov3-license", "only under the DINOv3 License, with a copy of it"),
+        ("DINOv3 License", "license_name: DINOv3 License", "only under the DINOv3 License, with a copy of it"),
+        ("unknown", "license_name: unknown", "is not recorded"),
+        ("apache-2.0", "license: apache-2.0", ""),
+    ],
+)
+def test_push_and_page_say_what_the_licence_asks_for(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, licence: str, field: str, note: str
+) -> None:
+    class Api:
+        def create_repo(self, name: str, **options: Any) -> None: ...
+        def upload_folder(self, *, folder_path: Path, **_: Any) -> None:
+            sent.append((folder_path / "README.md").read_text())
+
+    sent: list[str] = []
+    monkeypatch.setattr(huggingface_hub, "HfApi", Api)
+    monkeypatch.setattr(hub, "is_reachable", lambda server: True)
+    predictor = densevit.load(SMALL, device="cpu")
+    predictor.card = replace(predictor.card, licence=licence)
+    predictor.push_to_hub("me/rooms")
+    assert field in sent[0]
+    assert note in sent[0]
+    assert note in caplog.text
+    assert bool(note) == bool(caplog.records)
 
 
 def test_saving_without_a_network_says_so_at_once(cache: Path) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import seeded
 import small
+import timm
 import torch
 import yaml
 
@@ -42,6 +43,14 @@ def trainer(path: Path) -> Trainer:
     plan = planning.load_plan(path).open()
     with process_group("cpu") as world:
         return training.build_trainer(plan, world)
+
+
+@pytest.mark.parametrize(("name", "licence"), [("test_vit.r160_in1k", "apache-2.0"), ("test_vit", "unknown")])
+def test_the_card_has_the_licence_of_timms_published_weights(name: str, licence: str, tmp_path: Path) -> None:
+    torch.save(timm.create_model("test_vit").state_dict(), tmp_path / "encoder.pth")
+    encoder = {"type": "timm", "name": name, "weights": str(tmp_path / "encoder.pth"), "image_size": 64}
+    parts = {"decoder": {"type": "linear"}, "heads": {"depth": {"type": "metric"}}}
+    assert trainer(config(tmp_path, encoder=encoder, **parts)).card.licence == licence
 
 
 def test_a_relative_model_becomes_a_metric_one_by_config_alone(

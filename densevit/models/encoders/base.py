@@ -21,6 +21,7 @@ class Encoder(nn.Module, ABC):
         prefix_tokens: class and register tokens in front of the patches (0 for encoders without).
         out_indices: 0-based indices of the blocks or stages whose outputs are returned.
         mean, std: buffers b 3 1 1, part of the weights and of exports.
+        licence: of the weights it was built with.
     """
 
     features: list[FeatureSpec]
@@ -29,6 +30,7 @@ class Encoder(nn.Module, ABC):
     out_indices: tuple[int, ...]
     mean: Tensor
     std: Tensor
+    licence: str = "unknown"
 
     def set_normalisation(self, mean: Sequence[float], std: Sequence[float]) -> None:
         """

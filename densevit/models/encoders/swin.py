@@ -61,6 +61,7 @@ class SwinEncoder(Encoder):
 
         swin = timm_swin.create(name, pretrained, factory.create_model_kwargs(arguments or {}, drop_path, image_size))
         self.weights, self.checkpointing, self.prefix_tokens = weights, False, 0
+        self.licence = factory.licence_of(name, pretrained, weights)
         card = swin.pretrained_cfg
         self.set_normalisation(mean or card["mean"], std or card["std"])
         self.out_indices = resolve_out_indices(out_indices, len(swin.layers))

@@ -61,6 +61,7 @@ class TimmEncoder(TokenEncoder):
 
         vit = timm_vit.create(name, pretrained, factory.create_model_kwargs(arguments or {}, drop_path, image_size))
         self.weights = weights
+        self.licence = factory.licence_of(name, pretrained, weights)
         self.adapter = timm_vit.adapter_for(vit)
         self.adapter.prepare(vit)
         self.set_normalisation(vit.pretrained_cfg["mean"], vit.pretrained_cfg["std"])

@@ -6,6 +6,7 @@ Imported, as timm is, when a model is built.
 import difflib
 import inspect
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import timm
@@ -40,6 +41,13 @@ def pretrained_cfg_of(name: str) -> PretrainedCfg:
     except RuntimeError:
         tags = [full.partition(".")[2] for full in timm.list_pretrained(f"{known}.*")]
         raise ConfigError(f"encoder.name: '{known}' has no weights '{tag}'. Known: {', '.join(tags)}.") from None
+
+
+def licence_of(name: str, pretrained: bool, weights: Path | None) -> str:
+    """timm's `license` of published weights; of a local file, if `name` has the tag of published weights."""
+    is_published = pretrained or (weights is not None and "." in name)
+    cfg = pretrained_cfg_of(name) if is_published else None
+    return (cfg and cfg.license) or "unknown"
 
 
 def create_on_meta(name: str, given: Mapping[str, Any]) -> torch.nn.Module:
