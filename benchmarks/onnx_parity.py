@@ -31,7 +31,7 @@ import test_hugging_face_family as hf
 from densevit.builder.checkpoint import parse_model, restore
 from densevit.builder.model import build_card, build_model
 from densevit.errors import DensevitError
-from densevit.inference.onnx.export import write
+from densevit.inference.onnx.export import export_onnx
 from densevit.inference.onnx.metadata import OnnxExportOptions
 
 VIT = {"type": "vit", "dim": 24, "depth": 3, "heads": 2, "patch_size": 14, "image_size": 56, "out_indices": 2}
@@ -125,7 +125,7 @@ def main() -> None:
         began = time.perf_counter()
         with tempfile.TemporaryDirectory() as folder:
             try:
-                result = f"{max(write(model, card, Path(folder) / 'a.onnx', wanted).gaps.values()):.1e}"
+                result = f"{max(export_onnx(model, card, Path(folder) / 'a.onnx', wanted).errors.values()):.1e}"
             except DensevitError as error:
                 result = str(error).splitlines()[0]
         print(f"| {name} | {wanted.batch or 'any'} | {result} | {time.perf_counter() - began:.0f} |", flush=True)

@@ -3,6 +3,7 @@
 import os
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("DENSEVIT_CACHE", "off")
 
 import pytest
 import torch

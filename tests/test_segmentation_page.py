@@ -75,8 +75,8 @@ def test_the_pages_config_is_one(tmp_path: Path) -> None:
 
 def test_the_page_names_every_loss_score_and_format() -> None:
     from densevit.evaluation.segmentation.metrics import FORMULAE
-    from densevit.inference.writers import LABEL_OUTPUTS
+    from densevit.inference.writers import LABEL_FORMATS
     from densevit.losses import LABEL_LOSSES
 
-    for name in (*LABEL_LOSSES.parts, *FORMULAE, *LABEL_OUTPUTS.parts):
+    for name in (*LABEL_LOSSES.parts, *FORMULAE, *LABEL_FORMATS.parts):
         assert f"`{name}`" in PAGE, name

@@ -25,10 +25,10 @@ from densevit.builder.checkpoint import restore
 from densevit.data.io.readers import read_image
 from densevit.inference.backends.onnx_runtimes import RuntimeName
 from densevit.inference.predict.inputs import find_items
-from densevit.inference.predict.output_plan import Plan
+from densevit.inference.predict.output_plan import OutputPlan
 from densevit.inference.predict.pipeline import export
 from densevit.inference.predictor import Predictor
-from densevit.inference.writers import OUTPUTS
+from densevit.inference.writers import DEPTH_FORMATS
 from densevit.utils.malloc import tune_malloc
 
 EXPORT, MODEL_ONLY, REFERENCE = (
@@ -101,8 +101,8 @@ OURS: dict[str, Prepare] = {MODEL_ONLY: prepare_model_only, EXPORT: prepare_expo
 
 
 def export_folder(predictor: Predictor, photos: Path, output: Path, workers: int) -> None:
-    png = OUTPUTS.check({"type": "png16"}, "format").build()
-    plan = Plan(find_items([photos], [png.suffix], output), {"png16": png}, output)
+    png = DEPTH_FORMATS.check({"type": "png16"}, "format").build()
+    plan = OutputPlan(find_items([photos], [png.suffix], output).items, {"png16": png}, output)
     export(predictor, plan, workers=workers)
 
 

@@ -29,7 +29,7 @@ from densevit.evaluation.depth.evaluate import mean_row
 from densevit.evaluation.depth.published_protocols import PROTOCOLS, Protocol, find_protocol
 from densevit.evaluation.segmentation import metrics as seg_metrics
 from densevit.inference.forward import forward
-from densevit.inference.predict.summary import out_of_memory
+from densevit.inference.predict.summary import is_out_of_memory
 from densevit.model_card import HeadSpec, ModelCard
 from densevit.models.dense import DenseModel
 from densevit.structures import Row
@@ -71,7 +71,7 @@ def _build_model(plan: Plan) -> DenseModel:
     except ConfigError as error:
         raise ConfigError(*map(plan.locate, error.problems)) from None
     except (MemoryError, RuntimeError) as error:
-        if not (isinstance(error, MemoryError) or out_of_memory(error)):
+        if not (isinstance(error, MemoryError) or is_out_of_memory(error)):
             raise
         raise ConfigError(f"model: does not fit into memory ({str(error).splitlines()[0]}).") from None
 

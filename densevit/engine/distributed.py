@@ -1,11 +1,11 @@
 """Processes: torchrun's environment, the device of each, and the few collectives that training needs."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal, TypeVar
+from typing import Literal
 
 import torch
 import torch.distributed as dist
@@ -18,23 +18,16 @@ from torch.nn.parallel import DistributedDataParallel
 
 from densevit.engine import fsdp
 from densevit.utils.device import choose_device
+from densevit.utils.process_group import ProcessGroup
 
 Parallel = Literal["ddp", "fsdp"]
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class DistributedContext:
+class DistributedContext(ProcessGroup):
     """This process among all of a run: its device and rank, and the collectives."""
 
-    device: torch.device
-    rank: int = 0
-    size: int = 1
     local_size: int = 1  # processes on this machine, which share its cores
-
-    @property
-    def is_main(self) -> bool:
-        return self.rank == 0
 
     def all_reduce_flags(self, ok: bool, stop: bool = False) -> tuple[bool, bool]:
         """Whether all processes are ok, and whether any is to stop; the same on each."""
@@ -60,28 +53,6 @@ class DistributedContext:
                 gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
                 dist.all_reduce(gradient)
                 parameter.grad = gradient / self.size
-
-    def all_gather(self, value: Any) -> list[Any]:
-        """The values of all processes by rank, on every process."""
-        if self.size == 1:
-            return [value]
-        values: list[Any] = [None] * self.size
-        dist.all_gather_object(values, value)
-        return values
-
-    def on_main(self, work: Callable[[], T]) -> T:
-        """Runs `work` on rank 0 and returns its result on every process; an error there is raised on all of them."""
-        value: tuple[T, ...] = ()
-        error: Exception | None = None
-        if self.is_main:
-            try:
-                value = (work(),)
-            except Exception as caught:
-                error = caught
-        value, error = self.all_gather((value, error))[0]
-        if error is not None:
-            raise error
-        return value[0]
 
     def broadcast(self, tensors: Iterable[Tensor]) -> None:
         """Copies rank 0's values to every process, in place."""

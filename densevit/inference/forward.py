@@ -1,6 +1,6 @@
-"""One image, one answer at its own size: the same few lines for prediction, validation and evaluation.
+"""Preprocess, run the model, resize back: the same few lines for prediction, validation and evaluation.
 
-b images, h x w pixels; images in [0, 1]. Device, precision and gradient mode are the caller's.
+b images, h x w pixels, k numbers per pixel; images in [0, 1]. Device, precision and gradient mode are the caller's.
 """
 
 from collections.abc import Collection, Sequence
@@ -13,94 +13,98 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from densevit.errors import DataError
-from densevit.inference.camera import Camera
-from densevit.inference.sliding_window import Sliding
-from densevit.inference.tta import Outputs, merge_tta, scaled
+from densevit.inference.camera import CanonicalCamera
+from densevit.inference.sliding_window import SlidingWindow
+from densevit.inference.tta import Outputs, merge_tta, scale_preprocessing
 from densevit.model_card import PreprocessConfig
-from densevit.ops.resize import crop, network_size, network_steps, of_whole_image, resize
-from densevit.ops.resize_uint8 import resize_bytes
+from densevit.ops.resize import crop, is_image_level, network_size, network_steps, resize
+from densevit.ops.resize_uint8 import resize_uint8
 from densevit.structures import Box, Size
 
 # A 1 x 5000 image under `lower_bound 518` asks for 1.3 gigapixels; 33 megapixels are past every real use.
-MAX_ENLARGED = 2**25
+MAX_INPUT_PIXELS = 2**25
 
 
 def forward(
     model: nn.Module,
     image: Float[Tensor, "b 3 h w"],
-    rule: PreprocessConfig,
+    config: PreprocessConfig,
     multiple: int,
     *,
     box: Box | None = None,
     flip: bool = False,
     scales: Sequence[float] = (1.0,),
     logits: Collection[str] = (),
-    camera: Camera | None = None,
+    camera: CanonicalCamera | None = None,
 ) -> Outputs:
-    """Resizes by the rule, asks the model, and resizes its answers back, in fp32.
+    """Preprocesses images, runs the model, and resizes its outputs to the size of the images, in fp32.
 
     Args:
-        multiple: the network's sides are multiples of this.
-        box: the model sees only this window; outside it every answer is NaN.
-        flip: average with the mirrored answer to the mirrored image.
-        scales: average over the image seen so many times larger.
+        multiple: the sides of the network's input are multiples of this.
+        box: the model sees only this window; outside it every output is NaN.
+        flip: average with the mirrored output for the mirrored image.
+        scales: average over the image at these sizes, relative to its own.
         logits: heads that give logits of pixels, which are averaged as probabilities.
-        camera: turns answers into metres that depend on it.
+        camera: converts outputs into metres that depend on it.
 
     Returns:
-        one b k h w tensor per head, at the size of `image`; b k 1 1 from a head that answers for the whole image.
+        one b k h w tensor per head, at the size of `image`; b k 1 1 from a head for whole images.
 
     Raises:
-        DataError: the box does not fit, or the rule would blow a thin image up beyond reason.
+        DataError: the box does not fit, or a thin image would become too large.
     """
     h, w = image.shape[-2:]
-    how: dict[str, Any] = {"flip": flip, "scales": scales, "logits": logits, "camera": camera}
+    options: dict[str, Any] = {"flip": flip, "scales": scales, "logits": logits, "camera": camera}
     if box is not None:
-        inside = forward(model, window(image, box), rule, multiple, **how)
-        return {name: y if of_whole_image(y) else paste(y, box, (h, w)) for name, y in inside.items()}
-    if rule.margin:
-        wider, offset = reflect_pad(image, rule.margin)
-        inside = forward(model, wider, replace(rule, margin=0.0), multiple, **how)
-        return {name: y if of_whole_image(y) else crop(y, offset, (h, w)) for name, y in inside.items()}
-    flip = flip or rule.flip
-    network = model if rule.window is None else Sliding(model, rule.window, rule.stride or rule.window)
-    answers = (
-        answer(network, image, scaled(rule, scale, (h, w)), multiple, mirrored, camera)
+        inside = forward(model, crop_box(image, box), config, multiple, **options)
+        return {name: y if is_image_level(y) else paste(y, box, (h, w)) for name, y in inside.items()}
+    if config.margin:
+        padded, offset = reflect_pad(image, config.margin)
+        inside = forward(model, padded, replace(config, margin=0.0), multiple, **options)
+        return {name: y if is_image_level(y) else crop(y, offset, (h, w)) for name, y in inside.items()}
+    flip = flip or config.flip
+    if config.window is not None:
+        model = SlidingWindow(model, config.window, config.stride or config.window)
+    predictions = (
+        forward_once(model, image, scale_preprocessing(config, scale, (h, w)), multiple, mirrored, camera)
         for scale in scales
         for mirrored in (False, True)[: 1 + flip]
     )
-    return merge_tta(answers, logits) if flip or len(scales) > 1 else next(answers)
+    return merge_tta(predictions, logits) if flip or len(scales) > 1 else next(predictions)
 
 
-def answer(
+def forward_once(
     model: nn.Module,
     image: Float[Tensor, "b 3 h w"],
-    rule: PreprocessConfig,
+    config: PreprocessConfig,
     multiple: int,
     mirrored: bool,
-    camera: Camera | None = None,
+    camera: CanonicalCamera | None = None,
 ) -> Outputs:
-    """One look at the image, mirrored there and back where asked."""
-    seen = preprocess(image, rule, multiple)
+    """One pass through the model; where `mirrored`, of the mirror image, and mirrored back."""
+    x = preprocess(image, config, multiple)
+    x = x.flip(-1) if mirrored else x
     size = (image.shape[-2], image.shape[-1])
-    view = seen.flip(-1) if mirrored else seen
-    given = model(view, size) if rule.single_resize and rule.window is None else model(view)
+    outputs = model(x, size) if config.single_resize and config.window is None else model(x)
     if camera is not None:
-        given = camera.in_metres(given, size, (view.shape[-2], view.shape[-1]))
-    return {name: resize_to_input(size, (y.flip(-1) if mirrored else y).float(), rule) for name, y in given.items()}
+        outputs = camera.to_metres(outputs, size, (x.shape[-2], x.shape[-1]))
+    return {name: resize_to_input((y.flip(-1) if mirrored else y).float(), size, config) for name, y in outputs.items()}
 
 
-def preprocess(image: Float[Tensor, "b 3 h w"], rule: PreprocessConfig, multiple: int) -> Float[Tensor, "b 3 _ _"]:
-    """The image as the network sees it.
+def preprocess(image: Float[Tensor, "b 3 h w"], config: PreprocessConfig, multiple: int) -> Float[Tensor, "b 3 _ _"]:
+    """The image at the size of the network's input.
 
     Raises:
-        DataError: the rule would blow a thin image up beyond reason.
+        DataError: a thin image would become too large.
     """
     size = (image.shape[-2], image.shape[-1])
-    sensible_size(size, rule, multiple)
-    how = resize_bytes if rule.round_to_uint8 else resize
-    for step in network_steps(size, rule, multiple):
-        image = how(image, step, rule.interpolation, align_corners=rule.align_corners, antialias=rule.antialias)
+    checked_network_size(size, config, multiple)
+    options: dict[str, Any] = {"align_corners": config.align_corners, "antialias": config.antialias}
+    for step in network_steps(size, config, multiple):
+        if config.round_to_uint8:
+            image = resize_uint8(image, step, config.interpolation, **options)
+        else:
+            image = resize(image, step, config.interpolation, opencv=True, **options)
     return image
 
 
@@ -111,29 +115,24 @@ def reflect_pad(image: Float[Tensor, "b c h w"], margin: float) -> tuple[Float[T
     return F.pad(image, (left, left, top, top), mode="reflect"), (top, left)
 
 
-def resize_to_input(size: Size, answer: Float[Tensor, "b k _ _"], rule: PreprocessConfig) -> Float[Tensor, "b k _ _"]:
-    """The answer at the image's size; one for the whole image stays what it is."""
-    if of_whole_image(answer):
-        return answer
-    return resize(answer, size, rule.output_interpolation, align_corners=rule.output_align_corners)
+def resize_to_input(output: Float[Tensor, "b k _ _"], size: Size, config: PreprocessConfig) -> Float[Tensor, "b k _ _"]:
+    """The output at the image's size; one for the whole image is left as it is."""
+    if is_image_level(output):
+        return output
+    return resize(output, size, config.output_interpolation, align_corners=config.output_align_corners)
 
 
-def sensible_size(size: Size, rule: PreprocessConfig, multiple: int) -> Size:
-    (h, w), (height, width) = size, network_size(size, rule, multiple)
-    if height * width > max(MAX_ENLARGED, h * w):
+def checked_network_size(size: Size, config: PreprocessConfig, multiple: int) -> Size:
+    (h, w), (height, width) = size, network_size(size, config, multiple)
+    if height * width > max(MAX_INPUT_PIXELS, h * w):
         raise DataError(
-            f"a {h}x{w} image would meet the network at {height}x{width} under its resize rule '{rule.mode}'; "
+            f"a {h}x{w} image would enter the network at {height}x{width} under its resize mode '{config.mode}'; "
             "that shape is too thin. Crop or pad the image first."
         )
     return height, width
 
 
-def window(image: Float[Tensor, "b c h w"], box: Box) -> Float[Tensor, "b c _ _"]:
-    y0, y1, x0, x1 = checked_box(box, (image.shape[-2], image.shape[-1]))
-    return image[..., y0:y1, x0:x1]
-
-
-def checked_box(box: Any, size: Size) -> Box:
+def check_box(box: Any, size: Size) -> Box:
     """
     Raises:
         DataError: it is none, or does not lie inside an image of `size`.
@@ -148,7 +147,12 @@ def checked_box(box: Any, size: Size) -> Box:
     return y0, y1, x0, x1
 
 
-def paste(answer: Float[Tensor, "b k _ _"], box: Box, size: Size) -> Float[Tensor, "b k h w"]:
-    """The inverse of `window`, NaN around."""
+def crop_box(image: Float[Tensor, "b c h w"], box: Box) -> Float[Tensor, "b c _ _"]:
+    y0, y1, x0, x1 = check_box(box, (image.shape[-2], image.shape[-1]))
+    return image[..., y0:y1, x0:x1]
+
+
+def paste(window: Float[Tensor, "b k _ _"], box: Box, size: Size) -> Float[Tensor, "b k h w"]:
+    """The inverse of `crop_box`, NaN around."""
     (y0, y1, x0, x1), (h, w) = box, size
-    return F.pad(answer, (x0, w - x1, y0, h - y1), value=float("nan"))
+    return F.pad(window, (x0, w - x1, y0, h - y1), value=float("nan"))

@@ -1,4 +1,4 @@
-"""Whatever a person calls an image, as UInt8 h w 3 in RGB."""
+"""Paths, arrays and PIL images as UInt8 h w 3 in RGB."""
 
 import os
 from collections.abc import Iterable
@@ -15,11 +15,11 @@ from densevit.errors import DataError
 Rgb = UInt8[np.ndarray, "_ _ 3"]
 """h w 3; each of a list may have another size."""
 
-Picture = Union[str, "os.PathLike[str]", np.ndarray, Image.Image]
+ImageLike = Union[str, "os.PathLike[str]", np.ndarray, Image.Image]
 
 
-def are_several(images: object) -> TypeGuard[Iterable[Picture]]:
-    """True for any iterable of pictures, and for one array n h w 3; what is neither counts as one picture."""
+def is_batch(images: object) -> TypeGuard[Iterable[ImageLike]]:
+    """True for any iterable of images, and for one array n h w 3; anything else counts as one image."""
     if isinstance(images, np.ndarray):
         return images.ndim == 4
     one = isinstance(images, (str, bytes, os.PathLike, Image.Image, IOBase)) or is_tensor(images)
@@ -27,17 +27,17 @@ def are_several(images: object) -> TypeGuard[Iterable[Picture]]:
 
 
 def as_rgb(image: object) -> Rgb:
-    """Reads, turns by EXIF and converts.
+    """Reads, applies the EXIF orientation and converts.
 
     Raises:
-        DataError: saying what came and what would fit.
+        DataError: it cannot be read, or is no image; the message says what came and what would fit.
     """
     if isinstance(image, (str, os.PathLike)):
         return read_image(image)
     if isinstance(image, Image.Image):
         return from_pil(image)
     if isinstance(image, np.ndarray):
-        return checked(image)
+        return check_array(image)
     hint = " Models take tensors; see densevit.inference.forward." if is_tensor(image) else ""
     hint = " PIL.Image.open reads what an open file holds." if isinstance(image, IOBase) else hint
     raise DataError(f"{type(image).__name__} is no image: give a path, an h w 3 uint8 array or a PIL image.{hint}")
@@ -46,10 +46,10 @@ def as_rgb(image: object) -> Rgb:
 def from_pil(image: Image.Image) -> Rgb:
     if image.mode.startswith(("I", "F")):  # convert("RGB") would clip their values at 255
         raise DataError(f"a PIL image of mode {image.mode} has no 8-bit colours; give its path, or convert it to RGB.")
-    return checked(np.array(ImageOps.exif_transpose(image).convert("RGB")))
+    return check_array(np.array(ImageOps.exif_transpose(image).convert("RGB")))
 
 
-def checked(image: np.ndarray) -> Rgb:
+def check_array(image: np.ndarray) -> Rgb:
     came = f"{image.dtype} array of shape {image.shape}"
     if image.dtype != np.uint8:
         raise DataError(f"{came}: images are uint8, 0 to 255; `(image * 255).round().astype(np.uint8)` for [0, 1].")

@@ -1,24 +1,23 @@
-"""A window that slides over an image larger than what a network was trained on, as mmseg has it.
+"""Sliding-window inference on images larger than a network's training crop, as in mmseg.
 
 b images, h x w pixels, k numbers per pixel; sizes are (h, w).
 """
-
-from collections.abc import Mapping
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from densevit.ops.resize import of_whole_image
+from densevit.inference.tta import Outputs
+from densevit.ops.resize import is_image_level
 from densevit.structures import Box, Size
 
-AT_ONCE = 8  # windows that share a pass through the network
+WINDOWS_PER_PASS = 8
 
 
-def boxes(size: Size, window: Size, stride: Size) -> list[Box]:
-    """Where the window stands, row by row; the last of each row and column is moved back to end with the image.
+def window_boxes(size: Size, window: Size, stride: Size) -> list[Box]:
+    """The windows, row by row; the last of each row and column is moved back to end with the image.
 
-    A side that is shorter than the window's is seen whole, so all boxes have one size.
+    On a side that is shorter than the window, the window is as long as the side, so all boxes have one size.
     """
     rows, columns = (_spans(side, length, step) for side, length, step in zip(size, window, stride, strict=True))
     return [(*row, *column) for row in rows for column in columns]
@@ -30,45 +29,33 @@ def _spans(side: int, length: int, step: int) -> list[tuple[int, int]]:
     return [(max(end - length, 0), end) for end in ends]
 
 
-class Sliding(nn.Module):
-    """Answers of a model to each window, averaged where windows overlap: logits, or metres.
+class SlidingWindow(nn.Module):
+    """Applies a model to each window and averages its predictions (logits, or metres) where windows overlap.
 
-    Where one window covers the image, the answer is the model's own, bit for bit.
+    Where one window covers the image, the output is the model's own, bit for bit.
     """
 
     def __init__(self, model: nn.Module, window: Size, stride: Size) -> None:
         super().__init__()
         self.model, self.window, self.stride = model, window, stride
 
-    def forward(self, image: Float[Tensor, "b 3 h w"]) -> dict[str, Float[Tensor, "b _ _ _"]]:
-        size = (image.shape[-2], image.shape[-1])
-        places = boxes(size, self.window, self.stride)
-        if len(places) == 1:
+    def forward(self, image: Float[Tensor, "b 3 h w"]) -> Outputs:
+        b, _, h, w = image.shape
+        boxes = window_boxes((h, w), self.window, self.stride)
+        if len(boxes) == 1:
             return dict(self.model(image))
-        sums: dict[str, Tensor] = {}
-        counts = image.new_zeros(size)
-        for start in range(0, len(places), AT_ONCE):
-            some = places[start : start + AT_ONCE]
-            seen = torch.cat([image[..., y0:y1, x0:x1] for y0, y1, x0, x1 in some])
-            self._add(sums, counts, self.model(seen), some, image)
-        return {name: y / (len(places) if of_whole_image(y) else counts) for name, y in sums.items()}
-
-    def _add(
-        self,
-        sums: dict[str, Tensor],
-        counts: Float[Tensor, "h w"],
-        answers: Mapping[str, Tensor],
-        places: list[Box],
-        image: Float[Tensor, "b 3 h w"],
-    ) -> None:
-        """Adds the answers of some windows, each those of the whole batch, to the sums."""
-        b, h, w = len(image), *counts.shape
-        for y0, y1, x0, x1 in places:
-            counts[y0:y1, x0:x1] += 1
-        for name, answer in answers.items():
-            whole = of_whole_image(answer)
-            if name not in sums:
-                sums[name] = image.new_zeros((b, answer.shape[1], 1 if whole else h, 1 if whole else w))
-            for part, (y0, y1, x0, x1) in zip(torch.split(answer.float(), b), places, strict=True):
-                target = sums[name] if whole else sums[name][..., y0:y1, x0:x1]
-                target += part
+        sums: Outputs = {}
+        counts = image.new_zeros((h, w))
+        for start in range(0, len(boxes), WINDOWS_PER_PASS):
+            some = boxes[start : start + WINDOWS_PER_PASS]
+            outputs = self.model(torch.cat([image[..., y0:y1, x0:x1] for y0, y1, x0, x1 in some]))
+            for y0, y1, x0, x1 in some:
+                counts[y0:y1, x0:x1] += 1
+            for name, y in outputs.items():
+                whole = is_image_level(y)
+                if name not in sums:
+                    sums[name] = image.new_zeros((b, y.shape[1], 1 if whole else h, 1 if whole else w))
+                for part, (y0, y1, x0, x1) in zip(torch.split(y.float(), b), some, strict=True):
+                    target = sums[name] if whole else sums[name][..., y0:y1, x0:x1]
+                    target += part
+        return {name: y / (len(boxes) if is_image_level(y) else counts) for name, y in sums.items()}

@@ -1,4 +1,4 @@
-"""An image looked at several times, mirrored or at other scales, and the mean of the answers.
+"""Test-time augmentation: the mean of predictions for an image, its mirror image and other scales.
 
 b images, h x w pixels, k numbers per pixel.
 """
@@ -17,9 +17,10 @@ from densevit.structures import Size
 
 MAX_SCALE = 8
 Outputs = dict[str, Float[Tensor, "b _ _ _"]]
+"""Predictions by head."""
 
 
-def checked_scales(scales: Iterable[float]) -> tuple[float, ...]:
+def check_scales(scales: Iterable[float]) -> tuple[float, ...]:
     """
     Raises:
         DataError: none, or not all between 0 and 8.
@@ -30,26 +31,29 @@ def checked_scales(scales: Iterable[float]) -> tuple[float, ...]:
     return given
 
 
-def scaled(rule: PreprocessConfig, scale: float, size: Size) -> PreprocessConfig:
-    """The rule by which an image of `size` meets the network so many times larger; a window keeps its size."""
+def scale_preprocessing(config: PreprocessConfig, scale: float, size: Size) -> PreprocessConfig:
+    """Preprocessing that makes the network's input of an image of `size` so many times larger.
+
+    A sliding window keeps its size.
+    """
     if scale == 1:
-        return rule
-    h, w = size if rule.mode == "native" or rule.size is None else rule.size
+        return config
+    h, w = size if config.mode == "native" or config.size is None else config.size
     enlarged = (max(1, round(h * scale)), max(1, round(w * scale)))
-    return replace(rule, mode="fixed" if rule.mode == "native" else rule.mode, size=enlarged)
+    return replace(config, mode="fixed" if config.mode == "native" else config.mode, size=enlarged)
 
 
-def merge_tta(answers: Iterable[Outputs], logits: Collection[str]) -> Outputs:
-    """The mean of at least two answers.
+def merge_tta(predictions: Iterable[Outputs], logits: Collection[str]) -> Outputs:
+    """The mean of at least two predictions.
 
     Args:
-        logits: heads whose answers are averaged as probabilities, and handed back as their logarithms.
+        logits: heads that are averaged as probabilities, and returned as their logarithms.
     """
     sums: Outputs = {}
     count = 0
-    for answer in answers:
+    for outputs in predictions:
         count += 1
-        for name, y in answer.items():
+        for name, y in outputs.items():
             y = y.softmax(1) if name in logits else y
             sums[name] = sums[name] + y if name in sums else y
     means = {name: y / count for name, y in sums.items()}

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from densevit.models.decoders.base import Decoder, DecoderOutput
 from densevit.models.encoders.base import Encoder
 from densevit.models.heads.base import Head
-from densevit.ops.resize import centre, crop, of_whole_image
+from densevit.ops.resize import centre, crop, is_image_level
 from densevit.structures import EncoderOutput, Size
 
 
@@ -79,4 +79,4 @@ def as_decoder_output(x: Tensor | DecoderOutput) -> DecoderOutput:
 
 def is_image_sized(x: Float[Tensor, "b ..."], size: Size) -> bool:
     """Whether these are maps at the size of the padded image."""
-    return x.ndim == 4 and tuple(x.shape[-2:]) == size and not of_whole_image(x)
+    return x.ndim == 4 and tuple(x.shape[-2:]) == size and not is_image_level(x)

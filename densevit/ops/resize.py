@@ -1,4 +1,4 @@
-"""How an image meets a network: its size there, resizing as the field's models were trained with, centred padding.
+"""The size of a network's input, resizing as published models were trained with, and centred padding.
 
 b images, c channels, h x w pixels; sizes are (h, w), offsets (top, left).
 """
@@ -8,7 +8,7 @@ from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 from densevit.errors import ConfigError
@@ -18,49 +18,49 @@ from densevit.structures import Size
 Interpolation = Literal["bilinear", "bicubic", "area", "adaptive", "nearest"]
 
 
-def network_steps(size: Size, rule: PreprocessConfig, multiple: int) -> list[Size]:
-    """The sizes through which an image of `size` passes on its way to the network; the last is `network_size`."""
-    last = network_size(size, rule, multiple)
-    return [longest_side(size, rule), last] if rule.mode == "longest" else [last]
+def network_steps(size: Size, config: PreprocessConfig, multiple: int) -> list[Size]:
+    """The sizes to which an image of `size` is resized one after the other; the last is `network_size`."""
+    last = network_size(size, config, multiple)
+    return [fit_longest_side(size, config), last] if config.mode == "longest" else [last]
 
 
-def longest_side(size: Size, rule: PreprocessConfig) -> Size:
-    assert rule.size is not None
-    scale = min(bound / side for bound, side in zip(rule.size, size, strict=True))
+def fit_longest_side(size: Size, config: PreprocessConfig) -> Size:
+    assert config.size is not None
+    scale = min(bound / side for bound, side in zip(config.size, size, strict=True))
     h, w = (max(1, round(scale * side)) for side in size)
     return h, w
 
 
-def network_size(size: Size, rule: PreprocessConfig, multiple: int) -> Size:
-    """The size at which a network sees an image of `size`.
+def network_size(size: Size, config: PreprocessConfig, multiple: int) -> Size:
+    """The size of a network's input for an image of `size`.
 
     `lower_bound` and `upper_bound` round as MiDaS and Depth Anything do: to the nearest multiple, but never
     across the bound. `native` changes nothing (the encoder pads).
 
     Raises:
-        ConfigError: a rule that needs a size has none.
+        ConfigError: a resize mode that needs a size has none.
     """
-    if rule.mode == "native":
+    if config.mode == "native":
         return size
-    if rule.size is None:
-        raise ConfigError(f"resize: mode '{rule.mode}' needs a size (h, w).")
-    if rule.mode == "shortest":
+    if config.size is None:
+        raise ConfigError(f"resize: mode '{config.mode}' needs a size (h, w).")
+    if config.mode == "shortest":
         short = min(size)
-        h, w = (rule.size[0] * side // short for side in size)
+        h, w = (config.size[0] * side // short for side in size)
         return h, w
-    if rule.mode == "longest":
-        h, w = (max(multiple, (side + multiple // 2) // multiple * multiple) for side in longest_side(size, rule))
+    if config.mode == "longest":
+        h, w = (max(multiple, (side + multiple // 2) // multiple * multiple) for side in fit_longest_side(size, config))
         return h, w
-    scales = [bound / side for bound, side in zip(rule.size, size, strict=True)]
-    if rule.mode == "minimal":
+    scales = [bound / side for bound, side in zip(config.size, size, strict=True)]
+    if config.mode == "minimal":
         scales = [min(scales, key=lambda scale: abs(1 - scale))] * 2
-    elif rule.mode == "lower_bound":
+    elif config.mode == "lower_bound":
         scales = [max(scales)] * 2
-    elif rule.mode == "upper_bound":
+    elif config.mode == "upper_bound":
         scales = [min(scales)] * 2
     h, w = (
-        _round(scale * side, multiple, rule.mode, bound)
-        for scale, side, bound in zip(scales, size, rule.size, strict=True)
+        _round(scale * side, multiple, config.mode, bound)
+        for scale, side, bound in zip(scales, size, config.size, strict=True)
     )
     return h, w
 
@@ -81,34 +81,70 @@ def resize(
     *,
     align_corners: bool = False,
     antialias: bool = False,
+    opencv: bool = False,
 ) -> Float[Tensor, "b c h w"]:
-    """Resizes as OpenCV does on floats: its INTER_LINEAR, INTER_CUBIC (a = -0.75, no antialias) and INTER_AREA.
+    """Resizes maps as torch does, or images as OpenCV does on float64: INTER_LINEAR, INTER_CUBIC, INTER_AREA.
 
     Args:
-        interpolation: `adaptive` is bicubic where a side grows, else area.
+        interpolation: bicubic has a = -0.75; `adaptive` is bicubic where a side grows, else area.
         align_corners, antialias: of bilinear and bicubic; with `antialias` as PIL does (a = -0.5).
+        opencv: source positions as OpenCV computes them; torch's are float32, up to 4e-4 of a pixel off at 6000 pixels.
     """
     if tuple(x.shape[-2:]) == tuple(size):
         return x
     if interpolation == "adaptive":
-        interpolation = shrinking_or_growing(x, size)
+        interpolation = area_or_bicubic(x, size)
+    if opencv and interpolation in ("bilinear", "bicubic") and not (align_corners or antialias):
+        return resize_axis(resize_axis(x, -2, size[0], interpolation), -1, size[1], interpolation)
     if interpolation == "nearest":
         return F.interpolate(x, size=size, mode="nearest")
     if interpolation == "area" and size[0] <= x.shape[-2] and size[1] <= x.shape[-1]:
-        rows, columns = areas(x.shape[-2], size[0], x), areas(x.shape[-1], size[1], x)
+        rows, columns = area_weights(x.shape[-2], size[0], x), area_weights(x.shape[-1], size[1], x)
         return rows @ x @ columns.T
     # INTER_AREA has no areas to average when a side grows; OpenCV interpolates linearly there, too.
     mode = "bilinear" if interpolation == "area" else interpolation
     return F.interpolate(x, size=size, mode=mode, align_corners=align_corners, antialias=antialias)
 
 
-def shrinking_or_growing(x: Float[Tensor, "b c h w"], size: Size) -> Literal["area", "bicubic"]:
-    """What `adaptive` means here."""
+def resize_axis(x: Tensor, dim: int, after: int, interpolation: Interpolation) -> Tensor:
+    """One axis as OpenCV resizes it: a weighted sum of 2 or 4 old pixels for each new one."""
+    if x.shape[dim] == after:
+        return x
+    index, weight = taps(x.shape[dim], after, interpolation)
+    index, weight = index.to(x.device), weight.to(x)
+    if dim == -2:
+        weight = weight[..., None]
+    y = x.index_select(dim, index[0]) * weight[0]
+    for i, w in zip(index[1:], weight[1:], strict=True):
+        y = torch.addcmul(y, x.index_select(dim, i), w)
+    return y
+
+
+def taps(before: int, after: int, interpolation: Interpolation) -> tuple[Int64[Tensor, "t n"], Float[Tensor, "t n"]]:
+    """The old pixels that make up each of `after` new ones, and their weights.
+
+    In float64; OpenCV rounds the positions of bicubic, but not of bilinear, to float32 (imgproc/src/resize.cpp).
+    """
+    at = (torch.arange(after, dtype=torch.float64) + 0.5) * (before / after) - 0.5
+    at = at.float().double() if interpolation == "bicubic" else at.clamp(min=0)
+    first = at.floor()
+    t, offsets = at - first, torch.arange(-1, 3) if interpolation == "bicubic" else torch.arange(2)
+    weight = torch.stack([cubic(t + 1), cubic(t), cubic(1 - t), cubic(2 - t)] if len(offsets) == 4 else [1 - t, t])
+    return (first.long() + offsets[:, None]).clamp(0, before - 1), weight
+
+
+def cubic(x: Float[Tensor, " n"], a: float = -0.75) -> Float[Tensor, " n"]:
+    """The cubic convolution kernel at 0 <= x <= 2 (Keys 1981)."""
+    return torch.where(x <= 1, ((a + 2) * x - (a + 3)) * x * x + 1, ((a * x - 5 * a) * x + 8 * a) * x - 4 * a)
+
+
+def area_or_bicubic(x: Float[Tensor, "b c h w"], size: Size) -> Literal["area", "bicubic"]:
+    """The interpolation that `adaptive` stands for."""
     return "bicubic" if size[0] > x.shape[-2] or size[1] > x.shape[-1] else "area"
 
 
-def areas(before: int, after: int, like: Tensor) -> Float[Tensor, "after before"]:
-    """Row i says how much of each old pixel lies in new pixel i; rows sum to one."""
+def area_weights(before: int, after: int, like: Tensor) -> Float[Tensor, "after before"]:
+    """Row i holds the share of new pixel i that each old pixel covers; rows sum to one."""
     edges = torch.arange(after + 1, device=like.device, dtype=torch.float64) * (before / after)
     pixels = torch.arange(before, device=like.device, dtype=torch.float64)
     overlap = torch.minimum(edges[1:, None], pixels + 1) - torch.maximum(edges[:-1, None], pixels)
@@ -130,8 +166,8 @@ def centre(size: Size, outer: Size) -> Size:
     return (outer[0] - size[0]) // 2, (outer[1] - size[1]) // 2
 
 
-def of_whole_image(x: Float[Tensor, "b c _ _"]) -> bool:
-    """Whether an answer is one for the image and not one per pixel: a map of 1 x 1."""
+def is_image_level(x: Float[Tensor, "b c _ _"]) -> bool:
+    """Whether an output is for the whole image, a map of 1 x 1, and not for each pixel."""
     return tuple(x.shape[-2:]) == (1, 1)
 
 

@@ -1,7 +1,7 @@
-"""Resizing of 8-bit images by the very code that published pipelines call: rounding to bytes is part of the result.
+"""Resizing of 8-bit images by the code that published pipelines call: rounding to bytes is part of the result.
 
-OpenCV and PIL resize bytes with fixed-point numbers. Floats that are rounded afterwards differ from them in the last
-bit here and there, and a network sees that bit.
+OpenCV and PIL resize bytes in fixed-point arithmetic. Resizing floats and rounding afterwards differs from them in the
+last bit of some pixels. In an exported graph, which cannot call them, their arithmetic is emulated.
 """
 
 from typing import NamedTuple
@@ -14,10 +14,10 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from densevit.errors import ConfigError
-from densevit.ops.resize import Interpolation, areas, shrinking_or_growing
+from densevit.ops.resize import Interpolation, area_or_bicubic, area_weights
 from densevit.structures import Size
 
-FLAGS = {
+OPENCV_FLAGS = {
     "nearest": cv2.INTER_NEAREST,
     "bilinear": cv2.INTER_LINEAR,
     "bicubic": cv2.INTER_CUBIC,
@@ -25,7 +25,7 @@ FLAGS = {
 }
 
 
-def resize_bytes(
+def resize_uint8(
     x: Float[Tensor, "b c _ _"],
     size: Size,
     interpolation: Interpolation = "bicubic",
@@ -40,21 +40,22 @@ def resize_bytes(
         align_corners: must be false, as it is in OpenCV and PIL.
         antialias: as PIL and torchvision do, instead of OpenCV.
     """
-    assert not align_corners, "no pipeline resizes bytes with corners aligned"
+    assert not align_corners, "no published pipeline resizes bytes with align_corners"
     if tuple(x.shape[-2:]) == tuple(size):
         return x
     if interpolation == "adaptive":
-        interpolation = shrinking_or_growing(x, size)
+        interpolation = area_or_bicubic(x, size)
     images = x.mul(255).round().clamp(0, 255)
     if torch.compiler.is_exporting():
-        return resize_bytes_traced(images, size, interpolation, antialias).div(255)
+        return emulate_resize_uint8(images, size, interpolation, antialias).div(255)
     images = images.to("cpu", torch.uint8)
     if antialias:
         resized = F.interpolate(images, size=size, mode=interpolation, align_corners=False, antialias=True)
     else:
         h, w = size
         rows = [
-            cv2.resize(image.permute(1, 2, 0).numpy(), (w, h), interpolation=FLAGS[interpolation]) for image in images
+            cv2.resize(image.permute(1, 2, 0).numpy(), (w, h), interpolation=OPENCV_FLAGS[interpolation])
+            for image in images
         ]
         resized = torch.from_numpy(np.stack(rows)).permute(0, 3, 1, 2)
     return resized.to(x.device, x.dtype).div_(255)
@@ -62,94 +63,100 @@ def resize_bytes(
 
 Weights = Float[Tensor, "after before"]
 
-ONE = 2048.0  # OpenCV's weights of INTER_LINEAR are so many times themselves
-LARGEST = 2**15  # torch's weights of bytes have 16 bits, one of them a sign
+LINEAR_UNIT = 2048.0  # OpenCV's fixed-point 1 of INTER_LINEAR
+MAX_WEIGHT = 2**15  # torch's weights for bytes are signed 16-bit integers
 
 
-def resize_bytes_traced(
+def emulate_resize_uint8(
     x: Float[Tensor, "b c _ _"], size: Size, interpolation: Interpolation, antialias: bool
 ) -> Float[Tensor, "b c h w"]:
-    """Bytes as floats, from 0 to 255, as `resize_bytes` resizes them.
+    """Bytes as floats, from 0 to 255, as `resize_uint8` resizes them.
 
     Raises:
-        ConfigError: a way of resizing that is not written here.
+        ConfigError: an interpolation that is not emulated.
     """
     shrinking = size[0] <= x.shape[-2] and size[1] <= x.shape[-1]
     if antialias and interpolation in ("bilinear", "bicubic"):
-        return antialiased(x, size, interpolation)
+        return resize_antialiased(x, size, interpolation)
     if interpolation == "bicubic" and not antialias:
-        rows, columns = (spread(*sides, "bicubic").to(x) for sides in zip(x.shape[-2:], size, strict=True))
+        rows, columns = (
+            interpolation_weights(*sides, "bicubic").to(x) for sides in zip(x.shape[-2:], size, strict=True)
+        )
         return (rows @ (x @ columns.T)).round().clamp(0, 255)
     if interpolation == "bilinear" and not antialias:
-        return linear(x, size)
+        return resize_linear(x, size)
     if interpolation == "area" and shrinking and not antialias:
-        return area(x, size)
-    raise ConfigError(f"bytes are resized by '{interpolation}' here, which no graph can say yet.")
+        return resize_area(x, size)
+    raise ConfigError(f"8-bit images are resized by '{interpolation}' here, which an exported graph cannot do yet.")
 
 
-def area(x: Float[Tensor, "b c _ _"], size: Size) -> Float[Tensor, "b c h w"]:
-    """OpenCV's INTER_AREA: halves go to the even number, and up where four pixels become one."""
+def resize_area(x: Float[Tensor, "b c _ _"], size: Size) -> Float[Tensor, "b c h w"]:
+    """OpenCV's INTER_AREA: halves round to even, but up where four pixels become one."""
     (height, width), (h, w) = x.shape[-2:], size
-    rows, columns = areas(height, h, x), areas(width, w, x)
+    rows, columns = area_weights(height, h, x), area_weights(width, w, x)
     if height % h or width % w:
         return (rows @ x @ columns.T).round()
     sums = rows.sign() @ x @ columns.sign().T
     return ((sums + 2) / 4).floor() if (height, width) == (2 * h, 2 * w) else (sums * (h * w / height / width)).round()
 
 
-def linear(x: Float[Tensor, "b c _ _"], size: Size) -> Float[Tensor, "b c h w"]:
-    """OpenCV's INTER_LINEAR: whole numbers along rows; along columns each of the two terms is cut to 16 bits."""
+def resize_linear(x: Float[Tensor, "b c _ _"], size: Size) -> Float[Tensor, "b c h w"]:
+    """OpenCV's INTER_LINEAR: integers along rows; along columns each of the two terms is shifted to 16 bits."""
     left, right = neighbours(x.shape[-1], size[1])
-    wide = ((taken(x, -1, left) * left.weight.to(x) + taken(x, -1, right) * right.weight.to(x)) / 16).floor()
-    above, below = (cut(taken(wide, -2, near), near.weight.to(x)[:, None]) for near in neighbours(x.shape[-2], size[0]))
+    wide = ((select(x, -1, left) * left.weight.to(x) + select(x, -1, right) * right.weight.to(x)) / 16).floor()
+    above, below = (
+        shifted_product(select(wide, -2, near), near.weight.to(x)[:, None]) for near in neighbours(x.shape[-2], size[0])
+    )
     return ((above + below + 2) / 4).floor()
 
 
-def cut(x: Tensor, weight: Tensor) -> Tensor:
-    """The product over 2 ** 16, rounded down, of whole numbers of 15 and 12 bits: too many for one float32."""
+def shifted_product(x: Tensor, weight: Tensor) -> Tensor:
+    """x * weight >> 16 for integers of 15 and 12 bits, in two parts, for a float32 holds 24 bits."""
     high = (weight / 64).floor()
     return ((high * x + ((weight - 64 * high) * x / 64).floor()) / 1024).floor()
 
 
-class Near(NamedTuple):
-    """Old pixels, one for each new one, and their weights."""
+class Neighbour(NamedTuple):
+    """One old pixel for each new one, and its weight."""
 
     pixel: Int64[Tensor, " after"]
     weight: Float[Tensor, " after"]
 
 
-def neighbours(before: int, after: int) -> tuple[Near, Near]:
+def neighbours(before: int, after: int) -> tuple[Neighbour, Neighbour]:
     """The pixels on both sides of each new one; at the border both are the same, and share the weight."""
-    scale = 1 / (after / before)  # as OpenCV has it, to the last bit
-    place = ((torch.arange(after, dtype=torch.float64) + 0.5) * scale - 0.5).float()
-    first, t = place.floor(), place - place.floor()
+    scale = 1 / (after / before)  # in the order in which OpenCV divides
+    at = ((torch.arange(after, dtype=torch.float64) + 0.5) * scale - 0.5).float()
+    first, t = at.floor(), at - at.floor()
     near, far = ((first + i).clamp(0, before - 1).long() for i in (0, 1))
-    return Near(near, ((1 - t) * ONE).round()), Near(far, (t * ONE).round())
+    return Neighbour(near, ((1 - t) * LINEAR_UNIT).round()), Neighbour(far, (t * LINEAR_UNIT).round())
 
 
-def taken(x: Tensor, dim: int, near: Near) -> Tensor:
+def select(x: Tensor, dim: int, near: Neighbour) -> Tensor:
     return x.index_select(dim, near.pixel.to(x.device))
 
 
-def antialiased(x: Float[Tensor, "b c _ _"], size: Size, interpolation: Interpolation) -> Float[Tensor, "b c h w"]:
-    """As PIL and torch do it: weights of 16 bits, first along rows, and bytes again in between."""
+def resize_antialiased(
+    x: Float[Tensor, "b c _ _"], size: Size, interpolation: Interpolation
+) -> Float[Tensor, "b c h w"]:
+    """As PIL and torch do it: 16-bit weights, first along rows, with rounding to bytes in between."""
     if size[1] != x.shape[-1]:
-        weights, one = fixed_point(spread(x.shape[-1], size[1], interpolation, antialias=True))
+        weights, one = fixed_point(interpolation_weights(x.shape[-1], size[1], interpolation, antialias=True))
         x = (x @ weights.to(x).T / one.to(x) + 0.5).floor().clamp(0, 255)
     if size[0] != x.shape[-2]:
-        weights, one = fixed_point(spread(x.shape[-2], size[0], interpolation, antialias=True))
+        weights, one = fixed_point(interpolation_weights(x.shape[-2], size[0], interpolation, antialias=True))
         x = (weights.to(x) @ x / one.to(x) + 0.5).floor().clamp(0, 255)
     return x
 
 
-def spread(before: int, after: int, interpolation: Interpolation, antialias: bool = False) -> Weights:
-    """Row i says how much of each old pixel goes into new pixel i, in float64."""
-    unit = torch.eye(before, dtype=torch.float64)[None, None]
-    return F.interpolate(unit, (after, before), mode=interpolation, align_corners=False, antialias=antialias)[0, 0]
+def interpolation_weights(before: int, after: int, interpolation: Interpolation, antialias: bool = False) -> Weights:
+    """Row i holds the weight of each old pixel in new pixel i, in float64."""
+    identity = torch.eye(before, dtype=torch.float64)[None, None]
+    return F.interpolate(identity, (after, before), mode=interpolation, align_corners=False, antialias=antialias)[0, 0]
 
 
 def fixed_point(exact: Weights) -> tuple[Weights, Float[Tensor, ""]]:
-    """Weights as whole numbers, and what one of them is worth: as many bits as the largest leaves, at most 22."""
-    bits = ((LARGEST - 0.5) / exact.max()).log2().ceil().sub(1).clamp(0, 22)
+    """Weights as integers, and the integer that stands for 1: the largest power of two that fits, at most 2**22."""
+    bits = ((MAX_WEIGHT - 0.5) / exact.max()).log2().ceil().sub(1).clamp(0, 22)
     one = 2**bits
     return (exact * one).abs().add(0.5).floor() * exact.sign(), one

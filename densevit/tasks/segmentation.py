@@ -9,6 +9,7 @@ from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
 from densevit.losses.segmentation import LABEL_LOSSES, WeightedLoss
+from densevit.ops.argmax import argmax_or_ignore
 from densevit.ops.palette import paint, palette_for
 from densevit.structures import IGNORE, Batch, Row
 from densevit.tasks.base import NO_EXTRAS, TASKS, Extras, Task
@@ -61,9 +62,7 @@ class SegmentationTask(Task):
         return [self.score(ids, labels, len(self.output.classes)) for ids, labels in pairs]
 
     def classes(self, prediction: Float[Tensor, "b k h w"]) -> Int64[np.ndarray, "b h w"]:
-        """The class of the largest logit; IGNORE where logits are not finite, as outside a protocol's crop."""
-        known = prediction.isfinite().all(1)
-        return torch.where(known, prediction.argmax(1), IGNORE).cpu().numpy()
+        return argmax_or_ignore(prediction).cpu().numpy()
 
     def dataset_scores(self, rows: Sequence[Row]) -> Row:
         """The scores over all labelled pixels together, as in mmseg, whatever the batch size."""

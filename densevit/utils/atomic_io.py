@@ -94,7 +94,8 @@ def place_for(folder: Path) -> tuple[Path, Literal["", "no folder", "read-only"]
 
 
 def write_text(path: str | Path, text: str) -> str:
-    return atomic_write(path, lambda file: file.write(text.encode()))
+    """Writes UTF-8; bytes of file names that are not UTF-8 become escapes such as `\\udce9`."""
+    return atomic_write(path, lambda file: file.write(text.encode(errors="backslashreplace")))
 
 
 @contextmanager
@@ -210,7 +211,7 @@ def sha256(path: str | Path) -> str:
 def _temporary(path: Path, suffix: str = SUFFIX) -> Path:
     # The end of the name is random, so that two writers of one path do not meet.
     # Names hold 255 bytes; cut at 128, which may split a character, to leave room for the rest.
-    name = path.name.encode()[:128].decode(errors="ignore")
+    name = os.fsencode(path.name)[:128].decode(errors="ignore")  # a name need not be UTF-8
     return path.with_name(f".{name}.{os.getpid()}.{secrets.token_hex(4)}{suffix}")
 
 

@@ -1,4 +1,4 @@
-"""`densevit export-onnx`: arguments, messages and exit codes; what the file then says is in test_onnx_file.py."""
+"""`densevit export-onnx`: arguments, messages and exit codes; what the file then says is in test_onnx_export.py."""
 
 from pathlib import Path
 
@@ -43,7 +43,7 @@ def test_a_checkpoint_becomes_a_file_that_inspect_reads(
 @pytest.mark.parametrize(
     ("options", "fault"),
     [
-        (["--output", "a.onnx"], "--image-size: say height and width"),
+        (["--output", "a.onnx"], "--image-size: give height and width"),
         (["--output", "a.pt", "--image-size", "30,44"], "does not end in .onnx"),
         (["--output", "none/a.onnx", "--image-size", "30,44"], "its folder does not exist"),
         (["--output", "there.onnx", "--image-size", "30,44"], "there.onnx exists already; --overwrite replaces it"),

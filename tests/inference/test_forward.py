@@ -76,9 +76,9 @@ def test_answers_are_fp32_whatever_the_model_computes_in() -> None:
     assert forward(Half(), torch.rand(1, 3, 4, 4), NATIVE, 1)["depth"].dtype == torch.float32
 
 
-def test_a_thin_image_is_refused_before_it_is_blown_up() -> None:
+def test_a_thin_image_is_refused_before_it_is_enlarged() -> None:
     # lower_bound 518 makes 1 x 5000 into 518 x 2,590,000.
-    with pytest.raises(DataError, match="1x5000 image would meet the network at 518x2590000"):
+    with pytest.raises(DataError, match="1x5000 image would enter the network at 518x2590000"):
         forward(Red(), torch.rand(1, 3, 1, 5000), PreprocessConfig(mode="lower_bound", size=(518, 518)), 14)
 
 

@@ -11,7 +11,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from densevit.errors import ConfigError, DataError
-from densevit.inference.forward import checked_box
+from densevit.inference.forward import check_box
 from densevit.inference.predictor import Predictor
 from densevit.model_card import HeadSpec, ModelCard, PreprocessConfig
 from densevit.utils.precision import resolve
@@ -206,7 +206,7 @@ def test_a_precision_and_scales_that_are_none_are_refused() -> None:
 def test_a_box_that_is_none_is_refused_of_tiled_pictures_too(tiling: int | None) -> None:
     for box in ((0, 2), (0.0, 2.0, 0.0, 2.0), 3):
         with pytest.raises(DataError, match="it is four whole numbers"):
-            checked_box(box, (8, 6))
+            check_box(box, (8, 6))
     with pytest.raises(DataError, match="does not lie inside an image of 8x6"):
         predictor(tiling=tiling)(picture(8, 6), box=(0, 9, 0, 6))
 

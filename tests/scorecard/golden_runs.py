@@ -108,7 +108,9 @@ def predicted(path: Path) -> list[float]:
     """Mean, spread, and the first number of the answer to the picture."""
     predictor = densevit.load(path, device="cpu", precision="fp32")
     shape = 8 if "digit" in predictor.card.outputs else 40
-    answer = np.asarray(predictor.run(picture()[None, :shape, :shape])[next(iter(predictor.card.outputs))], np.float64)
+    answer = np.asarray(
+        predictor.predict_arrays(picture()[None, :shape, :shape])[next(iter(predictor.card.outputs))], np.float64
+    )
     return [float(answer.mean()), float(answer.std()), float(answer.flat[0])]
 
 

@@ -8,8 +8,8 @@ SIGNED = "tests/config/test_json_schema.py"
 CONFIG = "tests/config/test_parser.py"
 READING = "tests/data/io/test_image_and_map_readers.py"
 FOLDER = "tests/data/datasets/test_folder.py"
-EXPORT = "tests/inference/test_export.py"
-NAMES = "tests/inference/test_inputs.py"
+EXPORT = "tests/inference/predict/test_pipeline.py"
+NAMES = "tests/inference/predict/test_inputs.py"
 
 CHECKS: tuple[Check, ...] = (
     Check(

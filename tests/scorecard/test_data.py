@@ -20,7 +20,7 @@ from densevit.data.datasets.base import DATASETS, Dataset
 from densevit.data.loading.dataloader import eval_loader
 from densevit.data.prepare import repack_nyu
 from densevit.engine.logger import read_csv
-from densevit.inference.writers import OUTPUTS
+from densevit.inference.writers import DEPTH_FORMATS
 from densevit.inference.writers.base import PredictedMap
 from densevit.model_card import HeadSpec
 from densevit.structures import Sample
@@ -225,7 +225,7 @@ def test_a_flip_in_an_hdf5_file_is_told_by_the_examination(
 def test_every_hdf5_file_of_ours_has_checksums(mat: Path, tmp_path: Path) -> None:
     depth = np.ones((6, 8), np.float32)
     shown = PredictedMap(values=depth, image=np.zeros((6, 8, 3), np.uint8), spec=HeadSpec(kind="metric"))
-    OUTPUTS.check({"type": "h5"}, "h5").build().write(tmp_path / "a.h5", shown)
+    DEPTH_FORMATS.check({"type": "h5"}, "h5").build().write(tmp_path / "a.h5", shown)
     written: dict[str, object] = {
         "export": tmp_path / "a.h5",
         "folder": BytesIO(DEPTH_WRITERS[".h5"](depth, 1.0)),

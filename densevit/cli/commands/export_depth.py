@@ -8,6 +8,7 @@ share the list.
 """
 
 import argparse
+import math
 import os
 import sys
 from datetime import timedelta
@@ -19,14 +20,14 @@ from densevit.cli.options.types import numbers, positive_int, words
 from densevit.errors import ConfigError, Preempted
 
 if TYPE_CHECKING:
-    from densevit.inference.predict.output_plan import Existing, Plan
+    from densevit.inference.predict.output_plan import Existing, OutputPlan
 
 PATIENCE = timedelta(days=7)  # what one process of several may wait for the slowest at the end
 # Which options belong to which format.
 OPTIONS = {
     "png16": ("scale",),
     "color": ("cmap", "range"),
-    "ply": ("fov", "intrinsics"),
+    "ply": ("fov",),
     "labels": ("palette",),
     "overlay": ("opacity",),
 }
@@ -74,7 +75,13 @@ def add_arguments(parser: argparse.ArgumentParser, usual: str = "png16") -> None
         "--palette", action="store_const", const=True, help="labels: a PNG with colours, which Pillow reads as ids"
     )
     formats.add_argument("--opacity", type=float, metavar="SHARE", help="overlay: of the colours (0.6)")
-    formats.add_argument("--intrinsics", type=numbers(4), metavar="FX,FY,CX,CY", help="ply: camera in pixels")
+    formats.add_argument(
+        "--intrinsics",
+        type=camera,
+        metavar="FX,FY,CX,CY|FILE",
+        help="ply: camera in pixels, of images that all have the first one's size; or a CSV with the columns image (or "
+        "name), fx, fy, cx, cy for a camera of each. Models whose metres depend on the focal length take it, too",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -98,6 +105,8 @@ def run(args: argparse.Namespace) -> int:
                 window=inference.find_crop(args.crop),
                 tiling=tiling,
             )
+            if plan.items[0].intrinsics is not None:
+                args.focal = (plan.items[0].intrinsics.fx, plan.items[0].intrinsics.fy)
             inference.apply(args, predictor)
             if stop.is_set():
                 raise Preempted("stopped before the first image; nothing was written.")
@@ -109,9 +118,9 @@ def run(args: argparse.Namespace) -> int:
             where = str(world.device) if world.size == 1 else f"{world.size} x {world.device.type}"
             by = "" if predictor.runtime == "torch" else f" by {predictor.runtime}"
             report(f"{len(plan.items)} images on {where} in {predictor.precision}{by}", file=sys.stderr)
-            how = {"workers": args.workers, "max_pixels": args.max_pixels, "stop": stop, "progress": True}
+            options = {"workers": args.workers, "max_pixels": args.max_pixels, "stop": stop, "progress": True}
             try:
-                summary = export(predictor, plan, heads=args.head, existing=existing, team=world, **how)
+                summary = export(predictor, plan, heads=args.head, existing=existing, processes=world, **options)
             except Incomplete as error:
                 report(error.summary)
                 raise
@@ -119,19 +128,22 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def planned(args: argparse.Namespace) -> "tuple[Plan, Existing]":
+def planned(args: argparse.Namespace) -> "tuple[OutputPlan, Existing]":
     """What to write where, checked before the model loads."""
-    chosen = requested(args)
-    from densevit.inference.predict.inputs import find_items
-    from densevit.inference.predict.output_plan import Plan
-    from densevit.inference.writers import LABEL_OUTPUTS, OUTPUTS
+    formats = requested(args)
+    from densevit.inference.predict.inputs import find_items, with_cameras, with_one_camera
+    from densevit.inference.predict.output_plan import OutputPlan
+    from densevit.inference.writers import DEPTH_FORMATS, LABEL_FORMATS
 
-    outputs = {}
-    for name, given in chosen.items():
-        registry = LABEL_OUTPUTS if name in LABEL_OUTPUTS.parts else OUTPUTS
-        outputs[name] = registry.check({"type": name, **given}, f"--format {name}").build()
-    items = find_items(args.inputs, [output.suffix for output in outputs.values()], args.output)
-    plan = Plan(items, outputs, args.output.absolute())
+    writers = {}
+    for name, options in formats.items():
+        registry = LABEL_FORMATS if name in LABEL_FORMATS.parts else DEPTH_FORMATS
+        writers[name] = registry.check({"type": name, **options}, f"--format {name}").build()
+    found = find_items(args.inputs, [writer.suffix for writer in writers.values()], args.output)
+    items = found.items
+    if args.intrinsics is not None:
+        items = (with_cameras if isinstance(args.intrinsics, Path) else with_one_camera)(items, args.intrinsics)
+    plan = OutputPlan(items, writers, args.output.absolute(), found.unsupported)
     existing: Existing = "resume" if args.resume else "overwrite" if args.overwrite else "refuse"
     plan.check(existing)
     return plan, existing
@@ -152,6 +164,10 @@ def requested(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
         for option in options
         if format not in names and getattr(args, option) is not None
     ]
+    if args.intrinsics is not None and args.fov is not None:
+        problems.append("--format ply: give the camera as one of --fov and --intrinsics.")
+    if args.intrinsics is not None and args.focal is not None:
+        problems.append("--focal: --intrinsics holds the focal length already.")
     if problems:
         raise ConfigError(*problems)
     given = {name: {option: getattr(args, option) for option in OPTIONS.get(name, ())} for name in names}
@@ -159,3 +175,14 @@ def requested(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
         name: {option: value for option, value in options.items() if value is not None}
         for name, options in given.items()
     }
+
+
+def camera(text: str) -> "tuple[float, ...] | Path":
+    """An argparse type: fx, fy, cx, cy, or a file of them."""
+    try:
+        values = tuple(map(float, text.split(",")))
+    except ValueError:
+        return Path(text)
+    if len(values) != 4 or not all(0 < value < math.inf for value in values):
+        raise argparse.ArgumentTypeError(f"needs fx, fy, cx, cy in pixels above 0, or a CSV file; got {text!r}")
+    return values

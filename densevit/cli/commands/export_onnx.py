@@ -28,13 +28,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=positive_int_or_dynamic,
         default=1,
         metavar="N",
-        help="so many images at once (1); dynamic: any number",
+        help="number of images at once (1); dynamic: any number",
     )
     given.add_argument("--float", action="store_true", help="b x 3 x h x w in [0, 1] instead of bytes b x h x w x 3")
     given.add_argument(
         "--no-preprocessing",
         action="store_true",
-        help="only the network: images come resized, as float; --image-size is its",
+        help="only the network: for images that are already resized, as float; --image-size is theirs",
     )
 
     output = parser.add_argument_group("output")
@@ -49,20 +49,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from densevit.inference.onnx.export import expect, write
+    from densevit.inference.onnx.export import check_output, export_onnx
 
-    expect(args.output, overwrite=args.overwrite)
+    check_output(args.output, overwrite=args.overwrite)
     options = export_options(args)
     from densevit.builder.checkpoint import restore
 
     family, family_options = checkpoint.format_options(args)
     model, card = restore(args.checkpoint, family, **family_options)
-    written = write(model, card, args.output, options)
-    for path in written.paths:
+    exported = export_onnx(model, card, args.output, options)
+    for path in exported.paths:
         print(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
-    print(f"  input image: {written.about['input image']}")
-    for name, gap in written.gaps.items():
-        print(f"  output {name}: {written.about[f'output {name}']}; off torch by {gap:.1e} of the largest value")
+    print(f"  input image: {exported.metadata['input image']}")
+    for name, error in exported.errors.items():
+        print(f"  output {name}: {exported.metadata[f'output {name}']}; off torch by {error:.1e} of the largest value")
     return 0
 
 
@@ -75,9 +75,9 @@ def export_options(args: argparse.Namespace) -> "OnnxExportOptions":
     from densevit.inference.onnx.metadata import OnnxExportOptions
 
     if args.image_size is None and not args.no_preprocessing:
-        raise ConfigError("--image-size: say height and width of the images that the file is for, as 480,640.")
+        raise ConfigError("--image-size: give height and width of the images that the file is for, as 480,640.")
     if args.no_preprocessing and (args.crop or args.flip):
-        raise ConfigError("--no-preprocessing: goes without --flip and --crop, which are no part of the network.")
+        raise ConfigError("--no-preprocessing: goes without --flip and --crop, which are not part of the network.")
     crop = find_crop(args.crop)
     return OnnxExportOptions(
         size=args.image_size,

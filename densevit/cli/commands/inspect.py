@@ -19,9 +19,9 @@ def run(args: argparse.Namespace) -> int:
 
     if args.checkpoint.lower().endswith(".onnx"):
         from densevit.inference.onnx.metadata import as_text as of_onnx
-        from densevit.inference.onnx.metadata import read_about
+        from densevit.inference.onnx.metadata import read_metadata
 
-        about = read_about(Path(args.checkpoint))
+        about = read_metadata(Path(args.checkpoint))
         print(json.dumps(about, indent=2) if args.json else of_onnx(about))
         return 0
     found = describe(args.checkpoint)

@@ -94,7 +94,7 @@ def _row(cells: Mapping[str, Any], root: Path, allow_outside: bool) -> SampleFil
         paths["image"],
         paths.get("depth"),
         paths.get("labels"),
-        intrinsics=_camera(filled),
+        intrinsics=camera_of(filled),
         split=filled.get("split"),
     )
 
@@ -106,7 +106,7 @@ def _name(root: Path, image: Path) -> str:
     return "/".join(part for part in parts if part not in (path.anchor, ".."))
 
 
-def _camera(cells: Mapping[str, str]) -> Float64[np.ndarray, "3 3"] | None:
+def camera_of(cells: Mapping[str, str]) -> Float64[np.ndarray, "3 3"] | None:
     given = [key for key in CAMERA if key in cells]
     if not given:
         return None

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from densevit.errors import ConfigError
 from densevit.inference.forward import preprocess
-from densevit.inference.images import Picture, as_rgb
+from densevit.inference.images import ImageLike, as_rgb
 from densevit.inference.predictor import Predictor
 from densevit.models.encoders.timm_vit import TimmEncoder
 from densevit.models.encoders.vit import ViTEncoder
@@ -67,7 +67,7 @@ class RolloutAccumulator:
 
 
 @torch.inference_mode()
-def compute_attention(predictor: Predictor, picture: Picture) -> Attention:
+def compute_attention(predictor: Predictor, image: ImageLike) -> Attention:
     """Runs one picture through the encoder, in fp32, as its card says images meet the network.
 
     Layers behind the encoder's last tap do not exist in a model and so are not shown.
@@ -79,8 +79,8 @@ def compute_attention(predictor: Predictor, picture: Picture) -> Attention:
     encoder: Any = predictor.model.encoder
     if not isinstance(encoder, ViTEncoder | TimmEncoder):
         raise ConfigError(f"attention: shown for encoders `vit` and `timm`, not for a {type(encoder).__name__}.")
-    card, image = predictor.card, predictor.to_unit(as_rgb(picture)[None])
-    seen = preprocess(image, card.resize, card.multiple)
+    card, x = predictor.card, predictor.to_tensor(as_rgb(image)[None])
+    seen = preprocess(x, card.resize, card.multiple)
     x, offset = pad_to_multiple((seen - encoder.mean) / encoder.std, encoder.patch_size)
     grid = (x.shape[-2] // encoder.patch_size, x.shape[-1] // encoder.patch_size)
     has_class_token = getattr(encoder.vit, "cls_token", None) is not None

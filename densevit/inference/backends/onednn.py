@@ -1,9 +1,8 @@
-"""Linear layers of a model that only predicts on a CPU: weights laid out once for oneDNN, GELU in the same pass.
+"""Linear layers for CPU inference: weights prepacked for oneDNN, with GELU fused.
 
-Left alone, torch casts and reorders the weights of a layer at each call, and writes what comes before GELU to memory.
-Parameters, names and `state_dict` of the model stay as they are; what is packed is a copy beside them, and is made
-again when they have changed. Where the layer is asked in another way (with gradients, in another number format, on
-another device) it answers as it always did.
+Otherwise torch casts and reorders the weights of a layer at each call, and writes the input of GELU to memory.
+Parameters, names and `state_dict` of the model stay as they are; the packed weights are a copy beside them, renewed
+when they have changed. A call with gradients, in another precision or on another device uses the layer as it was.
 """
 
 import platform
@@ -33,14 +32,14 @@ def prepack_linears(model: nn.Module, precision: Precision) -> None:
         if (gelu := gelu_of(module)) is not None:
             mlp: Any = module
             mlp.fc1.forward = PackedLinear(mlp.fc1, dtype, gelu)
-            mlp.act = nn.Identity() if isinstance(mlp.act, nn.Module) else nothing
+            mlp.act = nn.Identity() if isinstance(mlp.act, nn.Module) else identity
         elif type(module) is nn.Linear:
             before = module.forward
             module.forward = PackedLinear(module, dtype, before.gelu if isinstance(before, PackedLinear) else None)  # type: ignore
 
 
 def gelu_of(module: nn.Module) -> str | None:
-    """Which GELU follows `fc1` at once; None for another module or bend."""
+    """Which GELU follows `fc1` directly; None for another module or activation."""
     if type(module) not in MLPS:
         return None
     act: Any = module.act
@@ -49,12 +48,12 @@ def gelu_of(module: nn.Module) -> str | None:
     return next((name for name, gelu in GELU.items() if act is gelu), None)
 
 
-def nothing(x: Tensor) -> Tensor:
+def identity(x: Tensor) -> Tensor:
     return x
 
 
 class PackedLinear:
-    """What a linear layer answers with."""
+    """The forward of a linear layer with packed weights, and GELU where one follows."""
 
     def __init__(self, linear: nn.Linear, dtype: torch.dtype, gelu: str | None = None) -> None:
         self.linear, self.dtype, self.gelu = linear, dtype, gelu
@@ -66,29 +65,31 @@ class PackedLinear:
         if not self.fits(x):
             plain = nn.Linear.forward(self.linear, x)
             return plain if self.gelu is None else GELU[self.gelu](plain)
-        if self.weight is None or self.versions != self.current():
-            self.renew()
-        bend = ("none", "") if self.gelu is None else ("gelu", self.gelu)
-        y: Tensor = torch.ops.mkldnn._linear_pointwise(x.to(self.dtype), self.weight, self.bias, bend[0], [], bend[1])
+        if self.weight is None or self.versions != self.current_versions():
+            self.repack()
+        post_op = ("none", "") if self.gelu is None else ("gelu", self.gelu)
+        y: Tensor = torch.ops.mkldnn._linear_pointwise(
+            x.to(self.dtype), self.weight, self.bias, post_op[0], [], post_op[1]
+        )
         return y
 
     def fits(self, x: Tensor) -> bool:
-        """Whether this is the call that the weights were packed for."""
+        """Whether the packed weights serve this call."""
         low = torch.is_autocast_enabled("cpu")
         dtype = torch.get_autocast_dtype("cpu") if low else x.dtype
         return x.device.type == "cpu" and dtype == self.dtype and not torch.is_grad_enabled() and x.numel() > 0
 
-    def current(self) -> tuple[int, ...]:
+    def current_versions(self) -> tuple[int, ...]:
         return tuple(0 if p is None or p.is_inference() else p._version for p in (self.linear.weight, self.linear.bias))
 
-    def renew(self) -> None:
+    def repack(self) -> None:
         weight, bias = self.linear.weight.detach(), self.linear.bias
         self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.to(self.dtype).contiguous())
         self.bias = None if bias is None else bias.detach().to(self.dtype)
-        self.versions = self.current()
+        self.versions = self.current_versions()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "PackedLinear":
         return PackedLinear(deepcopy(self.linear, memo), self.dtype, self.gelu)
 
     def __reduce__(self) -> tuple[Callable[..., "PackedLinear"], tuple[Any, ...]]:
-        return PackedLinear, (self.linear, self.dtype, self.gelu)  # packed weights know neither copy nor pickle
+        return PackedLinear, (self.linear, self.dtype, self.gelu)  # packed weights can be neither copied nor pickled

@@ -1,14 +1,15 @@
-"""Networks that another program than torch computes, on a CPU: OpenVINO, ONNX Runtime.
+"""Networks computed by OpenVINO or ONNX Runtime in place of torch, on a CPU.
 
 A network is converted for each size of images when the first of them comes, which takes some ten seconds and the memory
-of its weights; so it is for many images of few sizes. b images, h x w pixels, k numbers per pixel.
+of its weights; the graph is cached on disk (graph_cache.py). b images, h x w pixels, k numbers per pixel.
 """
 
+import hashlib
+import json
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -18,8 +19,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from densevit.errors import ConfigError
+from densevit.inference.backends.graph_cache import cached_graph, forget
 from densevit.inference.backends.onednn import prepack_linears
-from densevit.inference.onnx.graph import NamedOutputs, demand, save_graph
+from densevit.inference.fingerprint import model_fingerprint, versions
+from densevit.inference.onnx.graph import NamedOutputs, require_packages, save_graph
 from densevit.structures import Size
 from densevit.utils.device import choose_device
 from densevit.utils.precision import Precision, resolve
@@ -31,15 +34,15 @@ RuntimeName = Literal["torch", "openvino", "onnxruntime"]
 MAX_SHAPES = 4  # sizes that are converted; each keeps a copy of the weights
 
 Run = Callable[[np.ndarray], list[np.ndarray]]
-"""Images to the answers of every head, as the file has them."""
+"""Images to the outputs of every head, in the order of the file."""
 
 
 class Runtime(ABC):
-    """A program that reads ONNX files.
+    """An inference runtime that reads ONNX files.
 
     Attributes:
         needs: packages.
-        precisions: the number formats that it may be asked for, the usual one first.
+        precisions: those that it computes in, the default first.
     """
 
     needs: tuple[str, ...]
@@ -47,11 +50,11 @@ class Runtime(ABC):
 
     @abstractmethod
     def open(self, path: Path, precision: Precision) -> Run:
-        """The file may go when this returns."""
+        """The network as a function; the file may be deleted when this returns."""
 
 
 class OpenVino(Runtime):
-    """bf16 and fp16 where the processor has them, else it computes in fp32 whatever is asked for."""
+    """bf16 and fp16 where the processor has them, else it computes in fp32 whatever the precision is."""
 
     needs = ("openvino", "onnx", "onnxscript")
     precisions = ("fp32", "bf16", "fp16")
@@ -66,7 +69,7 @@ class OpenVino(Runtime):
             "ENABLE_CPU_PINNING": False,  # or several processes would share the same few cores
         }
         request = openvino.Core().compile_model(path, "CPU", hints).create_infer_request()
-        return lambda images: [np.array(answer) for answer in request.infer([images]).values()]
+        return lambda images: [np.array(output) for output in request.infer([images]).values()]
 
 
 class OnnxRuntime(Runtime):
@@ -80,7 +83,7 @@ class OnnxRuntime(Runtime):
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = torch.get_num_threads()
-        options.log_severity_level = 4  # what fails is raised
+        options.log_severity_level = 4  # failures are raised
         session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         (given,) = session.get_inputs()
         return lambda images: list(session.run(None, {given.name: images}))
@@ -92,51 +95,52 @@ RUNTIMES: dict[str, Runtime] = {"openvino": OpenVino(), "onnxruntime": OnnxRunti
 def resolve_device_and_precision(
     name: str, device: str | torch.device, precision: str, *, compiled: bool = False
 ) -> tuple[torch.device, Precision]:
-    """Where and in which numbers to compute, with what `auto` means there.
+    """Device and precision of a runtime, with `auto` resolved.
 
     Raises:
-        ConfigError: no such program, or it is not installed, or does not compute there, or so.
+        ConfigError: no such runtime, or it is not installed, or not for this device or precision.
     """
     if name == "torch":
         place = choose_device(device)
         return place, resolve(precision, place)
     if name not in RUNTIMES:
-        raise ConfigError(f"runtime: no '{name}'; torch, {', '.join(RUNTIMES)} may be asked for.")
+        raise ConfigError(f"runtime: no '{name}'; choose one of torch, {', '.join(RUNTIMES)}.")
     if compiled:
-        raise ConfigError(f"runtime: {name} computes in torch's place; leave out `compile`.")
+        raise ConfigError(f"runtime: {name} computes in place of torch; leave out `compile`.")
     place = choose_device("cpu" if device == "auto" else device)
     if place.type != "cpu":
-        raise ConfigError(f"runtime: {name} computes on the CPU, and the device is to be '{place}'.")
-    numbers = RUNTIMES[name].precisions
-    usual = resolve("auto", place)
-    chosen = resolve(precision, place) if precision != "auto" else usual if usual in numbers else numbers[0]
-    if chosen not in numbers:
-        raise ConfigError(f"runtime: {name} computes in {', '.join(numbers)}, not in {chosen}.")
-    demand(*RUNTIMES[name].needs, extra=name)
+        raise ConfigError(f"runtime: {name} computes on the CPU, not on '{place}'.")
+    supported = RUNTIMES[name].precisions
+    chosen = resolve(precision, place)
+    if precision == "auto" and chosen not in supported:
+        chosen = supported[0]
+    if chosen not in supported:
+        raise ConfigError(f"runtime: {name} computes in {', '.join(supported)}, not in {chosen}.")
+    require_packages(*RUNTIMES[name].needs, extra=name)
     return place, chosen
 
 
-class Program(NamedTuple):
-    """A network for one size of images, so many at a time."""
+class ConvertedNetwork(NamedTuple):
+    """A network for one size of images and a fixed batch size."""
 
     run: Run
     batch: int
 
-    def answer(self, images: Float[Tensor, "b 3 h w"]) -> list[Float[Tensor, "b _ _ _"]]:
-        """In portions of our batch, the last of them filled up."""
-        found = []
-        for portion in torch.split(images, self.batch):
-            full = F.pad(portion, (0, 0, 0, 0, 0, 0, 0, self.batch - len(portion)))
-            answers = self.run(full.float().contiguous().numpy())
-            found.append([torch.from_numpy(answer[: len(portion)]) for answer in answers])
-        return [torch.cat(parts) for parts in zip(*found, strict=True)]
+    def __call__(self, images: Float[Tensor, "b 3 h w"]) -> list[Float[Tensor, "b _ _ _"]]:
+        """Any number of images, in batches of the fixed size; the last is padded."""
+        batches = []
+        for part in torch.split(images, self.batch):
+            full = F.pad(part, (0, 0, 0, 0, 0, 0, 0, self.batch - len(part)))
+            outputs = self.run(full.float().contiguous().numpy())
+            batches.append([torch.from_numpy(y[: len(part)]) for y in outputs])
+        return [torch.cat(parts) for parts in zip(*batches, strict=True)]
 
 
 class ExternalRuntimeModule(nn.Module):
-    """Answers as `model` would, by another program; sizes beyond the first few are left to torch.
+    """The outputs of `model`, computed by another runtime; sizes beyond the first few are left to torch.
 
     Attributes:
-        model: as it is; its weights are copied when a size is first met.
+        model: unchanged; its weights are copied when an image of a new size comes.
     """
 
     def __init__(self, model: nn.Module, names: list[str], runtime: Runtime, precision: Precision) -> None:
@@ -146,34 +150,46 @@ class ExternalRuntimeModule(nn.Module):
         """
         super().__init__()
         self.model, self.names, self.runtime, self.precision = model, names, runtime, precision
-        self.programs: dict[tuple[Any, ...], Program] = {}
-        self.overflown = False
+        self.networks: dict[tuple[Any, ...], ConvertedNetwork] = {}
+        self.falls_back = False
 
     def forward(
-        self, image: Float[Tensor, "b 3 h w"], answer_size: Size | None = None
+        self, image: Float[Tensor, "b 3 h w"], output_size: Size | None = None
     ) -> dict[str, Float[Tensor, "b _ _ _"]]:
         """See `DenseModel.forward`.
 
         Raises:
             ConfigError: this network cannot be converted.
         """
-        more = () if answer_size is None else (answer_size,)
+        more = () if output_size is None else (output_size,)
         key = (*image.shape[-2:], *more)
-        if key not in self.programs:
-            if len(self.programs) == MAX_SHAPES:
+        if key not in self.networks:
+            if len(self.networks) == MAX_SHAPES:
                 return self.by_torch(image, *more)
-            self.programs[key] = self.convert(image, more)
-        return dict(zip(self.names, self.programs[key].answer(image), strict=True))
+            self.networks[key] = self.convert(image, more)
+        return dict(zip(self.names, self.networks[key](image), strict=True))
 
     def by_torch(self, image: Float[Tensor, "b 3 h w"], *more: Size) -> dict[str, Tensor]:
-        if not self.overflown:
-            self.overflown = True
+        if not self.falls_back:
+            self.falls_back = True
             log.warning("more than %d sizes of images: torch computes the others.", MAX_SHAPES)
             prepack_linears(self.model, self.precision)  # nothing will be converted any more
         return dict(self.model(image, *more))
 
-    def convert(self, image: Float[Tensor, "b 3 h w"], more: tuple[Size, ...]) -> Program:
-        with TemporaryDirectory(prefix="densevit-") as folder:
-            path = Path(folder) / "network.onnx"
-            save_graph(NamedOutputs(self.model, self.names, *more), torch.zeros(image.shape), path)
-            return Program(self.runtime.open(path, self.precision), len(image))
+    def convert(self, image: Float[Tensor, "b 3 h w"], more: tuple[Size, ...]) -> ConvertedNetwork:
+        network = NamedOutputs(self.model, self.names, *more)
+        packages = versions("torch", "timm", "onnx", "onnxscript")
+        about = [model_fingerprint(self.model), self.names, list(image.shape), more, packages]
+        key = hashlib.sha256(json.dumps(about).encode()).hexdigest()[:32]
+
+        def save(path: Path) -> None:
+            save_graph(network, torch.zeros(image.shape), path)
+
+        with cached_graph(key, save) as path:
+            try:
+                return ConvertedNetwork(self.runtime.open(path, self.precision), len(image))
+            except Exception as error:  # each runtime has its own classes
+                log.warning("the converted network in %s is damaged and made anew: %s", path.parent, error)
+                forget(key)
+        with cached_graph(key, save) as path:
+            return ConvertedNetwork(self.runtime.open(path, self.precision), len(image))

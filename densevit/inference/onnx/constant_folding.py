@@ -1,4 +1,4 @@
-"""A traced network without the work that is the same for every image: positions on a grid, tables of offsets."""
+"""Constant folding: a traced network whose position embeddings and offset tables are computed once and stored."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -10,57 +10,57 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 
 
-def traced(module: nn.Module, example: Tensor, **given: Any) -> ExportedProgram:
-    """The network as a graph whose constants are computed; `given` as `torch.export.export` has it."""
-    program = torch.export.export(module, (example,), **given)
-    if overwritten(program):
-        flat = torch.export.export(Folded(program, dict(inputs(program))), (example,), **given)
-        program = flat.run_decompositions({})  # every write makes a tensor of its own now
-    return torch.export.export(Folded(program, constants(program)), (example,), **given)
+def trace(module: nn.Module, example: Tensor, **shapes: Any) -> ExportedProgram:
+    """The network as a graph with folded constants; `shapes` as `torch.export.export` takes them."""
+    program = torch.export.export(module, (example,), **shapes)
+    if has_aliased_writes(program):
+        flat = torch.export.export(FoldedModule(program, dict(stored_tensors(program))), (example,), **shapes)
+        program = flat.run_decompositions({})  # every in-place write becomes a new tensor
+    return torch.export.export(FoldedModule(program, constants(program)), (example,), **shapes)
 
 
-class Folded(nn.Module):
-    """Runs a traced network node by node, with what is known stored.
+class FoldedModule(nn.Module):
+    """Runs a traced network node by node, with the values of constant nodes stored as buffers.
 
-    Modules keep the names of their parts in Python's code, where a head must not be called `class`; nodes do not.
+    `ExportedProgram.module()` writes the names of outputs into Python code, where a head must not be called `class`.
     """
 
     def __init__(self, program: ExportedProgram, known: Mapping[Node, Any]) -> None:
         """
         Args:
-            known: nodes that are not to be run, with their values.
+            known: constant nodes, which are not run, with their values.
         """
         super().__init__()
         self.nodes, self.known = list(program.graph.nodes), known
         self.steps = self.needed()
         for node in {node for step in self.steps for node in step.all_input_nodes}:
             if isinstance(value := self.known.get(node), Tensor):
-                self.register_buffer(stored(node), value.detach().contiguous())
+                self.register_buffer(buffer_name(node), value.detach().contiguous())
 
     def needed(self) -> list[Node]:
-        """What leads from the image to the answers, in order; the answers themselves are last."""
-        wanted = {self.nodes[-1], *filter(mutates, self.nodes)}
+        """The nodes from the image to the outputs, in order; the output node is last."""
+        needed = {self.nodes[-1], *filter(mutates, self.nodes)}
         for node in reversed(self.nodes):
-            if node in wanted and node not in self.known:
-                wanted.update(node.all_input_nodes)
-        return [node for node in self.nodes if node in wanted and node not in self.known and node.op != "placeholder"]
+            if node in needed and node not in self.known:
+                needed.update(node.all_input_nodes)
+        return [node for node in self.nodes if node in needed and node not in self.known and node.op != "placeholder"]
 
     def forward(self, image: Tensor) -> tuple[Tensor, ...]:
         values: dict[Node, Any] = {}
 
         def value(node: Node) -> Any:
             if node in self.known:
-                return getattr(self, stored(node)) if isinstance(self.known[node], Tensor) else self.known[node]
+                return getattr(self, buffer_name(node)) if isinstance(self.known[node], Tensor) else self.known[node]
             return values.get(node, image)  # the one placeholder that is not known is the image
 
         for node in self.steps[:-1]:
-            values[node] = result(node, value)
-        answers: Any = self.steps[-1].args[0]
-        return tuple(map_arg(answers, value))
+            values[node] = evaluate(node, value)
+        outputs: Any = self.steps[-1].args[0]
+        return tuple(map_arg(outputs, value))
 
 
-def inputs(program: ExportedProgram) -> Iterator[tuple[Node, Any]]:
-    """Weights, and what else a network brings along."""
+def stored_tensors(program: ExportedProgram) -> Iterator[tuple[Node, Any]]:
+    """Parameters, buffers and lifted constants."""
     signature = program.graph_signature
     places = {
         **signature.inputs_to_parameters,
@@ -76,16 +76,16 @@ def inputs(program: ExportedProgram) -> Iterator[tuple[Node, Any]]:
 
 
 def constants(program: ExportedProgram) -> dict[Node, Any]:
-    """All nodes that are the same for every image, with their values; but not zeros, say, which are made of nothing."""
-    known = dict(inputs(program))
+    """Nodes that do not depend on the image, with their values; not those without inputs, such as zeros."""
+    known = dict(stored_tensors(program))
     for node in program.graph.nodes:
         if node.op == "call_function" and known.keys() >= set(node.all_input_nodes) and not node.is_impure():
-            known[node] = result(node, known.__getitem__)
+            known[node] = evaluate(node, known.__getitem__)
     return {node: value for node, value in known.items() if node.op != "call_function" or node.all_input_nodes}
 
 
-def overwritten(program: ExportedProgram) -> bool:
-    """Whether something is written to in place that others see: a weight, or a part of what is read elsewhere."""
+def has_aliased_writes(program: ExportedProgram) -> bool:
+    """Whether an in-place write changes a tensor that is read elsewhere: a weight, or one with a view."""
     written = (node.args[0] for node in program.graph.nodes if mutates(node))
     return any(
         isinstance(node, Node) and (node.op != "call_function" or len(node.users) > 1 or shares_memory(node))
@@ -93,13 +93,13 @@ def overwritten(program: ExportedProgram) -> bool:
     )
 
 
-def result(node: Node, value: Callable[[Node], Any]) -> Any:
+def evaluate(node: Node, value: Callable[[Node], Any]) -> Any:
     operator: Any = node.target
     return operator(*map_arg(node.args, value), **map_arg(node.kwargs, value))
 
 
-def stored(node: Node) -> str:
-    """Under what name; that of the node will be given again, to others."""
+def buffer_name(node: Node) -> str:
+    """Not the node's own name, which the next trace gives to another node."""
     return f"known_{node.name}"
 
 
@@ -108,6 +108,6 @@ def mutates(node: Node) -> bool:
 
 
 def shares_memory(node: Node) -> bool:
-    """Whether it gives a view of what it is given first."""
+    """Whether it returns a view of its first argument."""
     schema: Any = getattr(node.target, "_schema", None)
     return schema is not None and any(argument.alias_info is not None for argument in schema.arguments[:1])

@@ -1,4 +1,4 @@
-"""A network as an ONNX graph, for one shape of images: what programs other than torch compute from."""
+"""Exports a network to an ONNX graph for one shape of images."""
 
 import logging
 import warnings
@@ -15,26 +15,26 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from densevit.errors import ConfigError
-from densevit.inference.onnx.constant_folding import traced
+from densevit.inference.onnx.constant_folding import trace
 from densevit.version import __version__
 
 INPUT, BATCH = "image", "batch"
-LARGEST = 2**31 - 2**24  # bytes of weights: one file ends at 2 GB, and the graph takes some
+MAX_WEIGHTS = 2**31 - 2**24  # bytes: one file ends at 2 GB, and the graph takes some of it
 
 
 class NamedOutputs(nn.Module):
-    """A network whose answers bear names, as one that gives them in their order."""
+    """A model with a dictionary of outputs, as one that returns them as a tuple, in the order of `names`."""
 
     def __init__(self, model: nn.Module, names: Sequence[str], *more: object) -> None:
         super().__init__()
         self.model, self.names, self.more = model, list(names), more
 
     def forward(self, image: Tensor) -> tuple[Tensor, ...]:
-        answers = self.model(image, *self.more)
-        return tuple(answers[name] for name in self.names)
+        outputs = self.model(image, *self.more)
+        return tuple(outputs[name] for name in self.names)
 
 
-def demand(*packages: str, extra: str) -> None:
+def require_packages(*packages: str, extra: str) -> None:
     """
     Raises:
         ConfigError: one of them is not installed.
@@ -50,52 +50,53 @@ def save_graph(
     path: Path,
     *,
     any_batch: bool = False,
-    about: Mapping[str, str] | None = None,
+    metadata: Mapping[str, str] | None = None,
     text: str = "",
 ) -> None:
-    """Writes the graph; weights of over 2 GB go into a second file beside it, `.data` behind its name.
+    """Writes the graph; weights of over 2 GB go into a second file beside it, named `.data` in addition.
 
-    What does not depend on the image (positions on this grid, tables of offsets) is computed here and stored.
+    Constants that do not depend on the image (positions on this grid, tables of offsets) are computed here and stored.
 
     Args:
-        example: images of the size that all will have; two of them where `any_batch`, for 1 is taken to stay 1.
+        example: images of the size that all will have; two of them where `any_batch`, because torch.export
+            specialises a dimension of 1.
         any_batch: the graph takes any number of images at once.
-        about, text: what the file says of itself, for programs and for people.
+        metadata, text: of the file, for programs and for people.
 
     Raises:
-        ConfigError: this network uses what ONNX cannot say.
+        ConfigError: this network uses operations that ONNX cannot express.
     """
-    given: dict[str, Any] = {"dynamic_shapes": ({0: Dim(BATCH)},)} if any_batch else {}
-    names: dict[str, Any] = {"input_names": [INPUT], "output_names": module.names, **given}
+    shapes: dict[str, Any] = {"dynamic_shapes": ({0: Dim(BATCH)},)} if any_batch else {}
+    names: dict[str, Any] = {"input_names": [INPUT], "output_names": module.names, **shapes}
     try:
         with export_context(), quiet():
-            graph = traced(traceable(module), example, **given)
+            graph = trace(traceable(module), example, **shapes)
             program = torch.onnx.export(graph, (example,), dynamo=True, verbose=False, **names)
             assert program is not None
             program.model.producer_name, program.model.producer_version = "densevit", __version__
             program.model.doc_string = text
-            program.model.metadata_props.update(about or {})
-            program.save(path, external_data=sum(tensor.nbytes for tensor in graph.buffers()) > LARGEST)
+            program.model.metadata_props.update(metadata or {})
+            program.save(path, external_data=sum(tensor.nbytes for tensor in graph.buffers()) > MAX_WEIGHTS)
     except (torch.onnx.errors.OnnxExporterError, torch._dynamo.exc.TorchDynamoException, RuntimeError) as error:
         raise ConfigError(f"this network cannot be written as ONNX: {first_cause(error)}") from error
 
 
 def first_cause(error: BaseException) -> str:
-    """What went wrong at the bottom, in one line; the exporter's own words are about how to report it."""
+    """The innermost error, in one line; the exporter's own message is about how to report it."""
     while error.__cause__ is not None:
         error = error.__cause__
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def traceable(module: nn.Module) -> nn.Module:
-    """The module, or a copy where it was built in inference mode, whose tensors cannot be traced."""
+    """The module, or a copy where it was built in inference mode: inference tensors cannot be traced."""
     tensors = (*module.parameters(), *module.buffers())
     return deepcopy(module) if any(tensor.is_inference() for tensor in tensors) else module
 
 
 @contextmanager
 def export_context() -> Iterator[None]:
-    """In fp32, whatever number format the caller computes in, and by operators that other programs have, too.
+    """In fp32, whatever precision the caller computes in, and by operators that other runtimes have, too.
 
     Inference tensors cannot be traced.
     """
@@ -110,10 +111,10 @@ def export_context() -> Iterator[None]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without what exporters say of matters that do not concern the result."""
+    """Without the exporters' messages, which do not concern the result."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
     before = [logger.level for logger in loggers]
-    with warnings.catch_warnings(), redirect_stderr(StringIO()):  # where torch prints what it has of a graph
+    with warnings.catch_warnings(), redirect_stderr(StringIO()):  # torch prints progress there
         warnings.simplefilter("ignore")
         try:
             for logger in loggers:

@@ -1,4 +1,4 @@
-"""What an ONNX file is asked to be, and what it says of itself. b images, h x w pixels, k numbers per pixel."""
+"""The options of an ONNX export and the metadata of its file. b images, h x w pixels, k numbers per pixel."""
 
 import json
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from densevit.errors import CheckpointError
 from densevit.inference.camera import Focal
-from densevit.inference.onnx.graph import BATCH, demand
+from densevit.inference.onnx.graph import BATCH, require_packages
 from densevit.inference.predictor import MEANINGS
 from densevit.model_card import HeadSpec, ModelCard
 from densevit.structures import IGNORE, Box, Size
@@ -17,12 +17,12 @@ from densevit.structures import IGNORE, Box, Size
 class OnnxExportOptions:
     """
     Attributes:
-        size: (h, w) of all pictures; with `network` None takes the one that the network is made for.
-        batch: so many pictures at once; None for any number.
+        size: (h, w) of all images; with `network` None takes the one that the network is made for.
+        batch: number of images at once; None for any.
         heads: empty for all.
         labels: ids of classes, where a head gives logits for each pixel.
-        floats: pictures are b 3 h w in [0, 1], not bytes b h w 3.
-        network: only the network, for pictures that come resized; these are floats.
+        floats: images are b 3 h w in [0, 1], not bytes b h w 3.
+        network: only the network, for images that are already resized; these are floats.
         flip, box, focal: as of `forward` and `Predictor`.
     """
 
@@ -37,15 +37,15 @@ class OnnxExportOptions:
     focal: Focal | None = None
 
 
-def described(card: ModelCard, wanted: OnnxExportOptions) -> dict[str, str]:
-    """What the file says of itself, in words and, under `card`, as JSON."""
-    assert wanted.size is not None
-    (h, w), b = wanted.size, wanted.batch or BATCH
-    given = f"float32 {b} x 3 x {h} x {w}, RGB in [0, 1]" if wanted.floats else f"uint8 {b} x {h} x {w} x 3, RGB"
-    notes = {"focal": str(wanted.focal) if wanted.focal else "", "window": str(wanted.box) if wanted.box else ""}
+def metadata(card: ModelCard, options: OnnxExportOptions) -> dict[str, str]:
+    """The metadata of the file: in words and, under `card`, as JSON."""
+    assert options.size is not None
+    (h, w), b = options.size, options.batch or BATCH
+    given = f"float32 {b} x 3 x {h} x {w}, RGB in [0, 1]" if options.floats else f"uint8 {b} x {h} x {w} x 3, RGB"
+    notes = {"focal": str(options.focal) if options.focal else "", "window": str(options.box) if options.box else ""}
     return {
-        "input image": given + (", resized as the network wants it" if wanted.network else ", as decoded from a file"),
-        **{f"output {name}": meaning(spec, wanted) for name, spec in card.outputs.items()},
+        "input image": given + (", resized as the network wants it" if options.network else ", as decoded from a file"),
+        **{f"output {name}": describe_output(spec, options) for name, spec in card.outputs.items()},
         "image_size": f"{h},{w}",
         **{name: value for name, value in notes.items() if value},
         "licence": card.licence,
@@ -54,12 +54,12 @@ def described(card: ModelCard, wanted: OnnxExportOptions) -> dict[str, str]:
     }
 
 
-def meaning(spec: HeadSpec, wanted: OnnxExportOptions) -> str:
-    assert wanted.size is not None
-    (h, w), b, k = wanted.size, wanted.batch or BATCH, len(spec.classes) or 1
+def describe_output(spec: HeadSpec, options: OnnxExportOptions) -> str:
+    assert options.size is not None
+    (h, w), b, k = options.size, options.batch or BATCH, len(spec.classes) or 1
     if spec.kind == "class":
         return f"float32 {b} x {k}, logits: {MEANINGS[spec.kind]}"
-    if spec.kind == "labels" and wanted.labels:
+    if spec.kind == "labels" and options.labels:
         return f"{'uint8' if k <= IGNORE else 'int64'} {b} x {h} x {w}, ids: {MEANINGS[spec.kind]}, {IGNORE} for none"
     span = f", {spec.range[0]:g} to {spec.range[1]:g}" if spec.range else ""
     what = f"logits: {MEANINGS[spec.kind]}" if spec.kind == "labels" else MEANINGS[spec.kind]
@@ -70,18 +70,18 @@ def as_text(about: Mapping[str, str]) -> str:
     return "\n".join(f"{name}: {value}" for name, value in about.items() if name != "card")
 
 
-def read_about(path: Path) -> dict[str, str]:
-    """What a file of ours says of itself.
+def read_metadata(path: Path) -> dict[str, str]:
+    """The metadata of a file that densevit wrote.
 
     Raises:
-        CheckpointError: it is missing, no ONNX file, or not written here.
+        CheckpointError: it is missing, no ONNX file, or not written by densevit.
     """
-    demand("onnx", extra="onnxruntime")
+    require_packages("onnx", extra="onnxruntime")
     import onnx
 
     try:
         file = onnx.load(path, load_external_data=False)
-    except Exception as error:  # protobuf has kinds of its own
+    except Exception as error:  # protobuf has its own error classes
         raise CheckpointError(f"{path}: cannot be read as ONNX ({str(error).splitlines()[0]}).") from error
     if file.producer_name != "densevit":
         raise CheckpointError(f"{path}: an ONNX file of {file.producer_name or 'an unnamed program'}, not of densevit.")

@@ -1,4 +1,4 @@
-"""Whether an ONNX file says what torch says, on two pictures. b images, h x w pixels, k numbers per pixel."""
+"""Compares the outputs of an ONNX file with those of torch. b images, h x w pixels, k numbers per pixel."""
 
 from math import inf
 from pathlib import Path
@@ -15,46 +15,48 @@ from densevit.structures import Size
 
 TOLERANCE = 1e-4  # of the largest value
 
-Pictures = UInt8[np.ndarray, "b h w 3"]
+Images = UInt8[np.ndarray, "b h w 3"]
 
 
 def verify_against_torch(
     path: Path, predictor: Predictor, size: Size, batch: int | None, *, floats: bool, labels: bool
 ) -> dict[str, float]:
-    """The largest difference of each head, as a share of the largest value; `inf` where shapes or gaps differ.
+    """The largest difference of each head, as a share of the largest value; `inf` where shapes or NaNs differ.
 
     Args:
-        batch: so many pictures at once; None tries one, and three.
+        batch: number of images at once; None tries one, and three.
 
     Raises:
         ConfigError: ONNX Runtime does not take it.
     """
-    found: dict[str, float] = dict.fromkeys(predictor.card.outputs, 0.0)
+    errors: dict[str, float] = dict.fromkeys(predictor.card.outputs, 0.0)
     for count in (1, 3) if batch is None else (batch,):
-        images = pictures(size, count)
-        expected = predictor.run(images)
+        images = test_images(size, count)
+        expected = predictor.predict_arrays(images)
         given = images.transpose(0, 3, 1, 2).astype(np.float32) / np.float32(255) if floats else images
-        for (name, spec), ours in zip(predictor.card.outputs.items(), answers(path, given), strict=True):
+        for (name, spec), ours in zip(predictor.card.outputs.items(), run_onnx(path, given), strict=True):
             kind, theirs = spec.kind, expected[name]
-            gap = gap_of_ids if labels and kind == "labels" else gap_of_values
-            found[name] = max(found[name], gap(ours, theirs[..., 0, 0] if kind == "class" else theirs))
-    return found
+            error = error_of_ids if labels and kind == "labels" else error_of_values
+            errors[name] = max(errors[name], error(ours, theirs[..., 0, 0] if kind == "class" else theirs))
+    return errors
 
 
-def answers(path: Path, images: np.ndarray) -> list[np.ndarray]:
+def run_onnx(path: Path, images: np.ndarray) -> list[np.ndarray]:
     """
     Raises:
         ConfigError: ONNX Runtime does not take the file, or so many images.
     """
     try:
         return OnnxRuntime().open(path, "fp32")(images)
-    except Exception as error:  # it has a dozen kinds without a name in common
-        told = str(error).strip().splitlines()[0]
-        raise ConfigError(f"ONNX Runtime does not run {len(images)} at once of what was written: {told}") from error
+    except Exception as error:  # its dozen error classes have no common base
+        reason = str(error).strip().splitlines()[0]
+        raise ConfigError(
+            f"ONNX Runtime does not run the exported graph on {len(images)} images at once: {reason}"
+        ) from error
 
 
-def pictures(size: Size, count: int) -> Pictures:
-    """A photograph and a noisy slope in turns."""
+def test_images(size: Size, count: int) -> Images:
+    """A photograph and a noisy gradient, alternating."""
     from skimage import data
 
     sample: Any = data.astronaut
@@ -67,16 +69,16 @@ def pictures(size: Size, count: int) -> Pictures:
     return np.stack([both[i % 2] for i in range(count)])
 
 
-def gap_of_values(ours: np.ndarray, theirs: np.ndarray) -> float:
+def error_of_values(ours: np.ndarray, theirs: np.ndarray) -> float:
     if ours.shape != theirs.shape or not np.array_equal(known := np.isfinite(theirs), np.isfinite(ours)):
         return inf
     largest = np.abs(theirs[known]).max(initial=0.0)
-    gap = np.abs(ours - theirs)[known].max(initial=0.0)
-    return float(gap / largest) if largest else float(gap)
+    error = np.abs(ours - theirs)[known].max(initial=0.0)
+    return float(error / largest) if largest else float(error)
 
 
-def gap_of_ids(ours: np.ndarray, theirs: np.ndarray) -> float:
-    """How much less torch gives the classes that the file chose than its own; 0 where these are the same.
+def error_of_ids(ours: np.ndarray, theirs: np.ndarray) -> float:
+    """How much lower torch's logit of the class in the file is than its largest; 0 where these are the same.
 
     Args:
         ours: b h w, ids; theirs: b k h w, logits.
@@ -86,5 +88,5 @@ def gap_of_ids(ours: np.ndarray, theirs: np.ndarray) -> float:
         return inf
     chosen = np.take_along_axis(theirs, np.where(known, ours, 0).astype(np.int64)[:, None], 1)[:, 0]
     largest = np.abs(theirs[np.isfinite(theirs)]).max(initial=0.0)
-    gap = (theirs.max(1) - chosen)[known].max(initial=0.0)
-    return float(gap / largest) if largest else float(gap)
+    error = (theirs.max(1) - chosen)[known].max(initial=0.0)
+    return float(error / largest) if largest else float(error)

@@ -1,23 +1,28 @@
-"""What to export and under which names: files, folders, archives, globs and lists become items with own outputs."""
+"""The images of an export: files, folders, archives, globs and lists become items with the names of their outputs."""
 
 import csv
 import glob
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
+from densevit.data.index.manifest import CAMERA, camera_of, read_table
+from densevit.data.index.matching import IMAGE_SUFFIXES
+from densevit.data.io.images import OTHER_IMAGE_SUFFIXES
+from densevit.data.io.readers import image_size
 from densevit.data.io.tar import Member, members
 from densevit.errors import DataError
+from densevit.inference.camera import Intrinsics
+from densevit.structures import Size
 
-ARCHIVES = frozenset({".tar"})
-IMAGES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp"})
-LISTS = frozenset({".txt", ".csv"})
-COMPRESSED = re.compile(r"\.(tgz|tar\.(gz|bz2|xz|zst))$", re.IGNORECASE)  # archives that are told so, not as images
-MAGIC = re.compile(r"[*?\[]")
+ARCHIVE_SUFFIXES = frozenset({".tar"})
+LIST_SUFFIXES = frozenset({".txt", ".csv"})
+COMPRESSED = re.compile(r"\.(tgz|tar\.(gz|bz2|xz|zst))$", re.IGNORECASE)  # refused with a reason, not taken as images
+GLOB_CHARACTERS = re.compile(r"[*?\[]")
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,7 @@ class Item:
     source: Path  # absolute; of a file in an archive, the archive's path and then its own
     name: str  # of its outputs below the output folder, without format suffix; "/" between folders
     member: Member | None = None  # where it lies in an archive
+    intrinsics: Intrinsics | None = None
 
     def file(self) -> AbstractContextManager[Path]:
         """A path that decoders can open."""
@@ -34,14 +40,27 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Found:
-    """What one input stands for."""
+class Selection:
+    """The images to export.
+
+    Attributes:
+        unsupported: by suffix, how many image files of formats that are not read were left out of folders and globs.
+    """
+
+    items: Sequence[Item]
+    unsupported: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Expanded:
+    """The images that one input stands for."""
 
     root: Path  # names are relative to the deepest folder that holds every root
     images: Sequence[Path | Member]
+    unsupported: Counter[str] = field(default_factory=Counter)
 
 
-def find_items(inputs: Sequence[str | os.PathLike[str]], suffixes: Sequence[str], output: Path) -> list[Item]:
+def find_items(inputs: Sequence[str | os.PathLike[str]], suffixes: Sequence[str], output: Path) -> Selection:
     """Resolves inputs in their order; an image that is given twice counts once.
 
     A name is the image's path below the deepest folder that holds everything given, without its suffix; two images that
@@ -55,54 +74,57 @@ def find_items(inputs: Sequence[str | os.PathLike[str]], suffixes: Sequence[str]
         DataError: an input does not exist, a folder or glob holds no image, or the output folder is also an input.
     """
     output = absolute(output)
-    found = [find(os.fspath(given), output) for given in inputs]
+    found = [expand(os.fspath(given), output) for given in inputs]
     if not found:
         raise DataError("no images given: name files, folders, globs or a .txt or .csv list.")
     base = Path(os.path.commonpath([f.root for f in found]))
     sources = dict.fromkeys(image for f in found for image in f.images)
-    return named([(source, shown(source).relative_to(base).as_posix()) for source in sources], suffixes)
+    items = name_items([(source, named_after(source).relative_to(base).as_posix()) for source in sources], suffixes)
+    return Selection(items, sum((f.unsupported for f in found), Counter()))
 
 
-def shown(source: Path | Member) -> Path:
+def named_after(source: Path | Member) -> Path:
     """The path that a source's outputs are named for; an archive counts as a folder of its name."""
     return source.archive.with_suffix("") / source.name if isinstance(source, Member) else source
 
 
-def find(text: str, output: Path) -> Found:
+def expand(text: str, output: Path) -> Expanded:
     path = absolute(text)
     if path.is_dir():
-        return below(path, output)
+        return expand_folder(path, output)
     if path.is_file():
-        return listed(path) if path.suffix.lower() in LISTS else Found(path.parent, opened(path))
-    if MAGIC.search(text):
-        return matching(text, output)
+        return expand_list(path) if path.suffix.lower() in LIST_SUFFIXES else Expanded(path.parent, images_of(path))
+    if GLOB_CHARACTERS.search(text):
+        return expand_glob(text, output)
     if path.exists():
         raise DataError(f"{text}: is neither file nor folder; write a list of images into a .txt file.")
     raise DataError(f"{text}: no such file or folder.")
 
 
-def below(folder: Path, output: Path) -> Found:
+def expand_folder(folder: Path, output: Path) -> Expanded:
     if folder == output:
         raise DataError(f"{folder} is both input and output; choose another output, {folder / 'depth'} say.")
     inside = (Path(top) / name for top, _, names in sorted(os.walk(folder)) for name in sorted(names))
-    return Found(folder, images_among(inside, output) or nothing(f"{folder}: holds no image"))
+    return images_among(inside, folder, output, f"{folder}: holds no image")
 
 
-def matching(pattern: str, output: Path) -> Found:
+def expand_glob(pattern: str, output: Path) -> Expanded:
     parts = absolute(pattern).parts
-    fixed = next(i for i, part in enumerate(parts) if MAGIC.search(part))
+    fixed = next(i for i, part in enumerate(parts) if GLOB_CHARACTERS.search(part))
     paths = map(absolute, sorted(glob.glob(pattern, recursive=True)))  # noqa: PTH207  Path.glob refuses absolute ones
-    return Found(Path(*parts[:fixed]), images_among(paths, output) or nothing(f"{pattern}: matches no image"))
+    return images_among(paths, Path(*parts[:fixed]), output, f"{pattern}: matches no image")
 
 
-def listed(path: Path) -> Found:
+def expand_list(path: Path) -> Expanded:
     """One path a line, or a CSV with a column `image`; relative ones start at the list's folder."""
-    paths = [absolute(path.parent / entry) for entry in entries(path)] or nothing(f"{path}: lists no image")
-    images = [image for each in paths for image in opened(each)]
-    return Found(Path(os.path.commonpath([each.parent for each in paths])), images)
+    paths = [absolute(path.parent / entry) for entry in list_entries(path)]
+    if not paths:
+        raise no_image(f"{path}: lists no image")
+    images = [image for each in paths for image in images_of(each)]
+    return Expanded(Path(os.path.commonpath([each.parent for each in paths])), images)
 
 
-def entries(path: Path) -> list[str]:
+def list_entries(path: Path) -> list[str]:
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
@@ -119,45 +141,50 @@ def entries(path: Path) -> list[str]:
         raise DataError(f"{where}: is no CSV from here on ({error}); look for a stray quote.") from None
 
 
-def images_among(paths: Iterable[Path], output: Path) -> list[Path | Member]:
+def images_among(paths: Iterable[Path], root: Path, output: Path, complaint: str) -> Expanded:
     def wanted(path: Path) -> bool:
-        kind, hidden = path.suffix.lower(), path.name.startswith(".")
-        there = path.is_file() or not path.exists()  # a link to nothing is an image that fails, not one that is not
-        return kind in IMAGES | ARCHIVES and not hidden and not path.is_relative_to(output) and there
+        there = path.is_file() or not path.exists()  # a dangling link is an image that fails, not one left out
+        return not path.name.startswith(".") and not path.is_relative_to(output) and there
 
-    return [image for path in paths if wanted(path) for image in opened(path)]
+    files = [(path, path.suffix.lower()) for path in paths if wanted(path)]
+    images = [i for path, suffix in files if suffix in IMAGE_SUFFIXES | ARCHIVE_SUFFIXES for i in images_of(path)]
+    unsupported = Counter(suffix for _, suffix in files if suffix in OTHER_IMAGE_SUFFIXES)
+    if not images:
+        raise no_image(complaint, unsupported)
+    return Expanded(root, images, unsupported)
 
 
-def opened(path: Path) -> Sequence[Path | Member]:
+def images_of(path: Path) -> Sequence[Path | Member]:
     """A file, or the images in an archive.
 
     Raises:
         DataError: a bad archive, or one without images.
     """
-    if path.suffix.lower() not in ARCHIVES and not COMPRESSED.search(path.name):
+    if path.suffix.lower() not in ARCHIVE_SUFFIXES and not COMPRESSED.search(path.name):
         return [path]
-    inside = [member for member in members(path) if PurePosixPath(member.name).suffix.lower() in IMAGES]
-    # WebDataset stores a sample's maps beside its picture: `0001.jpg` and `0001.depth.png`.
-    pictures = [member for member in inside if PurePosixPath(member.name).name.count(".") == 1]
-    return pictures or nothing(f"{path}: holds no image")
+    inside = [member for member in members(path) if PurePosixPath(member.name).suffix.lower() in IMAGE_SUFFIXES]
+    # WebDataset stores a sample's maps beside its image: `0001.jpg` and `0001.depth.png`.
+    images = [member for member in inside if PurePosixPath(member.name).name.count(".") == 1]
+    if not images:
+        raise no_image(f"{path}: holds no image")
+    return images
 
 
-def named(images: Sequence[tuple[Path | Member, str]], suffixes: Sequence[str]) -> list[Item]:
-    """Drops image suffixes, except from names whose outputs would meet."""
+def name_items(images: Sequence[tuple[Path | Member, str]], suffixes: Sequence[str]) -> list[Item]:
+    """Drops image suffixes, except from names whose outputs would be the same file."""
     full = [name for _, name in images]
-    names = [strip(name) for name in full]
+    names = [without_suffix(name) for name in full]
     while clashing := set(clashes(names, suffixes)) - {i for i, name in enumerate(names) if name == full[i]}:
         names = [full[i] if i in clashing else name for i, name in enumerate(names)]
-    return [item(source, name) for (source, _), name in zip(images, names, strict=True)]
+    return [
+        Item(source.path, name, source) if isinstance(source, Member) else Item(source, name)
+        for (source, _), name in zip(images, names, strict=True)
+    ]
 
 
-def item(source: Path | Member, name: str) -> Item:
-    return Item(source.path, name, source) if isinstance(source, Member) else Item(source, name)
-
-
-def strip(name: str) -> str:
+def without_suffix(name: str) -> str:
     folder, slash, file = name.rpartition("/")
-    return folder + slash + (Path(file).stem if Path(file).suffix.lower() in IMAGES else file)
+    return folder + slash + (Path(file).stem if Path(file).suffix.lower() in IMAGE_SUFFIXES else file)
 
 
 def clashes(names: Sequence[str], suffixes: Sequence[str]) -> Iterator[int]:
@@ -165,8 +192,55 @@ def clashes(names: Sequence[str], suffixes: Sequence[str]) -> Iterator[int]:
     return (i for i, name in enumerate(names) if any(count[name + suffix] > 1 for suffix in suffixes))
 
 
-def nothing(message: str) -> list[Path]:
-    raise DataError(f"{message} ({', '.join(sorted(IMAGES))}).")
+def no_image(complaint: str, unsupported: Mapping[str, int] | None = None) -> DataError:
+    others = f"; {list_unsupported(unsupported)}" if unsupported else ""
+    return DataError(f"{complaint} ({', '.join(sorted(IMAGE_SUFFIXES))}){others}.")
+
+
+def list_unsupported(unsupported: Mapping[str, int]) -> str:
+    counts = ", ".join(f"{count} {suffix}" for suffix, count in sorted(unsupported.items()))
+    return f"left out, for their formats are not read: {counts}"
+
+
+def with_one_camera(items: Sequence[Item], camera: Sequence[float]) -> list[Item]:
+    """The items with one camera, which holds for images of the size of the first that can be read."""
+    fx, fy, cx, cy = camera
+    intrinsics = Intrinsics(fx, fy, cx, cy, first_size(items))
+    return [replace(item, intrinsics=intrinsics) for item in items]
+
+
+def first_size(items: Sequence[Item]) -> Size | None:
+    for item in items:
+        try:
+            with item.file() as path:
+                return image_size(path)
+        except (DataError, OSError):
+            continue
+    return None
+
+
+def with_cameras(items: Sequence[Item], path: Path) -> list[Item]:
+    """The items with the cameras of a table: columns `image` (paths, relative to its folder) or `name`, fx, fy, cx, cy.
+
+    Raises:
+        DataError: the table cannot be read, or lacks the camera of an image.
+    """
+    cameras: dict[str | Path, Intrinsics] = {}
+    for number, cells in read_table(path):
+        filled = {key: str(value).strip() for key, value in cells.items() if value is not None}
+        try:
+            matrix = camera_of(filled)
+        except DataError as error:
+            raise DataError(f"{path}:{number}: {error}") from None
+        key = filled.get("image") or filled.get("name")
+        if matrix is None or not key:
+            raise DataError(f"{path}:{number}: a camera needs the columns image (or name), {', '.join(CAMERA)}.")
+        where = absolute(path.parent / key) if filled.get("image") else key
+        cameras[where] = Intrinsics(matrix[0, 0], matrix[1, 1], matrix[0, 2], matrix[1, 2])
+    found = [cameras.get(item.source) or cameras.get(item.name) for item in items]
+    if missing := [item for item, camera in zip(items, found, strict=True) if camera is None]:
+        raise DataError(f"{path}: no camera for {len(missing)} of {len(items)} images, {missing[0].source} for one.")
+    return [replace(item, intrinsics=camera) for item, camera in zip(items, found, strict=True)]
 
 
 def absolute(path: str | os.PathLike[str]) -> Path:

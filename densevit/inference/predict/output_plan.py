@@ -1,14 +1,10 @@
-"""What an export will write, checked against what is already there before anything is written."""
+"""The files that an export will write, checked against what is already there before anything is written."""
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
-
-import torch
-from torch import nn
 
 from densevit.errors import ConfigError, StorageError
 from densevit.inference.predict.inputs import Item
@@ -18,35 +14,45 @@ from densevit.utils.atomic_io import make_folder, place_for, remove_stale_tempor
 Existing = Literal["refuse", "overwrite", "resume"]
 """What to do where outputs are already there."""
 
-RECORD, FAILED = "export.json", "failed.json"
+SETTINGS, FAILED = "export.json", "failed.json"
 
 
 @dataclass(frozen=True)
-class Plan:
-    """Which images become which files."""
+class OutputPlan:
+    """Which images become which files.
+
+    Attributes:
+        writers: by format.
+        unsupported: by suffix, how many image files were left out; for the summary.
+    """
 
     items: Sequence[Item]
-    outputs: Mapping[str, MapWriter]  # by format
+    writers: Mapping[str, MapWriter]
     folder: Path
+    unsupported: Mapping[str, int] = field(default_factory=dict)
 
     def path(self, item: Item, format: str) -> Path:
-        return self.folder / (item.name + self.outputs[format].suffix)
+        return self.folder / (item.name + self.writers[format].suffix)
 
     def paths(self, item: Item) -> list[Path]:
-        return [self.path(item, format) for format in self.outputs]
+        return [self.path(item, format) for format in self.writers]
 
     def missing(self, item: Item) -> list[str]:
         """The formats that are still to be written."""
-        return [format for format in self.outputs if not self.path(item, format).exists()]
+        return [format for format in self.writers if not self.path(item, format).exists()]
 
     def check(self, existing: Existing = "refuse") -> None:
         """Raises before any work where writing would fail or destroy something.
 
         Raises:
-            ConfigError: an output would replace an input image, or (`refuse`) an earlier output.
+            ConfigError: an output would replace an input image, or (`refuse`) an earlier output; a format needs the
+                cameras of the images, and they are not known.
             StorageError: the folder cannot be written to.
         """
         check_writable(self.folder)
+        for format, writer in self.writers.items():
+            if writer.needs_intrinsics and any(item.intrinsics is None for item in self.items):
+                raise ConfigError(f"format {format}: give the camera as one of fov (degrees) or intrinsics.")
         planned = [path for item in self.items for path in self.paths(item)]
         sources = {item.source for item in self.items}
         if replaced := [path for path in planned if path in sources]:
@@ -57,16 +63,16 @@ class Plan:
                 "--resume makes only what is missing, --overwrite makes all anew."
             )
 
-    def begin(self, settings: Mapping[str, Any], existing: Existing) -> None:
-        """Makes the folders, clears what killed runs left, and notes the settings.
+    def prepare_folder(self, settings: Mapping[str, Any], existing: Existing) -> None:
+        """Makes the folders, removes the temporary files of killed runs, and records the settings.
 
         Raises:
             ConfigError: resuming an export that was made with other settings; maps would not be comparable.
         """
         text = json.dumps(settings, indent=1)
-        record = self.folder / RECORD
+        record = self.folder / SETTINGS
         if existing == "resume" and record.exists():
-            check_same(record, json.loads(text))
+            check_same_settings(record, json.loads(text))
         for folder in sorted({path.parent for item in self.items for path in self.paths(item)} | {self.folder}):
             make_folder(folder)
             remove_stale_temporaries(folder)
@@ -74,16 +80,14 @@ class Plan:
         (self.folder / FAILED).unlink(missing_ok=True)
 
 
-TOLD = {"no folder": "a file, not a folder", "read-only": "read-only for this user"}
-
-
 def check_writable(folder: Path) -> None:
     place, unfit = place_for(folder)
     if unfit:
-        raise StorageError(f"output {folder}: {place} is {TOLD[unfit]}.")
+        why = {"no folder": "a file, not a folder", "read-only": "read-only for this user"}[unfit]
+        raise StorageError(f"output {folder}: {place} is {why}.")
 
 
-def check_same(record: Path, settings: Mapping[str, Any]) -> None:
+def check_same_settings(record: Path, settings: Mapping[str, Any]) -> None:
     try:
         before = json.loads(record.read_text())
         if not isinstance(before, dict):
@@ -92,19 +96,12 @@ def check_same(record: Path, settings: Mapping[str, Any]) -> None:
         raise ConfigError(f"{record}: damaged, so what it resumes is unknown; use --overwrite.") from None
     differing = [key for key in {**before, **settings} if before.get(key) != settings.get(key)]
     if differing:
-        told = "; ".join(f"{key} was {before.get(key)!r}, is {settings.get(key)!r}" for key in differing)
-        raise ConfigError(f"{record}: cannot resume with other settings ({told}). Use --overwrite or another folder.")
+        changes = "; ".join(f"{key} was {before.get(key)!r}, is {settings.get(key)!r}" for key in differing)
+        raise ConfigError(
+            f"{record}: cannot resume with other settings ({changes}). Use --overwrite or another folder."
+        )
 
 
 def amount(paths: Sequence[Path], noun: str) -> str:
     more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
     return f"{len(paths)} {noun}{'s' if len(paths) > 1 else ''} ({paths[0]}{more})"
-
-
-def fingerprint(model: nn.Module) -> str:
-    """A hash of the weights: the same path may hold other weights tomorrow."""
-    digest = hashlib.sha256()
-    for name, value in model.state_dict().items():
-        digest.update(name.encode())
-        digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
-    return digest.hexdigest()[:16]

@@ -1,73 +1,48 @@
-"""Many images to many files: decoding threads, the model, encoding threads, all at once.
+"""Predicts many images and writes their maps: decoding threads, the model and encoding threads work at the same time.
 
-Images travel in fixed groups of the batch size, cut from the whole list, so that a resumed run computes the same
-batches as an uninterrupted one, and writes the same bytes. To several processes groups are dealt in turn.
+Images go through the model in fixed groups of the batch size, cut from the whole list, so that a resumed run computes
+the same batches as an uninterrupted one, and writes the same bytes. Several processes share the groups.
 """
 
+import hashlib
 import json
+import logging
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import astuple
 from itertools import groupby
 from threading import Event
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, TypeVar
 
 from tqdm import tqdm
 
+from densevit.data.io import images
 from densevit.data.io.readers import read_image
 from densevit.data.loading.prefetch import prefetch
 from densevit.errors import ConfigError, DataError, Preempted
+from densevit.inference.fingerprint import weights_fingerprint
 from densevit.inference.images import Rgb
 from densevit.inference.predict.inputs import Item
-from densevit.inference.predict.output_plan import FAILED, Existing, Plan, fingerprint
-from densevit.inference.predict.summary import Incomplete, Summary, merged, out_of_memory, reason
-from densevit.inference.predictor import Map, Predictor, as_batch
-from densevit.inference.tiling import demand_depth
+from densevit.inference.predict.output_plan import FAILED, Existing, OutputPlan
+from densevit.inference.predict.summary import Incomplete, Summary, failure_reason, is_out_of_memory, merge_summaries
+from densevit.inference.predictor import Map, Predictor, stack
+from densevit.inference.tiling import check_tileable
 from densevit.inference.writers import MapWriter, PredictedMap
 from densevit.utils.atomic_io import write_text
+from densevit.utils.process_group import ProcessGroup
+
+T = TypeVar("T")
 
 Maps = dict[str, Map]
 """By head."""
 
 
-T = TypeVar("T")
-
-
-@runtime_checkable
-class ProcessGroup(Protocol):
-    """What an export asks of the processes around it; `engine.distributed.World` is one."""
-
-    @property
-    def rank(self) -> int: ...
-    @property
-    def size(self) -> int: ...
-    def all_gather(self, value: Any) -> list[Any]: ...
-    def on_main(self, work: Callable[[], T]) -> T: ...
-
-
-@dataclass(frozen=True)
-class SingleProcess:
-    """A team of one."""
-
-    rank: int = 0
-    size: int = 1
-
-    def all_gather(self, value: Any) -> list[Any]:
-        return [value]
-
-    def on_main(self, work: Callable[[], T]) -> T:
-        return work()
-
-
-ALONE = SingleProcess()
-
-
 def export(
     predictor: Predictor,
-    plan: Plan,
+    plan: OutputPlan,
     *,
     heads: Sequence[str] = (),
     existing: Existing = "refuse",
@@ -75,52 +50,45 @@ def export(
     max_pixels: int | None = None,
     stop: Event | None = None,
     progress: bool = False,
-    team: ProcessGroup = ALONE,
+    processes: ProcessGroup = ProcessGroup(),  # noqa: B008  frozen
 ) -> Summary:
-    """Writes every format of every image. What one image does wrong costs that image only.
+    """Writes every format of every image. A fault of one image costs that image only.
 
     Args:
-        heads: those that are meant, where the model has several that a format is for.
+        heads: which to write, where the model has several that a format is for.
         existing: what to do where outputs are already there.
         workers: threads that decode, and as many that encode.
         max_pixels: larger images fail; None is the reader's own limit.
         stop: when set, the export ends after the images under way.
-        team: the processes that share the list; each calls this, and each is given the summary of all.
+        processes: those that share the list; each calls this, and each gets the summary of all.
 
     Raises:
         ConfigError, DataError, StorageError: before anything is written; StorageError also when the disk fills up.
         PartialError: some images failed; the others are done, and `failed.json` names the failed ones.
         Preempted: `stop` was set; what is written is whole.
     """
-    sources = head_of_each(plan.outputs, predictor, heads)
-    for format, output in plan.outputs.items():
-        output.check(predictor.card.outputs[sources[format]])
+    sources = head_of_each_format(plan.writers, predictor, heads)
+    for format, writer in plan.writers.items():
+        writer.check(predictor.card.outputs[sources[format]])
     if predictor.tiling is not None:
-        demand_depth({head: predictor.card.outputs[head].kind for head in sources.values()})
+        check_tileable({head: predictor.card.outputs[head].kind for head in sources.values()})
     plan.check(existing)
-    team.on_main(lambda: begin(predictor, plan, sources, existing))
-    run = PredictionPipeline(predictor, plan, sources, existing == "resume", max_pixels, stop or Event(), team)
-    begun = time.perf_counter()
-    shown = None if progress and team.rank == 0 else True
-    with tqdm(total=run.summary.images - run.summary.already, unit="image", disable=shown) as bar:
-        run.all(workers, bar.update)
-    run.summary.seconds = time.perf_counter() - begun
-    parts = team.all_gather((run.summary, run.stopped))
-    summary = merged([part for part, _ in parts])
-    return team.on_main(lambda: concluded(summary, any(stopped for _, stopped in parts), plan))
+    processes.on_main(lambda: write_shared_files(predictor, plan, sources, existing))
+    pipeline = PredictionPipeline(
+        predictor, plan, sources, existing == "resume", max_pixels, stop or Event(), processes
+    )
+    pipeline.run(workers, progress and processes.is_main)
+    parts = processes.all_gather((pipeline.summary, pipeline.stopped))
+    summary = merge_summaries([part for part, _ in parts])
+    return processes.on_main(lambda: finish(summary, any(stopped for _, stopped in parts), plan))
 
 
-def begin(predictor: Predictor, plan: Plan, sources: Mapping[str, str], existing: Existing) -> None:
-    """Folders, and what is written once for all images."""
-    plan.begin(settings(predictor, plan, sources), existing)
-    for format, output in plan.outputs.items():
-        output.begin(plan.folder, predictor.card.outputs[sources[format]])
-
-
-def head_of_each(outputs: Mapping[str, MapWriter], predictor: Predictor, wanted: Sequence[str]) -> dict[str, str]:
+def head_of_each_format(
+    writers: Mapping[str, MapWriter], predictor: Predictor, wanted: Sequence[str]
+) -> dict[str, str]:
     """Format -> the head it is written from: the only one of its kind, or the one that is named, or `depth`.
 
-    All are answers to one pass through the model.
+    All come from one pass through the model.
 
     Raises:
         DataError: no such head.
@@ -128,14 +96,22 @@ def head_of_each(outputs: Mapping[str, MapWriter], predictor: Predictor, wanted:
     """
     wanted = [predictor.head(name) for name in wanted]
     sources = {
-        format: predictor.head_for(output.kinds, wanted, f"format {format}") for format, output in outputs.items()
+        format: predictor.head_for(writer.kinds, wanted, f"format {format}") for format, writer in writers.items()
     }
     if unused := [name for name in wanted if name not in sources.values()]:
-        raise ConfigError(f"--head: no format of {', '.join(outputs)} is written from {', '.join(unused)}.")
+        raise ConfigError(f"--head: no format of {', '.join(writers)} is written from {', '.join(unused)}.")
     return sources
 
 
-def concluded(summary: Summary, stopped: bool, plan: Plan) -> Summary:
+def write_shared_files(predictor: Predictor, plan: OutputPlan, sources: Mapping[str, str], existing: Existing) -> None:
+    """Makes the folders, and the files that all images share."""
+    plan.prepare_folder(settings(predictor, plan, sources), existing)
+    for format, writer in plan.writers.items():
+        writer.write_shared(plan.folder, predictor.card.outputs[sources[format]])
+
+
+def finish(summary: Summary, stopped: bool, plan: OutputPlan) -> Summary:
+    """Writes `failed.json`, and raises what ends an export that is not complete."""
     if summary.failed:
         reasons = [{"image": str(source), "reason": reason} for source, reason in summary.failed.items()]
         write_text(plan.folder / FAILED, json.dumps({"images": summary.images, "failed": reasons}, indent=1))
@@ -147,49 +123,77 @@ def concluded(summary: Summary, stopped: bool, plan: Plan) -> Summary:
     return summary
 
 
+class ReaderWarnings(logging.Handler):
+    """What readers warn of, by path, for the summary in place of standard error."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.messages: dict[str, str] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        path, _, message = record.getMessage().partition(": ")
+        self.messages[path] = message
+
+    def __enter__(self) -> None:
+        images.log.addHandler(self)
+        images.log.propagate = False
+
+    def __exit__(self, *_: object) -> None:
+        images.log.removeHandler(self)
+        images.log.propagate = True
+
+
 class PredictionPipeline:
-    """One pass over a plan."""
+    """One pass over this process' share of a plan."""
 
     def __init__(
         self,
         predictor: Predictor,
-        plan: Plan,
+        plan: OutputPlan,
         sources: Mapping[str, str],
         resume: bool,
         max_pixels: int | None,
         stop: Event,
-        team: ProcessGroup = ALONE,
+        processes: ProcessGroup,
     ) -> None:
-        self.predictor = predictor
-        self.plan = plan
+        self.predictor, self.plan, self.resume, self.stop = predictor, plan, resume, stop
         self.sources = sources  # format -> head
+        self.focal = predictor.focal
         self.limit: dict[str, int] = {} if max_pixels is None else {"max_pixels": max_pixels}
-        self.stop = stop
+        self.groups = share_of(plan.items, predictor.batch_size, processes)
+        items = [item for group in self.groups for item in group]
+        self.complete = {item for item in items if not plan.missing(item)} if resume else set[Item]()
+        self.summary = Summary(len(items), already=len(self.complete), unsupported=plan.unsupported)
         self.stopped = False
-        self.whole = dealt(plan.items, predictor.batch_size, team)
-        mine = [item for group in self.whole for item in group]
-        self.complete = {item for item in mine if not plan.missing(item)} if resume else set[Item]()
-        self.resume = resume
-        self.summary = Summary(len(mine), already=len(self.complete))
+        self.warnings = ReaderWarnings()
 
-    def all(self, workers: int, tick: Callable[[int], object]) -> None:
+    def run(self, workers: int, progress: bool) -> None:
+        """Decodes, predicts and writes; at most a few batches are in memory at a time."""
+        begun = time.perf_counter()
         ahead = 2 * workers + self.predictor.batch_size
+        total = self.summary.images - self.summary.already
         pending: deque[tuple[Item, Future[tuple[int, int]]]] = deque()
         # After an error, too, images being written are finished, and those that wait to be decoded are dropped.
-        with ThreadPoolExecutor(workers, "encode") as writers, closing(self.groups(workers, ahead)) as groups:
+        with (
+            self.warnings,
+            ThreadPoolExecutor(workers, "encode") as writers,
+            closing(self.read_groups(workers, ahead)) as groups,
+            tqdm(total=total, unit="image", disable=not progress) as bar,
+        ):
             for group in groups:
                 for item, maps, image in self.predict(group):
                     if item not in self.complete:
                         pending.append((item, writers.submit(self.write, item, maps, image)))
                 while len(pending) > ahead:
                     self.count(*pending.popleft())
-                tick(sum(item not in self.complete for item, _ in group))
+                bar.update(sum(item not in self.complete for item, _ in group))
             while pending:
                 self.count(*pending.popleft())
+        self.summary.seconds = time.perf_counter() - begun
 
-    def groups(self, threads: int, ahead: int) -> Generator[list[tuple[Item, Rgb]], None, None]:
+    def read_groups(self, threads: int, ahead: int) -> Generator[list[tuple[Item, Rgb]], None, None]:
         """The images of each group that still has something to write, decoded ahead of the model."""
-        todo = [group for group in self.whole if not self.complete.issuperset(group)]
+        todo = [group for group in self.groups if not self.complete.issuperset(group)]
         items = (item for group in todo for item in group)
         decoded = prefetch(self.read, items, threads=threads, ahead=ahead)
         for group in todo:
@@ -205,62 +209,76 @@ class PredictionPipeline:
         """The image, or why there is none."""
         try:
             with item.file() as path:
-                return read_image(path, **self.limit)
+                image = read_image(path, **self.limit)
+            if warning := self.warnings.messages.pop(str(path), ""):
+                self.summary.warnings[item.source] = warning
+            return image
         except (DataError, OSError, MemoryError) as error:
-            return reason(error, item.source)
+            return failure_reason(error, item.source)
 
     def predict(self, group: Sequence[tuple[Item, Rgb]]) -> Iterator[tuple[Item, Maps, Rgb]]:
-        for _, alike in groupby(group, lambda pair: pair[1].shape):
-            yield from self.batch(list(alike))
+        """The maps of each image; neighbours of one size and one camera go through the model together."""
+        for (_, intrinsics), alike in groupby(group, lambda pair: (pair[1].shape, pair[0].intrinsics)):
+            self.predictor.focal = self.focal if intrinsics is None else (intrinsics.fx, intrinsics.fy)
+            yield from self.predict_batch(list(alike))
 
-    def batch(self, pairs: Sequence[tuple[Item, Rgb]]) -> Iterator[tuple[Item, Maps, Rgb]]:
-        maps, trouble = self.attempt([image for _, image in pairs], pairs[0][0])
+    def predict_batch(self, pairs: Sequence[tuple[Item, Rgb]]) -> Iterator[tuple[Item, Maps, Rgb]]:
+        maps, trouble = self.try_predict([image for _, image in pairs], pairs[0][0])
         if maps is not None:
             for i, (item, image) in enumerate(pairs):
-                yield item, self.predictor.taken_apart(maps, i), image
-        elif len(pairs) > 1:  # what is too much together may go one by one
+                yield item, self.predictor.unbatch(maps, i), image
+        elif len(pairs) > 1:  # images that are too much together may go one by one
             for pair in pairs:
-                yield from self.batch([pair])
+                yield from self.predict_batch([pair])
         else:
             self.summary.failed[pairs[0][0].source] = trouble
 
-    def attempt(self, images: Sequence[Rgb], first: Item) -> tuple[Maps | None, str]:
+    def try_predict(self, images: Sequence[Rgb], first: Item) -> tuple[Maps | None, str]:
         """The maps, or None and why there are none."""
         try:
-            answers = self.predictor.run(as_batch(images))
-            return {head: answers[head] for head in self.sources.values()}, ""
+            maps = self.predictor.predict_arrays(stack(images))
+            return {head: maps[head] for head in self.sources.values()}, ""
         except (DataError, MemoryError, RuntimeError) as error:
-            if isinstance(error, RuntimeError) and not out_of_memory(error):
-                raise  # a fault of the model or of ours, not of this image
-            return None, reason(error, first.source)
+            if isinstance(error, RuntimeError) and not is_out_of_memory(error):
+                raise  # a fault of the model or of the program, not of this image
+            return None, failure_reason(error, first.source)
 
     def write(self, item: Item, maps: Maps, image: Rgb) -> tuple[int, int]:
-        """Writes the formats of one image; returns how many values were clipped, and how many pixels have none."""
-        spec = self.predictor.card.outputs
-        frames = {head: PredictedMap(values=values, image=image, spec=spec[head]) for head, values in maps.items()}
-        formats = self.plan.missing(item) if self.resume else list(self.plan.outputs)
-        clipped = [
-            self.plan.outputs[format].write(self.plan.path(item, format), frames[self.sources[format]])
+        """Writes the formats of one image; returns how many values are out of range, and how many pixels have none."""
+        spec, camera = self.predictor.card.outputs, item.intrinsics
+        frames = {
+            head: PredictedMap(values=values, image=image, spec=spec[head], camera=camera)
+            for head, values in maps.items()
+        }
+        formats = self.plan.missing(item) if self.resume else list(self.plan.writers)
+        out_of_range = [
+            self.plan.writers[format].write(self.plan.path(item, format), frames[self.sources[format]])
             for format in formats
         ]
-        return sum(clipped), sum(int((~frame.valid()).sum()) for frame in frames.values())
+        return sum(out_of_range), sum(int((~frame.valid()).sum()) for frame in frames.values())
 
     def count(self, item: Item, written: Future[tuple[int, int]]) -> None:
         try:
-            clipped, invalid = written.result()
+            out_of_range, invalid = written.result()
         except DataError as error:
-            self.summary.failed[item.source] = reason(error, item.source)
+            self.summary.failed[item.source] = failure_reason(error, item.source)
         else:
             self.summary.done += 1
-            self.summary.clipped += clipped
+            self.summary.out_of_range += out_of_range
             self.summary.invalid += invalid
 
 
-def settings(predictor: Predictor, plan: Plan, sources: Mapping[str, str]) -> dict[str, Any]:
-    """What decides the bytes of the outputs, as `export.json` notes it."""
+def share_of(items: Sequence[T], size: int, processes: ProcessGroup) -> list[Sequence[T]]:
+    """This process' groups of `size` neighbours: every n-th of the whole list's, for n processes."""
+    groups = [items[i : i + size] for i in range(0, len(items), size)]
+    return groups[processes.rank :: processes.size]
+
+
+def settings(predictor: Predictor, plan: OutputPlan, sources: Mapping[str, str]) -> dict[str, Any]:
+    """What decides the bytes of the outputs, as `export.json` records it."""
     heads = {head: predictor.card.outputs[head] for head in sources.values()}
     return {
-        "weights": fingerprint(predictor.model),
+        "weights": weights_fingerprint(predictor.model),
         "source": predictor.card.source,
         "heads": {head: {"kind": spec.kind, "unit": spec.unit} for head, spec in heads.items()},
         "runtime": None if predictor.runtime == "torch" else predictor.runtime,  # older records have none
@@ -268,14 +286,17 @@ def settings(predictor: Predictor, plan: Plan, sources: Mapping[str, str]) -> di
         "flip": predictor.flip,
         "scales": list(predictor.scales),
         "focal": predictor.focal,
+        "intrinsics": recorded_intrinsics(plan.items),
         "sliding": [predictor.card.resize.window, predictor.card.resize.stride],
         "window": getattr(predictor.window, "__name__", None),
         "tiling": predictor.tiling and vars(predictor.tiling),
-        "formats": {name: {"head": sources[name], **vars(output)} for name, output in plan.outputs.items()},
+        "formats": {name: {"head": sources[name], **vars(writer)} for name, writer in plan.writers.items()},
     }
 
 
-def dealt(items: Sequence[T], size: int, team: ProcessGroup) -> list[Sequence[T]]:
-    """This process' groups of `size` neighbours: every so many-th of the whole list."""
-    groups = [items[i : i + size] for i in range(0, len(items), size)]
-    return groups[team.rank :: team.size]
+def recorded_intrinsics(items: Sequence[Item]) -> Any:
+    """The one camera of all images and the size that it holds for, or a hash of several."""
+    cameras = {item.name: item.intrinsics and astuple(item.intrinsics) for item in items}
+    if len(set(cameras.values())) <= 1:
+        return next(iter(cameras.values()), None)
+    return hashlib.sha256(json.dumps(cameras).encode()).hexdigest()[:16]

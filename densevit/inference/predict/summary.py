@@ -1,12 +1,13 @@
 """What became of the images of an export, in numbers and in words."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 
 from densevit.errors import PartialError
+from densevit.inference.predict.inputs import list_unsupported
 
 
 @dataclass
@@ -17,55 +18,63 @@ class Summary:
     done: int = 0
     already: int = 0  # complete before this run
     failed: dict[Path, str] = field(default_factory=dict)  # reasons
-    clipped: int = 0  # valid values beyond what a format holds
+    warnings: dict[Path, str] = field(default_factory=dict)  # of images that were exported nevertheless
     invalid: int = 0  # pixels without a value
+    out_of_range: int = 0  # valid values that 16 bits do not hold, written as 0, not valid
     seconds: float = 0.0
+    unsupported: Mapping[str, int] = field(default_factory=dict)  # image files left out, by suffix
 
     def __str__(self) -> str:
         rate = f"{self.done} images in {self.seconds:.1f} s ({self.done / max(self.seconds, 1e-9):.1f} images/s)"
         notes = [
             f"{self.already} were already there" if self.already else "",
-            f"{self.clipped:,} values clipped to the 16-bit range: lower --scale" if self.clipped else "",
+            f"{self.out_of_range:,} values beyond 16 bits became 0, not valid: change --scale"
+            if self.out_of_range
+            else "",
             f"{self.invalid:,} pixels without a value" if self.invalid else "",
+            list_unsupported(self.unsupported) if self.unsupported else "",
             f"{len(self.failed)} failed" if self.failed else "",
         ]
-        lines = [f"  {shown(source)}: {reason}" for source, reason in self.failed.items()]
+        lines = [f"  {printable(path)}: {text}" for path, text in (self.warnings | self.failed).items()]
         return "\n".join([", ".join([rate, *filter(None, notes)]) + ".", *lines])
 
 
-def merged(parts: Sequence[Summary]) -> Summary:
+def merge_summaries(parts: Sequence[Summary]) -> Summary:
     """The summary of several processes that worked at the same time."""
-    counts = ("images", "done", "already", "clipped", "invalid")
-    failed = {source: why for part in parts for source, why in part.failed.items()}
-    seconds = max(part.seconds for part in parts)
-    sums = {name: sum(getattr(part, name) for part in parts) for name in counts}
-    return Summary(failed=failed, seconds=seconds, **sums)
+    counts = ("images", "done", "already", "invalid", "out_of_range")
+    return Summary(
+        failed={source: why for part in parts for source, why in part.failed.items()},
+        warnings={source: text for part in parts for source, text in part.warnings.items()},
+        seconds=max(part.seconds for part in parts),
+        unsupported=parts[0].unsupported,
+        **{name: sum(getattr(part, name) for part in parts) for name in counts},
+    )
 
 
 class Incomplete(PartialError):
-    """The error that carries the summary of what was done nevertheless."""
+    """Some images failed; carries the summary of all."""
 
     def __init__(self, summary: Summary, record: Path) -> None:
         super().__init__(f"{len(summary.failed)} of {summary.images} images failed; {record} says why.")
         self.summary, self.record = summary, record
 
     def __reduce__(self) -> tuple[type["Incomplete"], tuple[Summary, Path]]:
-        # Errors travel between processes; by itself one is made anew of its message alone.
+        # Errors travel between processes; by default one is rebuilt from its message alone.
         return Incomplete, (self.summary, self.record)
 
 
-def out_of_memory(error: BaseException) -> bool:
-    # Torch names this error on GPUs only; on the CPU its allocator says it in words.
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+def is_out_of_memory(error: BaseException) -> bool:
+    # Torch has a class for this error on GPUs only; on the CPU only the message of its allocator tells.
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
-def reason(error: BaseException, source: Path) -> str:
-    """Why an image failed, in words that do not repeat its path."""
-    if isinstance(error, MemoryError) or out_of_memory(error):
+def failure_reason(error: BaseException, source: Path) -> str:
+    """Why an image failed, without its path."""
+    if is_out_of_memory(error):
         return "does not fit into memory; --max-pixels refuses such images beforehand."
-    return shown(str(error).removeprefix(f"{source}: "))
+    return printable(str(error).removeprefix(f"{source}: "))
 
 
-def shown(text: object) -> str:
+def printable(text: object) -> str:
     """Text that any terminal takes: file names may hold bytes that are no UTF-8."""
     return str(text).encode(errors="replace").decode()

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import numpy as np
 
-from densevit.inference.writers.base import OUTPUTS, MapWriter, PredictedMap
+from densevit.data.io.writers import encode_pfm
+from densevit.inference.writers.base import DEPTH_FORMATS, MapWriter, PredictedMap
 from densevit.model_card import HeadSpec
 from densevit.utils.atomic_io import atomic_write
 
 
-@OUTPUTS.register("npy")
+@DEPTH_FORMATS.register("npy")
 class Npy(MapWriter):
     """NumPy array, float32, exactly what the model gave."""
 
@@ -21,7 +22,7 @@ class Npy(MapWriter):
         return 0
 
 
-@OUTPUTS.register("npz")
+@DEPTH_FORMATS.register("npz")
 class Npz(MapWriter):
     """Compressed NumPy archive with one float32 array `depth`."""
 
@@ -34,20 +35,18 @@ class Npz(MapWriter):
         return 0
 
 
-@OUTPUTS.register("pfm")
+@DEPTH_FORMATS.register("pfm")
 class Pfm(MapWriter):
     """Portable float map: float32, little-endian (scale -1), rows from the bottom up (Debevec's format)."""
 
     suffix = ".pfm"
 
     def write(self, path: Path, frame: PredictedMap) -> int:
-        h, w = frame.values.shape
-        content = f"Pf\n{w} {h}\n-1.0\n".encode() + frame.values[::-1].astype("<f4").tobytes()
-        atomic_write(path, lambda file: file.write(content))
+        atomic_write(path, lambda file: file.write(encode_pfm(frame.values)))
         return 0
 
 
-@OUTPUTS.register("h5")
+@DEPTH_FORMATS.register("h5")
 class Hdf5(MapWriter):
     """HDF5 with one float32 data set `depth` (gzip, checksums) and the attributes kind, unit and range."""
 
@@ -68,5 +67,5 @@ class Hdf5(MapWriter):
 
 
 def attributes(spec: HeadSpec) -> dict[str, object]:
-    said: dict[str, object] = {"kind": spec.kind, "unit": spec.unit}
-    return said if spec.range is None else said | {"range": spec.range}
+    values: dict[str, object] = {"kind": spec.kind, "unit": spec.unit}
+    return values if spec.range is None else values | {"range": spec.range}

@@ -1,4 +1,4 @@
-"""Classes of pixels as files: ids to compute with, colours to look at, probabilities, and the legend that names them.
+"""Classes of pixels as files: ids, colours over the image, probabilities, and the legend of the classes.
 
 k classes, h x w pixels.
 """
@@ -12,24 +12,23 @@ from typing import Annotated
 import cv2
 import numpy as np
 from jaxtyping import Int64, UInt8
-from PIL import Image
 from pydantic import Field
 
+from densevit.data.io.writers import encode, encode_palette
 from densevit.errors import ConfigError
 from densevit.inference.writers.base import MapWriter, PredictedMap
-from densevit.inference.writers.png import LIMIT, png
 from densevit.model_card import HeadSpec, Palette
 from densevit.ops.palette import BACKGROUND, overlay, palette_for
 from densevit.registry import Registry
 from densevit.structures import IGNORE
 from densevit.utils.atomic_io import atomic_write, write_text
 
-LABEL_OUTPUTS = Registry[MapWriter]("format")
+LABEL_FORMATS = Registry[MapWriter]("format")
 
 CLASSES, LEGEND = "classes.json", "legend.png"
 
 
-class LabelOutput(MapWriter):
+class LabelWriter(MapWriter):
     """A format for the logits of a head that classifies pixels; `classes.json` and `legend.png` come with it."""
 
     kinds = ("labels",)
@@ -38,23 +37,23 @@ class LabelOutput(MapWriter):
         if spec.kind != "labels":
             raise ConfigError(f"format {self.suffix[1:]}: needs classes of pixels, but this model gives {spec.kind}.")
 
-    def begin(self, folder: Path, spec: HeadSpec) -> None:
+    def write_shared(self, folder: Path, spec: HeadSpec) -> None:
         colours = palette_for(spec)
         rows = [
             {"id": i, "name": name, "color": list(colour)}
             for i, (name, colour) in enumerate(zip(spec.classes, colours, strict=True))
-            if i != IGNORE  # a seat that stays empty in tables of more classes
+            if i != IGNORE  # no class has this id
         ]
         none = {"id": none_of(spec), "name": "none", "ignore": True}
         lines = ",\n ".join(json.dumps(row) for row in [*rows, none])
         write_text(folder / CLASSES, f"[{lines}]\n")  # as the data set `folder` reads lists of classes
-        picture = legend(spec.classes, colours)
-        atomic_write(folder / LEGEND, lambda file: file.write(png(picture[..., ::-1])))
+        pixels = legend(spec.classes, colours)
+        atomic_write(folder / LEGEND, lambda file: file.write(encode(".png", pixels)))
 
 
 def none_of(spec: HeadSpec) -> int:
     """The id of pixels without a class in files: the largest that fits."""
-    return IGNORE if len(spec.classes) <= IGNORE else LIMIT
+    return IGNORE if len(spec.classes) <= IGNORE else 65535
 
 
 def classes_of(frame: PredictedMap) -> Int64[np.ndarray, "h w"]:
@@ -62,8 +61,8 @@ def classes_of(frame: PredictedMap) -> Int64[np.ndarray, "h w"]:
     return np.where(frame.valid(), frame.values.argmax(0), none_of(frame.spec))
 
 
-@LABEL_OUTPUTS.register("labels")
-class Labels(LabelOutput):
+@LABEL_FORMATS.register("labels")
+class Labels(LabelWriter):
     """Class ids as PNG, of 8 bits up to 255 classes, else of 16; the largest number where there is no class."""
 
     suffix = ".labels.png"
@@ -83,23 +82,17 @@ class Labels(LabelOutput):
             )
 
     def write(self, path: Path, frame: PredictedMap) -> int:
-        ids = classes_of(frame).astype(np.uint8 if none_of(frame.spec) == IGNORE else np.uint16)
-        content = self.with_palette(ids, frame.spec) if self.palette else png(ids)
+        spec = frame.spec
+        ids = classes_of(frame).astype(np.uint8 if none_of(spec) == IGNORE else np.uint16)
+        # Colours of all 256 ids: those beyond the classes are the background's.
+        colours = (*palette_for(spec), *[BACKGROUND] * 256)[:256]
+        content = encode_palette(ids, colours) if self.palette else encode(".png", ids)
         atomic_write(path, lambda file: file.write(content))
         return 0
 
-    def with_palette(self, ids: np.ndarray, spec: HeadSpec) -> bytes:
-        colours = np.full((256, 3), BACKGROUND, np.uint8)
-        colours[: len(spec.classes)] = palette_for(spec)
-        picture = Image.fromarray(ids, "L")
-        picture.putpalette(colours.tobytes())
-        content = io.BytesIO()
-        picture.save(content, "PNG")
-        return content.getvalue()
 
-
-@LABEL_OUTPUTS.register("overlay")
-class Overlay(LabelOutput):
+@LABEL_FORMATS.register("overlay")
+class Overlay(LabelWriter):
     """The colours of the classes over the image, as 8-bit RGB PNG."""
 
     suffix = ".overlay.png"
@@ -108,13 +101,13 @@ class Overlay(LabelOutput):
         self.opacity = opacity
 
     def write(self, path: Path, frame: PredictedMap) -> int:
-        picture = overlay(frame.image, classes_of(frame), palette_for(frame.spec), self.opacity)
-        atomic_write(path, lambda file: file.write(png(picture[..., ::-1])))
+        pixels = overlay(frame.image, classes_of(frame), palette_for(frame.spec), self.opacity)
+        atomic_write(path, lambda file: file.write(encode(".png", pixels)))
         return 0
 
 
-@LABEL_OUTPUTS.register("probabilities")
-class Probabilities(LabelOutput):
+@LABEL_FORMATS.register("probabilities")
+class Probabilities(LabelWriter):
     """Compressed NumPy archive: `probabilities`, float16 k h w, NaN where there are none, and the names, `classes`."""
 
     suffix = ".probabilities.npz"
@@ -129,14 +122,14 @@ class Probabilities(LabelOutput):
         return 0
 
 
-ROW, SWATCH, GAP, LONGEST = 22, 16, 8, 40  # pixels of a line and of its square; lines of a column
+ROW, SWATCH, GAP, MAX_ROWS = 22, 16, 8, 40  # pixels of a row, of its square and between them; rows of a column
 FONT, SIZE, INK = cv2.FONT_HERSHEY_SIMPLEX, 0.45, (28, 36, 48)
 
 
 def legend(names: Sequence[str], palette: Palette) -> UInt8[np.ndarray, "h w 3"]:
-    """A square and a name a line, in columns of equal length, on white."""
-    lines = [f"{i} {plain(name)}" for i, name in enumerate(names)]
-    columns = -(-len(lines) // LONGEST)
+    """An image with the colour and the name of each class, in columns of equal length, on white."""
+    lines = [f"{i} {as_ascii(name)}" for i, name in enumerate(names)]
+    columns = -(-len(lines) // MAX_ROWS)
     length = -(-len(lines) // columns)
     widths = [column_width(lines[i * length : (i + 1) * length]) for i in range(columns)]
     canvas = np.full((length * ROW + GAP, sum(widths) + GAP, 3), 255, np.uint8)
@@ -152,6 +145,6 @@ def column_width(lines: Sequence[str]) -> int:
     return int(widest) + SWATCH + 3 * GAP
 
 
-def plain(name: str) -> str:
+def as_ascii(name: str) -> str:
     """OpenCV's font knows ASCII only."""
     return name.encode("ascii", "replace").decode()

@@ -1,6 +1,5 @@
 """Depth maps as coloured point clouds in binary PLY."""
 
-import math
 from pathlib import Path
 from typing import Annotated
 
@@ -8,7 +7,7 @@ import numpy as np
 from pydantic import Field
 
 from densevit.errors import ConfigError, DataError
-from densevit.inference.writers.base import OUTPUTS, MapWriter, PredictedMap
+from densevit.inference.writers.base import DEPTH_FORMATS, MapWriter, PredictedMap
 from densevit.model_card import HeadSpec
 from densevit.ops.geometry import Matrix, backproject, pinhole_from_fov
 from densevit.utils.atomic_io import atomic_write
@@ -16,30 +15,22 @@ from densevit.utils.atomic_io import atomic_write
 POINT = np.dtype([(axis, "<f4") for axis in "xyz"] + [(color, "u1") for color in ("red", "green", "blue")])
 
 
-@OUTPUTS.register("ply")
+@DEPTH_FORMATS.register("ply")
 class Ply(MapWriter):
     """Binary little-endian PLY, one coloured point per valid pixel: metres; x right, y down, z forward."""
 
     suffix = ".ply"
 
-    def __init__(
-        self,
-        *,
-        fov: Annotated[float, Field(gt=0, lt=180)] | None = None,
-        intrinsics: tuple[float, float, float, float] | None = None,
-    ) -> None:
-        """Takes one description of the camera.
-
-        Args:
-            fov: horizontal field of view in degrees.
-            intrinsics: fx, fy, cx, cy in pixels of the images.
+    def __init__(self, *, fov: Annotated[float, Field(gt=0, lt=180)] | None = None) -> None:
         """
-        if (fov is None) == (intrinsics is None):
-            raise ConfigError("format ply: give the camera as one of fov (degrees) or intrinsics (fx, fy, cx, cy).")
-        if intrinsics is not None and not all(0 < value < math.inf for value in intrinsics):
-            raise ConfigError(f"format ply: intrinsics fx, fy, cx, cy are pixels above 0, got {intrinsics}.")
+        Args:
+            fov: horizontal field of view in degrees; None where each image has its own camera.
+        """
         self.fov = fov
-        self.intrinsics = intrinsics
+
+    @property
+    def needs_intrinsics(self) -> bool:
+        return self.fov is None
 
     def check(self, spec: HeadSpec) -> None:
         if spec.kind != "metric":
@@ -50,8 +41,7 @@ class Ply(MapWriter):
 
     def write(self, path: Path, frame: PredictedMap) -> int:
         valid = frame.valid()
-        h, w = valid.shape
-        xyz = backproject(np.where(valid, frame.values, 0), self.camera((h, w)))[valid]
+        xyz = backproject(np.where(valid, frame.values, 0), self.camera(frame))[valid]
         points = np.empty(len(xyz), POINT)
         for i, axis in enumerate("xyz"):
             points[axis] = xyz[:, i]
@@ -61,16 +51,13 @@ class Ply(MapWriter):
         atomic_write(path, lambda file: file.write(content))
         return 0
 
-    def camera(self, size: tuple[int, int]) -> Matrix:
-        """Of images of (h, w)."""
-        if self.intrinsics is None:
-            return pinhole_from_fov(size, self.fov or 0)
-        fx, fy, cx, cy = self.intrinsics
-        if cx >= size[1] or cy >= size[0]:
-            raise DataError(
-                f"intrinsics: the principal point ({cx:g}, {cy:g}) lies outside this image of {size[0]}x{size[1]}."
-            )
-        return np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]], np.float64)
+    def camera(self, frame: PredictedMap) -> Matrix:
+        h, w = frame.values.shape
+        if self.fov is not None:
+            return pinhole_from_fov((h, w), self.fov)
+        if frame.camera is None:
+            raise DataError("no camera is known of this image; give fov or intrinsics.")
+        return frame.camera.matrix((h, w))
 
 
 def header(points: int) -> bytes:

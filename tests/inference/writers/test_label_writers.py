@@ -11,7 +11,7 @@ from PIL import Image
 from densevit.data.labels.class_lists import read_classes
 from densevit.errors import ConfigError, DataError, StorageError
 from densevit.inference.predictor import Predictor
-from densevit.inference.writers import LABEL_OUTPUTS, MapWriter, PredictedMap
+from densevit.inference.writers import LABEL_FORMATS, MapWriter, PredictedMap
 from densevit.inference.writers.labels import CLASSES, LEGEND
 from densevit.model_card import HeadSpec, Kind, ModelCard
 from densevit.ops.palette import BACKGROUND, usual_palette
@@ -23,7 +23,7 @@ IDS = np.array([[0, 1, 1, 2], [2, 2, 0, 1]])
 
 
 def output(name: str, **options: object) -> MapWriter:
-    return LABEL_OUTPUTS.check({"type": name, **options}, f"format {name}").build()
+    return LABEL_FORMATS.check({"type": name, **options}, f"format {name}").build()
 
 
 def frame(ids: np.ndarray = IDS, spec: HeadSpec = SPEC) -> PredictedMap:
@@ -82,7 +82,7 @@ def test_probabilities_are_the_softmax_in_half_precision(tmp_path: Path) -> None
 
 
 def test_the_legend_is_a_list_of_classes_that_the_folder_data_set_reads(tmp_path: Path) -> None:
-    output("overlay").begin(tmp_path, SPEC)
+    output("overlay").write_shared(tmp_path, SPEC)
     table = read_classes(tmp_path / CLASSES)
     assert (tuple(table.names), table.palette) == (NAMES, usual_palette(3))
     np.testing.assert_array_equal(table.of_ids(Path("x"), np.array([[2, IGNORE]])), [[2, IGNORE]])
@@ -93,7 +93,7 @@ def test_the_legend_is_a_list_of_classes_that_the_folder_data_set_reads(tmp_path
 
 def test_a_long_legend_stands_in_columns(tmp_path: Path) -> None:
     classes = tuple(f"class number {i}" for i in range(150))
-    output("labels").begin(tmp_path, HeadSpec(kind="labels", unit="", classes=classes))
+    output("labels").write_shared(tmp_path, HeadSpec(kind="labels", unit="", classes=classes))
     h, w = np.asarray(Image.open(tmp_path / LEGEND)).shape[:2]
     assert w > 400 and h < 1000
     assert len(json.loads((tmp_path / CLASSES).read_text())) == 151  # and what stands for none
@@ -101,7 +101,7 @@ def test_a_long_legend_stands_in_columns(tmp_path: Path) -> None:
 
 def test_the_list_of_more_than_255_classes_leaves_out_255_and_is_read_back(tmp_path: Path) -> None:
     names = tuple("(no class)" if i == IGNORE else f"class {i}" for i in range(300))
-    output("labels").begin(tmp_path, HeadSpec(kind="labels", unit="", classes=names))
+    output("labels").write_shared(tmp_path, HeadSpec(kind="labels", unit="", classes=names))
     written = [row["id"] for row in json.loads((tmp_path / CLASSES).read_text())]
     assert written == [*range(255), *range(256, 300), 65535]
     table = read_classes(tmp_path / CLASSES)
@@ -120,7 +120,7 @@ def test_what_a_format_cannot_hold_is_refused() -> None:
         output("overlay", opacity=2)
 
 
-@pytest.mark.parametrize("name", sorted(LABEL_OUTPUTS.parts))
+@pytest.mark.parametrize("name", sorted(LABEL_FORMATS.parts))
 def test_every_format_is_whole_or_absent(tmp_path: Path, name: str) -> None:
     made = output(name)
     with pytest.raises(StorageError, match="its folder does not exist"):

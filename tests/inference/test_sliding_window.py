@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from densevit.inference.forward import forward
-from densevit.inference.sliding_window import Sliding, boxes
+from densevit.inference.sliding_window import SlidingWindow, window_boxes
 from densevit.model_card import PreprocessConfig
 
 
@@ -24,11 +24,11 @@ class Context(nn.Module):
 
 def test_windows_stand_by_the_stride_and_the_last_ends_with_the_image() -> None:
     # mmseg: max(side - crop + stride - 1, 0) // stride + 1 windows; 10 pixels, 4 wide, 3 apart: at 0, 3, 6.
-    assert [box[2:] for box in boxes((4, 10), (4, 4), (3, 3))] == [(0, 4), (3, 7), (6, 10)]
+    assert [box[2:] for box in window_boxes((4, 10), (4, 4), (3, 3))] == [(0, 4), (3, 7), (6, 10)]
     # 9 pixels: the third would begin at 6 and leave the image, so it begins at 5.
-    assert [box[2:] for box in boxes((4, 9), (4, 4), (3, 3))] == [(0, 4), (3, 7), (5, 9)]
+    assert [box[2:] for box in window_boxes((4, 9), (4, 4), (3, 3))] == [(0, 4), (3, 7), (5, 9)]
     # A side shorter than the window is seen whole.
-    assert boxes((3, 5), (4, 4), (3, 3)) == [(0, 3, 0, 4), (0, 3, 1, 5)]
+    assert window_boxes((3, 5), (4, 4), (3, 3)) == [(0, 3, 0, 4), (0, 3, 1, 5)]
 
 
 def mmseg_slide(image: Tensor, crop: int, stride: int) -> Tensor:
@@ -47,25 +47,25 @@ def mmseg_slide(image: Tensor, crop: int, stride: int) -> Tensor:
 @pytest.mark.parametrize("size", [(16, 16), (19, 33), (8, 30), (5, 6)])
 def test_sliding_is_mmsegs(size: tuple[int, int]) -> None:
     image = torch.rand(2, 3, *size)
-    found = Sliding(Context(), (8, 8), (5, 5))(image)["labels"]
+    found = SlidingWindow(Context(), (8, 8), (5, 5))(image)["labels"]
     assert torch.allclose(found, mmseg_slide(image, 8, 5), atol=1e-6)
 
 
 def test_one_window_that_suffices_is_the_model_itself_bit_for_bit() -> None:
     image = torch.rand(2, 3, 8, 7)
-    found = Sliding(Context(), (8, 8), (5, 5))(image)
+    found = SlidingWindow(Context(), (8, 8), (5, 5))(image)
     assert all(torch.equal(found[name], whole) for name, whole in Context()(image).items())
 
 
 def test_windows_go_through_the_model_together_and_few_at_a_time() -> None:
     model = Context()
-    Sliding(model, (8, 8), (4, 4))(torch.rand(2, 3, 16, 24))  # 3 x 5 windows of two images
+    SlidingWindow(model, (8, 8), (4, 4))(torch.rand(2, 3, 16, 24))  # 3 x 5 windows of two images
     assert model.seen == [(16, 3, 8, 8), (14, 3, 8, 8)]
 
 
 def test_an_answer_for_the_whole_image_is_the_mean_of_the_windows() -> None:
     image = torch.rand(1, 3, 8, 16)
-    found = Sliding(Context(), (8, 8), (8, 8))(image)["kind"]
+    found = SlidingWindow(Context(), (8, 8), (8, 8))(image)["kind"]
     assert found.shape == (1, 3, 1, 1) and torch.allclose(found, image.mean((2, 3), keepdim=True))
 
 

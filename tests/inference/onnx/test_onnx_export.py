@@ -17,13 +17,13 @@ from densevit.builder.checkpoint import parse_model
 from densevit.builder.model import build_card, build_model
 from densevit.errors import ConfigError, DataError, StorageError
 from densevit.inference.onnx import export, graph, verify
-from densevit.inference.onnx.export import expect, write
+from densevit.inference.onnx.export import check_output, export_onnx
 from densevit.inference.onnx.metadata import OnnxExportOptions
 from densevit.inference.predictor import Predictor
 from densevit.model_card import ModelCard, PreprocessConfig
 from densevit.models.dense import DenseModel
 
-PAGE = Path(__file__).parents[2] / "docs" / "onnx.md"
+PAGE = Path(__file__).parents[3] / "docs" / "onnx.md"
 SIZE = (40, 52)
 HEADS = {
     "depth": {"type": "metric"},
@@ -53,7 +53,7 @@ def run(path: Path, images: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def predicted(rule: PreprocessConfig | None, images: np.ndarray, **looks: Any) -> dict[str, np.ndarray]:
-    return Predictor(*network(rule), device="cpu", precision="fp32", **looks).run(images)
+    return Predictor(*network(rule), device="cpu", precision="fp32", **looks).predict_arrays(images)
 
 
 def noise(count: int, size: tuple[int, int] = SIZE) -> np.ndarray:
@@ -64,8 +64,8 @@ def noise(count: int, size: tuple[int, int] = SIZE) -> np.ndarray:
 def anyhow(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Any number of pictures, all heads, the whole way from bytes."""
     path = tmp_path_factory.mktemp("onnx") / "model.onnx"
-    written = write(*network(RULE), path, OnnxExportOptions(size=SIZE, batch=None))
-    assert list(written.gaps) == list(HEADS) and max(written.gaps.values()) < 1e-5
+    written = export_onnx(*network(RULE), path, OnnxExportOptions(size=SIZE, batch=None))
+    assert list(written.errors) == list(HEADS) and max(written.errors.values()) < 1e-5
     assert written.paths == (path,) and [file.name for file in path.parent.iterdir()] == ["model.onnx"]
     return path
 
@@ -102,7 +102,7 @@ def test_the_file_says_what_it_is(anyhow: Path) -> None:
 def test_ids_of_classes_a_mirror_and_a_window(tmp_path: Path) -> None:
     box = (8, 40, 0, 52)
     wanted = OnnxExportOptions(size=SIZE, heads=("labels", "depth"), labels=True, flip=True, box=box, batch=2)
-    assert list(write(*network(), tmp_path / "a.onnx", wanted).gaps) == ["labels", "depth"]
+    assert list(export_onnx(*network(), tmp_path / "a.onnx", wanted).errors) == ["labels", "depth"]
     found = run(tmp_path / "a.onnx", noise(2))
     expected = predicted(None, noise(2), flip=True, window=lambda h, w: box)
     assert found["labels"].dtype == np.uint8 and found["labels"].shape == (2, *SIZE)
@@ -114,8 +114,8 @@ def test_ids_of_classes_a_mirror_and_a_window(tmp_path: Path) -> None:
 def test_the_network_alone_takes_floats_of_its_own_size(tmp_path: Path) -> None:
     rule = replace(RULE, size=(56, 56))
     wanted = OnnxExportOptions(size=None, network=True, heads=("depth",))
-    written = write(*network(rule), tmp_path / "a.onnx", wanted)
-    assert written.about["input image"].startswith("float32 1 x 3 x 56 x 56, RGB in [0, 1], resized")
+    written = export_onnx(*network(rule), tmp_path / "a.onnx", wanted)
+    assert written.metadata["input image"].startswith("float32 1 x 3 x 56 x 56, RGB in [0, 1], resized")
     image = torch.rand(1, 3, 56, 56)
     with torch.no_grad():
         expected = network(rule)[0](image)["depth"]
@@ -123,35 +123,35 @@ def test_the_network_alone_takes_floats_of_its_own_size(tmp_path: Path) -> None:
 
 
 def test_weights_beyond_one_files_limit_stand_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graph, "LARGEST", 1000)
+    monkeypatch.setattr(graph, "MAX_WEIGHTS", 1000)
     path = tmp_path / "a.onnx"
-    written = write(*network(), path, OnnxExportOptions(size=SIZE, heads=("depth",), floats=True))
+    written = export_onnx(*network(), path, OnnxExportOptions(size=SIZE, heads=("depth",), floats=True))
     assert written.paths == (path, tmp_path / "a.onnx.data")
     assert set(tmp_path.iterdir()) == set(written.paths)
     image = noise(1).transpose(0, 3, 1, 2).astype(np.float32) / 255
     np.testing.assert_allclose(run(path, image)["depth"], predicted(None, noise(1))["depth"], rtol=1e-5)
     with pytest.raises(ConfigError, match=r"a\.onnx and .*a\.onnx\.data exists already; --overwrite"):
-        expect(path)
+        check_output(path)
 
 
 def test_what_differs_from_torch_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.onnx").write_text("before")
-    answers = verify.answers
-    monkeypatch.setattr(verify, "answers", lambda *given: [1.001 * y for y in answers(*given)])
-    with pytest.raises(ConfigError, match=r"depth: what was written differs from torch by 1\.0e-03"):
-        write(*network(), tmp_path / "a.onnx", OnnxExportOptions(size=SIZE, heads=("depth",)))
+    answers = verify.run_onnx
+    monkeypatch.setattr(verify, "run_onnx", lambda *given: [1.001 * y for y in answers(*given)])
+    with pytest.raises(ConfigError, match=r"depth: the exported graph differs from torch by 1\.0e-03"):
+        export_onnx(*network(), tmp_path / "a.onnx", OnnxExportOptions(size=SIZE, heads=("depth",)))
     assert [file.name for file in tmp_path.iterdir()] == ["a.onnx"] and (tmp_path / "a.onnx").read_text() == "before"
 
 
 def test_gaps_are_shares_of_the_largest_value() -> None:
     theirs = np.array([[[[1.0, -4.0], [np.nan, 2.0]]]])
-    assert verify.gap_of_values(theirs + 0.1, theirs) == pytest.approx(0.025)
-    assert verify.gap_of_values(np.nan_to_num(theirs), theirs) == np.inf
-    assert verify.gap_of_values(theirs[0], theirs) == np.inf
+    assert verify.error_of_values(theirs + 0.1, theirs) == pytest.approx(0.025)
+    assert verify.error_of_values(np.nan_to_num(theirs), theirs) == np.inf
+    assert verify.error_of_values(theirs[0], theirs) == np.inf
     logits = np.array([[[[1.0, 3.0]], [[2.0, -8.0]]]])  # two classes, two pixels: 1 and 0 win, by 1 and by 11
-    assert verify.gap_of_ids(np.array([[[1, 0]]]), logits) == 0.0
-    assert verify.gap_of_ids(np.array([[[0, 0]]]), logits) == pytest.approx(1 / 8)
-    assert verify.gap_of_ids(np.array([[[1, 255]]]), logits) == np.inf
+    assert verify.error_of_ids(np.array([[[1, 0]]]), logits) == 0.0
+    assert verify.error_of_ids(np.array([[[0, 0]]]), logits) == pytest.approx(1 / 8)
+    assert verify.error_of_ids(np.array([[[1, 255]]]), logits) == np.inf
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_gaps_are_shares_of_the_largest_value() -> None:
     [
         (OnnxExportOptions(size=SIZE, heads=("deepth",)), "no head 'deepth'. It has: depth, class, labels"),
         (OnnxExportOptions(size=SIZE, heads=("depth",), labels=True), "no head here classifies pixels"),
-        (OnnxExportOptions(size=None), "--image-size: say height and width"),
+        (OnnxExportOptions(size=None), "--image-size: give height and width"),
         (OnnxExportOptions(size=(2, 5000)), "that shape is too thin"),
         (OnnxExportOptions(size=(20, 20), box=(0, 30, 0, 20)), "does not lie inside an image of 20x20"),
     ],
@@ -169,25 +169,25 @@ def test_what_cannot_be_is_refused_before_anything_is_written(
 ) -> None:
     card = network(PreprocessConfig(mode="lower_bound", size=(2016, 2016)))[1]
     with pytest.raises((ConfigError, DataError), match=re.escape(fault)):
-        write(torch.nn.Identity(), card, tmp_path / "a.onnx", wanted)
+        export_onnx(torch.nn.Identity(), card, tmp_path / "a.onnx", wanted)
     assert not list(tmp_path.iterdir())
 
 
 def test_names_and_folders_are_looked_at_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=r"does not end in \.onnx"):
-        expect(tmp_path / "a.pt")
+        check_output(tmp_path / "a.pt")
     with pytest.raises(StorageError, match="its folder does not exist"):
-        expect(tmp_path / "none" / "a.onnx")
+        check_output(tmp_path / "none" / "a.onnx")
     monkeypatch.setattr(export, "NEEDS", ("onnx", "no_such_package"))
     with pytest.raises(ConfigError, match=r"no_such_package is not installed: pip install 'densevit\[onnxruntime\]'"):
-        expect(tmp_path / "a.onnx")
+        check_output(tmp_path / "a.onnx")
 
 
 def test_a_sliding_window_asks_for_a_number_of_pictures(tmp_path: Path) -> None:
     rule = PreprocessConfig(window=(28, 28), stride=(14, 14))
-    with pytest.raises(ConfigError, match="sliding window; say a number"):
-        write(*network(rule), tmp_path / "a.onnx", OnnxExportOptions(size=SIZE, batch=None))
-    write(*network(rule), tmp_path / "a.onnx", OnnxExportOptions(size=(28, 42), heads=("depth",)))
+    with pytest.raises(ConfigError, match="sliding window; give a number"):
+        export_onnx(*network(rule), tmp_path / "a.onnx", OnnxExportOptions(size=SIZE, batch=None))
+    export_onnx(*network(rule), tmp_path / "a.onnx", OnnxExportOptions(size=(28, 42), heads=("depth",)))
     expected = predicted(rule, noise(1, (28, 42)))["depth"]
     np.testing.assert_allclose(run(tmp_path / "a.onnx", noise(1, (28, 42)))["depth"], expected, rtol=1e-5)
 
@@ -198,7 +198,7 @@ def test_the_example_of_the_page_runs_without_us(
     monkeypatch.chdir(tmp_path)
     Image.fromarray(noise(1)[0]).save("photo.png")
     Path("photo.png").rename("photo.jpg")  # exact pixels under the page's name
-    write(*network(), Path("model.onnx"), OnnxExportOptions(size=SIZE))
+    export_onnx(*network(), Path("model.onnx"), OnnxExportOptions(size=SIZE))
     (code,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     assert "torch" not in code and "densevit" not in code
     space: dict[str, Any] = {}

@@ -17,7 +17,7 @@ from densevit.errors import ConfigError
 from densevit.inference.backends import onnx_runtimes
 from densevit.inference.backends.onnx_runtimes import MAX_SHAPES, RUNTIMES, ExternalRuntimeModule
 from densevit.inference.onnx import graph
-from densevit.inference.predict.output_plan import Plan
+from densevit.inference.predict.output_plan import OutputPlan
 from densevit.inference.predict.pipeline import settings
 from densevit.inference.predictor import Predictor
 from densevit.model_card import ModelCard, PreprocessConfig
@@ -70,7 +70,7 @@ def test_every_batch_gets_the_answers_of_torch(known: tuple[DenseModel, ModelCar
     for count in (2, 1, 5):  # converted for two at a time: one is filled up, five come in three portions
         image = torch.rand(count, 3, 70, 45, generator=torch.Generator().manual_seed(count))  # positions are resampled
         answers, expected = ask(there, image), ask(model, image)
-        assert list(answers) == ["depth", "labels"] and len(there.programs) == 1
+        assert list(answers) == ["depth", "labels"] and len(there.networks) == 1
         for head, values in expected.items():
             assert values.std() > 1e-3  # or anything would pass
             torch.testing.assert_close(answers[head], values, rtol=1e-4, atol=1e-5)
@@ -95,9 +95,9 @@ def test_sizes_beyond_the_first_few_are_left_to_torch(
 ) -> None:
     there, converted = elsewhere(known[0], "onnxruntime"), []
 
-    def convert(image: Tensor, more: tuple[Any, ...]) -> onnx_runtimes.Program:
+    def convert(image: Tensor, more: tuple[Any, ...]) -> onnx_runtimes.ConvertedNetwork:
         converted.append(tuple(image.shape[-2:]))
-        return onnx_runtimes.Program(lambda images: [images[:, :1], images], len(image))
+        return onnx_runtimes.ConvertedNetwork(lambda images: [images[:, :1], images], len(image))
 
     monkeypatch.setattr(there, "convert", convert)
     sizes = [(14 * i, 28) for i in range(1, MAX_SHAPES + 3)]
@@ -125,7 +125,7 @@ def test_a_predictor_gives_the_same_maps(rule: PreprocessConfig) -> None:
 
 def test_an_export_notes_what_computed(known: tuple[DenseModel, ModelCard], tmp_path: Path) -> None:
     predictor = Predictor(*known, precision="fp32", runtime="openvino")
-    noted = settings(predictor, Plan([], {}, tmp_path), {})
+    noted = settings(predictor, OutputPlan([], {}, tmp_path), {})
     assert json.loads(json.dumps(noted))["runtime"] == "openvino"
 
 
@@ -144,7 +144,7 @@ def test_what_does_not_go_together_is_refused(known: tuple[DenseModel, ModelCard
 
 
 def test_an_unknown_program_is_refused() -> None:
-    with pytest.raises(ConfigError, match="torch, openvino, onnxruntime may be asked for"):
+    with pytest.raises(ConfigError, match="choose one of torch, openvino, onnxruntime"):
         onnx_runtimes.resolve_device_and_precision("tensorrt", "auto", "auto")
 
 

@@ -21,11 +21,11 @@ from torch import Tensor, nn
 from densevit.data.io.readers import read_depth
 from densevit.errors import ConfigError, PartialError, Preempted, StorageError
 from densevit.inference.predict.inputs import find_items
-from densevit.inference.predict.output_plan import Plan
+from densevit.inference.predict.output_plan import OutputPlan
 from densevit.inference.predict.pipeline import export
 from densevit.inference.predict.summary import Summary
 from densevit.inference.predictor import Predictor
-from densevit.inference.writers import OUTPUTS, Png16
+from densevit.inference.writers import DEPTH_FORMATS, Png16
 from densevit.model_card import HeadSpec, ModelCard
 from densevit.utils.atomic_io import SUFFIX
 
@@ -54,10 +54,10 @@ def photos(root: Path, count: int = 10, size: tuple[int, int] = (12, 16)) -> Pat
     return root
 
 
-def plan(root: Path, output: Path, *formats: str) -> Plan:
-    outputs = {name: OUTPUTS.check({"type": name}, name).build() for name in formats or ("png16",)}
-    items = find_items([str(root)], [made.suffix for made in outputs.values()], output)
-    return Plan(items, outputs, output)
+def plan(root: Path, output: Path, *formats: str) -> OutputPlan:
+    outputs = {name: DEPTH_FORMATS.check({"type": name}, name).build() for name in formats or ("png16",)}
+    items = find_items([str(root)], [made.suffix for made in outputs.values()], output).items
+    return OutputPlan(items, outputs, output)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -68,7 +68,7 @@ def test_every_image_gets_its_own_depth_at_its_own_size(tmp_path: Path) -> None:
     root = photos(tmp_path / "in", 5)
     photos(root / "sub", 3, size=(9, 7))
     summary = export(predictor(), plan(root, tmp_path / "out"), workers=3)
-    assert (summary.images, summary.done, summary.failed, summary.clipped) == (8, 8, {}, 0)
+    assert (summary.images, summary.done, summary.failed, summary.out_of_range) == (8, 8, {}, 0)
     for path in root.rglob("*.png"):
         image = cv2.imread(str(path))
         depth = read_depth(tmp_path / "out" / path.relative_to(root))
@@ -178,7 +178,7 @@ def test_resuming_with_other_settings_is_refused(tmp_path: Path) -> None:
 def test_an_output_never_replaces_an_input(tmp_path: Path) -> None:
     root = photos(tmp_path / "in" / "sub", 1)
     made = plan(root, tmp_path / "out")
-    onto = Plan(made.items, made.outputs, root)
+    onto = OutputPlan(made.items, made.writers, root)
     with pytest.raises(ConfigError, match="would replace 1 input image"):
         export(predictor(), onto, existing="overwrite")
 
@@ -195,13 +195,13 @@ def test_a_file_or_a_read_only_folder_as_output_is_refused_before_any_work(
         plan(root, tmp_path / "out").check()
 
 
-def test_clipped_values_and_pixels_without_a_value_are_counted(tmp_path: Path) -> None:
+def test_values_out_of_range_and_pixels_without_a_value_are_counted(tmp_path: Path) -> None:
     made = plan(photos(tmp_path / "in", 2), tmp_path / "out")
     far = predictor()
     far.model.nearest += 70  # all 2 x 12 x 16 pixels lie beyond 65.5 m
     summary = export(far, made)
-    assert (summary.clipped, summary.invalid) == (2 * 12 * 16, 0)
-    assert "384 values clipped" in str(summary)
+    assert (summary.out_of_range, summary.invalid) == (2 * 12 * 16, 0)
+    assert "384 values beyond 16 bits became 0" in str(summary)
     near = predictor()
     near.model.nearest -= 10
     assert export(near, made, existing="overwrite").invalid == 2 * 12 * 16
@@ -285,7 +285,7 @@ SCRIPT = """
     from densevit.inference.predict.pipeline import export
     from densevit.utils.signals import interruptible
     sys.path.insert(0, sys.argv[1])
-    from test_export import plan, predictor
+    from test_pipeline import plan, predictor
 
     slow = predictor()
     forward = slow.model.forward

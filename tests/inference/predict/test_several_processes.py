@@ -11,32 +11,35 @@ import torch
 from PIL import Image
 from tar_files import pack
 
+from densevit import api
 from densevit.cli.main import main
-from densevit.inference.predict.pipeline import SingleProcess, dealt
+from densevit.inference.predict.pipeline import share_of
+from densevit.utils.process_group import ProcessGroup
 
 SCRIPT = """
-import sys, types, torch
+import sys
 from torch import nn
+from densevit import api
 from densevit.inference.predictor import Predictor
-from densevit.model_card import ModelCard, OutputSpec
+from densevit.model_card import ModelCard, HeadSpec
 class Mean(nn.Module):
     def forward(self, image): return {"depth": 1 + image.mean(1, keepdim=True)}
 def load(path, family=None, family_options=None, **options):
-    return Predictor(Mean(), ModelCard(outputs={"depth": OutputSpec(kind="metric")}, multiple=1), **options)
-sys.modules["densevit.builder.training"] = types.SimpleNamespace(load=load)
+    return Predictor(Mean(), ModelCard(outputs={"depth": HeadSpec(kind="metric")}, multiple=1), **options)
+api.load = load
 from densevit.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7])
-def test_every_group_is_dealt_to_one_process_and_is_the_same_for_any_number(size: int) -> None:
+def test_every_group_goes_to_one_process_and_is_the_same_for_any_number(size: int) -> None:
     items = list(range(23))
-    hands = [dealt(items, 4, SingleProcess(rank, size)) for rank in range(size)]
-    groups = sorted(group for hand in hands for group in hand)
-    assert groups == dealt(items, 4, SingleProcess())
+    shares = [share_of(items, 4, ProcessGroup(rank=rank, size=size)) for rank in range(size)]
+    groups = sorted(group for share in shares for group in share)
+    assert groups == share_of(items, 4, ProcessGroup())
     assert [item for group in groups for item in group] == items
-    assert max(map(len, hands)) - min(map(len, hands)) <= 1
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
 @pytest.fixture
@@ -83,9 +86,8 @@ def test_the_images_of_a_tar_are_exported_under_its_name(
 ) -> None:
     files = {f"{i}.png": (photos / f"{i}.png").read_bytes() for i in range(2)}
     shard = pack(tmp_path / "shard-0.tar", {**files, "0.depth.png": files["0.png"], "0.json": b"{}"})
-    namespace: dict[str, object] = {}
-    monkeypatch.setitem(sys.modules, "densevit.builder.training", None)  # type: ignore[arg-type]  what it was comes back
-    exec(SCRIPT.partition("from densevit.cli")[0], namespace)
+    monkeypatch.setattr(api, "load", api.load)  # restored at the end of the test
+    exec(SCRIPT.partition("from densevit.cli")[0], {})
     assert (
         main(["export-depth", "checkpoint", str(shard), str(photos / "0.png"), "--output", str(tmp_path / "out")]) == 0
     )

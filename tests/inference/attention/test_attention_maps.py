@@ -77,7 +77,7 @@ def test_the_first_layer_is_the_softmax_by_hand(kind: dict[str, Any]) -> None:
     seen = compute_attention(p, picture(48, 48))
     encoder: Any = p.model.encoder
     vit = encoder.vit
-    x = (p.to_unit(picture(48, 48)[None]) - encoder.mean) / encoder.std
+    x = (p.to_tensor(picture(48, 48)[None]) - encoder.mean) / encoder.std
     with torch.inference_mode():
         tokens = vit.embed(x) if kind is OURS else vit.norm_pre(vit._pos_embed(vit.patch_embed(x)))
         block = vit.blocks[0]
@@ -94,7 +94,7 @@ def test_rollout_of_two_layers_is_the_product_by_hand() -> None:
     p = predictor({**OURS, "depth": 2})
     seen = compute_attention(p, picture(48, 48))
     encoder: Any = p.model.encoder
-    x = (p.to_unit(picture(48, 48)[None]) - encoder.mean) / encoder.std
+    x = (p.to_tensor(picture(48, 48)[None]) - encoder.mean) / encoder.std
     with torch.inference_mode():
         first, second = (w[0].mean(0) for w in encoder.vit.attention(x))
     eye = torch.eye(len(first))

@@ -1,5 +1,6 @@
-"""Tiles of a network that changes its mind about scale and shift come out as one map, in memory that stays flat."""
+"""Tiled prediction: tiles of any scale and shift become one map without seams, in constant memory."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +14,10 @@ from torch import Tensor, nn
 from densevit.benchmark.isolated import STATUS, status
 from densevit.errors import ConfigError
 from densevit.inference.predict.inputs import Item
-from densevit.inference.predict.output_plan import Plan
+from densevit.inference.predict.output_plan import OutputPlan
 from densevit.inference.predict.pipeline import export
 from densevit.inference.predictor import Predictor
-from densevit.inference.tiling import Tiling, predict_tiled, seam, stretched
+from densevit.inference.tiling import Tiling, predict_tiled, upsample_tile
 from densevit.inference.writers import Png16
 from densevit.inference.writers.labels import Labels
 from densevit.model_card import HeadSpec, Kind, ModelCard, PreprocessConfig
@@ -56,14 +57,14 @@ def test_tiles_of_any_scale_and_shift_become_one_map_without_seams(kind: Kind) -
     truth = image[..., 0] / 50 + 0.5
     correlation = np.corrcoef(found.ravel(), truth.ravel())[0, 1]
     assert correlation > 0.9995
-    assert seam(found, TILING) < 1.3  # the scene's own steps are of whole grey values
+    assert seam_visibility(found, TILING) < 1.3  # the scene's own steps are of whole grey values
     naive = stitched(Fickle(kind), image)
-    assert seam(naive, TILING) > 3  # the same answers side by side, as they come
+    assert seam_visibility(naive, TILING) > 3  # the same answers side by side, as they come
 
 
 def stitched(look: Fickle, image: np.ndarray) -> np.ndarray:
     found = np.zeros(image.shape[:2], np.float32)
-    for rows, columns in TILING.over(*image.shape[:2]):
+    for rows, columns in TILING.tiles(*image.shape[:2]):
         found[rows.slice, columns.slice] = look(image[rows.slice, columns.slice][None], 1.0)["depth"][0, 0]
     return found
 
@@ -96,10 +97,10 @@ def test_zeros_in_metres_of_the_whole_are_left_out_of_the_fit() -> None:
 def test_the_part_of_the_whole_that_a_tile_is_fitted_to_lies_where_resizing_would_put_it() -> None:
     small = np.random.default_rng(0).normal(size=(20, 26)).astype(np.float32)
     large = F.interpolate(torch.from_numpy(small)[None, None], size=(200, 260), mode="bilinear", align_corners=False)
-    for rows, columns in TILING.over(200, 260):
+    for rows, columns in TILING.tiles(200, 260):
         part = large[0, 0, rows.slice, columns.slice].numpy()
         # OpenCV's warp places pixels to 1/32 of a small one.
-        assert np.abs(stretched(small, (200, 260), rows, columns) - part).max() < 4 / 32
+        assert np.abs(upsample_tile(small, (200, 260), rows, columns) - part).max() < 4 / 32
 
 
 def test_tiles_may_share_a_batch_and_other_heads_are_left_out() -> None:
@@ -109,7 +110,7 @@ def test_tiles_may_share_a_batch_and_other_heads_are_left_out() -> None:
         return {**look(images, zoom), "labels": np.zeros((len(images), 5, *images.shape[1:3]), np.float32)}
 
     assert set(predict_tiled(two, image, {"depth": "affine", "labels": "labels"}, TILING, batch_size=4)) == {"depth"}
-    tiles = len(list(TILING.over(200, 300)))
+    tiles = len(list(TILING.tiles(200, 300)))
     assert look.looks == 1 + -(-tiles // 4)
     with pytest.raises(ConfigError, match="depth only"):
         predict_tiled(two, image, {"labels": "labels"}, TILING)
@@ -135,7 +136,7 @@ def test_classes_of_pixels_are_refused_before_anything_is_written(tmp_path: Path
     items = [Item(tmp_path / "a.png", "a")]
     outputs = {"png16": Png16(), "labels": Labels()}
     with pytest.raises(ConfigError, match="depth only"):
-        export(tiled, Plan(items, outputs, tmp_path / "out"))
+        export(tiled, OutputPlan(items, outputs, tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 
 
@@ -188,3 +189,84 @@ def test_beside_picture_and_map_the_memory_of_tiles_does_not_grow_with_the_pictu
         grown[megapixels] = status("VmHWM") - before - depth.nbytes / 2**20
     # A float copy of 24 megapixels would be 275 MB, a second map 92 MB.
     assert grown[24] < grown[2] + 40
+
+
+@pytest.mark.parametrize("length", [7, 64, 65, 100, 333, 1000])
+@pytest.mark.parametrize("overlap", [0.05, 0.25, 0.5])
+def test_weights_add_up_to_one_in_every_pixel(length: int, overlap: float) -> None:
+    total = np.zeros(length)
+    for span in Tiling(64, overlap).spans(length):
+        assert 0 <= span.start < span.stop <= length
+        assert span.weights.shape == (span.stop - span.start,)
+        total[span.slice] += span.weights
+    np.testing.assert_allclose(total, 1, atol=1e-6)
+
+
+@pytest.mark.parametrize("length", [65, 100, 333])
+def test_neighbours_share_at_least_the_overlap_and_all_tiles_have_one_side(length: int) -> None:
+    spans = Tiling(64, 0.25).spans(length)
+    assert {span.stop - span.start for span in spans} == {64}
+    assert all(a.stop - b.start >= 16 for a, b in pairwise(spans))
+    assert spans[0].start == 0
+    assert spans[-1].stop == length
+
+
+def test_a_picture_no_larger_than_a_tile_is_one_tile_with_weight_one() -> None:
+    ((rows, columns),) = Tiling(64).tiles(64, 40)
+    assert (rows.slice, columns.slice) == (slice(0, 64), slice(0, 40))
+    assert np.all(rows.weights == 1)
+
+
+@pytest.mark.parametrize(("side", "overlap"), [(1, 0.25), (64, 0.0), (64, 0.6)])
+def test_numbers_that_make_no_tiling_are_refused(side: int, overlap: float) -> None:
+    with pytest.raises(ConfigError, match="tile"):
+        Tiling(side, overlap)
+
+
+def test_the_seam_of_a_plane_is_one_and_a_step_at_a_seam_is_seen() -> None:
+    tiling = Tiling(64, 0.25)
+    rows, columns = np.mgrid[:100, :100]
+    plane = 2.0 * rows + columns
+    assert seam_visibility(plane, tiling) == pytest.approx(1, abs=1e-6)
+    # Two tiles of 64 in 100 pixels: the second begins at 36, so the map jumps between columns 35 and 36. Of four lines
+    # looked at (a begin and an end in rows and in columns) one is 30 steeper than its 1: (2 + 2 + 31 + 1) / 4 over 1.5.
+    plane[:, 36:] += 30
+    assert seam_visibility(plane, tiling) == pytest.approx(36 / 4 / 1.5, rel=1e-6)
+
+
+def test_pixels_without_value_do_not_hide_a_seam() -> None:
+    tiling = Tiling(64, 0.25)
+    values = np.add.outer(np.arange(100.0), np.arange(100.0))
+    values[:, 36:] += 30
+    whole = seam_visibility(values, tiling)
+    values[:10] = np.nan
+    assert seam_visibility(values, tiling) == pytest.approx(whole, rel=0.02)
+
+
+def seam_visibility(values: Float[np.ndarray, "h w"], tiling: Tiling, reach: int = 8) -> float:
+    """How much steeper a map is where tiles begin and end than a few pixels beside: 1 where no seam is visible.
+
+    The mean absolute step from one pixel to the next across each such line, over the same across the lines up to
+    `reach` pixels away; NaN is left out. 1 for a map that is one tile.
+    """
+    at: list[float] = []
+    beside: list[float] = []
+    for axis in (0, 1):
+        jumps = np.abs(np.diff(values, axis=axis))
+        known = ~np.isnan(jumps)
+        steps = np.where(known, jumps, 0).sum(1 - axis) / np.maximum(known.sum(1 - axis), 1)
+        lines = seam_lines(tiling, values.shape[axis])
+        near = {i for line in lines for i in range(line - reach, line + reach + 1)} - set(lines)
+        seen = known.sum(1 - axis) > 0
+        at += [steps[line] for line in lines if seen[line]]
+        beside += [steps[i] for i in sorted(near) if 0 <= i < len(steps) and seen[i]]
+    usual = float(np.mean(beside)) if beside else 0.0
+    return float(np.mean(at)) / usual if usual > 0 else 1.0
+
+
+def seam_lines(tiling: Tiling, length: int) -> list[int]:
+    """Where tiles begin and end: the indices of the steps into and out of them."""
+    spans = tiling.spans(length)
+    begins = [span.start - 1 for span in spans[1:]]
+    ends = [span.stop - 1 for span in spans[:-1]]
+    return sorted({*begins, *ends})

@@ -6,9 +6,11 @@ import pytest
 import torch
 from PIL import Image
 
+from densevit.errors import ConfigError
 from densevit.model_card import PreprocessConfig
-from densevit.ops.resize import network_size, network_steps, resize
-from densevit.ops.resize_uint8 import resize_bytes
+from densevit.ops.resize import Interpolation, network_size, network_steps, resize
+from densevit.ops.resize_uint8 import emulate_resize_uint8, resize_uint8
+from densevit.structures import Size
 
 
 def noise(h: int, w: int) -> np.ndarray:
@@ -25,7 +27,7 @@ def as_tensor(image: np.ndarray) -> torch.Tensor:
 def test_bytes_are_opencvs(name: str, flag: int) -> None:
     image = noise(41, 57)
     expected = cv2.resize(image, (31, 23), interpolation=flag)
-    found = resize_bytes(as_tensor(image), (23, 31), name)  # type: ignore[arg-type]
+    found = resize_uint8(as_tensor(image), (23, 31), name)  # type: ignore[arg-type]
     assert torch.equal(found, as_tensor(expected))
     # Rounding floats afterwards is not the same, or this module need not be.
     rounded = resize(as_tensor(image), (23, 31), name).mul(255).round().div(255)  # type: ignore[arg-type]
@@ -35,7 +37,7 @@ def test_bytes_are_opencvs(name: str, flag: int) -> None:
 def test_antialiased_bytes_are_pils_up_to_the_last_bit() -> None:
     image = noise(41, 57)
     expected = as_tensor(np.array(Image.fromarray(image).resize((31, 23), Image.Resampling.BILINEAR)))
-    found = resize_bytes(as_tensor(image), (23, 31), "bilinear", antialias=True)
+    found = resize_uint8(as_tensor(image), (23, 31), "bilinear", antialias=True)
     assert (found - expected).abs().max() <= 1.01 / 255
 
 
@@ -43,7 +45,7 @@ def test_antialiased_bytes_are_pils_up_to_the_last_bit() -> None:
 def test_adaptive_is_area_to_shrink_and_bicubic_to_grow(size: tuple[int, int], flag: int) -> None:
     image = noise(41, 57)
     expected = cv2.resize(image, size[::-1], interpolation=flag)
-    assert torch.equal(resize_bytes(as_tensor(image), size, "adaptive"), as_tensor(expected))
+    assert torch.equal(resize_uint8(as_tensor(image), size, "adaptive"), as_tensor(expected))
     name = "area" if flag == cv2.INTER_AREA else "bicubic"
     assert torch.equal(resize(as_tensor(image), size, "adaptive"), resize(as_tensor(image), size, name))
 
@@ -72,3 +74,25 @@ def test_the_longest_side_goes_first(size: tuple[int, int], steps: list[tuple[in
 )
 def test_the_shortest_side_keeps_no_multiple(size: tuple[int, int], expected: tuple[int, int]) -> None:
     assert network_size(size, PreprocessConfig(mode="shortest", size=(768, 768)), 16) == expected
+
+
+SIZES: list[Size] = [(150, 233), (47, 53), (101, 77), (80, 233), (40, 60), (20, 40)]  # from 80 x 120
+WAYS: list[tuple[Interpolation, bool]] = [
+    ("bilinear", False), ("bicubic", False), ("area", False), ("bilinear", True), ("bicubic", True)
+]  # fmt: skip
+CASES = [(*way, size) for way in WAYS for size in SIZES if way[0] != "area" or (size[0] <= 80 and size[1] <= 120)]
+
+
+@pytest.mark.parametrize(("interpolation", "antialias", "size"), CASES)
+def test_bytes_are_those_of_the_libraries(interpolation: Interpolation, antialias: bool, size: Size) -> None:
+    draw = np.random.default_rng(0)
+    image = torch.from_numpy(draw.integers(0, 256, (2, 3, 80, 120), dtype=np.uint8)).float()
+    expected = resize_uint8(image / 255, size, interpolation, antialias=antialias) * 255
+    off = (emulate_resize_uint8(image, size, interpolation, antialias) - expected).abs()
+    assert off.max() < 1.001
+    assert (off > 0.5).float().mean() <= 1e-3
+
+
+def test_an_interpolation_that_is_not_emulated_is_refused() -> None:
+    with pytest.raises(ConfigError, match="'area' here, which an exported graph cannot do yet"):
+        emulate_resize_uint8(torch.zeros(1, 3, 8, 8), (16, 4), "area", antialias=False)

@@ -1,5 +1,6 @@
 """Every format, read back by somebody else's reader: Pillow, OpenCV, h5py, trimesh, or densevit.data.io.readers."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import cv2
@@ -11,7 +12,8 @@ from PIL import Image
 
 from densevit.data.io.readers import read_depth
 from densevit.errors import ConfigError, DataError, StorageError
-from densevit.inference.writers import OUTPUTS, MapWriter, PredictedMap
+from densevit.inference.camera import Intrinsics
+from densevit.inference.writers import DEPTH_FORMATS, MapWriter, PredictedMap
 from densevit.model_card import HeadSpec
 
 METRIC = HeadSpec(kind="metric", range=(1e-3, 10.0))
@@ -19,7 +21,7 @@ DISPARITY = HeadSpec(kind="disparity", unit="")
 
 
 def output(name: str, **options: object) -> MapWriter:
-    return OUTPUTS.check({"type": name, **options}, f"format {name}").build()
+    return DEPTH_FORMATS.check({"type": name, **options}, f"format {name}").build()
 
 
 def frame(values: np.ndarray | None = None, spec: HeadSpec = METRIC) -> PredictedMap:
@@ -43,11 +45,11 @@ def test_png16_holds_the_same_numbers_for_opencv_and_pillow(tmp_path: Path) -> N
         assert image.text == {"depth_kind": "metric", "depth_scale": "256", "depth_unit": "m"}
 
 
-def test_png16_rounds_to_the_nearest_clips_and_counts_at_both_ends_and_keeps_zero_for_no_value(tmp_path: Path) -> None:
+def test_png16_rounds_to_the_nearest_and_what_16_bits_do_not_hold_is_counted_and_not_valid(tmp_path: Path) -> None:
     values = np.array([[0.0014, 0.0016, 65.6, 1e-5, np.nan, np.inf, 0.0, -1.0, 65.535]])
     assert output("png16", scale=1000).write(tmp_path / "a.png", frame(values)) == 2  # 65.6 m and 0.01 mm
     stored = cv2.imread(str(tmp_path / "a.png"), cv2.IMREAD_UNCHANGED)
-    np.testing.assert_array_equal(stored, [[1, 2, 65535, 1, 0, 0, 0, 0, 65535]])
+    np.testing.assert_array_equal(stored, [[1, 2, 0, 0, 0, 0, 0, 0, 65535]])
 
 
 @pytest.mark.parametrize(
@@ -125,8 +127,8 @@ def test_color_takes_flat_and_empty_maps(tmp_path: Path) -> None:
 
 def test_ply_loads_in_trimesh_with_the_points_and_colours_of_the_pinhole_camera(tmp_path: Path) -> None:
     values = np.array([[2.0, np.nan, 4.0], [0.0, 1.0, 3.0]])
-    given = frame(values)
-    output("ply", intrinsics=(2, 4, 1, 0.5)).write(tmp_path / "a.ply", given)
+    given = replace(frame(values), camera=Intrinsics(2, 4, 1, 0.5))
+    output("ply").write(tmp_path / "a.ply", given)
     cloud = trimesh.load(tmp_path / "a.ply")
     # By hand: x = (column - 1) / 2 z, y = (row - 0.5) / 4 z; row by row, invalid ones left out.
     points = [[-1, -0.25, 2], [2, -0.5, 4], [0, 0.125, 1], [1.5, 0.375, 3]]
@@ -142,22 +144,21 @@ def test_ply_of_a_field_of_view_of_90_degrees_is_as_wide_as_twice_its_distance(t
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("camera", "fault"),
     [
-        {},
-        {"fov": 60, "intrinsics": (1, 1, 1, 1)},
-        {"intrinsics": (0, 1, 1, 1)},
-        {"intrinsics": (1, 1, 1, float("nan"))},
+        (None, "no camera is known of this image; give fov or intrinsics"),
+        (Intrinsics(500, 500, 320, 240), r"principal point \(320, 240\) lies outside this image of 24x31"),
+        (Intrinsics(20, 20, 15, 12, (24, 32)), "intrinsics: given for images of 24x32, this one is 24x31; a CSV"),
     ],
 )
-def test_ply_wants_one_good_description_of_the_camera(options: dict[str, object]) -> None:
-    with pytest.raises(ConfigError, match="format ply"):
-        output("ply", **options)
+def test_ply_refuses_an_image_without_a_camera_of_its_size(
+    tmp_path: Path, camera: Intrinsics | None, fault: str
+) -> None:
+    with pytest.raises(DataError, match=fault):
+        output("ply").write(tmp_path / "a.ply", replace(frame(), camera=camera))
 
 
-def test_ply_refuses_intrinsics_of_another_image_and_models_without_metres(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"principal point \(320, 240\) lies outside this image of 24x31"):
-        output("ply", intrinsics=(500, 500, 320, 240)).write(tmp_path / "a.ply", frame())
+def test_ply_refuses_models_without_metres() -> None:
     with pytest.raises(ConfigError, match="needs metric depth, but this model gives disparity"):
         output("ply", fov=60).check(DISPARITY)
 
@@ -171,7 +172,7 @@ def test_wrong_options_are_named() -> None:
         output("png")
 
 
-@pytest.mark.parametrize("name", sorted(OUTPUTS.parts))
+@pytest.mark.parametrize("name", sorted(DEPTH_FORMATS.parts))
 def test_every_format_is_whole_or_absent(tmp_path: Path, name: str) -> None:
     made = output(name, **({"fov": 60} if name == "ply" else {}))
     with pytest.raises(StorageError, match="its folder does not exist"):

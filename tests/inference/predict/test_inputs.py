@@ -7,10 +7,15 @@ from pathlib import Path
 import pytest
 
 from densevit.errors import DataError, StorageError
-from densevit.inference.predict.inputs import find_items
+from densevit.inference.predict.inputs import Item
+from densevit.inference.predict.inputs import find_items as select
 from densevit.inference.predict.output_plan import check_writable
 
 DEPTH = [".png"]
+
+
+def find_items(inputs: list[str], suffixes: list[str], output: Path) -> list[Item]:
+    return list(select(inputs, suffixes, output).items)
 
 
 def make(root: Path, *names: str) -> Path:

@@ -1,0 +1,105 @@
+"""Hashes of a model: of its weights, and of everything else that decides what it computes."""
+
+import hashlib
+import inspect
+from collections.abc import Iterator, Mapping, Set
+from functools import cache, partial
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import BuiltinFunctionType, FunctionType, MethodType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import densevit
+
+INTERNAL = frozenset(vars(nn.Module()))  # hooks, and the parameters, buffers and modules, which are walked by name
+
+
+def weights_fingerprint(model: nn.Module) -> str:
+    """A hash of the weights: the same path may hold other weights tomorrow."""
+    digest = hashlib.sha256()
+    for name, value in model.state_dict().items():
+        digest.update(name.encode())
+        digest.update(tensor_bytes(value))
+    return digest.hexdigest()[:16]
+
+
+def model_fingerprint(model: nn.Module) -> str:
+    """A hash of the weights, the classes of all modules with their source files, and their attributes."""
+    digest = hashlib.sha256(weights_fingerprint(model).encode())
+    for name, module in model.named_modules():
+        attributes = {key: value for key, value in vars(module).items() if key not in INTERNAL}
+        digest.update(repr((name, qualified_name(type(module)), describe(attributes))).encode(errors="replace"))
+    for name, buffer in model.named_buffers():  # also those that no state_dict holds
+        digest.update(name.encode())
+        digest.update(tensor_bytes(buffer))
+    for path in sorted({*package_files(), *source_files(model)}):
+        digest.update(file_hash(path).encode())
+    return digest.hexdigest()[:32]
+
+
+def versions(*packages: str) -> list[str]:
+    """`name=version` of installed packages."""
+    return [f"{name}={installed_version(name)}" for name in packages]
+
+
+def installed_version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
+
+
+def describe(value: Any, seen: tuple[int, ...] = ()) -> Any:
+    """Nested plain data that is equal in every process for equal attributes."""
+    if value is None or isinstance(value, str | bytes | int | float | complex):
+        return value
+    if id(value) in seen:
+        return "..."
+    seen = (*seen, id(value))
+    if isinstance(value, nn.Module):
+        return qualified_name(type(value))
+    if isinstance(value, Tensor):
+        return hashlib.sha256(tensor_bytes(value)).hexdigest()
+    if isinstance(value, type | FunctionType | BuiltinFunctionType | MethodType):
+        return qualified_name(value)
+    if isinstance(value, partial):
+        return [describe(part, seen) for part in (value.func, value.args, value.keywords)]
+    if isinstance(value, Mapping):
+        return sorted((str(key), repr(describe(entry, seen))) for key, entry in value.items())
+    if isinstance(value, Set):
+        return sorted(repr(describe(entry, seen)) for entry in value)
+    if isinstance(value, list | tuple):
+        return [describe(entry, seen) for entry in value]
+    attributes = getattr(value, "__dict__", None)
+    return [qualified_name(type(value)), describe(attributes, seen) if attributes is not None else str(value)]
+
+
+def qualified_name(value: Any) -> str:
+    return f"{value.__module__}.{value.__qualname__}"
+
+
+def tensor_bytes(value: Tensor) -> Any:
+    return value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+
+
+def package_files() -> Iterator[Path]:
+    return Path(densevit.__path__[0]).rglob("*.py")
+
+
+def source_files(model: nn.Module) -> Iterator[Path]:
+    """The files of all modules' classes: of plug-ins, too."""
+    for kind in {type(module) for module in model.modules()}:
+        try:
+            path = inspect.getsourcefile(kind)
+        except TypeError:  # defined in __main__ of an interpreter
+            path = None
+        if path is not None and Path(path).is_file():
+            yield Path(path)
+
+
+@cache
+def file_hash(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,46 @@
+"""The processes of one job: which one this is, and how they exchange Python objects."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+
+T = TypeVar("T")
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class ProcessGroup:
+    """This process among all; by default it is the only one."""
+
+    device: torch.device = CPU
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def is_main(self) -> bool:
+        return self.rank == 0
+
+    def all_gather(self, value: Any) -> list[Any]:
+        """The value of each process, in order of rank, on every process."""
+        if self.size == 1:
+            return [value]
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values
+
+    def on_main(self, work: Callable[[], T]) -> T:
+        """Runs `work` on rank 0 and returns its result on every process; its error is raised on all of them."""
+        value: tuple[T, ...] = ()
+        error: Exception | None = None
+        if self.is_main:
+            try:
+                value = (work(),)
+            except Exception as caught:
+                error = caught
+        value, error = self.all_gather((value, error))[0]
+        if error is not None:
+            raise error
+        return value[0]

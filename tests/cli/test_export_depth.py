@@ -1,0 +1,279 @@
+"""`densevit export-depth`: arguments, exit codes and messages. The checkpoint is a stand-in that loads at once."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import trimesh
+from PIL import Image
+from torch import Tensor, nn
+
+from densevit import api
+from densevit.cli.main import main
+from densevit.data.io.readers import read_depth
+from densevit.errors import DataError
+from densevit.inference.predictor import Predictor
+from densevit.inference.writers import DEPTH_FORMATS
+from densevit.model_card import HeadSpec, Kind, ModelCard
+
+
+class Mean(nn.Module):
+    def forward(self, image: Tensor) -> dict[str, Tensor]:
+        return {"depth": 1 + image.mean(1, keepdim=True)}
+
+
+@pytest.fixture
+def kind(monkeypatch: pytest.MonkeyPatch) -> Kind:
+    return "metric"
+
+
+@pytest.fixture(autouse=True)
+def loads(monkeypatch: pytest.MonkeyPatch, kind: Kind) -> None:
+    def load(path: str, family: object = None, family_options: object = None, **options: object) -> Predictor:
+        return Predictor(Mean(), ModelCard(outputs={"depth": HeadSpec(kind=kind)}, multiple=1), **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(api, "load", load)
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    for i, name in enumerate(("a.jpg", "sub/b.png")):
+        path = tmp_path / "in" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((6, 8, 3), 40 * i, np.uint8)).save(path)
+    return tmp_path / "in"
+
+
+def test_all_formats_in_one_go(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    names = ",".join(sorted(DEPTH_FORMATS.parts))
+    arguments = ["--format", names, "--fov", "60", "--range", "0,2", "--cmap", "magma", "--scale", "500"]
+    assert main(["export-depth", "checkpoint", str(photos), "--output", str(out), *arguments]) == 0
+    made = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
+    suffixes = [".png", ".npy", ".npz", ".pfm", ".h5", ".color.png", ".ply"]
+    assert made == {name + suffix for name in ("a", "sub/b") for suffix in suffixes} | {"export.json"}
+    np.testing.assert_allclose(read_depth(out / "a.png"), 1.0, atol=1e-6)
+    assert "2 images in" in capsys.readouterr().out
+
+
+def test_another_program_writes_the_same_maps_and_is_named(
+    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for runtime in ("torch", "openvino"):
+        arguments = ["--runtime", runtime, "--precision", "fp32", "--output", str(tmp_path / runtime)]
+        assert main(["export-depth", "checkpoint", str(photos), *arguments]) == 0
+    np.testing.assert_array_equal(read_depth(tmp_path / "openvino/sub/b.png"), read_depth(tmp_path / "torch/sub/b.png"))
+    assert "2 images on cpu in fp32 by openvino" in capsys.readouterr().err
+
+
+def test_a_bad_image_gives_exit_code_3_and_one_line(
+    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (photos / "c.jpg").write_text("no picture")
+    assert main(["export-depth", "checkpoint", str(photos), "--output", str(tmp_path / "out")]) == 3
+    said = capsys.readouterr()
+    assert said.out.count("c.jpg") == 1 and "1 of 3 images failed" in said.err
+    assert (tmp_path / "out" / "a.png").exists() and (tmp_path / "out" / "sub" / "b.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--format", "png"], "no format 'png'. Did you mean 'png16'"),
+        (["--format", ","], "names no format"),
+        (["--fov", "60", "--range", "0,1"], "--range is for color, which --format does not name."),
+        (["--format", "ply"], "give the camera as one of fov"),
+        (["--format", "color", "--cmap", "jet"], "cmap: input should be 'turbo'"),
+        (["--device", "cuda:99"], "device"),
+        (["--head", "sky"], "no head 'sky'"),
+    ],
+)
+def test_wrong_arguments_end_with_exit_code_2_and_nothing_written(
+    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    assert main(["export-depth", "checkpoint", str(photos), "--output", str(tmp_path / "out"), *arguments]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("kind", ["affine", "disparity"])
+def test_a_point_cloud_of_a_relative_model_is_refused_before_any_work(
+    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: Kind
+) -> None:
+    given = [str(photos), "--output", str(tmp_path / "out"), "--format", "npy,ply", "--fov", "60"]
+    assert main(["export-depth", "checkpoint", *given]) == 2
+    assert f"this model gives {kind} values" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--batch-size", "0"],
+        ["--batch", "2"],
+        ["--intrinsics", "1,2"],
+        ["--intrinsics", "0,1,1,1"],
+        ["--intrinsics", "1,1,1,nan"],
+        ["--range", "a,b"],
+    ],
+)
+def test_arguments_are_never_guessed(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["export-depth", "checkpoint", "in", "--output", "out", *arguments])
+    assert caught.value.code == 2
+
+
+def test_the_door_answers_help_without_heavy_imports_and_names_every_format() -> None:
+    door = Path(__file__).parents[2] / "tools" / "export_depth.py"
+    told = subprocess.run(
+        [sys.executable, "-X", "importtime", door, "--help"], capture_output=True, text=True, check=True
+    )
+    assert all(name in told.stdout for name in DEPTH_FORMATS.parts)
+    assert not any(f" {heavy}\n" in told.stderr for heavy in ("torch", "numpy", "cv2", "pydantic"))
+
+
+def test_tiles_are_an_option_and_noted_in_the_record(photos: Path, tmp_path: Path) -> None:
+    image = np.random.default_rng(0).integers(0, 256, (50, 70, 3), dtype=np.uint8)
+    Image.fromarray(image).save(tmp_path / "large.png")
+    out = tmp_path / "out"
+    assert (
+        main(["export-depth", "checkpoint", str(tmp_path / "large.png"), "--output", str(out), "--tile-size", "32"])
+        == 0
+    )
+    np.testing.assert_allclose(read_depth(out / "large.png"), 1 + image.mean(-1) / 255, atol=0.1)
+    assert '"side": 32' in (out / "export.json").read_text()
+
+
+def test_an_overlap_without_tiles_is_refused(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["export-depth", "checkpoint", str(photos), "--output", str(tmp_path / "out"), "--tile-overlap", "0.3"]
+    assert main(arguments) == 2
+    assert "belongs to --tile-size" in capsys.readouterr().err
+
+
+def photo(path: Path, size: tuple[int, int] = (6, 8)) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.full((*size, 3), 90, np.uint8)).save(path, "PNG")
+    return path
+
+
+def test_names_that_are_not_utf8_are_exported_and_their_faults_can_be_printed(
+    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    photo(photos / os.fsdecode(b"caf\xe9.png"))
+    (photos / os.fsdecode(b"bad\xff.png")).write_bytes(b"no image")
+    assert main(["export-depth", "checkpoint", str(photos), "--output", str(tmp_path / "out"), "--format", "npy"]) == 3
+    made = {os.fsencode(path.name) for path in (tmp_path / "out").rglob("*.npy")}
+    assert made == {b"a.npy", b"b.npy", b"caf\xe9.npy"}
+    (failed,) = json.loads((tmp_path / "out/failed.json").read_bytes())["failed"]
+    assert os.fsencode(failed["image"]) == os.fsencode(photos / os.fsdecode(b"bad\xff.png"))
+    said = capsys.readouterr()
+    assert "bad?.png: " in said.out and said.out.encode()
+
+
+def test_images_of_formats_that_are_not_read_are_counted(
+    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("x.jxl", "sub/y.jxl", "z.psd", "notes.txt"):
+        (photos / name).write_bytes(b"")
+    assert main(["export-depth", "checkpoint", str(photos), "--output", str(tmp_path / "out")]) == 0
+    assert "left out, for their formats are not read: 2 .jxl, 1 .psd." in capsys.readouterr().out
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/a.jxl").write_bytes(b"")
+    assert main(["export-depth", "checkpoint", str(tmp_path / "other"), "--output", str(tmp_path / "none")]) == 2
+    assert "holds no image" in (told := capsys.readouterr().err) and "1 .jxl" in told
+
+
+def test_intrinsics_hold_for_images_of_the_size_of_the_first(
+    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    photo(photos / "c.png", (12, 16))
+    arguments = ["--format", "ply", "--intrinsics", "8,8,4,3", "--output", str(tmp_path / "out")]
+    assert main(["export-depth", "checkpoint", str(photos), *arguments]) == 3
+    assert "c.png: intrinsics: given for images of 6x8, this one is 12x16; a CSV" in capsys.readouterr().out
+    assert {path.name for path in (tmp_path / "out").rglob("*.ply")} == {"a.ply", "b.ply"}
+    assert json.loads((tmp_path / "out/export.json").read_text())["intrinsics"] == [8, 8, 4, 3, [6, 8]]
+
+
+def test_a_table_gives_each_image_its_own_camera(
+    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "cameras.csv"
+    table.write_text("image,name,fx,fy,cx,cy\nin/a.jpg,,8,8,4,3\n,sub/b,16,16,4,3\n")
+    arguments = ["--format", "ply", "--intrinsics", str(table)]
+    assert main(["export-depth", "checkpoint", str(photos), *arguments, "--output", str(tmp_path / "out")]) == 0
+    near, far = (trimesh.load(tmp_path / "out" / name).vertices for name in ("a.ply", "sub/b.ply"))
+    # By hand: the first pixel lies at column -4, row -3 of the principal point, at a depth of 1 (the image is black).
+    np.testing.assert_allclose(near[0], [-4 / 8, -3 / 8, 1], atol=1e-2)
+    np.testing.assert_allclose(far[0] / far[0][2], [-4 / 16, -3 / 16, 1], atol=1e-6)
+    capsys.readouterr()
+    photo(photos / "c.png")
+    assert main(["export-depth", "checkpoint", str(photos), *arguments, "--output", str(tmp_path / "none")]) == 2
+    assert "no camera for 1 of 3 images" in capsys.readouterr().err and not (tmp_path / "none").exists()
+    table.write_text("image,fx,fy\nin/a.jpg,8,8\n")
+    assert main(["export-depth", "checkpoint", str(photos), *arguments, "--output", str(tmp_path / "none")]) == 2
+    assert "cameras.csv:2: intrinsics need four numbers" in capsys.readouterr().err
+
+
+class Canonical(nn.Module):
+    """Depth of 1 for a camera of 100 pixels."""
+
+    def forward(self, image: Tensor) -> dict[str, Tensor]:
+        return {"depth": torch.ones_like(image[:, :1])}
+
+
+def test_focal_lengths_of_a_table_reach_models_whose_metres_depend_on_them(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(path: str, family: object = None, family_options: object = None, **options: object) -> Predictor:
+        card = ModelCard(outputs={"depth": HeadSpec(kind="metric", focal=100.0)}, multiple=1)
+        return Predictor(Canonical(), card, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(api, "load", load)
+    (tmp_path / "cameras.csv").write_text("image,fx,fy,cx,cy\nin/a.jpg,200,200,4,3\nin/sub/b.png,50,50,4,3\n")
+    arguments = ["--format", "npy", "--intrinsics", str(tmp_path / "cameras.csv"), "--output", str(tmp_path / "out")]
+    assert main(["export-depth", "checkpoint", str(photos), *arguments, "--batch-size", "2"]) == 0
+    assert np.load(tmp_path / "out/a.npy").mean() == pytest.approx(2.0)  # depth times focal length over 100
+    assert np.load(tmp_path / "out/sub/b.npy").mean() == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fault"),
+    [
+        (["--format", "ply", "--fov", "60", "--intrinsics", "1,1,1,1"], "one of --fov and --intrinsics"),
+        (["--focal", "60", "--intrinsics", "1,1,1,1"], "--intrinsics holds the focal length already"),
+        (["--format", "ply", "--intrinsics", "nowhere.csv"], "nowhere.csv"),
+    ],
+)
+def test_cameras_that_contradict_or_are_missing_are_refused(
+    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], fault: str
+) -> None:
+    assert main(["export-depth", "checkpoint", str(photos), "--output", str(tmp_path / "out"), *arguments]) == 2
+    assert fault in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
+def test_of_an_animation_the_first_image_is_exported_and_the_summary_says_so(
+    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frames = [Image.fromarray(np.full((6, 8), value, np.uint8)) for value in (0, 255)]
+    frames[0].save(photos / "moving.gif", save_all=True, append_images=frames[1:])
+    assert main(["export-depth", "checkpoint", str(photos), "--output", str(tmp_path / "out")]) == 0
+    said = capsys.readouterr()
+    assert f"{photos / 'moving.gif'}: holds several images (an animation, or pages); the first is read" in said.out
+    assert "several images" not in said.err  # once
+    np.testing.assert_allclose(read_depth(tmp_path / "out/moving.png"), 1.0, atol=1e-6)
+
+
+def test_a_fifo_is_a_fault_of_one_image_and_never_waited_for(
+    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.mkfifo(tmp_path / "pipe.jpg")
+    (tmp_path / "list.txt").write_text("in/a.jpg\npipe.jpg\n")
+    assert main(["export-depth", "checkpoint", str(tmp_path / "list.txt"), "--output", str(tmp_path / "out")]) == 3
+    assert "pipe.jpg: is a FIFO" in capsys.readouterr().out.replace("'", "")
+    with pytest.raises(DataError, match="not a regular file"):
+        api.load("checkpoint")(tmp_path / "pipe.jpg")
