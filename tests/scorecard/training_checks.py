@@ -192,7 +192,7 @@ CHECKS: tuple[Check, ...] = (
         (
             Mutant(
                 "an error on rank 0 is raised everywhere",
-                "densevit/engine/distributed.py",
+                "densevit/utils/process_group.py",
                 "        if error is not None:\n            raise error\n        return value[0]\n",
                 "        if error is not None and self.is_main:\n            raise error\n        return value[0]\n",
                 f"{SAVED}::test_a_save_that_fails_on_the_first_process_ends_all",
