@@ -1,13 +1,12 @@
 """Depth and classes from one model: trained, resumed, evaluated and exported on real files."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from forked import ForkServer
 from PIL import Image
 from small_scenes import small_joint_config, small_scenes
 
@@ -143,7 +142,7 @@ def test_a_head_may_have_a_decoder_of_its_own_which_card_and_weights_remember(tm
         (["model.heads.labels.classes=[floor, wall, box]"], "another order: 0 is 'floor', in the data 'wall'"),
         (["tasks.labels.losses=[{type: dise}]"], "no segmentation loss 'dise'. Did you mean 'dice'?"),
         (["tasks.labels.losses=[{type: cross_entropy, weights: [1, 2]}]"], "2 numbers for the 3 classes"),
-        (["tasks.labels.type=depth"], "teaches heads that give metric, affine, disparity"),
+        (["tasks.labels.type=depth"], "trains heads that give metric, affine, disparity"),
         (["steps=null", "epochs=1", "schedule.warmup=50"], "schedule.warmup: 50 steps leave nothing of 2."),
     ],
 )
@@ -155,7 +154,7 @@ def test_what_does_not_fit_together_is_told_before_training(
     assert not (tmp_path / "run/train.csv").exists()
 
 
-def test_balance_needs_two_tasks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_loss_weighting_needs_two_tasks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = tmp_path / "single.yaml"
     text = small_joint_config(tmp_path).read_text()
     config.write_text(
@@ -165,7 +164,7 @@ def test_balance_needs_two_tasks(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "loss_weighting: there is only one task" in capsys.readouterr().err
 
 
-def test_learned_balance_is_resumed_with_the_weights(tmp_path: Path) -> None:
+def test_learned_loss_weighting_is_resumed_with_the_weights(tmp_path: Path) -> None:
     config = small_joint_config(tmp_path)
     for name, steps in (("whole", [8]), ("parts", [4, 8])):
         for i, last in enumerate(steps):
@@ -185,23 +184,13 @@ def test_learned_balance_is_resumed_with_the_weights(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_two_processes_learn_the_balance_of_one(tmp_path: Path) -> None:
+def test_two_processes_learn_the_loss_weighting_of_one(tmp_path: Path, fork_server: ForkServer) -> None:
     config = small_joint_config(tmp_path)
-    launch = ["-m", "torch.distributed.run", "--nnodes=1", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
-    tool = str(Path(__file__).parents[1] / "tools/train.py")
     # Every pixel but four is labelled, so that a mean of two halves is nearly the mean of the whole.
+    words = ["loss_weighting=uncertainty", "model.decoder={type: linear}", "model.heads.labels.dropout=0"]
     for processes in (1, 2):
-        start = [*launch, f"--nproc-per-node={processes}"] if processes > 1 else []
-        words = [f"output={tmp_path / str(processes)}", "loss_weighting=uncertainty", "model.decoder={type: linear}"]
-        words += ["model.heads.labels.dropout=0"]
-        done = subprocess.run(
-            [sys.executable, *start, tool, str(config), *words],
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
+        children = fork_server.together(processes, "train", config, f"output={tmp_path / str(processes)}", *words)
+        assert [child.wait() for child in children] == [0] * processes, children[0].err.read_text()
     one, two = (read_csv(tmp_path / n / "train.csv")[-1] for n in "12")
     assert one["depth/uncertainty"] == pytest.approx(two["depth/uncertainty"], rel=1e-3)
     assert one["loss"] == pytest.approx(two["loss"], rel=1e-3)

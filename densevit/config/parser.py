@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -72,14 +73,14 @@ def _read(path: Path, overrides: Sequence[str]) -> tuple[Run, YamlDocument, list
     _share_data_options(document)
     tree = document.tree
     try:
-        run = TypeAdapter(Run).validate_python(tree)
+        run = _adapter().validate_python(tree)
         problems = list(check_bool_as_number(tree, run, ""))
         return run, document, problems, not problems
     except ValidationError as error:
         faults = error.errors()
         problems = explain(faults, tree, "", known_at)
     try:
-        run = TypeAdapter(Run).validate_python(without(tree, [fault["loc"] for fault in faults]))
+        run = _adapter().validate_python(without(tree, [fault["loc"] for fault in faults]))
     except ValidationError:
         raise ConfigError(*map(document.locate, problems)) from None
     return run, document, problems, all(fault["type"] in UNKNOWN for fault in faults)
@@ -132,7 +133,10 @@ def dump(run: Run) -> str:
 
 
 def to_dict(run: Run) -> dict[str, Any]:
-    return dict(TypeAdapter(Run).dump_python(run, mode="json"))
+    return dict(_adapter().dump_python(run, mode="json"))
+
+
+_adapter = cache(partial(TypeAdapter, Run))
 
 
 def known_at(loc: Sequence[Any]) -> list[str]:

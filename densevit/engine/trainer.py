@@ -76,6 +76,11 @@ class Trainer:
             raise ConfigError(
                 "parallel: fsdp does not go with precision fp16, whose loss scale would differ; take bf16."
             )
+        if run.batch_size % (world.size * run.grad_accum_steps):
+            raise ConfigError(
+                f"batch_size: {run.batch_size} images cannot be divided evenly over {world.size} processes x "
+                f"{run.grad_accum_steps} micro-batches."
+            )
         self.model = model.to(world.device).to(memory_format=torch.channels_last)
         if run.compile:
             self.model.compile()

@@ -1,4 +1,4 @@
-"""What can be made to go wrong in a child of the nursery, by name; some take an argument, as `name:argument`."""
+"""What can be made to go wrong in a child of the fork server, by name; some take an argument, as `name:argument`."""
 
 import os
 import signal

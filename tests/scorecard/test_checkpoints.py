@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from forked import ForkServer
 from safetensors.torch import save_file
-from scorecard.conftest import Nursery
 from small import small_config
 
 import densevit
@@ -58,21 +58,21 @@ def test_a_kill_between_the_two_renames_of_a_replacement_is_mended(tmp_path: Pat
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory, nursery: Nursery) -> Path:
+def trained(tmp_path_factory: pytest.TempPathFactory, fork_server: ForkServer) -> Path:
     """A run of two saves, and its config."""
     folder = tmp_path_factory.mktemp("trained")
     words = ["steps=4", "save_every=2", "data.val=null", "ema=0.9"]
-    code, text = nursery.run("train", small_config(folder), *words)
+    code, text = fork_server.run("train", small_config(folder), *words)
     assert code == 0, text
     return folder
 
 
 def test_a_full_disk_keeps_what_was_saved_and_names_path_and_bytes(
-    tmp_path: Path, trained: Path, nursery: Nursery
+    tmp_path: Path, trained: Path, fork_server: ForkServer
 ) -> None:
     shutil.copytree(trained / "run", tmp_path / "run", symlinks=True)
     words = [f"output={tmp_path / 'run'}", "data.val=null", "ema=0.9", "save_every=2", "--resume"]
-    code, text = nursery.run("train", trained / "small.yaml", *words, fault="full_disk:100000")
+    code, text = fork_server.run("train", trained / "small.yaml", *words, fault="full_disk:100000")
     assert code == 2, text
     assert f"{tmp_path / 'run/checkpoints'}/" in text
     assert "no room" in text and "bytes free" in text and "Traceback" not in text
@@ -112,15 +112,15 @@ def empty(step: Path) -> None:
 
 @pytest.mark.parametrize("damage", [truncated, lacking, flipped, empty])
 def test_resume_takes_the_previous_checkpoint_and_says_so_but_a_named_one_is_that_or_an_error(
-    tmp_path: Path, trained: Path, nursery: Nursery, damage: Callable[[Path], None]
+    tmp_path: Path, trained: Path, fork_server: ForkServer, damage: Callable[[Path], None]
 ) -> None:
     shutil.copytree(trained / "run", tmp_path / "run", symlinks=True)
     newest = tmp_path / "run/checkpoints/step-00000004"
     damage(newest)
     words = ["train", trained / "small.yaml", f"output={tmp_path / 'run'}", "steps=4", "data.val=null", "ema=0.9"]
-    code, text = nursery.run(*words, "--resume", newest)
+    code, text = fork_server.run(*words, "--resume", newest)
     assert code == 2 and str(newest) in text and "Traceback" not in text, text
-    code, text = nursery.run(*words, "--resume")
+    code, text = fork_server.run(*words, "--resume")
     assert code == 0, text
     warnings = [line for line in text.splitlines() if line.startswith("warning") and "step-" in line]
     assert len(warnings) == 1 and str(newest) in warnings[0] and "going on from step-00000002" in warnings[0]
@@ -128,30 +128,30 @@ def test_resume_takes_the_previous_checkpoint_and_says_so_but_a_named_one_is_tha
 
 
 def test_going_back_to_an_older_checkpoint_needs_the_later_ones_moved_away(
-    tmp_path: Path, trained: Path, nursery: Nursery
+    tmp_path: Path, trained: Path, fork_server: ForkServer
 ) -> None:
     older = trained / "run/checkpoints/step-00000002"
     words = ["train", trained / "small.yaml", "steps=4", "data.val=null", "ema=0.9", "--resume", older]
-    code, text = nursery.run(*words)
+    code, text = fork_server.run(*words)
     assert code == 2 and "holds step-00000004, further than step-00000002" in text, text
-    code, text = nursery.run(*words, f"output={tmp_path / 'other'}")
+    code, text = fork_server.run(*words, f"output={tmp_path / 'other'}")
     assert code == 0, text
 
 
 def test_a_run_without_a_whole_checkpoint_is_not_silently_started_anew(
-    tmp_path: Path, trained: Path, nursery: Nursery
+    tmp_path: Path, trained: Path, fork_server: ForkServer
 ) -> None:
     shutil.copytree(trained / "run", tmp_path / "run", symlinks=True)
     for step in checkpoint.steps(tmp_path / "run/checkpoints"):
         truncated(step)
-    code, text = nursery.run("train", trained / "small.yaml", f"output={tmp_path / 'run'}", "--resume")
+    code, text = fork_server.run("train", trained / "small.yaml", f"output={tmp_path / 'run'}", "--resume")
     assert code == 2 and "none of its 2 checkpoints is whole" in text, text
 
 
 @pytest.mark.slow
-def test_a_save_that_fails_on_the_first_process_ends_all(tmp_path: Path, nursery: Nursery) -> None:
+def test_a_save_that_fails_on_the_first_process_ends_all(tmp_path: Path, fork_server: ForkServer) -> None:
     config = small_config(tmp_path)
-    children = nursery.together(2, "train", config, faults={0: "failing_save"})
+    children = fork_server.together(2, "train", config, faults={0: "failing_save"})
     assert [child.wait() for child in children] == [2, 2]
     assert all("/runs: no room." in child.err.read_text() for child in children)
 
@@ -197,7 +197,7 @@ def test_a_pickle_that_would_run_code_is_refused_wherever_it_comes_in(
 
 
 def test_a_pickle_inside_a_checkpoint_of_ours_is_refused_although_its_sum_is_right(
-    tmp_path: Path, trained: Path, monkeypatch, nursery: Nursery
+    tmp_path: Path, trained: Path, monkeypatch, fork_server: ForkServer
 ) -> None:
     import json
     from dataclasses import asdict
@@ -210,7 +210,7 @@ def test_a_pickle_inside_a_checkpoint_of_ours_is_refused_although_its_sum_is_rig
     (step / checkpoint.MANIFEST).write_text(checkpoint.with_checksum({**asdict(manifest), "files": hashes}))
     assert json.loads((step / checkpoint.MANIFEST).read_text())["files"] == hashes
     words = ["train", trained / "small.yaml", f"output={tmp_path / 'run'}", "--resume", "ema=0.9"]
-    code, text = nursery.run(*words)
+    code, text = fork_server.run(*words)
     assert code == 2 and "posix.system" in text and "Traceback" not in text, text
     assert not Path("sentinel").exists()
 

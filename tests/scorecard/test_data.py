@@ -11,8 +11,8 @@ import layouts
 import numpy as np
 import pytest
 import torch
+from forked import ForkServer
 from layouts.encoders import DEPTH_WRITERS
-from scorecard.conftest import Nursery
 from small import small_config, small_folder
 
 from densevit.cli.main import main
@@ -115,8 +115,8 @@ def test_recorded_sums_tell_every_flip_also_behind_the_cache(
 
 
 @pytest.mark.slow
-def test_a_file_that_turns_bad_ends_the_run_and_is_named_first(tmp_path: Path, nursery: Nursery) -> None:
-    code, text = nursery.run(*words(tmp_path, "rotting"))
+def test_a_file_that_turns_bad_ends_the_run_and_is_named_first(tmp_path: Path, fork_server: ForkServer) -> None:
+    code, text = fork_server.run(*words(tmp_path, "rotting"))
     assert code == 2 and "Traceback" not in text
     (line,) = (line for line in text.splitlines() if "error:" in line)
     assert "sample 3 ('003')" in line and str(tmp_path / "data/images/003.jpg") in line
@@ -125,10 +125,10 @@ def test_a_file_that_turns_bad_ends_the_run_and_is_named_first(tmp_path: Path, n
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 2])
 def test_two_processes_take_the_same_steps_when_one_skips_a_file(
-    tmp_path: Path, nursery: Nursery, workers: int
+    tmp_path: Path, fork_server: ForkServer, workers: int
 ) -> None:
     skip = ["data.on_corrupt=skip", f"data.workers={workers}"]
-    children = nursery.together(2, *words(tmp_path, "rotting"), *skip)
+    children = fork_server.together(2, *words(tmp_path, "rotting"), *skip)
     assert [child.wait() for child in children] == [0, 0], children[0].err.read_text()
     assert [row["step"] for row in read_csv(tmp_path / "run/train.csv")] == list(range(1, 9))
     skipped = [child.err.read_text().count("skipped: sample 3") for child in children]
@@ -136,8 +136,10 @@ def test_two_processes_take_the_same_steps_when_one_skips_a_file(
 
 
 @pytest.mark.slow
-def test_too_many_bad_files_on_one_process_end_both(tmp_path: Path, nursery: Nursery) -> None:
-    children = nursery.together(2, *words(tmp_path, "rotting"), "data.on_corrupt=skip", "data.max_corrupt_fraction=0")
+def test_too_many_bad_files_on_one_process_end_both(tmp_path: Path, fork_server: ForkServer) -> None:
+    children = fork_server.together(
+        2, *words(tmp_path, "rotting"), "data.on_corrupt=skip", "data.max_corrupt_fraction=0"
+    )
     codes = [child.wait() for child in children]
     told = [child.err.read_text() for child in children]
     assert 2 in codes and 0 not in codes, told
@@ -149,9 +151,9 @@ def test_too_many_bad_files_on_one_process_end_both(tmp_path: Path, nursery: Nur
     ("kind", "reason"), [("killed", "worker died"), ("segfault", "worker died"), ("stuck", "within 3 s")]
 )
 def test_a_worker_that_ends_or_hangs_is_told_with_its_files_and_leaves_nothing(
-    tmp_path: Path, nursery: Nursery, kind: str, reason: str
+    tmp_path: Path, fork_server: ForkServer, kind: str, reason: str
 ) -> None:
-    child = nursery.start(*words(tmp_path, kind), "data.workers=2", "data.timeout=3")
+    child = fork_server.start(*words(tmp_path, kind), "data.workers=2", "data.timeout=3")
     assert child.wait() == 2
     text = child.err.read_text()
     assert reason in text and "Traceback" not in text

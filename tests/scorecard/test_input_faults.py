@@ -12,10 +12,10 @@ import h5py
 import numpy as np
 import pytest
 import torch
+from forked import ForkServer
 from jaxtyping import Float
 from PIL import Image
 from scorecard import zoo
-from scorecard.conftest import Nursery
 from small import small_config, small_folder
 from torch import Tensor, nn
 
@@ -361,21 +361,21 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
-def test_an_export_killed_in_the_middle_is_resumed_to_the_same_bytes(tmp_path: Path, nursery: Nursery) -> None:
+def test_an_export_killed_in_the_middle_is_resumed_to_the_same_bytes(tmp_path: Path, fork_server: ForkServer) -> None:
     words = ["export-depth", MODEL, pictures(tmp_path / "in"), "--workers", 1, "--output"]
-    code, text = nursery.run(*words, tmp_path / "whole")
+    code, text = fork_server.run(*words, tmp_path / "whole")
     whole = contents(tmp_path / "whole")
     maps = {name for name in whole if name.endswith(".png")}
     assert code == 3 and "1 failed" in text
     assert maps == {"a.jpg.png", "a.png.png", "s/a.png", *(f"{letter}.png" for letter in "bcefgh")}
     failed = json.loads(whole["failed.json"])
     assert [Path(entry["image"]).name for entry in failed["failed"]] == ["d.png"]
-    assert nursery.run(*words, tmp_path / "part", fault="killed_predicting:5")[0] == -signal.SIGKILL
+    assert fork_server.run(*words, tmp_path / "part", fault="killed_predicting:5")[0] == -signal.SIGKILL
     kept = {name: (tmp_path / "part" / name).stat().st_mtime_ns for name in contents(tmp_path / "part") if name in maps}
     assert 0 < len(kept) < 9
-    code, text = nursery.run(*words, tmp_path / "part")
+    code, text = fork_server.run(*words, tmp_path / "part")
     assert code == 2 and "--resume" in text and "--overwrite" in text
-    assert nursery.run(*words, tmp_path / "part", "--resume")[0] == 3
+    assert fork_server.run(*words, tmp_path / "part", "--resume")[0] == 3
     assert contents(tmp_path / "part") == whole
     assert all((tmp_path / "part" / name).stat().st_mtime_ns == stamp for name, stamp in kept.items())
 

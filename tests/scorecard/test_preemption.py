@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from scorecard.conftest import Nursery
+from forked import ForkServer
 from small import small_config
 
 from densevit.engine.logger import read_csv
@@ -33,13 +33,13 @@ def whole(run: Path) -> bool:
 
 @pytest.mark.slow
 def test_sigterm_to_the_whole_group_at_ten_random_times_saves_the_step_and_ends_with_75(
-    tmp_path: Path, nursery: Nursery
+    tmp_path: Path, fork_server: ForkServer
 ) -> None:
     config = small_config(tmp_path)
     draw, seconds = random.Random(0), []
     for trial in range(10):
         run = tmp_path / str(trial)
-        child = nursery.start("train", config, f"output={run}", "steps=2000", "data.val=null", "data.workers=2")
+        child = fork_server.start("train", config, f"output={run}", "steps=2000", "data.val=null", "data.workers=2")
         while len(read_csv(run / "train.csv")) < 1:
             time.sleep(0.005)
         time.sleep(draw.uniform(0, 0.3))
@@ -65,19 +65,19 @@ def test_sigterm_to_the_whole_group_at_ten_random_times_saves_the_step_and_ends_
     ids=["building", "first step", "validating", "saving"],
 )
 def test_sigterm_at_any_stage_of_training_loses_nothing(
-    tmp_path: Path, nursery: Nursery, fault: str, message: str, saved: int | None
+    tmp_path: Path, fork_server: ForkServer, fault: str, message: str, saved: int | None
 ) -> None:
     config, run = small_config(tmp_path), tmp_path / "run"
-    code, text = nursery.run("train", config, "ema=0.9", fault=fault)
+    code, text = fork_server.run("train", config, "ema=0.9", fault=fault)
     assert code == STOPPED, text
     assert message in text
     assert [checkpoint.step_of(path) for path in checkpoint.steps(run / "checkpoints")][-1:] == (
         [saved] if saved else []
     )
     assert whole(run)
-    code, text = nursery.run("train", config, "ema=0.9", "--resume")
+    code, text = fork_server.run("train", config, "ema=0.9", "--resume")
     assert code == 0, text
-    code, text = nursery.run("train", config, "ema=0.9", f"output={tmp_path / 'whole'}")
+    code, text = fork_server.run("train", config, "ema=0.9", f"output={tmp_path / 'whole'}")
     assert code == 0, text
     assert_same_run(run, tmp_path / "whole")
 
@@ -106,26 +106,26 @@ def differing(one: Any, other: Any, path: str = "") -> Iterator[tuple[str, Any]]
         yield path, (one, other)
 
 
-def test_sigterm_during_a_scan_of_the_data_ends_it_with_75(tmp_path: Path, nursery: Nursery) -> None:
+def test_sigterm_during_a_scan_of_the_data_ends_it_with_75(tmp_path: Path, fork_server: ForkServer) -> None:
     small_config(tmp_path)
     words = ["check-data", "--data", "folder", "--root", tmp_path / "data", "--data-option", "depth_scale=1000"]
-    code, text = nursery.run(*words, "--output", tmp_path / "report", "--threads", 1, fault="while_scanning")
+    code, text = fork_server.run(*words, "--output", tmp_path / "report", "--threads", 1, fault="while_scanning")
     assert code == STOPPED, text
     assert "of 6 samples left; what was seen is remembered" in text
     assert not (tmp_path / "report").exists()
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory, nursery: Nursery) -> Path:
+def trained(tmp_path_factory: pytest.TempPathFactory, fork_server: ForkServer) -> Path:
     folder = tmp_path_factory.mktemp("trained")
-    code, text = nursery.run("train", small_config(folder), "steps=1", "data.val=null")
+    code, text = fork_server.run("train", small_config(folder), "steps=1", "data.val=null")
     assert code == 0, text
     return folder
 
 
-def test_sigterm_during_prediction_leaves_whole_maps(tmp_path: Path, nursery: Nursery, trained: Path) -> None:
+def test_sigterm_during_prediction_leaves_whole_maps(tmp_path: Path, fork_server: ForkServer, trained: Path) -> None:
     words = ["export-depth", trained / "run", trained / "data/images", "--output", tmp_path / "maps", "--workers", 1]
-    code, text = nursery.run(*words, fault="while_predicting")
+    code, text = fork_server.run(*words, fault="while_predicting")
     assert code == STOPPED, text
     made = len(list((tmp_path / "maps").glob("*.png")))
     assert 1 <= made < 6
@@ -133,7 +133,7 @@ def test_sigterm_during_prediction_leaves_whole_maps(tmp_path: Path, nursery: Nu
     assert not list((tmp_path / "maps").rglob("*densevit-tmp"))
 
 
-def test_sigterm_during_scoring_writes_no_report(tmp_path: Path, nursery: Nursery, trained: Path) -> None:
+def test_sigterm_during_scoring_writes_no_report(tmp_path: Path, fork_server: ForkServer, trained: Path) -> None:
     words = [
         "eval-depth",
         trained / "run",
@@ -144,14 +144,16 @@ def test_sigterm_during_scoring_writes_no_report(tmp_path: Path, nursery: Nurser
         "--data-option",
         "depth_scale=1000",
     ]
-    code, text = nursery.run(*words, "--output", tmp_path / "report", fault="while_predicting")
+    code, text = fork_server.run(*words, "--output", tmp_path / "report", fault="while_predicting")
     assert code == STOPPED, text
     assert "nothing is written" in text
     assert not (tmp_path / "report").exists()
 
 
-def test_a_second_signal_ends_at_once_even_what_python_cannot_interrupt(tmp_path: Path, nursery: Nursery) -> None:
-    child = nursery.start("train", small_config(tmp_path), fault="deaf")
+def test_a_second_signal_ends_at_once_even_what_python_cannot_interrupt(
+    tmp_path: Path, fork_server: ForkServer
+) -> None:
+    child = fork_server.start("train", small_config(tmp_path), fault="deaf")
     child.wait_for("deaf")
     child.signal(signal.SIGINT)
     time.sleep(0.1)  # two signals of one kind within a moment arrive as one
@@ -163,9 +165,9 @@ def test_a_second_signal_ends_at_once_even_what_python_cannot_interrupt(tmp_path
 
 
 @pytest.mark.slow
-def test_sigterm_to_one_of_two_processes_stops_both_at_the_same_step(tmp_path: Path, nursery: Nursery) -> None:
+def test_sigterm_to_one_of_two_processes_stops_both_at_the_same_step(tmp_path: Path, fork_server: ForkServer) -> None:
     config, run = small_config(tmp_path), tmp_path / "run"
-    children = nursery.together(2, "train", config, "steps=5000", "data.val=null")
+    children = fork_server.together(2, "train", config, "steps=5000", "data.val=null")
     while len(read_csv(run / "train.csv")) < 2:
         time.sleep(0.005)
     children[1].signal(signal.SIGTERM)
@@ -177,11 +179,13 @@ def test_sigterm_to_one_of_two_processes_stops_both_at_the_same_step(tmp_path: P
 
 
 @pytest.mark.slow
-def test_a_stop_in_the_validation_of_one_of_two_processes_is_taken_up_there(tmp_path: Path, nursery: Nursery) -> None:
+def test_a_stop_in_the_validation_of_one_of_two_processes_is_taken_up_there(
+    tmp_path: Path, fork_server: ForkServer
+) -> None:
     config, run = small_config(tmp_path), tmp_path / "run"
-    children = nursery.together(2, "train", config, faults={1: "while_validating"})
+    children = fork_server.together(2, "train", config, faults={1: "while_validating"})
     assert [child.wait() for child in children] == [STOPPED, STOPPED]
     assert [checkpoint.step_of(path) for path in checkpoint.steps(run / "checkpoints")] == [4]
-    children = nursery.together(2, "train", config, "--resume")
+    children = fork_server.together(2, "train", config, "--resume")
     assert [child.wait() for child in children] == [0, 0]
     assert [row["step"] for row in read_csv(run / "val.csv")] == [4, 8]

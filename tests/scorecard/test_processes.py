@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from scorecard.conftest import Nursery
+from forked import ForkServer
 from small import small_config
 from torch import Tensor
 
@@ -72,13 +72,13 @@ def with_plugin(config: Path, loss: str) -> list[str]:
 
 
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
-def test_a_run_goes_from_one_process_to_two_and_back(tmp_path: Path, nursery: Nursery, parallel: str) -> None:
+def test_a_run_goes_from_one_process_to_two_and_back(tmp_path: Path, fork_server: ForkServer, parallel: str) -> None:
     config, writers = small_config(tmp_path), tmp_path / "writers"
-    code, text = nursery.run("train", config, *WORDS, f"output={tmp_path / 'whole'}")
+    code, text = fork_server.run("train", config, *WORDS, f"output={tmp_path / 'whole'}")
     assert code == 0, text
     words = ["train", config, *WORDS, f"output={tmp_path / 'parts'}", f"parallel={parallel}"]
-    assert nursery.run(*words, fault="at_step:3")[0] == 75
-    children = nursery.together(
+    assert fork_server.run(*words, fault="at_step:3")[0] == 75
+    children = fork_server.together(
         2, *words, "--resume", faults={0: f"noting_writes:{writers}", 1: f"noting_writes:{writers}"}
     )
     assert [child.wait() for child in children] == [0, 0], children[0].err.read_text()
@@ -87,7 +87,7 @@ def test_a_run_goes_from_one_process_to_two_and_back(tmp_path: Path, nursery: Nu
     # and back: the last steps once more, on one process, from what two had saved
     for path in checkpoint.steps(tmp_path / "parts/checkpoints")[-2:]:
         path.rename(tmp_path / path.name)
-    code, text = nursery.run(*words, "--resume")
+    code, text = fork_server.run(*words, "--resume")
     assert code == 0, text
     assert_close(tmp_path / "parts", tmp_path / "whole")
     ours, theirs = (
@@ -100,29 +100,31 @@ def test_a_run_goes_from_one_process_to_two_and_back(tmp_path: Path, nursery: Nu
 
 
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
-def test_a_nan_on_one_of_two_processes_skips_the_step_on_both(tmp_path: Path, nursery: Nursery, parallel: str) -> None:
+def test_a_nan_on_one_of_two_processes_skips_the_step_on_both(
+    tmp_path: Path, fork_server: ForkServer, parallel: str
+) -> None:
     config = small_config(tmp_path)
     words = ["train", config, *with_plugin(config, "nan_once"), "ema=0.9", "data.val=null"]
-    children = nursery.together(2, *words, f"parallel={parallel}", f"output={tmp_path / 'two'}")
+    children = fork_server.together(2, *words, f"parallel={parallel}", f"output={tmp_path / 'two'}")
     assert [child.wait() for child in children] == [0, 0], children[1].err.read_text()
     said = [child.out.read_text() for child in children]
     assert all("step 3: loss or gradient is not finite; step skipped. Rank" in text for text in said)
     assert read_csv(tmp_path / "two/train.csv")[-1]["skipped"] == 1
-    code, text = nursery.run(*words, f"output={tmp_path / 'one'}")
+    code, text = fork_server.run(*words, f"output={tmp_path / 'one'}")
     assert code == 0, text
     assert_close(tmp_path / "two", tmp_path / "one")
 
 
-def test_two_processes_validate_to_the_scores_of_one(tmp_path: Path, nursery: Nursery) -> None:
+def test_two_processes_validate_to_the_scores_of_one(tmp_path: Path, fork_server: ForkServer) -> None:
     """Seven images, so that their shares differ; no image is padded or counted twice."""
     config = small_config(tmp_path)
     from small import small_folder
 
     small_folder(tmp_path / "odd", count=7)
     words = ["train", config, "steps=1", "optim.lr=1e-12", f"data.val.root={tmp_path / 'odd'}"]
-    assert nursery.run(*words, f"output={tmp_path / 'one'}")[0] == 0
+    assert fork_server.run(*words, f"output={tmp_path / 'one'}")[0] == 0
     for parallel in ("ddp", "fsdp"):
-        children = nursery.together(2, *words, f"parallel={parallel}", f"output={tmp_path / parallel}")
+        children = fork_server.together(2, *words, f"parallel={parallel}", f"output={tmp_path / parallel}")
         assert [child.wait() for child in children] == [0, 0], children[0].err.read_text()
         scores = [read_csv(tmp_path / run / "val.csv")[-1] for run in ("one", parallel)]
         for name, value in scores[0].items():
@@ -130,7 +132,7 @@ def test_two_processes_validate_to_the_scores_of_one(tmp_path: Path, nursery: Nu
 
 
 def test_torchrun_restarts_a_run_whose_process_died_and_it_ends_as_if_it_had_not(
-    tmp_path: Path, nursery: Nursery
+    tmp_path: Path, fork_server: ForkServer
 ) -> None:
     config = small_config(tmp_path)
     words = [*with_plugin(config, "dies_once"), "data.val=null", "save_every=4"]  # so that steps 5 and 6 come twice
@@ -147,7 +149,7 @@ def test_torchrun_restarts_a_run_whose_process_died_and_it_ends_as_if_it_had_not
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert (tmp_path / "grave").exists()
-    children = nursery.together(2, "train", config, *words, f"output={tmp_path / 'whole'}")
+    children = fork_server.together(2, "train", config, *words, f"output={tmp_path / 'whole'}")
     assert [child.wait() for child in children] == [0, 0]
     theirs = weights(tmp_path / "whole")
     assert all(torch.equal(value, theirs[name]) for name, value in weights(tmp_path / "restarted").items())

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from scorecard.conftest import Nursery
+from forked import ForkServer
 from small import small_config
 
 from densevit.engine import skipped_steps
@@ -26,7 +26,7 @@ class Moody(DepthLoss):
 
 
 @pytest.fixture(scope="module")
-def spoilt(tmp_path_factory: pytest.TempPathFactory, nursery: Nursery) -> tuple[Path, str]:
+def spoilt(tmp_path_factory: pytest.TempPathFactory, fork_server: ForkServer) -> tuple[Path, str]:
     """A run whose fourth step can never be taken, and what it said."""
     folder = tmp_path_factory.mktemp("spoilt")
     config = small_config(folder)
@@ -39,7 +39,7 @@ def spoilt(tmp_path_factory: pytest.TempPathFactory, nursery: Nursery) -> tuple[
         "grad_accum_steps=2",
         "ema=0.9",
     ]
-    code, text = nursery.run("train", config, *words, "data.workers=2", "steps=9")
+    code, text = fork_server.run("train", config, *words, "data.workers=2", "steps=9")
     assert code == 4, text
     return folder / "run", text
 
@@ -56,25 +56,25 @@ def test_bad_steps_are_named_counted_and_recorded_and_end_the_run_with_4(spoilt:
     assert read_csv(run / "train.csv")[-1]["skipped"] == 3  # after the sixth; the seventh ended it
 
 
-def test_a_recorded_step_goes_wrong_again_bit_for_bit(spoilt: tuple[Path, str], nursery: Nursery) -> None:
+def test_a_recorded_step_goes_wrong_again_bit_for_bit(spoilt: tuple[Path, str], fork_server: ForkServer) -> None:
     run, _ = spoilt
-    code, text = nursery.run("replay", run / "skipped_steps/step-00000004")
+    code, text = fork_server.run("replay", run / "skipped_steps/step-00000004")
     assert code == 0, text
     assert "The same, bit for bit." in text
     assert "gradients are not finite: encoder." in text
 
 
 def test_a_replay_on_other_images_says_that_it_differs(
-    tmp_path: Path, spoilt: tuple[Path, str], nursery: Nursery
+    tmp_path: Path, spoilt: tuple[Path, str], fork_server: ForkServer
 ) -> None:
     run, _ = spoilt
-    code, text = nursery.run("replay", run / "skipped_steps/step-00000004", "seed=1")
+    code, text = fork_server.run("replay", run / "skipped_steps/step-00000004", "seed=1")
     assert code == 0, text
     assert "Not the same" in text
 
 
 @pytest.mark.slow
-def test_the_part_of_either_process_can_be_done_again(tmp_path: Path, nursery: Nursery) -> None:
+def test_the_part_of_either_process_can_be_done_again(tmp_path: Path, fork_server: ForkServer) -> None:
     config = small_config(tmp_path)
     (tmp_path / "plugin.py").write_text(PLUGIN)
     words = [
@@ -82,25 +82,25 @@ def test_the_part_of_either_process_can_be_done_again(tmp_path: Path, nursery: N
         "tasks.depth.losses=[{type: silog}, {type: moody}]",
         "data.val=null",
     ]
-    children = nursery.together(2, "train", config, *words, "model.encoder.drop_path=0.3", "max_skipped=1")
+    children = fork_server.together(2, "train", config, *words, "model.encoder.drop_path=0.3", "max_skipped=1")
     assert [child.wait() for child in children] == [4, 4]
     folder = tmp_path / "run/skipped_steps/step-00000004"
     names = [part["names"] for part in json.loads((folder / skipped_steps.RECORD).read_text())["parts"]]
     assert not set(names[0]) & set(names[1])
     for rank in (0, 1):
-        code, text = nursery.run("replay", folder, "--rank", rank)
+        code, text = fork_server.run("replay", folder, "--rank", rank)
         assert code == 0 and "The same, bit for bit." in text, text
         assert ", ".join(names[rank]) in text
-    code, text = nursery.run("replay", folder, "--rank", 2)
+    code, text = fork_server.run("replay", folder, "--rank", 2)
     assert code == 2 and "2 processes took part" in text
 
 
-def test_one_batch_can_be_overfitted_or_is_told_not_to_fit(tmp_path: Path, nursery: Nursery) -> None:
+def test_one_batch_can_be_overfitted_or_is_told_not_to_fit(tmp_path: Path, fork_server: ForkServer) -> None:
     config = small_config(tmp_path)
-    code, text = nursery.run("train", config, "--overfit-one-batch", "steps=60", "optim.lr=5e-3")
+    code, text = fork_server.run("train", config, "--overfit-one-batch", "steps=60", "optim.lr=5e-3")
     assert code == 0, text
     assert "one batch is learned: loss" in text
-    code, text = nursery.run("train", config, "--overfit-one-batch", "steps=20", "optim.lr=1e-9")
+    code, text = fork_server.run("train", config, "--overfit-one-batch", "steps=20", "optim.lr=1e-9")
     assert code == 4, text
     assert "one batch is not learned: loss" in text and "densevit check-data" in text
     assert not (tmp_path / "run").exists()

@@ -187,7 +187,7 @@ CHECKS: tuple[Check, ...] = (
             f"{MANY}::test_a_run_goes_from_one_process_to_two_and_back",
             f"{SAVED}::test_a_save_that_fails_on_the_first_process_ends_all",
             "tests/data/loading/test_sampler.py::test_changing_the_launch_midway_covers_the_epoch_exactly_once",
-            "tests/test_distributed.py::test_two_processes_end_with_the_weights_and_scores_of_one",
+            "tests/engine/test_distributed.py::test_two_processes_end_with_the_weights_and_scores_of_one",
         ),
         (
             Mutant(
@@ -388,7 +388,7 @@ CHECKS: tuple[Check, ...] = (
         "torchtitan's contract, without a CPU test",
         (
             f"{MANY}::test_torchrun_restarts_a_run_whose_process_died_and_it_ends_as_if_it_had_not",
-            "tests/test_distributed.py::test_restarted_processes_do_not_read_the_addresses_of_the_dead",
+            "tests/engine/test_distributed.py::test_restarted_processes_do_not_read_the_addresses_of_the_dead",
         ),
         (
             Mutant(
@@ -396,7 +396,7 @@ CHECKS: tuple[Check, ...] = (
                 "densevit/engine/distributed.py",
                 "    if local_size == size:\n",
                 "    if False:\n",
-                "tests/test_distributed.py::test_restarted_processes_do_not_read_the_addresses_of_the_dead",
+                "tests/engine/test_distributed.py::test_restarted_processes_do_not_read_the_addresses_of_the_dead",
             ),
             Mutant(
                 "the log is cut to where the run goes on",

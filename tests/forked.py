@@ -1,16 +1,14 @@
-"""A nursery for all tests of the scorecard in this process."""
+"""Commands of densevit run in forked processes, for tests; see `fork_server.py`."""
 
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch.distributed as dist
 
 HERE = Path(__file__).parent
@@ -21,7 +19,7 @@ PATIENCE = 120.0  # seconds; generous, since the machine may be busy
 class Child:
     """A running command."""
 
-    nursery: "Nursery"
+    server: "ForkServer"
     pid: int
     out: Path
     err: Path
@@ -30,7 +28,7 @@ class Child:
         (os.killpg if group else os.kill)(self.pid, number)
 
     def wait(self) -> int:
-        return int(self.nursery.ask(wait=self.pid))
+        return int(self.server.ask(wait=self.pid))
 
     def wait_for(self, text: str) -> None:
         """Until the text stands in what it has printed."""
@@ -40,7 +38,7 @@ class Child:
             time.sleep(0.005)
 
 
-class Nursery:
+class ForkServer:
     """Runs densevit's commands in forked processes."""
 
     def __init__(self, folder: Path) -> None:
@@ -48,7 +46,7 @@ class Nursery:
         self.count = 0
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         self.process = subprocess.Popen(
-            [sys.executable, str(HERE / "nursery.py")],
+            [sys.executable, str(HERE / "fork_server.py")],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
         )  # fmt: skip
 
@@ -74,7 +72,7 @@ class Nursery:
         return code, child.out.read_text() + child.err.read_text()
 
     def together(self, count: int, *argv: object, faults: dict[int, str] | None = None) -> list[Child]:
-        """So many processes of one world, as torchrun starts them; the store is ours, so that no port is raced for."""
+        """Several processes of one run, as torchrun starts them; the store is ours, so that no port is taken twice."""
         self.store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         world = {
             "WORLD_SIZE": str(count),
@@ -91,10 +89,3 @@ class Nursery:
         self.process.stdin.close()
         self.process.wait(timeout=PATIENCE)
         self.process.stdout.close()
-
-
-@pytest.fixture(scope="session")
-def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    nursery = Nursery(tmp_path_factory.mktemp("nursery"))
-    yield nursery
-    nursery.close()

@@ -2,7 +2,7 @@
 
 It reads a JSON object a line, and answers with one: {"start": {...}} gives the pid, {"wait": pid} the exit code.
 A child is the leader of its own process group; its output goes to files. What is to go wrong in it is named by `fault`,
-one of `faults.FAULTS`.
+one of `scorecard/faults.py`.
 """
 
 import faulthandler
@@ -13,7 +13,7 @@ import sys
 import time
 import traceback
 
-import faults
+from scorecard import faults
 
 PATIENCE = 100.0  # seconds; generous, since the machine may be busy
 
