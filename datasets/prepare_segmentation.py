@@ -24,14 +24,14 @@ def main() -> None:
     parser.add_argument("root", type=Path, help="its folder")
     parser.add_argument("--unpack", type=Path, metavar="DIR", help="take the archives from here")
     parser.add_argument("--convert", action="store_true", help=f"MATLAB files to PNG, of {' and '.join(CONVERTERS)}")
-    parser.add_argument("--looks", type=int, default=50, metavar="N", help="samples of each split to read (50)")
+    parser.add_argument("--samples", type=int, default=50, metavar="N", help="samples of each split to read (50)")
     args = parser.parse_args()
     try:
         if args.unpack:
             print(*unpack_all(args.name, args.unpack, args.root), sep="\n")
         if args.convert and args.name in CONVERTERS:
             print(f"{CONVERTERS[args.name](args.root):,} label maps converted")
-        complete = check(args.name, args.root, args.looks)
+        complete = check(args.name, args.root, args.samples)
     except DensevitError as error:
         print(error, file=sys.stderr)
         sys.exit(error.exit_code)

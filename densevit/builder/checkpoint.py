@@ -9,7 +9,7 @@ from typing import Any
 from densevit.builder.model import build_card, build_model
 from densevit.config import plugins, schema
 from densevit.config.validation import ModelSpec
-from densevit.data.labels.class_lists import shipped
+from densevit.data.labels.class_lists import published_table
 from densevit.errors import CheckpointError, ConfigError, DensevitError
 from densevit.model_card import ModelCard, PreprocessConfig
 from densevit.models.decoders.base import DECODERS
@@ -123,7 +123,7 @@ def is_ours(path: str | Path) -> bool:
 
 def build_and_load(opened: ConvertedCheckpoint) -> tuple[DenseModel, ModelCard]:
     """Builds an opened checkpoint and loads it strictly."""
-    table = shipped(opened.classes) if opened.classes else None
+    table = published_table(opened.classes) if opened.classes else None
     spec = parse_model(opened.model, opened.path, opened.resize, card=opened.card)
     spec = spec.for_classes(table.names if table else ())
     model = build_uninitialized(spec)

@@ -1,4 +1,4 @@
-"""Data: reading files, data sets, transforms and loaders. Importing it registers the data sets."""
+"""The data sets; importing this registers them."""
 
 from densevit.data.datasets.base import DATASETS, Dataset, resolve_root
 from densevit.data.datasets.classification.digits import Digits
@@ -25,7 +25,7 @@ from densevit.data.datasets.segmentation.cityscapes import Cityscapes
 from densevit.data.datasets.segmentation.coco_stuff import CocoStuff
 from densevit.data.datasets.segmentation.pascal_context import PascalContext
 from densevit.data.datasets.segmentation.voc import Voc
-from densevit.data.datasets.webdataset import TarShards
+from densevit.data.datasets.webdataset import WebDataset
 
 __all__ = [
     "DATASETS",
@@ -51,9 +51,9 @@ __all__ = [
     "Scannet",
     "Sintel",
     "SunRgbd",
-    "TarShards",
     "Tum",
     "VirtualKitti",
     "Voc",
+    "WebDataset",
     "resolve_root",
 ]

@@ -1,4 +1,4 @@
-"""Maps of depth or classes that some system saved, found again for the images of a data set."""
+"""Saved predictions of any system, depth or classes, matched to the images of a data set."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float32, Int64
 
 from densevit.data.index.manifest import read_table
-from densevit.data.index.matching import DEPTH_SUFFIXES, LABEL_SUFFIXES, composed, partners, walk
+from densevit.data.index.matching import DEPTH_SUFFIXES, LABEL_SUFFIXES, match_names, to_nfc, walk
 from densevit.data.index.paths import confine, first_five
 from densevit.data.io.readers import read_depth, read_values
 from densevit.data.io.samples import read_label_map
@@ -20,10 +20,10 @@ from densevit.model_card import Kind
 class SavedFiles:
     """One saved file per image of a data set, of any size, matched by name or by a list.
 
-    A file belongs to the image of the same path up to the suffix; where that leaves some alone, words such as `rgb`
-    or `depth` in the names do not count; where that does, too, the ends of the paths decide, as long as there is
-    one answer: `out/kitchen/0001.png` is found for `kitchen/0001`, and `0001.png` if there is only one such; and at
-    last names that hold a folder, `kitchen_0001.png` or `kitchen__0001.png`.
+    A file belongs to the image of the same path up to the suffix. For images without such a file, words such as `rgb`
+    or `depth` in the names are left out; then the ends of the paths are compared, where only one file fits:
+    `out/kitchen/0001.png` for `kitchen/0001`, or the only `0001.png`; then names that hold a folder,
+    `kitchen_0001.png` or `kitchen__0001.png`.
 
     Args:
         names: those of the data set.
@@ -50,13 +50,13 @@ class SavedFiles:
             raise DataError(f"{folder}: no such folder of predictions.")
         self.folder = folder
         if manifest is None:
-            self.paths = _matched(folder, names, suffixes)
+            self.paths = _match_by_name(folder, names, suffixes)
         else:
-            self.paths = _listed(folder, names, manifest, allow_outside)
+            self.paths = _match_by_list(folder, names, manifest, allow_outside)
 
 
 class SavedMaps(SavedFiles):
-    """Depth, of any size.
+    """Saved depth maps of any size.
 
     Args:
         kind: metric: metres; affine and disparity: numbers without unit, taken as stored.
@@ -75,17 +75,17 @@ class SavedMaps(SavedFiles):
         manifest: Path | None = None,
         allow_outside: bool = False,
     ):
-        super().__init__(folder, names, _wanted(suffix, DEPTH_SUFFIXES), manifest, allow_outside=allow_outside)
+        super().__init__(folder, names, _suffixes(suffix, DEPTH_SUFFIXES), manifest, allow_outside=allow_outside)
         self.kind, self.scale = kind, scale
 
     def read(self, name: str) -> Float32[np.ndarray, "h w"]:
-        """The map; 0 where a metric one, NaN where another has no value. Metres may be infinite."""
+        """The map. No value is 0 in metric maps and NaN in others. Metres may be infinite."""
         path = self.paths[name]
         return read_depth(path, self.scale, infinite=True) if self.kind == "metric" else read_values(path)
 
 
 class SavedLabels(SavedFiles):
-    """Classes of pixels: gray or palette PNG of 8 or 16 bits, TIFF, BMP, NPY; with a table also their colours.
+    """Saved label maps: gray or palette PNG of 8 or 16 bits, TIFF, BMP, NPY; with a table also their colours.
 
     Args:
         table: what the stored numbers mean; None takes them for the positions of the classes.
@@ -102,41 +102,41 @@ class SavedLabels(SavedFiles):
         manifest: Path | None = None,
         allow_outside: bool = False,
     ):
-        super().__init__(folder, names, _wanted(suffix, LABEL_SUFFIXES), manifest, allow_outside=allow_outside)
+        super().__init__(folder, names, _suffixes(suffix, LABEL_SUFFIXES), manifest, allow_outside=allow_outside)
         self.table = table
 
     def read(self, name: str) -> Int64[np.ndarray, "h w"]:
-        """Positions of classes; what is none of them stands for no class."""
+        """Class ids; what is no class of the data counts as wrong."""
         return read_label_map(self.paths[name], self.table)
 
 
-def _wanted(suffix: str | None, usual: frozenset[str]) -> frozenset[str]:
+def _suffixes(suffix: str | None, usual: frozenset[str]) -> frozenset[str]:
     """The user's suffix, `png` as `.png`, or the usual ones."""
     if not suffix:
         return usual
     return frozenset([f".{suffix.lower()}" if suffix.isalnum() else suffix.lower()])
 
 
-def _matched(folder: Path, names: Sequence[str], suffixes: frozenset[str]) -> dict[str, Path]:
+def _match_by_name(folder: Path, names: Sequence[str], suffixes: frozenset[str]) -> dict[str, Path]:
     found: dict[str, list[Path]] = defaultdict(list)
     for path in walk(folder, folder, allow_outside=True):
         suffix = next((s for s in suffixes if path.name.lower().endswith(s)), None)
         if suffix is not None:
-            found[composed(path.relative_to(folder).as_posix()[: -len(suffix)])].append(path)
+            found[to_nfc(path.relative_to(folder).as_posix()[: -len(suffix)])].append(path)
     if not found:
         raise DataError(f"{folder}: holds no such maps ({', '.join(sorted(suffixes))}).")
     try:
-        matched = partners(list(names), list(found))
+        matched = match_names(list(names), list(found))
     except DataError as error:
         raise DataError(f"{folder}: {error}\nChoose by --suffix, or list them in a --manifest.") from None
     ends: dict[str, list[str]] = defaultdict(list)
     for key in found:
         ends[PurePosixPath(key).name].append(key)
     for name in names:
-        if name not in matched and (mate := _by_ending(name, ends) or _by_folders(name, ends)):
-            matched[name] = mate
+        if name not in matched and (match := _by_ending(name, ends) or _by_folder_in_name(name, ends)):
+            matched[name] = match
     _check_complete(folder, names, matched, found)
-    _check_own(folder, names, matched)
+    _check_unique(folder, names, matched)
     several = [
         f"{name}: {', '.join(p.name for p in found[matched[name]])}" for name in names if len(found[matched[name]]) > 1
     ]
@@ -147,7 +147,7 @@ def _matched(folder: Path, names: Sequence[str], suffixes: frozenset[str]) -> di
     return {name: found[matched[name]][0] for name in names}
 
 
-def _listed(folder: Path, names: Sequence[str], manifest: Path, allow_outside: bool) -> dict[str, Path]:
+def _match_by_list(folder: Path, names: Sequence[str], manifest: Path, allow_outside: bool) -> dict[str, Path]:
     listed: dict[str, Path] = {}
     for number, cells in read_table(manifest):
         given = [cells.get(column) for column in ("name", "prediction")]
@@ -173,7 +173,7 @@ def _check_complete(where: Path, names: Sequence[str], found: Mapping[str, objec
         raise DataError(f"{where}: no map for {len(missing):,} of {len(names):,} images:{first_five(missing)}{came}")
 
 
-def _check_own(folder: Path, names: Sequence[str], matched: Mapping[str, str]) -> None:
+def _check_unique(folder: Path, names: Sequence[str], matched: Mapping[str, str]) -> None:
     owners: dict[str, list[str]] = defaultdict(list)
     for name in names:
         owners[matched[name]].append(name)
@@ -189,12 +189,12 @@ def _by_ending(name: str, keys: Mapping[str, Sequence[str]]) -> str | None:
         keys: by their last part.
     """
     parts = PurePosixPath(name).parts[::-1]
-    shared = {key: _common(parts, PurePosixPath(key).parts[::-1]) for key in keys.get(parts[0], ())}
+    shared = {key: _common_length(parts, PurePosixPath(key).parts[::-1]) for key in keys.get(parts[0], ())}
     best = [key for key, length in shared.items() if length == max(shared.values())]
     return best[0] if len(best) == 1 else None
 
 
-def _by_folders(name: str, keys: Mapping[str, Sequence[str]]) -> str | None:
+def _by_folder_in_name(name: str, keys: Mapping[str, Sequence[str]]) -> str | None:
     """The one key whose file is named by folders, too: `bathroom_rgb_00045`, as bts saves, or with `__`, as AdaBins."""
     *folders, stem = PurePosixPath(name).parts
     tails = [(*folders[i:], stem) for i in range(len(folders))]
@@ -203,5 +203,5 @@ def _by_folders(name: str, keys: Mapping[str, Sequence[str]]) -> str | None:
     return hits[0] if len(hits) == 1 else None
 
 
-def _common(one: Sequence[str], other: Sequence[str]) -> int:
+def _common_length(one: Sequence[str], other: Sequence[str]) -> int:
     return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))

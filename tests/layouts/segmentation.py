@@ -14,7 +14,7 @@ from jaxtyping import Int64, UInt8
 from densevit.data.datasets.segmentation import ade20k, cityscapes, coco_stuff
 from densevit.data.datasets.segmentation.pascal_context import context_table
 from densevit.data.io.writers import encode, encode_palette
-from densevit.data.labels.class_lists import shipped, shipped_entries
+from densevit.data.labels.class_lists import published_entries, published_table
 from densevit.data.labels.class_table import ClassTable
 from densevit.model_card import Palette
 from densevit.structures import IGNORE, Sample
@@ -29,7 +29,10 @@ def write_ade20k(root: Path, samples: Iterable[Sample], split: ade20k.Split = "t
     for i, sample in enumerate(samples):
         name = f"ADE_{split}_{number(sample.name, i):08d}"
         put(home / f"images/{folder}/{name}.jpg", encode(".jpg", sample.image))
-        put(home / f"annotations/{folder}/{name}.png", encode(".png", stored(shipped("ade20k"), labelled(sample), 0)))
+        put(
+            home / f"annotations/{folder}/{name}.png",
+            encode(".png", stored(published_table("ade20k"), labelled(sample), 0)),
+        )
 
 
 def write_cityscapes(
@@ -57,7 +60,7 @@ def write_voc(root: Path, samples: Iterable[Sample], split: Literal["train", "va
     for i, sample in enumerate(samples):
         names.append(f"2007_{number(sample.name, i):06d}")
         put(home / f"JPEGImages/{names[-1]}.jpg", encode(".jpg", sample.image))
-        ids = stored(shipped("voc"), labelled(sample), IGNORE)
+        ids = stored(published_table("voc"), labelled(sample), IGNORE)
         put(home / f"SegmentationClass/{names[-1]}.png", encode_palette(ids, colour_map()))
     put(home / f"ImageSets/Segmentation/{split}.txt", _lines(names))
 
@@ -68,7 +71,7 @@ def write_sbd(root: Path, samples: Iterable[Sample], split: Literal["train", "va
     for i, sample in enumerate(samples):
         names.append(f"2008_{number(sample.name, i):06d}")
         put(root / f"VOCdevkit/VOC2012/JPEGImages/{names[-1]}.jpg", encode(".jpg", sample.image))
-        segmentation = stored(shipped("voc"), np.where(labelled(sample) == IGNORE, 0, labelled(sample)), 0)
+        segmentation = stored(published_table("voc"), np.where(labelled(sample) == IGNORE, 0, labelled(sample)), 0)
         put(root / f"sbd/cls/{names[-1]}.mat", _mat({"GTcls": {"Segmentation": segmentation}}))
     put(root / f"sbd/{split}.txt", _lines(names))
 
@@ -84,7 +87,7 @@ def write_pascal_context(
     Labels are positions among the 60 classes with the background.
     """
     home, names = root / "VOCdevkit/VOC2010", []
-    ids459 = np.array([entry.id for entry in shipped_entries("pascal_context")], np.uint16)
+    ids459 = np.array([entry.id for entry in published_entries("pascal_context")], np.uint16)
     for i, sample in enumerate(samples):
         names.append(f"2008_{number(sample.name, i):06d}")
         put(home / f"JPEGImages/{names[-1]}.jpg", encode(".jpg", sample.image))

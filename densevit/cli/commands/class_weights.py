@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from densevit.data.labels.class_frequencies import METHODS, count
+    from densevit.data.labels.class_frequencies import METHODS, count_classes
     from densevit.errors import ConfigError
     from densevit.registry import did_you_mean
 
@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(f"--method: no method '{args.method}'.{did_you_mean(args.method, METHODS)}")
     splits = dataset.find_splits(args)
     for split in splits if args.split else [next(splits)]:
-        counts = count(split.data.build(), threads=args.threads, progress=_progress)
+        counts = count_classes(split.data.build(), threads=args.threads, progress=_progress)
         print(f"{split.name}: {counts.total:,} label maps; {_labelled(counts):.1%} of the pixels have a class")
         print(table(counts))
         print(line(counts, args.method))

@@ -1,4 +1,4 @@
-"""`folder`: one's own images with depth maps, label maps or both, by folders or by a table.
+"""`folder`: a user's own images with depth maps, label maps or both, by folders or by a table.
 
     ROOT/[train|val|test/]images/kitchen/0001.jpg     any folders below; JPEG, PNG, WEBP, TIFF, BMP
     ROOT/[train|val|test/]depths/kitchen/0001.png     PNG16 or TIFF16 with `depth_scale`; NPY, NPZ, PFM, TIFF, HDF5, EXR
@@ -6,7 +6,7 @@
     ROOT/classes.json (or .txt)                       what the ids or colours mean: densevit.data.labels.class_lists
     ROOT/intrinsics.json                              optional: one camera, or one per name
 
-or ROOT/manifest.csv or .jsonl (data/index/manifest.py). How names match: data/index/matching.py.
+or ROOT/manifest.csv or .jsonl (densevit.data.index.manifest). How names match: densevit.data.index.matching.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ from pydantic import Field
 from densevit.data.datasets.base import DATASETS, DepthRange, FileDataset, folder_of, resolve_root
 from densevit.data.index import matching
 from densevit.data.index.manifest import CAMERA, read_manifest
-from densevit.data.index.matching import composed
+from densevit.data.index.matching import to_nfc
 from densevit.data.index.paths import MissingItem, SampleFiles, Subset, first_five, record_missing
 from densevit.data.labels.class_lists import find_classes
 from densevit.errors import DataError
@@ -34,12 +34,12 @@ from densevit.ops.geometry import is_camera, pinhole
 log = logging.getLogger(__name__)
 
 Split = Literal["all", "train", "val", "test"]
-Truth = Literal["depth", "labels"]
+MapKind = Literal["depth", "labels"]
 
 
 @DATASETS.register("folder")
 class Folder(FileDataset):
-    """Images with depth maps, label maps or both, of one's own."""
+    """A user's own images with depth maps, label maps or both."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Folder(FileDataset):
             split: a folder of that name, or the table's column; else `val_fraction` decides.
             val_fraction: share of `val`, drawn by a hash of the name, so that it stays when files are added.
             depth_scale: stored units per metre: 1000 for millimetres. Float files need none.
-            depth_range: metres that the truth can mean.
+            depth_range: metres that the ground truth can have.
             require_depth: false takes images without depth, too. Default: true, unless there are labels and no depth.
             require_labels: likewise; default: true where there are labels and no depth.
             subset: `available` goes on without what has no partner, and says how much that is.
@@ -99,21 +99,21 @@ class Folder(FileDataset):
             where = {"images": images, "depths": depths, "labels": labels}
             samples = find_samples(base, where, subset, require_depth=require_depth, allow_outside=allow_outside_root)
         samples = with_intrinsics(samples, self.root / intrinsics)
-        self.drawn = bool(val_fraction)  # folders are then in both splits, on purpose
+        self.split_by_hash = bool(val_fraction)  # a folder is then in both splits
         samples = pick_split(samples, split, val_fraction, what)
         for kind in required(samples, require_depth, require_labels):
-            samples = _with_truth(kind, samples, subset, what)
+            samples = _with_map(kind, samples, subset, what)
         _check_names(samples, what)
         super().__init__(samples, subset, what)
 
     def scene(self, index: int) -> str:
-        return "" if self.drawn else folder_of(self.names[index])
+        return "" if self.split_by_hash else folder_of(self.names[index])
 
 
 def find_samples(
     base: Path, where: Mapping[str, str], subset: Subset, *, require_depth: bool | None, allow_outside: bool
 ) -> list[SampleFiles]:
-    """One row per image, with the depth and labels that match it.
+    """One sample per image, with the depth and labels that match it.
 
     Args:
         where: folder or pattern of `images`, `depths` and `labels`.
@@ -121,20 +121,20 @@ def find_samples(
     Raises:
         DataError: a folder is missing, or maps are there that belong to no image and `subset` is full.
     """
-    images = matching.find(base, where["images"], matching.IMAGE_SUFFIXES, allow_outside=allow_outside)
+    images = matching.find_by_key(base, where["images"], matching.IMAGE_SUFFIXES, allow_outside=allow_outside)
     if not images:
         raise DataError(f"{base / where['images']}: no images ({', '.join(sorted(matching.IMAGE_SUFFIXES))}).")
 
-    def mates(kind: str, suffixes: frozenset[str]) -> dict[str, Path]:
-        maps = matching.find(base, where[kind], suffixes, allow_outside=allow_outside)
-        pairs = matching.partners(list(images), list(maps))
-        _report(base, kind, [maps[key] for key in maps.keys() - set(pairs.values())], subset)
+    def matching_maps(kind: str, suffixes: frozenset[str]) -> dict[str, Path]:
+        maps = matching.find_by_key(base, where[kind], suffixes, allow_outside=allow_outside)
+        pairs = matching.match_names(list(images), list(maps))
+        _report_unmatched(base, kind, [maps[key] for key in maps.keys() - set(pairs.values())], subset)
         return {name: maps[key] for name, key in pairs.items()}
 
     has = {kind: matching.exists(base, where[kind]) for kind in ("depths", "labels")}
     needed = not has["labels"] if require_depth is None else require_depth
-    depths = mates("depths", matching.DEPTH_SUFFIXES) if needed or has["depths"] else {}
-    labels = mates("labels", matching.LABEL_SUFFIXES) if has["labels"] else {}
+    depths = matching_maps("depths", matching.DEPTH_SUFFIXES) if needed or has["depths"] else {}
+    labels = matching_maps("labels", matching.LABEL_SUFFIXES) if has["labels"] else {}
     return [
         SampleFiles(name=name, image=path, depth=depths.get(name), labels=labels.get(name))
         for name, path in images.items()
@@ -142,7 +142,7 @@ def find_samples(
 
 
 def pick_split(samples: list[SampleFiles], split: Split, val_fraction: float, what: str) -> list[SampleFiles]:
-    """The samples of a split, by their own word or by a hash of their names."""
+    """The samples of a split, by their own `split` or by a hash of their names."""
     if split == "all":
         return samples
     if any(files.split for files in samples):
@@ -151,48 +151,50 @@ def pick_split(samples: list[SampleFiles], split: Split, val_fraction: float, wh
     elif split == "test" or not val_fraction:
         raise DataError(f"{what}: no folder '{split}' in it. Make one, or set `val_fraction` to draw train and val.")
     else:
-        picked = [files for files in samples if (draw(files.name) < val_fraction) == (split == "val")]
+        picked = [files for files in samples if (hash_fraction(files.name) < val_fraction) == (split == "val")]
         came = f"val_fraction is {val_fraction} of {len(samples)} samples"
     if not picked:
         raise DataError(f"{what}: no samples; {came}.")
     return picked
 
 
-def draw(name: str) -> float:
-    """A number in [0, 1) that is the same for a name everywhere and always."""
+def hash_fraction(name: str) -> float:
+    """A number in [0, 1) that depends on the name alone."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") / 2**64
 
 
-def required(samples: Sequence[SampleFiles], depth: bool | None, labels: bool | None) -> list[Truth]:
-    """What every image must have: what the user says; by default depth, or the labels where they are alone."""
-    alone = any(files.labels for files in samples) and not any(files.depth for files in samples)
-    usual: dict[Truth, bool] = {"depth": not alone, "labels": alone and depth is None}
-    asked: dict[Truth, bool | None] = {"depth": depth, "labels": labels}
+def required(samples: Sequence[SampleFiles], depth: bool | None, labels: bool | None) -> list[MapKind]:
+    """What every image must have: what the user asks for; by default depth, or labels where there is no depth."""
+    labels_only = any(files.labels for files in samples) and not any(files.depth for files in samples)
+    usual: dict[MapKind, bool] = {"depth": not labels_only, "labels": labels_only and depth is None}
+    asked: dict[MapKind, bool | None] = {"depth": depth, "labels": labels}
     return [kind for kind, needed in usual.items() if (needed if asked[kind] is None else asked[kind])]
 
 
-def _with_truth(kind: Truth, samples: list[SampleFiles], subset: Subset, what: str) -> list[SampleFiles]:
+def _with_map(kind: MapKind, samples: list[SampleFiles], subset: Subset, what: str) -> list[SampleFiles]:
     """The samples that have a depth map, or a label map."""
     kept = [files for files in samples if getattr(files, kind) is not None]
-    lost = [files.image for files in samples if getattr(files, kind) is None]
+    missing = [files.image for files in samples if getattr(files, kind) is None]
     reason = f"this image has no {'depth' if kind == 'depth' else 'label'} map"
-    if not lost or record_missing([MissingItem("missing", str(path), reason) for path in lost], subset):
+    if not missing or record_missing([MissingItem("missing", str(path), reason) for path in missing], subset):
         return kept
     if subset == "full" or not kept:
         raise DataError(
-            f"{what}: {len(lost):,} of {len(samples):,} images have no {kind}:{first_five(lost)}\n"
+            f"{what}: {len(missing):,} of {len(samples):,} images have no {kind}:{first_five(missing)}\n"
             f"Set `require_{kind}: false` to keep them, or `subset: available` to leave them out."
         )
-    log.warning("%s: left out %d of %d images without %s:%s", what, len(lost), len(samples), kind, first_five(lost))
+    log.warning(
+        "%s: left out %d of %d images without %s:%s", what, len(missing), len(samples), kind, first_five(missing)
+    )
     return kept
 
 
-def _report(base: Path, kind: str, alone: list[Path], subset: Subset) -> None:
-    """Maps without an image: a sign that names match otherwise than was thought."""
-    lacks = [MissingItem("unpaired", str(path), f"a file of `{kind}` that matches no image") for path in alone]
-    if not alone or record_missing(lacks, subset):
+def _report_unmatched(base: Path, kind: str, unmatched: list[Path], subset: Subset) -> None:
+    """Maps without an image: a sign that names do not match as the user thinks."""
+    items = [MissingItem("unpaired", str(path), f"a file of `{kind}` that matches no image") for path in unmatched]
+    if not unmatched or record_missing(items, subset):
         return
-    text = f"{base}: {len(alone):,} files of `{kind}` match no image:{first_five(sorted(alone))}"
+    text = f"{base}: {len(unmatched):,} files of `{kind}` match no image:{first_five(sorted(unmatched))}"
     if subset == "full":
         raise DataError(f"{text}\nName them alike, say how they match by patterns, or set `subset: available`.")
     log.warning("%s", text)
@@ -207,7 +209,7 @@ def _check_names(samples: list[SampleFiles], what: str) -> None:
 
 
 def with_intrinsics(samples: list[SampleFiles], file: Path) -> list[SampleFiles]:
-    """Rows with the cameras of a JSON file, where it is there; a table's own stay.
+    """Samples with the intrinsics of a JSON file, where it is there; those of a manifest stay.
 
     Raises:
         DataError: the file is not of the form that `Folder` says.
@@ -219,11 +221,11 @@ def with_intrinsics(samples: list[SampleFiles], file: Path) -> list[SampleFiles]
     except (OSError, ValueError) as error:
         raise DataError(f"{file}: is not readable JSON ({error}).") from error
     per_name = isinstance(tree, dict) and not set(CAMERA) <= set(tree)
-    cameras = {composed(name): _camera(file, value) for name, value in tree.items()} if per_name else {}
+    cameras = {to_nfc(name): _camera(file, value) for name, value in tree.items()} if per_name else {}
     shared = None if per_name else _camera(file, tree)
-    lost = [files.name for files in samples if per_name and files.name not in cameras]
-    if lost:
-        log.warning("%s: no intrinsics for %d of %d samples:%s", file, len(lost), len(samples), first_five(lost))
+    missing = [files.name for files in samples if per_name and files.name not in cameras]
+    if missing:
+        log.warning("%s: no intrinsics for %d of %d samples:%s", file, len(missing), len(samples), first_five(missing))
     return [r if r.intrinsics is not None else replace(r, intrinsics=cameras.get(r.name, shared)) for r in samples]
 
 

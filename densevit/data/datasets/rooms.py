@@ -22,7 +22,7 @@ from jaxtyping import Float64
 
 from densevit.data.datasets.base import DATASETS, FileDataset, folder_of, resolve_root
 from densevit.data.index.paths import SampleFiles
-from densevit.data.labels.class_lists import of_names
+from densevit.data.labels.class_lists import table_of_names
 from densevit.errors import DataError
 
 Split = Literal["train", "val", "test"]
@@ -48,7 +48,7 @@ class Rooms(FileDataset):
     depth_range = (0.01, 65535 / DEPTH_SCALE)
     classes = CLASSES
     palette = PALETTE
-    table = of_names(CLASSES, "the table of rooms", PALETTE)
+    table = table_of_names(CLASSES, "the table of rooms", PALETTE)
 
     def __init__(self, *, root: Path | None = None, split: Split = "train", limit: int | None = None) -> None:
         """Reads the list of frames, not the frames.

@@ -24,7 +24,7 @@ COLUMNS = ("image", "depth", "labels", "name", "split", *CAMERA)
 
 
 def read_manifest(path: Path, root: Path, *, allow_outside: bool) -> list[SampleFiles]:
-    """Reads the table; the files it names are not looked at.
+    """Reads the table; the files it names are not opened.
 
     Raises:
         DataError: naming the line: an unknown column, no image, a path that leads out, a number that is none.

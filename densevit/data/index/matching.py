@@ -6,7 +6,7 @@
 3. They may be patterns: files match when the wildcards stand for the same. With `*/rgb/*.jpg` and `*/d/*.png`,
    `a/rgb/1.jpg` and `a/d/1.png` are both `a/1`.
 
-Letters count as what they show: a Mac may write an umlaut as two signs where others write one (`composed`).
+Names are compared in Unicode NFC: a Mac may write an umlaut as two signs where others write one (`to_nfc`).
 """
 
 import os
@@ -32,16 +32,16 @@ DEPTH_SUFFIXES = frozenset([".png", ".tif", ".tiff", ".npy", ".npz", ".pfm", ".e
 LABEL_SUFFIXES = frozenset([".png", ".tif", ".tiff", ".bmp", ".npy"])
 
 
-def find(root: Path, where: str, suffixes: frozenset[str], *, allow_outside: bool) -> dict[str, Path]:
+def find_by_key(root: Path, where: str, suffixes: frozenset[str], *, allow_outside: bool) -> dict[str, Path]:
     """Files of a folder or pattern under `root`, by key (rules 1 and 3).
 
     Raises:
         DataError: the folder is missing, a link leads out of `root`, a name is not UTF-8, or two files have one key.
     """
-    pattern = _pattern(composed(where)) if is_pattern(where) else None
+    pattern = _pattern(to_nfc(where)) if is_pattern(where) else None
     base = root / where if pattern is None else root
     if not base.is_dir():
-        raise DataError(f"{base}: no such folder.{_instead(root)}")
+        raise DataError(f"{base}: no such folder.{_existing_folders(root)}")
     found: dict[str, list[Path]] = defaultdict(list)
     for path in walk(base, root, allow_outside=allow_outside):
         if path.suffix.lower() not in suffixes:
@@ -58,8 +58,8 @@ def find(root: Path, where: str, suffixes: frozenset[str], *, allow_outside: boo
     return {key: paths[0] for key, paths in sorted(found.items())}
 
 
-def _instead(root: Path) -> str:
-    """What a root has, for a user who named the wrong one."""
+def _existing_folders(root: Path) -> str:
+    """The folders of a root, for the error that one is missing."""
     if not root.is_dir():
         return ""
     there = sorted(entry.name for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith("."))
@@ -69,7 +69,7 @@ def _instead(root: Path) -> str:
 
 
 def _text(path: Path, base: Path) -> str:
-    """A path below a folder, composed, as every report, table and log can write it.
+    """A path below a folder as text that every report, table and log can hold.
 
     Raises:
         DataError: its bytes are no UTF-8.
@@ -77,11 +77,11 @@ def _text(path: Path, base: Path) -> str:
     relative = path.relative_to(base).as_posix()
     if not relative.isascii() and any("\ud800" <= letter <= "\udfff" for letter in relative):
         raise DataError(f"{str(path)!a}: the name is not UTF-8; rename the file.")
-    return composed(relative)
+    return to_nfc(relative)
 
 
-def composed(text: str) -> str:
-    """A text whose letters with signs are one character each, wherever there is one (Unicode's form C)."""
+def to_nfc(text: str) -> str:
+    """The text in Unicode's form NFC: a letter with its accent is one character."""
     return unicodedata.normalize("NFC", text)
 
 
@@ -90,11 +90,11 @@ def is_pattern(where: str) -> bool:
 
 
 def exists(root: Path, where: str) -> bool:
-    """Whether there is such a folder; a pattern always exists."""
+    """Whether the folder exists; a pattern always does."""
     return is_pattern(where) or (root / where).is_dir()
 
 
-def plain(keys: Sequence[str]) -> dict[str, str]:
+def strip_role_words(keys: Sequence[str]) -> dict[str, str]:
     """Key -> key without role words (rule 2).
 
     Raises:
@@ -109,19 +109,19 @@ def plain(keys: Sequence[str]) -> dict[str, str]:
     return {owners[0]: name for name, owners in bare.items()}
 
 
-def partners(keys: Sequence[str], others: Sequence[str]) -> dict[str, str]:
-    """Key -> its partner among the others, for those that have one (rules 1 and 2)."""
+def match_names(keys: Sequence[str], others: Sequence[str]) -> dict[str, str]:
+    """Key -> the matching one of the others, for keys that have one (rules 1 and 2)."""
     exact = set(keys) & set(others)
     if len(exact) in (len(keys), len(others)):
         return {key: key for key in keys if key in exact}
-    by_name = {name: other for other, name in plain(others).items()}
-    return {key: by_name[name] for key, name in plain(keys).items() if name in by_name}
+    by_name = {name: other for other, name in strip_role_words(others).items()}
+    return {key: by_name[name] for key, name in strip_role_words(keys).items() if name in by_name}
 
 
 def walk(folder: Path, root: Path, *, allow_outside: bool) -> Iterator[Path]:
     """All files below, hidden ones left out; links are followed as long as they stay inside `root`.
 
-    A link to nothing counts as a file: who opens the list tells that it is not there, instead of losing a sample.
+    A broken link counts as a file, so that it is reported as missing instead of being left out.
 
     Raises:
         DataError: a link leads out, or in a circle.
@@ -133,7 +133,7 @@ def walk(folder: Path, root: Path, *, allow_outside: bool) -> Iterator[Path]:
         if entry.name.startswith("."):
             continue
         if entry.is_symlink():
-            if not path.exists():  # it leads nowhere, or in a circle of links
+            if not path.exists():  # broken, or in a circle of links
                 yield path
                 continue
             target = path.resolve()
@@ -150,7 +150,7 @@ def walk(folder: Path, root: Path, *, allow_outside: bool) -> Iterator[Path]:
 
 
 def _duplicates(owners: Mapping[str, Sequence[object]]) -> list[MissingItem]:
-    """What stands for a name besides its first."""
+    """The files beside the first of a name."""
     return [
         MissingItem("duplicate_name", str(other), f"stands for '{name}', as {first} does")
         for name, (first, *others) in owners.items()

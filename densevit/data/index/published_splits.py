@@ -1,7 +1,7 @@
-"""The published lists of image and depth files, and users' own in the same form: `IMAGE DEPTH [FOCAL]` a line.
+"""The published lists of image and depth files, and users' own of the same form: `IMAGE DEPTH [FOCAL]` a line.
 
-They live in the package (data/index/splits), not beside the data, so that an installed wheel has them too. `None`
-as DEPTH says that this image has no truth. The leading slash of the NYU training list is dropped.
+They are in the package (data/index/splits), so that an installed wheel has them. `None` as DEPTH means that the image
+has no ground truth. The leading slash of the NYU training list is dropped.
 """
 
 import gzip
@@ -9,23 +9,23 @@ from pathlib import Path
 
 from densevit.errors import DataError
 
-SHIPPED = Path(__file__).parent / "splits"
+FOLDER = Path(__file__).parent / "splits"
 
 
-def shipped(name: str) -> str:
-    """The text of a list that comes with densevit."""
-    path = SHIPPED / name
+def read_published(name: str) -> str:
+    """The text of a published list."""
+    path = FOLDER / name
     return gzip.decompress(path.read_bytes()).decode() if path.suffix == ".gz" else path.read_text()
 
 
 def read_list(root: Path, path: Path | None, default: str) -> list[tuple[str, str | None]]:
-    """(image, depth) pairs of a user's list under `root`, or of the shipped one.
+    """(image, depth) pairs of a user's list under `root`, or of the published one.
 
     Raises:
         DataError: naming the line that is none.
     """
     if path is None:
-        return parse_list(shipped(default), default)
+        return parse_list(read_published(default), default)
     path = root / path.expanduser()
     try:
         return parse_list(path.read_text(), str(path))

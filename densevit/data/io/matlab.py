@@ -1,4 +1,4 @@
-"""MATLAB files of version 5 to 7, which are no HDF5; densevit.data.io.matlab has the later ones."""
+"""MATLAB files: version 5 to 7 by scipy (`load`), version 7.3, which is HDF5, by h5py (`open_mat`, `create`)."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,33 +13,33 @@ from densevit.utils.atomic_io import atomic_path
 
 
 def load(path: Path, key: str) -> Shaped[np.ndarray, "..."]:
-    """An array of such a file.
+    """An array of a file of version 5 to 7.
 
     Raises:
         DataError: it is missing, damaged, or lacks the array.
     """
     import scipy.io
 
-    with _told(path):
+    with _parser_errors(path):
         tree = scipy.io.loadmat(path, variable_names=[key])
     if key not in tree:
         raise DataError(f"{path}: no '{key}' in it.")
     return np.asarray(tree[key])
 
 
-def keys(path: Path) -> list[str]:
-    """The names of its arrays.
+def array_names(path: Path) -> list[str]:
+    """The names of the arrays in a file of version 5 to 7.
 
     Raises:
         DataError: it is missing or damaged.
     """
     import scipy.io
 
-    with _told(path), open(path, "rb") as file:
+    with _parser_errors(path), open(path, "rb") as file:
         return [name for name, _, _ in scipy.io.whosmat(file)]
 
 
-def texts(path: Path, cells: Shaped[np.ndarray, "..."]) -> list[str]:
+def cell_texts(path: Path, cells: Shaped[np.ndarray, "..."]) -> list[str]:
     """A cell array of texts.
 
     Raises:
@@ -51,7 +51,7 @@ def texts(path: Path, cells: Shaped[np.ndarray, "..."]) -> list[str]:
         raise DataError(f"{path}: expected a cell array of texts ({error}).") from error
 
 
-def labels(path: Path, array: Shaped[np.ndarray, "..."]) -> Int64[np.ndarray, "h w"]:
+def class_ids(path: Path, array: Shaped[np.ndarray, "..."]) -> Int64[np.ndarray, "h w"]:
     """Class ids out of an array of such a file; MATLAB's usual type of number is a double.
 
     Raises:
@@ -64,8 +64,8 @@ def labels(path: Path, array: Shaped[np.ndarray, "..."]) -> Int64[np.ndarray, "h
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
-    """Faults of the parser as ours."""
+def _parser_errors(path: Path) -> Iterator[None]:
+    """Turns errors of the parser into DataError."""
     try:
         yield
     except FileNotFoundError:
@@ -80,7 +80,7 @@ HEADER = b"MATLAB 7.3 MAT-file, written by densevit".ljust(116) + b"\0" * 8 + b"
 
 @contextmanager
 def create(path: Path) -> Iterator[h5py.File]:
-    """A new file, under its name when complete."""
+    """A new file of version 7.3; it gets its name when it is complete."""
     with atomic_path(path) as temporary:
         with h5py.File(temporary, "w", userblock_size=512) as file:
             yield file
@@ -89,7 +89,7 @@ def create(path: Path) -> Iterator[h5py.File]:
 
 
 def open_mat(path: Path) -> h5py.File:
-    """Opens for reading.
+    """Opens a file of version 7.3.
 
     Raises:
         DataError: it is missing, truncated, or of the older MATLAB format.
@@ -124,7 +124,7 @@ def read_texts(file: h5py.File, key: str) -> list[str]:
 
 
 def write_texts(file: h5py.File, key: str, texts: Sequence[str]) -> None:
-    """The same, as MATLAB writes it."""
+    """Writes a cell array of texts as MATLAB does."""
     store = file.require_group("#refs#")
     cells = file.create_dataset(key, (1, len(texts)), h5py.ref_dtype)
     cells.attrs["MATLAB_class"] = np.bytes_("cell")

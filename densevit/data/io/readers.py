@@ -1,4 +1,4 @@
-"""The one place where files become arrays: image h w 3 (8-bit RGB), depth h w (metres), labels h w (class ids).
+"""Reads image, depth and label files as arrays: image h w 3 (8-bit RGB), depth h w (metres), labels h w (class ids).
 
 All three are upright (EXIF orientation applied), so an image and its maps line up whichever of them carries the tag.
 """
@@ -12,8 +12,8 @@ import numpy as np
 from jaxtyping import Float32, Int64, Integer, Shaped, UInt8
 
 from densevit.data.io.arrays import READERS, read_array
-from densevit.data.io.images import LOSSY, MAX_PIXELS, Raster, file_format
-from densevit.data.labels.errors import UNFIT, LabelError
+from densevit.data.io.images import GRAY16, LOSSY, MAX_PIXELS, Raster, file_format
+from densevit.data.labels.errors import BAD_LABELS, LabelError
 from densevit.errors import DataError
 from densevit.model_card import Palette
 
@@ -48,26 +48,19 @@ def read_depth(
     """Reads a depth map in metres; what is not a positive finite number comes back as 0.
 
     PNG and TIFF with 16 bits or more, NPY, NPZ, PFM, HDF5 (one array, or one called `depth`), and EXR
-    (extra `exr`). So that nobody reads a picture as metres, 8-bit and RGB files are refused.
+    (extra `exr`). 8-bit and RGB files are refused: they are previews or colour maps.
 
     Args:
         scale: stored units per metre: 1000 for NYU, 256 for KITTI. None: float files are in metres, integer ones
             must say it themselves in a PNG text chunk `depth_scale`.
-        infinite: keep inf, which a prediction may say and no sensor measures.
+        infinite: keep inf, which predictions may hold.
 
     Raises:
         DataError: naming the file, when it is missing, damaged, no depth map, or integers without a scale.
     """
     path = Path(path)
-    kind = file_format(path)
-    if kind in READERS:
-        stored = _plane(path, read_array(path, kind, max_pixels))
-    else:
-        raster = Raster.open(path, max_pixels)
-        scale = _own_scale(raster) if scale is None else scale
-        stored = _plane(path, raster.stored()) if _wide(raster) else _refuse(path, f"is {raster.format} {raster.mode}")
-    if stored.dtype.kind not in "iuf" or stored.dtype.itemsize < 2:
-        _refuse(path, f"holds {stored.dtype}")
+    stored, own_scale = _read_wide(path, max_pixels)
+    scale = own_scale if scale is None else scale
     if scale is None and stored.dtype.kind != "f":
         raise DataError(
             f"{path}: integers ({stored.dtype}) of no known unit. Set depth_scale, the units per metre "
@@ -84,19 +77,30 @@ def read_values(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS) -
     Raises:
         DataError: naming the file, when it is missing, damaged, or of 8 bits or colours.
     """
-    path = Path(path)
-    kind = file_format(path)
-    if kind in READERS:
-        stored = _plane(path, read_array(path, kind, max_pixels))
-    else:
-        raster = Raster.open(path, max_pixels)
-        stored = _plane(path, raster.stored()) if _wide(raster) else _refuse(path, f"is {raster.format} {raster.mode}")
-    if stored.dtype.kind not in "iuf" or stored.dtype.itemsize < 2:
-        _refuse(path, f"holds {stored.dtype}")
+    stored, _ = _read_wide(Path(path), max_pixels)
     with np.errstate(over="ignore"):
         values = stored.astype(np.float32)
     values[~np.isfinite(values)] = np.nan
     return values
+
+
+def _read_wide(path: Path, max_pixels: int) -> tuple[Shaped[np.ndarray, "h w"], float | None]:
+    """The numbers of a map of more than 8 bits as stored, and the scale that its own file names.
+
+    Raises:
+        DataError: naming the file, when it is missing, damaged, or of 8 bits or colours.
+    """
+    kind, scale = file_format(path), None
+    if kind in READERS:
+        stored = _two_dimensional(path, read_array(path, kind, max_pixels))
+    else:
+        raster = Raster.open(path, max_pixels)
+        if raster.mode not in ("F", "I", *GRAY16):
+            raise _too_coarse(path, f"is {raster.format} {raster.mode}")
+        scale, stored = _own_scale(raster), _two_dimensional(path, raster.stored())
+    if stored.dtype.kind not in "iuf" or stored.dtype.itemsize < 2:
+        raise _too_coarse(path, f"holds {stored.dtype}")
+    return stored, scale
 
 
 def read_labels(path: str | os.PathLike[str]) -> Int64[np.ndarray, "h w"]:
@@ -105,25 +109,25 @@ def read_labels(path: str | os.PathLike[str]) -> Int64[np.ndarray, "h w"]:
     Raises:
         DataError: naming the file, when it is missing, damaged, or colours instead of ids.
     """
-    ids = read_label_picture(path).pixels
+    ids = read_stored_labels(path).pixels
     if ids.ndim == 3:
         raise LabelError(
             f"{path}: holds colours, not class ids; store a gray or palette PNG, or say in a file of classes what each "
             "colour means.",
-            UNFIT,
+            BAD_LABELS,
         )
     return ids.astype(np.int64)
 
 
 @dataclass(frozen=True, eq=False)
-class LabelPicture:
-    """A label map as it is stored."""
+class StoredLabels:
+    """A label map as its file holds it."""
 
     pixels: Integer[np.ndarray, "h w *rgb"]  # class ids, or 8-bit RGB
     palette: Palette = ()  # the colours of the ids, where they are indices into a palette
 
 
-def read_label_picture(path: str | os.PathLike[str]) -> LabelPicture:
+def read_stored_labels(path: str | os.PathLike[str]) -> StoredLabels:
     """Reads ids, as `read_labels` does, or colours.
 
     Raises:
@@ -132,22 +136,24 @@ def read_label_picture(path: str | os.PathLike[str]) -> LabelPicture:
     path = Path(path)
     palette: Palette = ()
     if file_format(path) == "NPY":
-        ids = _plane(path, read_array(path, "NPY", MAX_PIXELS))
+        ids = _two_dimensional(path, read_array(path, "NPY", MAX_PIXELS))
     else:
         raster = Raster.open(path)
         if raster.format in LOSSY:
-            raise LabelError(f"{path}: {raster.format} does not keep class ids exactly; store labels as PNG.", UNFIT)
-        if raster.mode in ("RGB", "RGBA"):
-            return LabelPicture(raster.rgb())
-        if raster.mode not in ("1", "L", "P", "I", "I;16", "I;16L", "I;16B"):
             raise LabelError(
-                f"{path}: {raster.mode} holds neither class ids nor RGB; store a gray or palette PNG.", UNFIT
+                f"{path}: {raster.format} does not keep class ids exactly; store labels as PNG.", BAD_LABELS
+            )
+        if raster.mode in ("RGB", "RGBA"):
+            return StoredLabels(raster.rgb())
+        if raster.mode not in ("1", "L", "P", "I", *GRAY16):
+            raise LabelError(
+                f"{path}: {raster.mode} holds neither class ids nor RGB; store a gray or palette PNG.", BAD_LABELS
             )
         step = _gray_step(raster)
         ids, palette = (raster.stored() if step == 1 else raster.stored() // step), raster.palette()
     if ids.dtype.kind not in "iub":
-        raise LabelError(f"{path}: labels must be integers, got {ids.dtype}.", UNFIT)
-    return LabelPicture(ids.astype(np.int64), palette)
+        raise LabelError(f"{path}: labels must be integers, got {ids.dtype}.", BAD_LABELS)
+    return StoredLabels(ids.astype(np.int64), palette)
 
 
 def _metres(stored: Shaped[np.ndarray, "h w"], scale: float | None, infinite: bool) -> Float32[np.ndarray, "h w"]:
@@ -173,12 +179,7 @@ def _own_scale(raster: Raster) -> float | None:
         raise DataError(f"{raster.path}: its text chunk {SCALE_KEY} is {text[:40]!r}, not a number.") from None
 
 
-def _wide(raster: Raster) -> bool:
-    """Whether the pixels are one channel of more than 8 bits."""
-    return raster.mode in ("F", "I", "I;16", "I;16L", "I;16B")
-
-
-def _plane(path: Path, array: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "h w"]:
+def _two_dimensional(path: Path, array: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "h w"]:
     """h w out of h w, h w 1 (DIODE), 1 h w or 1 1 h w (a batch of one, as models give it)."""
     while array.ndim > 2 and 1 in (array.shape[0], array.shape[-1]):
         array = array.squeeze(-1 if array.shape[-1] == 1 else 0)
@@ -187,10 +188,10 @@ def _plane(path: Path, array: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "
     return array
 
 
-def _refuse(path: Path, came: str) -> Shaped[np.ndarray, "h w"]:
-    raise DataError(
-        f"{path}: {came}, too coarse for metres: probably a colour map, a preview or a relative map. Depth must be one "
-        "channel of 16-bit integers (with depth_scale) or floats."
+def _too_coarse(path: Path, found: str) -> DataError:
+    return DataError(
+        f"{path}: {found}, too coarse for metres: probably a colour map, a preview or a relative map. Depth must be "
+        "one channel of 16-bit integers (with depth_scale) or floats."
     )
 
 

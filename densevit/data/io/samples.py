@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Bool, Float32, Float64, Int64, Shaped, UInt8
 
 from densevit.data.index.paths import SampleFiles
-from densevit.data.io.readers import read_label_picture, read_labels
+from densevit.data.io.readers import read_labels, read_stored_labels
 from densevit.data.labels.class_table import ClassTable
 from densevit.errors import DataError
 from densevit.structures import Sample
@@ -53,12 +53,12 @@ def read_label_map(path: Path, table: ClassTable | None) -> Int64[np.ndarray, "h
     """
     if table is None:
         return read_labels(path)
-    stored = read_label_picture(path)
+    stored = read_stored_labels(path)
     if stored.pixels.ndim == 3:
-        return table.of_colours(path, stored.pixels.astype(np.uint8, copy=False))
+        return table.map_colours(path, stored.pixels.astype(np.uint8, copy=False))
     ids = stored.pixels.astype(np.int64, copy=False)
     table.check_palette(path, ids, stored.palette)
-    return table.of_ids(path, ids)
+    return table.map_ids(path, ids)
 
 
 def _size(pixels: np.ndarray) -> str:

@@ -22,7 +22,7 @@ END = 2 * BLOCK  # of zeros end an archive (POSIX.1-1988, ustar)
 
 @dataclass(frozen=True)
 class Member:
-    """A file in an archive: where its bytes lie."""
+    """A file in an archive, by the position of its bytes."""
 
     archive: Path
     name: str  # as it stands in the archive, with `/`
@@ -31,7 +31,7 @@ class Member:
 
     @property
     def path(self) -> Path:
-        """What messages call it."""
+        """The path that messages name."""
         return self.archive / self.name
 
     def read(self) -> bytes:
@@ -56,14 +56,14 @@ class Member:
         Raises:
             DataError: see `read`; and what the block raises.
         """
-        with _somewhere(self.read()) as path:
+        with _as_path(self.read()) as path:
             try:
                 yield path
             except DataError as error:
                 raise DataError(str(error).replace(str(path), str(self.path))) from None
 
 
-def members(archive: Path) -> list[Member]:
+def list_members(archive: Path) -> list[Member]:
     """The files of an archive, in its order; folders are passed over.
 
     Raises:
@@ -76,7 +76,7 @@ def members(archive: Path) -> list[Member]:
             entries = list(tar)
             found = [_member(archive, entry) for entry in entries if not entry.isdir()]
             last = max((entry.offset_data + -(-entry.size // BLOCK) * BLOCK for entry in entries), default=0)
-            _nothing_follows(archive, file, last)
+            _check_end(archive, file, last)
     except OSError as error:
         raise DataError(f"{archive}: cannot be read ({error.strerror or error}).") from error
     except tarfile.TarError as error:
@@ -89,11 +89,11 @@ def members(archive: Path) -> list[Member]:
     return found
 
 
-def _nothing_follows(archive: Path, file: BinaryIO, end: int) -> None:
-    """Zeros alone may: at a header that is damaged `tarfile` ends as it does at the end of the archive.
+def _check_end(archive: Path, file: BinaryIO, end: int) -> None:
+    """Only zeros may follow the last file. At a damaged header `tarfile` stops as if the archive ended there.
 
     Raises:
-        DataError: something else does, and would go unread.
+        DataError: something else follows, and would not be read.
     """
     file.seek(end)
     while data := file.read(CHUNK):
@@ -119,7 +119,7 @@ def _compressed(archive: Path) -> bool:
 
 
 @contextmanager
-def _somewhere(data: bytes) -> Iterator[Path]:
+def _as_path(data: bytes) -> Iterator[Path]:
     """The bytes behind a path: in memory where the system can, else in a temporary file."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("member")

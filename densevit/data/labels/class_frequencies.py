@@ -43,7 +43,7 @@ def pixel_counts(labels: Int64[np.ndarray, "h w"]) -> Found:
     return np.unique(labels, return_counts=True)
 
 
-def count(
+def count_classes(
     data: Dataset,
     *,
     threads: int | None = None,
@@ -64,7 +64,7 @@ def count(
     sums = {kind: np.zeros(len(names), np.int64) for kind in ("pixels", "images", "present")}
     ignored = total = 0
     with ThreadPoolExecutor(threads or os.cpu_count() or 1) as pool:
-        maps = pool.map(lambda index: _counted(data, index), range(len(data)))
+        maps = pool.map(lambda index: _count_one(data, index), range(len(data)))
         for found in progress(maps, len(data)):
             if found is None:
                 continue
@@ -79,7 +79,7 @@ def count(
     return ClassCounts(names, **sums, ignored=ignored, total=total)
 
 
-def _counted(data: Dataset, index: int) -> Found | None:
+def _count_one(data: Dataset, index: int) -> Found | None:
     labels = data.label_map(index)
     if labels is None:
         return None
@@ -91,21 +91,21 @@ def _counted(data: Dataset, index: int) -> Found | None:
 
 def inverse(counts: ClassCounts) -> Float64[np.ndarray, " k"]:
     """1 / share, divided by the number of classes that occur: over all pixels the mean weight is 1."""
-    return _where_seen(counts, lambda: 1 / (counts.shares * np.count_nonzero(counts.pixels)))
+    return _where_present(counts, lambda: 1 / (counts.shares * np.count_nonzero(counts.pixels)))
 
 
 def enet(counts: ClassCounts) -> Float64[np.ndarray, " k"]:
     """1 / ln(1.02 + share), from 1.42 to 50.5 (Paszke et al. 2016, ENet)."""
-    return _where_seen(counts, lambda: 1 / np.log(1.02 + counts.shares))
+    return _where_present(counts, lambda: 1 / np.log(1.02 + counts.shares))
 
 
 def median_frequency(counts: ClassCounts) -> Float64[np.ndarray, " k"]:
     """Median frequency / frequency, that of a class taken over the images that have it (Eigen and Fergus 2015)."""
     frequency = counts.pixels / np.maximum(counts.present, 1)
-    return _where_seen(counts, lambda: np.median(frequency[counts.pixels > 0]) / frequency)
+    return _where_present(counts, lambda: np.median(frequency[counts.pixels > 0]) / frequency)
 
 
-def _where_seen(counts: ClassCounts, weights: Callable[[], Float64[np.ndarray, " k"]]) -> Float64[np.ndarray, " k"]:
+def _where_present(counts: ClassCounts, weights: Callable[[], Float64[np.ndarray, " k"]]) -> Float64[np.ndarray, " k"]:
     """0 for classes that do not occur, whose weight has no effect."""
     with np.errstate(divide="ignore"):
         return np.where(counts.pixels > 0, weights(), 0.0)

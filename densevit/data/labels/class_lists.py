@@ -28,9 +28,9 @@ from densevit.model_card import Palette
 from densevit.structures import IGNORE
 
 # Where a folder's classes are looked for if the user names no file; the last is CVAT's.
-USUAL = ("classes.json", "classes.txt", "labelmap.txt")
+DEFAULT_FILES = ("classes.json", "classes.txt", "labelmap.txt")
 
-SHIPPED = Path(__file__).parent / "tables"
+TABLES = Path(__file__).parent / "tables"
 
 LARGEST = 65535  # id that a label map can hold, in 16 bits
 
@@ -40,14 +40,14 @@ HEX = re.compile(r"#([0-9a-fA-F]{6})")
 
 
 @cache
-def shipped_entries(name: str) -> tuple[Entry, ...]:
-    """A table that comes with densevit, `ade20k` say, in the order of its ids."""
-    with open(SHIPPED / f"{name}.csv", newline="") as file:
+def published_entries(name: str) -> tuple[Entry, ...]:
+    """The table of a published data set, `ade20k` say, in the order of its ids."""
+    with open(TABLES / f"{name}.csv", newline="") as file:
         return tuple(_shipped(row) for row in csv.DictReader(file))
 
 
-def shipped(name: str) -> ClassTable:
-    return ClassTable(shipped_entries(name), f"densevit's table of {name}")
+def published_table(name: str) -> ClassTable:
+    return ClassTable(published_entries(name), f"densevit's table of {name}")
 
 
 def _shipped(row: dict[str, str]) -> Entry:
@@ -56,10 +56,10 @@ def _shipped(row: dict[str, str]) -> Entry:
 
 
 def find_classes(root: Path, given: Path | None) -> ClassTable | None:
-    """The classes of the file that the user names, or of the first usual one that is there; None without."""
+    """The classes of the file that the user names, or of the first default one that exists; None without any."""
     if given is not None:
         return read_classes(root / given.expanduser())
-    found = next((root / name for name in USUAL if (root / name).is_file()), None)
+    found = next((root / name for name in DEFAULT_FILES if (root / name).is_file()), None)
     return None if found is None else read_classes(found)
 
 
@@ -80,7 +80,7 @@ def read_classes(path: Path) -> ClassTable:
     return ClassTable(with_ignored(entries, str(path)), str(path))
 
 
-def of_names(names: Sequence[str], where: str, palette: Palette = ()) -> ClassTable:
+def table_of_names(names: Sequence[str], where: str, palette: Palette = ()) -> ClassTable:
     """Classes with ids 0, 1, ..., and 255 ignored."""
     colours: Sequence[Colour | None] = palette or [None] * len(names)
     entries = [Entry(i, name, colour) for i, (name, colour) in enumerate(zip(names, colours, strict=True))]

@@ -1,7 +1,7 @@
-"""What the numbers in label maps mean: stored ids, or colours, and the classes that they stand for.
+"""Tables of classes: which stored ids and colours of label maps mean which class.
 
 A class's position in the table is its id in `Sample.labels`. No class has position 255 (`structures.IGNORE`): in a
-table of more than 255 classes that seat stays empty, and the 256th class has id 256.
+table of more than 255 classes that position stays empty, and the 256th class has id 256.
 """
 
 from collections import Counter
@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int64, UInt8
 
-from densevit.data.labels.errors import UNFIT, LabelError, counted, counted_colours, shortened
+from densevit.data.labels.errors import BAD_LABELS, LabelError, abbreviate, describe_colours, describe_ids
 from densevit.errors import ConfigError, DataError
 from densevit.model_card import Palette
 from densevit.structures import IGNORE
@@ -27,7 +27,7 @@ UNKNOWN = -1
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of a table."""
+    """One line of a table of classes."""
 
     id: int  # as stored in label maps
     name: str
@@ -36,7 +36,7 @@ class Entry:
 
 
 class ClassTable:
-    """Classes in order, and what stands for each in a file."""
+    """The classes of a data set in order, with the ids and colours that label files have for them."""
 
     def __init__(self, entries: Iterable[Entry], where: str) -> None:
         """
@@ -52,11 +52,11 @@ class ClassTable:
             raise DataError(f"{where}: no class in it.")
         _refuse_twice(where, "id", [entry.id for entry in entries])
         _refuse_twice(where, "class", [entry.name for entry in classes])
-        seats = _seats(len(classes))
+        class_positions = _class_positions(len(classes))
         self.where = where
-        self.names = _seated(seats, [entry.name for entry in classes], EMPTY)
-        self.palette = _palette(seats, classes)
-        places = dict(zip((entry.id for entry in classes), seats, strict=True))
+        self.names = _names(class_positions, [entry.name for entry in classes], EMPTY)
+        self.palette = _palette(class_positions, classes)
+        places = dict(zip((entry.id for entry in classes), class_positions, strict=True))
         ignored = {entry.id: IGNORE for entry in entries if entry.ignored}
         self.places: Mapping[int, int] = {**places, **ignored}
         self._ids = _lookup(self.places)
@@ -65,7 +65,7 @@ class ClassTable:
     def __len__(self) -> int:
         return len(self.names)
 
-    def of_ids(self, path: Path, stored: Int64[np.ndarray, "h w"]) -> Int64[np.ndarray, "h w"]:
+    def map_ids(self, path: Path, stored: Int64[np.ndarray, "h w"]) -> Int64[np.ndarray, "h w"]:
         """Positions of stored ids; IGNORE where the table ignores them.
 
         Args:
@@ -74,15 +74,15 @@ class ClassTable:
         Raises:
             LabelError: pixels hold an id that the table lacks; with the id and their count.
         """
-        # -1 and the last seat are one: the place of all that lies outside.
+        # Index -1 and the last one are the same entry: that of all ids outside the table.
         labels: Int64[np.ndarray, "h w"] = np.take(self._ids, np.clip(stored, -1, self._ids.size - 1))
         unknown = labels == UNKNOWN
         if unknown.any():
-            raise LabelError(f"{path}: {counted(stored[unknown])} {self._fitting()}")
+            raise LabelError(f"{path}: {describe_ids(stored[unknown])} {self._known_ids()}")
         return labels
 
     def check_palette(self, path: Path, stored: Int64[np.ndarray, "h w"], palette: Palette) -> None:
-        """Programs that save palettes in an order of their own would exchange classes silently.
+        """Checks that a palette has each class's colour at its id: some programs store palettes in another order.
 
         Raises:
             LabelError: the palette's colours all are classes', but not those of their indices.
@@ -92,20 +92,20 @@ class ClassTable:
             return
         used = [i for i in np.flatnonzero(np.bincount(stored.ravel())) if i != IGNORE and i < len(palette)]
         known = dict(zip(codes.tolist(), positions.tolist(), strict=True))
-        told = {int(i): known.get(_code(palette[i])) for i in used}
-        wrong = [i for i, place in told.items() if place != self.places.get(i)]
-        if wrong and None not in told.values():
-            shown, meant = self._name(told[wrong[0]]), self._name(self.places.get(wrong[0]))
+        found = {int(i): known.get(_code(palette[i])) for i in used}
+        wrong = [i for i, place in found.items() if place != self.places.get(i)]
+        if wrong and None not in found.values():
+            shown, meant = self._name(found[wrong[0]]), self._name(self.places.get(wrong[0]))
             raise LabelError(
                 f"{path}: index {wrong[0]} of its palette has the colour of '{shown}', but id {wrong[0]} is '{meant}' "
                 f"in {self.where}. Save colours as RGB, or ids as gray.",
-                UNFIT,
+                BAD_LABELS,
             )
 
     def _name(self, place: int | None) -> str:
         return EMPTY if place is None else "ignored" if place == IGNORE else self.names[place]
 
-    def of_colours(self, path: Path, pixels: UInt8[np.ndarray, "h w 3"]) -> Int64[np.ndarray, "h w"]:
+    def map_colours(self, path: Path, pixels: UInt8[np.ndarray, "h w 3"]) -> Int64[np.ndarray, "h w"]:
         """Positions of RGB colours.
 
         Raises:
@@ -116,7 +116,7 @@ class ClassTable:
             raise LabelError(
                 f"{path}: holds colours, not class ids, and {self.where} says no colour of any class. "
                 "Add them, or store a gray or palette PNG.",
-                UNFIT,
+                BAD_LABELS,
             )
         packed = pixels.astype(np.int64) @ np.array([65536, 256, 1])
         found = np.minimum(np.searchsorted(codes, packed), codes.size - 1)
@@ -126,29 +126,29 @@ class ClassTable:
             why = (
                 "All are gray: store ids in one channel" if gray else "Anti-aliased or lossy label maps cannot be read"
             )
-            raise LabelError(f"{path}: {counted_colours(packed[unknown])} {self.where} has no class. {why}.")
+            raise LabelError(f"{path}: {describe_colours(packed[unknown])} {self.where} has no class. {why}.")
         labels: Int64[np.ndarray, "h w"] = positions[found]
         return labels
 
-    def _fitting(self) -> str:
+    def _known_ids(self) -> str:
         ids = sorted(self.places)
-        span = f"{ids[0]} to {ids[-1]}" if len(ids) == ids[-1] - ids[0] + 1 else shortened(ids)
+        span = f"{ids[0]} to {ids[-1]}" if len(ids) == ids[-1] - ids[0] + 1 else abbreviate(ids)
         return f"that {self.where} has no class for; it has ids {span}."
 
 
-def refuse_reordered(where: str, told: Sequence[str], classes: Sequence[str]) -> None:
-    """Same names in another order would be taught, or scored, as each other.
+def refuse_reordered(where: str, found: Sequence[str], classes: Sequence[str]) -> None:
+    """Refuses the same class names in another order: classes would be trained, or scored, as each other.
 
     Args:
-        told: the names of a head, or of other data; classes: those of the data.
+        found: the names of a head, or of other data; classes: those of the data.
 
     Raises:
         ConfigError: they are the same and stand elsewhere.
     """
-    moved = [i for i, (one, other) in enumerate(zip(told, classes, strict=False)) if one != other]
-    if moved and set(told) == set(classes):
+    moved = [i for i, (one, other) in enumerate(zip(found, classes, strict=False)) if one != other]
+    if moved and set(found) == set(classes):
         raise ConfigError(
-            f"{where} has the classes of the data in another order: {moved[0]} is '{told[moved[0]]}', in the data "
+            f"{where} has the classes of the data in another order: {moved[0]} is '{found[moved[0]]}', in the data "
             f"'{classes[moved[0]]}'. Give both the same list."
         )
 
@@ -159,25 +159,25 @@ def _refuse_twice(where: str, what: str, values: Sequence[object]) -> None:
         raise DataError(f"{where}: {what} {', '.join(twice[:5])} occurs more than once.")
 
 
-def _seats(count: int) -> list[int]:
+def _class_positions(count: int) -> list[int]:
     """The positions of so many classes."""
     return [i if i < IGNORE else i + 1 for i in range(count)]
 
 
-def _seated(seats: Sequence[int], names: Sequence[str], empty: str) -> tuple[str, ...]:
-    taken = dict(zip(seats, names, strict=True))
-    return tuple(taken.get(seat, empty) for seat in range(seats[-1] + 1))
+def _names(class_positions: Sequence[int], names: Sequence[str], empty: str) -> tuple[str, ...]:
+    taken = dict(zip(class_positions, names, strict=True))
+    return tuple(taken.get(position, empty) for position in range(class_positions[-1] + 1))
 
 
-def _palette(seats: Sequence[int], classes: Sequence[Entry]) -> Palette:
+def _palette(class_positions: Sequence[int], classes: Sequence[Entry]) -> Palette:
     """Empty unless all classes have a colour."""
-    colours = {seat: entry.colour for seat, entry in zip(seats, classes, strict=True)}
-    found = [colours.get(seat, (0, 0, 0)) for seat in range(seats[-1] + 1)]
+    colours = {position: entry.colour for position, entry in zip(class_positions, classes, strict=True)}
+    found = [colours.get(position, (0, 0, 0)) for position in range(class_positions[-1] + 1)]
     return tuple(colour for colour in found if colour) if None not in found else ()
 
 
 def _lookup(places: Mapping[int, int]) -> Int64[np.ndarray, " ids"]:
-    """Position by stored id, with one seat more for ids outside."""
+    """Position by stored id, with one entry more for ids outside."""
     lookup = np.full(max([*places, IGNORE]) + 2, UNKNOWN, np.int64)
     lookup[list(places)] = list(places.values())
     return lookup

@@ -1,4 +1,4 @@
-"""What can be wrong with a label map, and how it is said."""
+"""The error of a label map that does not fit its classes, and its words."""
 
 from collections.abc import Sequence
 
@@ -8,8 +8,8 @@ from jaxtyping import Int64
 from densevit.errors import DataError
 
 # What is wrong with a label map, as types of validation issues (densevit.data.validation.issues).
-UNFIT = "bad_labels"
-BEYOND = "label_beyond_classes"
+BAD_LABELS = "bad_labels"
+ID_BEYOND_CLASSES = "label_beyond_classes"
 
 
 class LabelError(DataError):
@@ -19,12 +19,12 @@ class LabelError(DataError):
         kind: BEYOND or UNFIT.
     """
 
-    def __init__(self, message: str, kind: str = BEYOND) -> None:
+    def __init__(self, message: str, kind: str = ID_BEYOND_CLASSES) -> None:
         super().__init__(message)
         self.kind = kind
 
 
-def counted(unknown: Int64[np.ndarray, " pixels"]) -> str:
+def describe_ids(unknown: Int64[np.ndarray, " pixels"]) -> str:
     """Which ids, the most frequent first, and how many pixels hold them, in words."""
     ids, counts = np.unique(unknown, return_counts=True)
     most = np.argsort(-counts)[:3]
@@ -32,7 +32,7 @@ def counted(unknown: Int64[np.ndarray, " pixels"]) -> str:
     return told + (f" (and {len(ids) - 3} other ids)" if len(ids) > 3 else "")
 
 
-def counted_colours(unknown: Int64[np.ndarray, " pixels"]) -> str:
+def describe_colours(unknown: Int64[np.ndarray, " pixels"]) -> str:
     """The most frequent colour, as 0xRRGGBB, and its pixels, in words."""
     codes, counts = np.unique(unknown, return_counts=True)
     most = int(np.argmax(counts))
@@ -41,7 +41,7 @@ def counted_colours(unknown: Int64[np.ndarray, " pixels"]) -> str:
     return f"{counts[most]:,} pixels of colour {code >> 16, code >> 8 & 255, code & 255}{others}, for which"
 
 
-def shortened(ids: Sequence[int]) -> str:
+def abbreviate(ids: Sequence[int]) -> str:
     """The beginning of a list of ids, and its end."""
     told = ", ".join(map(str, ids[:12]))
     return told + (f", ... {ids[-1]}" if len(ids) > 12 else "")

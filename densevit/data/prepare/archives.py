@@ -68,7 +68,7 @@ def unpack(archive: Path, folder: Path) -> int:
     """
     count = 0
     reader = _zip if archive.suffix == ".zip" else _tar
-    with _told(archive):
+    with _damage_named(archive):
         for member in tqdm(reader(archive), desc=archive.name, unit="files", disable=None):
             target = folder / _safe(archive, member.name)
             count += 1
@@ -108,7 +108,7 @@ def _safe(archive: Path, name: str) -> Path:
 
 
 @contextmanager
-def _told(archive: Path) -> Iterator[None]:
+def _damage_named(archive: Path) -> Iterator[None]:
     try:
         yield
     except (zipfile.BadZipFile, tarfile.TarError, EOFError) as error:

@@ -19,47 +19,47 @@ COUNTS: dict[str, dict[str, int]] = {
 }
 
 
-def check(name: str, root: Path, looks: int = 50) -> bool:
+def check(name: str, root: Path, samples: int = 50) -> bool:
     """Prints a line per split, with what is missing, and reads some of its samples.
 
     Args:
-        looks: how many samples of each split to read, evenly spread.
+        samples: of each split to read, evenly spaced.
 
     Returns:
-        whether all splits are complete, and what was read is sound.
+        whether all splits are complete, and every sample read is good.
 
     Raises:
         DataError: there is no such root.
     """
     if not root.is_dir():
         raise DataError(f"{root}: no such folder.")
-    sound = [_check_split(name, root, split, count, looks) for split, count in COUNTS[name].items()]
-    return all(sound)
+    complete = [_check_split(name, root, split, count, samples) for split, count in COUNTS[name].items()]
+    return all(complete)
 
 
-def _check_split(name: str, root: Path, split: str, published: int, looks: int) -> bool:
-    with collect_missing() as lacks:
+def _check_split(name: str, root: Path, split: str, published: int, samples: int) -> bool:
+    with collect_missing() as absent:
         try:
             data = DATASETS.check({"type": name, "root": str(root.absolute()), "split": split}, "data").build()
         except DataError as error:
             print(f"{split}: none of {published:,} samples. {error}")
             return False
-    missing = [lack.where for lack in lacks if lack.kind == "missing"]
+    missing = [item.where for item in absent if item.kind == "missing"]
     print(f"{split}: {len(data):,} of {published:,} samples are complete.{first_five(missing)}")
-    read = spread(len(data), looks)
+    read = evenly_spaced(len(data), samples)
     faults = _faults(data, read)
     print(f"  {len(read)} of them read, {len(faults)} are bad.{first_five(faults)}")
     return len(data) >= published and not faults
 
 
-def spread(count: int, looks: int) -> list[int]:
-    """So many of the first `count` numbers, evenly spread, the first and the last among them.
+def evenly_spaced(count: int, samples: int) -> list[int]:
+    """`samples` of the numbers below `count`, evenly spaced, the first and the last among them.
 
-    >>> spread(10, 4), spread(2, 50)
+    >>> evenly_spaced(10, 4), evenly_spaced(2, 50)
     ([0, 3, 6, 9], [0, 1])
     """
-    looks = min(count, looks)
-    return [round(i * (count - 1) / max(looks - 1, 1)) for i in range(looks)]
+    samples = min(count, samples)
+    return [round(i * (count - 1) / max(samples - 1, 1)) for i in range(samples)]
 
 
 def _faults(data: Dataset, indices: Iterable[int]) -> list[str]:

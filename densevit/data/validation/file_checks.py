@@ -7,7 +7,7 @@ from densevit.data.index.matching import DEPTH_SUFFIXES, IMAGE_SUFFIXES, LABEL_S
 from densevit.data.io.arrays import READERS, read_array
 from densevit.data.io.images import MAX_PIXELS, Raster, file_format
 from densevit.data.io.images import READERS as IMAGE_READERS
-from densevit.data.io.readers import read_label_picture
+from densevit.data.io.readers import read_stored_labels
 from densevit.data.labels.errors import LabelError
 from densevit.data.validation.sample_stats import Problem
 from densevit.errors import DataError
@@ -73,7 +73,7 @@ def _check_depth(path: Path, kind: str) -> Size | None:
 
 def _check_labels(path: Path) -> Size:
     try:
-        height, width = read_label_picture(path).pixels.shape[:2]
+        height, width = read_stored_labels(path).pixels.shape[:2]
     except LabelError as error:
         raise _FileProblem(error.kind, _without_path(error, path)) from None
     return height, width

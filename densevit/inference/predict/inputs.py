@@ -14,7 +14,7 @@ from densevit.data.index.manifest import CAMERA, camera_of, read_table
 from densevit.data.index.matching import IMAGE_SUFFIXES
 from densevit.data.io.images import OTHER_IMAGE_SUFFIXES
 from densevit.data.io.readers import image_size
-from densevit.data.io.tar import Member, members
+from densevit.data.io.tar import Member, list_members
 from densevit.errors import DataError
 from densevit.inference.camera import Intrinsics
 from densevit.structures import Size
@@ -162,7 +162,7 @@ def images_of(path: Path) -> Sequence[Path | Member]:
     """
     if path.suffix.lower() not in ARCHIVE_SUFFIXES and not COMPRESSED.search(path.name):
         return [path]
-    inside = [member for member in members(path) if PurePosixPath(member.name).suffix.lower() in IMAGE_SUFFIXES]
+    inside = [member for member in list_members(path) if PurePosixPath(member.name).suffix.lower() in IMAGE_SUFFIXES]
     # WebDataset stores a sample's maps beside its image: `0001.jpg` and `0001.depth.png`.
     images = [member for member in inside if PurePosixPath(member.name).name.count(".") == 1]
     if not images:

@@ -16,7 +16,7 @@ from layouts.encoders import DepthFormat
 from photo_samples import sample
 
 from densevit.data.datasets.base import DATASETS, Dataset
-from densevit.data.datasets.folder import draw
+from densevit.data.datasets.folder import hash_fraction
 from densevit.data.io.writers import encode, encode_depth
 from densevit.errors import ConfigError, DataError
 from densevit.structures import Sample
@@ -165,7 +165,7 @@ def test_a_drawn_split_is_disjoint_complete_and_stays_when_files_are_added(tmp_p
     assert 25 <= len(val) <= 55  # 40 expected, standard deviation 5.7
     put(tmp_path, "images/new.png", "depths/new_depth.png")
     assert set(open_folder(tmp_path, split="val", val_fraction=0.2).names) - {"new"} == val
-    assert draw("000") == draw("000") and 0 <= draw("x") < 1
+    assert hash_fraction("000") == hash_fraction("000") and 0 <= hash_fraction("x") < 1
 
 
 @pytest.mark.parametrize("split", ["train", "test"])

@@ -195,9 +195,9 @@ def test_ids_saved_as_rgb_are_told_from_blurred_colours(tmp_path: Path) -> None:
     (tmp_path / "classes.json").write_text('{"road": [128, 64, 128], "car": [0, 0, 142]}')
     table = read_classes(tmp_path / "classes.json")
     with pytest.raises(DataError, match="has no class. All are gray: store ids in one channel."):
-        table.of_colours(Path("a.png"), np.full((2, 2, 3), 1, np.uint8))
+        table.map_colours(Path("a.png"), np.full((2, 2, 3), 1, np.uint8))
     with pytest.raises(DataError, match="has no class. Anti-aliased or lossy"):
-        table.of_colours(Path("a.png"), np.array([[[128, 64, 128], [128, 64, 127]]], np.uint8))
+        table.map_colours(Path("a.png"), np.array([[[128, 64, 128], [128, 64, 127]]], np.uint8))
 
 
 def test_where_labels_are_alone_every_image_needs_them_and_none_needs_depth(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_samples_without_a_part_are_refused_or_left_out(root: Path) -> None:
 
 def test_a_sample_in_two_shards_and_a_pattern_without_shards_are_errors(root: Path) -> None:
     pack(root / "shard-000002.tar", {"room/000.jpg": b"..."})
-    with pytest.raises(DataError, match="'room/000' stands in two shards"):
+    with pytest.raises(DataError, match="'room/000' is in two shards"):
         open_tar(root)
     with pytest.raises(DataError, match="matches no archive"):
         open_tar(root, shards="nothing-*.tar")

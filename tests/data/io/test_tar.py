@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 from tar_files import pack
 
-from densevit.data.io.tar import members
+from densevit.data.io.tar import list_members
 from densevit.errors import DataError
 
 
 def test_files_are_found_in_order_and_read_where_they_lie(tmp_path: Path) -> None:
     files = {"a.jpg": b"one", "deep/er/b.png": b"x" * 1000, f"{'long' * 40}.txt": b"", "c.jpg": b"three"}
-    found = members(pack(tmp_path / "s.tar", files))
+    found = list_members(pack(tmp_path / "s.tar", files))
     assert {member.name: member.read() for member in found} == files
     assert [member.name for member in found] == list(files)
     with found[1].file() as path:
@@ -21,7 +21,7 @@ def test_files_are_found_in_order_and_read_where_they_lie(tmp_path: Path) -> Non
 
 
 def test_a_decoders_error_names_the_archive_and_the_file_in_it(tmp_path: Path) -> None:
-    (member,) = members(pack(tmp_path / "s.tar", {"a.jpg": b"one"}))
+    (member,) = list_members(pack(tmp_path / "s.tar", {"a.jpg": b"one"}))
     with pytest.raises(DataError, match=r"s\.tar/a\.jpg: is no picture"), member.file() as path:
         raise DataError(f"{path}: is no picture")
 
@@ -29,7 +29,7 @@ def test_a_decoders_error_names_the_archive_and_the_file_in_it(tmp_path: Path) -
 @pytest.mark.parametrize("name", ["../out.jpg", "/etc/out.jpg", "a/../../out.jpg", "a\\..\\out.jpg"])
 def test_names_that_lead_out_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(DataError, match="leads out"):
-        members(pack(tmp_path / "s.tar", {name: b"x"}))
+        list_members(pack(tmp_path / "s.tar", {name: b"x"}))
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE])
@@ -39,7 +39,7 @@ def test_links_and_devices_are_refused(tmp_path: Path, kind: bytes) -> None:
         info.type, info.linkname = kind, "/etc/passwd"
         tar.addfile(info)
     with pytest.raises(DataError, match="no ordinary file"):
-        members(tmp_path / "s.tar")
+        list_members(tmp_path / "s.tar")
 
 
 @pytest.mark.parametrize("kept", [0.3, 0.6, 0.9])
@@ -47,14 +47,14 @@ def test_an_archive_that_is_cut_short_is_refused(tmp_path: Path, kept: float) ->
     path = pack(tmp_path / "s.tar", {f"{i}.jpg": bytes(3000) for i in range(5)})
     path.write_bytes(path.read_bytes()[: int(path.stat().st_size * kept)])
     with pytest.raises(DataError, match=r"s\.tar: (is cut short|.*damaged)"):
-        members(path)
+        list_members(path)
 
 
 def test_an_archive_cut_between_two_files_is_refused_too(tmp_path: Path) -> None:
     path = pack(tmp_path / "s.tar", {"a.jpg": bytes(512), "b.jpg": bytes(512)})
     path.write_bytes(path.read_bytes()[:1024])  # exactly the first file
     with pytest.raises(DataError, match="cut short"):
-        members(path)
+        list_members(path)
 
 
 def test_an_archive_that_goes_on_behind_its_end_is_refused_and_not_read_in_part(tmp_path: Path) -> None:
@@ -64,21 +64,21 @@ def test_an_archive_that_goes_on_behind_its_end_is_refused_and_not_read_in_part(
     for data in (damaged, whole[:1024] + bytes(1024) + whole[2048:], whole + whole):
         (tmp_path / "s.tar").write_bytes(data)
         with pytest.raises(DataError, match=r"s\.tar: goes on behind byte"):
-            members(tmp_path / "s.tar")
+            list_members(tmp_path / "s.tar")
     (tmp_path / "s.tar").write_bytes(whole + bytes(100_000))
-    assert len(members(tmp_path / "s.tar")) == 3
+    assert len(list_members(tmp_path / "s.tar")) == 3
 
 
 def test_what_is_no_archive_says_so_and_a_compressed_one_says_why(tmp_path: Path) -> None:
     (tmp_path / "a.tar").write_bytes(b"not a tar" * 200)
     with pytest.raises(DataError, match="no tar archive"):
-        members(tmp_path / "a.tar")
+        list_members(tmp_path / "a.tar")
     with pytest.raises(DataError, match="gunzip"):
-        members(pack(tmp_path / "b.tar", {"a.jpg": b"x" * 5000}, "w:gz"))
+        list_members(pack(tmp_path / "b.tar", {"a.jpg": b"x" * 5000}, "w:gz"))
     with pytest.raises(DataError, match="cannot be read"):
-        members(tmp_path / "c.tar")
+        list_members(tmp_path / "c.tar")
     with pytest.raises(DataError, match="several files of one name"):
         with tarfile.open(tmp_path / "d.tar", "w") as tar:
             for _ in range(2):
                 tar.addfile(tarfile.TarInfo("a.jpg"))
-        members(tmp_path / "d.tar")
+        list_members(tmp_path / "d.tar")

@@ -113,13 +113,13 @@ def test_a_complete_set_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(COUNTS, "cityscapes", {"train": 2, "val": 1})
     layouts.write_cityscapes(tmp_path, samples(19), "train")
     layouts.write_cityscapes(tmp_path, samples(19, 1), "val")
-    assert check("cityscapes", tmp_path, looks=1)
+    assert check("cityscapes", tmp_path, samples=1)
 
 
 def test_the_script_checks_and_reports_by_its_exit_code(tmp_path: Path) -> None:
     layouts.write_voc(tmp_path, samples(21))
     done = subprocess.run(
-        [sys.executable, SCRIPT, "voc", str(tmp_path), "--looks", "2"], capture_output=True, text=True, check=False
+        [sys.executable, SCRIPT, "voc", str(tmp_path), "--samples", "2"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 2 and "train: 2 of 1,464 samples are complete." in done.stdout
     gone = subprocess.run([sys.executable, SCRIPT, "voc", "nowhere"], capture_output=True, text=True, check=False)

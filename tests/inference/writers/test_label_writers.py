@@ -85,7 +85,7 @@ def test_the_legend_is_a_list_of_classes_that_the_folder_data_set_reads(tmp_path
     output("overlay").write_shared(tmp_path, SPEC)
     table = read_classes(tmp_path / CLASSES)
     assert (tuple(table.names), table.palette) == (NAMES, usual_palette(3))
-    np.testing.assert_array_equal(table.of_ids(Path("x"), np.array([[2, IGNORE]])), [[2, IGNORE]])
+    np.testing.assert_array_equal(table.map_ids(Path("x"), np.array([[2, IGNORE]])), [[2, IGNORE]])
     picture = np.asarray(Image.open(tmp_path / LEGEND))
     for colour in usual_palette(3):
         assert (picture == colour).all(-1).any()
@@ -107,7 +107,7 @@ def test_the_list_of_more_than_255_classes_leaves_out_255_and_is_read_back(tmp_p
     table = read_classes(tmp_path / CLASSES)
     assert tuple(table.names) == names
     stored = np.array([[0, 254, 255, 256, 299, 65535]])
-    np.testing.assert_array_equal(table.of_ids(Path("x"), stored), [[0, 254, IGNORE, 256, 299, IGNORE]])
+    np.testing.assert_array_equal(table.map_ids(Path("x"), stored), [[0, 254, IGNORE, 256, 299, IGNORE]])
     assert (np.asarray(Image.open(tmp_path / LEGEND)) == table.palette[299]).all(-1).any()
 
 

@@ -17,7 +17,7 @@ from densevit.data.index.paths import (
     find_files,
     first_folder,
 )
-from densevit.data.labels.class_lists import shipped
+from densevit.data.labels.class_lists import published_table
 
 Split = Literal["train", "val"]
 FOLDERS: dict[Split, str] = {"train": "training", "val": "validation"}
@@ -46,5 +46,5 @@ class Ade20k(LabelledImages):
             SampleFiles(path.stem, path, labels=base / f"annotations/{folder}/{path.stem}.png") for path in images
         ]
         what = f"ade20k '{split}' in {base}"
-        super().__init__(samples, shipped("ade20k"), subset, what)
+        super().__init__(samples, published_table("ade20k"), subset, what)
         warn_if_incomplete(len(samples), COUNTS[split], what)

@@ -25,7 +25,7 @@ from densevit.data.index.paths import (
     find_files,
 )
 from densevit.data.io.readers import read_labels
-from densevit.data.labels.class_lists import of_names, shipped
+from densevit.data.labels.class_lists import published_table, table_of_names
 from densevit.data.labels.class_table import ClassTable
 from densevit.errors import DataError
 
@@ -88,8 +88,12 @@ class Cityscapes(LabelledImages):
 
 
 def table(encoding: Encoding) -> ClassTable:
-    ids = shipped("cityscapes")
-    return of_names(ids.names, "the table of Cityscapes' trainIds", ids.palette) if encoding == "labelTrainIds" else ids
+    ids = published_table("cityscapes")
+    return (
+        table_of_names(ids.names, "the table of Cityscapes' trainIds", ids.palette)
+        if encoding == "labelTrainIds"
+        else ids
+    )
 
 
 def find_encoding(image: Path, maps: Path, annotation: str) -> Encoding:

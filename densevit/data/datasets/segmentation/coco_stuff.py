@@ -21,7 +21,7 @@ from densevit.data.index.paths import (
     find_files,
     first_folder,
 )
-from densevit.data.labels.class_lists import of_names, shipped
+from densevit.data.labels.class_lists import published_table, table_of_names
 from densevit.data.labels.class_table import ClassTable
 
 Split = Literal["train", "val"]
@@ -68,8 +68,11 @@ class CocoStuff(LabelledImages):
 
 def converted() -> ClassTable:
     """The classes with their positions as ids."""
-    table = shipped("coco_stuff")
-    return of_names(table.names, "the table of converted COCO-Stuff", table.palette)
+    table = published_table("coco_stuff")
+    return table_of_names(table.names, "the table of converted COCO-Stuff", table.palette)
 
 
-TABLES: dict[Encoding, Callable[[], ClassTable]] = {"published": lambda: shipped("coco_stuff"), "converted": converted}
+TABLES: dict[Encoding, Callable[[], ClassTable]] = {
+    "published": lambda: published_table("coco_stuff"),
+    "converted": converted,
+}

@@ -40,7 +40,7 @@ class LabelledImages(FileDataset):
         self.palette = table.palette
 
     def decode_labels(self, files: SampleFiles) -> Int64[np.ndarray, "h w"] | None:
-        return None if files.labels is None else self.table.of_ids(files.labels, self.read_ids(files.labels))
+        return None if files.labels is None else self.table.map_ids(files.labels, self.read_ids(files.labels))
 
     def read_ids(self, path: Path) -> Int64[np.ndarray, "h w"]:
         """The ids in a label file, as stored."""

@@ -26,7 +26,7 @@ from densevit.data.index.paths import (
 )
 from densevit.data.io import matlab
 from densevit.data.io.readers import read_labels
-from densevit.data.labels.class_lists import shipped_entries
+from densevit.data.labels.class_lists import published_entries
 from densevit.data.labels.class_table import ClassTable, Entry
 from densevit.errors import DataError
 
@@ -78,7 +78,7 @@ def context_table(*, background: bool) -> ClassTable:
     """Of the converted PNGs, whose ids are positions among the 60."""
     entries = [
         Entry(place, entry.name, entry.colour, ignored=place == 0 and not background)
-        for place, entry in enumerate(shipped_entries("pascal_context"))
+        for place, entry in enumerate(published_entries("pascal_context"))
     ]
     return ClassTable(entries, "densevit's table of pascal_context")
 
@@ -89,11 +89,11 @@ def read_context(path: Path) -> Int64[np.ndarray, "h w"]:
     Raises:
         DataError: it is no such file, or has ids beyond the 459.
     """
-    ids = matlab.labels(path, matlab.load(path, "LabelMap"))
+    ids = matlab.class_ids(path, matlab.load(path, "LabelMap"))
     if ids.min() < 0 or ids.max() > CLASSES:
         raise DataError(f"{path}: ids {ids.min()} to {ids.max()}; PASCAL-Context has 0 to {CLASSES}.")
     places: Int64[np.ndarray, " ids"] = np.zeros(CLASSES + 1, np.int64)
-    places[[entry.id for entry in shipped_entries("pascal_context")]] = range(60)
+    places[[entry.id for entry in published_entries("pascal_context")]] = range(60)
     return np.take(places, ids)
 
 

@@ -30,7 +30,7 @@ from densevit.data.index.paths import (
 )
 from densevit.data.io import matlab
 from densevit.data.io.readers import read_labels
-from densevit.data.labels.class_lists import shipped
+from densevit.data.labels.class_lists import published_table
 from densevit.errors import DataError
 
 Split = Literal["train", "val", "trainval", "train_aug"]
@@ -71,7 +71,7 @@ class Voc(LabelledImages):
         else:
             samples = [_own(folder, name) for name in read_names(folder / LISTS / f"{split}.txt")]
         what = f"voc '{split}' in {folder}"
-        super().__init__(samples, shipped("voc"), subset, what)
+        super().__init__(samples, published_table("voc"), subset, what)
         warn_if_incomplete(len(samples), COUNTS[split], what)
 
     def read_ids(self, path: Path) -> Int64[np.ndarray, "h w"]:
@@ -119,7 +119,7 @@ def read_sbd(path: Path) -> Int64[np.ndarray, "h w"]:
         ids = matlab.load(path, "GTcls")["Segmentation"][0, 0]
     except (ValueError, IndexError) as error:
         raise DataError(f"{path}: GTcls has no Segmentation ({error}).") from error
-    return matlab.labels(path, ids)
+    return matlab.class_ids(path, ids)
 
 
 def _image(folder: Path, name: str) -> Path:

@@ -11,7 +11,7 @@ import scipy.io
 from photo_samples import sample
 
 from densevit.data.datasets.base import DATASETS, Dataset
-from densevit.data.datasets.depth.nyu.label_maps import mapped, raw
+from densevit.data.datasets.depth.nyu.label_maps import all_labels, mapped_labels
 from densevit.data.labels.class_table import EMPTY
 from densevit.errors import DataError
 from densevit.structures import IGNORE
@@ -94,12 +94,12 @@ def test_a_mapping_goes_by_names_not_by_places(tmp_path: Path) -> None:
         tmp_path / "m.mat",
         {"mapClass": [[2, 1]], "allClassName": texts("bed", "wall"), "className": texts("wall", "furniture")},
     )
-    labels = mapped(Path("nyu.mat"), ["wall", "bed"], [tmp_path / "m.mat"])
+    labels = mapped_labels(Path("nyu.mat"), ["wall", "bed"], [tmp_path / "m.mat"])
     assert labels(Path("nyu.mat"), np.array([[0, 1, 2]])).tolist() == [[IGNORE, 0, 1]]
 
 
 def test_of_894_classes_the_256th_has_id_256() -> None:
-    labels = raw(Path("nyu.mat"), [f"c{i}" for i in range(1, 895)])
+    labels = all_labels(Path("nyu.mat"), [f"c{i}" for i in range(1, 895)])
     ids = labels(Path("nyu.mat"), np.array([[0, 1, 255, 256, 894]]))
     assert ids.tolist() == [[IGNORE, 0, 254, 256, 894]]
     assert labels.table.names[255] == EMPTY and labels.table.names[894] == "c894" and len(labels.table) == 895
@@ -120,14 +120,14 @@ def test_of_894_classes_the_256th_has_id_256() -> None:
 def test_a_mapping_that_is_none_is_an_error_that_names_it(tmp_path: Path, tree: dict[str, Any], reason: str) -> None:
     scipy.io.savemat(tmp_path / "m.mat", tree)
     with pytest.raises(DataError, match=rf"(?s)m\.mat: .*{reason}"):
-        mapped(Path("nyu.mat"), SIX, [tmp_path / "m.mat"])
+        mapped_labels(Path("nyu.mat"), SIX, [tmp_path / "m.mat"])
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"classes": ["a"]}', '{"classes": ["a"], "of": {"c0": "b"}}'])
 def test_a_json_mapping_that_is_none_is_an_error_that_names_it(tmp_path: Path, text: str) -> None:
     (tmp_path / "m.json").write_text(text)
     with pytest.raises(DataError, match=r"m\.json"):
-        mapped(Path("nyu.mat"), SIX, [tmp_path / "m.json"])
+        mapped_labels(Path("nyu.mat"), SIX, [tmp_path / "m.json"])
 
 
 def test_classes_and_a_mapping_exclude_each_other(mat: Path) -> None:

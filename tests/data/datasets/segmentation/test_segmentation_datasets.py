@@ -13,7 +13,7 @@ from layouts.segmentation_cases import CASES, Case, opened, samples
 from photo_samples import assert_damage_is_named
 from PIL import Image
 
-from densevit.data.labels.class_lists import shipped
+from densevit.data.labels.class_lists import published_table
 from densevit.errors import DataError
 from densevit.structures import IGNORE
 
@@ -127,22 +127,22 @@ FACTS = [
 def test_the_tables_say_what_was_published(
     name: str, stored: int, place: int, word: str, colour: tuple[int, int, int] | None
 ) -> None:
-    table = shipped(name)
+    table = published_table(name)
     assert table.places[stored] == place and table.names[place] == word
     assert colour is None or table.palette[place] == colour
 
 
 def test_cityscapes_ignores_fifteen_of_its_34_ids_and_coco_stuff_lacks_eleven_of_182() -> None:
-    cityscapes = shipped("cityscapes").places
+    cityscapes = published_table("cityscapes").places
     assert sorted(i for i, place in cityscapes.items() if place == IGNORE) == [*range(7), 9, 10, 14, 15, 16, 18, 29, 30]
     assert len(cityscapes) == 34
-    coco = shipped("coco_stuff").places
+    coco = published_table("coco_stuff").places
     absent = {11, 25, 28, 29, 44, 65, 67, 68, 70, 82, 90}  # labels.md: removed from COCO
     assert set(range(182)) - set(coco) == absent and coco[255] == IGNORE
 
 
 def test_the_palette_of_voc_is_its_kits_colour_map() -> None:
-    assert shipped("voc").palette == layouts.segmentation.colour_map()[:21]
+    assert published_table("voc").palette == layouts.segmentation.colour_map()[:21]
     assert layouts.segmentation.colour_map()[255] == (224, 224, 192)  # the kit's colour of borders
 
 

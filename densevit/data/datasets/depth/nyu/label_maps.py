@@ -1,7 +1,7 @@
 """Which classes NYU's 894 labels are read as: some by name, all, or those of published mapping files.
 
-A mapping says for each source class, by its number, which target class it is; mappings follow on each other, 894 to 40
-to 13 say. In files:
+A mapping gives the number of the target class for each source class; mappings can be chained,
+894 to 40 to 13 say. In files:
 
     classMapping40.mat   mapClass 1 x 894: 1 to 40; allClassName, className: the texts       (Gupta et al. 2013)
     class13Mapping.mat   classMapping13: labels13 1 x 40: 1 to 13; classNames: the texts     (Couprie et al. 2013)
@@ -30,19 +30,19 @@ LabelMap = Literal["raw"] | Path | tuple[Path, ...] | None
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
-    """From the numbers of source classes (1 is the first, 0 none) to those of target classes."""
+class ClassMapping:
+    """Numbers of source classes (1 is the first, 0 none) -> numbers of target classes."""
 
     numbers: Int64[np.ndarray, " sources"]
     classes: Sequence[str]
 
 
 class NyuLabels:
-    """Stored labels -> class ids."""
+    """Turns NYU's stored labels into class ids."""
 
-    def __init__(self, step: Step, where: str) -> None:
-        named = [Entry(i, name) for i, name in enumerate(step.classes, 1)]
-        self.numbers = step.numbers
+    def __init__(self, mapping: ClassMapping, where: str) -> None:
+        named = [Entry(i, name) for i, name in enumerate(mapping.classes, 1)]
+        self.numbers = mapping.numbers
         self.table = ClassTable([Entry(0, "unlabelled", ignored=True), *named], where)
 
     def __call__(self, path: Path, stored: Int64[np.ndarray, "h w"]) -> Int64[np.ndarray, "h w"]:
@@ -56,10 +56,10 @@ class NyuLabels:
             raise LabelError(
                 f"{path}: {count:,} pixels have labels up to {largest}; the file names {self.numbers.size - 1}."
             )
-        return self.table.of_ids(path, self.numbers[stored])
+        return self.table.map_ids(path, self.numbers[stored])
 
 
-def chosen(path: Path, known: Sequence[str], classes: Sequence[str]) -> NyuLabels:
+def labels_of_classes(path: Path, known: Sequence[str], classes: Sequence[str]) -> NyuLabels:
     """The named classes, in this order.
 
     Args:
@@ -72,25 +72,25 @@ def chosen(path: Path, known: Sequence[str], classes: Sequence[str]) -> NyuLabel
     return NyuLabels(_by_name(known, {name: name for name in classes}, classes), str(path))
 
 
-def raw(path: Path, known: Sequence[str]) -> NyuLabels:
+def all_labels(path: Path, known: Sequence[str]) -> NyuLabels:
     """All classes. 255 is no class: the 256th name has id 256."""
-    return NyuLabels(Step(np.arange(len(known) + 1), known), str(path))
+    return NyuLabels(ClassMapping(np.arange(len(known) + 1), known), str(path))
 
 
-def mapped(path: Path, known: Sequence[str], files: Sequence[Path]) -> NyuLabels:
+def mapped_labels(path: Path, known: Sequence[str], files: Sequence[Path]) -> NyuLabels:
     """The classes of the last of some mapping files.
 
     Raises:
         DataError: a file is no mapping, or not of these names.
     """
-    whole = Step(np.arange(len(known) + 1), known)
+    total = ClassMapping(np.arange(len(known) + 1), known)
     for file in files:
-        step = read_mapping(file, whole.classes)
-        whole = Step(step.numbers[whole.numbers], step.classes)
-    return NyuLabels(whole, str(files[-1] if files else path))
+        mapping = read_mapping(file, total.classes)
+        total = ClassMapping(mapping.numbers[total.numbers], mapping.classes)
+    return NyuLabels(total, str(files[-1] if files else path))
 
 
-def read_mapping(path: Path, sources: Sequence[str]) -> Step:
+def read_mapping(path: Path, sources: Sequence[str]) -> ClassMapping:
     """One file, from `sources` to its own classes.
 
     Raises:
@@ -98,43 +98,43 @@ def read_mapping(path: Path, sources: Sequence[str]) -> Step:
     """
     if path.suffix.lower() == ".json":
         return _of_json(path, sources)
-    keys = matlab.keys(path)
+    keys = matlab.array_names(path)
     if "mapClass" in keys:
-        names = matlab.texts(path, matlab.load(path, "allClassName"))
-        classes = matlab.texts(path, matlab.load(path, "className"))
+        names = matlab.cell_texts(path, matlab.load(path, "allClassName"))
+        classes = matlab.cell_texts(path, matlab.load(path, "className"))
         targets = matlab.load(path, "mapClass").ravel()
         return _of_targets(path, sources, dict(zip(names, map(int, targets), strict=False)), classes)
     if "classMapping13" in keys:
         mapping = matlab.load(path, "classMapping13")
-        classes = matlab.texts(path, mapping["classNames"][0, 0])
+        classes = matlab.cell_texts(path, mapping["classNames"][0, 0])
         targets = mapping["labels13"][0, 0].ravel()
         return _of_targets(path, sources, dict(zip(sources, map(int, targets), strict=False)), classes)
     raise DataError(f"{path}: holds {', '.join(keys) or 'nothing'}; expected mapClass or classMapping13.")
 
 
-def _of_json(path: Path, sources: Sequence[str]) -> Step:
+def _of_json(path: Path, sources: Sequence[str]) -> ClassMapping:
     try:
         tree = json.loads(path.read_text(encoding="utf-8-sig"))
         classes, of = list(tree["classes"]), dict(tree["of"])
     except (OSError, ValueError, TypeError, LookupError) as error:
         raise DataError(f'{path}: expected {{"classes": [...], "of": {{source: class}}}} ({error}).') from error
-    strange = [f"{source}: {target}" for source, target in of.items() if target not in classes]
-    strange += [source for source in of if source not in sources]
-    if strange:
-        raise DataError(f"{path}: {len(strange)} entries name no class:{first_five(strange)}")
+    unknown = [f"{source}: {target}" for source, target in of.items() if target not in classes]
+    unknown += [source for source in of if source not in sources]
+    if unknown:
+        raise DataError(f"{path}: {len(unknown)} entries name no class:{first_five(unknown)}")
     return _by_name(sources, of, classes)
 
 
-def _of_targets(path: Path, sources: Sequence[str], of: Mapping[str, int], classes: Sequence[str]) -> Step:
-    lost = [name for name in sources if name not in of]
+def _of_targets(path: Path, sources: Sequence[str], of: Mapping[str, int], classes: Sequence[str]) -> ClassMapping:
+    missing = [name for name in sources if name not in of]
     beyond = [f"{name}: {target}" for name, target in of.items() if not 0 <= target <= len(classes)]
-    if lost or beyond:
+    if missing or beyond:
         raise DataError(
-            f"{path}: is no mapping of these {len(sources)} classes to {len(classes)}:{first_five([*lost, *beyond])}"
+            f"{path}: is no mapping of these {len(sources)} classes to {len(classes)}:{first_five([*missing, *beyond])}"
         )
-    return Step(np.array([0, *(of[name] for name in sources)]), classes)
+    return ClassMapping(np.array([0, *(of[name] for name in sources)]), classes)
 
 
-def _by_name(sources: Sequence[str], of: Mapping[str, str], classes: Sequence[str]) -> Step:
+def _by_name(sources: Sequence[str], of: Mapping[str, str], classes: Sequence[str]) -> ClassMapping:
     number = {name: i for i, name in enumerate(classes, 1)}
-    return Step(np.array([0, *(number[of[name]] if name in of else 0 for name in sources)]), classes)
+    return ClassMapping(np.array([0, *(number[of[name]] if name in of else 0 for name in sources)]), classes)

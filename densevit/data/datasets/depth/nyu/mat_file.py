@@ -17,9 +17,15 @@ import numpy as np
 from jaxtyping import Float32, Int64, Shaped
 
 from densevit.data.datasets.depth.nyu.camera import INTRINSICS
-from densevit.data.datasets.depth.nyu.label_maps import LabelMap, NyuLabels, chosen, mapped, raw
+from densevit.data.datasets.depth.nyu.label_maps import (
+    LabelMap,
+    NyuLabels,
+    all_labels,
+    labels_of_classes,
+    mapped_labels,
+)
 from densevit.data.index.paths import MissingItem, Subset, record_missing
-from densevit.data.index.published_splits import shipped
+from densevit.data.index.published_splits import read_published
 from densevit.data.io import matlab
 from densevit.errors import DataError
 from densevit.structures import Sample
@@ -118,7 +124,7 @@ def frame_names(file: h5py.File, frames: Sequence[int]) -> list[str]:
 
 def official_frames(split: Literal["train", "test"]) -> list[int]:
     """0-based frames of the official split: 795 to train, 654 to test."""
-    test = {int(line) - 1 for line in shipped("nyu_labeled_test.txt").split()}
+    test = {int(line) - 1 for line in read_published("nyu_labeled_test.txt").split()}
     return [i for i in range(FRAMES) if (i in test) == (split == "test")]
 
 
@@ -159,8 +165,8 @@ def _read_labels(file: h5py.File, path: Path, classes: Sequence[str], label_map:
     matlab.dataset(file, "labels")
     known = matlab.read_texts(file, "names")
     if classes:
-        return chosen(path, known, classes)
+        return labels_of_classes(path, known, classes)
     if label_map == "raw":
-        return raw(path, known)
+        return all_labels(path, known)
     files = label_map if isinstance(label_map, tuple) else (Path(label_map or ""),)
-    return mapped(path, known, [path.parent / file.expanduser() for file in files])
+    return mapped_labels(path, known, [path.parent / file.expanduser() for file in files])
