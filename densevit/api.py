@@ -40,6 +40,7 @@ def load(
     """
     # Before the weights are read.
     resolve_device_and_precision(runtime, device, precision, compiled=options.get("compile", False))
-    plugin_files.load([Path(plugin) for plugin in plugins])
+    if plugins:
+        plugin_files.load([Path(plugin) for plugin in plugins])
     model, card = restore(path, family, **(family_options or {}))
     return Predictor(model, card, device=device, precision=precision, runtime=runtime, **options)

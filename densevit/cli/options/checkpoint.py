@@ -75,6 +75,8 @@ def format_options(args: argparse.Namespace) -> tuple[str | None, dict[str, Any]
     Raises:
         ConfigError: an option without a value.
     """
+    if not args.family_option:
+        return args.family, {}
     from densevit.config.yaml_document import YamlDocument
 
     document = YamlDocument({})
