@@ -47,7 +47,8 @@ def items(paths: list[Path], scale: float, protocol: Protocol) -> Iterator[Item]
             prediction = prediction[box[0] : box[1], box[2] : box[3]]
         h, w = prediction.shape
         half = cv2.resize(prediction, (w // 2, h // 2), interpolation=cv2.INTER_AREA)
-        yield path.stem, (1 / half if protocol.inverts or protocol.reads == "disparity" else half), truth, truth > 0
+        inverse = protocol.inverts or protocol.compared_as == "disparity"
+        yield path.stem, (1 / half if inverse else half), truth, truth > 0
 
 
 def table(data: str, paths: list[Path], scale: float, far: float) -> Iterator[str]:

@@ -7,7 +7,7 @@ from densevit.structures import Row
 
 
 def split_scored_and_skipped(rows: Iterable[tuple[str, Row]]) -> tuple[list[tuple[str, Row]], list[str]]:
-    """The rows of images with truth, and the names of the others.
+    """The rows of images with ground truth, and the names of the others.
 
     Raises:
         DataError: a name that comes twice would weigh twice.

@@ -66,16 +66,16 @@ def depth_figure(
     Args:
         prediction: metres, at the size of the ground truth; what is not over 0 counts as no prediction.
     """
-    truth = np.where(valid, depth, np.nan)
+    gt = np.where(valid, depth, np.nan)
     prediction = np.where(prediction > 0, prediction, np.nan)
-    near, far = spread(truth)
-    error = np.abs(prediction - truth) / truth
+    near, far = spread(gt)
+    error = np.abs(prediction - gt) / gt
     sparse = bool(valid.mean() < SPARSE)
     note = " (points enlarged)" * sparse
     if sparse:
-        truth, error = _enlarged(truth), _enlarged(error)
+        gt, error = _enlarged(gt), _enlarged(error)
     maps = {
-        f"ground truth{note}": colorize(_shrunk(truth), near, far, "turbo"),
+        f"ground truth{note}": colorize(_shrunk(gt), near, far, "turbo"),
         "prediction": colorize(_shrunk(prediction), near, far, "turbo"),
         f"|p - d| / d{note}": colorize(_shrunk(error), 0, MAX_ERROR, "magma"),
     }

@@ -107,7 +107,7 @@ def test_half_size_and_manifest(data: Path, tmp_path: Path, capsys) -> None:
     found = score(data, tmp_path / "maps", tmp_path / "out", "--manifest", str(tmp_path / "list.csv"))
     words = ["--manifest", str(tmp_path / "list.csv"), "--protocol", "all"]
     score(data, tmp_path / "maps", tmp_path / "all", *words)
-    assert "were resized: plain, " in capsys.readouterr().out
+    assert "resized to fit these protocols: plain, " in capsys.readouterr().out
     assert found["counts"]["resized_predictions"] == COUNT and found["metrics"]["abs_rel"] == pytest.approx(
         0.1, abs=0.02
     )

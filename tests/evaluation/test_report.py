@@ -33,7 +33,7 @@ def test_the_json_holds_protocol_counts_means_and_versions(tmp_path: Path, found
     kept = json.loads(metrics.read_text())
     assert kept["metrics"] == found.mean
     assert kept["counts"]["invalid_predictions"] == 2 and kept["skipped"] == ["d"]
-    assert kept["protocol"]["name"] == "plain" and "whole frame" in kept["protocol"]["words"]
+    assert kept["protocol"]["name"] == "plain" and "whole frame" in kept["protocol"]["description"]
     assert kept["source"] == {"checkpoint": "runs/nyu"}
     assert set(kept["versions"]) == {"densevit", "python", "torch", "numpy"}
 
@@ -53,7 +53,7 @@ def test_the_table_tells_protocol_means_and_what_was_left_out(found: Evaluation)
     assert describe(found.protocol) in text and f"{found.mean['abs_rel']:.4f}" in text
     assert summary_sentence(found) in text
     assert summary_sentence(found) == (
-        "2 of 3 images scored, 96 pixels; 1 without truth that counts; 2 invalid predictions in 1 images; "
+        "2 of 3 images scored, 96 pixels; 1 without ground truth that counts; 2 invalid predictions in 1 images; "
         "no intervals, since fewer than 6 images tell too little of others."
     )
 

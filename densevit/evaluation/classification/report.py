@@ -1,4 +1,4 @@
-"""Scores of a classifier on paper: a table to print; `metrics.json`, `per_image.csv` and `confusion.csv` to keep."""
+"""The report of a classification evaluation: a table, `metrics.json`, `per_image.csv` and `confusion.csv`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -13,20 +13,20 @@ WORST = 5  # confusions in the table
 
 
 def table(scores: ClassScores) -> str:
-    """The means, the hardest class and the commonest confusions; for a terminal."""
+    """The means, the hardest class and the most frequent confusions, for a terminal."""
     names = "".join(f"{name:>16}" for name in scores.mean)
     values = "".join(f"{value:16.4f}" for value in scores.mean.values())
-    return "\n".join([names, values, "", *hardest(scores), account(scores)])
+    return "\n".join([names, values, "", *hardest(scores), summary_sentence(scores)])
 
 
-def account(scores: ClassScores) -> str:
-    """How many images the means rest on, and what was wrong with the rest, in a sentence."""
-    said = [f"{len(scores.rows):,} of {len(scores.rows) + len(scores.skipped):,} images scored"]
+def summary_sentence(scores: ClassScores) -> str:
+    """How many images were scored, skipped and wrong, in a sentence."""
+    parts = [f"{len(scores.rows):,} of {len(scores.rows) + len(scores.skipped):,} images scored"]
     if scores.skipped:
-        said.append(f"{len(scores.skipped):,} without a class")
+        parts.append(f"{len(scores.skipped):,} without a class")
     if invalid := scores.invalid():
-        said.append(f"{invalid:,} without finite logits, counted as wrong")
-    return "; ".join(said) + "."
+        parts.append(f"{invalid:,} without finite logits, counted as wrong")
+    return "; ".join(parts) + "."
 
 
 def hardest(scores: ClassScores) -> list[str]:
@@ -39,8 +39,8 @@ def hardest(scores: ClassScores) -> list[str]:
         if i != j and n
     ]
     worst = sorted(wrong, key=lambda item: -item[0])[:WORST]
-    shown = ", ".join(f"{truth} as {taken} {n}x" for n, truth, taken in worst)
-    return [*lines, f"taken for another: {shown or 'none'}"]
+    shown = ", ".join(f"{label} as {predicted} {n}x" for n, label, predicted in worst)
+    return [*lines, f"most frequent confusions: {shown or 'none'}"]
 
 
 def _entries(matrix: Sequence[Sequence[int]]) -> Iterable[tuple[tuple[int, int], int]]:

@@ -1,4 +1,4 @@
-"""A stream of predictions with their truth becomes rows, a mean, and an account of everything left out."""
+"""A stream of predictions with their ground truth becomes rows, a mean, and an account of everything left out."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -27,9 +27,9 @@ class Evaluation:
     """The scores of a data set under one protocol.
 
     Attributes:
-        rows: name and scores of every image with truth that counts, in the order they came.
+        rows: name and scores of every image with ground truth that counts, in the order they came.
         mean: of each metric over these images.
-        skipped: names of the images without such truth.
+        skipped: names of the images without such ground truth.
         counts: images, scored, skipped; pixels, invalid predictions and clamped ones among them; images with invalid
             predictions; resized predictions.
     """
@@ -155,7 +155,7 @@ def collect(scores: Iterable[Scores], protocols: Sequence[Protocol]) -> list[Eva
 
 
 def summarise(rows: Iterable[tuple[str, Row]], protocol: Protocol) -> Evaluation:
-    """The evaluation that a set of rows makes, empty ones for images without truth; exact in any order.
+    """The evaluation that a set of rows makes, empty ones for images without ground truth; exact in any order.
 
     Rows gathered from several processes give the same numbers as one process would.
 
@@ -165,7 +165,7 @@ def summarise(rows: Iterable[tuple[str, Row]], protocol: Protocol) -> Evaluation
     scored, skipped = split_scored_and_skipped(rows)
     if not scored:
         raise DataError(
-            f"nothing to score under '{protocol.name}': none of {len(skipped)} images has truth that counts."
+            f"nothing to score under '{protocol.name}': none of {len(skipped)} images has ground truth that counts."
         )
     mean = mean_row([row for _, row in scored])
     return Evaluation(protocol, scored, mean, skipped, _counts([row for _, row in scored], len(skipped)))

@@ -22,10 +22,10 @@ class MetricInput:
     """One image as a protocol scores it: aligned, clamped, cut to the region.
 
     Attributes:
-        pixels: predicted where truth counts.
+        pixels: predicted where ground truth counts.
         depths: true there.
         frame: predicted everywhere in the region.
-        truth: there; of meaning where `counted`.
+        ground truth: there; of meaning where `counted`.
         intrinsics: of the region.
         range: the protocol's.
     """
@@ -33,7 +33,7 @@ class MetricInput:
     pixels: Float64[np.ndarray, " n"]
     depths: Float64[np.ndarray, " n"]
     frame: Float64[np.ndarray, "h w"]
-    truth: Float64[np.ndarray, "h w"]
+    gt: Float64[np.ndarray, "h w"]
     counted: Bool[np.ndarray, "h w"]
     intrinsics: Float[np.ndarray, "3 3"] | None
     range: tuple[float, float]
@@ -59,10 +59,10 @@ class MetricSet:
     """Metrics that are computed together.
 
     Attributes:
-        formulae: of each metric, for prediction p and truth d.
+        formulae: of each metric, for prediction p and ground truth d.
     """
 
-    words: str
+    description: str
     formulae: Mapping[str, str]
     compute: Callable[[MetricInput], Metrics]
 
@@ -142,7 +142,7 @@ def _trapezoids(y: Float64[np.ndarray, " k"], x: Float64[np.ndarray, " k"]) -> f
 
 
 def _boundary(seen: MetricInput) -> Metrics:
-    maps = seen.frame, seen.truth, seen.counted
+    maps = seen.frame, seen.gt, seen.counted
     moge = {f"boundary_moge_{radius}": boundary_moge(*maps, radius=radius) for radius in (1, 2, 3)}
     return {"boundary_depth_pro": boundary_depth_pro(*maps), **moge}
 
@@ -152,7 +152,7 @@ DISTANCES = (0, 1, 2, 3, 5, 10, 20, 30, 50, 80, 1000)
 
 
 def _distance(seen: MetricInput) -> Metrics:
-    """Rows for the ranges of distance that the image has truth in."""
+    """Rows for the ranges of distance that the image has ground truth in."""
     which = np.digitize(seen.depths, DISTANCES) - 1
     count = np.bincount(which, minlength=len(DISTANCES))
     relative = np.bincount(which, np.abs(seen.errors) / seen.depths, len(DISTANCES))
@@ -169,12 +169,12 @@ def _distance(seen: MetricInput) -> Metrics:
 
 
 def _points(seen: MetricInput) -> Metrics:
-    return point_metrics(seen.frame, seen.truth, seen.counted, seen.intrinsics, furthest=seen.range[1])
+    return point_metrics(seen.frame, seen.gt, seen.counted, seen.intrinsics, furthest=seen.range[1])
 
 
 METRIC_SETS: dict[str, MetricSet] = {
     "extra": MetricSet(
-        words="errors in metres and in inverse depth",
+        description="errors in metres and in inverse depth",
         formulae={
             "mae": "mean(|d - p|), in metres",
             "imae": "mean(|1/d - 1/p|), in 1/km",
@@ -183,7 +183,7 @@ METRIC_SETS: dict[str, MetricSet] = {
         compute=_extra,
     ),
     "silog": MetricSet(
-        words="each number that is published as SILog; e = ln p - ln d",
+        description="each number that is published as SILog; e = ln p - ln d",
         formulae={
             "silog_percent": "100 sqrt(var(e))",
             "silog_half": "sqrt(mean(e^2) - mean(e)^2 / 2)",
@@ -193,7 +193,7 @@ METRIC_SETS: dict[str, MetricSet] = {
         compute=_silog,
     ),
     "kitti": MetricSet(
-        words="the KITTI depth benchmark's, beside SILog",
+        description="the KITTI depth benchmark's, beside SILog",
         formulae={
             "abs_error_rel": "100 mean(|d - p| / d), in percent",
             "sq_error_rel": "100 mean(((d - p) / d)^2), in percent",
@@ -202,7 +202,7 @@ METRIC_SETS: dict[str, MetricSet] = {
         compute=_kitti,
     ),
     "curve": MetricSet(
-        words="UniDepth's: the curve of the deltas",
+        description="UniDepth's: the curve of the deltas",
         formulae={
             "d_auc": "area under the share of pixels with max(p / d, d / p) < 1.25^k, as UniDepth computes it",
             "within_3": "share of pixels with max(p / d, d / p) < 1.03",
@@ -211,7 +211,7 @@ METRIC_SETS: dict[str, MetricSet] = {
         compute=_curve,
     ),
     "boundary": MetricSet(
-        words="whether edges in depth are where they should be, by neighbours that both have truth; of dense truth",
+        description="F1 of depth edges between neighbours that both have ground truth; for dense ground truth",
         formulae={
             "boundary_depth_pro": "F1 of neighbours of which one is 1.05 to 1.25 times as far (Depth Pro)",
             **{
@@ -222,12 +222,12 @@ METRIC_SETS: dict[str, MetricSet] = {
         compute=_boundary,
     ),
     "distance": MetricSet(
-        words="AbsRel, RMSE and delta by ranges of the true distance, over the images that have truth there",
+        description="AbsRel, RMSE and delta by ranges of distance, over the images with ground truth there",
         formulae={},
         compute=_distance,
     ),
     "points": MetricSet(
-        words="the point cloud, from the camera's intrinsics, at most 76,800 points of an image",
+        description="the point cloud, from the camera's intrinsics, at most 76,800 points of an image",
         formulae={
             "f_score_5cm": "F1 of points with a point of the other cloud within 5 cm",
             "f_score_25cm": "F1 of points with a point of the other cloud within 25 cm",

@@ -24,7 +24,7 @@ FORMULAE = {
     "d2": "share of pixels with max(p / d, d / p) < 1.25^2",
     "d3": "share of pixels with max(p / d, d / p) < 1.25^3",
 }
-"""In words, for prediction p and truth d."""
+"""In words, for prediction p and ground truth d."""
 
 SilogForm = Literal["percent", "half", "unbiased", "log10"]
 """Four numbers are published under this name; `silog_form` says which."""
@@ -46,7 +46,7 @@ def depth_metrics(
 
     Args:
         rmse_log: its logarithm.
-        epsilon: metres added to the truth under AbsRel's fraction (MoGe: 1e-6).
+        epsilon: metres added to the ground truth under AbsRel's fraction (MoGe: 1e-6).
     """
     p, d, n = prediction, depth, depth.size
     # Products of vectors and reused memory: fresh arrays of this size cost more than the arithmetic in them.

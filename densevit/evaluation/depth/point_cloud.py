@@ -16,13 +16,13 @@ Map = Float64[np.ndarray, "h w"]
 
 def point_metrics(
     prediction: Map,
-    truth: Map,
+    gt: Map,
     valid: Bool[np.ndarray, "h w"],
     intrinsics: Float[np.ndarray, "3 3"] | None,
     *,
     furthest: float,
 ) -> dict[str, float]:
-    """F-scores and chamfer distance of the pixels with truth.
+    """F-scores and chamfer distance of the pixels with ground truth.
 
     Args:
         furthest: metres that there may be; UniDepth's thresholds end at a twentieth of it.
@@ -36,19 +36,19 @@ def point_metrics(
     kept = valid[rows[:, None], columns]
     clouds = [
         backproject(depth, np.asarray(intrinsics, np.float64))[rows[:, None], columns][kept]
-        for depth in (prediction, truth)
+        for depth in (prediction, gt)
     ]
-    to_truth, to_prediction = _distances(*clouds)
-    end: float = furthest if np.isfinite(furthest) else float(truth[valid].max())
+    to_gt, to_prediction = _distances(*clouds)
+    end: float = furthest if np.isfinite(furthest) else float(gt[valid].max())
     thresholds = [float(t) for t in np.geomspace(NEAREST, max(end / 20, 2 * NEAREST), 100)]
     # UniDepth compares its thresholds with squared distances.
-    curve: list[float] = [_f1(to_truth**2, to_prediction**2, threshold) for threshold in thresholds]
+    curve: list[float] = [_f1(to_gt**2, to_prediction**2, threshold) for threshold in thresholds]
     area = sum(curve) - (curve[0] + curve[-1]) / 2  # trapezoids
     return {
-        "f_score_5cm": _f1(to_truth, to_prediction, 0.05),
-        "f_score_25cm": _f1(to_truth, to_prediction, 0.25),
+        "f_score_5cm": _f1(to_gt, to_prediction, 0.05),
+        "f_score_25cm": _f1(to_gt, to_prediction, 0.25),
         "f_auc": area / len(curve),
-        "chamfer": float((to_truth.mean() + to_prediction.mean()) / 2),
+        "chamfer": float((to_gt.mean() + to_prediction.mean()) / 2),
     }
 
 
@@ -72,6 +72,6 @@ def _distances(one: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return trees[1].query(one)[0], trees[0].query(other)[0]
 
 
-def _f1(to_truth: np.ndarray, to_prediction: np.ndarray, threshold: float) -> float:
-    precision, recall = float((to_truth < threshold).mean()), float((to_prediction < threshold).mean())
+def _f1(to_gt: np.ndarray, to_prediction: np.ndarray, threshold: float) -> float:
+    precision, recall = float((to_gt < threshold).mean()), float((to_prediction < threshold).mean())
     return 2 * precision * recall / (precision + recall) if precision + recall else 0.0

@@ -38,52 +38,52 @@ class Protocol:
     """What is compared, where, and how.
 
     Attributes:
-        words: whose it is.
+        description: whose it is.
         source: the program it repeats, `repository: file`.
         data: the data sets it belongs to; none: any.
-        range: metres between which truth counts.
+        range: metres between which ground truth counts.
         range_of_data: the range is the data set's to say.
         ends: whether the ends of the range count.
-        least: pixels with truth under which an image is left out.
+        min_pixels: pixels with ground truth under which an image is left out.
         region: the part of the frame that counts; None is all of it.
         region_of: what the region's shares are shares of.
         window: the part of the frame that the network is shown; None is all of it.
         resize: what lies on what when a prediction is resized, bilinearly (`placing.stretch`).
-        clamp: metres to which predictions are clamped; `range` is that of the truth, None leaves them.
+        clamp: metres to which predictions are clamped; `range` is that of the ground truth, None leaves them.
         clamp_first: before the prediction is resized, not after.
-        units: of a 16-bit file that the prediction passes through on its way, per metre; it is cut, not rounded.
+        png_scale: units per metre of a 16-bit file to which predictions are truncated (not rounded) first.
         fill: the holes of a prediction are filled in first, as KITTI's development kit does.
         flip: the published numbers are means of the predictions of an image and of its mirror image.
-        align: how predictions without unit are fitted to each image's truth; None takes them for metres.
+        align: how predictions without unit are fitted to each image's ground truth; None takes them for metres.
         fit_on: the measured pixels that the fit sees; None is all.
-        given: what predictions are; None is what the alignment reads.
+        prediction_type: what predictions are; None is what the alignment reads.
         silog: the form of this metric.
         rmse_log: the logarithm of this metric.
-        epsilon: is added to the truth in AbsRel's fraction.
+        epsilon: is added to the ground truth in AbsRel's fraction.
         metrics: sets of metrics that it reports beside the usual nine.
         digits: to which the published program rounds the means; here they are not rounded.
     """
 
     name: str
-    words: str
+    description: str
     source: str = ""
     data: tuple[str, ...] = ()
     range: Range
     range_of_data: bool = False
     ends: Literal["excluded", "included"] = "excluded"
-    least: int = 1
+    min_pixels: int = 1
     region: RelativeBox | FixedBox | None = None
     region_of: Literal["frame", "window"] = "frame"
     window: Literal["kb"] | None = None
     resize: Resize = "corners"
     clamp: Range | Literal["range"] | None = "range"
     clamp_first: bool = False
-    units: float | None = None
+    png_scale: float | None = None
     fill: bool = False
     flip: bool = False
     align: str | None = None
     fit_on: Literal["grid64", "columns1024"] | None = None
-    given: Literal["depth", "disparity"] | None = None
+    prediction_type: Literal["depth", "disparity"] | None = None
     silog: SilogForm = "percent"
     rmse_log: LogBase = "ln"
     epsilon: float = 0.0
@@ -107,14 +107,14 @@ class Protocol:
         return self.range if self.clamp == "range" else self.clamp
 
     @property
-    def reads(self) -> Literal["depth", "disparity"]:
-        """What it compares with the truth, or with 1 / truth."""
+    def compared_as(self) -> Literal["depth", "disparity"]:
+        """Whether depth or disparity is compared with the ground truth."""
         return "disparity" if self.align in OF_DISPARITY else "depth"
 
     @property
     def inverts(self) -> bool:
         """Whether predictions are of the other sense than what it compares."""
-        return self.given not in (None, self.reads)
+        return self.prediction_type not in (None, self.compared_as)
 
     def input_box(self, h: int, w: int) -> Box | None:
         """The window of an h x w frame that the network is shown; None is the whole.
@@ -125,7 +125,7 @@ class Protocol:
         return kb_box((h, w)) if self.window == "kb" else None
 
     def score_box(self, h: int, w: int) -> Box:
-        """The pixels of an h x w frame that count, if they have truth.
+        """The pixels of an h x w frame that count, if they have ground truth.
 
         Raises:
             DataError: the protocol is not defined at this size.
@@ -162,7 +162,7 @@ class Protocol:
             usual = {"affine": "lstsq", "disparity": "lstsq_disparity"}.get(kind)
             return self if usual is None else self.aligned(usual)
         given: Literal["depth", "disparity"] = "disparity" if kind == "disparity" else "depth"
-        return self if given == (self.given or self.reads) else replace(self, given=given)
+        return self if given == (self.prediction_type or self.compared_as) else replace(self, prediction_type=given)
 
     def score(
         self,
@@ -173,7 +173,7 @@ class Protocol:
         *,
         metrics: Sequence[str] = (),
     ) -> Row:
-        """Metrics and counts of one image; empty where no truth counts.
+        """Metrics and counts of one image; empty where no ground truth counts.
 
         A prediction of NaN or not over the nearest depth is scored as that, an infinite one as the furthest: published
         programs do so in silence, here they are counted.
@@ -187,20 +187,20 @@ class Protocol:
         """
         _check(prediction, depth, valid)
         y0, y1, x0, x1 = self.score_box(*depth.shape)
-        truth = depth[y0:y1, x0:x1]
-        counted = valid[y0:y1, x0:x1] & self._counts(truth)
-        if np.count_nonzero(counted) < self.least:
+        gt = depth[y0:y1, x0:x1]
+        counted = valid[y0:y1, x0:x1] & self._counts(gt)
+        if np.count_nonzero(counted) < self.min_pixels:
             return {}
         frame, resized, lost, cut = self._placed(prediction, depth.shape)
         shown = frame[y0:y1, x0:x1]
-        p, d = shown[counted].astype(np.float64), truth[counted].astype(np.float64)
+        p, d = shown[counted].astype(np.float64), gt[counted].astype(np.float64)
         move = self._alignment(p, d, counted)
         p, invalid, clamped = self._finished(move(p))
         row = depth_metrics(p, d, silog=self.silog, rmse_log=self.rmse_log, epsilon=self.epsilon)
         if sets := find_sets((*self.metrics, *metrics)):
             whole = self._finished(move(shown.astype(np.float64)))[0]
             camera = None if intrinsics is None else _shifted(intrinsics, x0, y0)
-            seen = MetricInput(p, d, whole, truth.astype(np.float64), counted, camera, self.range)
+            seen = MetricInput(p, d, whole, gt.astype(np.float64), counted, camera, self.range)
             row |= {name: value for part in sets for name, value in METRIC_SETS[part].compute(seen).items()}
         counts = (d.size, invalid + lost, clamped + cut, resized)
         return row | {name: float(count) for name, count in zip(COUNTS, counts, strict=True)}
@@ -211,7 +211,7 @@ class Protocol:
         """The prediction as it is scored, on the whole frame, in metres.
 
         Raises:
-            DataError: maps that do not fit each other or the protocol, or no truth that counts.
+            DataError: maps that do not fit each other or the protocol, or no ground truth that counts.
         """
         _check(prediction, depth, valid)
         y0, y1, x0, x1 = self.score_box(*depth.shape)
@@ -245,8 +245,8 @@ class Protocol:
             lost = int(np.count_nonzero(~usable & ~np.isnan(prediction)))
             cut = int(np.count_nonzero(usable & (prediction != clamped)))
             prediction = clamped
-        if self.units is not None:
-            prediction = _cut_to_units(prediction, self.units)
+        if self.png_scale is not None:
+            prediction = _cut_to_units(prediction, self.png_scale)
         frame, resized = paste_or_resize(prediction, (h, w), self._window(h, w), self.resize)
         if self.inverts:
             with np.errstate(over="ignore"):
@@ -286,7 +286,7 @@ def _check(prediction: Map, depth: Map, valid: Map) -> None:
     if prediction.ndim != 2 or prediction.dtype.kind != "f" or not prediction.size:
         raise DataError(f"a prediction is an h x w map of floats, got {prediction.dtype} of shape {prediction.shape}.")
     if depth.ndim != 2 or depth.shape != valid.shape:
-        raise DataError(f"the truth is {depth.shape} and its mask {valid.shape}; both are h x w.")
+        raise DataError(f"the ground truth is {depth.shape} and its mask {valid.shape}; both are h x w.")
 
 
 def _cut_to_units(metres: Float[np.ndarray, "h w"], units: float) -> Float[np.ndarray, "h w"]:

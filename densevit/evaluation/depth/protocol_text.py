@@ -1,4 +1,4 @@
-"""Protocols in plain words."""
+"""Describes protocols in words."""
 
 from collections.abc import Iterable
 
@@ -9,27 +9,27 @@ from densevit.evaluation.depth.protocol import Protocol
 
 
 def describe(protocol: Protocol, h: int | None = None, w: int | None = None) -> str:
-    """All that it does, with the pixels it means in an h x w frame where one is given.
+    """The protocol in words, with the pixels it means in an h x w frame where one is given.
 
     Raises:
         DataError: it is not defined at this size.
     """
     sentences = [
-        f"{protocol.name}: {protocol.words}",
-        f"Truth counts {where(protocol, h, w)}, where it is {between(protocol)}.",
-        f"Images with fewer than {protocol.least} such pixels are left out." if protocol.least > 1 else "",
+        f"{protocol.name}: {protocol.description}",
+        f"Ground truth counts {where(protocol, h, w)}, where it is {between(protocol)}.",
+        f"Images with fewer than {protocol.min_pixels} such pixels are left out." if protocol.min_pixels > 1 else "",
         FILLED if protocol.fill else "",
-        SHOWN[protocol.window].format(resize=f"bilinear, {RESIZED[protocol.resize]}"),
-        FITTED[protocol.align],
-        SEEN[protocol.fit_on],
-        f"Predictions are {protocol.given}, inverted before that." if protocol.inverts else "",
+        RESIZING[protocol.window].format(resize=f"bilinear, {RESIZED[protocol.resize]}"),
+        ALIGNMENT_TEXT[protocol.align],
+        FIT_PIXELS[protocol.fit_on],
+        f"Predictions are {protocol.prediction_type}, inverted before that." if protocol.inverts else "",
         clamping(protocol),
-        UNITS.format(1 / protocol.units) if protocol.units else "",
+        UNITS.format(1 / protocol.png_scale) if protocol.png_scale else "",
         "Published numbers are means of an image's and its mirror image's prediction." if protocol.flip else "",
         SILOG[protocol.silog],
         "RMSElog is of log10." if protocol.rmse_log == "log10" else "",
-        f"AbsRel divides by the truth + {protocol.epsilon:g} m." if protocol.epsilon else "",
-        "Metrics are taken per image and averaged over images; images without truth that counts are named.",
+        f"AbsRel divides by the ground truth + {protocol.epsilon:g} m." if protocol.epsilon else "",
+        "Metrics are taken per image and averaged over images; images without ground truth that counts are listed.",
         f"The published program rounds the means to {protocol.digits} digits." if protocol.digits else "",
         f"Source: {protocol.source}." if protocol.source else "",
     ]
@@ -68,44 +68,44 @@ RESIZED = {"corners": "corners aligned", "borders": "borders aligned", "opencv":
 
 FILLED = "Holes of a prediction are filled in first: along rows with the nearer end, then upwards and downwards."
 
-SHOWN = {
-    None: "A prediction of another size than its truth is resized ({resize}).",
+RESIZING = {
+    None: "A prediction of another size than its ground truth is resized ({resize}).",
     "kb": (
-        "The network is shown the 352x1216 benchmark window, at the frame's bottom centre. A prediction of its size is "
-        "pasted there, one of the frame's size stands as it is, any other is the window resized ({resize})."
+        "The network sees the 352x1216 benchmark window, at the frame's bottom centre. A prediction of its size is "
+        "pasted there, one of the frame's size is used as it is, any other is the window resized ({resize})."
     ),
 }
 
-FITTED = {
+ALIGNMENT_TEXT = {
     None: "The prediction is taken for metres.",
-    "median": "The prediction is scaled by median(truth) / median(prediction), per image.",
+    "median": "The prediction is scaled by median(depth) / median(prediction), per image.",
     "median_lower": (
-        "The prediction is scaled by median(truth) / median(prediction), per image; of an even count the lower of the "
+        "The prediction is scaled by median(depth) / median(prediction), per image; of an even count the lower of the "
         "middle two."
     ),
-    "log_scale": "The prediction is scaled by exp(mean(ln truth - ln prediction)), per image.",
-    "lstsq": "The prediction is scaled and shifted onto the truth by least squares, per image.",
-    "lstsq_log": "The prediction's logarithm is scaled and shifted onto the truth's by least squares, per image.",
+    "log_scale": "The prediction is scaled by exp(mean(ln depth - ln prediction)), per image.",
+    "lstsq": "The prediction is scaled and shifted onto the ground truth by least squares, per image.",
+    "lstsq_log": "Log prediction is scaled and shifted onto log depth by least squares, per image.",
     "lstsq_disparity": (
-        "The prediction is scaled and shifted onto 1 / truth by least squares, per image, floored at 1 / the furthest "
+        "The prediction is scaled and shifted onto 1 / depth by least squares, per image, floored at 1 / the furthest "
         "depth, and inverted."
     ),
     "lstsq_disparity_positive": (
-        "The prediction is scaled and shifted onto 1 / truth by least squares where it is over 0, per image, floored "
+        "The prediction is scaled and shifted onto 1 / depth by least squares where it is over 0, per image, floored "
         "at 1e-3, and inverted."
     ),
     "lstsq_disparity_truth": (
-        "The prediction is scaled and shifted onto 1 / truth by least squares, per image, floored at 1 / the image's "
-        "furthest truth, and inverted."
+        "The prediction is scaled and shifted onto 1 / depth by least squares, per image, floored at 1 / the image's "
+        "furthest ground truth, and inverted."
     ),
-    "l1_scale": "The prediction is scaled by what minimises sum(|error| / truth), per image.",
-    "l1": "The prediction is scaled and shifted by what minimises sum(|error| / truth), per image.",
+    "l1_scale": "The prediction is scaled by what minimises sum(|error| / depth), per image.",
+    "l1": "The prediction is scaled and shifted by what minimises sum(|error| / depth), per image.",
 }
 
-SEEN = {
+FIT_PIXELS = {
     None: "",
-    "grid64": "The fit sees of each cell of a 64 x 64 grid the measured pixel nearest to its middle.",
-    "columns1024": "In frames with a side over 1024 the fit sees evenly thinned columns.",
+    "grid64": "The fit uses of each cell of a 64 x 64 grid the measured pixel nearest to its middle.",
+    "columns1024": "In frames with a side over 1024 the fit uses evenly thinned columns.",
 }
 
 UNITS = "On its way it is cut to whole units of {:g} m, as its 16-bit file does."
@@ -120,7 +120,7 @@ SILOG = {
 
 def summary(protocols: Iterable[Protocol]) -> str:
     """A line for each: data, range, region, resizing, clamp, alignment, mirror image, SILog, and whose it is."""
-    head = ("name", "data", "truth", "region", "resized", "clamped", "aligned", "flip", "silog", "")
+    head = ("name", "data", "ground truth", "region", "resized", "clamped", "aligned", "flip", "silog", "")
     lines = [head, *(_cells(protocol) for protocol in protocols)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(head) - 1)]
     return "\n".join(
@@ -142,5 +142,5 @@ def _cells(protocol: Protocol) -> tuple[str, ...]:
         protocol.align or "no",
         "yes" if protocol.flip else "no",
         protocol.silog,
-        protocol.words,
+        protocol.description,
     )

@@ -23,7 +23,7 @@ Options = dict[str, Any]
 
 NYU = Protocol(
     name="nyu_eigen",
-    words="NYU Depth v2 as bts, AdaBins and ZoeDepth score it (Eigen's crop).",
+    description="NYU Depth v2 as bts, AdaBins and ZoeDepth score it (Eigen's crop).",
     source="cogaplex-bts/bts: pytorch/bts_main.py",
     data=("nyu",),
     range=(1e-3, 10.0),
@@ -32,7 +32,7 @@ NYU = Protocol(
 
 KITTI = Protocol(
     name="kitti_eigen_garg_kb",
-    words="KITTI's Eigen split as AdaBins, ZoeDepth and bts in training score it: Garg's crop of the window.",
+    description="KITTI's Eigen split as AdaBins, ZoeDepth and bts in training score it: Garg's crop of the window.",
     source="cogaplex-bts/bts: pytorch/bts_main.py, bts_dataloader.py",
     data=("kitti",),
     range=(1e-3, 80.0),
@@ -44,14 +44,14 @@ KITTI = Protocol(
 KITTI_FRAME = replace(
     KITTI,
     name="kitti_eigen_garg",
-    words="KITTI's Eigen split as bts scores saved maps: Garg's crop of the whole frame.",
+    description="KITTI's Eigen split as bts scores saved maps: Garg's crop of the whole frame.",
     source="cogaplex-bts/bts: utils/eval_with_pngs.py",
     region_of="frame",
 )
 
 ALL = Protocol(
     name="plain",
-    words="every pixel with truth, in the data set's own range.",
+    description="every pixel with ground truth, in the data set's own range.",
     range=(1e-3, 80.0),
     range_of_data=True,
 )
@@ -72,14 +72,14 @@ DAV2 = replace(
     range_of_data=False,
     source="DepthAnything/Depth-Anything-V2: metric_depth/train.py, util/metric.py",
     ends="included",
-    least=10,
+    min_pixels=10,
     clamp=None,
     silog="half",
 )
 DINOV3 = replace(
     NYU,
     name="nyu_dinov3",
-    words="NYU Depth v2 as dinov3 scores its metric heads: Eigen's crop in shares of the frame.",
+    description="NYU Depth v2 as dinov3 scores its metric heads: Eigen's crop in shares of the frame.",
     source="facebookresearch/dinov3: dinov3/eval/depth/eval.py, metrics.py",
     region=RelativeBox(45 / 480, 471 / 480, 41 / 640, 601 / 640, "Eigen"),
     resize="borders",
@@ -126,62 +126,75 @@ def _rows() -> tuple[Protocol, ...]:
         replace(
             KITTI,
             name="kitti_eigen",
-            words="KITTI's Eigen split in Eigen's own crop of the window, as bts and its heirs offer beside Garg's.",
+            description="KITTI's Eigen split in Eigen's own crop of the window, as bts offers beside Garg's.",
             region=EIGEN_KITTI,
         ),
         replace(
             NYU,
             name="nyu_bts_png",
-            words="NYU Depth v2 as bts scores its 16-bit files.",
-            units=1000,
+            description="NYU Depth v2 as bts scores its 16-bit files.",
+            png_scale=1000,
             source="cogaplex-bts/bts: utils/eval_with_pngs.py",
         ),
         replace(
-            KITTI_FRAME, name="kitti_bts_png", words="KITTI's Eigen split as bts scores its 16-bit files.", units=256
+            KITTI_FRAME,
+            name="kitti_bts_png",
+            description="KITTI's Eigen split as bts scores its 16-bit files.",
+            png_scale=256,
         ),
-        replace(NYU, name="nyu_adabins", words="NYU Depth v2 as AdaBins scores it.", **ADABINS),
-        replace(KITTI, name="kitti_adabins", words="KITTI's Eigen split as AdaBins scores it.", **ADABINS),
-        replace(NYU, name="nyu_zoedepth", words="NYU Depth v2 as ZoeDepth scores it.", **ZOEDEPTH),
-        replace(KITTI, name="kitti_zoedepth", words="KITTI's Eigen split as ZoeDepth scores it.", **ZOEDEPTH),
+        replace(NYU, name="nyu_adabins", description="NYU Depth v2 as AdaBins scores it.", **ADABINS),
+        replace(KITTI, name="kitti_adabins", description="KITTI's Eigen split as AdaBins scores it.", **ADABINS),
+        replace(NYU, name="nyu_zoedepth", description="NYU Depth v2 as ZoeDepth scores it.", **ZOEDEPTH),
+        replace(KITTI, name="kitti_zoedepth", description="KITTI's Eigen split as ZoeDepth scores it.", **ZOEDEPTH),
         replace(
-            NYU, name="nyu_mdet", words="NYU Depth v2 as the Monocular-Depth-Estimation-Toolbox scores it.", **TOOLBOX
+            NYU,
+            name="nyu_mdet",
+            description="NYU Depth v2 as the Monocular-Depth-Estimation-Toolbox scores it.",
+            **TOOLBOX,
         ),
         replace(
             KITTI,
             name="kitti_mdet",
-            words="KITTI's Eigen split as the Monocular-Depth-Estimation-Toolbox scores it.",
+            description="KITTI's Eigen split as the Monocular-Depth-Estimation-Toolbox scores it.",
             **TOOLBOX,
         ),
-        replace(NYU, name="nyu_dinov2", words="NYU Depth v2 as dinov2's depth heads are scored.", **DINOV2),
-        replace(KITTI, name="kitti_dinov2", words="KITTI's Eigen split as dinov2's depth heads are scored.", **DINOV2),
+        replace(NYU, name="nyu_dinov2", description="NYU Depth v2 as dinov2's depth heads are scored.", **DINOV2),
+        replace(
+            KITTI, name="kitti_dinov2", description="KITTI's Eigen split as dinov2's depth heads are scored.", **DINOV2
+        ),
         DINOV3,
         replace(
             DINOV3,
             name="nyu_dinov3_lstsq",
             align="lstsq",
-            words="NYU Depth v2 as dinov3 scores the heads that it trained on synthetic images.",
+            description="NYU Depth v2 as dinov3 scores the heads that it trained on synthetic images.",
         ),
         replace(
-            DAV2, name="dav2_indoor", words="Depth Anything V2's metric models indoors (Hypersim).", range=(1e-3, 20.0)
+            DAV2,
+            name="dav2_indoor",
+            description="Depth Anything V2's metric models indoors (Hypersim).",
+            range=(1e-3, 20.0),
         ),
         replace(
             DAV2,
             name="dav2_outdoor",
-            words="Depth Anything V2's metric models outdoors (KITTI, Virtual KITTI 2).",
+            description="Depth Anything V2's metric models outdoors (KITTI, Virtual KITTI 2).",
             range=(1e-3, 80.0),
         ),
-        replace(NYU, name="nyu_unidepth", words="NYU Depth v2 as UniDepth scores it.", range=(0.0, 10.0), **UNIDEPTH),
+        replace(
+            NYU, name="nyu_unidepth", description="NYU Depth v2 as UniDepth scores it.", range=(0.0, 10.0), **UNIDEPTH
+        ),
         replace(
             KITTI,
             name="kitti_unidepth",
-            words="KITTI's Eigen split as UniDepth scores it.",
+            description="KITTI's Eigen split as UniDepth scores it.",
             range=(0.0, 80.0),
             **UNIDEPTH,
         ),
         replace(
             ALL,
             name="metric3d",
-            words="Metric3D's own scoring of any data set.",
+            description="Metric3D's own scoring of any data set.",
             range=(1e-8, math.inf),
             range_of_data=False,
             source="YvanYin/Metric3D: mono/utils/avg_meter.py, do_test.py",
@@ -193,7 +206,7 @@ def _rows() -> tuple[Protocol, ...]:
         replace(
             ALL,
             name="kitti_benchmark",
-            words="KITTI's depth prediction benchmark, 352x1216 files.",
+            description="KITTI's depth prediction benchmark, 352x1216 files.",
             data=("kitti",),
             range=(0.0, math.inf),
             range_of_data=False,
@@ -208,7 +221,7 @@ def _rows() -> tuple[Protocol, ...]:
         replace(
             NYU,
             name="nyu_midas",
-            words="NYU Depth v2 as MiDaS and DPT are scored, the whole frame.",
+            description="NYU Depth v2 as MiDaS and DPT are scored, the whole frame.",
             range=(0.0, 10.0),
             clamp=(0.0, 10.0),
             **MIDAS,
@@ -216,24 +229,24 @@ def _rows() -> tuple[Protocol, ...]:
         replace(
             KITTI,
             name="kitti_midas",
-            words="KITTI as MiDaS and DPT are scored, the whole frame.",
+            description="KITTI as MiDaS and DPT are scored, the whole frame.",
             range=(0.0, math.inf),
             clamp=(0.0, 80.0),
             window=None,
             region_of="frame",
             **MIDAS,
         ),
-        replace(NYU, name="nyu_marigold", words="NYU Depth v2 as Marigold is scored.", **MARIGOLD),
+        replace(NYU, name="nyu_marigold", description="NYU Depth v2 as Marigold is scored.", **MARIGOLD),
         replace(
             KITTI,
             name="kitti_marigold",
-            words="KITTI's Eigen split as Marigold is scored: Eigen's crop of the window.",
+            description="KITTI's Eigen split as Marigold is scored: Eigen's crop of the window.",
             **MARIGOLD | {"range": (1e-5, 80.0), "region": EIGEN_KITTI},
         ),
         replace(
             ALL,
             name="eth3d_marigold",
-            words="ETH3D as Marigold is scored.",
+            description="ETH3D as Marigold is scored.",
             data=("eth3d",),
             range_of_data=False,
             **MARIGOLD | {"range": (1e-5, math.inf), "fit_on": "columns1024"},
@@ -241,7 +254,7 @@ def _rows() -> tuple[Protocol, ...]:
         replace(
             ALL,
             name="scannet_marigold",
-            words="ScanNet as Marigold is scored.",
+            description="ScanNet as Marigold is scored.",
             data=("scannet",),
             range_of_data=False,
             **MARIGOLD | {"range": (1e-3, 10.0)},
@@ -249,7 +262,7 @@ def _rows() -> tuple[Protocol, ...]:
         replace(
             ALL,
             name="diode_marigold",
-            words="DIODE as Marigold is scored.",
+            description="DIODE as Marigold is scored.",
             data=("diode",),
             range_of_data=False,
             **MARIGOLD | {"range": (0.6, 350.0)},
@@ -257,37 +270,43 @@ def _rows() -> tuple[Protocol, ...]:
         replace(
             NYU,
             name="nyu_marigold_disparity",
-            words="NYU Depth v2, disparity as Marigold's program scores it.",
+            description="NYU Depth v2, disparity as Marigold's program scores it.",
             **MARIGOLD | {"align": "lstsq_disparity_positive"},
         ),
         replace(
             KITTI,
             name="kitti_marigold_disparity",
-            words="KITTI's Eigen split, disparity as Marigold's program scores it.",
+            description="KITTI's Eigen split, disparity as Marigold's program scores it.",
             **MARIGOLD | {"range": (1e-5, 80.0), "region": EIGEN_KITTI, "align": "lstsq_disparity_positive"},
         ),
         replace(
             KITTI_FRAME,
             name="kitti_monodepth2",
-            words="KITTI's Eigen split as monodepth2 scores disparity.",
+            description="KITTI's Eigen split as monodepth2 scores disparity.",
             source="nianticlabs/monodepth2: evaluate_depth.py",
             window=None,
             resize="opencv",
             align="median",
-            given="disparity",
+            prediction_type="disparity",
         ),
-        replace(MOGE, name="moge_metric", words="MoGe's metric depth.", align=None),
-        replace(MOGE, name="moge_scale", words="MoGe's scale-invariant depth.", align="l1_scale", fit_on="grid64"),
-        replace(MOGE, name="moge_affine", words="MoGe's affine-invariant depth.", align="l1", fit_on="grid64"),
-        replace(MOGE, name="moge_disparity", words="MoGe's affine-invariant disparity.", align="lstsq_disparity_truth"),
+        replace(MOGE, name="moge_metric", description="MoGe's metric depth.", align=None),
+        replace(
+            MOGE, name="moge_scale", description="MoGe's scale-invariant depth.", align="l1_scale", fit_on="grid64"
+        ),
+        replace(MOGE, name="moge_affine", description="MoGe's affine-invariant depth.", align="l1", fit_on="grid64"),
+        replace(
+            MOGE, name="moge_disparity", description="MoGe's affine-invariant disparity.", align="lstsq_disparity_truth"
+        ),
         replace(
             ALL,
             name="log_scale",
-            words="depth up to a scale, the best in log depth (Eigen et al. 2014).",
+            description="depth up to a scale, the best in log depth (Eigen et al. 2014).",
             align="log_scale",
         ),
-        replace(ALL, name="log_lstsq", words="log depth up to scale and shift, by least squares.", align="lstsq_log"),
-        replace(ALL, name="median_scale", words="depth up to a scale, by medians.", align="median"),
+        replace(
+            ALL, name="log_lstsq", description="log depth up to scale and shift, by least squares.", align="lstsq_log"
+        ),
+        replace(ALL, name="median_scale", description="depth up to a scale, by medians.", align="median"),
     )
 
 
@@ -304,7 +323,7 @@ def applicable(data: str, size: tuple[int, int], kind: Kind, depth_range: tuple[
     for row in PROTOCOLS.values():
         fits = not row.data or data in row.data
         unaligned = kind != "metric" and row.align is None
-        crossed = kind == "affine" and row.reads == "disparity"  # shifted depth has no inverse
+        crossed = kind == "affine" and row.compared_as == "disparity"  # shifted depth has no inverse
         if not fits or unaligned or crossed:
             continue
         with suppress(DataError):

@@ -1,4 +1,4 @@
-"""An evaluation on paper: a table to print, `metrics.json` and `per_image.csv` to keep."""
+"""The report of a depth evaluation: a table, `metrics.json` and `per_image.csv`."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ SCHEMA = 1  # of metrics.json; a new number when a key changes its meaning
 
 
 def table(evaluation: Evaluation) -> str:
-    """The means with their intervals, under the protocol in words and above what was left out; for a terminal."""
+    """The protocol in words, the means with their intervals, and what was left out, for a terminal."""
     names = "".join(f"{name:>10}" for name in METRICS)
     values = "".join(f"{evaluation.mean[name]:10.4f}" for name in METRICS)
     lines = [describe(evaluation.protocol), "", names, values]
@@ -33,8 +33,8 @@ def table(evaluation: Evaluation) -> str:
 
 def _further(evaluation: Evaluation, metric: str) -> str:
     spread = evaluation.intervals.get(metric)
-    told = "" if spread is None else f"  [{spread[0]:.4f}, {spread[1]:.4f}]"
-    return f"{metric:>24}{evaluation.mean[metric]:12.4f}{told}"
+    text = "" if spread is None else f"  [{spread[0]:.4f}, {spread[1]:.4f}]"
+    return f"{metric:>24}{evaluation.mean[metric]:12.4f}{text}"
 
 
 def tables(evaluations: Sequence[Evaluation]) -> str:
@@ -44,27 +44,27 @@ def tables(evaluations: Sequence[Evaluation]) -> str:
     for found in evaluations:
         values = "".join(f"{found.mean[name]:10.4f}" for name in METRICS)
         lines.append(f"{found.protocol.name:{width}}{values}{found.counts['scored']:>10,}")
-    stretched = [found.protocol.name for found in evaluations if found.counts["resized_predictions"]]
-    if stretched:
-        lines += ["", f"predictions are not of the size that these show, and were resized: {', '.join(stretched)}"]
+    resized = [found.protocol.name for found in evaluations if found.counts["resized_predictions"]]
+    if resized:
+        lines += ["", f"predictions were resized to fit these protocols: {', '.join(resized)}"]
     return "\n".join([*lines, "", "`densevit protocols NAME` explains each."])
 
 
 def summary_sentence(evaluation: Evaluation) -> str:
-    """How many images and pixels the means rest on, and what was wrong with the rest, in a sentence."""
+    """How many images and pixels were scored, skipped, invalid, clamped and resized, in a sentence."""
     counts = evaluation.counts
-    said = [f"{counts['scored']:,} of {counts['images']:,} images scored, {counts['pixels']:,} pixels"]
+    parts = [f"{counts['scored']:,} of {counts['images']:,} images scored, {counts['pixels']:,} pixels"]
     if counts["skipped"]:
-        said.append(f"{counts['skipped']:,} without truth that counts")
+        parts.append(f"{counts['skipped']:,} without ground truth that counts")
     if counts["invalid_predictions"]:
         images = counts["images_with_invalid_predictions"]
-        said.append(f"{counts['invalid_predictions']:,} invalid predictions in {images:,} images")
+        parts.append(f"{counts['invalid_predictions']:,} invalid predictions in {images:,} images")
     if counts["clamped_predictions"]:
         share = counts["clamped_predictions"] / counts["pixels"]
-        said.append(f"{counts['clamped_predictions']:,} predictions ({share:.1%}) clamped to the range")
+        parts.append(f"{counts['clamped_predictions']:,} predictions ({share:.1%}) clamped to the range")
     if counts["resized_predictions"]:
-        said.append(f"{counts['resized_predictions']:,} predictions resized")
-    return "; ".join([*said, *no_interval_reason(counts["scored"])]) + "."
+        parts.append(f"{counts['resized_predictions']:,} predictions resized")
+    return "; ".join([*parts, *no_interval_reason(counts["scored"])]) + "."
 
 
 def write_report(folder: str | Path, evaluation: Evaluation, *, source: Mapping[str, Any] | None = None) -> list[Path]:
@@ -88,7 +88,7 @@ def as_tree(evaluation: Evaluation, source: Mapping[str, Any]) -> dict[str, Any]
     protocol = evaluation.protocol
     return {
         "schema": SCHEMA,
-        "protocol": {**_plain(asdict(protocol)), "words": describe(protocol)},
+        "protocol": {**_plain(asdict(protocol)), "description": describe(protocol)},
         "metrics": evaluation.mean,
         "intervals": {name: list(spread) for name, spread in evaluation.intervals.items()},
         "scene_intervals": {name: list(spread) for name, spread in evaluation.scene_intervals.items()},

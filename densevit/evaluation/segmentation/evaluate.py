@@ -1,4 +1,4 @@
-"""A stream of label maps with their truth becomes counts, scores and intervals. k classes, n images."""
+"""A stream of label maps with their ground truth becomes counts, scores and intervals. k classes, n images."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

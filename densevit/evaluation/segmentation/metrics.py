@@ -42,12 +42,12 @@ def confusion(predicted: Taken, labels: Ids, classes: int) -> Int64[np.ndarray, 
     if predicted.shape != labels.shape:
         raise DataError(f"a label map of {_size(predicted)} cannot be scored against labels of {_size(labels)}.")
     known = labels != IGNORE
-    truth, taken = labels[known].astype(np.int64), predicted[known].astype(np.int64)
-    if truth.size and not 0 <= truth.min() <= truth.max() < classes:
-        worst = int(truth.min() if truth.min() < 0 else truth.max())
+    gt, taken = labels[known].astype(np.int64), predicted[known].astype(np.int64)
+    if gt.size and not 0 <= gt.min() <= gt.max() < classes:
+        worst = int(gt.min() if gt.min() < 0 else gt.max())
         raise DataError(f"label {worst} is not among the {classes} classes; the one to ignore is {IGNORE}.")
     taken = np.where((taken >= 0) & (taken < classes), taken, classes)
-    counts = np.bincount(truth * (classes + 1) + taken, minlength=classes * (classes + 1))
+    counts = np.bincount(gt * (classes + 1) + taken, minlength=classes * (classes + 1))
     return np.asarray(counts.reshape(classes, classes + 1))
 
 

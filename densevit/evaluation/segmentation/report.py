@@ -1,4 +1,4 @@
-"""Scores of semantic segmentation on paper: a table to print; JSON, CSV and a picture to keep."""
+"""The report of a segmentation evaluation: a table, JSON, CSV and an image of the confusion matrix."""
 
 from collections.abc import Mapping, Sequence
 from math import isfinite
@@ -22,7 +22,7 @@ SHOWN = 60  # classes in the table that is printed
 
 
 def table(scores: SegScores) -> str:
-    """The scores with their intervals, then each class, the best first, and what is commonly confused."""
+    """The scores with their intervals, then each class, the best first, and the most frequent confusions."""
     names = "".join(f"{name:>16}" for name in scores.mean)
     values = "".join(f"{value:16.4f}" for value in scores.mean.values())
     lines = [names, values, *interval_lines(scores.intervals, scores.mean, "95% over images", width=16)]
@@ -46,19 +46,19 @@ def _cell(value: float) -> str:
 
 
 def _confused(scores: SegScores) -> list[str]:
-    told = ", ".join(f"{truth} as {taken} ({part:.0%} of it)" for truth, taken, part in scores.confused())
-    return [f"taken for another: {told or 'none'}"]
+    listed = ", ".join(f"{label} as {predicted} ({part:.0%} of it)" for label, predicted, part in scores.confused())
+    return [f"most frequent confusions: {listed or 'none'}"]
 
 
 def summary_sentence(scores: SegScores) -> str:
-    """How many images and pixels the scores rest on, and what was wrong with the rest, in a sentence."""
+    """How many images and pixels were scored and skipped, in a sentence."""
     images = len(scores.names) + len(scores.skipped)
-    said = [f"{len(scores.names):,} of {images:,} images scored, {scores.confusion.sum():,} labelled pixels"]
+    parts = [f"{len(scores.names):,} of {images:,} images scored, {scores.confusion.sum():,} labelled pixels"]
     if scores.skipped:
-        said.append(f"{len(scores.skipped):,} images without labels")
+        parts.append(f"{len(scores.skipped):,} images without labels")
     if unclassified := scores.unclassified():
-        said.append(f"{unclassified:,} pixels predicted as none of the classes, counted as wrong")
-    return "; ".join([*said, *no_interval_reason(len(scores.names))]) + "."
+        parts.append(f"{unclassified:,} pixels predicted as none of the classes, counted as wrong")
+    return "; ".join([*parts, *no_interval_reason(len(scores.names))]) + "."
 
 
 def write_report(folder: str | Path, scores: SegScores, *, source: Mapping[str, Any] | None = None) -> list[Path]:
@@ -80,8 +80,8 @@ def write_report(folder: str | Path, scores: SegScores, *, source: Mapping[str, 
         "confusion.csv": confusion_csv(scores),
     }
     written = write_files(folder, content)
-    picture = cv2.imencode(".png", confusion_matrix.draw(scores.confusion, scores.classes)[..., ::-1])[1].tobytes()
-    atomic_write(shown := Path(folder) / "confusion.png", lambda file: file.write(picture))
+    image = cv2.imencode(".png", confusion_matrix.draw(scores.confusion, scores.classes)[..., ::-1])[1].tobytes()
+    atomic_write(shown := Path(folder) / "confusion.png", lambda file: file.write(image))
     names, classes = np.array(scores.names), np.array(scores.classes)
     atomic_write(
         counts := Path(folder) / COUNTS_FILE,
