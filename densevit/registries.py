@@ -1,18 +1,18 @@
-"""The one table of all parts that a config can choose from."""
+"""All registries that a config can choose components from."""
 
 import densevit.data
 import densevit.data.transforms.photometric
 import densevit.losses
 import densevit.models
 import densevit.tasks
-import densevit.weights.families  # noqa: F401 (the six imports register the parts)
+import densevit.weights.families  # noqa: F401 (the six imports register components)
 from densevit.data.datasets.base import DATASETS
 from densevit.data.transforms.base import TRANSFORMS
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
 from densevit.models.decoders.base import DECODERS
 from densevit.models.encoders.base import ENCODERS
 from densevit.models.heads.base import HEADS
-from densevit.registry import Parts
+from densevit.registry import Registries
 from densevit.tasks.base import TASKS
 
-PARTS = Parts(ENCODERS, DECODERS, HEADS, TASKS, TRANSFORMS, DATASETS, PROTOCOLS)
+REGISTRIES = Registries(ENCODERS, DECODERS, HEADS, TASKS, TRANSFORMS, DATASETS, PROTOCOLS)

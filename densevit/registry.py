@@ -24,11 +24,11 @@ class ComponentSpec(Generic[T]):
     """A component with its checked options, ready to be built."""
 
     name: str
-    part: Callable[..., T]
+    component: Callable[..., T]
     options: Mapping[str, Any]
 
     def build(self, *given: Any) -> T:
-        return self.part(*given, **self.options)
+        return self.component(*given, **self.options)
 
     def spec(self) -> ComponentConfig:
         """The config that `check` accepts back, every default spelled out, in plain YAML types."""
@@ -52,14 +52,14 @@ class Registry(Generic[T]):
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
-        self.parts: dict[str, Callable[..., T]] = {}
+        self.components: dict[str, Callable[..., T]] = {}
 
     def register(self, name: str) -> Callable[[P], P]:
-        def add(part: P) -> P:
-            if name in self.parts:
-                raise ConfigError(f"{self.kind} '{name}' is registered twice: {self.parts[name]} and {part}.")
-            self.parts[name] = part
-            return part
+        def add(component: P) -> P:
+            if name in self.components:
+                raise ConfigError(f"{self.kind} '{name}' is registered twice: {self.components[name]} and {component}.")
+            self.components[name] = component
+            return component
 
         return add
 
@@ -77,34 +77,34 @@ class Registry(Generic[T]):
         if name is None:
             if typo := difflib.get_close_matches("type", options, n=1):
                 raise ConfigError(f"{where}.{typo[0]}: no such option. Did you mean 'type'?")
-            raise ConfigError(f"{where}.type: missing. Known: {', '.join(sorted(self.parts))}.")
-        if not isinstance(name, str) or name not in self.parts:
-            raise ConfigError(f"{where}.type: no {self.kind} '{name}'.{did_you_mean(str(name), self.parts)}")
-        part = self.parts[name]
-        return ComponentSpec(name, part, validate(schema(part), options, where, partial))
+            raise ConfigError(f"{where}.type: missing. Known: {', '.join(sorted(self.components))}.")
+        if not isinstance(name, str) or name not in self.components:
+            raise ConfigError(f"{where}.type: no {self.kind} '{name}'.{did_you_mean(str(name), self.components)}")
+        component = self.components[name]
+        return ComponentSpec(name, component, validate(schema(component), options, where, partial))
 
 
 @cache
-def schema(part: Callable[..., Any]) -> type[BaseModel]:
+def schema(component: Callable[..., Any]) -> type[BaseModel]:
     """The keyword-only parameters of a component, as a pydantic model that forbids anything else."""
     chosen: dict[str, Any] = {
         p.name: (p.annotation, ... if p.default is p.empty else p.default)
-        for p in inspect.signature(part, eval_str=True).parameters.values()
+        for p in inspect.signature(component, eval_str=True).parameters.values()
         if p.kind is p.KEYWORD_ONLY
     }
     rules = ConfigDict(extra="forbid", arbitrary_types_allowed=True, protected_namespaces=(), allow_inf_nan=False)
-    return create_model(getattr(part, "__name__", "ComponentConfig"), __config__=rules, **chosen)
+    return create_model(getattr(component, "__name__", "ComponentConfig"), __config__=rules, **chosen)
 
 
-def choices(part: Callable[..., Any], option: str) -> tuple[Any, ...]:
+def choices(component: Callable[..., Any], option: str) -> tuple[Any, ...]:
     """The values that a component's `Literal` option can take; none if it has no such option."""
-    field = schema(part).model_fields.get(option)
+    field = schema(component).model_fields.get(option)
     return get_args(field.annotation) if field is not None and get_origin(field.annotation) is Literal else ()
 
 
-def default(part: Callable[..., Any], option: str) -> Any:
+def default(component: Callable[..., Any], option: str) -> Any:
     """The default of a component's option; None if it has no such option."""
-    field = schema(part).model_fields.get(option)
+    field = schema(component).model_fields.get(option)
     return field.get_default() if field is not None else None
 
 
@@ -209,8 +209,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 @dataclass(frozen=True)
-class Parts:
-    """What a config can choose from."""
+class Registries:
+    """The registries that a config chooses from."""
 
     encoders: Registry[Any]
     decoders: Registry[Any]

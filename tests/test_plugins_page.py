@@ -43,7 +43,7 @@ def unregistered(monkeypatch: pytest.MonkeyPatch, run: Path) -> Path:
     from densevit.losses.base import DEPTH_LOSSES
 
     for registry, name in ((DECODERS, "weighted_sum"), (DATASETS, "ramps"), (DEPTH_LOSSES, "charbonnier")):
-        monkeypatch.delitem(registry.parts, name)
+        monkeypatch.delitem(registry.components, name)
     monkeypatch.delitem(sys.modules, "densevit_plugin_plugin")
     return run
 

@@ -78,5 +78,5 @@ def test_the_page_names_every_loss_score_and_format() -> None:
     from densevit.inference.writers import LABEL_FORMATS
     from densevit.losses import LABEL_LOSSES
 
-    for name in (*LABEL_LOSSES.parts, *FORMULAE, *LABEL_FORMATS.parts):
+    for name in (*LABEL_LOSSES.components, *FORMULAE, *LABEL_FORMATS.components):
         assert f"`{name}`" in PAGE, name

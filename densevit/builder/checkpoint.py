@@ -181,7 +181,7 @@ def _unregistered(model: Mapping[str, Any]) -> list[str]:
     given: list[tuple[Registry[Any], Mapping[str, Any]]] = [(ENCODERS, model["encoder"]), (DECODERS, model["decoder"])]
     given += [(DECODERS, part) for part in model.get("decoders", {}).values()]
     given += [(HEADS, part) for part in model["heads"].values()]
-    found = [f"{kind.kind} '{part['type']}'" for kind, part in given if part["type"] not in kind.parts]
+    found = [f"{kind.kind} '{part['type']}'" for kind, part in given if part["type"] not in kind.components]
     return list(dict.fromkeys(found))
 
 

@@ -57,8 +57,8 @@ def convert(source: str, target: Path, to: str, family: str | None = None, **opt
         CheckpointError: the layout cannot hold this model, or something stands at `target`.
         ConfigError: no such layout, or a target with a suffix that is not written.
     """
-    if to != OURS and to not in FAMILIES.parts:
-        raise ConfigError(f"--to: no layout '{to}'.{did_you_mean(to, [OURS, *FAMILIES.parts])}")
+    if to != OURS and to not in FAMILIES.components:
+        raise ConfigError(f"--to: no layout '{to}'.{did_you_mean(to, [OURS, *FAMILIES.components])}")
     if target.exists():
         raise CheckpointError(f"{target}: exists already; conversions replace nothing.")
     if target.suffix not in ("", *SAFETENSORS, *PICKLED) or (to == OURS and target.suffix not in ("", *SAFETENSORS)):
@@ -180,6 +180,6 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def _family(name: str) -> type[Family]:
-    part: Any = FAMILIES.parts[name]
+    part: Any = FAMILIES.components[name]
     assert issubclass(part, Family)
     return part  # type: ignore[no-any-return]

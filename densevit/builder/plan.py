@@ -16,7 +16,7 @@ from densevit.data.datasets.base import Dataset
 from densevit.data.transforms.base import Transform
 from densevit.errors import ConfigError, DataError
 from densevit.model_card import PreprocessConfig
-from densevit.registries import PARTS
+from densevit.registries import REGISTRIES
 from densevit.registry import ComponentSpec
 from densevit.weights.finetune import filled
 
@@ -116,7 +116,7 @@ def resolve_plan(draft: Draft) -> Plan:
         ConfigError: every error at once, with file and line.
     """
     run = replace(draft.run, plugins=plugins.load(draft.run.plugins, draft.folder))
-    checker = ComponentChecker(PARTS, draft.problems)
+    checker = ComponentChecker(REGISTRIES, draft.problems)
     checker.init_file(run.model)
     heads, decoders = checker.heads(run.model), checker.decoders(run.model)
     tasks, transforms, datasets = checker.tasks(run.tasks), checker.transforms(run.data), checker.datasets(run.data)

@@ -116,7 +116,7 @@ def check_output(name: str, spec: TaskSpec, output: HeadSpec, plan: Plan) -> Non
     Raises:
         ConfigError: the task cannot train this head, or the data has other classes.
     """
-    kinds: tuple[str, ...] = spec.task.part.kinds  # type: ignore[attr-defined]
+    kinds: tuple[str, ...] = spec.task.component.kinds  # type: ignore[attr-defined]
     if output.kind not in kinds:
         raise ConfigError(
             f"tasks.{name}: task '{spec.task.name}' trains heads that give {', '.join(kinds)}; "

@@ -1,6 +1,6 @@
-"""The config as a JSON Schema, for editors; and read back, to check a config where the parts are not imported.
+"""The config as a JSON Schema, for editors; and read back, to check a config before the components are imported.
 
-The package ships the schema of its own parts, `config.schema.json`, which `densevit schema` writes.
+The package ships the schema of its own components, `config.schema.json`, which `densevit schema` writes.
 """
 
 import inspect
@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter
 
 from densevit.config.schema import Run
-from densevit.registry import ComponentConfig, Parts, Registry, schema
+from densevit.registry import ComponentConfig, Registries, Registry, schema
 
 Tree = dict[str, Any]
 SHIPPED = Path(__file__).parent / "config.schema.json"
@@ -31,7 +31,7 @@ WEIGHT = {
     }
 }
 
-# Where a config chooses a part: node, field -> registry; the field may hold one part, a list or a mapping of them.
+# Where a config chooses components: node, field -> registry; the field holds one, a list or a mapping of them.
 PLACES = {
     ("Model", "encoder"): "encoder",
     ("Model", "decoder"): "decoder",
@@ -43,20 +43,20 @@ PLACES = {
 }
 
 
-def to_json_schema(parts: Parts) -> Tree:
-    """The JSON Schema of a config that chooses from these parts."""
+def to_json_schema(registries: Registries) -> Tree:
+    """The JSON Schema of a config that chooses from these registries."""
     tree = TypeAdapter(Run).json_schema()
     nodes: Tree = tree["$defs"]
-    for registry in _registries(parts):
+    for registry in _all_registries(registries):
         nodes |= _definitions(registry)
     for (node, field), kind in PLACES.items():
-        nodes[node]["properties"][field] = _with_part(nodes[node]["properties"][field], kind)
-    losses = {name: _kind(task.loss_registry) for name, task in _tasks(parts).items()}
+        nodes[node]["properties"][field] = _with_component(nodes[node]["properties"][field], kind)
+    losses = {name: _kind(task.loss_registry) for name, task in _tasks(registries).items()}
     for name, kind in losses.items():
         nodes[f"task.{name}"][LOSSES] = kind
     of_task = nodes["Task"]["properties"]
     of_task["type"]["enum"] = [*losses]
-    of_task["protocol"]["enum"] = [*parts.protocols]
+    of_task["protocol"]["enum"] = [*registries.protocols]
     of_task["losses"]["items"] = {"anyOf": [{"$ref": f"#/$defs/{kind}"} for kind in dict.fromkeys(losses.values())]}
     for kind in losses.values():
         for loss in by_kind(nodes)[kind].values():
@@ -65,19 +65,26 @@ def to_json_schema(parts: Parts) -> Tree:
 
 
 def _untitled(tree: Any) -> Any:
-    """Without the titles that pydantic makes of names."""
+    """The tree without the titles that pydantic derives from names."""
     if isinstance(tree, dict):
         return {key: _untitled(value) for key, value in tree.items() if key != "title"}
     return [_untitled(value) for value in tree] if isinstance(tree, list) else tree
 
 
-def _registries(parts: Parts) -> Iterator[Registry[Any]]:
-    yield from (parts.encoders, parts.decoders, parts.heads, parts.tasks, parts.transforms, parts.datasets)
-    yield from {_kind(task.loss_registry): task.loss_registry for task in _tasks(parts).values()}.values()
+def _all_registries(registries: Registries) -> Iterator[Registry[Any]]:
+    yield from (
+        registries.encoders,
+        registries.decoders,
+        registries.heads,
+        registries.tasks,
+        registries.transforms,
+        registries.datasets,
+    )
+    yield from {_kind(task.loss_registry): task.loss_registry for task in _tasks(registries).values()}.values()
 
 
-def _tasks(parts: Parts) -> Mapping[str, Any]:
-    return parts.tasks.parts
+def _tasks(registries: Registries) -> Mapping[str, Any]:
+    return registries.tasks.components
 
 
 def _kind(registry: Registry[Any]) -> str:
@@ -85,10 +92,10 @@ def _kind(registry: Registry[Any]) -> str:
 
 
 def _definitions(registry: Registry[Any]) -> Iterator[tuple[str, Tree]]:
-    """The parts of a registry, then any one of them."""
+    """The schemas of a registry's components, then that of any one of them."""
     kind = _kind(registry)
-    for name, part in registry.parts.items():
-        tree, told = schema(part).model_json_schema(), arguments(part)
+    for name, component in registry.components.items():
+        tree, told = schema(component).model_json_schema(), arguments(component)
         options = {
             key: {"description": told[key], **option} if key in told else option
             for key, option in tree.get("properties", {}).items()
@@ -96,18 +103,18 @@ def _definitions(registry: Registry[Any]) -> Iterator[tuple[str, Tree]]:
         yield (
             f"{kind}.{name}",
             {
-                "description": prose(part),
+                "description": prose(component),
                 "type": "object",
                 "properties": {"type": {"const": name}, **options},
                 "required": ["type", *tree.get("required", [])],
                 "additionalProperties": False,
             },
         )
-    yield kind, {"anyOf": [{"$ref": f"#/$defs/{kind}.{name}"} for name in registry.parts]}
+    yield kind, {"anyOf": [{"$ref": f"#/$defs/{kind}.{name}"} for name in registry.components]}
 
 
-def _with_part(field: Tree, kind: str) -> Tree:
-    """A field's schema with its part, `{type: object, additionalProperties: true}` to pydantic, filled in."""
+def _with_component(field: Tree, kind: str) -> Tree:
+    """A field's schema with that of its component, which pydantic only knows as an object."""
     reference = {"$ref": f"#/$defs/{kind}"}
     if field.get("type") == "array":
         return {**field, "items": reference}
@@ -115,19 +122,19 @@ def _with_part(field: Tree, kind: str) -> Tree:
         return {**field, "additionalProperties": reference}
     if "anyOf" not in field:
         return reference
-    # Beside `init`, a part without a type has that of the file.
+    # With `init_from`, a component without a type has that of the checkpoint.
     bare = [{"not": {"required": ["type"]}, "type": "object"}] if kind in ("encoder", "decoder") else []
     return {**field, "anyOf": [reference, *bare, {"type": "null"}]}
 
 
 @cache
-def load_shipped_schema() -> Parts:
-    """The package's own parts as their signatures tell them; none can be built."""
+def load_shipped_schema() -> Registries:
+    """The package's own registries, with signatures in place of components; none can be built."""
     return read(json.loads(SHIPPED.read_text(encoding="utf-8")))
 
 
 def by_kind(nodes: Tree) -> dict[str, dict[str, Tree]]:
-    """Kind -> name -> the schema of a part, out of a config's definitions."""
+    """Kind -> name -> the schema of a component, from a config's definitions."""
     found: dict[str, dict[str, Tree]] = {}
     for key, node in nodes.items():
         kind, dot, name = key.partition(".")
@@ -136,13 +143,13 @@ def by_kind(nodes: Tree) -> dict[str, dict[str, Tree]]:
     return found
 
 
-def read(tree: Tree) -> Parts:
-    """Parts that check as those do that `to_json_schema` was given, but for what only their own code knows."""
+def read(tree: Tree) -> Registries:
+    """Registries that check as those that `to_json_schema` was given, apart from what only their own code checks."""
     kinds = by_kind(tree["$defs"])
     registries: dict[str, Registry[Any]] = {kind: Registry(kind.replace("_", " ")) for kind in kinds}
     for kind, registry in registries.items():
-        registry.parts |= {name: SignatureStub(node, registries) for name, node in kinds[kind].items()}
-    return Parts(
+        registry.components |= {name: SignatureStub(node, registries) for name, node in kinds[kind].items()}
+    return Registries(
         registries["encoder"],
         registries["decoder"],
         registries["head"],
@@ -154,7 +161,7 @@ def read(tree: Tree) -> Parts:
 
 
 class SignatureStub:
-    """Has the signature of a part, and what is asked of a task: its losses."""
+    """Has the signature of a component, and of a task its losses."""
 
     default_losses: Sequence[ComponentConfig] = ()
 
@@ -174,7 +181,7 @@ class SignatureStub:
         )
 
     def __call__(self, **options: Any) -> Any:
-        raise AssertionError("a stand-in is checked, never built")
+        raise AssertionError("a stub is checked, never built")
 
 
 SCALARS: Mapping[str, Any] = {"integer": int, "number": float, "string": str, "boolean": bool, "null": None}
@@ -188,7 +195,7 @@ BOUNDS = {
 
 
 def annotation(node: Tree) -> Any:
-    """The type that pydantic writes so.
+    """The Python type for a node of JSON Schema; the inverse of pydantic's schema.
 
     >>> annotation({"type": "array", "prefixItems": [{"type": "integer"}, {"type": "integer"}]})
     tuple[int, int]
@@ -217,16 +224,16 @@ SECTION = re.compile(r"^(?:Args|Attributes|Returns|Raises):$", re.MULTILINE)
 ENTRY = re.compile(r"    (\w+(?:, \w+)*): (.*)")
 
 
-def prose(part: Callable[..., Any]) -> str:
-    """A docstring up to its sections; each paragraph is one line."""
-    text = SECTION.split(inspect.getdoc(part) or "")[0]
+def prose(component: Callable[..., Any]) -> str:
+    """A docstring without its sections; each paragraph is one line."""
+    text = SECTION.split(inspect.getdoc(component) or "")[0]
     return "\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n") if paragraph.strip())
 
 
-def arguments(part: Callable[..., Any]) -> dict[str, str]:
-    """Name -> what it is, from the `Args` of a class or function, and of a class' `__init__`."""
+def arguments(component: Callable[..., Any]) -> dict[str, str]:
+    """Option -> its description, from `Args` of a class or function and of a class's `__init__`."""
     found: dict[str, str] = {}
-    for source in (part, getattr(part, "__init__", None)):
+    for source in (component, getattr(component, "__init__", None)):
         found |= _entries(inspect.getdoc(source) or "")
     return found
 

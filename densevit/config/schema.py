@@ -126,7 +126,7 @@ class Run:
     save_every: Count | None = None  # steps between checkpoints; default: at each validation
     keep_last: Annotated[int, Field(ge=0, lt=2**32)] = 2  # newest checkpoints kept besides the best; 0 keeps all
     max_skipped: Count | None = None  # non-finite steps in a row before giving up: 3, under fp16 12
-    plugins: list[Path] = field(default_factory=list)  # Python files that register parts of your own
+    plugins: list[Path] = field(default_factory=list)  # Python files that register components of your own
 
     def problems(self) -> list[str]:
         """What the types cannot say."""

@@ -11,7 +11,7 @@ from densevit.config.parser import Draft
 from densevit.config.schema import Data, Model, Task
 from densevit.errors import ConfigError
 from densevit.model_card import PreprocessConfig
-from densevit.registry import ComponentConfig, ComponentSpec, Parts, Registry, did_you_mean
+from densevit.registry import ComponentConfig, ComponentSpec, Registries, Registry, did_you_mean
 from densevit.utils.network import is_address
 
 T = TypeVar("T")
@@ -46,10 +46,10 @@ class ModelSpec:
         )
 
 
-def _with_classes(part: ComponentSpec[T], names: tuple[str, ...]) -> ComponentSpec[T]:
-    if names and "classes" in part.options and part.options["classes"] in (None, len(names)):
-        return replace(part, options={**part.options, "classes": names})
-    return part
+def _with_classes(spec: ComponentSpec[T], names: tuple[str, ...]) -> ComponentSpec[T]:
+    if names and "classes" in spec.options and spec.options["classes"] in (None, len(names)):
+        return replace(spec, options={**spec.options, "classes": names})
+    return spec
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,8 @@ INVALID: ComponentSpec[Any] = ComponentSpec("", _unbuildable, {})
 class ComponentChecker:
     """Checks components against registries and collects every error, so that a user sees all of them at once."""
 
-    def __init__(self, parts: Parts, problems: Sequence[str] = ()) -> None:
-        self.parts = parts
+    def __init__(self, registries: Registries, problems: Sequence[str] = ()) -> None:
+        self.registries = registries
         self.problems = list(problems)
 
     def raise_problems(self, locate: Callable[[str], str]) -> None:
@@ -85,11 +85,13 @@ class ComponentChecker:
             raise ConfigError(*map(locate, self.problems))
 
     def heads(self, model: Model) -> dict[str, ComponentSpec[Any]]:
-        return {name: self._check(self.parts.heads, spec, f"model.heads.{name}") for name, spec in model.heads.items()}
+        return {
+            name: self._check(self.registries.heads, spec, f"model.heads.{name}") for name, spec in model.heads.items()
+        }
 
     def decoders(self, model: Model) -> dict[str, ComponentSpec[Any]]:
         """The decoders of single heads."""
-        registry = self.parts.decoders
+        registry = self.registries.decoders
         return {name: self._check(registry, spec, f"model.decoders.{name}") for name, spec in model.decoders.items()}
 
     def encoder(self, model: Model, stored: ComponentConfig | None = None) -> ComponentSpec[Any]:
@@ -98,13 +100,13 @@ class ComponentChecker:
             stored: that of the checkpoint of `model.init_from`, updated with the config; None where it was not read, so
                 that what it would fill in is unknown.
         """
-        encoder = self._check_stored(self.parts.encoders, "encoder", model, stored)
+        encoder = self._check_stored(self.registries.encoders, "encoder", model, stored)
         self._check_file(encoder.options.get("weights"), "model.encoder.weights")
         return encoder
 
     def decoder(self, model: Model, stored: ComponentConfig | None = None) -> ComponentSpec[Any]:
         """The decoder of every head without one of its own; `stored` as for `encoder`."""
-        return self._check_stored(self.parts.decoders, "decoder", model, stored)
+        return self._check_stored(self.registries.decoders, "decoder", model, stored)
 
     def init_file(self, model: Model) -> None:
         if model.init_from is not None and not is_address(model.init_from):
@@ -114,13 +116,15 @@ class ComponentChecker:
         return {name: self._task(task, f"tasks.{name}") for name, task in tasks.items()}
 
     def transforms(self, data: Data) -> list[ComponentSpec[Any]]:
-        registry = self.parts.transforms
+        registry = self.registries.transforms
         return [self._check(registry, spec, f"data.transforms.{i}") for i, spec in enumerate(data.transforms)]
 
     def datasets(self, data: Data) -> dict[str, ComponentSpec[Any]]:
         """`train`, and `val` where the config has one."""
         given = {"train": data.train, "val": data.val}
-        return {name: self._check(self.parts.datasets, spec, f"data.{name}") for name, spec in given.items() if spec}
+        return {
+            name: self._check(self.registries.datasets, spec, f"data.{name}") for name, spec in given.items() if spec
+        }
 
     def _check(
         self, registry: Registry[T], spec: ComponentConfig, where: str, *, partial: bool = False
@@ -145,13 +149,13 @@ class ComponentChecker:
             self.problems.append(f"{where}: no such file, got '{path}'.")
 
     def _task(self, task: Task, where: str) -> TaskSpec:
-        chosen = self._check(self.parts.tasks, {"type": task.type}, where)
-        if task.protocol not in self.parts.protocols:
-            hint = did_you_mean(task.protocol, self.parts.protocols)
+        chosen = self._check(self.registries.tasks, {"type": task.type}, where)
+        if task.protocol not in self.registries.protocols:
+            hint = did_you_mean(task.protocol, self.registries.protocols)
             self.problems.append(f"{where}.protocol: no protocol '{task.protocol}'.{hint}")
         losses = []
         if chosen is not INVALID:
-            kind: Any = chosen.part
+            kind: Any = chosen.component
             given = enumerate(task.losses or kind.default_losses)
             losses = [self._loss(kind.loss_registry, loss, f"{where}.losses.{i}") for i, loss in given]
         return TaskSpec(chosen, task.weight, losses, task.protocol)

@@ -50,7 +50,7 @@ def describe_densevit(path: Path) -> Description:
 def describe_third_party(found: RawCheckpoint) -> Description:
     """Of a file that densevit has not written."""
     names = detect.matching_families(found)
-    parts: Mapping[str, Any] = FAMILIES.parts
+    parts: Mapping[str, Any] = FAMILIES.components
     kinds = [{"family": name, "means": parts[name].description, "licence": parts[name].licence} for name in names]
     return {
         "path": str(found.path),
@@ -121,7 +121,7 @@ def _others(found: Description) -> Iterator[str]:
         for row in found["families"]:
             yield f"    {row['family']}: {row['means']}. Licence: {row['licence']}."
     else:
-        yield f"  of no family known here ({', '.join(sorted(FAMILIES.parts))})"
+        yield f"  of no family known here ({', '.join(sorted(FAMILIES.components))})"
     for key, value in found["config"].items():
         yield _row(key, str(value))
     if found["within"]:

@@ -93,7 +93,7 @@ def read_json(path: Path) -> Mapping[str, Any]:
 
 def matching_families(found: RawCheckpoint) -> list[str]:
     """The families that the file may be of."""
-    return [name for name, part in FAMILIES.parts.items() if _class(part).recognises(found)]
+    return [name for name, part in FAMILIES.components.items() if _class(part).recognises(found)]
 
 
 def detect(found: RawCheckpoint) -> str:
@@ -106,14 +106,14 @@ def detect(found: RawCheckpoint) -> str:
     if len(names) == 1:
         return names[0]
     if names:
-        listed = "".join(f"\n  {name}: {_class(FAMILIES.parts[name]).description}" for name in names)
+        listed = "".join(f"\n  {name}: {_class(FAMILIES.components[name]).description}" for name in names)
         raise CheckpointError(f"{found.path}: its keys cannot tell which of these it is; say family=NAME.{listed}")
     first = ", ".join(list(found.tensors)[:5])
     kind = found.config.get("architectures") or found.config.get("model_type")
     config = f" its config.json says {kind!r};" if kind else ""
     raise CheckpointError(
         f"{found.path}: of no known family;{config} its {len(found.tensors)} tensors begin with {first}. "
-        f"Known: {', '.join(sorted(FAMILIES.parts))}."
+        f"Known: {', '.join(sorted(FAMILIES.components))}."
     )
 
 

@@ -25,7 +25,7 @@ MODEL = {
 
 @pytest.fixture
 def mine(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(DECODERS, "parts", dict(DECODERS.parts))
+    monkeypatch.setattr(DECODERS, "components", dict(DECODERS.components))
     yield
 
 

@@ -32,15 +32,15 @@ def said(capsys: pytest.CaptureFixture[str], *words: object) -> str:
 
 def test_all_components_are_listed_by_kind(capsys: pytest.CaptureFixture[str]) -> None:
     lines = dict(line.split(maxsplit=1) for line in said(capsys).splitlines())
-    assert lines["decoder"].split(", ") == sorted(load_shipped_schema().decoders.parts)
-    depth: Any = load_shipped_schema().tasks.parts["depth"]
-    assert lines["depth_loss"].split(", ") == sorted(depth.loss_registry.parts)
+    assert lines["decoder"].split(", ") == sorted(load_shipped_schema().decoders.components)
+    depth: Any = load_shipped_schema().tasks.components["depth"]
+    assert lines["depth_loss"].split(", ") == sorted(depth.loss_registry.components)
 
 
 def test_a_component_shows_every_option_with_type_default_and_meaning(capsys: pytest.CaptureFixture[str]) -> None:
     text = said(capsys, "decoder", "dpt")
     assert [line.split(":")[0] for line in text.splitlines() if "; default " in line] == list(
-        schema(load_shipped_schema().decoders.parts["dpt"]).model_fields
+        schema(load_shipped_schema().decoders.components["dpt"]).model_fields
     )
     assert "channels: integer > 0; default 256\n    of every fusion and of the output; Depth Anything has" in text
     assert "name: string; required" in said(capsys, "encoder", "timm")
@@ -49,7 +49,7 @@ def test_a_component_shows_every_option_with_type_default_and_meaning(capsys: py
 def test_components_of_a_plugin_are_listed_too(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(DECODERS, "parts", dict(DECODERS.parts))  # so that no other test sees it
+    monkeypatch.setattr(DECODERS, "components", dict(DECODERS.components))  # so that no other test sees it
     (tmp_path / "mine.py").write_text(PLUGIN)
     assert said(capsys, "decoder", "mine", "--plugin", tmp_path / "mine.py").startswith(
         "Sums all maps.\n\nwidth: integer; required\n    of the sum, in cells.\n\nheight: integer; default 3\n"

@@ -51,7 +51,7 @@ def photos(tmp_path: Path) -> Path:
 
 def test_all_formats_in_one_go(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
-    names = ",".join(sorted(DEPTH_FORMATS.parts))
+    names = ",".join(sorted(DEPTH_FORMATS.components))
     arguments = ["--format", names, "--fov", "60", "--range", "0,2", "--cmap", "magma", "--scale", "500"]
     assert main(["export-depth", "checkpoint", str(photos), "--output", str(out), *arguments]) == 0
     made = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
@@ -133,7 +133,7 @@ def test_the_door_answers_help_without_heavy_imports_and_names_every_format() ->
     told = subprocess.run(
         [sys.executable, "-X", "importtime", door, "--help"], capture_output=True, text=True, check=True
     )
-    assert all(name in told.stdout for name in DEPTH_FORMATS.parts)
+    assert all(name in told.stdout for name in DEPTH_FORMATS.components)
     assert not any(f" {heavy}\n" in told.stderr for heavy in ("torch", "numpy", "cv2", "pydantic"))
 
 

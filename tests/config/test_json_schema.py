@@ -19,13 +19,13 @@ from densevit.config.parser import Draft
 from densevit.errors import ConfigError
 from densevit.losses.base import DEPTH_LOSSES
 from densevit.losses.pixelwise import L1
-from densevit.registries import PARTS
+from densevit.registries import REGISTRIES
 from densevit.registry import Registry, schema
 
 STAND_INS = json_schema.load_shipped_schema()
-TASKS = [(PARTS.tasks.parts[name], STAND_INS.tasks.parts[name]) for name in PARTS.tasks.parts]
+TASKS = [(REGISTRIES.tasks.components[name], STAND_INS.tasks.components[name]) for name in REGISTRIES.tasks.components]
 PAIRS: list[tuple[Registry, Registry]] = [
-    *((getattr(PARTS, name), getattr(STAND_INS, name))
+    *((getattr(REGISTRIES, name), getattr(STAND_INS, name))
       for name in ("encoders", "decoders", "heads", "tasks", "transforms", "datasets")),
     *((real.loss_registry, stand_in.loss_registry) for real, stand_in in TASKS),  # type: ignore[attr-defined]
 ]  # fmt: skip
@@ -45,7 +45,7 @@ def test_the_shipped_schema_is_that_of_the_parts() -> None:
 
 
 def own(registry: Registry) -> dict[str, Any]:
-    return {name: part for name, part in registry.parts.items() if part.__module__.startswith("densevit.")}
+    return {name: part for name, part in registry.components.items() if part.__module__.startswith("densevit.")}
 
 
 def refusals(registry: Registry, spec: dict) -> list[str]:
@@ -58,7 +58,7 @@ def refusals(registry: Registry, spec: dict) -> list[str]:
 
 @pytest.mark.parametrize(("real", "stand_in"), PAIRS, ids=lambda registry: registry.kind)
 def test_a_stand_in_refuses_what_the_part_refuses_in_the_same_words(real: Registry, stand_in: Registry) -> None:
-    assert real.kind == stand_in.kind and list(own(real)) == list(stand_in.parts)
+    assert real.kind == stand_in.kind and list(own(real)) == list(stand_in.components)
     later = 0  # what only the part's own validators refuse
     for name, part in own(real).items():
         needed = {key: "x" for key, field in schema(part).model_fields.items() if field.is_required()}
@@ -76,7 +76,7 @@ def test_a_stand_in_has_the_options_and_defaults_of_the_part(real: Registry, sta
     for name, part in own(real).items():
         ours, theirs = (
             {p.name: p.default for p in inspect.signature(f).parameters.values() if p.kind is p.KEYWORD_ONLY}
-            for f in (stand_in.parts[name], part)
+            for f in (stand_in.components[name], part)
         )
         plain = TypeAdapter(dict).dump_python({k: v for k, v in theirs.items() if v is not inspect.Parameter.empty})
         assert ours.keys() == theirs.keys(), name
@@ -159,7 +159,7 @@ def test_parts_of_a_plugin_are_left_to_it(tmp_path: Path) -> None:
 def test_components_that_a_program_has_registered_are_known_to_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(DEPTH_LOSSES, "parts", {**DEPTH_LOSSES.parts, "mine": L1})
+    monkeypatch.setattr(DEPTH_LOSSES, "components", {**DEPTH_LOSSES.components, "mine": L1})
     words = ["tasks.depth.losses=[{type: mine}]", "data.train.root=/nowhere"]
     assert main(["train", str(small_config(tmp_path)), *words]) == 2
     assert "no data at /nowhere" in capsys.readouterr().err  # and no word of the loss: the data is opened last

@@ -53,7 +53,7 @@ EDGES: dict[str, Maps] = {
     "pred NaN outside mask": _with(lambda p, t, v: (p[..., :3].fill_(NAN), v[..., :3].fill_(False))),
 }
 VARIANTS: dict[str, dict[str, object]] = {
-    **{name: {"type": name} for name in DEPTH_LOSSES.parts},
+    **{name: {"type": name} for name in DEPTH_LOSSES.components},
     "SigLoss": {"type": "silog", "unbiased": True, "eps": 1e-3},
     "SigLoss warming up": {"type": "silog", "unbiased": True, "warmup": 1},
     "silog ignoring scale": {"type": "silog", "variance_focus": 1.0},

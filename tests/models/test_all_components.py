@@ -71,15 +71,15 @@ def decoder_for(encoder: str) -> ComponentConfig:
     return small("dpt" if encoder in PYRAMIDS else "linear")
 
 
-PLAIN_DECODERS = [small(name) for name in DECODERS.parts]
+PLAIN_DECODERS = [small(name) for name in DECODERS.components]
 DECODER_SPECS = PLAIN_DECODERS + VARIANTS
-OTHER_ENCODERS = [name for name in ENCODERS.parts if name != "vit"]
+OTHER_ENCODERS = [name for name in ENCODERS.components if name != "vit"]
 
 # Each decoder behind one encoder, each encoder before one decoder.
 PAIRS = [("vit", spec) for spec in DECODER_SPECS] + [(name, decoder_for(name)) for name in OTHER_ENCODERS]
 # Each pair with one head, each head with one pair; and the head for a decoder whose map is depth already.
 MODELS = [(encoder, spec, "metric") for encoder, spec in PAIRS]
-MODELS += [("vit", small("linear"), head) for head in HEADS.parts if head != "metric"]
+MODELS += [("vit", small("linear"), head) for head in HEADS.components if head != "metric"]
 MODELS += [("vit", small("zoedepth"), "identity_depth")]
 
 
@@ -173,7 +173,7 @@ def test_the_gradient_reaches_every_parameter(encoder: str, spec: ComponentConfi
 
 @pytest.mark.parametrize("out_indices", [(0,), (1, 2), 1])
 @pytest.mark.parametrize("norm", [True, False])
-@pytest.mark.parametrize("encoder", [name for name in ENCODERS.parts if name not in PYRAMIDS])
+@pytest.mark.parametrize("encoder", [name for name in ENCODERS.components if name not in PYRAMIDS])
 def test_with_any_out_indices_every_parameter_has_a_gradient(encoder: str, out_indices: Any, norm: bool) -> None:
     # DDP then needs no find_unused_parameters.
     model = build(
@@ -184,7 +184,8 @@ def test_with_any_out_indices_every_parameter_has_a_gradient(encoder: str, out_i
 
 
 @pytest.mark.parametrize(
-    ("encoder", "head"), [(name, "metric") for name in ENCODERS.parts] + [("vit", name) for name in HEADS.parts]
+    ("encoder", "head"),
+    [(name, "metric") for name in ENCODERS.components] + [("vit", name) for name in HEADS.components],
 )
 def test_a_model_can_be_copied_pickled_and_saved(encoder: str, head: str) -> None:
     model = copy.deepcopy(build(small(encoder), decoder_for(encoder), small(head)))
@@ -193,7 +194,7 @@ def test_a_model_can_be_copied_pickled_and_saved(encoder: str, head: str) -> Non
     assert len({tensor.data_ptr() for tensor in state.values()}) == len(state)
 
 
-@pytest.mark.parametrize("head", HEADS.parts)
+@pytest.mark.parametrize("head", HEADS.components)
 def test_a_head_keeps_its_range_and_the_image_size(head: str) -> None:
     model = build(small("vit"), small("conv_transpose"), small(head))
     chosen = model.heads["depth"]
@@ -232,7 +233,7 @@ def assert_onnx_agrees(model: DenseModel) -> None:
 
 
 def test_all_heads_become_one_onnx_graph() -> None:
-    assert_onnx_agrees(build_many(small("vit"), small("linear"), {name: small(name) for name in HEADS.parts}))
+    assert_onnx_agrees(build_many(small("vit"), small("linear"), {name: small(name) for name in HEADS.components}))
 
 
 @pytest.mark.parametrize(

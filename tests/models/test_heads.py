@@ -75,7 +75,7 @@ def test_training_starts_at_the_depth_asked_for(activation: Any) -> None:
 
 @pytest.mark.parametrize("name", ["metric", "disparity", "affine", "bins"])
 def test_predictions_are_float_under_bfloat16(name: str) -> None:
-    head = HEADS.parts[name](16)
+    head = HEADS.components[name](16)
     with torch.autocast("cpu", torch.bfloat16):
         assert head(torch.randn(1, 16, 4, 4), (8, 8)).dtype == torch.float32
 

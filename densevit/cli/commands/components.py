@@ -42,9 +42,9 @@ def load_schema(*, with_plugins: bool) -> dict[str, Any]:
 
     if not with_plugins:
         return dict(json.loads(json_schema.SHIPPED.read_text(encoding="utf-8")))
-    from densevit.registries import PARTS
+    from densevit.registries import REGISTRIES
 
-    return json_schema.to_json_schema(PARTS)
+    return json_schema.to_json_schema(REGISTRIES)
 
 
 def pick(table: Mapping[str, Any], name: str, what: str) -> Any:

@@ -137,7 +137,7 @@ def planned(args: argparse.Namespace) -> "tuple[OutputPlan, Existing]":
 
     writers = {}
     for name, options in formats.items():
-        registry = LABEL_FORMATS if name in LABEL_FORMATS.parts else DEPTH_FORMATS
+        registry = LABEL_FORMATS if name in LABEL_FORMATS.components else DEPTH_FORMATS
         writers[name] = registry.check({"type": name, **options}, f"--format {name}").build()
     found = find_items(args.inputs, [writer.suffix for writer in writers.values()], args.output)
     items = found.items

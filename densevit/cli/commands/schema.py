@@ -13,7 +13,7 @@ def run(args: argparse.Namespace) -> int:
     import json
 
     from densevit.config.json_schema import to_json_schema
-    from densevit.registries import PARTS
+    from densevit.registries import REGISTRIES
 
-    print(json.dumps(to_json_schema(PARTS), indent=1))
+    print(json.dumps(to_json_schema(REGISTRIES), indent=1))
     return 0

@@ -82,7 +82,7 @@ def _splits_of_dataset(args: argparse.Namespace, name: str) -> Iterator[Split]:
     from densevit.registry import choices, default
 
     tree = _spec(name, args.root, [*args.data_option, *args.overrides])
-    part = DATASETS.parts.get(tree["type"])
+    part = DATASETS.components.get(tree["type"])
     known = choices(part, "split") if part is not None else ()
     usual = default(part, "split") if part is not None else None
     named = args.split or ([tree["split"]] if "split" in tree else [])
@@ -103,7 +103,7 @@ def _spec(name: str, root: Path | None, options: Sequence[str]) -> "ComponentCon
     from densevit.config.yaml_document import YamlDocument
     from densevit.data.datasets.base import DATASETS
 
-    if root is None and name not in DATASETS.parts and Path(name).is_dir():
+    if root is None and name not in DATASETS.components and Path(name).is_dir():
         name, root = "folder", Path(name)
     document = YamlDocument({"type": name})
     for item in options:
@@ -138,7 +138,7 @@ def dataset_spec(args: argparse.Namespace) -> "ComponentConfig":
     if args.data is None:
         return _validation_data(args)
     tree = _spec(args.data, args.root, args.data_option)
-    part = DATASETS.parts.get(tree["type"])
+    part = DATASETS.components.get(tree["type"])
     if args.split is not None:
         tree["split"] = args.split
     elif part is not None and default(part, "split") == "train" and "test" in choices(part, "split"):

@@ -120,7 +120,7 @@ def test_what_a_format_cannot_hold_is_refused() -> None:
         output("overlay", opacity=2)
 
 
-@pytest.mark.parametrize("name", sorted(LABEL_FORMATS.parts))
+@pytest.mark.parametrize("name", sorted(LABEL_FORMATS.components))
 def test_every_format_is_whole_or_absent(tmp_path: Path, name: str) -> None:
     made = output(name)
     with pytest.raises(StorageError, match="its folder does not exist"):
