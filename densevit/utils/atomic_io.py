@@ -1,4 +1,4 @@
-"""Every file we write goes through here: whole or not at all, and what stood there before survives a failure."""
+"""Atomic writing: every file that densevit writes is whole or absent, and a failure leaves the file before it."""
 
 import errno
 import hashlib
@@ -79,7 +79,7 @@ def check_can_create(path: str | Path) -> None:
 
 
 def place_for(folder: Path) -> tuple[Path, Literal["", "no folder", "read-only"]]:
-    """Where a folder is, or would be made: the nearest path that is there, and why nothing can be put there.
+    """The nearest existing parent of a folder (or itself), and why nothing can be written there.
 
     Raises:
         StorageError: no disk can hold it: a name is too long, say.
@@ -194,7 +194,7 @@ def remove(path: Path) -> None:
 def require_free_space(folder: Path, size: int) -> None:
     """
     Raises:
-        StorageError: the disk has not room for so many bytes; better known before half of them are written.
+        StorageError: the disk has not enough free space; known before half of it is written.
     """
     free = shutil.disk_usage(folder).free
     if free < size:
@@ -209,7 +209,7 @@ def sha256(path: str | Path) -> str:
 
 
 def _temporary(path: Path, suffix: str = SUFFIX) -> Path:
-    # The end of the name is random, so that two writers of one path do not meet.
+    # The end of the name is random, so that two writers of one path do not collide.
     # Names hold 255 bytes; cut at 128, which may split a character, to leave room for the rest.
     name = os.fsencode(path.name)[:128].decode(errors="ignore")  # a name need not be UTF-8
     return path.with_name(f".{name}.{os.getpid()}.{secrets.token_hex(4)}{suffix}")

@@ -1,4 +1,4 @@
-"""Which device to run on."""
+"""The choice of the device."""
 
 import torch
 
@@ -18,11 +18,13 @@ def choose_device(wanted: str | torch.device) -> torch.device:
     kind = torch.device(wanted).type if isinstance(wanted, torch.device) else str(wanted).partition(":")[0]
     if kind not in KINDS:
         known = ", ".join(KINDS)
-        raise ConfigError(f"device: '{wanted}' cannot be used here; auto, {known} may, or cuda:1 for a second GPU.")
+        raise ConfigError(f"device: '{wanted}' cannot be used here; choose auto, {known}, or cuda:1 for a second GPU.")
     try:
         device = torch.device(wanted)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:  # torch asserts where it was built without CUDA
         reason = str(error).splitlines()[0].rstrip(".")
-        raise ConfigError(f"device: '{wanted}' cannot be used here ({reason}). `auto` takes what there is.") from None
+        raise ConfigError(
+            f"device: '{wanted}' cannot be used here ({reason}). `auto` takes what is available."
+        ) from None
     return device

@@ -1,4 +1,4 @@
-"""How the process keeps memory between arrays of megabytes that come and go."""
+"""Settings of the C library's allocator."""
 
 import ctypes
 import sys
@@ -8,11 +8,11 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # mallopt(3)
 
 
 def tune_malloc() -> None:
-    """Asks the C library to keep up to a gigabyte of freed memory for the next array.
+    """Lets glibc keep up to a gigabyte of freed memory for the next array.
 
-    glibc takes blocks of over 32 MB from the system each time anew, gives smaller ones back soon, and the system hands
-    out every page with a fault: a tenth of a training step or of a prediction on a CPU, a third of scoring a map. This
-    holds for the whole process, so it is for programs to ask, not for a library. Other C libraries do not care.
+    By default glibc maps blocks of over 32 MB anew each time, and the page faults cost a tenth of a training step or of
+    a prediction on a CPU, and a third of scoring a map. This changes the whole process, so programs call it, not the
+    library. Other C libraries ignore it.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:

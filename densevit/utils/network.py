@@ -1,4 +1,4 @@
-"""The model hub's addresses, and whether a server is within reach, said at once: clients retry for most of a minute."""
+"""The model hub's addresses, and a quick test whether a server can be reached: clients retry for most of a minute."""
 
 import socket
 import threading
@@ -7,13 +7,13 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 SCHEME = "hf:"
-"""What an address on the hub begins with."""
+"""The prefix of an address on the hub."""
 
-PATIENCE = 0.7  # seconds until a server that does not answer counts as out of reach
+TIMEOUT = 0.7  # seconds
 
 
-def is_reachable(url: str, patience: float = PATIENCE) -> bool:
-    """Whether the server of `url`, or the proxy before it, accepts a connection before our patience ends."""
+def is_reachable(url: str, timeout: float = TIMEOUT) -> bool:
+    """Whether the server of `url`, or its proxy, accepts a connection within `timeout` seconds."""
     address = urlsplit(url)
     if not address.hostname:
         return False
@@ -22,23 +22,23 @@ def is_reachable(url: str, patience: float = PATIENCE) -> bool:
         address = urlsplit(proxy if "//" in proxy else f"//{proxy}")
     answered, finished = threading.Event(), threading.Event()
 
-    def knock() -> None:
+    def connect() -> None:
         port = address.port or (80 if address.scheme == "http" else 443)
         try:
-            with socket.create_connection((address.hostname or "", port), timeout=patience):
+            with socket.create_connection((address.hostname or "", port), timeout=timeout):
                 answered.set()
         except OSError:
             pass
         finished.set()
 
-    # A thread, because looking up a name knows no timeout.
-    threading.Thread(target=knock, daemon=True).start()
-    finished.wait(patience)
+    # In a thread, because name resolution has no timeout.
+    threading.Thread(target=connect, daemon=True).start()
+    finished.wait(timeout)
     return answered.is_set()
 
 
 def hub() -> str:
-    """The address of the model hub; empty where the user has ruled it out."""
+    """The address of the model hub; empty in offline mode."""
     from huggingface_hub import constants
 
     return "" if constants.HF_HUB_OFFLINE else str(constants.ENDPOINT)

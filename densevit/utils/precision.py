@@ -1,4 +1,4 @@
-"""Number formats: which one a device is fast in, and the context that computes in it."""
+"""Precision (fp32, bf16, fp16): the fastest on a device, and autocast to it."""
 
 from typing import Literal, cast
 
@@ -18,7 +18,7 @@ def resolve(precision: str, device: torch.device) -> Precision:
     """
     if precision != "auto":
         if precision not in DTYPES:
-            raise ConfigError(f"precision: no {precision!r}; auto, {', '.join(DTYPES)} may be asked for.")
+            raise ConfigError(f"precision: no {precision!r}; choose auto, {', '.join(DTYPES)}.")
         return cast(Precision, precision)
     if device.type == "cuda":
         # Older GPUs run bf16, too, but emulate it, slower than fp32.

@@ -1,4 +1,4 @@
-"""Stopping cleanly when asked to: at the first signal work ends where it is whole, at the second it ends at once."""
+"""Graceful stopping: the first SIGINT or SIGTERM asks the work to stop, the second ends the process at once."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ OURS = (signal.SIGINT, signal.SIGTERM)
 
 
 class SignalHandler:
-    """The handler of both signals; `asked` is set by the first."""
+    """The handler of both signals; the first sets `asked`."""
 
     def __init__(self) -> None:
         self.asked = threading.Event()
@@ -30,10 +30,10 @@ class SignalHandler:
 
 @contextmanager
 def interruptible() -> Iterator[threading.Event]:
-    """Yields an event that the first SIGINT or SIGTERM sets; the second ends the process within a moment.
+    """Yields an event that the first SIGINT or SIGTERM sets; the second ends the process at once.
 
-    Inside another such block it is that block's event. Outside the main thread, where Python takes no handlers, the
-    event is only yielded.
+    Inside another such block it is that block's event. Outside the main thread, where Python allows no handlers, the
+    event is never set.
     """
     if (outer := _listener()) is not None:
         yield outer.asked
@@ -52,7 +52,7 @@ def interruptible() -> Iterator[threading.Event]:
 
 
 def poll(message: str) -> None:
-    """For loops that may run long, at places where nothing is half done.
+    """To be called in long loops, where nothing is half done.
 
     Raises:
         Preempted: with `message`, if a signal came to the `interruptible` block around the caller.
@@ -69,21 +69,21 @@ def _listener() -> SignalHandler | None:
 
 @contextmanager
 def _second_signal_ends() -> Iterator[None]:
-    """Python runs handlers between two of its own instructions, which may be long in coming: a process that waits for
-    another in a collective, or for a disk, would not hear the second signal. A thread does."""
-    ours, theirs = socket.socketpair()
-    theirs.setblocking(False)
-    before = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
-    thread = threading.Thread(target=_count, args=(ours,), daemon=True)
+    """Python runs handlers only between its own instructions: a process that waits in a collective, or for a disk,
+    would not react to the second signal. A thread does."""
+    reader, writer = socket.socketpair()
+    writer.setblocking(False)
+    before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+    thread = threading.Thread(target=_count, args=(reader,), daemon=True)
     thread.start()
     try:
         yield
     finally:
         signal.set_wakeup_fd(before)
-        theirs.send(b"\0")
+        writer.send(b"\0")
         thread.join()
-        ours.close()
-        theirs.close()
+        reader.close()
+        writer.close()
 
 
 def _count(signals: socket.socket) -> None:

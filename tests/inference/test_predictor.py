@@ -195,7 +195,7 @@ def test_an_unknown_device_and_an_empty_batch_are_refused() -> None:
 
 
 def test_a_precision_and_scales_that_are_none_are_refused() -> None:
-    with pytest.raises(ConfigError, match="no 'half'; auto, fp32, bf16, fp16 may be asked for"):
+    with pytest.raises(ConfigError, match="no 'half'; choose auto, fp32, bf16, fp16"):
         resolve("half", torch.device("cpu"))
     for scales in ((), (-1.0,), (1.0, float("nan")), (9.0,)):
         with pytest.raises(DataError, match="numbers over 0 and up to 8"):

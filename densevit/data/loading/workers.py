@@ -213,7 +213,10 @@ def _ending(exitcode: int | None) -> str:
 
 @contextmanager
 def _signals_blocked() -> Iterator[None]:
-    """Processes started inside are born deaf to the signals that are ours, so no worker dies before `_enter`."""
+    """Processes started inside ignore SIGINT and SIGTERM, so that no worker dies before `_enter`."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
     before = signal.pthread_sigmask(signal.SIG_BLOCK, OURS)
     try:
         yield
@@ -223,9 +226,9 @@ def _signals_blocked() -> Iterator[None]:
 
 @contextmanager
 def _sigchld_kept() -> Iterator[None]:
-    """DataLoader installs a handler that raises wherever the parent happens to be, in the middle of a training step
-    or a save, when a worker dies. We look when we wait for a batch, and say more."""
-    if threading.current_thread() is not threading.main_thread():
+    """Removes DataLoader's handler, which raises in the middle of a training step or a save when a worker dies. Dead
+    workers are found while waiting for a batch instead, with a better message."""
+    if not hasattr(signal, "SIGCHLD") or threading.current_thread() is not threading.main_thread():
         yield
         return
     before = signal.getsignal(signal.SIGCHLD)
