@@ -14,14 +14,19 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+# Waiting threads sleep, which leaves the cores to the loading process. It must be set before torch is imported.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+import numpy as np
+from jaxtyping import Float32, Int64
 from markupsafe import Markup
 
 import densevit
 from densevit.cli.main import main as command
 from densevit.data.datasets.base import Dataset, open_dataset
-from densevit.data.loading.prefetch import prefetch_samples
+from densevit.data.loading.prefetch import prefetch, prefetch_samples
 from densevit.engine.logger import read_csv
 from densevit.evaluation.depth.baseline import median_depth_map
 from densevit.evaluation.depth.evaluate import Evaluation, evaluate
@@ -64,58 +69,67 @@ def make_rooms(root: Path) -> None:
     generate(root, SCENES, frames=FRAMES, size=SIZE, mount="robot", workers=CORES)
 
 
-def constant_map(train: Dataset, test: Dataset, protocol: Any) -> Evaluation:
-    """What a model must beat: the per-pixel median of the training depths, for every image."""
-    depths, valids = zip(*((sample.depth, sample.valid) for sample in prefetch_samples(train)), strict=True)
-    median = median_depth_map(depths, valids)
-    return evaluate(((s.name, median, s.depth, s.valid) for s in prefetch_samples(test)), protocol)
+class Predicted(NamedTuple):
+    """A test image with both predictions of one pass through the model."""
+
+    sample: Sample
+    depth: Float32[np.ndarray, "h w"]
+    classes: Int64[np.ndarray, "h w"]
 
 
-def read(data: Dataset, name: str) -> Sample:
-    return data.read(list(data.names).index(name))
+def predict(predictor: Predictor, test: Dataset) -> dict[str, Predicted]:
+    """By the name of the sample."""
+    samples = list(prefetch_samples(test))
+    maps = predictor.stream(sample.image for sample in samples)
+    return {s.name: Predicted(s, m["depth"], m["labels"].argmax(0)) for s, m in zip(samples, maps, strict=True)}
 
 
-def depth_sample(predictor: Predictor, test: Dataset, evaluation: Evaluation, label: str, name: str) -> Figure:
-    sample = read(test, name)
-    assert sample.depth is not None and sample.valid is not None
-    return depth_figure(
-        name=name,
-        label=label,
-        score=f"AbsRel {dict(evaluation.rows)[name]['abs_rel']:.4f}",
-        image=sample.image,
-        depth=sample.depth,
-        valid=sample.valid,
-        prediction=predictor(sample.image, head="depth"),
-    )
+def evaluate_constant_map(train: Dataset, predicted: dict[str, Predicted], protocol: Any) -> Evaluation:
+    """The baseline: the per-pixel median of the training depths, for every image."""
+    depths = list(prefetch(train.depth_map, range(len(train)), threads=CORES, ahead=4 * CORES))
+    median = median_depth_map(depths, [depth > 0 for depth in depths])
+    return evaluate(((name, median, p.sample.depth, p.sample.valid) for name, p in predicted.items()), protocol)
 
 
-def classes_of(predictor: Predictor, test: Dataset) -> SegScores:
-    samples = prefetch_samples(test)
-    k = len(test.classes)
-    return summarise(((s.name, count(predictor.classes(s.image), s.labels, k)) for s in samples), test.classes)
-
-
-def segmentation_sections(predictor: Predictor, test: Dataset, scores: SegScores) -> Markup:
-    """The page's sections about the second task."""
-    accuracy = {name: row["pixel_accuracy"] for name, row in scores.per_image()}
-    figures = []
-    for label, name in scores.examples().items():
-        sample = read(test, name)
-        assert sample.labels is not None
-        figures.append(
-            segmentation_figure(
-                name=f"{name}, classes",
-                label=label,
-                score=f"pixel accuracy {accuracy[name]:.4f}",
-                image=sample.image,
-                labels=sample.labels,
-                predicted=predictor.classes(sample.image),
-                classes=scores.classes,
-                palette=test.palette,
-            )
+def depth_figures(predicted: dict[str, Predicted], evaluation: Evaluation) -> Iterator[Figure]:
+    """The best, the median and the worst image."""
+    scores = dict(evaluation.rows)
+    for label, name in evaluation.examples().items():
+        sample, depth, _ = predicted[name]
+        assert sample.depth is not None and sample.valid is not None
+        yield depth_figure(
+            name=name,
+            label=label,
+            score=f"AbsRel {scores[name]['abs_rel']:.4f}",
+            image=sample.image,
+            depth=sample.depth,
+            valid=sample.valid,
+            prediction=depth,
         )
-    page = SegReport(title="", scores=scores, palette=test.palette, samples=figures)
-    return sections(page, "Segmentation: ")
+
+
+def segmentation_figures(predicted: dict[str, Predicted], test: Dataset, scores: SegScores) -> Iterator[Figure]:
+    """The best, the median and the worst image."""
+    accuracy = {name: row["pixel_accuracy"] for name, row in scores.per_image()}
+    for label, name in scores.examples().items():
+        sample, _, classes = predicted[name]
+        assert sample.labels is not None
+        yield segmentation_figure(
+            name=f"{name}, classes",
+            label=label,
+            score=f"pixel accuracy {accuracy[name]:.4f}",
+            image=sample.image,
+            labels=sample.labels,
+            predicted=classes,
+            classes=scores.classes,
+            palette=test.palette,
+        )
+
+
+def segmentation_sections(predicted: dict[str, Predicted], test: Dataset, scores: SegScores) -> Markup:
+    """The page's sections about the second task."""
+    figures = list(segmentation_figures(predicted, test, scores))
+    return sections(SegReport(title="", scores=scores, palette=test.palette, samples=figures), "Segmentation: ")
 
 
 def curves(run: Path) -> dict[str, list[tuple[float, float]]]:
@@ -163,14 +177,12 @@ def main() -> int:
     with timed(times, "report"):
         test = open_dataset({"type": "rooms", "root": str(rooms), "split": "test"})
         train = open_dataset({"type": "rooms", "root": str(rooms), "split": "train"})
-        predictor = densevit.load(run, precision="fp32")
+        predicted = predict(densevit.load(run, precision="fp32", batch_size=16), test)
         protocol = find_protocol("plain", test.depth_range)
-        ours = evaluate(
-            ((s.name, predictor(s.image, head="depth"), s.depth, s.valid) for s in prefetch_samples(test)), protocol
-        )
-        constant = constant_map(train, test, protocol)
-        classes = classes_of(predictor, test)
-        shown = [depth_sample(predictor, test, ours, label, name) for label, name in ours.examples().items()]
+        ours = evaluate(((name, p.depth, p.sample.depth, p.sample.valid) for name, p in predicted.items()), protocol)
+        constant = evaluate_constant_map(train, predicted, protocol)
+        counts = ((name, count(p.classes, p.sample.labels, len(test.classes))) for name, p in predicted.items())
+        classes = summarise(counts, test.classes)
     page = write_html(
         output / "report.html",
         Report(
@@ -180,8 +192,8 @@ def main() -> int:
             evaluation=ours,
             baseline=constant,
             curves=curves(run),
-            samples=shown,
-            further=segmentation_sections(predictor, test, classes),
+            samples=list(depth_figures(predicted, ours)),
+            further=segmentation_sections(predicted, test, classes),
             times=times,
             config=(run / "config.yaml").read_text(),
         ),

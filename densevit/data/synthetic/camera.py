@@ -1,4 +1,4 @@
-"""A pinhole camera: x right, y down, z into the picture. The centre of the first pixel is (0, 0)."""
+"""A pinhole camera: x right, y down, z forward. The centre of the first pixel is (0, 0)."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from jaxtyping import Float32, Float64
 
 @dataclass(frozen=True)
 class Mount:
-    """How cameras are held, as (mean, standard deviation) or (low, high); angles in radians."""
+    """Distribution of camera poses, as (mean, standard deviation) or (low, high); angles in radians."""
 
     height: tuple[float, float]  # metres over the floor, mean and deviation
     pitch: tuple[float, float]  # up, mean and deviation
@@ -19,7 +19,7 @@ class Mount:
 MOUNTS = {
     # Photographs by hand, with several lenses.
     "hand": Mount(height=(1.4, 0.15), pitch=(-0.2, 0.25), roll=0.035, fov=(55, 75)),
-    # One camera on a robot's mast: what stands on the floor shows how far it is.
+    # One camera on a robot's mast, so that the image row of the floor determines its depth.
     "robot": Mount(height=(1.4, 0.01), pitch=(-0.25, 0.01), roll=0.005, fov=(65, 65)),
 }
 
@@ -48,8 +48,8 @@ class Camera:
         return np.ascontiguousarray(pixels @ (self.axes @ np.linalg.inv(self.intrinsics)).T, dtype=np.float32)
 
 
-def aim(yaw: float, pitch: float, roll: float) -> Float64[np.ndarray, "3 3"]:
-    """Camera axes that look `yaw` from the world's x towards y and `pitch` up, turned by `roll` (all in radians)."""
+def look_direction(yaw: float, pitch: float, roll: float) -> Float64[np.ndarray, "3 3"]:
+    """Camera axes (columns): `yaw` from the world's x towards y, `pitch` up, rolled by `roll`; all in radians."""
     forward = np.array([np.cos(pitch) * np.cos(yaw), np.cos(pitch) * np.sin(yaw), np.sin(pitch)])
     right = np.array([np.sin(yaw), -np.cos(yaw), 0.0])
     down = np.cross(forward, right)

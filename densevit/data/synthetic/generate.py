@@ -24,7 +24,7 @@ SPLITS = ("train", "val", "test")
 
 
 @dataclass(frozen=True)
-class Recipe:
+class RenderConfig:
     """What a frame of the data set depends on, but for its split, scene and number."""
 
     root: Path
@@ -65,11 +65,11 @@ def generate(
     check_numbers(scenes, frames, size, seed)
     if workers < 1:
         raise DataError(f"{workers} workers; there is at least one.")
-    recipe = Recipe(Path(root), frames, size, seed, mount)
-    meta = describe(recipe, scenes)
-    _claim(recipe.root, meta, overwrite)
-    write_text(recipe.root / "dataset.json", json.dumps(meta, indent=1) + "\n")
-    jobs = [(recipe, split, scene) for split in SPLITS for scene in range(scenes.get(split, 0))]
+    config = RenderConfig(Path(root), frames, size, seed, mount)
+    meta = dataset_json(config, scenes)
+    _prepare_root(config.root, meta, overwrite)
+    write_text(config.root / "dataset.json", json.dumps(meta, indent=1) + "\n")
+    jobs = [(config, split, scene) for split in SPLITS for scene in range(scenes.get(split, 0))]
     missing = [job for job in jobs if not _folder(*job).is_dir()]
     with _mapper(min(workers, len(missing))) as run:
         bar = tqdm(run(missing), total=len(missing), desc="rooms", unit="scene", disable=not progress)
@@ -77,24 +77,24 @@ def generate(
             pass
 
 
-def describe(recipe: Recipe, scenes: Mapping[str, int]) -> dict[str, Any]:
+def dataset_json(config: RenderConfig, scenes: Mapping[str, int]) -> dict[str, Any]:
     """The content of `dataset.json`."""
     return {
         "version": VERSION,
-        "seed": recipe.seed,
-        "size": list(recipe.size),
-        "frames": recipe.frames,
-        "mount": recipe.mount,
+        "seed": config.seed,
+        "size": list(config.size),
+        "frames": config.frames,
+        "mount": config.mount,
         "depth_scale": DEPTH_SCALE,
         "classes": list(CLASSES),
         "scenes": {split: scenes.get(split, 0) for split in SPLITS},
     }
 
 
-def write_scene(recipe: Recipe, split: str, scene: int) -> None:
+def write_scene(config: RenderConfig, split: str, scene: int) -> None:
     """Renders one scene into its folder, which appears when it is complete."""
-    frames = list(render_frames(recipe.seed, split, scene, recipe.frames, recipe.size, mount=recipe.mount))
-    with atomic_folder(_folder(recipe, split, scene)) as folder:
+    frames = list(render_frames(config.seed, split, scene, config.frames, config.size, mount=config.mount))
+    with atomic_folder(_folder(config, split, scene)) as folder:
         for number, frame in enumerate(frames):
             for name, data in encode_frame(frame).items():
                 stem, suffix = name.split(".")
@@ -128,8 +128,8 @@ def check_numbers(scenes: Mapping[str, int], frames: int, size: tuple[int, int],
         raise DataError(f"seed {seed}; a seed is 0 or more.")
 
 
-def _claim(root: Path, meta: dict[str, Any], overwrite: bool) -> None:
-    """Sees that `root` is empty, or holds a part of the same data set."""
+def _prepare_root(root: Path, meta: dict[str, Any], overwrite: bool) -> None:
+    """Checks that `root` is empty or holds a part of the same data set, and makes its folders."""
     if root.exists() and not root.is_dir():
         raise DataError(f"{root}: is a file; a data set needs a folder.")
     if root.is_dir() and any(root.iterdir()):
@@ -147,7 +147,7 @@ def _claim(root: Path, meta: dict[str, Any], overwrite: bool) -> None:
 
 
 def _difference(root: Path, meta: dict[str, Any]) -> str:
-    """In what the data set at `root` is not the start of the one `meta` describes; empty if it is."""
+    """How the data set at `root` differs from a part of the one that `meta` describes; empty if it does not."""
     try:
         there = read_meta(root)
     except DataError as error:
@@ -158,15 +158,15 @@ def _difference(root: Path, meta: dict[str, Any]) -> str:
 
 
 def _remove(root: Path) -> None:
-    """Removes a data set of ours, and nothing that we did not write."""
+    """Removes the files of a `rooms` data set and no others."""
     (root / "dataset.json").unlink()
     for split in SPLITS:
         for folder in (root / split).glob("scene_*"):
             shutil.rmtree(folder)
 
 
-def _folder(recipe: Recipe, split: str, scene: int) -> Path:
-    return recipe.root / split / scene_name(scene)
+def _folder(config: RenderConfig, split: str, scene: int) -> Path:
+    return config.root / split / scene_name(scene)
 
 
 @contextmanager
@@ -175,9 +175,10 @@ def _mapper(workers: int) -> Iterator[Any]:
     if workers <= 1:
         yield lambda jobs: map(_run, jobs)
         return
+    # Spawned, not forked: the threads of embree and OpenCV do not survive a fork.
     with multiprocessing.get_context("spawn").Pool(workers, initializer=cv2.setNumThreads, initargs=(1,)) as pool:
         yield lambda jobs: pool.imap_unordered(_run, jobs)
 
 
-def _run(job: tuple[Recipe, str, int]) -> None:
+def _run(job: tuple[RenderConfig, str, int]) -> None:
     write_scene(*job)

@@ -1,4 +1,4 @@
-"""Triangles with normals and texture coordinates, and the few shapes that rooms are built of. Metres, z up."""
+"""Triangle meshes with normals and texture coordinates, and the primitives quad and box. Metres, z up."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,12 +20,12 @@ class Mesh:
     texture: Int64[np.ndarray, " f"]  # position in the scene's textures
     tint: Float32[np.ndarray, "f 3"]
 
-    def moved(self, angle: float, offset: Sequence[float]) -> "Mesh":
-        """Turned about the z axis by `angle` radians, then moved by `offset`."""
+    def transformed(self, angle: float, offset: Sequence[float]) -> "Mesh":
+        """Rotated about the z axis by `angle` radians, then translated by `offset`."""
         cos, sin = np.cos(angle), np.sin(angle)
-        turn = np.array([[cos, -sin, 0], [sin, cos, 0], [0, 0, 1]])
-        normals = (self.normals @ turn.T).astype(np.float32)
-        return replace(self, vertices=self.vertices @ turn.T + np.asarray(offset), normals=normals)
+        rotation = np.array([[cos, -sin, 0], [sin, cos, 0], [0, 0, 1]])
+        normals = (self.normals @ rotation.T).astype(np.float32)
+        return replace(self, vertices=self.vertices @ rotation.T + np.asarray(offset), normals=normals)
 
 
 def join(meshes: Sequence[Mesh]) -> Mesh:

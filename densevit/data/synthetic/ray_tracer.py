@@ -10,33 +10,37 @@ from densevit.errors import DataError
 Rays = Float32[np.ndarray, "n 3"]
 
 
-class Tracer:
-    """Raises DataError on construction where embreex is not installed."""
+class RayTracer:
+    """Intersects rays with the triangles of one scene.
+
+    Raises:
+        DataError: embreex is not installed.
+    """
 
     def __init__(self, vertices: Float64[np.ndarray, "v 3"], faces: Int64[np.ndarray, "f 3"]) -> None:
         scene, mesh = require_embree()
         self.scene = scene()
         mesh(self.scene, vertices.astype(np.float32), faces.astype(np.int32))
 
-    def first(
+    def intersect(
         self, origin: Float64[np.ndarray, "3"], rays: Rays
     ) -> tuple[Int64[np.ndarray, " n"], Float32[np.ndarray, " n"], Float32[np.ndarray, "n 2"]]:
-        """What each ray meets first.
+        """The first hit of each ray.
 
         Returns:
-            the triangle, -1 for none; the distance in lengths of the ray; the weights of the triangle's second and
-            third corner.
+            the triangle, -1 for none; the distance in lengths of the ray; the barycentric coordinates of the
+            triangle's second and third vertex.
         """
         origins = np.broadcast_to(origin.astype(np.float32), rays.shape).copy()
         hit = self.scene.run(origins, rays, output=1)
         return hit["primID"].astype(np.int64), hit["tfar"], np.stack([hit["u"], hit["v"]], axis=1)
 
-    def blocked(self, origins: Rays, ways: Rays) -> Bool[np.ndarray, " n"]:
-        """Whether something stands on the way from an origin to `origin + way`."""
+    def occluded(self, origins: Rays, directions: Rays) -> Bool[np.ndarray, " n"]:
+        """Whether a triangle lies between `origin` and `origin + direction`."""
         if not len(origins):  # embreex fails on no rays at all
             return np.zeros(0, dtype=bool)
         limit = np.full(len(origins), 0.999, dtype=np.float32)
-        return np.asarray(self.scene.run(origins, ways, limit, query="OCCLUDED") >= 0)
+        return np.asarray(self.scene.run(origins, directions, limit, query="OCCLUDED") >= 0)
 
 
 def require_embree() -> tuple[Any, Any]:

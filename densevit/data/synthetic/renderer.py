@@ -1,4 +1,4 @@
-"""Photographs of a scene: where the camera stands, what it sees, and what its sensor makes of it."""
+"""Renders frames of a scene: samples a camera pose, traces rays, shades, and simulates the sensor."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -8,15 +8,15 @@ import numpy as np
 from jaxtyping import Float32, Float64, Int64, UInt8, UInt16
 
 from densevit.data.datasets.rooms import CLASSES, DEPTH_SCALE, scene_name
-from densevit.data.synthetic.camera import MOUNTS, Camera, Mount, aim
-from densevit.data.synthetic.lights import ambient, direct, even
-from densevit.data.synthetic.scene import Scene, build_scene, stream
+from densevit.data.synthetic.camera import MOUNTS, Camera, Mount, look_direction
+from densevit.data.synthetic.lights import ambient, direct, smooth_light
+from densevit.data.synthetic.scene import Scene, build_scene, scene_rng
 from densevit.structures import Sample
 
-PROBE = 24  # rays across that judge a view
+PREVIEW_WIDTH = 24  # rays across, that rate a camera pose
 IGNORE = 255
 TRIES = 12
-FILL = 0.8  # light from all around, as a share of the mean light from lamps
+AMBIENT = 0.8  # ambient light, as a share of the mean direct light
 GREY = 0.32  # mean linear brightness that the exposure aims at
 
 
@@ -25,7 +25,7 @@ class Frame:
     """A sample, and what Sample has no field for."""
 
     sample: Sample
-    instances: UInt16[np.ndarray, "h w"]  # 0 = walls, floor and ceiling; else one number per thing of the scene
+    instances: UInt16[np.ndarray, "h w"]  # 0 = walls, floor and ceiling; else one number per object of the scene
 
 
 def render_scene(
@@ -65,57 +65,57 @@ def render_frames(
     """As `render_scene`, with instance numbers."""
     room = build_scene(seed, split, scene)
     for frame in range(frames):
-        rng = stream(seed, split, scene, frame)
-        camera = choose_view(rng, room, size, MOUNTS[mount], fov)
-        yield photograph(rng, room, camera, f"{split}/{scene_name(scene)}/{frame:02d}")
+        rng = scene_rng(seed, split, scene, frame)
+        camera = sample_camera(rng, room, size, MOUNTS[mount], fov)
+        yield render_frame(rng, room, camera, f"{split}/{scene_name(scene)}/{frame:02d}")
 
 
-def choose_view(
-    rng: np.random.Generator, room: Scene, size: tuple[int, int], mount: Mount, fov: float | None = None
+def sample_camera(
+    rng: np.random.Generator, scene: Scene, size: tuple[int, int], mount: Mount, fov: float | None = None
 ) -> Camera:
-    """A view from free floor: the first of some that `judge` has nothing against, or the best of them."""
+    """A random camera pose on free floor: the first with the full rating, or the best of TRIES."""
     best: tuple[float, Camera] | None = None
     for _ in range(TRIES):
-        height = min(float(np.clip(rng.normal(*mount.height), 1.0, 1.8)), room.plan.height - 0.4)
-        position = np.array([*room.floor.spot(rng, 0.5), height])
-        inward = np.array(room.plan.extent) / 2 - position[:2]
+        height = min(float(np.clip(rng.normal(*mount.height), 1.0, 1.8)), scene.plan.height - 0.4)
+        position = np.array([*scene.floor.spot(rng, 0.5), height])
+        inward = np.array(scene.plan.extent) / 2 - position[:2]
         yaw = np.arctan2(inward[1], inward[0]) + rng.normal(0, 0.9)
-        axes = aim(float(yaw), float(rng.normal(*mount.pitch)), float(rng.normal(0, mount.roll)))
+        axes = look_direction(float(yaw), float(rng.normal(*mount.pitch)), float(rng.normal(0, mount.roll)))
         camera = Camera(position, axes, size, float(np.deg2rad(fov or rng.uniform(*mount.fov))))
-        worth = judge(room, camera)
-        if best is None or worth > best[0]:
-            best = worth, camera
-        if worth >= 1:
+        rating = rate_view(scene, camera)
+        if best is None or rating > best[0]:
+            best = rating, camera
+        if rating >= 1:
             break
     assert best is not None
     return best[1]
 
 
-def judge(room: Scene, camera: Camera) -> float:
-    """1 for a view worth keeping: an eighth furniture, no thing over 40 %, nothing near, some depth; else less."""
+def rate_view(scene: Scene, camera: Camera) -> float:
+    """1 for a good view: an eighth furniture, no object over 40 %, nothing near, some depth; else less."""
     h, w = camera.size
-    probe = replace(camera, size=(max(round(PROBE * h / w), 2), PROBE))
-    triangle, depth, _ = room.tracer.first(camera.position, probe.rays())
-    furniture = (room.geometry.label[triangle] >= CLASSES.index("bed")).mean()
-    largest = np.bincount(room.geometry.instance[triangle])[1:].max(initial=0) / len(triangle)
+    preview = replace(camera, size=(max(round(PREVIEW_WIDTH * h / w), 2), PREVIEW_WIDTH))
+    triangle, depth, _ = scene.tracer.intersect(camera.position, preview.rays())
+    furniture = (scene.geometry.label[triangle] >= CLASSES.index("bed")).mean()
+    largest = np.bincount(scene.geometry.instance[triangle])[1:].max(initial=0) / len(triangle)
     near, far = np.percentile(depth, (3, 90))
     marks = (furniture / 0.125, 1.4 - largest, near / 0.6, far / 1.5)
     return float(np.prod(np.minimum(marks, 1.0)))
 
 
-def photograph(rng: np.random.Generator, room: Scene, camera: Camera, name: str) -> Frame:
-    """What a camera sees."""
+def render_frame(rng: np.random.Generator, scene: Scene, camera: Camera, name: str) -> Frame:
+    """The image and the ground truth that a camera records."""
     h, w = camera.size
     rays = camera.rays()
-    triangle, distance, weights = room.tracer.first(camera.position, rays)
+    triangle, distance, weights = scene.tracer.intersect(camera.position, rays)
     hit = triangle >= 0  # a ray can slip between two triangles that only touch; such a pixel is not valid
     triangle, distance = np.where(hit, triangle, 0), np.where(hit, distance, np.float32(0))
     depth = np.where(distance < 65535 / DEPTH_SCALE, distance, 0).astype(np.float32).reshape(h, w)
-    geometry = room.geometry
-    light = shade(rng, room, camera, rays, triangle, distance, weights)
+    geometry = scene.geometry
+    light = shade(rng, scene, camera, rays, triangle, distance, weights)
     sample = Sample(
         name=name,
-        image=develop(rng, np.where(hit[:, None], light, 0).reshape(h, w, 3).astype(np.float32)),
+        image=simulate_sensor(rng, np.where(hit[:, None], light, 0).reshape(h, w, 3).astype(np.float32)),
         depth=depth,
         valid=depth > 0,
         labels=np.where(hit, geometry.label[triangle], IGNORE).astype(np.int64).reshape(h, w),
@@ -126,15 +126,15 @@ def photograph(rng: np.random.Generator, room: Scene, camera: Camera, name: str)
 
 def shade(
     rng: np.random.Generator,
-    room: Scene,
+    scene: Scene,
     camera: Camera,
     rays: Float32[np.ndarray, "n 3"],
     triangle: Int64[np.ndarray, " n"],
     distance: Float32[np.ndarray, " n"],
     weights: Float32[np.ndarray, "n 2"],
 ) -> Float32[np.ndarray, "n 3"]:
-    """Linear light from each pixel's surface to the camera."""
-    geometry, mesh = room.geometry, room.geometry.mesh
+    """Linear radiance of each pixel."""
+    geometry, mesh = scene.geometry, scene.geometry.mesh
     corners = mesh.faces[triangle]
     share = np.column_stack([1 - weights[:, 0] - weights[:, 1], weights])
     flat = geometry.flat[triangle].astype(np.float32)
@@ -152,18 +152,18 @@ def shade(
     )
     albedo = (texel / 255) ** 2.2 * mesh.tint[triangle]
 
-    blocked = room.tracer.blocked
-    lit = sum((direct(lamp, points, smooth, blocked, rng) for lamp in geometry.lights), np.zeros_like(points))
+    occluded = scene.tracer.occluded
+    lit = sum((direct(lamp, points, smooth, occluded, rng) for lamp in geometry.lights), np.zeros_like(points))
     mean = lit.mean()
-    lit += (FILL * mean * ambient(points, flat, blocked, rng, reach=0.8))[:, None]
+    lit += (AMBIENT * mean * ambient(points, flat, occluded, rng, reach=0.8))[:, None]
     h, w = camera.size
-    lit = even(lit.reshape(h, w, 3), smooth.reshape(h, w, 3), distance.reshape(h, w)).reshape(-1, 3)
+    lit = smooth_light(lit.reshape(h, w, 3), smooth.reshape(h, w, 3), distance.reshape(h, w)).reshape(-1, 3)
     glow = geometry.label[triangle] == CLASSES.index("window")
     return np.asarray(np.where(glow[:, None], albedo * 2.5 * mean, albedo * lit), dtype=np.float32)
 
 
-def develop(rng: np.random.Generator, light: Float32[np.ndarray, "h w 3"]) -> UInt8[np.ndarray, "h w 3"]:
-    """An 8-bit photograph: lens blur, vignette, exposure, noise, a shoulder for the highlights, sRGB's gamma."""
+def simulate_sensor(rng: np.random.Generator, light: Float32[np.ndarray, "h w 3"]) -> UInt8[np.ndarray, "h w 3"]:
+    """An 8-bit image: lens blur, vignette, exposure, noise, a filmic tone curve, sRGB gamma."""
     h, w, _ = light.shape
     soft = cv2.GaussianBlur(light, (0, 0), 0.55)
     exposed = (

@@ -16,7 +16,7 @@ SKIRTING = (0.09, 0.015)
 
 
 def colour(rng: np.random.Generator, saturation: tuple[float, float], value: tuple[float, float]) -> list[float]:
-    """An sRGB colour, 0 to 255, of any hue; warm ones come more often, as in houses."""
+    """An sRGB colour, 0 to 255, of a random hue; warm hues are more frequent."""
     hue = rng.uniform(0.02, 0.17) if rng.random() < 0.6 else rng.random()
     return [255 * x for x in colorsys.hsv_to_rgb(hue, rng.uniform(*saturation), rng.uniform(*value))]
 
@@ -82,7 +82,7 @@ def build_rug(rng: np.random.Generator, build: Builder, plan: FloorPlan, floor: 
     if rng.random() < 0.5 and floor.fits(footprint(spot, (w, d), angle)):
         image = build.texture(_pick(rng, textures.RUGS)(rng, colour(rng, (0.2, 0.8), (0.3, 0.9))))
         rug = box((-w / 2, -d / 2, 0), (w / 2, d / 2, 0.012), image, tile=None)
-        build.add("rug", [rug.moved(angle, (*spot, 0))])
+        build.add("rug", [rug.transformed(angle, (*spot, 0))])
 
 
 def _free_stretch(
@@ -164,7 +164,7 @@ def _between(width: float, pitch: float) -> list[float]:
 
 def _against(wall: Wall, along: float, mesh: Mesh) -> Mesh:
     """Turns a mesh that is built with its back on y = 0 to the wall."""
-    return mesh.moved(wall.angle, (*wall.point(along, 0.0), 0.0))
+    return mesh.transformed(wall.angle, (*wall.point(along, 0.0), 0.0))
 
 
 def _pick(rng: np.random.Generator, makers: Sequence[textures.Maker]) -> textures.Maker:

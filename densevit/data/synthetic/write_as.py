@@ -1,4 +1,4 @@
-"""Writes rooms in the layouts of real data sets, so that their readers meet real-shaped files."""
+"""Writes rendered rooms in the file layouts of real data sets, to test their readers."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ SIZES: dict[str, tuple[int, int]] = {"nyu": (480, 640), "nyu_labeled": (480, 640
 
 @dataclass(frozen=True)
 class Rendering:
-    """What is to be rendered, split by split."""
+    """Parameters of the rendering of all splits."""
 
     scenes: Mapping[str, int]
     frames: int

@@ -240,7 +240,7 @@ def test_a_closed_loader_leaves_no_workers() -> None:
 def test_a_program_that_forgets_to_close_its_loader_still_ends() -> None:
     # Deaf to SIGTERM, the workers would make multiprocessing's farewell wait for ever.
     code = (
-        "from test_loader import Numbered, Still, train_loader\n"
+        "from test_dataloader import Numbered, Still, train_loader\n"
         "loader = train_loader(Numbered(10), Still(), seed=0, batch_size=2, workers=2)\n"
         "next(loader)\n"
         "raise SystemExit(7)\n"

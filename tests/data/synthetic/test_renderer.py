@@ -10,15 +10,15 @@ pytest.importorskip("embreex")
 
 from densevit.data.datasets.rooms import CLASSES
 from densevit.data.synthetic import furniture_models, render_frames, render_scene
-from densevit.data.synthetic.camera import Camera, aim
+from densevit.data.synthetic.camera import Camera, look_direction
 from densevit.data.synthetic.floorplan import FloorPlan, FreeFloor, draw_plan, footprint
-from densevit.data.synthetic.furniture_layout import THEMES, furnish
+from densevit.data.synthetic.furniture_layout import ROOM_TYPES, furnish
 from densevit.data.synthetic.lights import Light
 from densevit.data.synthetic.mesh import quad
-from densevit.data.synthetic.ray_tracer import Tracer
-from densevit.data.synthetic.renderer import photograph
+from densevit.data.synthetic.ray_tracer import RayTracer
+from densevit.data.synthetic.renderer import render_frame
 from densevit.data.synthetic.room_shell import build_shell
-from densevit.data.synthetic.scene import Scene, build_scene, stream
+from densevit.data.synthetic.scene import Scene, build_scene, scene_rng
 from densevit.data.synthetic.scene_builder import Builder
 from densevit.data.synthetic.textures import Textures, plain
 
@@ -32,16 +32,16 @@ def empty_room(w: float, d: float, h: float) -> Scene:
     build_shell(np.random.default_rng(0), build, plan)
     build.lights.append(Light((w / 2, d / 2, h - 0.3), (10.0, 10.0, 10.0), 0.1))
     geometry = build.finish()
-    return Scene(geometry, plan, FreeFloor(plan), Tracer(geometry.mesh.vertices, geometry.mesh.faces))
+    return Scene(geometry, plan, FreeFloor(plan), RayTracer(geometry.mesh.vertices, geometry.mesh.faces))
 
 
 def look(position: tuple[float, float, float], yaw: float, pitch: float = 0.0, roll: float = 0.0) -> Camera:
-    return Camera(np.array(position, dtype=np.float64), aim(yaw, pitch, roll), SIZE, np.deg2rad(60))
+    return Camera(np.array(position, dtype=np.float64), look_direction(yaw, pitch, roll), SIZE, np.deg2rad(60))
 
 
 def test_a_wall_that_faces_the_camera_has_one_depth_not_one_distance() -> None:
     # From x = 1 along +x to the wall at x = 5: 4 m at every pixel of it. As a distance the corners would have 4.8 m.
-    frame = photograph(np.random.default_rng(0), empty_room(5, 4, 3), look((1, 2, 1.5), 0.0), "x")
+    frame = render_frame(np.random.default_rng(0), empty_room(5, 4, 3), look((1, 2, 1.5), 0.0), "x")
     wall = np.asarray(frame.sample.depth)[12:36, 8:56]
     assert np.abs(wall - 4.0).max() < 1e-3
     assert (np.asarray(frame.sample.labels)[12:36, 8:56] == CLASSES.index("wall")).all()
@@ -49,7 +49,7 @@ def test_a_wall_that_faces_the_camera_has_one_depth_not_one_distance() -> None:
 
 def test_the_floor_under_a_level_camera_is_at_f_times_height_over_rows_below_the_horizon() -> None:
     camera = look((1, 2, 1.5), 0.0)
-    frame = photograph(np.random.default_rng(0), empty_room(9, 9, 3), camera, "x")
+    frame = render_frame(np.random.default_rng(0), empty_room(9, 9, 3), camera, "x")
     f, cy = camera.intrinsics[1, 1], camera.intrinsics[1, 2]
     for row in (40, 47):
         expected = f * 1.5 / (row - cy)
@@ -59,7 +59,7 @@ def test_the_floor_under_a_level_camera_is_at_f_times_height_over_rows_below_the
 
 def test_back_projected_points_lie_on_the_planes_that_their_labels_name() -> None:
     room, camera = empty_room(5, 4, 3), look((1.2, 1.1, 1.4), 0.7, -0.05, 0.05)
-    sample = photograph(np.random.default_rng(0), room, camera, "x").sample
+    sample = render_frame(np.random.default_rng(0), room, camera, "x").sample
     assert sample.depth is not None and sample.labels is not None and sample.intrinsics is not None
     y, x = np.mgrid[: SIZE[0], : SIZE[1]]
     rays = np.stack([x, y, np.ones_like(x)], -1) @ np.linalg.inv(sample.intrinsics).T
@@ -80,8 +80,8 @@ def test_where_nothing_is_there_is_no_depth_and_no_label() -> None:
     build.lights.append(Light((4, 4, 2), (5.0, 5.0, 5.0), 0.1))
     geometry = build.finish()
     plan = FloorPlan(np.array([(0.0, 0.0), (9, 0), (9, 9), (0, 9)]), 3.0)
-    room = Scene(geometry, plan, FreeFloor(plan), Tracer(geometry.mesh.vertices, geometry.mesh.faces))
-    frame = photograph(np.random.default_rng(0), room, look((1, 4, 1.5), 0.0), "x")
+    room = Scene(geometry, plan, FreeFloor(plan), RayTracer(geometry.mesh.vertices, geometry.mesh.faces))
+    frame = render_frame(np.random.default_rng(0), room, look((1, 4, 1.5), 0.0), "x")
     sky, ground = np.s_[:24], np.s_[-8:]
     assert (np.asarray(frame.sample.depth)[sky] == 0).all() and not np.asarray(frame.sample.valid)[sky].any()
     assert (np.asarray(frame.sample.labels)[sky] == 255).all()
@@ -149,8 +149,8 @@ def test_pictures_are_neither_black_nor_burnt_and_their_colours_follow_what_is_t
 
 
 def test_no_furniture_stands_in_another_or_in_a_wall() -> None:
-    for seed, (name, theme) in enumerate(THEMES.items()):
-        rng = stream(seed, "train", 0)
+    for seed, (name, theme) in enumerate(ROOM_TYPES.items()):
+        rng = scene_rng(seed, "train", 0)
         plan = draw_plan(rng, theme.sides, theme.height)
         pieces = [p for p in furnish(rng, plan, FreeFloor(plan), theme) if p.centre[2] == 0]
         assert pieces, name
@@ -168,10 +168,10 @@ def test_no_furniture_stands_in_another_or_in_a_wall() -> None:
 
 
 def test_shadow_falls_behind_a_thing_and_not_before_it() -> None:
-    tracer = Tracer(np.array([(1.0, -1, -1), (1, 1, -1), (1, 0, 1)]), np.array([[0, 1, 2]]))
+    tracer = RayTracer(np.array([(1.0, -1, -1), (1, 1, -1), (1, 0, 1)]), np.array([[0, 1, 2]]))
     origins, ways = np.zeros((2, 3), np.float32), np.array([(2, 0, 0), (0.9, 0, 0)], dtype=np.float32)
-    assert tracer.blocked(origins, ways).tolist() == [True, False]
-    assert tracer.blocked(origins[:0], ways[:0]).shape == (0,)
+    assert tracer.occluded(origins, ways).tolist() == [True, False]
+    assert tracer.occluded(origins[:0], ways[:0]).shape == (0,)
 
 
 def test_a_texture_repeats_and_fades_to_its_mean_from_afar() -> None:
@@ -201,5 +201,5 @@ def test_every_model_has_its_catalogue_size_its_class_and_its_licence() -> None:
 
 
 def test_every_model_that_a_theme_wishes_for_exists() -> None:
-    wished = {name for theme in THEMES.values() for wish in theme.wishes for name in wish.names}
+    wished = {name for theme in ROOM_TYPES.values() for wish in theme.furniture for name in wish.names}
     assert wished <= set(furniture_models.models())

@@ -17,7 +17,7 @@ from densevit.data.synthetic import render_scene
 from densevit.data.synthetic.write_as import FOV, write_as
 from densevit.errors import DataError
 
-DOOR = Path(__file__).parents[2] / "datasets" / "prepare_rooms.py"
+DOOR = Path(__file__).parents[3] / "datasets" / "prepare_rooms.py"
 
 
 def prepare(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int | str | None:
