@@ -13,9 +13,9 @@ FORMAT = "tests/weights/test_checkpoint.py"
 KEPT = "tests/engine/test_checkpointer.py"
 LOOP = "tests/engine/test_trainer.py"
 EDGES = "tests/losses/test_edges.py"
-METRICS = "tests/evaluation/test_depth_metrics.py"
-SCORES = "tests/evaluation/test_evaluate.py"
-PROTOCOLS = "tests/evaluation/test_protocols.py"
+METRICS = "tests/evaluation/depth/test_depth_metrics.py"
+SCORES = "tests/evaluation/depth/test_evaluate.py"
+PROTOCOLS = "tests/evaluation/depth/test_protocols.py"
 
 CHECKS: tuple[Check, ...] = (
     Check(
