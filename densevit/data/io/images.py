@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import cv2
 import numpy as np
@@ -120,15 +120,9 @@ def file_format(path: Path) -> str:
     """The format of a file that must be there and hold something.
 
     Raises:
-        DataError: it is missing, empty, a folder or not ours to read.
+        DataError: it is missing, empty, or no regular file that may be read.
     """
     return sniff(read_bytes(path, HEAD))
-
-
-def image_kind(path: Path) -> Literal["image", "unread image", "other"]:
-    """Whether a suffix is that of an image that is read, that of an image that is not, or another's."""
-    suffix = path.suffix.lower()
-    return "image" if suffix in SUFFIX_FORMATS else "unread image" if suffix in OTHER_IMAGE_SUFFIXES else "other"
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ class Sintel(FileDataset):
         self,
         *,
         root: Path | None = None,
-        look: Literal["final", "clean"] = "final",
+        pass_name: Literal["final", "clean"] = "final",
         max_depth: Annotated[float, Field(gt=0)] = 72.0,
         subset: Subset = "full",
     ) -> None:
@@ -46,7 +46,7 @@ class Sintel(FileDataset):
 
         Args:
             root: default `sintel` (densevit.data.datasets.base.resolve_root).
-            look: final has fog and motion blur, clean has not.
+            pass_name: final has fog and motion blur, clean has not.
             max_depth: metres beyond which depth is not valid; 72 is what zero-shot papers since MiDaS evaluate to.
             subset: `available` goes on with the samples that are there, and says how many are not.
 
@@ -56,8 +56,8 @@ class Sintel(FileDataset):
         self.root = resolve_root(root, "sintel")
         self.depth_range = (1e-3, max_depth)
         folder = first_folder(self.root, ("", "training", "MPI-Sintel-complete/training"), "depth")
-        images = find_files(folder, [f"{look}/*/frame_*.png"], "MPI-Sintel's complete archive has them.")
-        super().__init__([_files(folder, path) for path in images], subset, f"sintel '{look}' in {folder}")
+        images = find_files(folder, [f"{pass_name}/*/frame_*.png"], "MPI-Sintel's complete archive has them.")
+        super().__init__([_files(folder, path) for path in images], subset, f"sintel '{pass_name}' in {folder}")
 
     def decode_depth(self, files: SampleFiles) -> Float32[np.ndarray, "h w"]:
         assert files.depth is not None
