@@ -237,3 +237,9 @@ def test_a_window_is_what_the_model_sees_of_each_picture() -> None:
     depth = predictor(window=lambda h, w: (h - 4, h, 0, w))(image)
     assert np.isnan(depth[:6]).all()
     assert np.array_equal(depth[6:], predictor()(image[6:]))
+
+
+def test_repr_says_what_the_predictor_is() -> None:
+    card = ModelCard(outputs={"depth": HeadSpec(kind="metric")}, multiple=1)
+    made = Predictor(torch.nn.Conv2d(3, 1, 1), card, device="cpu", precision="fp32")
+    assert repr(made) == "Predictor(Conv2d, 0.0M parameters, heads={depth: metric depth}, device='cpu', precision='fp32')"
