@@ -1,7 +1,7 @@
-"""Fits that bring a prediction without unit onto the truth of one image, over n measured pixels.
+"""Alignment of predictions without unit with the ground truth of one image, over its n measured pixels.
 
-All in float64. A fit needs finite numbers; what is not finite is left out of it. Each kind of fit is learnt from pixels
-and then applied to any array: `ALIGNMENTS["lstsq"](prediction, depth, furthest)` gives a function of predictions.
+All in float64; pixels that are not finite are left out. An alignment is fitted to pixels and then applied to any array:
+`ALIGNMENTS["lstsq"](prediction, depth, furthest)` returns a function of predictions.
 """
 
 import math
@@ -27,7 +27,7 @@ Aligned = Callable[[Values], Values]
 def least_squares(prediction: Pixels, target: Pixels) -> tuple[float, float]:
     """Scale and shift that minimise the squared error to the target.
 
-    A constant prediction says nothing of the scale: 0, with the target's mean for a shift.
+    The scale of a constant prediction is 0, its shift the mean of the target.
 
     Raises:
         DataError: no pixel to fit.
@@ -46,8 +46,8 @@ def least_squares(prediction: Pixels, target: Pixels) -> tuple[float, float]:
 def least_absolute(prediction: Pixels, target: Pixels, weights: Pixels) -> tuple[float, float]:
     """Scale and shift that minimise the weighted sum of absolute errors (MoGe aligns so, with weights 1 / depth).
 
-    For a given scale the best shift is a weighted median of the residuals, and what is left is convex in the scale:
-    its slope changes sign once, and bisection finds where.
+    For a given scale the best shift is a weighted median of the residuals, and the remaining error is convex in the
+    scale: the sign of its derivative changes once, and bisection finds where.
 
     Raises:
         DataError: no pixel to fit.
@@ -88,7 +88,7 @@ def _median_index(values: Pixels, weights: Pixels) -> int:
 
 
 def median_scale(prediction: Pixels, target: Pixels, median: Callable[[Any], Any] = np.median) -> float:
-    """median(target) / median(prediction), as the self-supervised line scales (Zhou et al. 2017).
+    """median(target) / median(prediction), as in self-supervised depth estimation (Zhou et al. 2017).
 
     Args:
         median: of an even count; numpy takes the mean of the middle two.
@@ -116,7 +116,7 @@ def by_median(prediction: Pixels, depth: Pixels, furthest: float) -> Aligned:
 
 
 def by_lower_median(prediction: Pixels, depth: Pixels, furthest: float) -> Aligned:
-    """The same with the medians of torch, as UniDepth is scored."""
+    """Median scaling with torch's lower medians, as UniDepth is scored."""
     return _line(median_scale(prediction, depth, lower_median))
 
 
@@ -151,8 +151,8 @@ def by_positive_disparity(prediction: Pixels, depth: Pixels, furthest: float) ->
     return _inverse(*least_squares(prediction[over], 1 / depth[over]), floor=1e-3)
 
 
-def by_disparity_to_furthest_truth(prediction: Pixels, depth: Pixels, furthest: float) -> Aligned:
-    """As MoGe's program aligns disparity: floored at 1 / the image's furthest truth."""
+def by_disparity_to_largest_ground_truth(prediction: Pixels, depth: Pixels, furthest: float) -> Aligned:
+    """As MoGe's program aligns disparity: floored at 1 / the largest ground truth of the image."""
     return _inverse(*least_squares(prediction, 1 / depth), floor=1 / float(depth.max()))
 
 
@@ -175,19 +175,19 @@ ALIGNMENTS: dict[str, Callable[[Pixels, Pixels, float], Aligned]] = {
     "lstsq_log": by_log_least_squares,
     "lstsq_disparity": by_disparity,
     "lstsq_disparity_positive": by_positive_disparity,
-    "lstsq_disparity_truth": by_disparity_to_furthest_truth,
+    "lstsq_disparity_truth": by_disparity_to_largest_ground_truth,
     "l1_scale": by_least_absolute_scale,
     "l1": by_least_absolute,
 }
 """Aligned depth in metres from (prediction, true depth, the furthest depth there may be)."""
 
 OF_DISPARITY = frozenset(name for name in ALIGNMENTS if "disparity" in name)
-"""Those that read disparity; the others read depth."""
+"""Alignments of disparity; the others are of depth."""
 
 
 def _line(scale: float, shift: float = 0.0) -> Aligned:
     def aligned(values: Values) -> Values:
-        with np.errstate(invalid="ignore", over="ignore"):  # 0 times infinity, of what is no depth
+        with np.errstate(invalid="ignore", over="ignore"):  # 0 times infinity
             return scale * values + shift
 
     return aligned
@@ -207,5 +207,5 @@ def _finite(*columns: Pixels) -> list[Float[np.ndarray, " m"]]:
     """The pixels at which all are finite."""
     known = np.isfinite(columns).all(axis=0)
     if not known.any():
-        raise NothingToFit("no pixel has both a finite prediction and a truth to align it to.")
+        raise NothingToFit("no pixel has both a finite prediction and ground truth.")
     return [column[known].astype(np.float64) for column in columns]

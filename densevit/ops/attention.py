@@ -1,9 +1,8 @@
-"""Softmax attention by the kernel that is fast where it runs. b images, h heads, n tokens, c channels of a head.
+"""Softmax attention by the fastest kernel of the device. b images, h heads, q queries, n tokens, c channels of a head.
 
-torch's fused kernel is the right one nearly everywhere. On a CPU that multiplies in bfloat16 without matrix tiles
-(AVX512 without AMX: AMD's Zen 4 and 5, Intel's Cooper Lake) it falls to a third of what matrix products reach there, so
-for these the scores are made slab by slab: some rows of askers against all tokens, as one large product. Neither ever
-holds an n x n map.
+torch's fused kernel is the fastest nearly everywhere. On a CPU that multiplies in bfloat16 without matrix tiles (AVX512
+without AMX: AMD's Zen 4 and 5, Intel's Cooper Lake) it reaches a third of the speed of matrix products, so there the
+scores are computed in slabs: some queries against all tokens, as one large product. Neither ever holds an n x n map.
 """
 
 import torch
@@ -11,9 +10,9 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-SLAB = 2**20  # scores held at a time: 2 MB of bfloat16, which two cores of Zen 4 keep in their second-level caches
-SLAB_BACKWARD = 2**22  # there each slab also adds to sums over all tokens, so fewer are better
-FEWEST = 32  # rows of a slab, or its products turn thin
+SLAB = 2**20  # scores at a time: 2 MB of bfloat16, which fit into the second-level caches of two cores of Zen 4
+SLAB_BACKWARD = 2**22  # each slab also adds to sums over all tokens there, so fewer slabs are faster
+MIN_ROWS = 32  # queries of a slab; products of fewer are slow
 
 
 def attend(
@@ -27,23 +26,23 @@ def attend(
     """softmax(q k^T / sqrt(c)) v.
 
     Args:
-        mask: which tokens each asker may ask; None for all.
-        dropout: rate at which weights are dropped.
+        mask: True where a query attends to a token; None for all.
+        dropout: probability that a weight is dropped.
     """
-    if mask is None and not dropout and slabs_pay(q):
+    if mask is None and not dropout and use_slabs(q):
         return slab_attention(q, k, v)  # type: ignore[no-any-return]
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
 
 
-def slabs_pay(q: Tensor) -> bool:
+def use_slabs(q: Tensor) -> bool:
     return q.device.type == "cpu" and q.dtype == torch.bfloat16 and not torch.cpu._is_amx_tile_supported()
 
 
-# One operator of our own, so that torch.compile sees a call and not a loop to unroll in each of 12 blocks.
+# A custom operator, so that torch.compile sees one call and not a loop to unroll in each of 12 blocks.
 @torch.library.custom_op("densevit::slab_attention", mutates_args=())
 def slab_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     scaled, keys, values = q * q.shape[-1] ** -0.5, k.mT.contiguous(), v.contiguous()
-    # Laid out as b q h c, which is how the heads are put side by side again.
+    # In memory b q h c, so that joining the heads afterwards copies nothing.
     out = q.new_empty(q.shape[0], q.shape[2], q.shape[1], v.shape[3]).transpose(1, 2)
     for start, stop in slabs(q, k, SLAB):
         out[:, :, start:stop] = (scaled[:, :, start:stop] @ keys).softmax(-1) @ values
@@ -59,19 +58,19 @@ def _(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 def slab_attention_backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The weights are made anew, slab by slab (Dao et al. 2022); sums over slabs are kept in fp32."""
+    """Recomputes the weights slab by slab (Dao et al. 2022); sums over slabs are kept in fp32."""
     scale = q.shape[-1] ** -0.5
     scaled, grad, k, keys, values = q * scale, grad.contiguous(), k.contiguous(), k.mT.contiguous(), v.mT.contiguous()
-    drift = (grad.float() * out.float()).sum(-1, keepdim=True).to(q.dtype)  # what softmax takes off every score
+    correction = (grad.float() * out.float()).sum(-1, keepdim=True).to(q.dtype)  # of the softmax gradient
     d_q = torch.empty_like(scaled)
     d_k, d_v = torch.zeros_like(k, dtype=torch.float32), torch.zeros_like(v, dtype=torch.float32)
     for start, stop in slabs(q, k, SLAB_BACKWARD):
-        askers, coming = scaled[:, :, start:stop], grad[:, :, start:stop]
-        weights = (askers @ keys).softmax(-1)
-        d_scores = (coming @ values).sub_(drift[:, :, start:stop]).mul_(weights)
+        queries, d_out = scaled[:, :, start:stop], grad[:, :, start:stop]
+        weights = (queries @ keys).softmax(-1)
+        d_scores = (d_out @ values).sub_(correction[:, :, start:stop]).mul_(weights)
         d_q[:, :, start:stop] = d_scores @ k
-        d_k += d_scores.mT @ askers
-        d_v += weights.mT @ coming
+        d_k += d_scores.mT @ queries
+        d_v += weights.mT @ d_out
     return d_q.mul_(scale), d_k.to(k.dtype), d_v.to(v.dtype)
 
 
@@ -82,11 +81,11 @@ def _(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> tuple[Tenso
 
 def slabs(q: Tensor, k: Tensor, scores: int) -> list[tuple[int, int]]:
     """First row and end of each slab of about so many scores."""
-    rows = max(FEWEST, scores // (q.shape[0] * q.shape[1] * k.shape[2]))
+    rows = max(MIN_ROWS, scores // (q.shape[0] * q.shape[1] * k.shape[2]))
     return [(start, min(start + rows, q.shape[2])) for start in range(0, q.shape[2], rows)]
 
 
-def _keep(ctx: torch.autograd.function.FunctionCtx, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+def _save_for_backward(ctx: torch.autograd.function.FunctionCtx, inputs: tuple[Tensor, ...], output: Tensor) -> None:
     ctx.save_for_backward(*inputs, output)
 
 
@@ -94,4 +93,4 @@ def _backward(ctx: torch.autograd.function.FunctionCtx, grad: Tensor) -> tuple[T
     return slab_attention_backward(grad, *ctx.saved_tensors)  # type: ignore[attr-defined, no-any-return]
 
 
-slab_attention.register_autograd(_backward, setup_context=_keep)
+slab_attention.register_autograd(_backward, setup_context=_save_for_backward)

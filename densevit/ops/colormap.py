@@ -1,4 +1,4 @@
-"""Numbers as colours, the same on every machine. h x w pixels."""
+"""Colour maps, the same on every machine. h x w pixels."""
 
 from functools import cache
 from typing import Literal

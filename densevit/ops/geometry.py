@@ -1,7 +1,8 @@
-"""Pinhole cameras and affine moves of pixels: pure functions on 3x3 matrices.
+"""Pinhole cameras and affine transforms of images: pure functions on 3x3 matrices.
 
 The centre of the first pixel is (0, 0), as in OpenCV and in the calibration of NYU and KITTI; an image of width w
-spans [-0.5, w - 0.5]. A move maps (u, v, 1) of the old image to the new one. x right, y down, z forward, in metres.
+spans [-0.5, w - 0.5]. A transform maps (u, v, 1) of the old image to the new one. x right, y down, z forward, in
+metres.
 """
 
 import math
@@ -26,7 +27,7 @@ def mirror(width: int) -> Matrix:
 
 
 def rotate(degrees: float, size: tuple[int, int]) -> Matrix:
-    """Turns the picture counter-clockwise about its middle; `size` is (h, w)."""
+    """Rotates the image counter-clockwise about its centre; `size` is (h, w)."""
     h, w = size
     angle = math.radians(degrees)
     cos, sin = math.cos(angle), math.sin(angle)
@@ -35,11 +36,11 @@ def rotate(degrees: float, size: tuple[int, int]) -> Matrix:
     return about_middle
 
 
-def move_intrinsics(intrinsics: Matrix, move: Matrix) -> Matrix:
-    """The camera that takes the moved picture.
+def transform_intrinsics(intrinsics: Matrix, move: Matrix) -> Matrix:
+    """The intrinsics of the transformed image.
 
-    A turned or mirrored picture is that of a camera rolled about, or mirrored across, its optical axis: a scene in
-    that camera's frame, with the same depth. What remains is upper triangular with focal lengths above 0. Turning
+    A rotated or mirrored image is that of a camera rolled about, or mirrored across, its optical axis: a scene in
+    that camera's frame, with the same depth. What remains is upper triangular with focal lengths above 0. Rotating
     non-square pixels (fx != fy) leaves a small skew, which is kept.
 
     Returns:
@@ -66,20 +67,20 @@ def backproject(depth: Float[np.ndarray, "h w"], intrinsics: Matrix) -> Float[np
 
 
 def pinhole_from_fov(size: tuple[int, int], fov: float) -> Matrix:
-    """A camera that looks through the middle of an (h, w) image, with square pixels and a horizontal view of `fov`
-    degrees."""
+    """A camera whose axis passes through the centre of an (h, w) image, with square pixels and a horizontal field of
+    view of `fov` degrees."""
     h, w = size
     focal = focal_length(w, fov)
     return pinhole(focal, focal, (w - 1) / 2, (h - 1) / 2)
 
 
 def focal_length(width: int, fov: float) -> float:
-    """Pixels, of a view of `fov` degrees across `width` pixels."""
+    """In pixels, for a horizontal field of view of `fov` degrees across `width` pixels."""
     return width / 2 / math.tan(math.radians(fov) / 2)
 
 
 def field_of_view(width: int, focal: float) -> float:
-    """Degrees across `width` pixels at a focal length in pixels."""
+    """In degrees across `width` pixels, for a focal length in pixels."""
     return math.degrees(2 * math.atan(width / 2 / focal))
 
 
@@ -89,5 +90,5 @@ def pinhole(fx: float, fy: float, cx: float, cy: float) -> Matrix:
 
 
 def is_camera(matrix: Matrix) -> bool:
-    """Whether rays can be drawn with it: finite numbers, focal lengths over 0."""
+    """Whether these are intrinsics: finite numbers, focal lengths over 0."""
     return bool(np.isfinite(matrix).all() and matrix[0, 0] > 0 and matrix[1, 1] > 0)

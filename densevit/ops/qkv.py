@@ -1,4 +1,4 @@
-"""Matrices that some files keep apart and others as one. Names end in .weight and .bias; rows are outputs."""
+"""Projections of attention and SwiGLU that some checkpoints store separately and others fused, rows being outputs."""
 
 import re
 from collections.abc import Mapping
@@ -11,34 +11,34 @@ State = Mapping[str, Tensor]
 
 def fuse_qkv(state: State) -> dict[str, Tensor]:
     """Queries, keys and values (`.attn.q.`, `.attn.k.`, `.attn.v.`) in one matrix `.attn.qkv.`, in this order."""
-    joined = {}
+    fused = {}
     for name, tensor in state.items():
         found = re.fullmatch(r"(.*\.attn\.)([qkv])(\.weight|\.bias)", name)
         if found is None:
-            joined[name] = tensor
+            fused[name] = tensor
         elif found[2] == "q":
-            thirds = [state.get(f"{found[1]}{third}{found[3]}", tensor[:0]) for third in "qkv"]
-            joined[f"{found[1]}qkv{found[3]}"] = torch.cat(thirds)
-    return joined
+            parts = [state.get(f"{found[1]}{part}{found[3]}", tensor[:0]) for part in "qkv"]
+            fused[f"{found[1]}qkv{found[3]}"] = torch.cat(parts)
+    return fused
 
 
 def split_qkv(state: State) -> dict[str, Tensor]:
     """The inverse of `fuse_qkv`."""
-    apart = {}
+    split = {}
     for name, tensor in state.items():
         found = re.fullmatch(r"(.*\.attn\.)qkv(\.weight|\.bias)", name)
         if found is None:
-            apart[name] = tensor
+            split[name] = tensor
         else:
-            thirds = tensor.chunk(3)
-            apart |= {f"{found[1]}{name}{found[2]}": third.clone() for name, third in zip("qkv", thirds, strict=True)}
-    return apart
+            parts = tensor.chunk(3)
+            split |= {f"{found[1]}{name}{found[2]}": part.clone() for name, part in zip("qkv", parts, strict=True)}
+    return split
 
 
 def fuse_swiglu(state: State) -> dict[str, Tensor]:
     """Gate and value of a SwiGLU (`.mlp.fc1_g.`, `.mlp.fc1_x.`) in one matrix `.mlp.fc1.`, in this order."""
-    joined = {name: tensor for name, tensor in state.items() if ".mlp.fc1_x." not in name}
-    for name in [name for name in joined if ".mlp.fc1_g." in name]:
-        halves = [joined.pop(name), state[name.replace("fc1_g", "fc1_x")]]
-        joined[name.replace("fc1_g", "fc1")] = torch.cat(halves)
-    return joined
+    fused = {name: tensor for name, tensor in state.items() if ".mlp.fc1_x." not in name}
+    for name in [name for name in fused if ".mlp.fc1_g." in name]:
+        parts = [fused.pop(name), state[name.replace("fc1_g", "fc1_x")]]
+        fused[name.replace("fc1_g", "fc1")] = torch.cat(parts)
+    return fused

@@ -242,4 +242,6 @@ def test_a_window_is_what_the_model_sees_of_each_picture() -> None:
 def test_repr_says_what_the_predictor_is() -> None:
     card = ModelCard(outputs={"depth": HeadSpec(kind="metric")}, multiple=1)
     made = Predictor(torch.nn.Conv2d(3, 1, 1), card, device="cpu", precision="fp32")
-    assert repr(made) == "Predictor(Conv2d, 0.0M parameters, heads={depth: metric depth}, device='cpu', precision='fp32')"
+    assert (
+        repr(made) == "Predictor(Conv2d, 0.0M parameters, heads={depth: metric depth}, device='cpu', precision='fp32')"
+    )

@@ -10,11 +10,11 @@ from densevit.ops.geometry import (
     field_of_view,
     focal_length,
     mirror,
-    move_intrinsics,
     pinhole_from_fov,
     rotate,
     scale,
     shift,
+    transform_intrinsics,
 )
 
 K = np.array([[500.0, 0.0, 300.0], [0.0, 510.0, 200.0], [0.0, 0.0, 1.0]])
@@ -42,23 +42,23 @@ def test_backproject_inverts_projection_with_skew() -> None:
 
 
 def test_a_crop_moves_the_principal_point() -> None:
-    assert move_intrinsics(K, shift(-40, -10)).tolist() == [[500, 0, 260], [0, 510, 190], [0, 0, 1]]
+    assert transform_intrinsics(K, shift(-40, -10)).tolist() == [[500, 0, 260], [0, 510, 190], [0, 0, 1]]
 
 
 def test_a_mirror_keeps_focal_lengths_positive_and_mirrors_the_principal_point() -> None:
     # Width 640: pixel 300 becomes 639 - 300.
-    assert move_intrinsics(K, mirror(640)).tolist() == [[500, 0, 339], [0, 510, 200], [0, 0, 1]]
+    assert transform_intrinsics(K, mirror(640)).tolist() == [[500, 0, 339], [0, 510, 200], [0, 0, 1]]
 
 
 def test_doubling_the_size_moves_pixel_borders_onto_pixel_borders() -> None:
     # The first pixel [-0.5, 0.5] becomes the first two, [-0.5, 1.5], whose middle is 0.5; 300 -> 2 * 300.5 - 0.5.
     assert (scale(2, 2) @ [0, 0, 1]).tolist() == [0.5, 0.5, 1]
-    assert move_intrinsics(K, scale(2, 3)).tolist() == [[1000, 0, 600.5], [0, 1530, 601], [0, 0, 1]]
+    assert transform_intrinsics(K, scale(2, 3)).tolist() == [[1000, 0, 600.5], [0, 1530, 601], [0, 0, 1]]
 
 
 def test_a_quarter_turn_swaps_the_focal_lengths() -> None:
     # Counter-clockwise on a 101 x 101 picture: right goes up, so (u, v) -> (v, 100 - u).
-    turned = move_intrinsics(np.array([[500.0, 0, 30], [0, 510.0, 20], [0, 0, 1]]), rotate(90, (101, 101)))
+    turned = transform_intrinsics(np.array([[500.0, 0, 30], [0, 510.0, 20], [0, 0, 1]]), rotate(90, (101, 101)))
     assert turned == pytest.approx(np.array([[510.0, 0, 20], [0, 500.0, 70], [0, 0, 1]]))
 
 
@@ -66,7 +66,7 @@ def test_a_quarter_turn_swaps_the_focal_lengths() -> None:
     "move", [rotate(20, (400, 600)), rotate(-3, (400, 600)) @ scale(1.3, 0.7), mirror(600) @ rotate(5, (400, 600))]
 )
 def test_what_a_moved_camera_loses_is_a_roll_about_its_axis(move: np.ndarray) -> None:
-    moved = move_intrinsics(K, move)
+    moved = transform_intrinsics(K, move)
     roll = np.linalg.inv(moved) @ move @ K
     assert roll @ roll.T == pytest.approx(np.eye(3), abs=1e-12)
     assert roll[2].tolist() == pytest.approx([0, 0, 1])  # depth along the axis is untouched
@@ -75,7 +75,7 @@ def test_what_a_moved_camera_loses_is_a_roll_about_its_axis(move: np.ndarray) ->
 
 def test_square_pixels_stay_square_under_rotation() -> None:
     square = np.array([[500.0, 0.0, 300.0], [0.0, 500.0, 200.0], [0.0, 0.0, 1.0]])
-    turned = move_intrinsics(square, rotate(2.5, (480, 640)))
+    turned = transform_intrinsics(square, rotate(2.5, (480, 640)))
     assert turned[:2, :2] == pytest.approx(500 * np.eye(2), abs=1e-9)
 
 

@@ -16,12 +16,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from densevit import api
-    from densevit.inference.attention.html_page import write_sheet
+    from densevit.inference.attention.html_page import write_attention_page
     from densevit.inference.attention.maps import compute_attention
 
     family, options = checkpoint.format_options(args)
     predictor = api.load(args.checkpoint, family, family_options=options, device=args.device, precision="fp32")
     attention = compute_attention(predictor, args.image)
-    page, *images = write_sheet(args.output, attention, title=f"Attention: {args.checkpoint}, {args.image.name}")
+    page, *images = write_attention_page(
+        args.output, attention, title=f"Attention: {args.checkpoint}, {args.image.name}"
+    )
     print(f"written: {page} and {len(images)} images")
     return 0

@@ -5,7 +5,7 @@ from typing import Literal
 
 import cv2
 import numpy as np
-from jaxtyping import Float32, Int64, Shaped, UInt8
+from jaxtyping import Float32, Int64, Shaped, UInt8, UInt16
 from PIL import Image
 
 from densevit.model_card import Palette
@@ -38,8 +38,13 @@ def encode_labels(ids: Int64[np.ndarray, "h w"]) -> bytes:
 
 def encode_depth(metres: Float32[np.ndarray, "h w"], scale: float) -> bytes:
     """16-bit PNG of `scale` units per metre; what 16 bits do not hold is 0, not valid."""
-    stored = np.rint(np.nan_to_num(metres.astype(np.float64), posinf=0.0) * scale)
-    return encode(".png", np.where((stored > 0) & (stored < 65536), stored, 0).astype(np.uint16))
+    return encode(".png", to_uint16(metres, scale))
+
+
+def to_uint16(values: Float32[np.ndarray, "h w"], scale: float, offset: float = 0.0) -> UInt16[np.ndarray, "h w"]:
+    """(value - offset) * scale, to the nearest; 0 where it is not within 1 to 65535."""
+    stored = np.rint((values.astype(np.float64) - offset) * scale)
+    return np.where((stored > 0) & (stored < 65536), stored, 0).astype(np.uint16)
 
 
 def encode_pfm(metres: Float32[np.ndarray, "h w"]) -> bytes:

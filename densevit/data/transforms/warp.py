@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from densevit.data.transforms.base import Transform
-from densevit.ops.geometry import Matrix, move_intrinsics, scale
+from densevit.ops.geometry import Matrix, scale, transform_intrinsics
 from densevit.structures import IGNORE, Sample, Size
 
 
@@ -178,6 +178,6 @@ def _labels(labels: np.ndarray, step: AffineStep, resample: bool) -> np.ndarray:
 
 
 def _camera(intrinsics: Matrix, step: AffineStep) -> Matrix:
-    moved = move_intrinsics(intrinsics, step.move)
+    moved = transform_intrinsics(intrinsics, step.move)
     moved[:2, :2] /= step.nearer
     return moved

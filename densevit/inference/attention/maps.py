@@ -1,6 +1,6 @@
-"""Where a model looks, in one picture: per layer and head the asker's row of the softmax, and its rollout.
+"""Attention maps of one image: per layer and head one query's row of the softmax, and attention rollout.
 
-l layers, gh x gw cells of `patch` pixels over the padded picture, h x w pixels of the picture as the network saw it.
+l layers, gh x gw patches of the padded input, h x w pixels of the network's input before padding.
 """
 
 from dataclasses import dataclass
@@ -23,20 +23,20 @@ from densevit.ops.resize import pad_to_multiple
 
 @dataclass(frozen=True, kw_only=True)
 class Attention:
-    """Shares of attention; what class and register tokens receive is missing from their sums.
+    """Attention of one query to the patches; what class and register tokens receive is missing from their sums.
 
     Attributes:
-        asker: whose attention it is: the class token's, or without one the mean patch's.
-        weights: what each head of each layer takes from each patch.
-        rollout: how much of each patch has reached the asker after each layer (Abnar & Zuidema 2020).
-        window: where the picture lies in the padded one: top, left, h, w.
+        query: the class token, or without one the mean of all patches.
+        weights: the attention of each head of each layer to each patch.
+        rollout: the contribution of each patch to the query after each layer (Abnar & Zuidema 2020).
+        window: where the image lies in the padded one: top, left, h, w.
     """
 
     image: UInt8[np.ndarray, "h w 3"]
-    asker: str
+    query: str
     weights: Float32[np.ndarray, "l heads gh gw"]
     rollout: Float32[np.ndarray, "l gh gw"]
-    patch: int
+    patch_size: int
     window: tuple[int, int, int, int]
 
     def mean(self) -> Float32[np.ndarray, "l gh gw"]:
@@ -45,7 +45,7 @@ class Attention:
 
 
 class RolloutAccumulator:
-    """Takes one layer's weights after another and keeps what a picture needs of them."""
+    """Receives the attention weights of one layer after another and keeps the query's rows."""
 
     def __init__(self, prefix_tokens: int, has_class_token: bool, grid: tuple[int, int]) -> None:
         self.prefix, self.has_class_token, self.grid = prefix_tokens, has_class_token, grid
@@ -53,28 +53,28 @@ class RolloutAccumulator:
         self.rollout: list[Tensor] = []
         self.flow: Tensor | None = None
 
-    def see(self, weights: Float[Tensor, "1 heads n n"]) -> None:
+    def add(self, weights: Float[Tensor, "1 heads n n"]) -> None:
         weights = weights.float()
         mixed = rollout([weights])
         self.flow = mixed if self.flow is None else mixed @ self.flow
-        self.weights.append(self.asked(weights))
-        self.rollout.append(self.asked(self.flow[:, None])[0])
+        self.weights.append(self.query_row(weights))
+        self.rollout.append(self.query_row(self.flow[:, None])[0])
 
-    def asked(self, weights: Float[Tensor, "1 heads n n"]) -> Float[Tensor, "heads gh gw"]:
-        """The asker's row over the patches."""
+    def query_row(self, weights: Float[Tensor, "1 heads n n"]) -> Float[Tensor, "heads gh gw"]:
+        """The attention of the query to the patches."""
         rows = weights[0, :, 0] if self.has_class_token else weights[0, :, self.prefix :].mean(1)
         return rows[:, self.prefix :].reshape(-1, *self.grid)
 
 
 @torch.inference_mode()
 def compute_attention(predictor: Predictor, image: ImageLike) -> Attention:
-    """Runs one picture through the encoder, in fp32, as its card says images meet the network.
+    """Runs one image through the encoder, in fp32, preprocessed as its card says.
 
-    Layers behind the encoder's last tap do not exist in a model and so are not shown.
+    Layers after the last of the encoder's `out_indices` do not exist in a model and so are not shown.
 
     Raises:
         ConfigError: an encoder of another family than `vit` and `timm`.
-        DataError: no such picture.
+        DataError: no such image.
     """
     encoder: Any = predictor.model.encoder
     if not isinstance(encoder, ViTEncoder | TimmEncoder):
@@ -84,26 +84,26 @@ def compute_attention(predictor: Predictor, image: ImageLike) -> Attention:
     x, offset = pad_to_multiple((seen - encoder.mean) / encoder.std, encoder.patch_size)
     grid = (x.shape[-2] // encoder.patch_size, x.shape[-1] // encoder.patch_size)
     has_class_token = getattr(encoder.vit, "cls_token", None) is not None
-    watching = RolloutAccumulator(encoder.prefix_tokens, has_class_token, grid)
-    show(encoder, x, watching)
+    accumulator = RolloutAccumulator(encoder.prefix_tokens, has_class_token, grid)
+    collect_weights(encoder, x, accumulator)
     return Attention(
         image=as_bytes(seen),
-        asker="class token" if has_class_token else "mean patch",
-        weights=torch.stack(watching.weights).cpu().numpy(),
-        rollout=torch.stack(watching.rollout).cpu().numpy(),
-        patch=encoder.patch_size,
+        query="class token" if has_class_token else "mean patch",
+        weights=torch.stack(accumulator.weights).cpu().numpy(),
+        rollout=torch.stack(accumulator.rollout).cpu().numpy(),
+        patch_size=encoder.patch_size,
         window=(*offset, *size_of(seen)),
     )
 
 
-def show(encoder: Any, x: Float[Tensor, "1 3 h w"], watching: RolloutAccumulator) -> None:
+def collect_weights(encoder: Any, x: Float[Tensor, "1 3 h w"], accumulator: RolloutAccumulator) -> None:
     if isinstance(encoder, ViTEncoder):
         for weights in encoder.vit.attention(x.mean(1, keepdim=True) if encoder.grey else x):
-            watching.see(weights)
+            accumulator.add(weights)
     else:
         from densevit.models.timm_adapters.attention_weights import visit_attention_weights
 
-        visit_attention_weights(encoder.vit, x, watching.see)
+        visit_attention_weights(encoder.vit, x, accumulator.add)
 
 
 def size_of(x: Float[Tensor, "b c h w"]) -> tuple[int, int]:

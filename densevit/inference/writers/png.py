@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, UInt16
 from pydantic import Field
 
-from densevit.data.io.writers import encode
+from densevit.data.io.writers import encode, to_uint16
 from densevit.errors import ConfigError
 from densevit.inference.writers.base import DEPTH_FORMATS, MapWriter, PredictedMap
 from densevit.model_card import HeadSpec
@@ -38,12 +38,9 @@ class Png16(MapWriter):
     def write(self, path: Path, frame: PredictedMap) -> int:
         valid = frame.valid()
         scale, offset = self.coding(frame, valid)
-        with np.errstate(invalid="ignore"):
-            exact = np.rint((frame.values.astype(np.float64) - offset) * scale)
-            held = valid & (exact >= 1) & (exact <= LIMIT)
-        stored = np.where(held, exact, 0).astype(np.uint16)
+        stored = np.where(valid, to_uint16(frame.values, scale, offset), np.uint16(0))
         atomic_write(path, lambda file: file.write(png(stored, self.text(frame.spec, scale, offset))))
-        return int((valid & ~held).sum())
+        return int((valid & (stored == 0)).sum())
 
     def coding(self, frame: PredictedMap, valid: Bool[np.ndarray, "h w"]) -> tuple[float, float]:
         """Scale and offset: stored = (value - offset) * scale."""

@@ -13,7 +13,7 @@ from densevit.builder.model import build_card, build_model
 from densevit.cli.main import main
 from densevit.config.validation import ModelSpec
 from densevit.errors import ConfigError
-from densevit.inference.attention.html_page import fitted, maps, overlay, write_sheet
+from densevit.inference.attention.html_page import named_maps, overlay, scale_to, write_attention_page
 from densevit.inference.attention.maps import Attention, compute_attention
 from densevit.inference.predictor import Predictor
 from densevit.model_card import ModelCard
@@ -67,7 +67,7 @@ def test_weights_of_every_layer_are_shares(encoder: dict[str, Any]) -> None:
     assert (seen.weights >= 0).all() and (seen.rollout >= 0).all()
     for total in (seen.weights.sum((2, 3)), seen.rollout.sum((1, 2))):
         assert (total <= 1 + 1e-5).all() and (total > 0.3).all()
-    if seen.asker == "mean patch":  # without prefix tokens nothing is left out
+    if seen.query == "mean patch":  # without prefix tokens nothing is left out
         np.testing.assert_allclose(seen.weights.sum((2, 3)), 1, atol=1e-5)
 
 
@@ -129,7 +129,7 @@ def example() -> Attention:
     image = np.full((24, 28, 3), 100, np.uint8)
     rollout = weights.mean(1)
     return Attention(
-        image=image, asker="class token", weights=weights, rollout=rollout, patch=16, window=(4, 2, 24, 28)
+        image=image, query="class token", weights=weights, rollout=rollout, patch_size=16, window=(4, 2, 24, 28)
     )
 
 
@@ -143,19 +143,19 @@ def test_an_overlay_is_bright_where_the_weight_is_and_as_large_as_the_picture() 
 
 
 def test_small_pictures_grow_by_whole_factors_and_large_ones_shrink() -> None:
-    assert fitted(np.zeros((8, 8, 3), np.uint8), 100).shape == (96, 96, 3)
-    assert fitted(np.zeros((300, 200, 3), np.uint8), 100).shape == (100, 67, 3)
+    assert scale_to(np.zeros((8, 8, 3), np.uint8), 100).shape == (96, 96, 3)
+    assert scale_to(np.zeros((300, 200, 3), np.uint8), 100).shape == (100, 67, 3)
 
 
-def test_the_sheet_holds_every_map_and_fetches_nothing(tmp_path: Path) -> None:
+def test_the_page_holds_every_map_and_fetches_nothing(tmp_path: Path) -> None:
     seen = example()
-    page, *pictures = write_sheet(tmp_path / "out", seen, title="<a model>")
+    page, *pictures = write_attention_page(tmp_path / "out", seen, title="<a model>")
     assert [path.name for path in pictures] == [
         "image.png", "layer00_mean.png", "layer00_rollout.png", "layer00_head00.png", "layer00_head01.png",
     ]  # fmt: skip
     assert all(cv2.imread(str(path)) is not None for path in pictures)
     text = page.read_text()
-    assert text.count("<img ") == 1 + len(list(maps(seen, 0)))
+    assert text.count("<img ") == 1 + len(list(named_maps(seen, 0)))
     assert not re.search(r"(src|href)=\"(?!data:)", text)
     assert "&lt;a model&gt;" in text and "to 0.5000" in text
 
