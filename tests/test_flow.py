@@ -27,6 +27,7 @@ BY_NAME = (
     "utils",
     "reporting",
     "evaluation/depth/extra_metrics.py",
+    "cli/options/types.py",
 )
 NOUNS = {"errors.py", "model_card.py", "registry.py", "registries.py", "structures.py", "version.py", "__init__.py"}
 

@@ -80,7 +80,7 @@ def run(argv: list[str]) -> int:
     if not command.distributed and os.environ.get("RANK", "0") != "0":
         return 0  # the first process does it all
     if not command.distributed and (processes := int(os.environ.get("WORLD_SIZE", "1"))) > 1:
-        print(f"{name} runs in one process; the other {processes - 1} have nothing to do.", file=sys.stderr)
+        print(f"{name} runs in one process: rank 0 of {processes} does all of it.", file=sys.stderr)
     if command.interruptible:
         from densevit.utils.malloc import tune_malloc
 

@@ -94,8 +94,8 @@ def test_python_gives_one_row_of_logits(run: Path) -> None:
     ("words", "message"),
     [
         (["model.heads.colour.classes=4"], "4 classes, where the data has 3"),
-        (["model.heads.colour={type: metric}"], "task 'classification' teaches heads that give class"),
-        (["tasks.colour.type=depth"], "task 'depth' teaches heads that give metric, affine, disparity"),
+        (["model.heads.colour={type: metric}"], "task 'classification' trains heads that give class"),
+        (["tasks.colour.type=depth"], "task 'depth' trains heads that give metric, affine, disparity"),
         (["tasks.colour.losses=[{type: silog}]"], "no classification loss 'silog'"),
         (["model.encoder.class_token=false"], "use 'average'"),
         (["data.train={type: middlebury_motorcycle}"], "where the data has none"),

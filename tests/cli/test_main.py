@@ -129,7 +129,7 @@ def test_a_command_of_one_process_runs_once_under_torchrun(
     assert main(["protocols"]) == 0
     printed = capsys.readouterr()
     assert "nyu_eigen" in printed.out
-    assert "protocols runs in one process; the other 3 have nothing to do" in printed.err
+    assert "protocols runs in one process: rank 0 of 4 does all of it" in printed.err
 
 
 def failing(capsys, *words: str, code: int = 2) -> str:
