@@ -48,10 +48,13 @@ def unregistered(monkeypatch: pytest.MonkeyPatch, run: Path) -> Path:
     return run
 
 
-def test_a_checkpoint_finds_the_plugin_that_it_was_trained_with(unregistered: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_finds_the_plugin_that_it_was_trained_with_and_says_so(
+    unregistered: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     Image.fromarray(np.zeros((32, 40, 3), np.uint8)).save(tmp_path / "a.png")
     assert main(["export-depth", str(unregistered), str(tmp_path / "a.png"), "--output", str(tmp_path / "maps")]) == 0
     assert (tmp_path / "maps/a.png").is_file()
+    assert f"running {PLUGIN} for decoder 'weighted_sum'" in caplog.text
 
 
 def test_a_plugin_that_is_not_there_is_named_and_can_be_given(

@@ -190,8 +190,10 @@ def load_plugins_of(card: ModelCard) -> None:
 
     Only absolute paths: a relative one could be a file that came with somebody's checkpoint.
     """
-    if _unregistered(card.model):
-        plugins.load([path for path in _plugins(card) if path.is_absolute() and path.is_file()])
+    found = [path for path in _plugins(card) if path.is_absolute() and path.is_file()]
+    if found and (unknown := _unregistered(card.model)):
+        log.warning("running %s for %s, as the training did.", ", ".join(map(str, found)), ", ".join(unknown))
+        plugins.load(found)
 
 
 def _plugins(card: ModelCard) -> list[Path]:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from densevit.cli.main import main
 from densevit.config import parser
 from densevit.config.recipes import find_config, folder, recipes
 from densevit.errors import ConfigError
@@ -80,3 +81,8 @@ def test_an_option_that_a_data_set_does_not_have_is_told_where_it_was_given(conf
     with pytest.raises(ConfigError) as caught:
         validation.check(parser.Draft.read(config, ["data.train={type: nyu}", "data.val=null", "data.depth_scale=5"]))
     assert "'data.depth_scale=5': data.train.depth_scale: no such option." in str(caught.value)
+
+
+def test_check_data_takes_a_recipe_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check-data", "voc_dinov2_vits_linear", "data.root=/nowhere"]) == 2
+    assert "[val] no data at /nowhere" in capsys.readouterr().out

@@ -57,12 +57,13 @@ def find_splits(args: argparse.Namespace) -> Iterator[Split]:
     Raises:
         ConfigError: neither or both of config and data set are named, or an option is wrong.
     """
+    from densevit.config.recipes import SUFFIXES, recipes
     from densevit.errors import ConfigError
 
     name, target = args.data, args.target
     if (name is None) == (target is None):
         raise ConfigError("give a config, a data set's name, a folder, or --data NAME.")
-    if target is not None and Path(target).suffix in (".yaml", ".yml"):
+    if target is not None and (Path(target).suffix in SUFFIXES or target in recipes()):
         return _splits_of_config(args)
     return _splits_of_dataset(args, name or target)
 
