@@ -28,7 +28,7 @@ from densevit.weights import checkpoint  # noqa: E402
 
 GOLDEN = HERE / "golden"
 NUMBERS = GOLDEN / "numbers.json"
-OLD = GOLDEN / "schema-1"  # a checkpoint as this version wrote it
+CHECKPOINT = GOLDEN / f"schema-{checkpoint.SCHEMA}"  # as this version writes it; those of older versions stay
 MODEL = "encoder: {type: vit, dim: 16, depth: 2, heads: 2, patch_size: 8, image_size: 32, out_indices: 1}"
 RUN = "optim: {lr: 1e-3}\nprecision: fp32\nema: 0.9\nlog_every: 1\nsteps: 20\nbatch_size: 4\nvalidate_every: 20\n"
 FOLDER = "{type: folder, root: ROOT, depth_scale: 1000}"
@@ -78,12 +78,12 @@ def images(root: Path) -> Path:
     return root
 
 
-def picture() -> Any:
+def some_image() -> Any:
     return np.random.default_rng(1).integers(0, 256, (40, 48, 3), dtype=np.uint8)
 
 
 def run(task: str, folder: Path) -> dict[str, Any]:
-    """Losses of twenty steps, scores of the validation behind them, and what the average then makes of a picture."""
+    """Losses of twenty steps, scores of the last validation, and what the moving average predicts for an image."""
     with contextlib.chdir(folder):  # so that the paths in the checkpoint are those of any machine
         return run_here(task)
 
@@ -105,11 +105,11 @@ def run_here(task: str) -> dict[str, Any]:
 
 
 def predicted(path: Path) -> list[float]:
-    """Mean, spread, and the first number of the answer to the picture."""
+    """Mean, standard deviation and first number of the prediction for the image."""
     predictor = densevit.load(path, device="cpu", precision="fp32")
     shape = 8 if "digit" in predictor.card.outputs else 40
     answer = np.asarray(
-        predictor.predict_arrays(picture()[None, :shape, :shape])[next(iter(predictor.card.outputs))], np.float64
+        predictor.predict_arrays(some_image()[None, :shape, :shape])[next(iter(predictor.card.outputs))], np.float64
     )
     return [float(answer.mean()), float(answer.std()), float(answer.flat[0])]
 
@@ -118,12 +118,12 @@ def write() -> None:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        numbers = {task: run(task, folder) for task in CONFIGS}
-        shutil.rmtree(OLD, ignore_errors=True)
-        shutil.copytree(checkpoint.steps(folder / "depth/checkpoints")[-1], OLD)
-        numbers["schema-1"] = {"prediction": predicted(OLD)}
+        numbers = json.loads(NUMBERS.read_text()) | {task: run(task, folder) for task in CONFIGS}
+        shutil.rmtree(CHECKPOINT, ignore_errors=True)
+        shutil.copytree(checkpoint.steps(folder / "depth/checkpoints")[-1], CHECKPOINT)
+        numbers[CHECKPOINT.name] = {"prediction": predicted(CHECKPOINT)}
     NUMBERS.write_text(json.dumps(numbers, indent=1) + "\n")
-    print(f"written: {NUMBERS}, {OLD}")
+    print(f"written: {NUMBERS}, {CHECKPOINT}")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ FILES = "tests/utils/test_atomic_io.py"
 FORMAT = "tests/weights/test_checkpoint.py"
 KEPT = "tests/engine/test_checkpointer.py"
 LOOP = "tests/engine/test_trainer.py"
+FOLDER = "tests/engine/test_run_folder.py"
+LOCK = "tests/utils/test_lock.py"
 EDGES = "tests/losses/test_edges.py"
 METRICS = "tests/evaluation/depth/test_depth_metrics.py"
 SCORES = "tests/evaluation/depth/test_evaluate.py"
@@ -300,6 +302,43 @@ CHECKS: tuple[Check, ...] = (
                 'PREFIXES = ("module.", "_orig_mod.")',
                 "PREFIXES: tuple[str, ...] = ()",
                 f"{SAVED}::test_prefixes_of_launchers_are_taken_off_and_what_is_no_checkpoint_is_told",
+            ),
+        ),
+    ),
+    Check(
+        "C11",
+        "a second training starts into the output of one that runs, or of one that was killed",
+        "the first: exit code 2 before data is read, naming host, process and start; the second goes on at once",
+        "none: all overwrite",
+        (
+            f"{FOLDER}::test_a_second_training_into_one_output_is_refused_before_the_data_is_read",
+            f"{FOLDER}::test_a_killed_run_is_resumed_at_once_and_says_where_it_goes_on",
+            f"{FOLDER}::test_a_start_that_fails_leaves_no_folder",
+            f"{LOCK}::test_of_many_at_once_one_gets_the_lock_also_when_it_is_a_dead_ones",
+            f"{LOCK}::test_a_lock_of_another_machine_with_a_heartbeat_is_respected",
+            f"{LOCK}::test_a_lock_of_another_machine_is_taken_when_its_heartbeat_has_stopped",
+        ),
+        (
+            Mutant(
+                "the lock is created exclusively",
+                "densevit/utils/lock.py",
+                "os.O_CREAT | os.O_EXCL | os.O_WRONLY",
+                "os.O_CREAT | os.O_WRONLY",
+                f"{FOLDER}::test_a_second_training_into_one_output_is_refused_before_the_data_is_read",
+            ),
+            Mutant(
+                "only the lock that was examined is removed",
+                "densevit/utils/lock.py",
+                "                if self._read() == owner:\n                    self.path.unlink",
+                "                if True:\n                    self.path.unlink",
+                f"{LOCK}::test_a_lock_that_changed_hands_meanwhile_is_not_removed",
+            ),
+            Mutant(
+                "a heartbeat keeps the lock",
+                "densevit/utils/lock.py",
+                "                    os.utime(self.path)\n",
+                "                    pass\n",
+                f"{LOCK}::test_a_lock_of_another_machine_with_a_heartbeat_is_respected",
             ),
         ),
     ),

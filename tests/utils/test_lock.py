@@ -82,6 +82,23 @@ def test_of_many_at_once_one_gets_the_lock_also_when_it_is_a_dead_ones(tmp_path:
         assert list(tmp_path.iterdir()) == []
 
 
+def test_a_lock_that_changed_hands_meanwhile_is_not_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left_by(tmp_path, pid=dead_process())
+    lock, stale = FolderLock(tmp_path, "output: x"), FolderLock._is_stale
+    faster: list[Owner] = []
+
+    def stale_then_taken(self: FolderLock, owner: Owner | None) -> bool:
+        verdict = stale(self, owner)
+        if not faster:  # another process removes the dead one's lock and takes its own, between our look and our hand
+            faster.append(left_by(tmp_path, host="faster"))
+        return verdict
+
+    monkeypatch.setattr(FolderLock, "_is_stale", stale_then_taken)
+    with pytest.raises(ConfigError, match="host faster"):
+        lock.acquire()
+    assert json.loads((tmp_path / NAME).read_text()) == asdict(faster[0])
+
+
 @pytest.mark.parametrize("number", ["dead", "used again"])
 def test_a_lock_of_a_process_that_is_gone_is_taken_at_once(tmp_path: Path, number: str) -> None:
     changes = {"pid": dead_process()} if number == "dead" else {"process_start": "1"}
