@@ -1,1 +1,1 @@
-"""Protocols, metrics, and the report: predictions of any system become comparable numbers."""
+"""Metrics, published protocols, confidence intervals and reports for depth, segmentation and classification."""

@@ -1,4 +1,4 @@
-"""The scores of images by name, as they stream in."""
+"""Scores of images by name."""
 
 from collections.abc import Iterable, Sequence
 

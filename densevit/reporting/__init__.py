@@ -1,1 +1,1 @@
-"""reporting"""
+"""Reports: HTML pages, charts, figures of samples, and tables."""

@@ -1,1 +1,1 @@
-"""classification"""
+"""Classification evaluation: accuracy, top-5, confusion matrix and report."""

@@ -87,12 +87,16 @@ class ClassScores:
         labels = np.array([int(row["label"]) for _, row in self.rows])
         found = {}
         for i, name in enumerate(self.classes):
-            hits, images, taken = int(self.confusion[i, i]), int((labels == i).sum()), int(self.confusion[:, i].sum())
+            hits, images, predicted = (
+                int(self.confusion[i, i]),
+                int((labels == i).sum()),
+                int(self.confusion[:, i].sum()),
+            )
             found[name] = {
                 "images": float(images),
                 "recall": _share(hits, images),
-                "precision": _share(hits, taken),
-                "f1": _share(2 * hits, images + taken),
+                "precision": _share(hits, predicted),
+                "f1": _share(2 * hits, images + predicted),
             }
         return found
 

@@ -1,1 +1,1 @@
-"""depth"""
+"""Depth evaluation: protocols, metrics and reports."""

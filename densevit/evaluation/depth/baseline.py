@@ -1,4 +1,4 @@
-"""What a model must beat: the best depth map that looks at no image."""
+"""The constant baseline: the per-pixel median of training depth maps, which a model must beat."""
 
 from collections.abc import Iterable
 

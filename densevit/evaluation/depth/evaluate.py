@@ -1,4 +1,4 @@
-"""A stream of predictions with their ground truth becomes rows, a mean, and an account of everything left out."""
+"""Evaluates a stream of depth predictions: scores per image, means, intervals, and what was left out."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

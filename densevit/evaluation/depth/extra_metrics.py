@@ -92,22 +92,24 @@ def formula(metric: str) -> str:
     return f"{told}, where d is in {distances}" if distances else told
 
 
-def _extra(seen: MetricInput) -> Metrics:
+def _extra(inputs: MetricInput) -> Metrics:
     return {
-        "mae": float(np.abs(seen.errors).mean()),
-        "imae": float(np.abs(seen.inverse_errors).mean() * 1000),
-        "irmse": _irmse(seen),
+        "mae": float(np.abs(inputs.errors).mean()),
+        "imae": float(np.abs(inputs.inverse_errors).mean() * 1000),
+        "irmse": _irmse(inputs),
     }
 
 
-def _irmse(seen: MetricInput) -> float:
-    return float(np.sqrt(dot_single_thread(seen.inverse_errors, seen.inverse_errors) / seen.inverse_errors.size) * 1000)
+def _irmse(inputs: MetricInput) -> float:
+    return float(
+        np.sqrt(dot_single_thread(inputs.inverse_errors, inputs.inverse_errors) / inputs.inverse_errors.size) * 1000
+    )
 
 
-def _silog(seen: MetricInput) -> Metrics:
-    mean = float(seen.logs.mean())
-    squares = float(((seen.logs - mean) ** 2).sum())
-    n = seen.logs.size
+def _silog(inputs: MetricInput) -> Metrics:
+    mean = float(inputs.logs.mean())
+    squares = float(((inputs.logs - mean) ** 2).sum())
+    n = inputs.logs.size
     return {
         "silog_percent": silog_form("percent", squares, mean, n),
         "silog_half": silog_form("half", squares, mean, n),
@@ -116,24 +118,24 @@ def _silog(seen: MetricInput) -> Metrics:
     }
 
 
-def _kitti(seen: MetricInput) -> Metrics:
-    relative = seen.errors / seen.depths
+def _kitti(inputs: MetricInput) -> Metrics:
+    relative = inputs.errors / inputs.depths
     return {
         "abs_error_rel": float(np.abs(relative).mean() * 100),
         "sq_error_rel": float(dot_single_thread(relative, relative) / relative.size * 100),
-        "irmse": _irmse(seen),
+        "irmse": _irmse(inputs),
     }
 
 
-def _curve(seen: MetricInput) -> Metrics:
+def _curve(inputs: MetricInput) -> Metrics:
     """UniDepth's: the share of pixels within 1.25^k for 100 k from 0.01 to 5, and the area under that curve."""
-    off_by = np.sort(np.abs(seen.logs))
+    off_by = np.sort(np.abs(inputs.logs))
     exponents = np.linspace(0.01, 5.0, 100)
     shares = np.searchsorted(off_by, exponents * np.log(1.25), side="left") / off_by.size
     return {
         "d_auc": _trapezoids(shares, exponents) / 5,
         "within_3": float(np.count_nonzero(off_by < np.log(1.03)) / off_by.size),
-        "median_log": float(100 * abs(lower_median(seen.logs))),
+        "median_log": float(100 * abs(lower_median(inputs.logs))),
     }
 
 
@@ -141,8 +143,8 @@ def _trapezoids(y: Float64[np.ndarray, " k"], x: Float64[np.ndarray, " k"]) -> f
     return float(((y[1:] + y[:-1]) / 2) @ np.diff(x))
 
 
-def _boundary(seen: MetricInput) -> Metrics:
-    maps = seen.frame, seen.gt, seen.counted
+def _boundary(inputs: MetricInput) -> Metrics:
+    maps = inputs.frame, inputs.gt, inputs.counted
     moge = {f"boundary_moge_{radius}": boundary_moge(*maps, radius=radius) for radius in (1, 2, 3)}
     return {"boundary_depth_pro": boundary_depth_pro(*maps), **moge}
 
@@ -151,13 +153,13 @@ DISTANCES = (0, 1, 2, 3, 5, 10, 20, 30, 50, 80, 1000)
 """Metres at which the rows by distance begin and end."""
 
 
-def _distance(seen: MetricInput) -> Metrics:
+def _distance(inputs: MetricInput) -> Metrics:
     """Rows for the ranges of distance that the image has ground truth in."""
-    which = np.digitize(seen.depths, DISTANCES) - 1
+    which = np.digitize(inputs.depths, DISTANCES) - 1
     count = np.bincount(which, minlength=len(DISTANCES))
-    relative = np.bincount(which, np.abs(seen.errors) / seen.depths, len(DISTANCES))
-    square = np.bincount(which, seen.errors**2, len(DISTANCES))
-    close = np.bincount(which, np.abs(seen.logs) < np.log(1.25), len(DISTANCES))
+    relative = np.bincount(which, np.abs(inputs.errors) / inputs.depths, len(DISTANCES))
+    square = np.bincount(which, inputs.errors**2, len(DISTANCES))
+    close = np.bincount(which, np.abs(inputs.logs) < np.log(1.25), len(DISTANCES))
     found: Metrics = {}
     for i, (near, far) in enumerate(pairwise(DISTANCES)):
         if count[i]:
@@ -168,8 +170,8 @@ def _distance(seen: MetricInput) -> Metrics:
     return found
 
 
-def _points(seen: MetricInput) -> Metrics:
-    return point_metrics(seen.frame, seen.gt, seen.counted, seen.intrinsics, furthest=seen.range[1])
+def _points(inputs: MetricInput) -> Metrics:
+    return point_metrics(inputs.frame, inputs.gt, inputs.counted, inputs.intrinsics, furthest=inputs.range[1])
 
 
 METRIC_SETS: dict[str, MetricSet] = {

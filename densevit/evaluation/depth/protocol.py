@@ -1,6 +1,6 @@
-"""What an evaluation protocol is: which pixels count, and what is done to a prediction before it is scored.
+"""Evaluation protocols: which pixels are scored, and how predictions are aligned, resized and clamped before that.
 
-Maps are h x w numpy arrays; depth in metres. The table of the published ones is in `protocols.py`.
+Maps are h x w numpy arrays; depth in metres. The published ones are in `published_protocols.py`.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ COUNTS = ("pixels", "invalid_predictions", "clamped", "resized")
 prediction was resized."""
 
 NEAREST = 1e-3
-"""Metres that a prediction which is no depth is scored as, where the protocol names no nearest depth itself."""
+"""Metres as which an invalid prediction is scored, where the protocol has no lower limit."""
 
 Map = Shaped[np.ndarray, "..."]
 Range = tuple[float, float]
@@ -47,8 +47,8 @@ class Protocol:
         min_pixels: pixels with ground truth under which an image is left out.
         region: the part of the frame that counts; None is all of it.
         region_of: what the region's shares are shares of.
-        window: the part of the frame that the network is shown; None is all of it.
-        resize: what lies on what when a prediction is resized, bilinearly (`placing.stretch`).
+        window: the part of the frame that the network sees; None is all of it.
+        resize: which pixels coincide when a prediction is resized, bilinearly (`preprocess.stretch`).
         clamp: metres to which predictions are clamped; `range` is that of the ground truth, None leaves them.
         clamp_first: before the prediction is resized, not after.
         png_scale: units per metre of a 16-bit file to which predictions are truncated (not rounded) first.
@@ -113,11 +113,11 @@ class Protocol:
 
     @property
     def inverts(self) -> bool:
-        """Whether predictions are of the other sense than what it compares."""
+        """Whether predictions must be inverted: depth where disparity is compared, or the other way round."""
         return self.prediction_type not in (None, self.compared_as)
 
     def input_box(self, h: int, w: int) -> Box | None:
-        """The window of an h x w frame that the network is shown; None is the whole.
+        """The window of an h x w frame that the network sees; None is the whole.
 
         Raises:
             DataError: the frame is smaller than the window.
@@ -145,7 +145,7 @@ class Protocol:
         self.input_box(h, w)
 
     def for_range(self, near: float, far: float) -> "Protocol":
-        """Itself with the range of a data set, in metres, if the protocol leaves that open; else unchanged."""
+        """The protocol with the depth range of a data set, in metres, if it has none of its own."""
         return replace(self, range=(near, far)) if self.range_of_data else self
 
     def aligned(self, how: str) -> "Protocol":
@@ -157,7 +157,7 @@ class Protocol:
         return replace(self, name=f"{self.name}+{how}", align=how)
 
     def for_kind(self, kind: Kind) -> "Protocol":
-        """The same for predictions of a kind: those without unit are aligned, those of the wrong sense inverted."""
+        """The protocol for predictions of a kind: aligned if they have no unit, inverted if it compares the inverse."""
         if self.align is None:
             usual = {"affine": "lstsq", "disparity": "lstsq_disparity"}.get(kind)
             return self if usual is None else self.aligned(usual)
@@ -200,8 +200,8 @@ class Protocol:
         if sets := find_sets((*self.metrics, *metrics)):
             whole = self._finished(move(shown.astype(np.float64)))[0]
             camera = None if intrinsics is None else _shifted(intrinsics, x0, y0)
-            seen = MetricInput(p, d, whole, gt.astype(np.float64), counted, camera, self.range)
-            row |= {name: value for part in sets for name, value in METRIC_SETS[part].compute(seen).items()}
+            inputs = MetricInput(p, d, whole, gt.astype(np.float64), counted, camera, self.range)
+            row |= {name: value for part in sets for name, value in METRIC_SETS[part].compute(inputs).items()}
         counts = (d.size, invalid + lost, clamped + cut, resized)
         return row | {name: float(count) for name, count in zip(COUNTS, counts, strict=True)}
 
@@ -290,7 +290,7 @@ def _check(prediction: Map, depth: Map, valid: Map) -> None:
 
 
 def _cut_to_units(metres: Float[np.ndarray, "h w"], units: float) -> Float[np.ndarray, "h w"]:
-    """What a 16-bit file keeps; what came from such a file stays, though 0.007 * 1000 is under 7 in float32."""
+    """Truncates to whole units, as a 16-bit file does; values read from one stay (0.007 * 1000 < 7 in float32)."""
     with np.errstate(over="ignore"):
         stored = metres * units
     nearest = np.rint(stored)

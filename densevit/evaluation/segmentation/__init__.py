@@ -1,1 +1,1 @@
-"""segmentation"""
+"""Segmentation evaluation: mIoU and other pooled scores, confusion matrix and reports."""

@@ -15,15 +15,15 @@ REACH = 0.02  # of the image's diagonal: the paper's choice for images of COCO's
 def boundary_areas(predicted: Ids, labels: Ids, classes: int) -> IntersectionStats:
     """The pixels of each class within reach of the border of their region: both, ground truth, prediction.
 
-    Pixels that are to be ignored are taken out of both maps alike: what touches them ends there in either.
+    Pixels that are to be ignored are left out of both maps alike, so that they make a border in either.
     """
     known = labels != IGNORE
     # An id of its own for what is ignored, and one for what was predicted as no class.
     gt = np.where(known, labels, classes)
-    taken = np.where(known, np.where((predicted >= 0) & (predicted < classes), predicted, classes + 1), classes)
-    near_gt, near_taken = boundary_mask(gt), boundary_mask(taken)
-    counted = (near_gt & near_taken & (gt == taken), near_gt, near_taken)
-    ids = (gt, gt, taken)
+    pred = np.where(known, np.where((predicted >= 0) & (predicted < classes), predicted, classes + 1), classes)
+    near_gt, near_pred = boundary_mask(gt), boundary_mask(pred)
+    counted = (near_gt & near_pred & (gt == pred), near_gt, near_pred)
+    ids = (gt, gt, pred)
     return np.stack([np.bincount(i[c], minlength=classes)[:classes] for i, c in zip(ids, counted, strict=True)])
 
 

@@ -1,4 +1,4 @@
-"""A stream of label maps with their ground truth becomes counts, scores and intervals. k classes, n images."""
+"""Evaluates a stream of label maps: counts per image, pooled scores, intervals. k classes, n images."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,18 +12,18 @@ from densevit.evaluation.bootstrap import redrawn_pooled, scenes_of
 from densevit.evaluation.records import examples
 from densevit.evaluation.segmentation import metrics
 from densevit.evaluation.segmentation.boundary_iou import boundary_areas
-from densevit.evaluation.segmentation.metrics import TRUE, Ids, IntersectionStats, Taken, iou, share
+from densevit.evaluation.segmentation.metrics import TRUE, Ids, IntersectionStats, PredictedIds, iou, share
 from densevit.reporting.tables import Interval
 from densevit.structures import Row
 
 
 @dataclass(frozen=True)
 class Counts:
-    """What one image adds.
+    """Pixel counts of one image.
 
     Attributes:
         confusion: labelled pixels of class (row), predicted as class (column), the last column being none.
-        boundary: as `Areas`, of the pixels near borders; None where nobody asked.
+        boundary: as `Areas`, of the pixels near borders; None if not computed.
     """
 
     confusion: Int64[np.ndarray, "k m"]
@@ -34,7 +34,7 @@ class Counts:
         return int(self.confusion.sum())
 
 
-def count(predicted: Taken, labels: Ids, classes: int, *, boundary: bool = True) -> Counts:
+def count(predicted: PredictedIds, labels: Ids, classes: int, *, boundary: bool = True) -> Counts:
     """
     Raises:
         DataError: the maps differ in size; a label is beyond the classes.
@@ -49,7 +49,7 @@ class SegScores:
 
     Attributes:
         names: of the images with labels, in the order they came.
-        areas: of each image, then of its boundaries; n 1 3 k where nobody asked for these.
+        areas: of each image, then of its boundaries; n 1 3 k if those were not computed.
         confusion: of all images.
         skipped: names of the images without labels.
     """
@@ -62,7 +62,7 @@ class SegScores:
 
     @cached_property
     def mean(self) -> Row:
-        """Of all pixels together."""
+        """The scores of the pooled pixels."""
         return {name: float(value) for name, value in statistics(self.areas.sum(0)).items() if value.ndim == 0}
 
     @cached_property
@@ -113,7 +113,7 @@ class SegScores:
         return examples([name for name, _ in sorted(self.per_image(), key=lambda item: -item[1]["pixel_accuracy"])])
 
     def confused(self, most: int = 5) -> list[tuple[str, str, float]]:
-        """True class, class taken for it, share of the true class's pixels; the largest number of pixels first."""
+        """The most frequent confusions: true class, predicted class, share of the true class's pixels."""
         wrong = self.confusion[:, : len(self.classes)].copy()
         np.fill_diagonal(wrong, 0)
         order = np.argsort(-wrong, axis=None, kind="stable")[:most]

@@ -1,4 +1,4 @@
-"""The numbers of semantic segmentation, from pixel counts per class. k classes, h x w pixels, n images.
+"""Segmentation metrics (mIoU, pixel accuracy, ...) from pixel counts per class. k classes, h x w pixels, n images.
 
 Pixels are pooled over all images before anything is divided, as in mmseg: a large image weighs more than a small one,
 and numbers do not depend on how images are batched.
@@ -14,10 +14,10 @@ from densevit.errors import DataError
 from densevit.structures import IGNORE, Row
 
 Ids = Int[np.ndarray, "h w"]
-Taken = Int[np.ndarray, "height width"]
-"""What a system predicted, of whatever size that is."""
+PredictedIds = Int[np.ndarray, "height width"]
+"""Predicted class ids; the size is checked against the labels."""
 IntersectionStats = Int64[np.ndarray, "3 k"]
-"""Pixels of each class: hits (predicted so and truly so), true, predicted."""
+"""Pixels of each class: intersection of prediction and label, labelled, predicted."""
 
 HITS, TRUE, PREDICTED = 0, 1, 2
 NAMES = ("hits", "true", "predicted")
@@ -31,7 +31,7 @@ FORMULAE = {
 }
 
 
-def confusion(predicted: Taken, labels: Ids, classes: int) -> Int64[np.ndarray, "k m"]:
+def confusion(predicted: PredictedIds, labels: Ids, classes: int) -> Int64[np.ndarray, "k m"]:
     """Labelled pixels of class (row) that were predicted as class (column).
 
     The last of m = k + 1 columns counts those that were predicted as none of the classes: they are hits of nothing.
@@ -42,12 +42,12 @@ def confusion(predicted: Taken, labels: Ids, classes: int) -> Int64[np.ndarray, 
     if predicted.shape != labels.shape:
         raise DataError(f"a label map of {_size(predicted)} cannot be scored against labels of {_size(labels)}.")
     known = labels != IGNORE
-    gt, taken = labels[known].astype(np.int64), predicted[known].astype(np.int64)
+    gt, pred = labels[known].astype(np.int64), predicted[known].astype(np.int64)
     if gt.size and not 0 <= gt.min() <= gt.max() < classes:
         worst = int(gt.min() if gt.min() < 0 else gt.max())
         raise DataError(f"label {worst} is not among the {classes} classes; the one to ignore is {IGNORE}.")
-    taken = np.where((taken >= 0) & (taken < classes), taken, classes)
-    counts = np.bincount(gt * (classes + 1) + taken, minlength=classes * (classes + 1))
+    pred = np.where((pred >= 0) & (pred < classes), pred, classes)
+    counts = np.bincount(gt * (classes + 1) + pred, minlength=classes * (classes + 1))
     return np.asarray(counts.reshape(classes, classes + 1))
 
 
@@ -56,7 +56,7 @@ def _size(ids: Ids) -> str:
 
 
 def areas(counts: Int64[np.ndarray, "k m"]) -> IntersectionStats:
-    """What the scores need of a confusion matrix."""
+    """Intersection, labelled and predicted pixels of each class, from a confusion matrix."""
     k = len(counts)
     return np.stack([counts.diagonal(), counts.sum(1), counts[:, :k].sum(0)])
 
@@ -80,19 +80,19 @@ def scores(found: Int[np.ndarray, "*n 3 k"]) -> dict[str, Float[np.ndarray, "*n"
 
 
 def share(part: ArrayLike, whole: ArrayLike) -> Float[np.ndarray, "*n"]:
-    """part / whole, NaN where there is no whole."""
+    """part / whole, NaN where whole is 0."""
     whole = np.asarray(whole)
     found: Float[np.ndarray, "*n"] = np.divide(part, whole, out=np.full(whole.shape, np.nan), where=whole > 0)
     return found
 
 
 def mean(values: Float[np.ndarray, "*n k"]) -> Float[np.ndarray, "*n"]:
-    """Of the classes that have a value."""
+    """Mean over the classes that have a value."""
     known = ~np.isnan(values)
     return share(np.where(known, values, 0.0).sum(-1), known.sum(-1))
 
 
-def as_row(predicted: Taken, labels: Ids, classes: int) -> Row:
+def as_row(predicted: PredictedIds, labels: Ids, classes: int) -> Row:
     """The areas of one image as numbers by name, `hits/3`; those of 0 pixels are left out. Empty without labels."""
     found = areas(confusion(predicted, labels, classes))
     if not found[TRUE].any():
@@ -101,7 +101,7 @@ def as_row(predicted: Taken, labels: Ids, classes: int) -> Row:
 
 
 def pooled_scores(rows: Sequence[Row]) -> Row:
-    """The scores of the pixels of all images together."""
+    """The scores of the pooled pixels of all images."""
     total: dict[tuple[int, int], float] = {}
     for row in rows:
         for name, count in row.items():
