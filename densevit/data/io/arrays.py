@@ -1,4 +1,4 @@
-"""Files that hold one array of numbers rather than a picture: NPY, NPZ, PFM, HDF5, EXR. No pickle, ever.
+"""Files that hold one array of numbers: NPY, NPZ, PFM, HDF5, EXR. No pickle, ever.
 
 Every reader takes a path and the most elements it may hold, and returns the array as stored.
 """

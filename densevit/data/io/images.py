@@ -87,7 +87,7 @@ AVIF_BRANDS = (b"avif", b"avis")
 HEIC_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
 HEAD = 64  # bytes that tell the format
 
-NO_MODE = "unknown pixel mode"  # Pillow, of sound TIFFs whose type of pixels it does not know
+NO_MODE = "unknown pixel mode"  # what Pillow says of a good TIFF whose pixel type it does not know
 
 # What a file starts with. Formats without a reader are named in the error.
 SIGNATURES = (

@@ -28,8 +28,8 @@ def describe_ids(unknown: Int64[np.ndarray, " pixels"]) -> str:
     """Which ids, the most frequent first, and how many pixels hold them, in words."""
     ids, counts = np.unique(unknown, return_counts=True)
     most = np.argsort(-counts)[:3]
-    told = ", ".join(f"id {ids[i]} in {counts[i]:,} pixels" for i in most)
-    return told + (f" (and {len(ids) - 3} other ids)" if len(ids) > 3 else "")
+    text = ", ".join(f"id {ids[i]} in {counts[i]:,} pixels" for i in most)
+    return text + (f" (and {len(ids) - 3} other ids)" if len(ids) > 3 else "")
 
 
 def describe_colours(unknown: Int64[np.ndarray, " pixels"]) -> str:
@@ -43,5 +43,5 @@ def describe_colours(unknown: Int64[np.ndarray, " pixels"]) -> str:
 
 def abbreviate(ids: Sequence[int]) -> str:
     """The beginning of a list of ids, and its end."""
-    told = ", ".join(map(str, ids[:12]))
-    return told + (f", ... {ids[-1]}" if len(ids) > 12 else "")
+    text = ", ".join(map(str, ids[:12]))
+    return text + (f", ... {ids[-1]}" if len(ids) > 12 else "")

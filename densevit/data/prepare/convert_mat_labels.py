@@ -31,9 +31,9 @@ def convert_voc(root: Path, sbd_root: Path | None = None) -> int:
         DataError: VOC or SBD is not there, or a file is bad.
     """
     data = Voc(root=root.absolute(), split="train_aug", sbd_root=sbd_root)
-    home = data.samples[0].image.parents[1]
-    written = _convert(data, home / "SegmentationClassAug")
-    write_text(home / LISTS / "trainaug.txt", _lines(data.names))
+    folder = data.samples[0].image.parents[1]
+    written = _convert(data, folder / "SegmentationClassAug")
+    write_text(folder / LISTS / "trainaug.txt", _lines(data.names))
     return written
 
 
@@ -50,9 +50,9 @@ def convert_context(root: Path) -> int:
     splits: tuple[ContextSplit, ...] = ("train", "val")
     for split in splits:
         data = PascalContext(root=root.absolute(), split=split, background=True)
-        home = data.samples[0].image.parents[1]
-        written += _convert(data, home / "SegmentationClassContext")
-        listed = home / CONTEXT_LISTS[0] / f"{split}.txt"
+        folder = data.samples[0].image.parents[1]
+        written += _convert(data, folder / "SegmentationClassContext")
+        listed = folder / CONTEXT_LISTS[0] / f"{split}.txt"
         listed.parent.mkdir(parents=True, exist_ok=True)
         write_text(listed, _lines(data.names))
     return written

@@ -64,17 +64,17 @@ def advice(mat: Path) -> str:
 def _extract(mat: Path, root: Path, split: Literal["train", "test"]) -> int:
     frames = LabelledMat(mat, split, "raw", classes=(), subset="available")
     lines = []
-    home = root / "official_splits" / split
+    folder = root / "official_splits" / split
     for i, name in enumerate(tqdm(frames.names, desc=f"extract {split}", unit="frame")):
         image, depth = f"{name}.jpg", f"{name.replace('rgb_', 'sync_depth_')}.png"
         lines.append(f"{image} {depth} 518.8579\n")
-        if (home / image).is_file() and (home / depth).is_file():
+        if (folder / image).is_file() and (folder / depth).is_file():
             continue
         sample = apply_border(frames.read(i), "black")
         assert sample.depth is not None
-        (home / image).parent.mkdir(parents=True, exist_ok=True)
-        _write(home / depth, encode_depth(sample.depth, 1000.0))
-        _write(home / image, encode(".jpg", sample.image))
+        (folder / image).parent.mkdir(parents=True, exist_ok=True)
+        _write(folder / depth, encode_depth(sample.depth, 1000.0))
+        _write(folder / image, encode(".jpg", sample.image))
     write_text(root / f"nyu_labeled_{split}.txt", "".join(lines))
     return len(lines)
 

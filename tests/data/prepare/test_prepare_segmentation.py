@@ -1,6 +1,6 @@
 """Unpacking, converting and checking what is downloaded of the published sets of label maps."""
 
-import subprocess
+import runpy
 import sys
 import tarfile
 import zipfile
@@ -116,11 +116,16 @@ def test_a_complete_set_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert check("cityscapes", tmp_path, samples=1)
 
 
-def test_the_script_checks_and_reports_by_its_exit_code(tmp_path: Path) -> None:
+def test_the_script_checks_and_reports_by_its_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(*arguments: str) -> object:
+        monkeypatch.setattr(sys, "argv", [str(SCRIPT), *arguments])
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(str(SCRIPT), run_name="__main__")
+        return ended.value.code
+
     layouts.write_voc(tmp_path, samples(21))
-    done = subprocess.run(
-        [sys.executable, SCRIPT, "voc", str(tmp_path), "--samples", "2"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 2 and "train: 2 of 1,464 samples are complete." in done.stdout
-    gone = subprocess.run([sys.executable, SCRIPT, "voc", "nowhere"], capture_output=True, text=True, check=False)
-    assert gone.returncode == 2 and "no such folder" in gone.stderr
+    assert run("voc", str(tmp_path), "--samples", "2") == 2
+    assert "train: 2 of 1,464 samples are complete." in capsys.readouterr().out
+    assert run("voc", "nowhere") == 2 and "no such folder" in capsys.readouterr().err

@@ -1,8 +1,8 @@
-"""`digits`: scikit-learn's bundled handwritten digits, 1,797 real pictures of 8 x 8 pixels in ten classes.
+"""`digits`: scikit-learn's bundled handwritten digits, 1,797 real images of 8 x 8 pixels in ten classes.
 
-They are the test part of the UCI set of Alpaydin and Kaynak (1998). Of each six neighbours in the file four are to
-learn from, one to choose by and one to report, so every writer is in every part: a score says how well their digits
-were learned, not how a stranger's would be read.
+They are the test part of the UCI set of Alpaydin and Kaynak (1998). Of each six neighbours in the file four are
+`train`, one `val` and one `test`, so every writer is in every part: a score does not tell how well the digits of other
+writers would be read.
 """
 
 from typing import Literal

@@ -33,8 +33,8 @@ class Mnist(Dataset):
         """
         Args:
             root: default `mnist` (densevit.data.datasets.base.resolve_root).
-            split: `train+val` is all 60,000 training pictures; `val`, the last 5,000 of them, has no place in MNIST
-                itself, but a checkpoint chosen by its test score would flatter itself.
+            split: `train+val` is all 60,000 training images; `val` is the last 5,000 of them. MNIST has no such split,
+                but a checkpoint must not be chosen by its test score.
             download: let torchvision fetch the files into `root/MNIST/raw` if they are not there.
 
         Raises:
@@ -47,7 +47,7 @@ class Mnist(Dataset):
         images = read_idx(folder, f"{prefix}-images-idx3-ubyte", (28, 28))
         labels = read_idx(folder, f"{prefix}-labels-idx1-ubyte", ()).astype(np.int64)
         if len(images) != len(labels) or not len(images):
-            raise DataError(f"{folder}: {len(images):,} pictures and {len(labels):,} labels in '{prefix}'.")
+            raise DataError(f"{folder}: {len(images):,} images and {len(labels):,} labels in '{prefix}'.")
         if labels.max() > 9:
             raise DataError(f"{folder}: label {labels.max()} in '{prefix}'; MNIST has digits 0 to 9.")
         part = shares(len(images))[split]
@@ -95,7 +95,7 @@ def read_idx(folder: Path, name: str, shape: tuple[int, ...]) -> UInt8[np.ndarra
         raise DataError(f"{path}: not a whole idx file ({str(error) or 'its header and size disagree'}).") from error
     if values.dtype != np.uint8 or values.shape[1:] != shape:
         item = "x".join(map(str, shape)) or "one"
-        raise DataError(f"{path}: holds {values.dtype} of shape {values.shape}, not {item} uint8 for each picture.")
+        raise DataError(f"{path}: holds {values.dtype} of shape {values.shape}, not {item} uint8 for each image.")
     return values
 
 

@@ -11,11 +11,7 @@ the front camera.
 from pathlib import Path
 
 from densevit.data.datasets.base import DATASETS, FileDataset, folder_of, resolve_root
-from densevit.data.index.paths import (
-    SampleFiles,
-    Subset,
-    find_files,
-)
+from densevit.data.index.paths import SampleFiles, Subset, find_files
 
 IMAGE_SUFFIX = "_rgb.png"
 

@@ -12,12 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from densevit.data.datasets.base import DATASETS, FileDataset, folder_of, resolve_root
-from densevit.data.index.paths import (
-    SampleFiles,
-    Subset,
-    find_files,
-    first_folder,
-)
+from densevit.data.index.paths import SampleFiles, Subset, find_files, first_folder
 
 RANGES = {"indoor": (1e-3, 10.0), "outdoor": (2.0, 80.0)}
 

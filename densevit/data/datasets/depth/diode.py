@@ -14,11 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Float32
 
 from densevit.data.datasets.base import DATASETS, FileDataset, folder_of, resolve_root
-from densevit.data.index.paths import (
-    SampleFiles,
-    Subset,
-    find_files,
-)
+from densevit.data.index.paths import SampleFiles, Subset, find_files
 from densevit.data.io.arrays import read_array
 from densevit.data.io.images import MAX_PIXELS
 from densevit.data.io.samples import valid_depth

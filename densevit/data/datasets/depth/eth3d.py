@@ -12,11 +12,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from densevit.data.datasets.base import DATASETS, FileDataset, folder_of, resolve_root
-from densevit.data.index.paths import (
-    SampleFiles,
-    Subset,
-    find_files,
-)
+from densevit.data.index.paths import SampleFiles, Subset, find_files
 from densevit.data.io.images import read_bytes
 from densevit.data.io.readers import image_size
 from densevit.data.io.samples import valid_depth

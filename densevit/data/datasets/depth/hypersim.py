@@ -18,12 +18,7 @@ import numpy as np
 from jaxtyping import Float, Float32, Float64
 
 from densevit.data.datasets.base import DATASETS, FileDataset, folder_of, resolve_root
-from densevit.data.index.paths import (
-    SampleFiles,
-    Subset,
-    check_inside,
-    find_files,
-)
+from densevit.data.index.paths import SampleFiles, Subset, check_inside, find_files
 from densevit.data.io.arrays import read_array
 from densevit.data.io.images import MAX_PIXELS, file_format
 from densevit.data.io.readers import image_size

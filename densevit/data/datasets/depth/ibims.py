@@ -16,13 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Float32, Float64
 
 from densevit.data.datasets.base import DATASETS, FileDataset, read_numbers, resolve_root
-from densevit.data.index.paths import (
-    SampleFiles,
-    Subset,
-    find_files,
-    first_folder,
-    read_names,
-)
+from densevit.data.index.paths import SampleFiles, Subset, find_files, first_folder, read_names
 from densevit.data.io.readers import read_labels
 from densevit.data.io.samples import valid_depth
 from densevit.errors import DataError

@@ -17,11 +17,7 @@ from jaxtyping import Float32
 from pydantic import Field
 
 from densevit.data.datasets.base import DATASETS, FileDataset, resolve_root
-from densevit.data.index.paths import (
-    SampleFiles,
-    Subset,
-    find_files,
-)
+from densevit.data.index.paths import SampleFiles, Subset, find_files
 from densevit.data.io import matlab
 from densevit.data.io.readers import image_size
 from densevit.data.io.samples import valid_depth

@@ -18,13 +18,7 @@ from jaxtyping import Float64, UInt8
 from pydantic import Field
 
 from densevit.data.datasets.base import DATASETS, FileDataset, folder_of, read_matrix, resolve_root
-from densevit.data.index.paths import (
-    SampleFiles,
-    Subset,
-    find_files,
-    glob_visible,
-    read_names,
-)
+from densevit.data.index.paths import SampleFiles, Subset, find_files, glob_visible, read_names
 from densevit.data.io.readers import read_image
 from densevit.data.io.samples import make_sample
 from densevit.errors import DataError

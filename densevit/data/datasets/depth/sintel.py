@@ -15,12 +15,7 @@ from jaxtyping import Float32, Float64
 from pydantic import Field
 
 from densevit.data.datasets.base import DATASETS, FileDataset, folder_of, resolve_root
-from densevit.data.index.paths import (
-    SampleFiles,
-    Subset,
-    find_files,
-    first_folder,
-)
+from densevit.data.index.paths import SampleFiles, Subset, find_files, first_folder
 from densevit.data.io.images import read_bytes
 from densevit.data.io.samples import valid_depth
 from densevit.errors import DataError

@@ -1,4 +1,4 @@
-"""`sunrgbd`: SUN RGB-D, 10,335 indoor pictures of four sensors (Kinect v1 and v2, RealSense, Xtion), depth to 8 m.
+"""`sunrgbd`: SUN RGB-D, 10,335 indoor images of four sensors (Kinect v1 and v2, RealSense, Xtion), depth to 8 m.
 
     [SUNRGBD/]kv2/kinect2data/000002_2014-05-26_14-23-37_260595134347_rgbf000103-resize/
         image/0000103.jpg
@@ -18,14 +18,7 @@ from jaxtyping import Float32, UInt16
 from pydantic import Field
 
 from densevit.data.datasets.base import DATASETS, FileDataset, resolve_root
-from densevit.data.index.paths import (
-    SampleFiles,
-    Subset,
-    check_inside,
-    find_files,
-    first_folder,
-    glob_visible,
-)
+from densevit.data.index.paths import SampleFiles, Subset, check_inside, find_files, first_folder, glob_visible
 from densevit.data.io import matlab
 from densevit.data.io.images import Raster
 from densevit.data.io.samples import valid_depth

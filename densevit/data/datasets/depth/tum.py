@@ -16,11 +16,7 @@ from jaxtyping import Float64
 from pydantic import Field
 
 from densevit.data.datasets.base import DATASETS, FileDataset, folder_of, resolve_root
-from densevit.data.index.paths import (
-    SampleFiles,
-    Subset,
-    check_inside,
-)
+from densevit.data.index.paths import SampleFiles, Subset, check_inside
 from densevit.errors import DataError
 from densevit.ops.geometry import pinhole
 

@@ -14,12 +14,7 @@ from jaxtyping import Float32
 from pydantic import Field
 
 from densevit.data.datasets.base import DATASETS, FileDataset, resolve_root
-from densevit.data.index.paths import (
-    SampleFiles,
-    Subset,
-    find_files,
-    first_folder,
-)
+from densevit.data.index.paths import SampleFiles, Subset, find_files, first_folder
 from densevit.data.io.samples import valid_depth
 from densevit.ops.geometry import pinhole
 

@@ -11,12 +11,7 @@ from typing import Literal
 
 from densevit.data.datasets.base import DATASETS, resolve_root
 from densevit.data.datasets.segmentation.label_images import LabelledImages, warn_if_incomplete
-from densevit.data.index.paths import (
-    SampleFiles,
-    Subset,
-    find_files,
-    first_folder,
-)
+from densevit.data.index.paths import SampleFiles, Subset, find_files, first_folder
 from densevit.data.labels.class_lists import published_table
 
 Split = Literal["train", "val"]

@@ -19,11 +19,7 @@ from jaxtyping import Int64
 
 from densevit.data.datasets.base import DATASETS, resolve_root
 from densevit.data.datasets.segmentation.label_images import LabelledImages, warn_if_incomplete
-from densevit.data.index.paths import (
-    SampleFiles,
-    Subset,
-    find_files,
-)
+from densevit.data.index.paths import SampleFiles, Subset, find_files
 from densevit.data.io.readers import read_labels
 from densevit.data.labels.class_lists import published_table, table_of_names
 from densevit.data.labels.class_table import ClassTable

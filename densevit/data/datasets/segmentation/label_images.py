@@ -8,12 +8,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from densevit.data.datasets.base import FileDataset
-from densevit.data.index.paths import (
-    MissingItem,
-    SampleFiles,
-    Subset,
-    record_missing,
-)
+from densevit.data.index.paths import MissingItem, SampleFiles, Subset, record_missing
 from densevit.data.io.readers import read_labels
 from densevit.data.labels.class_table import ClassTable
 

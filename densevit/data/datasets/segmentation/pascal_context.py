@@ -17,13 +17,7 @@ from jaxtyping import Int64
 
 from densevit.data.datasets.base import DATASETS, resolve_root
 from densevit.data.datasets.segmentation.label_images import LabelledImages, warn_if_incomplete
-from densevit.data.index.paths import (
-    Listing,
-    SampleFiles,
-    Subset,
-    first_folder,
-    read_names,
-)
+from densevit.data.index.paths import Listing, SampleFiles, Subset, first_folder, read_names
 from densevit.data.io import matlab
 from densevit.data.io.readers import read_labels
 from densevit.data.labels.class_lists import published_entries

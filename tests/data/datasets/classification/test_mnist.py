@@ -83,7 +83,7 @@ def test_missing_and_damaged_files_are_told_apart(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="not 28x28 uint8"):
         Mnist(root=tmp_path)
     images.write_bytes(idx(pixels(COUNT - 1)))
-    with pytest.raises(DataError, match="23 pictures and 24 labels"):
+    with pytest.raises(DataError, match="23 images and 24 labels"):
         Mnist(root=tmp_path)
     images.write_bytes(whole)
     labels.write_bytes(idx(np.full(COUNT, 10, np.uint8)))
