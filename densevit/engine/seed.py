@@ -21,7 +21,7 @@ def reseed(seed: int, rank: int, step: int = 0) -> None:
 
 
 def random_state(device: torch.device) -> dict[str, Any]:
-    """Everything that draws random numbers in this process, as plain values and tensors."""
+    """The states of all random generators of this process, as plain values and tensors."""
     name, keys, *rest = np.random.get_state()  # noqa: NPY002
     state: dict[str, Any] = {
         "python": [random.getstate()[0], list(random.getstate()[1]), random.getstate()[2]],

@@ -35,7 +35,7 @@ def ssi(
     trim: float = 0.2,
     pool: Pool = "image",
 ) -> Scalar:
-    """Half the mean error of aligned prediction against aligned truth, without its largest `trim` share.
+    """Half the mean error of aligned prediction and aligned ground truth, without its largest `trim` share.
 
     The defaults are MiDaS's best, `ssitrim`: median and mean deviation on both sides, absolute error, the worst fifth
     left out of the sum (and still counted in its divisor). `align="lstsq", error="mse", trim=0` is its `ssimse`.
@@ -65,10 +65,10 @@ def ssi_gradient(
 
 
 def aligned_error(pred: Depth, target: Depth, valid: Valid, *, space: Space, align: Alignment) -> tuple[Depth, Valid]:
-    """Aligned prediction minus truth, each image by itself, and the mask; 0 where nothing was measured.
+    """Aligned prediction minus ground truth, each image by itself, and the mask; 0 where nothing was measured.
 
     median: both sides lose their median and are divided by their mean absolute deviation from it.
-    lstsq: the prediction is scaled and shifted onto the truth, which keeps its unit.
+    lstsq: the prediction is scaled and shifted onto the ground truth, which keeps its unit.
     """
     pred, target, mask = measured(pred, target, valid)
     if space == "disparity":

@@ -20,13 +20,13 @@ def is_reachable(url: str, timeout: float = TIMEOUT) -> bool:
     proxy = urllib.request.getproxies().get(address.scheme)
     if proxy and not urllib.request.proxy_bypass(address.hostname):
         address = urlsplit(proxy if "//" in proxy else f"//{proxy}")
-    answered, finished = threading.Event(), threading.Event()
+    connected, finished = threading.Event(), threading.Event()
 
     def connect() -> None:
         port = address.port or (80 if address.scheme == "http" else 443)
         try:
             with socket.create_connection((address.hostname or "", port), timeout=timeout):
-                answered.set()
+                connected.set()
         except OSError:
             pass
         finished.set()
@@ -34,7 +34,7 @@ def is_reachable(url: str, timeout: float = TIMEOUT) -> bool:
     # In a thread, because name resolution has no timeout.
     threading.Thread(target=connect, daemon=True).start()
     finished.wait(timeout)
-    return answered.is_set()
+    return connected.is_set()
 
 
 def hub() -> str:
