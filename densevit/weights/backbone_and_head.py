@@ -1,4 +1,4 @@
-"""Models published as two files: a backbone, and a head that was trained on it."""
+"""Models published as two files: a backbone and a head."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,15 +13,15 @@ MARK = "patch_embed.proj.weight"  # of every backbone of DINOv2 and DINOv3
 
 
 def read_backbone(found: RawCheckpoint, given: Path | None, usual: str, head: tuple[str, ...]) -> dict[str, Tensor]:
-    """The tensors of the backbone under its own names, wherever they are.
+    """The tensors of the backbone under its own names: from its own file, or from that of the head.
 
     Args:
         given: the file that the user names.
-        usual: the file's published name, a glob, which is looked for beside the head.
-        head: what the names of the head's tensors begin with, should the file hold both.
+        usual: the file's published name, a glob, looked for beside the head.
+        head: prefixes of the head's tensors, if the file holds both.
 
     Raises:
-        CheckpointError: they are nowhere, or several files would fit; with what to give.
+        CheckpointError: not found, or several files fit.
     """
     if given is not None:
         tensors = read_tensors(given)
@@ -41,13 +41,13 @@ def read_backbone(found: RawCheckpoint, given: Path | None, usual: str, head: tu
         return read_tensors(beside[0])
     seen = f"; {len(beside)} of these lie beside it" if beside else ", and it does not lie beside it"
     raise CheckpointError(
-        f"{found.path}: holds a head without its backbone, published as {usual}{seen}. Say backbone=PATH, or give a "
+        f"{found.path}: holds a head without its backbone, published as {usual}{seen}. Give backbone=PATH, or a "
         "folder that holds these two files and no other weights."
     )
 
 
 def pair_in_folder(folder: Path) -> tuple[Path, ...]:
-    """The two files of weights of a folder that holds so many; none otherwise."""
+    """The two weights files of a folder that has exactly two; otherwise none."""
     if not folder.is_dir():
         return ()
     files = sorted(path for path in folder.iterdir() if path.suffix in SAFETENSORS + PICKLED and path.is_file())
@@ -58,7 +58,7 @@ def read_pair(files: tuple[Path, ...]) -> dict[str, Tensor]:
     """The tensors of both.
 
     Raises:
-        CheckpointError: they have names in common, so they are no head and backbone.
+        CheckpointError: they are no head and backbone, because they have names in common.
     """
     first, second = (read_tensors(path) for path in files)
     common = sorted(first.keys() & second.keys())
@@ -73,7 +73,7 @@ def read_pair(files: tuple[Path, ...]) -> dict[str, Tensor]:
 def check_width(found: RawCheckpoint, head: int, tensors: Mapping[str, Tensor]) -> None:
     """
     Raises:
-        CheckpointError: the head reads so many channels, the backbone gives others.
+        CheckpointError: the backbone does not have the channels that the head reads.
     """
     width = int(tensors[MARK].shape[0])
     if width != head:

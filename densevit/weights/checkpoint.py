@@ -1,4 +1,4 @@
-"""Our checkpoint: a folder that can be verified, whole or absent.
+"""densevit's checkpoints: folders with checksums, written atomically.
 
     step-00001200/
         model.safetensors   the weights to use (their moving average, if there is one); the card in its header
@@ -37,14 +37,14 @@ STEP = re.compile(r"step-(\d{8,})$")
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What a checkpoint says of itself.
+    """Content of `manifest.json`.
 
     Attributes:
         files: name -> sha256.
         step: optimiser steps tried; `samples`: images seen.
         scores: of the last validation before it was saved.
         world_size: processes that wrote it; any number may resume from it.
-        data: what tells the training data from others.
+        data: fingerprint of the training data.
     """
 
     step: int
@@ -65,7 +65,7 @@ def write(
     state: Mapping[str, Any],
     manifest: Manifest,
 ) -> None:
-    """Writes the whole folder or nothing; one that stands there stays until then.
+    """Writes the whole folder or nothing; an existing one is replaced at the end.
 
     Raises:
         CheckpointError: a weight is NaN or infinite; such a checkpoint must never replace a good one.
@@ -85,7 +85,7 @@ def write(
 
 
 def with_checksum(content: Mapping[str, Any]) -> str:
-    """The text of a manifest, with the sum of all that stands in it."""
+    """The text of a manifest, with a checksum of its content."""
     text = json.dumps(content, indent=1)
     return json.dumps({**content, "checksum": hashlib.sha256(text.encode()).hexdigest()}, indent=1)
 
@@ -93,8 +93,8 @@ def with_checksum(content: Mapping[str, Any]) -> str:
 def parse_manifest(text: str, folder: Path) -> Manifest:
     """
     Raises:
-        ValueError, TypeError: not a byte may differ from what was written.
-        CheckpointError: of a version to come.
+        ValueError, TypeError: the checksum does not fit.
+        CheckpointError: of a newer schema.
     """
     content = json.loads(text)
     if (schema := content.get("schema", 0)) > SCHEMA:
@@ -164,10 +164,10 @@ def step_of(folder: Path) -> int:
 
 
 def locate(path: str | Path) -> Path:
-    """What a user means by a checkpoint: a weights file, a step folder, or a run, whose best (else last) is taken.
+    """Finds the checkpoint at a path: a weights file, a step folder, or the best (else last) of a run.
 
     Raises:
-        CheckpointError: nothing of the kind is there.
+        CheckpointError: there is none.
     """
     path = Path(path)
     if path.is_file() or (path / WEIGHTS).is_file() or (path / MANIFEST).is_file():
@@ -194,7 +194,7 @@ def read(path: str | Path) -> tuple[dict[str, Tensor], ModelCard]:
 
 
 def read_whole(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Tensor], ModelCard]:
-    """Weights, what published files store besides and no model runs, and card; see `read`.
+    """Weights, unused tensors of published files, and card; see `read`.
 
     Raises:
         CheckpointError: missing, damaged, or a weights file without our card.
@@ -232,7 +232,7 @@ def _card(path: Path, metadata: Mapping[str, str]) -> ModelCard:
 
 
 def has_card(path: Path) -> bool:
-    """Whether a file is a weights file of ours, by its header."""
+    """Whether a file is a densevit weights file, by its header."""
     return path.suffix in SAFETENSORS and CARD in read_metadata(path)
 
 

@@ -1,4 +1,4 @@
-"""What a checkpoint is, ours or a stranger's, without building it: as plain values, and as text."""
+"""Describes a checkpoint, densevit's or third-party, without building the model: as plain values and as text."""
 
 import re
 from collections import Counter
@@ -15,7 +15,7 @@ from densevit.weights.families.base import FAMILIES
 
 Description = dict[str, Any]
 
-# Tensors whose shapes tell one model from another at a glance; the first of each kind is shown.
+# Tensors whose shapes identify a model; the first of each kind is shown.
 TELLING = {
     "patch embedding": r"(patch_embed\.proj|patch_embeddings\.projection|backbone\.stem\.conv|conv1)\.weight$",
     "positions": r"(pos_embed|position_embeddings|position_embedding\.weight|relative_position_bias_table)$",
@@ -48,7 +48,7 @@ def describe_densevit(path: Path) -> Description:
 
 
 def describe_third_party(found: RawCheckpoint) -> Description:
-    """Of a file that densevit has not written."""
+    """Describes a third-party file."""
     names = detect.matching_families(found)
     parts: Mapping[str, Any] = FAMILIES.components
     kinds = [{"family": name, "means": parts[name].description, "licence": parts[name].licence} for name in names]
@@ -117,7 +117,7 @@ def _others(found: Description) -> Iterator[str]:
     yield f"{found['path']}: not written by densevit, {_size(found)}"
     if found["families"]:
         alone = len(found["families"]) == 1
-        yield "  this is" if alone else "  these share its names and shapes; say --family NAME"
+        yield "  this is" if alone else "  these have the same names and shapes; give --family NAME"
         for row in found["families"]:
             yield f"    {row['family']}: {row['means']}. Licence: {row['licence']}."
     else:
@@ -134,8 +134,8 @@ def _others(found: Description) -> Iterator[str]:
 
 
 def ignored_tensors(found: RawCheckpoint) -> str:
-    """What of a file is none of its model's."""
-    return f"; {found.others} other tensors are left aside" if found.others else ""
+    """A note on the number of ignored tensors."""
+    return f"; {found.others} other tensors are ignored" if found.others else ""
 
 
 def _row(name: str, value: str) -> str:
@@ -156,12 +156,12 @@ def _meaning(output: HeadSpec) -> str:
 
 def _rule(rule: PreprocessConfig) -> str:
     if rule.size is None:
-        return "shown at their own size, padded"
+        return "not resized, padded"
     h, w = rule.size
     return f"resized {rule.interpolation}, {rule.mode} {h}x{w}, answers back {rule.output_interpolation}"
 
 
 def _options(part: Mapping[str, Any]) -> str:
-    # Rates of 0 and empty words say nothing; False does.
+    # Zero and empty options are left out, False is not.
     given = {key: value for key, value in part.items() if key != "type" and (value or value is False)}
     return f"{part.get('type', '?')} ({', '.join(f'{key} {value}' for key, value in given.items())})"

@@ -1,4 +1,4 @@
-"""Which family a published file is of: by its keys, never by guess."""
+"""Finds the family of a published file by its keys."""
 
 import json
 import re
@@ -13,17 +13,17 @@ from densevit.weights.external import RawCheckpoint
 from densevit.weights.families.base import FAMILIES, Family
 from densevit.weights.readers import PICKLED, SAFETENSORS, read_tensors
 
-# What training code calls the model among its losses and metrics.
+# Names of the model in training modules, beside losses and metrics.
 MODULES = re.compile(r"((\w*model|model_ema|net|network|student|teacher|module|ema)\.)+")
 # In the order of preference; an index names the shards.
 IN_FOLDER = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 
 
 def read_raw(path: Path) -> RawCheckpoint:
-    """Reads a file, a folder as Hugging Face lays one out, or one that holds a backbone and a head.
+    """Reads a file, a Hugging Face folder, or a folder with a backbone and a head.
 
     Raises:
-        CheckpointError: missing, damaged, or nothing of the kind.
+        CheckpointError: missing, damaged, or without weights.
     """
     if path.is_file():
         return unwrap_module(RawCheckpoint(path, read_tensors(path)))
@@ -44,9 +44,9 @@ def read_raw(path: Path) -> RawCheckpoint:
 
 
 def unwrap_module(found: RawCheckpoint) -> RawCheckpoint:
-    """The model that a file holds inside of another module, as Lightning saves it: `model.`, `student.net.`.
+    """The model inside of another module, as in Lightning checkpoints: `model.`, `student.net.`.
 
-    A part of another architecture is none: one under any other name than `MODULES` must be all there is.
+    Under a name that is not in `MODULES`, it must be all that the file holds: otherwise it is a part of another model.
 
     Raises:
         CheckpointError: there are several, as a student and its teacher.
@@ -71,7 +71,7 @@ def _below(found: RawCheckpoint, prefix: str) -> RawCheckpoint:
 
 
 def shards(index: Path) -> list[str]:
-    """The files that an index names; they lie beside it."""
+    """The files that an index names, in its folder."""
     named = read_json(index).get("weight_map")
     if not isinstance(named, dict) or not named or not all(isinstance(file, str) for file in named.values()):
         raise CheckpointError(f"{index}: a `weight_map` should give each tensor's file, got {str(named)[:60]}.")
@@ -92,7 +92,7 @@ def read_json(path: Path) -> Mapping[str, Any]:
 
 
 def matching_families(found: RawCheckpoint) -> list[str]:
-    """The families that the file may be of."""
+    """The families whose keys fit."""
     return [name for name, part in FAMILIES.components.items() if _class(part).recognises(found)]
 
 
@@ -107,7 +107,7 @@ def detect(found: RawCheckpoint) -> str:
         return names[0]
     if names:
         listed = "".join(f"\n  {name}: {_class(FAMILIES.components[name]).description}" for name in names)
-        raise CheckpointError(f"{found.path}: its keys cannot tell which of these it is; say family=NAME.{listed}")
+        raise CheckpointError(f"{found.path}: its keys fit several families; give family=NAME.{listed}")
     first = ", ".join(list(found.tensors)[:5])
     kind = found.config.get("architectures") or found.config.get("model_type")
     config = f" its config.json says {kind!r};" if kind else ""

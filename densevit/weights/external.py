@@ -1,4 +1,4 @@
-"""What a published checkpoint is: the file as found, and the same in densevit's terms."""
+"""A third-party checkpoint as read, and converted to densevit's names and options."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,15 +13,15 @@ from densevit.model_card import ModelCard, PreprocessConfig
 
 @dataclass(frozen=True)
 class RawCheckpoint:
-    """A file or folder as its makers left it.
+    """A third-party file or folder as read.
 
     Attributes:
-        path: what errors name.
+        path: for error messages.
         tensors: under its own names, without the wrappers and prefixes of launchers.
         config: of `config.json` in the folder; empty without one.
         preprocessor: of `preprocessor_config.json`; empty without one.
-        within: what stood in front of the names of a model inside of another module; empty where nothing did.
-        others: how many tensors of that module are none of the model's.
+        within: prefix of the model inside of another module, already removed; empty without one.
+        others: number of tensors of that module that do not belong to the model.
     """
 
     path: Path
@@ -58,10 +58,10 @@ class ConvertedCheckpoint:
         model: `encoder`, `decoder` and `heads` (or `decoders`), as in the `model` section of a config.
         tensors: under the names of the `DenseModel` that is built from it; buffers that the parts make themselves
             (`encoder.mean`, `encoder.std`) may be left out.
-        unused: what stands in the file and never runs, under our names; kept for whoever converts it back.
-        resize: how its makers resize an image before the network, and the answer after it.
-        multiple: the network's sides are multiples of this; the patch size unless given.
-        classes: the data set whose classes its heads tell apart, where they are as many: ade20k, voc, ...
+        unused: tensors that no forward pass uses, under our names; kept for converting back.
+        resize: preprocessing of the original, and resizing of its predictions.
+        multiple: of the network's input size; by default the patch size.
+        classes: the data set of its classes, if the number agrees: ade20k, voc, ...
         source: repository and model, for the card; licence: of the weights.
         path: what errors call the checkpoint.
         card: of a checkpoint that densevit wrote; published ones have none.

@@ -1,4 +1,4 @@
-"""Where training starts from: what a config leaves to the file, and what of the file a new model takes."""
+"""Initialises a new model from a checkpoint: options that the config leaves out, and weights that fit."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -13,28 +13,28 @@ Spec = Mapping[str, Any]
 
 
 def filled(given: Spec | None, stored: Spec) -> dict[str, Any]:
-    """A part as the config has it; without a `type` it is the file's, with the config's options over its own."""
+    """A component of the config; without a `type` it is the file's, updated with the config's options."""
     return dict(given) if given and "type" in given else {**stored, **(given or {})}
 
 
 class PartialLoader:
-    """Loads into a new model what fits of a checkpoint, and keeps account.
+    """Loads the parts of a checkpoint that fit a new model, and reports them.
 
-    Encoder and decoder are taken whole or not at all; a head where it means the same.
+    Encoder and decoder are loaded as a whole or not at all; a head if type, activation and shapes are the same.
     """
 
     def __init__(self, model: nn.Module, spec: Spec, published: ConvertedCheckpoint, source: object) -> None:
         """
         Args:
             spec: of the new model, with every option.
-            source: what errors call the file.
+            source: the file, for error messages.
         """
         self.model, self.spec, self.published, self.source = model, spec, published, source
         self.loaded: list[str] = []
         self.new: list[str] = []
 
     def load_matching(self) -> str:
-        """Loads, and says what was taken and what is new.
+        """Loads, and returns a report of what was loaded and what is new.
 
         Raises:
             CheckpointError: an encoder that is not the file's, or a part of the file's type that does not fit.
@@ -64,7 +64,7 @@ class PartialLoader:
             )
 
     def head(self, name: str, mine: Spec, other: Spec | None) -> None:
-        """A head is taken if its numbers mean the same and its layers are as wide."""
+        """Loads a head if type, activation and shapes are the same."""
         why = self.mismatch(name, mine, other)
         if why:
             self.keep_initial(name, why)
@@ -84,7 +84,7 @@ class PartialLoader:
 
     def load(self, name: str) -> None:
         module = self.model.get_submodule(name)
-        # Published files leave out the normalisation, which is among the options.
+        # Published files do not have the normalisation, which is among the options.
         own = {key: tensor for key, tensor in module.state_dict().items() if key in ("mean", "std")}
         load_strict(module, {**own, **dict(self.stored_tensors(name))}, f"{self.source}: {name}")
         self.loaded.append(f"{name} ({count(module)})")

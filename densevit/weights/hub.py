@@ -1,6 +1,6 @@
 """Models on the Hugging Face hub: `hf:owner/name[@revision][/file]`, through huggingface_hub and its cache.
 
-Without a network, what the cache holds is used; where it holds nothing, that is said within a second.
+Without a network the cache is used; if it lacks the model, loading fails within a second.
 """
 
 import fnmatch
@@ -33,7 +33,7 @@ SHARDS = ("*-of-*.safetensors", "*-of-*.bin")
 
 
 class Address(NamedTuple):
-    """Where a model is.
+    """Address of a model on the hub.
 
     Attributes:
         repository: owner/name; revision: a branch, tag or commit; file: in it, "" for what there is.
@@ -49,13 +49,13 @@ class Address(NamedTuple):
 
 
 class ReadAs(NamedTuple):
-    """What the name of a published repository says, and its files do not."""
+    """Family and options of a known repository, which its files do not tell."""
 
     family: str
     options: Mapping[str, Any] = {}
 
 
-# Patterns of repositories -> how their makers say the files are to be read.
+# Patterns of official repositories.
 KNOWN: Mapping[str, ReadAs] = {
     "LiheYoung/depth_anything_vit?14": ReadAs("depth-anything-v1"),
     "depth-anything/Depth-Anything-V2-Small": ReadAs("depth-anything-v2"),
@@ -85,7 +85,7 @@ def parse(text: str) -> Address:
 
 
 def read_as_of(text: str) -> ReadAs | None:
-    """How a published repository is to be read, where its name says so."""
+    """Family and options of a known repository."""
     repository = parse(text).repository
     return next((row for pattern, row in KNOWN.items() if fnmatch.fnmatchcase(repository, pattern)), None)
 
@@ -94,7 +94,7 @@ def fetch(text: str) -> Path:
     """The model's file, or a folder with its weights and configs, in huggingface_hub's cache.
 
     Raises:
-        CheckpointError: neither in the cache nor within reach, no such model, or several files to choose from.
+        CheckpointError: neither in the cache nor reachable, no such model, or several weights files.
     """
     address = parse(text)
     server = hub()
@@ -125,7 +125,7 @@ def download(address: Address) -> Path:
 
 
 def cached_snapshot(address: Address) -> Path | None:
-    """The newest snapshot that the cache holds of it."""
+    """The newest snapshot in the cache."""
     from huggingface_hub import snapshot_download
 
     try:
@@ -135,10 +135,10 @@ def cached_snapshot(address: Address) -> Path | None:
 
 
 def select_files(address: Address, names: Sequence[str]) -> list[str]:
-    """Which of a repository's files make the model.
+    """The files of a repository that make up the model.
 
     Raises:
-        CheckpointError: none, or several of which nobody says which.
+        CheckpointError: none, or several weights files.
     """
     if address.file:
         if address.file not in names:
@@ -157,15 +157,15 @@ def select_files(address: Address, names: Sequence[str]) -> list[str]:
 
 
 def model_path(folder: Path, names: Sequence[str]) -> Path:
-    """The folder where it is laid out as one model, else the file."""
+    """The folder if it is one model, else the file."""
     return folder if names[0] in IN_FOLDER else folder / names[0]
 
 
 def save_pretrained(folder: Path, tensors: Mapping[str, Tensor], card: ModelCard) -> None:
-    """A folder that `densevit.load` reads and a repository on the hub can hold: weights with their card, and a page.
+    """Writes a folder for `densevit.load` and the hub: weights with their card, and a README.
 
     Raises:
-        CheckpointError: something stands there.
+        CheckpointError: it exists already.
         StorageError: it cannot be written.
     """
     if folder.exists():
@@ -179,7 +179,7 @@ def push_to_hub(repository: str, tensors: Mapping[str, Tensor], card: ModelCard,
     """Saves to a repository `owner/name` on the hub, made where there is none; returns its address.
 
     Raises:
-        CheckpointError: out of reach, or refused; with the hub's reason.
+        CheckpointError: not reachable, or refused; with the hub's reason.
     """
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
@@ -203,14 +203,14 @@ def push_to_hub(repository: str, tensors: Mapping[str, Tensor], card: ModelCard,
 
 
 def licence_note(card: ModelCard) -> str:
-    """What whoever publishes the weights must observe; empty where nothing is known."""
+    """Terms for publishing the weights; empty for most licences."""
     if card.licence == "unknown":
         return "The licence of the weights that training started from is not recorded. "
     return DINOV3_NOTE if "dinov3" in card.licence.lower() else ""
 
 
 def readme(card: ModelCard) -> str:
-    """What a visitor of the repository reads; the block on top is what the hub reads."""
+    """The README of a repository, with metadata for the hub."""
     kinds = {name: output.kind for name, output in card.outputs.items()}
     task = "image-segmentation" if set(kinds.values()) == {"labels"} else "depth-estimation"
     known = card.licence.lower()

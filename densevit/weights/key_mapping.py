@@ -1,6 +1,6 @@
-"""Two names for one tensor: tables that read in both directions.
+"""Renames tensors by tables of rules that work in both directions.
 
-A rule is a pair of names in which `{i}` stands for a number and a trailing `*` for any rest:
+A rule is a pair of names in which `{i}` is a number and a trailing `*` any rest:
 
     ("depth_head.projects.{i}.*", "decoder.reassemble.{i}.project.*")
 """
@@ -18,28 +18,28 @@ HOLE = re.compile(r"\{(\w+)\}")
 
 @dataclass(frozen=True)
 class KeyMapping:
-    """Theirs to ours and back.
+    """Names of an original layout and densevit's.
 
     Attributes:
-        rules: (theirs, ours); the first that fits is taken.
-        unused: patterns of tensors in their files that never run, or that we make ourselves.
+        rules: (original, densevit); the first match counts.
+        unused: patterns of tensors in original files that no forward pass uses, or that are computed.
     """
 
     rules: Sequence[Rule]
     unused: Sequence[str] = ()
 
     def to_densevit(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Under our names; what no rule knows keeps its own, for the loader to report."""
+        """Under densevit's names; names that no rule matches stay, for the loader to report."""
         kept = {name: tensor for name, tensor in tensors.items() if not matches_any(name, self.unused)}
         return {translate(name, self.rules): tensor for name, tensor in kept.items()}
 
     def unused_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The spare ones, under our names."""
+        """The unused tensors, under densevit's names."""
         kept = {name: tensor for name, tensor in tensors.items() if matches_any(name, self.unused)}
         return {translate(name, self.rules): tensor for name, tensor in kept.items()}
 
     def to_original(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Under their names; spare tensors are among them if they are given."""
+        """Under the original names, unused tensors included if given."""
         back = [(ours, theirs) for theirs, ours in self.rules]
         return {translate(name, back): tensor for name, tensor in tensors.items()}
 
@@ -61,7 +61,7 @@ def matches_any(name: str, patterns: Iterable[str]) -> bool:
     return any(compiled(pattern).fullmatch(name) for pattern in patterns)
 
 
-@cache  # thousands of names meet dozens of rules
+@cache  # thousands of names times dozens of rules
 def compiled(pattern: str) -> re.Pattern[str]:
     exact = re.escape(pattern).replace(r"\*", "(?P<rest>.*)")
     return re.compile(re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>\\d+)", exact))

@@ -1,4 +1,4 @@
-"""Tensors from files that strangers made. The only caller of `torch.load`, and never without `weights_only`."""
+"""Reads tensors from third-party files. The only caller of `torch.load`, always with `weights_only`."""
 
 import json
 import pickle
@@ -21,9 +21,9 @@ from densevit.weights import safe_unpickle
 SAFETENSORS = (".safetensors",)
 PICKLED = (".pt", ".pth", ".ckpt", ".bin")
 NUMPY = (".npz",)
-# Where training scripts put the weights inside what they save.
+# Keys under which training scripts save the weights.
 WRAPPERS = ("state_dict", "model_state_dict", "model", "teacher", "student")
-# How files begin that a download left in place of weights.
+# First bytes of files that failed downloads leave.
 WRONG_FILE_HINTS = {
     b"version https://git-lfs": "It is a Git LFS pointer: `git lfs pull` fetches the weights.",
     b"<": "It is a web page: the download failed.",
@@ -83,7 +83,7 @@ def read_arrays(path: Path) -> dict[str, Tensor]:
 
 
 def read_pickled(path: Path) -> Any:
-    """Whatever a PyTorch file holds, as long as that is tensors and plain Python values."""
+    """The content of a PyTorch file of tensors and plain Python values."""
     if _is_torchscript(path):
         raise CheckpointError(f"{path}: a TorchScript program, not weights; save the state dict of its module instead.")
     try:
@@ -112,7 +112,7 @@ def _is_torchscript(path: Path) -> bool:
 
 
 def _wrong_file_hint(path: Path) -> str:
-    """What stands in a file in place of weights, where it is one of the usual things."""
+    """A hint on a file that is no weights file, as a Git LFS pointer."""
     with open(path, "rb") as file:
         head = file.read(64).lstrip().lower()
     return next((f" {what}" for start, what in WRONG_FILE_HINTS.items() if head.startswith(start)), "")
@@ -140,7 +140,7 @@ def _tensors(content: Mapping[Any, Any]) -> dict[str, Tensor]:
 
 
 def _unprefixed(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Without what DistributedDataParallel and torch.compile put in front of every name."""
+    """Without the prefixes of DistributedDataParallel and torch.compile."""
     for prefix in (*PREFIXES, *PREFIXES):
         if tensors and all(name.startswith(prefix) for name in tensors):
             tensors = {name.removeprefix(prefix): value for name, value in tensors.items()}

@@ -1,6 +1,6 @@
-"""What training scripts save beside tensors, their arguments above all, read as plain values: nothing of it can run.
+"""Allows harmless values beside the tensors of a pickle: argparse namespaces, paths, NumPy numbers and arrays.
 
-Lightning's `hyper_parameters`, argparse's arguments and NumPy's numbers would else keep the weights next to them shut.
+Without it, Lightning's `hyper_parameters` and the like would make `weights_only` refuse the file. No code can run.
 """
 
 import argparse
@@ -18,7 +18,7 @@ NUMBERS = re.compile(r"[biufc?]\d*|[SU]\d+")
 
 
 class Kind:
-    """Stands for `numpy.dtype`, of numbers and texts only; one of objects would hold whatever a file likes."""
+    """Replaces `numpy.dtype`, for numbers and texts only, not for objects."""
 
     def __init__(self, code: str, *_: Any) -> None:
         if not isinstance(code, str) or not NUMBERS.fullmatch(code):
@@ -33,7 +33,7 @@ class Kind:
 
 
 class Array:
-    """Stands for `numpy.ndarray`."""
+    """Replaces `numpy.ndarray`."""
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         _, shape, kind, by_columns, content = state
@@ -59,11 +59,11 @@ STAND_INS: list[Any] = [
     *((PurePosixPath, f"{paths}.{name}") for paths in PATHS for name in ("PosixPath", "PurePosixPath")),
     *((PureWindowsPath, f"{paths}.{name}") for paths in PATHS for name in ("WindowsPath", "PureWindowsPath")),
 ]
-_LOCK = threading.Lock()  # torch keeps its list for the whole process, and puts it back as it found it
+_LOCK = threading.Lock()  # torch's list of safe globals is global
 
 
 @contextmanager
 def allowed() -> Iterator[None]:
-    """Within, files may hold these values, too."""
+    """Context in which files may hold these values."""
     with _LOCK, torch.serialization.safe_globals(STAND_INS):
         yield

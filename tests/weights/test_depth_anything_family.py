@@ -60,7 +60,7 @@ def test_the_card_says_kind_range_size_and_licence(tmp_path: Path) -> None:
 
 
 def test_a_file_alone_cannot_tell_and_the_choices_are_listed_with_what_they_mean(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="say family=NAME") as caught:
+    with pytest.raises(CheckpointError, match="give family=NAME") as caught:
         load(saved("depth_anything_v2", tmp_path))
     text = str(caught.value)
     names = [f"depth-anything-{name}" for name in ("v1", "v2", "v2-metric", "v2-hypersim", "v2-vkitti")]
@@ -88,7 +88,7 @@ def lightning(path: Path, **modules: str) -> Path:
 def test_a_model_inside_of_lightnings_module_is_found_and_said(prefix: str, tmp_path: Path, caplog) -> None:
     path = lightning(tmp_path / "last.ckpt", **{prefix: "depth_anything_v2"})
     assert gap("depth_anything_v2", load(path, "depth-anything-v2")) <= 1e-4
-    assert f"its model is under '{prefix}.'; 1 other tensors are left aside" in caplog.text
+    assert f"its model is under '{prefix}.'; 1 other tensors are ignored" in caplog.text
     assert f"under '{prefix}.'" in as_text(describe(path))
 
 

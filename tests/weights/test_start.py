@@ -146,7 +146,7 @@ def test_a_file_that_is_not_there_is_an_error_of_the_config(tmp_path: Path) -> N
 
 
 def test_a_file_of_several_possible_families_is_not_guessed_at(relative: Path, tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="say family=NAME"):
+    with pytest.raises(CheckpointError, match="give family=NAME"):
         planning.load_plan(config(tmp_path, heads={"depth": METRIC}, init_from=str(relative)))
 
 

@@ -1,4 +1,4 @@
-"""The families of published checkpoints; importing this registers them."""
+"""Families of published checkpoints; importing this package registers them."""
 
 from densevit.weights.families import (
     depth_anything,

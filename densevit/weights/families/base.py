@@ -1,4 +1,4 @@
-"""Families of published checkpoints: how one is told from others, read, and written back."""
+"""Base class and registry of the families of published checkpoints."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -13,14 +13,18 @@ from densevit.registry import Registry
 from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
 
 Metres = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-"""An option that files do not say: how far a head reaches."""
+"""Type of the option `max_depth`, which files do not contain."""
+
+# Normalisation of images in [0, 1].
+IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+HALF = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
 
 
 class Family(ABC):
-    """Parts are built as `Part(**options)`; options say what the file cannot (a range, a variant).
+    """Recognises, reads and writes one layout. Options say what the file cannot (a range, a variant).
 
     Attributes:
-        description: one line that tells it from families whose files look alike.
+        description: one line that distinguishes it from families with equal files.
         licence: of the published weights.
     """
 
@@ -44,17 +48,17 @@ class Family(ABC):
         """Our tensors under the names of the original, the inverse of `read`.
 
         Raises:
-            CheckpointError: the model is of another architecture, or nobody has written this direction.
+            CheckpointError: the model is of another architecture, or this direction is not implemented.
         """
         raise CheckpointError(f"weights are not written back to the layout of {type(self).__name__}.")
 
     def describe(self, card: ModelCard) -> dict[str, Mapping[str, Any]]:
-        """What stands beside the tensors, as JSON, by file name; nothing for layouts of one file."""
+        """JSON files beside the tensors, by file name; none for layouts of one file."""
         return {}
 
     @classmethod
     def writer(cls, card: ModelCard) -> "Family":
-        """The one of a few related families whose layout such a model takes; its options come from the card."""
+        """The family that writes such a model, with options from the card."""
         return cls()
 
     def check_components(self, card: ModelCard, *, encoder: str, decoder: str) -> None:

@@ -19,10 +19,10 @@ from densevit.weights.infer_vit_config import vit_options
 from densevit.weights.key_mapping import KeyMapping, Rule
 from densevit.weights.unused_tensors import add_unused
 
-# What an inference script in either repository does to a picture, and V2 to the answer (V1: without align_corners).
+# Preprocessing of both repositories, and V2's resizing of predictions (V1: without align_corners).
 RESIZE = PreprocessConfig(mode="lower_bound", size=(518, 518), interpolation="bicubic", output_align_corners=True)
 MARKS = ("pretrained.blocks.0.norm1.weight", "depth_head.projects.0.weight", "depth_head.scratch.output_conv1.weight")
-# The first residual unit of the deepest fusion and DINOv2's mask token stand in every file, and never run.
+# DINOv2's mask token and the first residual unit of the deepest fusion are in every file and never used.
 UNUSED = ("pretrained.mask_token", "depth_head.scratch.refinenet4.resConfUnit1.*")
 SIZES = {384: "S", 768: "B", 1024: "L", 1536: "G"}
 """Channels -> size."""
@@ -63,7 +63,7 @@ RULES: tuple[Rule, ...] = (
 
 
 class DepthAnything(Family):
-    """What V1 and V2 share."""
+    """Base class of V1 and V2."""
 
     version: ClassVar[str]
     out_indices: ClassVar[Mapping[int, tuple[int, ...]]]  # by the number of blocks
@@ -140,7 +140,7 @@ class DepthAnythingV1(DepthAnything):
 
 
 class DepthAnythingV2(DepthAnything):
-    """What relative and metric models share."""
+    """Base class of relative and metric models."""
 
     version = "V2"
     out_indices: ClassVar = {12: (2, 5, 8, 11), 24: (4, 11, 17, 23), 40: (9, 19, 29, 39)}
@@ -165,9 +165,9 @@ class Relative(DepthAnythingV2):
 
 @FAMILIES.register("depth-anything-v2-metric")
 class Metric(DepthAnythingV2):
-    """Metres up to a maximum that no file holds: a fine-tune of anybody's."""
+    """A fine-tuned model: metres up to a maximum that the file does not hold."""
 
-    description = "Depth Anything V2, metric, fine-tuned by anybody: metres; give its max_depth (as max_depth=10)"
+    description = "Depth Anything V2, metric, fine-tuned: metres; give its max_depth (as max_depth=10)"
 
     def __init__(self, *, max_depth: Metres) -> None:
         self.head = {"type": "metric", "max_depth": max_depth, "min_depth": 0.0, "activation": "sigmoid"}

@@ -29,7 +29,7 @@ RULES = (("depth_head.scratch.sky_output_conv2.*", "heads.depth.sky.*"), *depth_
 
 
 class DepthAnything3(Family):
-    """What both share."""
+    """Base class."""
 
     licence = "Apache-2.0"
     model_name: ClassVar[str]  # in the `config.json` of a folder
@@ -51,7 +51,7 @@ class DepthAnything3(Family):
         theirs.need(*MARKS, "head.scratch.output_conv2.2.weight")
         ours = KeyMapping(RULES, depth_anything.UNUSED).to_densevit(OLDER.to_densevit(theirs.tensors))
         encoder = vit_options(ours, found.path)
-        out_indices = dinov2_backbone.even(encoder["depth"])
+        out_indices = dinov2_backbone.head_blocks(encoder["depth"])
         hidden = int(theirs.tensors["head.scratch.output_conv2.0.weight"].shape[0])
         return ConvertedCheckpoint(
             model={
@@ -73,7 +73,7 @@ class DepthAnything3(Family):
 
 
 def unwrapped(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Without the name of the class around the network, which the released files have in front."""
+    """Without the prefix `model.` of the released files."""
     return {name.removeprefix("model."): tensor for name, tensor in tensors.items()}
 
 

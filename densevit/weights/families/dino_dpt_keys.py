@@ -1,6 +1,6 @@
-"""The DPT head of DINOv2 and DINOv3 as our decoder `dpt`; one code base, which counts fusions from the deepest.
+"""The DPT head of DINOv2 and DINOv3 as our decoder `dpt`; both number fusions from the deepest.
 
-Its fusions double the map, and a level that the patch grid makes smaller is stretched; a last 3x3 convolution follows.
+Its fusions double the map and resize the next level to it; a last 3x3 convolution follows.
 """
 
 from collections.abc import Mapping
@@ -52,5 +52,5 @@ def decoder(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
 
 
 def hidden(tensors: Mapping[str, Tensor]) -> int:
-    """Channels behind the head's upsampling."""
+    """Channels after the head's upsampling."""
     return int(tensors["conv_depth.head.2.weight"].shape[0])

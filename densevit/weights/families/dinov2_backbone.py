@@ -9,10 +9,10 @@ from typing import Any
 from torch import Tensor
 
 from densevit.weights.external import RawCheckpoint
-from densevit.weights.infer_vit_config import vit_options
+from densevit.weights.families.base import IMAGENET
+from densevit.weights.infer_vit_config import four_even_blocks, vit_options
 from densevit.weights.key_mapping import KeyMapping, Rule
 
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 RULES: tuple[Rule, ...] = (
     ("register_tokens", "encoder.vit.reg_token"),
     ("blocks.{i}.mlp.w12.*", "encoder.vit.blocks.{i}.mlp.fc1.*"),
@@ -22,24 +22,24 @@ RULES: tuple[Rule, ...] = (
 
 
 def file_name(found: RawCheckpoint) -> str:
-    """What the backbone of a head is published as; a glob where the head's own name does not say whose it is."""
+    """Published name of the backbone of a head; a glob if the head's name does not tell the size."""
     model, size, *_ = [*found.path.name.split("_"), ""]
     return f"dinov2_{size}_pretrain.pth" if model == "dinov2" else "dinov2_*_pretrain.pth"
 
 
-def even(depth: int) -> tuple[int, ...]:
-    """Four blocks at even distances, as its heads have been trained with; of 24 the first is the fifth."""
-    return (4, 11, 17, 23) if depth == 24 else tuple(depth * i // 4 - 1 for i in range(1, 5))
+def head_blocks(depth: int) -> tuple[int, ...]:
+    """Four evenly spaced blocks that DINOv2's heads use; with 24 blocks the first is 4, not 5."""
+    return (4, 11, 17, 23) if depth == 24 else four_even_blocks(depth)
 
 
 def encoder(
     found: RawCheckpoint, tensors: Mapping[str, Tensor], out_indices: int | None, norm: bool
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The encoder's part of a config, and its tensors under our names.
+    """Options of the encoder, and its tensors under our names.
 
     Args:
-        out_indices: the last so many blocks; None takes four at even distances.
-        norm: whether taps pass the final LayerNorm; without, it is left out.
+        out_indices: the last so many blocks; None for four evenly spaced.
+        norm: apply the final LayerNorm; otherwise it is dropped.
 
     Raises:
         CheckpointError: a tensor is missing, or shapes that no ViT has.
@@ -48,11 +48,11 @@ def encoder(
     ours = KeyMapping(RULES, spare).to_densevit(tensors)
     options = vit_options(ours, found.path, gated="blocks.0.mlp.w12.weight" in tensors)
     depth = options["depth"]
-    chosen = even(depth) if out_indices is None else tuple(range(depth - out_indices, depth))
-    options |= {"out_indices": chosen, "norm": norm, "mean": MEAN, "std": STD}
+    chosen = head_blocks(depth) if out_indices is None else tuple(range(depth - out_indices, depth))
+    options |= {"out_indices": chosen, "norm": norm, **IMAGENET}
     if "register_tokens" not in tensors:
         return {**options, "pos_embed_interpolation": "offset"}, ours
-    # Registers stand between the class token and the patches, and have no positions: the class token takes its own in.
+    # Register tokens have no position embeddings: the class token's is added to the token.
     positions = ours["encoder.vit.pos_embed"]
     ours["encoder.vit.cls_token"] = ours["encoder.vit.cls_token"] + positions[:, :1]
     ours["encoder.vit.pos_embed"] = positions[:, 1:]

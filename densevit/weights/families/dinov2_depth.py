@@ -1,7 +1,7 @@
 """DINOv2's depth heads (Oquab et al. 2024): linear on one or four blocks, and DPT, on a frozen backbone.
 
 The file holds the head alone; its backbone is another file. The range is in neither: heads for NYU reach to 10 m, for
-KITTI to 80 m. (`dinov2/hub/depthers.py` gives linear heads 80 m always, which makes those for NYU eight times too deep;
+KITTI to 80 m. (`dinov2/hub/depthers.py` always uses 80 m for linear heads, so depths for NYU are eight times too large;
 with 10 m they score as published.) https://github.com/facebookresearch/dinov2
 """
 
@@ -19,7 +19,7 @@ from densevit.weights.families import dino_dpt_keys, dinov2_backbone
 from densevit.weights.families.base import FAMILIES, Family, Metres
 from densevit.weights.key_mapping import KeyMapping
 
-# At its own size; what the patches lack is padded around the normalised image, and the answer is stretched over all.
+# Not resized; the normalised image is padded to whole patches, and the prediction resized to the unpadded image.
 RESIZE = PreprocessConfig(mode="native", padding="stretch")
 HEAD = "decode_head."
 LINEAR = "conv_depth.weight"
@@ -28,15 +28,15 @@ NEAR = 1e-3  # metres
 
 @FAMILIES.register("dinov2-depth")
 class DinoV2Depth(Family):
-    """A head of any range, by its maximum."""
+    """A depth head of any range."""
 
-    description = "DINOv2 with a depth head trained by anybody: metres; give its max_depth (as max_depth=10)"
+    description = "DINOv2 with a depth head of your own: metres; give its max_depth (as max_depth=10)"
     trained_on: ClassVar[str] = ""
 
     def __init__(self, *, max_depth: Metres, backbone: Path | None = None) -> None:
         """
         Args:
-            backbone: the file of the Vision Transformer, unless it lies beside the head under its published name.
+            backbone: file of the Vision Transformer, unless it is beside the head under its published name.
         """
         self.max_depth, self.backbone = max_depth, backbone
 
@@ -64,7 +64,7 @@ class DinoV2Depth(Family):
     def linear(
         self, found: RawCheckpoint, head: Mapping[str, Tensor], width: int
     ) -> tuple[int | None, dict[str, Any], dict[str, Tensor]]:
-        """One block or four, each with its class token beside it."""
+        """Linear head on one block or four, with class tokens."""
         bins, channels = head[LINEAR].shape[:2]
         if channels not in (2 * width, 8 * width):
             raise CheckpointError(

@@ -32,7 +32,7 @@ DATA = {150: ("ADE20K", "ade20k"), 21: ("PASCAL VOC 2012", "voc")}
 
 
 def resize(kind: Kind) -> PreprocessConfig:
-    """mmsegmentation resizes bytes; each window is padded around, and its answer stretched over all of it."""
+    """mmsegmentation resizes bytes; each window is padded, and its prediction resized to the unpadded window."""
     return PreprocessConfig(
         mode="lower_bound",
         size=(kind.side, kind.side),
@@ -54,7 +54,7 @@ class DinoV2Segmentation(Family):
     def __init__(self, *, backbone: Path | None = None) -> None:
         """
         Args:
-            backbone: the file of the Vision Transformer, unless it lies beside the head under its published name.
+            backbone: file of the Vision Transformer, unless it is beside the head under its published name.
         """
         self.backbone = backbone
 

@@ -1,9 +1,8 @@
-"""DINOv3's Vision Transformers (Siméoni et al. 2025) as timm's, which turn queries and keys as the original does.
+"""DINOv3's Vision Transformers (Siméoni et al. 2025) as timm's, with the same rotary position embeddings.
 
 https://github.com/facebookresearch/dinov3
 """
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from densevit.errors import CheckpointError
 from densevit.weights.external import RawCheckpoint
+from densevit.weights.infer_vit_config import num_blocks
 from densevit.weights.key_mapping import KeyMapping, Rule
 
 STEM = "encoder.vit."
@@ -24,9 +24,9 @@ RULES: tuple[Rule, ...] = (
     ("blocks.{i}.mlp.w3.*", STEM + "blocks.{i}.mlp.fc2.*"),
     ("*", f"{STEM}*"),
 )
-# What only training needs, and what follows from the options.
+# Tensors of training, and those that are computed.
 UNUSED = ("mask_token", "local_cls_norm.*", "rope_embed.*", "blocks.{i}.attn.qkv.bias_mask")
-BASE = 100.0  # of the periods by which positions turn queries and keys
+BASE = 100.0  # of the periods of the rotary position embeddings
 NEEDED = ("storage_tokens", "blocks.0.attn.qkv.weight", "rope_embed.periods")
 
 
@@ -50,7 +50,7 @@ def encoder(
     check_periods(found, periods)
     arguments = {
         "embed_dim": dim,
-        "depth": 1 + max(int(found[1]) for found in map(BLOCK.match, tensors) if found),
+        "depth": num_blocks(tensors, "blocks."),
         "num_heads": dim // (4 * len(periods)),
         "mlp_ratio": hidden / dim if hidden % dim == 0 else (hidden + 0.5) / dim,
         "swiglu_mlp": gated,
@@ -61,9 +61,6 @@ def encoder(
     ours = KeyMapping(RULES, UNUSED).to_densevit(tensors)
     part = {"type": "timm", "name": name, "arguments": arguments, "out_indices": out_indices, "norm": True}
     return part, {key: t for old, tensor in ours.items() for key, t in split(found, tensors, old, tensor).items()}
-
-
-BLOCK = re.compile(r"blocks\.(\d+)\.")
 
 
 def check_periods(found: RawCheckpoint, periods: Tensor) -> None:
@@ -77,7 +74,7 @@ def check_periods(found: RawCheckpoint, periods: Tensor) -> None:
 
 
 def split(found: RawCheckpoint, tensors: Mapping[str, Tensor], name: str, tensor: Tensor) -> dict[str, Tensor]:
-    """timm's form of the biases of queries and values; keys have none, their third is masked."""
+    """timm's biases of queries and values; keys have none, their third is masked."""
     if not name.endswith(".attn.qkv.bias"):
         return {name: tensor}
     stem = name.removesuffix("qkv.bias")

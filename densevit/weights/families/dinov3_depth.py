@@ -17,9 +17,10 @@ from densevit.weights.backbone_and_head import check_width, read_backbone
 from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
 from densevit.weights.families import dino_dpt_keys, dinov3_backbone
 from densevit.weights.families.base import FAMILIES, Family, Metres
+from densevit.weights.infer_vit_config import four_even_blocks, num_blocks
 from densevit.weights.key_mapping import KeyMapping
 
-# At its own size; what the patches lack is padded around the normalised image, and the answer is stretched over all.
+# Not resized; the normalised image is padded to whole patches, and the prediction resized to the unpadded image.
 NATIVE = PreprocessConfig(mode="native", padding="stretch", single_resize=True)
 HEAD = ("reassemble_blocks.", "convs.", "fusion_blocks.", "project.", "conv_depth.", "batchnorm_layer.")
 BATCH_NORM = "reassemble_blocks.batchnorm_layers.0.weight"
@@ -28,7 +29,7 @@ NEAR = 1e-3  # metres
 
 
 class DinoV3Depth(Family):
-    """What the heads share."""
+    """Base class."""
 
     licence = "DINOv3 License"
     model: ClassVar[str]  # timm's name of the backbone
@@ -40,7 +41,7 @@ class DinoV3Depth(Family):
     def __init__(self, *, backbone: Path | None = None) -> None:
         """
         Args:
-            backbone: the file of the Vision Transformer, unless it lies beside the head under its published name.
+            backbone: file of the Vision Transformer, unless it is beside the head under its published name.
         """
         self.backbone = backbone
 
@@ -61,15 +62,15 @@ class DinoV3Depth(Family):
     def parts(
         self, found: RawCheckpoint, head: Mapping[str, Tensor], tensors: Mapping[str, Tensor]
     ) -> tuple[dict[str, Any], dict[str, Tensor], tuple[int, ...] | int | None]:
-        """Decoder and head, their tensors, and the blocks that they read."""
+        """Options of decoder and head, their tensors, and the out indices."""
         found.need(*dino_dpt_keys.MARKS, "conv_depth.head.0.weight")
         check_width(found, int(head[dino_dpt_keys.MARKS[0]].shape[1]), tensors)
         bins = int(head[dino_dpt_keys.MARKS[-1]].shape[0])
         form = {"type": "bins", "form": "dpt", "bins": bins, "hidden": dino_dpt_keys.hidden(head), "upsample": 2}
         parts = {"decoder": dino_dpt_keys.decoder(head), "heads": {"depth": {**form, **self.bins()}}}
-        depth = 1 + max(int(block[1]) for block in map(dinov3_backbone.BLOCK.match, tensors) if block)
-        even = tuple(depth * i // 4 - 1 for i in range(1, 5))
-        return parts, KeyMapping(dino_dpt_keys.RULES).to_densevit(head), self.out_indices.get(depth, even)
+        depth = num_blocks(tensors, "blocks.")
+        blocks = self.out_indices.get(depth, four_even_blocks(depth))
+        return parts, KeyMapping(dino_dpt_keys.RULES).to_densevit(head), blocks
 
     def bins(self) -> dict[str, Any]:
         return {}
@@ -77,7 +78,7 @@ class DinoV3Depth(Family):
 
 @FAMILIES.register("dinov3-depth-synthmix")
 class Synthmix(DinoV3Depth):
-    """Its numbers look like metres, but are published only after a fit of scale and shift to the truth."""
+    """Its numbers look like metres, but the published scores are after a fit of scale and shift to ground truth."""
 
     description = "DINOv3 ViT-7B with its depth head (..._synthmix_dpt_head): depth without unit, up to scale and shift"
     model = "vit_7b_patch16_dinov3.lvd1689m"
@@ -133,7 +134,7 @@ class Chmv2(DinoV3Depth):
 class Linear(DinoV3Depth):
     """What `dinov3/eval/depth/train.py` saves: a linear probe on one block or four."""
 
-    description = "DINOv3 with a linear depth probe trained by anybody: metres; give its max_depth (10 for NYU)"
+    description = "DINOv3 with a linear depth probe of your own: metres; give its max_depth (10 for NYU)"
     licence = "unknown"
     model = "vit_small_patch16_dinov3.lvd1689m"
     files = "dinov3_vit*_pretrain_lvd1689m*.pth"

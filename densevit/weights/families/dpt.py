@@ -10,19 +10,17 @@ from torch import Tensor
 
 from densevit.model_card import PreprocessConfig
 from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
-from densevit.weights.families.base import FAMILIES, Family
+from densevit.weights.families.base import FAMILIES, HALF, Family
 from densevit.weights.families.dpt_keys import (
-    HALF,
     MULTIPLE,
     WIDTHS,
     decoder_options,
-    four_even_blocks,
     head_options,
     head_rules,
     key_mapping,
     minimal_resize,
 )
-from densevit.weights.infer_vit_config import vit_options
+from densevit.weights.infer_vit_config import four_even_blocks, vit_options
 from densevit.weights.key_mapping import Rule
 
 HYBRID = "pretrained.model.patch_embed.backbone.stem.conv.weight"
@@ -40,7 +38,7 @@ ENCODER: tuple[Rule, ...] = (
 
 
 class DPT(Family):
-    """What all have in common.
+    """Base class.
 
     Attributes:
         rules: for the names of the head; `widths`: tensors whose shapes say how wide it is.
@@ -97,7 +95,7 @@ class Relative(DPT):
 
 
 class Metric(DPT):
-    """DPT-Hybrid, fine-tuned: its disparity has a unit, given by two constants that no file holds."""
+    """DPT-Hybrid, fine-tuned: metres by two constants that the file does not hold."""
 
     scale: ClassVar[float]
     shift: ClassVar[float]

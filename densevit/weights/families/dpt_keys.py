@@ -1,4 +1,4 @@
-"""What files of DPT, MiDaS and ZoeDepth have in common: `pretrained` with an encoder, `scratch` with DPT's decoder."""
+"""Tensor names of DPT, MiDaS and ZoeDepth files: `pretrained` is the encoder, `scratch` DPT's decoder."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,8 +9,7 @@ from densevit.model_card import PreprocessConfig
 from densevit.weights.key_mapping import KeyMapping, Rule
 
 LEVELS = range(4)
-HALF = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
-# Classifiers, the final norm, which no tap passes, and a residual unit of the deepest level: all stored, none ever run.
+# Classifiers, the final norm and a residual unit of the deepest level: stored and never used.
 NEVER_RUN = (
     "pretrained.model.head.*",
     "pretrained.model.head_dist.*",
@@ -20,12 +19,12 @@ NEVER_RUN = (
     "scratch.refinenet4.resConfUnit1.*",
 )
 
-# Whose shapes say how wide a decoder is.
+# Tensors from whose shapes the decoder's options are read.
 WIDTHS = (*(f"scratch.layer{i + 1}_rn.weight" for i in LEVELS), "scratch.refinenet1.out_conv.weight")
 
 
 def dpt_decoder_rules(decoder: str = "decoder") -> tuple[Rule, ...]:
-    """Theirs and ours for the decoder's names; `decoder` is where our DPT stands."""
+    """Rules for the decoder's names; `decoder` is the prefix of our DPT."""
     return tuple(
         rule
         for i in LEVELS
@@ -49,7 +48,7 @@ def dpt_decoder_rules(decoder: str = "decoder") -> tuple[Rule, ...]:
 
 
 def head_rules(projection: str = "heads.depth.projection") -> tuple[Rule, ...]:
-    """Theirs and ours for the names of a head of depth, whose `output_conv` has its upsampling at place 1."""
+    """Rules for the names of a depth head, whose `output_conv` has its upsampling at index 1."""
     return (
         ("scratch.output_conv.0.*", f"{projection}.before.*"),
         ("scratch.output_conv.2.*", f"{projection}.after.0.*"),
@@ -85,13 +84,8 @@ def head_options(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
     return {**widths, "align_corners": True}
 
 
-def four_even_blocks(depth: int) -> tuple[int, ...]:
-    """The blocks at the end of each quarter: 5, 11, 17 and 23 of 24."""
-    return tuple(depth * i // 4 - 1 for i in range(1, 5))
-
-
 def minimal_resize(height: int, width: int) -> PreprocessConfig:
-    """How the scripts of DPT and MiDaS resize a picture, to multiples of 32, and the answer."""
+    """Preprocessing of DPT and MiDaS, to multiples of 32, and resizing of predictions."""
     return PreprocessConfig(
         mode="minimal", size=(height, width), interpolation="bicubic", output_interpolation="bicubic"
     )

@@ -1,7 +1,7 @@
-"""EoMT on DINOv2 (Kerssies et al. 2025): queries in the last blocks of the encoder, for pixels of classes.
+"""EoMT on DINOv2 (Kerssies et al. 2025): queries in the last blocks of the encoder.
 
-https://github.com/tue-mps/eomt. Its panoptic and instance models have the same tensors; here they give classes of
-pixels, too. Those on DINOv3 are published as differences to weights with a licence of their own, and are not read.
+https://github.com/tue-mps/eomt. Its panoptic and instance models have the same tensors and are used for semantic
+segmentation here. Those on DINOv3 are published as differences to weights with another licence and are not read.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ class EoMT(Family):
     def __init__(self, *, blocks: Annotated[int, Field(gt=0)] = 4) -> None:
         """
         Args:
-            blocks: how many the queries join, where the file does not say.
+            blocks: number of blocks with queries, if the file does not tell.
         """
         self.blocks = blocks
 

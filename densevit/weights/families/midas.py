@@ -1,15 +1,11 @@
-"""MiDaS 3.1 (Birkl et al. 2023): BEiT, Swin and Swin V2 under DPT's decoder; relative depth from any picture.
+"""MiDaS 3.1 (Birkl et al. 2023): BEiT, Swin and Swin V2 under DPT's decoder; relative depth.
 
 https://github.com/isl-org/MiDaS; its `dpt_large_384` and `dpt_hybrid_384` are of the family `dpt`.
 """
 
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isqrt
 from typing import Any
-
-from torch import Tensor
 
 from densevit.errors import CheckpointError
 from densevit.model_card import PreprocessConfig
@@ -19,12 +15,12 @@ from densevit.weights.families.dpt_keys import (
     MULTIPLE,
     WIDTHS,
     decoder_options,
-    four_even_blocks,
     head_options,
     head_rules,
     key_mapping,
     minimal_resize,
 )
+from densevit.weights.infer_vit_config import four_even_blocks, num_blocks
 from densevit.weights.key_mapping import Rule
 
 BEIT = "pretrained.model.blocks.0.attn.relative_position_bias_table"
@@ -36,12 +32,12 @@ BEIT_RULES: tuple[Rule, ...] = (
     (f"pretrained.model.blocks.{{i}}.attn.{TABLE}", f"encoder.vit.blocks.{{i}}.{TABLE}"),
     ("pretrained.model.*", "encoder.vit.*"),
 )
-# timm has moved the merging of patches from the end of a stage to the beginning of the next.
+# timm has moved patch merging from the end of a stage to the beginning of the next.
 SWIN_RULES: tuple[Rule, ...] = (
     *((f"pretrained.model.layers.{i}.downsample.*", f"encoder.swin.layers.{i + 1}.downsample.*") for i in range(3)),
     ("pretrained.model.*", "encoder.swin.*"),
 )
-# Buffers, which old versions of timm wrote into files.
+# Buffers in files of old timm versions.
 BUFFERS = (
     "pretrained.model.blocks.{i}.attn.relative_position_index",
     "pretrained.model.blocks.{i}.attn.k_bias",
@@ -54,17 +50,17 @@ BUFFERS = (
 
 @dataclass(frozen=True)
 class SwinVariant:
-    """One that MiDaS has published a model on.
+    """A Swin encoder of a published MiDaS model.
 
     Attributes:
-        name: timm's; size: the side of its pictures, which it takes square only.
+        name: timm's; size: side of the square input, the only one it takes.
     """
 
     name: str
     size: int
 
 
-# Channels of the first stage, blocks of the third, version -> what the weights do not say: windows and their history.
+# Channels of the first stage, blocks of the third, version -> the window sizes, which weights do not tell.
 SWINS = {
     (192, 18, 2): SwinVariant("swinv2_large_window12to24_192to384", 384),
     (128, 18, 2): SwinVariant("swinv2_base_window12to24_192to384", 384),
@@ -137,7 +133,7 @@ def swin_options(found: RawCheckpoint) -> dict[str, Any]:
     """The encoder `swin`.
 
     Raises:
-        CheckpointError: a Swin that MiDaS has not published; its weights do not tell its windows.
+        CheckpointError: a Swin that MiDaS has not published; weights do not tell the window sizes.
     """
     layers = "pretrained.model.layers."
     found.need(f"{layers}3.blocks.0.norm1.weight")
@@ -152,9 +148,3 @@ def swin_options(found: RawCheckpoint) -> dict[str, Any]:
             f"known: {known}."
         )
     return {"type": "swin", "name": swin.name, "image_size": swin.size, "mean": (0.5,) * 3, "std": (0.5,) * 3}
-
-
-def num_blocks(tensors: Mapping[str, Tensor], prefix: str) -> int:
-    """How many there are."""
-    found = (re.match(rf"{re.escape(prefix)}(\d+)\.", name) for name in tensors)
-    return 1 + max(int(match[1]) for match in found if match)

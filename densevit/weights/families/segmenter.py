@@ -1,7 +1,7 @@
-"""Segmenter (Strudel et al. 2021): a ViT of ImageNet, fine-tuned, and a mask transformer; for pixels of classes.
+"""Segmenter (Strudel et al. 2021): a ViT of ImageNet, fine-tuned, and a mask transformer; for semantic segmentation.
 
-https://github.com/rstrudel/segmenter, whose `checkpoint.pth` lies beside `variant.yml`. What that says is told by the
-tensors, too, but for the size at which images are shown.
+https://github.com/rstrudel/segmenter, whose `checkpoint.pth` is beside `variant.yml`. Its content follows from the
+tensors, except for the size of test images.
 """
 
 from typing import Annotated, Any
@@ -10,7 +10,7 @@ from pydantic import Field
 
 from densevit.model_card import PreprocessConfig
 from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
-from densevit.weights.families.base import FAMILIES, Family
+from densevit.weights.families.base import FAMILIES, HALF, IMAGENET, Family
 from densevit.weights.infer_vit_config import STEM, vit_options
 from densevit.weights.key_mapping import KeyMapping, Rule
 
@@ -18,8 +18,6 @@ Pixels = Annotated[int, Field(gt=0)]
 MARKS = ("decoder.cls_emb", "decoder.proj_patch", "decoder.mask_norm.weight", "encoder.pos_embed")
 RULES: tuple[Rule, ...] = (("encoder.dist_token", "encoder.vit.reg_token"), ("encoder.*", "encoder.vit.*"))
 NEVER_RUN = ("encoder.head.*", "encoder.head_dist.*", "encoder.pre_logits.*")
-IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
-HALF = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
 # Classes -> the shorter side of images and the stride of the window, segm/config.yml; ADE20K has both from the window.
 TEST_SIZES = {19: (1024, 512), 60: (520, 320)}
 DATA = {19: "cityscapes", 60: "pascal_context", 150: "ade20k"}  # what is published of so many classes
@@ -27,7 +25,7 @@ DATA = {19: "cityscapes", 60: "pascal_context", 150: "ade20k"}  # what is publis
 
 @FAMILIES.register("segmenter")
 class Segmenter(Family):
-    """Every size with a mask decoder; DeiT's have a second token, which stands as a register here."""
+    """Every size with a mask decoder; DeiT's distillation token is a register token here."""
 
     description = "Segmenter with a mask transformer: classes of pixels"
     licence = "MIT"
@@ -35,8 +33,8 @@ class Segmenter(Family):
     def __init__(self, *, short_side: Pixels | None = None, stride: Pixels | None = None) -> None:
         """
         Args:
-            short_side: of the images as shown; as published for its number of classes unless given.
-            stride: of the window, which is as large as the images that it learned from; likewise.
+            short_side: of the resized images; by default as published for the number of classes.
+            stride: of the sliding window, which has the training size; likewise.
         """
         self.short_side, self.stride = short_side, stride
 
@@ -49,7 +47,7 @@ class Segmenter(Family):
         names = KeyMapping(RULES, NEVER_RUN)
         tensors = names.to_densevit(found.tensors)
         distilled = "encoder.dist_token" in found.tensors
-        # Positions of prefix and patches: to a plain ViT's shapes the second token is one too many.
+        # `vit_options` expects the position embedding of only one prefix token.
         plain = {**tensors, f"{STEM}pos_embed": tensors[f"{STEM}pos_embed"][:, distilled:]}
         encoder = vit_options(plain, found.path)
         side, depth, classes = encoder["image_size"], encoder["depth"], found.shape("decoder.cls_emb")[1]

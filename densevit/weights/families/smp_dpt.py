@@ -1,6 +1,6 @@
 """The DPT of segmentation-models-pytorch: any ViT of timm, batch norm in the decoder, logits of classes.
 
-Its files hold weights alone; the folders that its `save_pretrained` writes say the rest.
+Its files hold only weights; folders of its `save_pretrained` have a config.
 https://github.com/qubvel-org/segmentation_models.pytorch
 """
 
@@ -16,6 +16,7 @@ from densevit.errors import CheckpointError
 from densevit.model_card import PreprocessConfig
 from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
 from densevit.weights.families.base import FAMILIES, Family
+from densevit.weights.infer_vit_config import num_blocks
 from densevit.weights.key_mapping import KeyMapping, Rule
 
 MARKS = (
@@ -26,10 +27,10 @@ MARKS = (
     "segmentation_head.head.4.weight",
     "segmentation_head.head.4.bias",
 )
-PATCH = 16  # with another, its four levels lie elsewhere, and 14 makes its decoder fail
+PATCH = 16  # with others its decoder has different levels, or fails (14)
 TABLE = "relative_position_bias_table"
 READOUTS = {"cat": "project", "add": "average", "ignore": "ignore"}
-# Arguments of its DPT; what else a folder's config holds, it hands to timm.
+# Arguments of its DPT; all others in a folder's config are for timm.
 ITS_OWN = frozenset(
     [
         "_model_class",
@@ -105,8 +106,8 @@ class SmpDPT(Family):
         Args:
             encoder: its `encoder_name`, a name of timm; needed for files without a folder's `config.json`.
             readout: its `decoder_readout`; needed where neither config nor weights tell "add" from "ignore".
-            out_indices: its `encoder_output_indices`; four at even distances unless given.
-            size: height and width that pictures were resized to; the encoder's own unless given.
+            out_indices: its `encoder_output_indices`; four evenly spaced by default.
+            size: height and width that images were resized to; by default the encoder's own.
             classes: names in the order of the ids.
         """
         self.encoder, self.readout, self.out_indices, self.size, self.classes = (
@@ -125,7 +126,7 @@ class SmpDPT(Family):
         found.need(*MARKS)
         check_patch(found)
         names = KeyMapping(RULES, UNUSED)
-        blocks = 1 + max(int(name.split(".")[3]) for name in found.tensors if name.startswith("encoder.model.blocks."))
+        blocks = num_blocks(found.tensors, "encoder.model.blocks.")
         out_indices = resolve_out_indices(self.out_indices or found.config.get("encoder_output_indices"), blocks)
         beyond = [f"encoder.model.blocks.{i}.*" for i in range(out_indices[-1] + 1, blocks)]
         tensors = two_logits(KeyMapping(RULES, (*UNUSED, *beyond)).to_densevit(found.tensors))
@@ -168,12 +169,14 @@ class SmpDPT(Family):
         return str(name).removeprefix("tu-")
 
     def read_out(self, found: RawCheckpoint) -> str:
-        """What becomes of the class token."""
+        """How the class token is used."""
         project = "decoder.projection_blocks.0.project.0.weight"
         if project in found.tensors:
             after, before = found.shape(project)
             if before == after:
-                raise CheckpointError(f"{found.path}: mixes in a class token that its encoder lacks; not supported.")
+                raise CheckpointError(
+                    f"{found.path}: reads a class token that its encoder does not have; not supported."
+                )
             return "cat"
         readout = self.readout or found.config.get("decoder_readout")
         if readout not in ("add", "ignore"):
@@ -193,22 +196,22 @@ class SmpDPT(Family):
 def check_patch(found: RawCheckpoint) -> None:
     """
     Raises:
-        CheckpointError: patches that its decoder cannot make four levels of, or not four levels.
+        CheckpointError: other patch sizes, or not four levels.
     """
     patch = found.shape(MARKS[0])[-1]
     if patch != PATCH or "decoder.reassemble_blocks.4.upsample.weight" in found.tensors:
         raise CheckpointError(
-            f"{found.path}: patches of {patch} pixels; here its DPT is read with four taps of {PATCH}."
+            f"{found.path}: patches of {patch} pixels; only its DPT with four levels and patches of {PATCH} is read."
         )
 
 
 def resolve_out_indices(given: Sequence[int] | None, blocks: int) -> list[int]:
-    """Its taps, negative ones counted from the end, or the last blocks of four equal parts."""
-    return [tap % blocks for tap in given] if given else [int(blocks / 4 * i) - 1 for i in range(1, 5)]
+    """Its out indices, negative ones counted from the end; by default the last blocks of four equal parts."""
+    return [index % blocks for index in given] if given else [int(blocks / 4 * i) - 1 for i in range(1, 5)]
 
 
 def grid_side(found: RawCheckpoint) -> int:
-    """Cells along a side of the grid that its positions lie on; 0 for encoders without such positions."""
+    """Side of the grid of position embeddings in cells; 0 for encoders without."""
     positions = found.tensors.get("encoder.model.pos_embed")
     table = found.tensors.get(f"encoder.model.blocks.0.attn.{TABLE}")
     if positions is not None:

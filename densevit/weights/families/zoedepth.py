@@ -22,7 +22,7 @@ ROUTER = "patch_transformer.embedding_convPxP.weight"
 MARKS = (CORE + BEIT, CORE + "scratch.output_conv.2.weight", "conv2.weight", "projectors.3._net.2.weight")
 # What bins belong to, in the order of the router's answers.
 DOMAINS = ("nyu", "kitti")
-# Parts of the decoder that have a set of weights for each domain, as one tensor; `embeddings` are shared.
+# Parts of the decoder with weights for each domain, stacked in one tensor; `embeddings` are shared.
 PIXELWISE = ("decoder.seed.", "decoder.attract.", "decoder.shares.", "decoder.embeddings.")
 SHARED = "decoder.embeddings."
 
@@ -52,10 +52,10 @@ CONSTANTS = "conditional_log_binomial.log_binomial_transform.*"
 
 
 class ZoeDepth(Family):
-    """What all have in common.
+    """Base class.
 
     Attributes:
-        size: of the network's pictures; `centres`: how bins are placed; `relative`: whether MiDaS' answer is used.
+        size: of the network's input; `centres`: kind of bins; `relative`: whether MiDaS' prediction is used.
     """
 
     licence = "MIT"
@@ -68,8 +68,7 @@ class ZoeDepth(Family):
     def __init__(self, *, margin: bool = True, flip: bool = True) -> None:
         """
         Args:
-            margin: continue pictures by reflection; `flip`: average with the mirrored picture. As its `infer` does both
-                unless told otherwise.
+            margin: pad images by reflection; `flip`: average with the flipped image. Its `infer` does both by default.
         """
         self.margin, self.flip = margin, flip
 
@@ -103,7 +102,7 @@ class ZoeDepth(Family):
         )
 
     def unused_names(self) -> tuple[str, ...]:
-        """More names that never run."""
+        """More unused names."""
         return () if self.relative else ("scratch.output_conv.4.*",)
 
     def bins(self, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
@@ -128,7 +127,7 @@ class ZoeDepth(Family):
 
 @FAMILIES.register("zoedepth-n")
 class ZoeDepthN(ZoeDepth):
-    """Rooms; its bins know no limit."""
+    """Indoors, with unbounded bins."""
 
     description = "ZoeDepth-N, or another with unlimited bins: metres indoors"
     trained_on = "MIX 12, then NYU"
@@ -140,7 +139,7 @@ class ZoeDepthN(ZoeDepth):
 
 @FAMILIES.register("zoedepth-k")
 class ZoeDepthK(ZoeDepth):
-    """Streets; its bins divide a range that no file holds."""
+    """Outdoors, with bins that partition a range that the file does not hold."""
 
     description = (
         "ZoeDepth-K, or another with bins that divide a range: metres, up to 80 unless max_depth says otherwise"
@@ -159,7 +158,7 @@ class ZoeDepthK(ZoeDepth):
         """
         Args:
             max_depth: 80 as published.
-            margin, flip: as its `infer` does both unless told otherwise.
+            margin, flip: as in ZoeDepth-N.
         """
         super().__init__(margin=margin, flip=flip)
         self.max_depth = max_depth
@@ -171,9 +170,9 @@ class ZoeDepthK(ZoeDepth):
 
 @FAMILIES.register("zoedepth-nk")
 class ZoeDepthNK(ZoeDepth):
-    """Both, by a router that looks at each image for itself (the original lets a batch vote)."""
+    """Both, by a router that decides for each image (the original: once for a batch)."""
 
-    description = "ZoeDepth-NK: metres, with bins for rooms and for streets"
+    description = "ZoeDepth-NK: metres, with bins for indoors and outdoors"
     relative = False
     trained_on = "MIX 12, then NYU and KITTI"
 
@@ -187,7 +186,7 @@ def looks_like(found: RawCheckpoint) -> bool:
 
 
 def bin_tensor_names(domain: str) -> list[str]:
-    """Tensors whose shapes say how many bins there are, and how wide what moves them."""
+    """Tensors from whose shapes the options of the bins are read."""
     dot, plural = (f".{domain}", "s") if domain else ("", "")
     seeds = [f"seed_bin_regressor{plural}{dot}._net.2.weight", "seed_projector._net.2.weight"]
     attractors = [f"attractors{dot}.{i}._net.2.weight" for i in range(4)]
@@ -195,12 +194,12 @@ def bin_tensor_names(domain: str) -> list[str]:
 
 
 def attractor_widths(found: RawCheckpoint) -> list[int]:
-    """Numbers that each step's attractors are made of."""
+    """Output channels of the attractors of each level."""
     return [found.shape(f"attractors.{i}._net.2.weight")[0] for i in range(4)]
 
 
 def merge_domains(theirs: Mapping[str, Tensor], names: KeyMapping) -> dict[str, Tensor]:
-    """Under our names, with the domains' weights stacked."""
+    """Under our names, with the weights of the domains stacked."""
     domains = DOMAINS if ROUTER in theirs else ("",)
     every = [names.to_densevit(domain_tensors(theirs, domain)) for domain in domains]
     tensors = {}
@@ -214,7 +213,7 @@ def merge_domains(theirs: Mapping[str, Tensor], names: KeyMapping) -> dict[str, 
 
 
 def domain_tensors(theirs: Mapping[str, Tensor], domain: str) -> dict[str, Tensor]:
-    """What all domains share and what is this one's, the core without its prefix."""
+    """Shared tensors and those of one domain, without the prefix of the core."""
     others = tuple(f".{name}." for name in DOMAINS if name != domain)
     return {
         name.removeprefix(CORE).replace(f".{domain}.", ".") if domain else name.removeprefix(CORE): tensor

@@ -1,4 +1,4 @@
-"""`config.json` of transformers' Depth Anything and DPT, read into options of our parts and written from a card.
+"""`config.json` of transformers' Depth Anything and DPT, read into options of our components and written from a card.
 
 Configs before version 5 leave out what equals their class's default, so those defaults are facts of the format.
 """
@@ -27,7 +27,7 @@ DPT: Config = {
     "readout_type": "project", "reassemble_factors": [4, 2, 1, 0.5], "head_in_index": -1, "add_projection": False,
     "use_batch_norm_in_fusion_residual": False, "use_bias_in_fusion_residual": None, "num_channels": 3,
 }  # fmt: skip
-# What our parts do, and no other way.
+# Values that our components have no option for.
 FIXED: Config = {
     "hidden_act": "gelu", "num_channels": 3, "qkv_bias": True, "reassemble_factors": [4, 2, 1, 0.5],
     "head_in_index": -1,
@@ -39,7 +39,7 @@ def filled(found: RawCheckpoint, config: Config, defaults: Config) -> dict[str, 
     """The config with its class's defaults.
 
     Raises:
-        CheckpointError: it asks for what our parts do not do.
+        CheckpointError: it has values that our components do not support.
     """
     full = {**defaults, **config}
     for key in FIXED.keys() & defaults.keys():
@@ -50,7 +50,7 @@ def filled(found: RawCheckpoint, config: Config, defaults: Config) -> dict[str, 
 
 
 def read_dinov2(found: RawCheckpoint) -> tuple[dict[str, Any], tuple[int, ...]]:
-    """Encoder options and taps of a config with a DINOv2 backbone.
+    """Encoder options and out indices of a config with a DINOv2 backbone.
 
     Raises:
         CheckpointError: another backbone, or none.
@@ -78,7 +78,7 @@ def read_dinov2(found: RawCheckpoint) -> tuple[dict[str, Any], tuple[int, ...]]:
 
 
 def read_vit(found: RawCheckpoint) -> tuple[dict[str, Any], tuple[int, ...]]:
-    """Encoder options and taps of DPT's own ViT."""
+    """Encoder options and out indices of DPT's own ViT."""
     config = filled(found, found.config, DPT)
     options = {
         "heads": config["num_attention_heads"],
@@ -93,7 +93,9 @@ def read_vit(found: RawCheckpoint) -> tuple[dict[str, Any], tuple[int, ...]]:
 
 def check_blocks(found: RawCheckpoint, blocks: list[int], depth: int) -> tuple[int, ...]:
     if len(blocks) != 4 or sorted(set(blocks)) != list(blocks) or not 0 <= blocks[0] <= blocks[-1] < depth:
-        raise CheckpointError(f"{found.path}: its config reads blocks {blocks} of {depth}; four rising ones would fit.")
+        raise CheckpointError(
+            f"{found.path}: its config reads blocks {blocks} of {depth}; four increasing ones would fit."
+        )
     return tuple(blocks)
 
 
@@ -115,7 +117,7 @@ def read_depth_anything_head(found: RawCheckpoint) -> dict[str, Any]:
 
 
 def read_dpt_neck(found: RawCheckpoint) -> dict[str, Any]:
-    """Options of our DPT decoder that shapes do not say."""
+    """Options of our DPT decoder that shapes do not tell."""
     config = filled(found, found.config, DPT)
     return {
         "readout": config["readout_type"],
@@ -136,7 +138,7 @@ def depth_anything(card: ModelCard) -> dict[str, Any]:
     """The config of a DepthAnythingForDepthEstimation for a card of ours."""
     encoder, decoder = card.model["encoder"], card.model["decoder"]
     output = next(iter(card.outputs.values()))
-    out_indices = [tap + 1 for tap in card.out_indices]
+    out_indices = [index + 1 for index in card.out_indices]
     metric = output.kind == "metric" and output.range is not None
     dinov2 = {
         **DINOV2,
@@ -151,7 +153,7 @@ def depth_anything(card: ModelCard) -> dict[str, Any]:
         "layer_norm_eps": encoder["eps"],
         "apply_layernorm": encoder["norm"],
         "out_indices": out_indices,
-        "out_features": [f"stage{tap}" for tap in out_indices],
+        "out_features": [f"stage{index}" for index in out_indices],
         "reshape_hidden_states": False,
     }
     return {

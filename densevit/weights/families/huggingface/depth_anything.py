@@ -1,6 +1,6 @@
 """Folders as `transformers` writes them, with `config.json` and `preprocessor_config.json`: Depth Anything.
 
-A config leaves out what its class has as default, so the defaults stand in `hugging_face_config.py`.
+A config leaves out defaults of its class, which are in `config.py`.
 """
 
 from collections.abc import Mapping
@@ -27,11 +27,11 @@ FUSED = 8
 
 
 class HuggingFace(Family):
-    """What both have in common.
+    """Base class.
 
     Attributes:
         kind: `model_type` of the config.
-        head_scale: what its head grows the last fusion's map by; None to the size that the network was shown.
+        head_scale: upsampling factor of the head; None for upsampling to the network's input size.
     """
 
     kind: ClassVar[str]
@@ -50,7 +50,7 @@ class HuggingFace(Family):
         decoder: Mapping[str, Any],
         head: Mapping[str, Any],
     ) -> ConvertedCheckpoint:
-        """A model of these parts, on top of what the tensors' shapes say."""
+        """A model with these options and those from the shapes of the tensors."""
         tensors = fuse_qkv(names.to_densevit(found.tensors))
         options = {
             **vit_options(tensors, found.path, gated=encoder["mlp"] != "gelu", heads=encoder["heads"]),
@@ -73,9 +73,9 @@ class HuggingFace(Family):
         )
 
     def output_resize(self, rule: PreprocessConfig, patch_size: int) -> tuple[PreprocessConfig, dict[str, Any]]:
-        """The rule, and how the head's map grows where that is not to the size that the network was shown.
+        """Preprocessing and head options, where the head does not upsample to the network's input size.
 
-        Such a map is stretched straight to the picture's own size.
+        Such a map is resized directly to the image's own size.
         """
         if rule.padding == "crop" and self.head_scale is None:
             return rule, {}
@@ -92,7 +92,7 @@ class HuggingFace(Family):
 
 @FAMILIES.register("huggingface")
 class DepthAnything(HuggingFace):
-    """Depth Anything V1 and V2; the config tells the blocks that are read, and metres from inverse depth."""
+    """Depth Anything V1 and V2; the config tells the out indices, and whether it predicts metres or inverse depth."""
 
     description = "a folder of transformers' DepthAnythingForDepthEstimation; its config says what it predicts"
     kind = "depth_anything"

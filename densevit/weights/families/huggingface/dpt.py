@@ -22,7 +22,7 @@ class DPT(HuggingFace):
     """DPT on a ViT or on DINOv2.
 
     Attributes:
-        mark: a tensor that tells depth from classes.
+        mark: a tensor that distinguishes depth from segmentation.
         rules: for the names of the head.
     """
 
@@ -30,7 +30,7 @@ class DPT(HuggingFace):
     rules: ClassVar[tuple[Rule, ...]] = DPT_HEAD
 
     kind = "dpt"
-    head_scale = 2  # whatever the patch; maps of an odd number of patches come out larger than 16 pixels for each
+    head_scale = 2  # for any patch size
 
     @classmethod
     def recognises(cls, found: RawCheckpoint) -> bool:
@@ -108,7 +108,7 @@ class Segmentation(DPT):
         sides = rule.size if rule.mode == "fixed" and rule.size else ()
         if patch_size != PATCH or not sides or any(side % (2 * PATCH) for side in sides):
             raise CheckpointError(
-                f"a DPT for classes is read with patches of {PATCH} and pictures stretched to multiples of "
+                f"a segmentation DPT is read with patches of {PATCH} and images stretched to multiples of "
                 f"{2 * PATCH}; this one has patches of {patch_size}, and its processor size {rule.size} ({rule.mode})."
             )
         return replace(rule, output_interpolation="bilinear"), {}

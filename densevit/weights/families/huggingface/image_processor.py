@@ -1,4 +1,4 @@
-"""`preprocessor_config.json` of transformers' DPTImageProcessor: how an image meets the network."""
+"""`preprocessor_config.json` of transformers' DPTImageProcessor: preprocessing."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,14 +20,14 @@ KIND = "DPTImageProcessor"
 
 
 def read_processor(found: RawCheckpoint, patch_size: int) -> tuple[PreprocessConfig, int, dict[str, Any]]:
-    """The rule, the multiple that the network's sides are of, and `mean` and `std` for images in [0, 1].
+    """Preprocessing, the multiple of the network's input size, and `mean` and `std` for images in [0, 1].
 
     Raises:
-        CheckpointError: no such file, another processor, or sizes that the network cannot take whole.
+        CheckpointError: no such file, another processor, or sizes that are no multiples of the patch size.
     """
     if not found.preprocessor:
         raise CheckpointError(
-            f"{found.path}: has no preprocessor_config.json, which says how images meet the network; save the image "
+            f"{found.path}: has no preprocessor_config.json, which has the preprocessing; save the image "
             "processor into the folder, too."
         )
     kind = str(
@@ -38,7 +38,7 @@ def read_processor(found: RawCheckpoint, patch_size: int) -> tuple[PreprocessCon
         raise CheckpointError(f"{found.path}: its images go through a {kind}; what is read here is a {KIND}.")
     config = {**DEFAULTS, **found.preprocessor}
     if config["do_center_crop"]:
-        raise CheckpointError(f"{found.path}: its processor crops the centre, so that borders would have no depth.")
+        raise CheckpointError(f"{found.path}: its processor crops the centre, so that borders have no prediction.")
     divisor = config["size_divisor"] if config["do_pad"] and config["size_divisor"] else 1
     padding: dict[str, Any] = {"padding": "stretch", "single_resize": True} if divisor > 1 else {}
     multiple = config["ensure_multiple_of"] if config["do_resize"] else divisor
@@ -81,14 +81,14 @@ def size_of(size: Any) -> tuple[int, int]:
 
 
 def normalisation(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Normalisation of images in [0, 1]: the processor's is of bytes times its factor."""
+    """Normalisation of images in [0, 1]; the processor's is for bytes times its factor."""
     ones = 255 * (config["rescale_factor"] if config["do_rescale"] else 1.0)
     mean, std = (config["image_mean"], config["image_std"]) if config["do_normalize"] else ([0.0] * 3, [1.0] * 3)
     return {"mean": tuple(value / ones for value in mean), "std": tuple(value / ones for value in std)}
 
 
 def processor_of(card: ModelCard) -> dict[str, Any]:
-    """The processor that comes nearest to the card's rule.
+    """The processor nearest to the card's preprocessing.
 
     Depth Anything's own rule (`lower_bound`) has no name there; published conversions keep the aspect and scale as
     little as possible, and so does this.

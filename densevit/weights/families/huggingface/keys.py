@@ -52,7 +52,7 @@ def embedding_rules(stem: str) -> tuple[Rule, ...]:
 
 
 def attention_rules(block: str) -> tuple[Rule, ...]:
-    """What files have comes first, for it is also what is written."""
+    """The names in files come first, because they are also written."""
     ours = "encoder.vit.blocks.{i}.attn."
     return (
         *((f"{block}attention.attention.{long}.*", f"{ours}{short}.*") for short, long in THIRDS.items()),
@@ -68,7 +68,7 @@ NECK: tuple[Rule, ...] = (
     ("neck.reassemble_stage.layers.{i}.resize.*", "decoder.reassemble.{i}.resize.*"),
     ("neck.convs.{i}.*", "decoder.reassemble.{i}.conv.*"),
     *(
-        (f"neck.fusion_stage.layers.{3 - i}.{theirs}.*", f"decoder.fusions.{i}.{ours}.*")  # they count from the deepest
+        (f"neck.fusion_stage.layers.{3 - i}.{theirs}.*", f"decoder.fusions.{i}.{ours}.*")  # numbered from the deepest
         for i in range(4)
         for theirs, ours in (
             ("projection", "out"),
@@ -83,7 +83,7 @@ NECK: tuple[Rule, ...] = (
         )
     ),
 )
-DEEPEST_UNIT = "neck.fusion_stage.layers.0.residual_layer1.*"  # stored, never run
+DEEPEST_UNIT = "neck.fusion_stage.layers.0.residual_layer1.*"  # stored, never used
 DEPTH_ANYTHING_HEAD: tuple[Rule, ...] = (
     ("head.conv1.*", "heads.depth.projection.before.*"),
     ("head.conv2.*", "heads.depth.projection.after.0.*"),
@@ -98,7 +98,7 @@ DPT_HEAD: tuple[Rule, ...] = (
 
 
 def never_run(stem: str, backbone: Mapping[str, Any], out_indices: Sequence[int]) -> tuple[str, ...]:
-    """Tensors that files hold and no map depends on: blocks behind the last tap, and a norm that is not applied."""
+    """Unused tensors of files: blocks after the last out index, and a norm that is not applied."""
     norm = () if backbone["norm"] else (f"{stem}layernorm.*",)
     behind = (f"{stem}encoder.layer.{i}.*" for i in range(out_indices[-1] + 1, backbone["depth"]))
     return (f"{stem}embeddings.mask_token", DEEPEST_UNIT, *norm, *behind)
