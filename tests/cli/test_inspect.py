@@ -46,7 +46,7 @@ def test_a_third_party_file_shows_the_matching_families(third_party: Path, capsy
     said = capsys.readouterr().out
     assert "239 tensors" in said
     assert "depth-anything-v1: Depth Anything V1" in said
-    assert "say --family NAME" in said
+    assert "give --family NAME" in said
     assert "pretrained.pos_embed [1, 1370, 64]" in said
 
 

@@ -55,7 +55,7 @@ def test_without_a_focal_length_the_error_says_how_to_give_one(tmp_path: Path) -
 
 def test_mono_and_metric_are_not_guessed_but_a_folder_tells(tmp_path: Path) -> None:
     path = put(tmp_path)
-    with pytest.raises(CheckpointError, match=rf"cannot tell which(.|\n)*{METRIC}: (.|\n)*{MONO}: "):
+    with pytest.raises(CheckpointError, match=rf"fit several families(.|\n)*{METRIC}: (.|\n)*{MONO}: "):
         load(path, None)
     (tmp_path / "config.json").write_text(json.dumps({"model_name": "da3mono-large"}))
     assert load(tmp_path, None).card.outputs["depth"].kind == "affine"
