@@ -57,7 +57,7 @@ def test_slabs_cover_every_row_once_and_shrink_as_tokens_grow() -> None:
         rows = [row for start, stop in slabs(q, q, 2**21) for row in range(start, stop)]
         assert rows == list(range(q.shape[2]))
     assert slabs(few, few, 2**21)[0] == (0, 255)  # 2^21 / (6 * 1370)
-    assert slabs(many, many, 2**21)[0] == (0, attention.FEWEST)
+    assert slabs(many, many, 2**21)[0] == (0, attention.MIN_ROWS)
 
 
 def test_masks_and_other_number_formats_go_to_torchs_kernel(monkeypatch: pytest.MonkeyPatch) -> None:

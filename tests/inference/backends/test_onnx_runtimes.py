@@ -76,6 +76,7 @@ def test_every_batch_gets_the_answers_of_torch(known: tuple[DenseModel, ModelCar
             torch.testing.assert_close(answers[head], values, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_network_that_was_built_in_inference_mode_is_converted_too() -> None:
     with torch.inference_mode():
         model, _ = network()
@@ -83,6 +84,7 @@ def test_a_network_that_was_built_in_inference_mode_is_converted_too() -> None:
     torch.testing.assert_close(ask(elsewhere(model, "onnxruntime"), image), ask(model, image), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_half_the_digits_give_nearly_the_same(known: tuple[DenseModel, ModelCard]) -> None:
     image = torch.rand(1, 3, 56, 56, generator=torch.Generator().manual_seed(0))
     answer, expected = ask(elsewhere(known[0], "openvino", "bf16"), image, "bf16"), ask(known[0], image)
@@ -111,7 +113,10 @@ def test_sizes_beyond_the_first_few_are_left_to_torch(
 
 @pytest.mark.parametrize(
     "rule",
-    [PreprocessConfig(mode="lower_bound", size=(42, 42)), PreprocessConfig(padding="stretch", single_resize=True)],
+    [
+        pytest.param(PreprocessConfig(mode="lower_bound", size=(42, 42)), marks=pytest.mark.slow),
+        PreprocessConfig(padding="stretch", single_resize=True),
+    ],
 )
 def test_a_predictor_gives_the_same_maps(rule: PreprocessConfig) -> None:
     pictures = [np.random.default_rng(i).integers(0, 256, (50, 61, 3), dtype=np.uint8) for i in range(3)]

@@ -99,6 +99,7 @@ def test_the_file_says_what_it_is(anyhow: Path) -> None:
     assert file.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "batch"
 
 
+@pytest.mark.slow
 def test_ids_of_classes_a_mirror_and_a_window(tmp_path: Path) -> None:
     box = (8, 40, 0, 52)
     wanted = OnnxExportOptions(size=SIZE, heads=("labels", "depth"), labels=True, flip=True, box=box, batch=2)
@@ -122,6 +123,7 @@ def test_the_network_alone_takes_floats_of_its_own_size(tmp_path: Path) -> None:
     np.testing.assert_allclose(run(tmp_path / "a.onnx", image.numpy())["depth"], expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_weights_beyond_one_files_limit_stand_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graph, "MAX_WEIGHTS", 1000)
     path = tmp_path / "a.onnx"

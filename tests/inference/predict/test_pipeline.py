@@ -305,6 +305,7 @@ SCRIPT = """
 """
 
 
+@pytest.mark.slow  # three processes that import torch
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 75), (signal.SIGINT, 75), (signal.SIGKILL, -9)])
 def test_a_signal_in_the_middle_leaves_whole_files_that_resuming_completes(
     tmp_path: Path, number: int, code: int
