@@ -66,13 +66,12 @@ def splits_to_validate(args: argparse.Namespace) -> "Iterator[SplitToValidate]":
 def write(folder: Path, report: Any) -> None:
     """Writes the report in its three forms, and says where."""
     from densevit.data import validation
-    from densevit.reporting.html_page import STYLE
     from densevit.utils.atomic_io import make_folder, write_text
 
     make_folder(folder)
     write_text(folder / "report.txt", validation.format_text(report) + "\n")
     validation.write_json(folder / "report.json", report)
-    validation.write_html(folder / "report.html", report, style=STYLE)
+    validation.write_html(folder / "report.html", report)
     print(f"written: {folder / 'report.txt'}, report.json, report.html")
 
 
