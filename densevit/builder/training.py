@@ -15,10 +15,7 @@ from densevit.data.datasets.base import dataset_fingerprint
 from densevit.data.labels.class_table import refuse_reordered
 from densevit.data.loading.dataloader import TrainLoader, eval_loader, train_loader
 from densevit.data.loading.workers import auto_workers
-from densevit.data.sanity_checks import first_look as look_at_depth
-from densevit.data.sanity_checks import first_look_at_both as look_at_both
-from densevit.data.sanity_checks import first_look_at_labels as look_at_labels
-from densevit.data.sanity_checks import sizes_of_truth
+from densevit.data.sanity_checks import check_depth_range, check_labels, check_train_val_overlap, ground_truth_sizes
 from densevit.data.transforms.photometric import compose
 from densevit.engine.distributed import DistributedContext
 from densevit.engine.interfaces import Validation
@@ -166,13 +163,13 @@ def run_sanity_checks(plan: Plan, card: ModelCard) -> list[str]:
     on_corrupt = plan.run.data.on_corrupt
     for output in outputs:
         if output.kind == "metric" and output.range:
-            warnings += look_at_depth(plan.train, *output.range, on_corrupt=on_corrupt)
+            warnings += check_depth_range(plan.train, *output.range, on_corrupt=on_corrupt)
     if any(output.kind == "labels" for output in outputs):
-        warnings += look_at_labels(plan.train, on_corrupt=on_corrupt)
+        warnings += check_labels(plan.train, on_corrupt=on_corrupt)
     if plan.val is None:
         return warnings
     depths = depth_tasks(plan, card)
-    sizes = sizes_of_truth(plan.val) if depths else {}
+    sizes = ground_truth_sizes(plan.val) if depths else {}
     for name, task in depths.items():
         for size, sample in sizes.items():
             try:
@@ -180,7 +177,7 @@ def run_sanity_checks(plan: Plan, card: ModelCard) -> list[str]:
             except DataError as error:
                 where = plan.locate(f"tasks.{name}.protocol: '{sample}' of data.val")
                 raise DataError(f"{where}: {error}") from None
-    return warnings + look_at_both(plan.train, plan.val)
+    return warnings + check_train_val_overlap(plan.train, plan.val)
 
 
 def train_batches(plan: Plan, world: DistributedContext) -> Callable[[int], TrainLoader]:

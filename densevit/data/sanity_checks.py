@@ -1,4 +1,4 @@
-"""A look at some of the truth before the first step: does it lie where the head can reach it?"""
+"""Checks some training samples before the first step: depth against the head's range, labels, train/val overlap."""
 
 from collections.abc import Callable, Mapping
 from typing import TypeVar
@@ -13,20 +13,20 @@ from densevit.structures import IGNORE
 
 T = TypeVar("T")
 
-LOOKS = 16
+NUM_SAMPLES = 16
 PIXELS = 4096  # of each sample; enough for percentiles
 UNITS = {1000.0: "millimetres", 100.0: "centimetres", 256.0: "KITTI's 1/256 m", 0.001: "kilometres"}
-OUTSIDE, UNUSED = 0.5, 0.25  # shares that are worth a word
+MAX_OUTSIDE, MIN_USED = 0.5, 0.25  # fractions beyond which a warning is given
 
 # Times that the medians of two samples differ where their units do: scenes differ less, usual units by 256 or 1000.
-APART = 100
+MIXED_UNITS = 100
 
 
-def first_look(dataset: Dataset, low: float, high: float, *, on_corrupt: OnError = "raise") -> list[str]:
+def check_depth_range(dataset: Dataset, low: float, high: float, *, on_corrupt: OnError = "raise") -> list[str]:
     """Compares the depth of some samples, spread over the data set, with a head's range in metres.
 
     Args:
-        on_corrupt: what an unreadable sample does; the loader counts those that are skipped.
+        on_corrupt: skip ignores unreadable samples; the loader counts them.
 
     Returns:
         warnings, each with what to do.
@@ -34,7 +34,7 @@ def first_look(dataset: Dataset, low: float, high: float, *, on_corrupt: OnError
     Raises:
         DataError: all of the depth lies outside the range.
     """
-    indices = spread(dataset)
+    indices = spread_indices(dataset)
     looks = {dataset.names[index]: _depth(dataset, index, on_corrupt) for index in indices}
     depth = np.concatenate(list(looks.values()))
     if not depth.size:
@@ -48,20 +48,20 @@ def first_look(dataset: Dataset, low: float, high: float, *, on_corrupt: OnError
             f"{found}; none of it within the head's range, {low:g} to {high:g} m.{_unit(middle, low, high)}"
         )
     warnings = []
-    if outside > OUTSIDE:
+    if outside > MAX_OUTSIDE:
         warnings = [
             f"{found}; {outside:.0%} lies outside the head's range, {low:g} to {high:g} m, and is not learned from."
             f"{_unit(middle, low, high)}"
         ]
-    elif most < UNUSED * high:
+    elif most < MIN_USED * high:
         warnings = [
             f"{found}; the head reaches {high:g} m. If there is nothing further away, set max_depth to {2 * most:.2g}."
         ]
     return warnings + _mixed({name: float(np.median(values)) for name, values in looks.items() if values.size})
 
 
-def first_look_at_labels(dataset: Dataset, *, on_corrupt: OnError = "raise") -> list[str]:
-    """Whether the label maps of some samples, spread over the data set, tell anything apart.
+def check_labels(dataset: Dataset, *, on_corrupt: OnError = "raise") -> list[str]:
+    """Checks that the label maps of some samples, spread over the data set, have two classes or more.
 
     Returns:
         warnings, each with what to do.
@@ -69,7 +69,7 @@ def first_look_at_labels(dataset: Dataset, *, on_corrupt: OnError = "raise") -> 
     Raises:
         DataError: a label map is bad, and may not be skipped.
     """
-    indices = spread(dataset)
+    indices = spread_indices(dataset)
     looked = f"{len(indices)} samples looked at, of {len(dataset)}"
     found = sorted(set().union(*(_ids(dataset, index, on_corrupt) for index in indices)))
     if not found:
@@ -82,14 +82,14 @@ def first_look_at_labels(dataset: Dataset, *, on_corrupt: OnError = "raise") -> 
     return []
 
 
-def sizes_of_truth(dataset: Dataset) -> dict[tuple[int, int], str]:
+def ground_truth_sizes(dataset: Dataset) -> dict[tuple[int, int], str]:
     """(h, w) of the depth of some samples, spread over the data set, each with the name of one that has it.
 
     Raises:
         DataError: a sample is bad.
     """
     found: dict[tuple[int, int], str] = {}
-    for index in spread(dataset):
+    for index in spread_indices(dataset):
         with with_sample_name(dataset, index):
             depth = dataset.read(index).depth
         if depth is not None:
@@ -97,14 +97,14 @@ def sizes_of_truth(dataset: Dataset) -> dict[tuple[int, int], str]:
     return found
 
 
-def first_look_at_both(train: Dataset, val: Dataset) -> list[str]:
-    """Whether images to validate on are trained on, by their files.
+def check_train_val_overlap(train: Dataset, val: Dataset) -> list[str]:
+    """Checks by file name that no validation image is trained on.
 
     Returns:
         a warning, with what to do; none of data sets that do not tell their files.
     """
-    taught = {path for i in range(len(train)) if (path := _image(train, i))}
-    shared = [val.names[i] for i in range(len(val)) if _image(val, i) in taught]
+    train_images = {path for i in range(len(train)) if (path := _image(train, i))}
+    shared = [val.names[i] for i in range(len(val)) if _image(val, i) in train_images]
     if not shared:
         return []
     return [
@@ -118,9 +118,9 @@ def _image(dataset: Dataset, index: int) -> str:
     return str(path) if path else ""  # absolute paths would cost seconds of 100,000 images
 
 
-def spread(dataset: Dataset) -> list[int]:
-    """The samples to look at."""
-    places = np.linspace(0, len(dataset) - 1, min(LOOKS, len(dataset))).astype(int)
+def spread_indices(dataset: Dataset) -> list[int]:
+    """Indices of the samples to check, evenly spread."""
+    places = np.linspace(0, len(dataset) - 1, min(NUM_SAMPLES, len(dataset))).astype(int)
     return [int(place) for place in np.unique(places)]
 
 
@@ -149,9 +149,9 @@ def _depth(dataset: Dataset, index: int, on_corrupt: OnError) -> Float32[np.ndar
 
 
 def _mixed(medians: Mapping[str, float]) -> list[str]:
-    """A word about samples that cannot well be of one unit."""
+    """A warning about samples whose depth is likely in different units."""
     near, far = (pick(medians, key=lambda name: medians[name]) for pick in (min, max))
-    if medians[far] < APART * medians[near]:
+    if medians[far] < MIXED_UNITS * medians[near]:
         return []
     return [
         f"depth in data.train: the median of '{near}' is {medians[near]:.3g} m, that of '{far}' {medians[far]:.3g} m. "
@@ -161,7 +161,7 @@ def _mixed(medians: Mapping[str, float]) -> list[str]:
 
 
 def _unit(middle: float, low: float, high: float) -> str:
-    """A guess at what happened to the unit."""
+    """The likely unit of the values, as a sentence."""
     factor = next((factor for factor in UNITS if low <= middle / factor <= high), None)
     if factor is None:
         return " Set the head's max_depth, or the unit of the data (depth_scale)."

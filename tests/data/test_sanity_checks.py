@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from densevit.data.datasets.base import Dataset
-from densevit.data.sanity_checks import first_look, first_look_at_labels
+from densevit.data.sanity_checks import check_depth_range, check_labels
 from densevit.errors import DataError
 from densevit.structures import IGNORE, Sample
 
@@ -27,23 +27,23 @@ class Flat(Dataset):
 
 def test_truth_within_the_range_needs_no_word_and_few_samples() -> None:
     data = Flat([1.0, 2.0, 8.0])
-    assert first_look(data, 0.001, 10) == []
+    assert check_depth_range(data, 0.001, 10) == []
     assert len(data.read_ones) == 16 and data.read_ones[0] == 0 and data.read_ones[-1] == 39
 
 
 @pytest.mark.parametrize(("factor", "unit"), [(1000, "millimetres"), (100, "centimetres"), (0.001, "kilometres")])
 def test_truth_in_another_unit_is_refused_and_the_unit_guessed(factor: float, unit: str) -> None:
     with pytest.raises(DataError, match=f"none of it within the head's range, 1 to 10 m. The values look like {unit}"):
-        first_look(Flat([2.0 * factor, 3.0 * factor, 4.0 * factor]), 1, 10)
+        check_depth_range(Flat([2.0 * factor, 3.0 * factor, 4.0 * factor]), 1, 10)
 
 
 def test_truth_mostly_outside_is_a_warning_with_the_share() -> None:
-    (warning,) = first_look(Flat([5.0, 30.0, 40.0, 50.0]), 0.001, 10)
+    (warning,) = check_depth_range(Flat([5.0, 30.0, 40.0, 50.0]), 0.001, 10)
     assert "median 35" in warning and "75% lies outside the head's range, 0.001 to 10 m" in warning
 
 
 def test_a_range_far_beyond_the_truth_is_a_warning_with_what_would_fit() -> None:
-    (warning,) = first_look(Flat([1.0, 2.0, 5.0]), 0.001, 80)
+    (warning,) = check_depth_range(Flat([1.0, 2.0, 5.0]), 0.001, 80)
     assert "the head reaches 80 m" in warning and "set max_depth to 10" in warning
 
 
@@ -55,12 +55,12 @@ def test_samples_that_lie_a_hundred_times_apart_are_a_warning_that_names_two() -
             sample = super().read(index)
             return replace(sample, depth=sample.depth / np.float32(1000)) if index % 2 else sample
 
-    (warning,) = first_look(Mixed([2.0, 6.0, 9.0]), 0.001, 10)
+    (warning,) = check_depth_range(Mixed([2.0, 6.0, 9.0]), 0.001, 10)
     assert "the median of '5' is 0.006 m, that of '0' 6 m. Do their files hold different units?" in warning
 
 
 def test_data_without_any_truth_is_a_warning_since_other_samples_may_have_some() -> None:
-    (warning,) = first_look(Flat([0.0, 0.0]), 0.001, 10)
+    (warning,) = check_depth_range(Flat([0.0, 0.0]), 0.001, 10)
     assert "none of 16 samples looked at, of 40, has any depth" in warning
 
 
@@ -78,8 +78,8 @@ class Painted(Dataset):
 
 
 def test_labels_that_tell_nothing_apart_are_a_warning() -> None:
-    assert first_look_at_labels(Painted([0, 1, IGNORE])) == []
-    (warning,) = first_look_at_labels(Painted([IGNORE, IGNORE]))
+    assert check_labels(Painted([0, 1, IGNORE])) == []
+    (warning,) = check_labels(Painted([IGNORE, IGNORE]))
     assert "none of 16 samples looked at, of 40, has a pixel with a class" in warning
-    (warning,) = first_look_at_labels(Painted([0, IGNORE]))
+    (warning,) = check_labels(Painted([0, IGNORE]))
     assert "every pixel that has a class is 'background'" in warning and "Masks of 0 and 255" in warning

@@ -352,8 +352,8 @@ CHECKS: tuple[Check, ...] = (
             Mutant(
                 "workers leave signals to their parent",
                 "densevit/data/loading/workers.py",
-                "OURS = {signal.SIGINT, signal.SIGTERM}",
-                "OURS: set[signal.Signals] = set()",
+                "HANDLED_BY_PARENT = {signal.SIGINT, signal.SIGTERM}",
+                "HANDLED_BY_PARENT: set[signal.Signals] = set()",
                 f"{STOPPED}::test_sigterm_to_the_whole_group_at_ten_random_times_saves_the_step_and_ends_with_75",
             ),
             Mutant(
@@ -626,7 +626,7 @@ CHECKS: tuple[Check, ...] = (
             Mutant(
                 "augmentation is seeded by the sample's place",
                 "densevit/data/loading/dataloader.py",
-                "np.random.default_rng((self.seed, *place))",
+                "np.random.default_rng((self.seed, *key))",
                 "np.random.default_rng()",
                 f"{AGAIN}::test_the_same_seed_gives_the_same_weights_with_any_number_of_workers",
             ),

@@ -1,4 +1,4 @@
-"""Dataset.read -> Sample -> Transform -> Batch: the infinite training loader and the exact evaluation loader."""
+"""The data loaders: endless augmented batches to train on, and every sample exactly once to evaluate on."""
 
 import logging
 import math
@@ -14,7 +14,7 @@ from torch.utils.data import Dataset as TorchDataset
 
 from densevit.data.datasets.base import Dataset
 from densevit.data.loading.collate import collate, collate_by_size
-from densevit.data.loading.sampler import InfiniteSampler, SampleKey
+from densevit.data.loading.sampler import InfiniteBatchSampler, SampleKey
 from densevit.data.loading.workers import Progress, auto_workers, run_jobs
 from densevit.data.transforms.base import Transform
 from densevit.errors import DataError
@@ -26,8 +26,8 @@ TIMEOUT = 300.0  # seconds a batch may take: network disks pause for a minute no
 OnError = Literal["raise", "skip"]
 
 
-class TrainingSet(TorchDataset[Sample]):
-    """Augmented samples by place: item (epoch, index) is the same in every process and every run of one seed."""
+class AugmentedDataset(TorchDataset[Sample]):
+    """Augmented samples: item (epoch, index) is the same in every process and every run of one seed."""
 
     def __init__(self, dataset: Dataset, transform: Transform, seed: int) -> None:
         self.dataset = dataset
@@ -37,22 +37,22 @@ class TrainingSet(TorchDataset[Sample]):
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def __getitem__(self, place: SampleKey) -> Sample:
-        return self.read(place[1], place)
+    def __getitem__(self, key: SampleKey) -> Sample:
+        return self.read(key[1], key)
 
-    def read(self, index: int, place: SampleKey) -> Sample:
-        """Sample `index`, augmented as its place in the stream asks; the two differ where one stands in for another.
+    def read(self, index: int, key: SampleKey) -> Sample:
+        """Sample `index`, augmented by the seed of `key`; the two differ for a substitute of an unreadable sample.
 
         Raises:
             DataError: naming the sample's index and name, and what its reader said.
         """
         with with_sample_name(self.dataset, index):
-            return self.transform(self.dataset.read(index), np.random.default_rng((self.seed, *place)))
+            return self.transform(self.dataset.read(index), np.random.default_rng((self.seed, *key)))
 
 
 @contextmanager
 def with_sample_name(dataset: Dataset, index: int) -> Iterator[None]:
-    """Errors of reading say which sample it was."""
+    """Adds index and name of the sample to errors of reading it."""
     try:
         yield
     except (DataError, OSError) as error:
@@ -64,13 +64,13 @@ def describe(dataset: Dataset, index: int) -> str:
 
 
 def describe_with_files(dataset: Dataset, index: int) -> str:
-    """The sample and its files, where no reader could say which of them it was."""
+    """The sample and its files, for errors that do not name the file."""
     return ", ".join([describe(dataset, index), *map(str, dataset.files(index).values())])
 
 
 @dataclass(frozen=True)
 class _Fetched:
-    """A batch, and the samples that others stand in for: (epoch, what was wrong)."""
+    """A batch, and the samples that were substituted: (epoch, error)."""
 
     batch: Batch
     skipped: list[tuple[int, str]] = field(default_factory=list)
@@ -80,28 +80,30 @@ class _Fetched:
 
 
 class _TrainingJob:
-    """Runs in the workers: places -> batch."""
+    """Runs in the workers: sample keys -> batch."""
 
-    def __init__(self, samples: TrainingSet, stream: InfiniteSampler, on_corrupt: OnError, progress: Progress) -> None:
+    def __init__(
+        self, samples: AugmentedDataset, sampler: InfiniteBatchSampler, on_corrupt: OnError, progress: Progress
+    ) -> None:
         self.samples = samples
-        self.stream = stream
+        self.sampler = sampler
         self.tries = len(samples) if on_corrupt == "skip" else 1
         self.progress = progress
 
-    def __call__(self, places: list[SampleKey]) -> _Fetched:
+    def __call__(self, keys: list[SampleKey]) -> _Fetched:
         skipped: list[tuple[int, str]] = []
-        samples, indices = zip(*(self._sample(place, skipped) for place in places), strict=True)
+        samples, indices = zip(*(self._sample(key, skipped) for key in keys), strict=True)
         return _Fetched(collate(samples, indices), skipped)
 
-    def _sample(self, place: SampleKey, skipped: list[tuple[int, str]]) -> tuple[Sample, int]:
-        """The sample of a place or, where that is unreadable and may be skipped, the next one of the epoch's order."""
-        epoch, index = place
+    def _sample(self, key: SampleKey, skipped: list[tuple[int, str]]) -> tuple[Sample, int]:
+        """The sample of a key or, if it is unreadable and may be skipped, the next one in the epoch's order."""
+        epoch, index = key
         for step in range(self.tries):
             if step:
-                index = self.stream.after(place, step)[1]
+                index = self.sampler.substitute(key, step)[1]
             try:
                 with self.progress.reading(index):
-                    return self.samples.read(index, place), index
+                    return self.samples.read(index, key), index
             except DataError as error:
                 if self.tries == 1:
                     raise
@@ -113,7 +115,7 @@ class TrainLoader:
     """An endless iterator of one rank's micro-batches; `close` ends its workers.
 
     Attributes:
-        skipped: unreadable samples that another stood in for, per epoch.
+        skipped: unreadable samples that were substituted, per epoch.
     """
 
     def __init__(self, batches: Generator[_Fetched, None, None], share: int, max_corrupt_fraction: float) -> None:
@@ -158,19 +160,19 @@ def train_loader(
     on_corrupt: OnError = "raise",
     max_corrupt_fraction: float = 0.001,
 ) -> TrainLoader:
-    """Micro-batches for ever; which ones depends on the seed and `start` alone, not on the workers.
+    """Endless micro-batches, which depend on the seed and `start` only, not on the workers.
 
     Args:
         batch_size: samples of an optimiser step, over all ranks and accumulated micro-batches.
         start: samples seen before, over all ranks.
-        on_corrupt: what an unreadable sample does: end the run, or let the next of the epoch's order stand in.
+        on_corrupt: raise ends the run at an unreadable sample; skip takes the next of the epoch's order instead.
         max_corrupt_fraction: the share of an epoch that may be skipped, rounded up to whole samples of this rank.
 
     Raises:
         ConfigError: `batch_size` cannot be shared evenly.
         DataError: while iterating: a sample is unreadable, samples differ in size, a worker died or hangs.
     """
-    stream = InfiniteSampler(
+    sampler = InfiniteBatchSampler(
         len(dataset),
         seed=seed,
         batch_size=batch_size,
@@ -181,15 +183,15 @@ def train_loader(
     )
     count = auto_workers(world_size) if workers == "auto" else workers
     progress = Progress(count)
-    job = _TrainingJob(TrainingSet(dataset, transform, seed), stream, on_corrupt, progress)
+    job = _TrainingJob(AugmentedDataset(dataset, transform, seed), sampler, on_corrupt, progress)
     batches = run_jobs(
-        stream, job, progress, workers=count, timeout=timeout, describe=partial(describe_with_files, dataset), pin=pin
+        sampler, job, progress, workers=count, timeout=timeout, describe=partial(describe_with_files, dataset), pin=pin
     )
     return TrainLoader(batches, math.ceil(len(dataset) / world_size), max_corrupt_fraction)
 
 
 class EvalLoader:
-    """Every sample of this rank exactly once, in order and at its own size; neighbours of one size share a Batch.
+    """Every sample of this rank exactly once, in order and at its own size; neighbours of one size share a batch.
 
     Each `iter()` is a fresh pass. Its length is its number of samples, not of batches, which nobody knows before
     reading. The ranks' shares are disjoint and cover the data set; they differ by at most one sample.

@@ -1,4 +1,4 @@
-"""The infinite order of training samples, as a function of the seed alone; a place in it is one integer."""
+"""An infinite batch sampler whose order is a function of the seed; a position in it is one integer."""
 
 from collections.abc import Iterator
 from functools import lru_cache
@@ -9,16 +9,16 @@ from jaxtyping import Int64
 from densevit.errors import ConfigError
 
 SampleKey = tuple[int, int]
-"""(epoch, index): which sample, and which time round. It also seeds the sample's augmentation."""
+"""(epoch, index) of a sample; it also seeds the sample's augmentation."""
 
 
-class InfiniteSampler:
-    """Micro-batches of places for one rank, without end.
+class InfiniteBatchSampler:
+    """Endless micro-batches of sample keys for one rank.
 
     The order is the concatenation of one permutation of `range(length)` per epoch, so position p holds sample
     `permutation(seed, p // length)[p % length]`, whatever the workers, ranks or batch size. An optimiser step takes
-    the next `batch_size` positions; its micro-batches, and the ranks within each, take theirs in turn. Hence a run
-    resumes from one number, the samples seen, also on another number of ranks.
+    the next `batch_size` positions; its micro-batches, and the ranks within each, take theirs in turn. So a run
+    resumes from the number of samples seen, also on another number of ranks.
 
     Args:
         length: samples in the data set.
@@ -52,26 +52,26 @@ class InfiniteSampler:
         self.start = start
 
     @property
-    def micro_batch(self) -> int:
+    def micro_batch_size(self) -> int:
         """Samples in one micro-batch of one rank."""
         return self.batch_size // (self.grad_accum_steps * self.world_size)
 
-    def place(self, position: int) -> SampleKey:
+    def key(self, position: int) -> SampleKey:
         epoch, offset = divmod(position, self.length)
         return epoch, int(permutation(self.seed, epoch, self.length)[offset])
 
-    def after(self, place: SampleKey, steps: int) -> SampleKey:
-        """The place `steps` further on in the same epoch's permutation, which it takes as a ring."""
-        epoch, index = place
+    def substitute(self, key: SampleKey, steps: int) -> SampleKey:
+        """The key `steps` further on in the same epoch's permutation, which wraps around."""
+        epoch, index = key
         order = permutation(self.seed, epoch, self.length)
         offset = int(np.flatnonzero(order == index)[0])
         return epoch, int(order[(offset + steps) % self.length])
 
     def __iter__(self) -> Iterator[list[SampleKey]]:
-        size = self.micro_batch
+        size = self.micro_batch_size
         first = self.start + self.rank * size
         while True:
-            yield [self.place(position) for position in range(first, first + size)]
+            yield [self.key(position) for position in range(first, first + size)]
             first += self.world_size * size
 
 

@@ -1,4 +1,4 @@
-"""Worker processes that prepare jobs ahead of time and hand them over in order; torch's DataLoader does the work.
+"""Worker processes that run jobs ahead of time and return results in order, by torch's DataLoader.
 
 What this adds to DataLoader: the workers leave Ctrl-C and SIGTERM to the parent, which decides whether to save; a
 worker that dies or hangs becomes an error that names what it was reading; and none of them outlives its work.
@@ -25,15 +25,15 @@ from densevit.errors import DataError, DensevitError
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 
-POLL = 1.0  # seconds between two looks at whether the workers live
-OURS = {signal.SIGINT, signal.SIGTERM}  # signals that the parent answers for its workers
+POLL = 1.0  # seconds between checks whether the workers are alive
+HANDLED_BY_PARENT = {signal.SIGINT, signal.SIGTERM}  # signals that workers ignore
 IDLE = -1
 # Python 3.14 would start a fork server, which dies of a SIGTERM sent to our process group and takes the workers along.
 START = "fork" if sys.platform == "linux" else None
 
 
 class Progress:
-    """What each worker is reading, in memory that the parent shares: the index of a sample, or IDLE."""
+    """The index of the sample that each worker reads, or IDLE; in shared memory."""
 
     def __init__(self, workers: int) -> None:
         self.indices: Tensor = torch.full((max(workers, 1),), IDLE, dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
@@ -41,7 +41,7 @@ class Progress:
 
     @contextmanager
     def reading(self, index: int) -> Iterator[None]:
-        """Wraps the reading of a sample, where it happens."""
+        """Marks the sample as being read, in the worker."""
         worker = get_worker_info()
         slot = worker.id if worker else 0
         self.pids[slot] = os.getpid()
@@ -93,10 +93,10 @@ def run_jobs(
         batch_size=None,
         sampler=jobs,
         num_workers=workers,
-        collate_fn=_as_it_is,
+        collate_fn=_identity,
         pin_memory=pin,
         timeout=min(POLL, timeout),
-        worker_init_fn=_enter,
+        worker_init_fn=_init_worker,
         multiprocessing_context=START,
         generator=torch.Generator(),  # or it would draw from the training's, whose dropout would depend on the workers
     )
@@ -113,17 +113,17 @@ class _Children(Generic[Result]):
     def __init__(self, loader: "DataLoader[Result | DensevitError]", progress: Progress) -> None:
         self.progress = progress
         before = set(multiprocessing.active_children())
-        self.stillborn: RuntimeError | None = None
+        self.start_error: RuntimeError | None = None
         self.results_left: Iterator[Result | DensevitError] | None = None
         try:
-            with _signals_blocked(), _sigchld_kept():
+            with _block_signals(), _keep_sigchld_handler():
                 self.results_left = iter(loader)
         except RuntimeError as error:  # a worker died before all had been started
-            self.stillborn = error
+            self.start_error = error
         self.processes = [p for p in multiprocessing.active_children() if p not in before]
         # multiprocessing ends its children with SIGTERM, which these ignore, and then waits for them for ever.
-        self.last_resort = partial(_kill, self.processes)
-        atexit.register(self.last_resort)
+        self.kill_all = partial(_kill, self.processes)
+        atexit.register(self.kill_all)
 
     def results(self, timeout: float, describe: Callable[[int], str]) -> Iterator[Result]:
         while True:
@@ -144,8 +144,8 @@ class _Children(Generic[Result]):
         deadline = time.monotonic() + timeout
         while True:
             try:
-                if self.stillborn is not None:
-                    raise self.stillborn
+                if self.start_error is not None:
+                    raise self.start_error
                 assert self.results_left is not None
                 return (next(self.results_left),)
             except StopIteration:
@@ -168,7 +168,7 @@ class _Children(Generic[Result]):
         _kill([p for p in self.processes if p.pid in busy])
         self.results_left = None
         _kill(self.processes)
-        atexit.unregister(self.last_resort)
+        atexit.unregister(self.kill_all)
 
 
 class _Work(Dataset[Result | DensevitError], Generic[Job, Result]):
@@ -184,17 +184,17 @@ class _Work(Dataset[Result | DensevitError], Generic[Job, Result]):
             return error  # raised by the parent; DataLoader would put a traceback before the message
 
 
-def _as_it_is(result: Result) -> Result:
+def _identity(result: Result) -> Result:
     return result
 
 
-def _enter(_: int) -> None:
+def _init_worker(_: int) -> None:
     """Runs first in each worker."""
     import cv2  # data sets and transforms use it; its thread pool would fight the other workers for the cores
 
     cv2.setNumThreads(0)
     torch.set_num_threads(1)
-    for number in OURS:
+    for number in HANDLED_BY_PARENT:
         signal.signal(number, signal.SIG_IGN)
 
 
@@ -212,12 +212,12 @@ def _ending(exitcode: int | None) -> str:
 
 
 @contextmanager
-def _signals_blocked() -> Iterator[None]:
-    """Processes started inside ignore SIGINT and SIGTERM, so that no worker dies before `_enter`."""
+def _block_signals() -> Iterator[None]:
+    """Processes started inside ignore SIGINT and SIGTERM, so that no worker dies before `_init_worker`."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, OURS)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED_BY_PARENT)
     try:
         yield
     finally:
@@ -225,7 +225,7 @@ def _signals_blocked() -> Iterator[None]:
 
 
 @contextmanager
-def _sigchld_kept() -> Iterator[None]:
+def _keep_sigchld_handler() -> Iterator[None]:
     """Removes DataLoader's handler, which raises in the middle of a training step or a save when a worker dies. Dead
     workers are found while waiting for a batch instead, with a better message."""
     if not hasattr(signal, "SIGCHLD") or threading.current_thread() is not threading.main_thread():

@@ -1,5 +1,5 @@
-"""The transforms that move pixels: flip, rotation, crops, scale. Sizes are (h, w) in pixels; see `view.py` for what
-happens to depth and camera."""
+"""Geometric transforms: flip, rotation, crops, scale. Sizes are (h, w) in pixels; `warp.py` applies them to image,
+depth, labels and intrinsics."""
 
 import math
 from typing import Annotated, Literal
@@ -17,18 +17,18 @@ from densevit.structures import IGNORE, Size
 
 Positive = Annotated[int, Field(gt=0, le=65536)]
 Sides = tuple[Positive, Positive]
-Probability = Annotated[float, Field(ge=0, le=1, description="share of the pictures that it touches")]
+Probability = Annotated[float, Field(ge=0, le=1, description="probability that the transform is applied")]
 Factor = Annotated[float, Field(gt=0)]
 Metric = Literal["depth", "intrinsics"]
-"""What a zoom by s means. `intrinsics`: a longer lens, so fx and fy grow by s and depth stays. `depth`: the same lens
-nearer to the scene, so depth is divided by s and fx and fy stay; exact for a fronto-parallel surface."""
+"""What scaling by s changes. `intrinsics`: fx and fy are multiplied by s, as by a longer lens, and depth stays.
+`depth`: depth is divided by s, as by a nearer camera, and fx and fy stay; exact for a fronto-parallel surface."""
 
-TRIES = 10  # windows that a random crop looks at for a varied one
+TRIES = 10  # windows that a random crop draws for one with several classes
 
 
 @TRANSFORMS.register("hflip")
 class HFlip(GeometricTransform):
-    """Left for right; the principal point is mirrored with the picture."""
+    """Horizontal flip; the principal point is mirrored along."""
 
     def __init__(self, *, p: Probability = 0.5) -> None:
         self.p = p
@@ -39,9 +39,9 @@ class HFlip(GeometricTransform):
 
 @TRANSFORMS.register("rotate")
 class Rotate(GeometricTransform):
-    """Turns the picture about its middle by up to +-`degrees`; BTS uses 2.5 on NYU and 1 on KITTI.
+    """Random rotation about the centre by up to +-`degrees`; BTS uses 2.5 on NYU and 1 on KITTI.
 
-    Depth is that of a camera rolled about its optical axis, so it stays; corners from outside are not valid.
+    It is a roll of the camera about its optical axis, so depth values stay; corners from outside are not valid.
     """
 
     def __init__(self, *, degrees: Annotated[float, Field(ge=0, le=180)] = 2.5, p: Probability = 1.0) -> None:
@@ -49,40 +49,40 @@ class Rotate(GeometricTransform):
         self.p = p
 
     def draw(self, size: Size, rng: np.random.Generator) -> AffineStep:
-        turns, angle = rng.random() < self.p, rng.uniform(-self.degrees, self.degrees)
-        return AffineStep(size, rotate(angle, size)) if turns else AffineStep(size)
+        applies, angle = rng.random() < self.p, rng.uniform(-self.degrees, self.degrees)
+        return AffineStep(size, rotate(angle, size)) if applies else AffineStep(size)
 
 
 @TRANSFORMS.register("random_crop")
 class RandomCrop(GeometricTransform):
-    """A window of `size` anywhere in the picture; a smaller picture lies anywhere in the window, padded.
+    """Random crop of `size`; a smaller image is padded, at a random place in the window.
 
-    Below 1, `max_share` asks for variety: the first of ten windows with two classes or more, none of which has as
-    large a share of the labelled pixels; else the last (mmsegmentation's `cat_max_ratio`, 0.75 in its recipes).
+    With `max_share` below 1 the first of ten windows is taken that has two classes or more, none with that share of
+    the labelled pixels; else the last (mmsegmentation's `cat_max_ratio`, 0.75 in its recipes).
     """
 
     def __init__(self, *, size: Sides, max_share: Annotated[float, Field(gt=0, le=1)] = 1.0) -> None:
         self.size = size
         self.max_share = max_share
 
-    def look(self, view: LazySample, rng: np.random.Generator) -> AffineStep:
+    def draw_for(self, view: LazySample, rng: np.random.Generator) -> AffineStep:
         step = self.draw(view.size, rng)
         for _ in range(TRIES - 1 if self.max_share < 1 else 0):
-            labels = view.then(step).labels()
-            if labels is None or is_varied(labels, self.max_share):
+            labels = view.transform(step).labels()
+            if labels is None or has_several_classes(labels, self.max_share):
                 break
             step = self.draw(view.size, rng)
         return step
 
     def draw(self, size: Size, rng: np.random.Generator) -> AffineStep:
-        spare = [old - new for old, new in zip(size, self.size, strict=True)]
-        top, left = (int(rng.integers(min(0, s), max(0, s) + 1)) for s in spare)
+        margins = [old - new for old, new in zip(size, self.size, strict=True)]
+        top, left = (int(rng.integers(min(0, s), max(0, s) + 1)) for s in margins)
         return window(top, left, self.size)
 
 
 @TRANSFORMS.register("center_crop")
 class CenterCrop(GeometricTransform):
-    """The middle `size` of the picture, padded on all sides where it is smaller."""
+    """Centre crop of `size`; a smaller image is padded on all sides."""
 
     def __init__(self, *, size: Sides) -> None:
         self.size = size
@@ -94,7 +94,7 @@ class CenterCrop(GeometricTransform):
 
 @TRANSFORMS.register("crop_box")
 class CropBox(GeometricTransform):
-    """Rows [a, b) and columns [a, b) of every picture."""
+    """Crops rows [a, b) and columns [a, b) of every image."""
 
     def __init__(self, *, rows: tuple[int, int], columns: tuple[int, int]) -> None:
         for name, (start, stop) in {"rows": rows, "columns": columns}.items():
@@ -106,21 +106,21 @@ class CropBox(GeometricTransform):
     def draw(self, size: Size, rng: np.random.Generator) -> AffineStep:
         if self.rows[1] > size[0] or self.columns[1] > size[1]:
             raise DataError(
-                f"rows {list(self.rows)} and columns {list(self.columns)} do not lie in a {size[0]}x{size[1]} picture."
+                f"rows {list(self.rows)} and columns {list(self.columns)} do not lie in a {size[0]}x{size[1]} image."
             )
         return window(self.rows[0], self.columns[0], (self.rows[1] - self.rows[0], self.columns[1] - self.columns[0]))
 
 
 @TRANSFORMS.register("nyu_crop")
 class NYUCrop(CropBox):
-    """Cuts the white frame off a 480x640 picture of NYU Depth v2, as BTS does before its random crop."""
+    """Cuts the white frame off a 480x640 image of NYU Depth v2, as BTS does before its random crop."""
 
     def __init__(self) -> None:
         super().__init__(rows=NYU_WITHOUT_BORDER[:2], columns=NYU_WITHOUT_BORDER[2:])
 
     def draw(self, size: Size, rng: np.random.Generator) -> AffineStep:
         if size != NYU_SIZE:
-            raise DataError(f"nyu_crop is for the 480x640 pictures of NYU Depth v2, this one is {size[0]}x{size[1]}.")
+            raise DataError(f"nyu_crop is for the 480x640 images of NYU Depth v2, this one is {size[0]}x{size[1]}.")
         return super().draw(size, rng)
 
 
@@ -137,7 +137,7 @@ class KBCrop(GeometricTransform):
 
 @TRANSFORMS.register("resize")
 class Resize(GeometricTransform):
-    """To `size`, or to a `short_side` or `long_side` with the aspect kept. The lens changes with it; depth stays."""
+    """Resizes to `size`, or to `short_side` or `long_side` at the same aspect ratio. Intrinsics scale; depth stays."""
 
     def __init__(
         self, *, size: Sides | None = None, short_side: Positive | None = None, long_side: Positive | None = None
@@ -155,7 +155,7 @@ class Resize(GeometricTransform):
 
 @TRANSFORMS.register("random_scale")
 class RandomScale(GeometricTransform):
-    """Zooms the whole picture by a factor drawn evenly from `range`; a crop usually follows."""
+    """Scales the image by a factor drawn uniformly from `range`; a crop usually follows."""
 
     def __init__(
         self, *, range: tuple[Factor, Factor] = (1.0, 1.5), metric: Metric = "depth", p: Probability = 1.0
@@ -165,14 +165,14 @@ class RandomScale(GeometricTransform):
         self.p = p
 
     def draw(self, size: Size, rng: np.random.Generator) -> AffineStep:
-        zooms, factor = rng.random() < self.p, rng.uniform(*self.range)
-        return zoom(size, _scaled(size, factor), self.metric) if zooms else AffineStep(size)
+        applies, factor = rng.random() < self.p, rng.uniform(*self.range)
+        return zoom(size, _scaled(size, factor), self.metric) if applies else AffineStep(size)
 
 
 @TRANSFORMS.register("random_resized_crop")
 class RandomResizedCrop(GeometricTransform):
-    """A window of the shape of `size`, whose sides are a share drawn from `range` of the largest that fits, zoomed to
-    `size`."""
+    """Crops a window of the aspect ratio of `size` and resizes it to `size`; its sides are a share, drawn from
+    `range`, of the largest window that fits."""
 
     def __init__(
         self,
@@ -191,22 +191,22 @@ class RandomResizedCrop(GeometricTransform):
         side = _scaled(self.size, largest * share)
         top, left = (int(rng.integers(old - new + 1)) for old, new in zip(size, side, strict=True))
         zoomed = zoom(side, self.size, self.metric)
-        return AffineStep(self.size, zoomed.move @ shift(-left, -top), zoomed.nearer, cuts=True)
+        return AffineStep(self.size, zoomed.matrix @ shift(-left, -top), zoomed.depth_divisor, crops=True)
 
 
-def is_varied(labels: Int64[np.ndarray, "h w"], max_share: float) -> bool:
+def has_several_classes(labels: Int64[np.ndarray, "h w"], max_share: float) -> bool:
     """Whether at least two classes occur, none with this share of the labelled pixels or more."""
     counts = np.bincount(labels[labels != IGNORE])
     return bool(np.count_nonzero(counts) > 1 and counts.max() < max_share * counts.sum())
 
 
 def window(top: int, left: int, size: Size) -> AffineStep:
-    return AffineStep(size, shift(-left, -top), cuts=True)
+    return AffineStep(size, shift(-left, -top), crops=True)
 
 
 def zoom(size: Size, to: Size, metric: Metric = "intrinsics") -> AffineStep:
     y, x = (new / old for new, old in zip(to, size, strict=True))
-    return AffineStep(to, scale(x, y), nearer=math.sqrt(x * y) if metric == "depth" else 1.0)
+    return AffineStep(to, scale(x, y), depth_divisor=math.sqrt(x * y) if metric == "depth" else 1.0)
 
 
 def ordered(where: str, bounds: tuple[float, float]) -> tuple[float, float]:

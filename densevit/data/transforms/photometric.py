@@ -1,7 +1,7 @@
-"""The transforms that change pixel values, and a door to every image transform of albumentations.
+"""Photometric transforms, and a wrapper of every image-only transform of albumentations.
 
-This is the only file that imports albumentations, and only when a transform needs it: that takes two seconds. Its
-transforms keep a generator of their own, which forked workers share and repeat; here each call is seeded from `rng`.
+albumentations is imported here only, and only when a transform needs it: that takes two seconds. Its transforms
+keep a random generator of their own, which forked workers would share and repeat; here each call is seeded from `rng`.
 """
 
 import os
@@ -39,7 +39,7 @@ def albumentations() -> ModuleType:
 
 @TRANSFORMS.register("color")
 class Color(Transform):
-    """Light and colour of the picture, each by a factor drawn evenly from its range.
+    """Colour jitter: each factor is drawn uniformly from its range.
 
     The defaults are those of BTS on NYU (`bts_dataloader.py`; AdaBins and its followers keep them); on KITTI its
     brightness is (0.9, 1.1).
@@ -48,9 +48,9 @@ class Color(Transform):
         gamma: exponent of values in [0, 1].
         brightness: factor of all channels.
         channels: factor of each channel, drawn for each.
-        contrast: factor of the distance to the mean of the picture.
+        contrast: factor of the distance to the mean of the image.
         saturation: 0 is grey, 1 unchanged.
-        hue: turn of the colour wheel; 0.5 is half way round.
+        hue: shift of the hue as a fraction of a full turn, as in torchvision.
     """
 
     def __init__(
@@ -77,15 +77,15 @@ class Color(Transform):
     def __call__(self, sample: Sample, rng: np.random.Generator) -> Sample:
         if rng.random() >= self.p:
             return sample
-        return replace(sample, image=self._tint(self._light(sample.image, rng), rng))
+        return replace(sample, image=self._shift_saturation_and_hue(self._adjust_light(sample.image, rng), rng))
 
-    def _light(self, image: Image, rng: np.random.Generator) -> Image:
+    def _adjust_light(self, image: Image, rng: np.random.Generator) -> Image:
         contrast, gamma, brightness = (rng.uniform(*r) for r in (self.contrast, self.gamma, self.brightness))
         factors = brightness * rng.uniform(*self.channels, size=3)
         mean = sum(cv2.mean(image)[:3]) / (3 * 255) if contrast != 1 else 0.0
         return cast(Image, cv2.LUT(image, light_table(mean, contrast, gamma, factors)))
 
-    def _tint(self, image: Image, rng: np.random.Generator) -> Image:
+    def _shift_saturation_and_hue(self, image: Image, rng: np.random.Generator) -> Image:
         if self.jitter is None:
             return image
         saturation, hue = rng.uniform(*self.saturation), rng.uniform(*self.hue)
@@ -99,7 +99,7 @@ def light_table(
     """What each of the 256 values of each channel becomes: all steps in one look-up, rounded once.
 
     Args:
-        mean: of the picture in [0, 1]; contrast leaves it where it is.
+        mean: of the image in [0, 1]; contrast leaves it where it is.
     """
     values = np.linspace(0, 1, 256)[:, None]
     stretched = np.clip((values - mean) * contrast + mean, 0, 1)
@@ -108,7 +108,7 @@ def light_table(
 
 
 class ImageOnlyTransform(Transform):
-    """An image transform of albumentations whose randomness is ours."""
+    """An image-only transform of albumentations, seeded from our generator."""
 
     def __init__(self, transform: Any, p: float) -> None:
         self.transform = transform
@@ -151,7 +151,7 @@ class Grayscale(ImageOnlyTransform):
 class Albumentations(ImageOnlyTransform):
     """Any image-only transform of albumentations, by its class name there.
 
-    Those that move pixels are refused: albumentations knows neither cameras nor that a zoom changes metric depth.
+    Geometric ones are refused: albumentations knows neither intrinsics nor that scaling changes metric depth.
     """
 
     def __init__(self, *, name: str, options: dict[str, Any] | None = None, p: Probability = 0.5) -> None:

@@ -1,7 +1,7 @@
-"""Moves of pixels, gathered and carried out at once: image, depth, mask, labels and camera of a sample together.
+"""Applies affine transforms to a sample: image, depth, valid mask, labels and intrinsics; consecutive ones in one warp.
 
 The image is interpolated; depth, valid and labels take the nearest pixel, so that no depth appears that was not
-measured. What comes from outside the picture is black, depth 0, not valid, label 255.
+measured. Pixels from outside the image are black, depth 0, not valid, label 255.
 """
 
 import math
@@ -20,36 +20,35 @@ from densevit.structures import IGNORE, Sample, Size
 
 @dataclass(frozen=True)
 class AffineStep:
-    """One move, drawn for a picture of a known size."""
+    """One affine transform, drawn for an image of a known size."""
 
     size: Size  # of the result
-    move: Matrix = field(default_factory=lambda: np.eye(3))  # pixels before -> pixels after
-    nearer: float = 1.0  # depth is divided by it, and the focal length stays what it was
-    cuts: bool = False  # leaves out part of the picture on purpose
+    matrix: Matrix = field(default_factory=lambda: np.eye(3))  # pixels before -> pixels after
+    depth_divisor: float = 1.0  # depth is divided by it, and the focal length is kept
+    crops: bool = False  # leaves out part of the image on purpose
 
 
 class GeometricTransform(Transform):
-    """A transform that only moves pixels. A `Pipeline` joins neighbouring ones."""
+    """A transform that only moves pixels. `Pipeline` applies consecutive ones in one warp."""
 
     @abstractmethod
     def draw(self, size: Size, rng: np.random.Generator) -> AffineStep:
-        """Chooses the move for a picture of this size."""
+        """Draws the parameters for an image of this size."""
 
-    def look(self, view: "LazySample", rng: np.random.Generator) -> AffineStep:
-        """Chooses the move for what there is to see; most need its size only."""
+    def draw_for(self, view: "LazySample", rng: np.random.Generator) -> AffineStep:
+        """Draws the parameters for this sample; most transforms need its size only."""
         return self.draw(view.size, rng)
 
     def __call__(self, sample: Sample, rng: np.random.Generator) -> Sample:
         view = LazySample.of(sample)
-        return view.then(self.look(view, rng)).render()
+        return view.transform(self.draw_for(view, rng)).render()
 
 
 class Pipeline(Transform):
-    """Applies transforms in order, resampling the pixels once for each run of moves.
+    """Applies transforms in order (torchvision's Compose), and resamples once for consecutive geometric ones.
 
-    Rotation, scale, crop and flip then cost one warp of the pixels that the crop keeps. Joined moves see the
-    picture that they would have seen one by one, except that corners which a rotation alone would have left empty
-    are filled where the picture has them.
+    Rotation, scale, crop and flip then cost one warp of the pixels that the crop keeps. The result is that of one
+    by one, except that corners which a rotation alone would leave empty are filled where the image has them.
     """
 
     def __init__(self, transforms: Sequence[Transform]) -> None:
@@ -59,7 +58,7 @@ class Pipeline(Transform):
         view = LazySample.of(sample)
         for transform in self.transforms:
             if isinstance(transform, GeometricTransform):
-                view = view.then(transform.look(view, rng))
+                view = view.transform(transform.draw_for(view, rng))
             else:
                 view = LazySample.of(transform(view.render(), rng))
         return view.render()
@@ -71,7 +70,7 @@ def compose(transforms: Sequence[Transform]) -> Pipeline:
 
 @dataclass(frozen=True)
 class LazySample:
-    """A sample, and the moves that wait to be carried out on it."""
+    """A sample with the affine transform that is still to be applied to it."""
 
     sample: Sample
     pending: AffineStep
@@ -85,50 +84,50 @@ class LazySample:
     def size(self) -> Size:
         return self.pending.size
 
-    def then(self, step: AffineStep) -> "LazySample":
-        if self.pending.cuts and not _is_exact(step.move):
-            # A resampled border would let in what the crop has cut away, NYU's white frame for one.
-            return LazySample.of(self.render()).then(step)
+    def transform(self, step: AffineStep) -> "LazySample":
+        if self.pending.crops and not _is_exact(step.matrix):
+            # Resampling at the border would bring back what was cropped, such as NYU's white border.
+            return LazySample.of(self.render()).transform(step)
         joined = AffineStep(
             size=step.size,
-            move=step.move @ self.pending.move,
-            nearer=step.nearer * self.pending.nearer,
-            cuts=step.cuts or self.pending.cuts,
+            matrix=step.matrix @ self.pending.matrix,
+            depth_divisor=step.depth_divisor * self.pending.depth_divisor,
+            crops=step.crops or self.pending.crops,
         )
         return LazySample(self.sample, joined)
 
     def labels(self) -> Int64[np.ndarray, "h w"] | None:
-        """Those of `render`, alone."""
+        """The labels of `render` without the rest."""
         labels = self.sample.labels
-        return None if labels is None else _labels(labels, self.pending, not _is_exact(self.pending.move))
+        return None if labels is None else _labels(labels, self.pending, not _is_exact(self.pending.matrix))
 
     def render(self) -> Sample:
         sample, step = self.sample, self.pending
         h, w = sample.image.shape[:2]
-        if step.size == (h, w) and np.array_equal(step.move, np.eye(3)):
+        if step.size == (h, w) and np.array_equal(step.matrix, np.eye(3)):
             return sample
-        move = _take if _is_exact(step.move) else _warp
-        depth = None if sample.depth is None else move(sample.depth, step, 0)
+        resample = _take if _is_exact(step.matrix) else _warp
+        depth = None if sample.depth is None else resample(sample.depth, step, 0)
         return replace(
             sample,
-            image=move(sample.image, step, 0),
-            depth=depth if depth is None or step.nearer == 1 else depth / np.float32(step.nearer),
-            valid=None if sample.valid is None else move(sample.valid.view(np.uint8), step, 0).view(np.bool_),
+            image=resample(sample.image, step, 0),
+            depth=depth if depth is None or step.depth_divisor == 1 else depth / np.float32(step.depth_divisor),
+            valid=None if sample.valid is None else resample(sample.valid.view(np.uint8), step, 0).view(np.bool_),
             labels=self.labels(),
             intrinsics=None if sample.intrinsics is None else _camera(sample.intrinsics, step),
         )
 
 
 def _is_exact(move: Matrix) -> bool:
-    """Whole pixels to whole pixels: crops, pads and flips."""
+    """Whether pixels map to whole pixels: crops, pads and flips."""
     (a, b), (c, d) = move[:2, :2]
     return bool(abs(a) == abs(d) == 1 and b == c == 0 and np.all(move[:2, 2] % 1 == 0))
 
 
 def _take(array: np.ndarray, step: AffineStep, outside: int) -> np.ndarray:
-    """Carries out an exact move by slicing; a view of `array` where nothing lies outside."""
+    """Applies an exact transform by slicing; a view of `array` where nothing lies outside."""
     out = step.size
-    for axis, row in ((0, step.move[1]), (1, step.move[0])):
+    for axis, row in ((0, step.matrix[1]), (1, step.matrix[0])):
         length, offset = array.shape[axis], int(row[2])
         if row[1 - axis] < 0:  # the flipped pixel u lies at length - 1 - u
             array, offset = np.flip(array, axis), offset - (length - 1)
@@ -153,14 +152,14 @@ def _warp(array: np.ndarray, step: AffineStep, outside: int) -> np.ndarray:
     """Resamples: images (h w 3) linearly, maps (h w) to the nearest."""
     h, w = step.size
     image = array.ndim == 3
-    array, move = _shrink(array, step.move) if image else (array, step.move)
+    array, move = _shrink(array, step.matrix) if image else (array, step.matrix)
     flags = cv2.INTER_LINEAR if image else cv2.INTER_NEAREST
     fill = (float(outside),) * 4
     return cv2.warpAffine(array, move[:2], (w, h), flags=flags, borderValue=fill)
 
 
 def _shrink(image: np.ndarray, move: Matrix) -> tuple[np.ndarray, Matrix]:
-    """Averages whole blocks first where the move skips pixels, so that fine texture does not turn into noise."""
+    """Averages whole blocks first when downscaling, against aliasing."""
     skips = [max(1, math.floor(1 / max(math.hypot(*move[:2, axis]), 1e-6) + 1e-9)) for axis in (0, 1)]
     if skips == [1, 1]:
         return image, move
@@ -178,6 +177,6 @@ def _labels(labels: np.ndarray, step: AffineStep, resample: bool) -> np.ndarray:
 
 
 def _camera(intrinsics: Matrix, step: AffineStep) -> Matrix:
-    moved = transform_intrinsics(intrinsics, step.move)
-    moved[:2, :2] /= step.nearer
+    moved = transform_intrinsics(intrinsics, step.matrix)
+    moved[:2, :2] /= step.depth_divisor
     return moved

@@ -17,8 +17,8 @@ import torch
 
 from densevit.data.datasets.base import Dataset
 from densevit.data.loading.collate import collate
-from densevit.data.loading.dataloader import TrainingSet, auto_workers, eval_loader, train_loader
-from densevit.data.loading.sampler import InfiniteSampler
+from densevit.data.loading.dataloader import AugmentedDataset, auto_workers, eval_loader, train_loader
+from densevit.data.loading.sampler import InfiniteBatchSampler
 from densevit.data.transforms.base import Transform
 from densevit.errors import ConfigError, DataError
 from densevit.structures import Batch, Sample
@@ -220,7 +220,7 @@ def test_workers_ignore_signals_and_are_born_with_them_blocked() -> None:
 
 def test_closing_does_not_wait_for_a_stuck_worker() -> None:
     loader = train_loader(Deadly(4, "stuck"), Still(), seed=0, batch_size=1, workers=1)
-    stuck_at = [index for _, index in next(iter(InfiniteSampler(4, seed=0, batch_size=4)))].index(3)
+    stuck_at = [index for _, index in next(iter(InfiniteBatchSampler(4, seed=0, batch_size=4)))].index(3)
     list(islice(loader, stuck_at))
     began = time.monotonic()
     loader.close()
@@ -263,7 +263,7 @@ def test_the_parent_keeps_its_signal_handling() -> None:
 
 
 def test_a_training_set_is_a_function_of_its_place_after_pickling() -> None:
-    samples = TrainingSet(Numbered(5), Noise(), seed=3)
+    samples = AugmentedDataset(Numbered(5), Noise(), seed=3)
     copy = pickle.loads(pickle.dumps(samples))
     assert np.array_equal(samples[(2, 4)].image, copy[(2, 4)].image)
     assert not np.array_equal(samples[(2, 4)].image, samples[(3, 4)].image)

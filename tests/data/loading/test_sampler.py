@@ -6,7 +6,7 @@ from itertools import chain, islice
 import numpy as np
 import pytest
 
-from densevit.data.loading.sampler import InfiniteSampler, SampleKey, permutation
+from densevit.data.loading.sampler import InfiniteBatchSampler, SampleKey, permutation
 from densevit.errors import ConfigError
 
 
@@ -14,14 +14,14 @@ def flat(batches: Iterable[list[SampleKey]]) -> list[SampleKey]:
     return list(chain.from_iterable(batches))
 
 
-def positions(stream: InfiniteSampler, steps: int) -> list[list[SampleKey]]:
+def positions(stream: InfiniteBatchSampler, steps: int) -> list[list[SampleKey]]:
     """One rank's places of each optimiser step."""
     micro = list(islice(stream, steps * stream.grad_accum_steps))
     return [flat(micro[s * stream.grad_accum_steps : (s + 1) * stream.grad_accum_steps]) for s in range(steps)]
 
 
 def test_each_epoch_is_a_permutation_and_epochs_differ() -> None:
-    stream = InfiniteSampler(10, seed=3, batch_size=4)
+    stream = InfiniteBatchSampler(10, seed=3, batch_size=4)
     places = flat(islice(stream, 5))  # 20 positions: two whole epochs
     first, second = places[:10], places[10:]
     assert sorted(index for _, index in first) == list(range(10))
@@ -31,7 +31,7 @@ def test_each_epoch_is_a_permutation_and_epochs_differ() -> None:
 
 
 def test_a_batch_may_span_two_epochs() -> None:
-    stream = InfiniteSampler(3, seed=0, batch_size=4)
+    stream = InfiniteBatchSampler(3, seed=0, batch_size=4)
     assert [epoch for epoch, _ in next(iter(stream))] == [0, 0, 0, 1]
 
 
@@ -43,16 +43,19 @@ def test_the_seed_alone_decides_the_order() -> None:
 
 @pytest.mark.parametrize("start", [4, 8, 20, 40])
 def test_start_resumes_where_the_stream_was(start: int) -> None:
-    whole = list(islice(InfiniteSampler(11, seed=1, batch_size=4), 20))
-    assert list(islice(InfiniteSampler(11, seed=1, batch_size=4, start=start), 5)) == whole[start // 4 : start // 4 + 5]
+    whole = list(islice(InfiniteBatchSampler(11, seed=1, batch_size=4), 20))
+    assert (
+        list(islice(InfiniteBatchSampler(11, seed=1, batch_size=4, start=start), 5))
+        == whole[start // 4 : start // 4 + 5]
+    )
 
 
 @pytest.mark.parametrize(("world_size", "grad_accum_steps"), [(1, 1), (1, 4), (2, 1), (2, 2), (4, 3), (12, 1)])
 def test_any_launch_sees_the_same_samples_in_each_step(world_size: int, grad_accum_steps: int) -> None:
-    alone = positions(InfiniteSampler(17, seed=2, batch_size=12), 6)
+    alone = positions(InfiniteBatchSampler(17, seed=2, batch_size=12), 6)
     ranks = [
         positions(
-            InfiniteSampler(
+            InfiniteBatchSampler(
                 17, seed=2, batch_size=12, grad_accum_steps=grad_accum_steps, rank=r, world_size=world_size
             ),
             6,
@@ -68,24 +71,24 @@ def test_any_launch_sees_the_same_samples_in_each_step(world_size: int, grad_acc
 def test_micro_batches_of_two_ranks_take_turns() -> None:
     # Batch 8 over 2 ranks x 2 micro-batches: positions 0-1 | 2-3 then 4-5 | 6-7.
     order = [(0, int(i)) for i in permutation(0, 0, 8)]
-    left = list(islice(InfiniteSampler(8, seed=0, batch_size=8, grad_accum_steps=2, rank=0, world_size=2), 2))
-    right = list(islice(InfiniteSampler(8, seed=0, batch_size=8, grad_accum_steps=2, rank=1, world_size=2), 2))
+    left = list(islice(InfiniteBatchSampler(8, seed=0, batch_size=8, grad_accum_steps=2, rank=0, world_size=2), 2))
+    right = list(islice(InfiniteBatchSampler(8, seed=0, batch_size=8, grad_accum_steps=2, rank=1, world_size=2), 2))
     assert left == [order[0:2], order[4:6]]
     assert right == [order[2:4], order[6:8]]
 
 
 def test_changing_the_launch_midway_covers_the_epoch_exactly_once() -> None:
-    seen = positions(InfiniteSampler(24, seed=9, batch_size=4), 2)  # 8 samples on one rank
+    seen = positions(InfiniteBatchSampler(24, seed=9, batch_size=4), 2)  # 8 samples on one rank
     for rank in range(2):  # the other 16 on two
-        seen += positions(InfiniteSampler(24, seed=9, batch_size=4, rank=rank, world_size=2, start=8), 4)
+        seen += positions(InfiniteBatchSampler(24, seed=9, batch_size=4, rank=rank, world_size=2, start=8), 4)
     assert sorted(flat(seen)) == [(0, index) for index in range(24)]
 
 
 def test_after_walks_the_ring_of_one_epoch() -> None:
-    stream = InfiniteSampler(5, seed=0, batch_size=1)
+    stream = InfiniteBatchSampler(5, seed=0, batch_size=1)
     order = [int(i) for i in permutation(0, 3, 5)]
-    assert stream.after((3, order[1]), 2) == (3, order[3])
-    assert stream.after((3, order[4]), 1) == (3, order[0])
+    assert stream.substitute((3, order[1]), 2) == (3, order[3])
+    assert stream.substitute((3, order[4]), 1) == (3, order[0])
 
 
 def test_the_order_is_not_the_noise_of_sample_zero() -> None:
@@ -96,9 +99,9 @@ def test_the_order_is_not_the_noise_of_sample_zero() -> None:
 
 def test_an_uneven_batch_says_what_would_fit() -> None:
     with pytest.raises(ConfigError, match=r"10 samples .* 2 ranks x 2 .* 8 or 12 would fit"):
-        InfiniteSampler(100, seed=0, batch_size=10, grad_accum_steps=2, world_size=2)
+        InfiniteBatchSampler(100, seed=0, batch_size=10, grad_accum_steps=2, world_size=2)
     with pytest.raises(ConfigError, match="8 would fit"):
-        InfiniteSampler(100, seed=0, batch_size=3, world_size=8)
+        InfiniteBatchSampler(100, seed=0, batch_size=3, world_size=8)
 
 
 @pytest.mark.parametrize(
@@ -114,4 +117,4 @@ def test_an_uneven_batch_says_what_would_fit() -> None:
 def test_what_cannot_be_streamed_is_refused(options: dict[str, int], says: str) -> None:
     given = {"length": 10, "seed": 0, "batch_size": 2} | options
     with pytest.raises(ConfigError, match=says):
-        InfiniteSampler(given.pop("length"), **given)
+        InfiniteBatchSampler(given.pop("length"), **given)

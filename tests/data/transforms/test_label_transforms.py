@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from densevit.data.transforms.geometric import is_varied
+from densevit.data.transforms.geometric import has_several_classes
 from densevit.data.transforms.photometric import TRANSFORMS, compose
 from densevit.data.transforms.warp import GeometricTransform, LazySample
 from densevit.errors import ConfigError
@@ -31,7 +31,7 @@ def crop(sample: Sample, seed: int, **options: float) -> Sample:
 def test_a_crop_looks_at_ten_windows_for_a_varied_one(ignored: int) -> None:
     # Of 81 windows, those that begin at column 36 to 44 hold less than 3/4 of either class: one in nine.
     varied = [
-        np.mean([is_varied(crop(halves(ignored), seed, **options).labels, 0.75) for seed in range(SEEDS)])  # type: ignore[arg-type]
+        np.mean([has_several_classes(crop(halves(ignored), seed, **options).labels, 0.75) for seed in range(SEEDS)])  # type: ignore[arg-type]
         for options in ({}, {"max_share": 0.75})
     ]
     expected = np.array([1 / 9, 1 - (8 / 9) ** 10])
@@ -50,10 +50,12 @@ def test_without_labels_and_without_a_wish_the_window_is_the_first() -> None:
 
 
 def test_one_class_alone_is_not_varied_and_ignored_pixels_do_not_count() -> None:
-    assert not is_varied(np.zeros((2, 2), np.int64), 0.9)
-    assert not is_varied(np.full((2, 2), IGNORE), 0.9)
-    assert is_varied(np.array([[0, 1, IGNORE, IGNORE]]), 0.75)
-    assert not is_varied(np.array([[0, 0, 0, 1]]), 0.75) and is_varied(np.array([[0, 0, 0, 1]]), 0.76)
+    assert not has_several_classes(np.zeros((2, 2), np.int64), 0.9)
+    assert not has_several_classes(np.full((2, 2), IGNORE), 0.9)
+    assert has_several_classes(np.array([[0, 1, IGNORE, IGNORE]]), 0.75)
+    assert not has_several_classes(np.array([[0, 0, 0, 1]]), 0.75) and has_several_classes(
+        np.array([[0, 0, 0, 1]]), 0.76
+    )
 
 
 @pytest.mark.parametrize(
@@ -63,7 +65,7 @@ def test_labels_alone_are_those_of_the_whole(spec: dict[str, object]) -> None:
     move = TRANSFORMS.check(spec, "t").build()
     assert isinstance(move, GeometricTransform)
     view = LazySample.of(halves())
-    moved = view.then(move.look(view, np.random.default_rng(3)))
+    moved = view.transform(move.draw_for(view, np.random.default_rng(3)))
     np.testing.assert_array_equal(moved.labels(), moved.render().labels)
 
 

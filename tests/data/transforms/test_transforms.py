@@ -147,7 +147,7 @@ def test_resize_by_one_side_keeps_the_aspect() -> None:
 
 def test_a_rotation_by_a_right_angle_of_a_square_is_exact() -> None:
     square = apply(small(), {"type": "crop_box", "rows": (0, 2), "columns": (0, 2)})
-    depth, _, _, _ = fields(LazySample.of(square).then(AffineStep((2, 2), rotate(90, (2, 2)))).render())
+    depth, _, _, _ = fields(LazySample.of(square).transform(AffineStep((2, 2), rotate(90, (2, 2)))).render())
     assert depth.tolist() == [[2, 5], [1, 4]]  # counter-clockwise
 
 
