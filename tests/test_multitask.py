@@ -65,13 +65,13 @@ def test_evaluation_repeats_the_scores_of_training(run: Path) -> None:
 
 def test_one_export_writes_depth_and_classes_in_one_pass(run: Path, tmp_path: Path, monkeypatch) -> None:
     passes = []
-    answers = Predictor.answers
+    answers = Predictor.predict_batch
 
     def counted(self: Predictor, images, **options):
         passes.append(len(images))
         return answers(self, images, **options)
 
-    monkeypatch.setattr(Predictor, "answers", counted)
+    monkeypatch.setattr(Predictor, "predict_batch", counted)
     out = tmp_path / "maps"
     words = ["--output", str(out), "--precision", "fp32", "--format", "png16,labels,overlay,probabilities"]
     assert main(["export-depth", str(run / "run"), str(run / "data/images"), *words]) == 0

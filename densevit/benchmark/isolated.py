@@ -35,12 +35,12 @@ def _time(prepare: Prepare, args: tuple[Any, ...]) -> float:
 def _measure_memory(prepare: Prepare, args: tuple[Any, ...]) -> float:
     work = prepare(*args)
     Path("/proc/self/clear_refs").write_text("5")  # resets the peak
-    before = _megabytes("VmRSS")
+    before = megabytes("VmRSS")
     work()
     work()
-    return _megabytes("VmHWM") - before
+    return megabytes("VmHWM") - before
 
 
-def _megabytes(field: str) -> float:
+def megabytes(field: str) -> float:
     """Memory that this process has (`VmRSS`), or had at its peak (`VmHWM`)."""
     return next(int(line.split()[1]) / 1024 for line in STATUS.read_text().splitlines() if line.startswith(field))

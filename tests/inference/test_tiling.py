@@ -11,7 +11,7 @@ from jaxtyping import Float, UInt8
 from PIL import Image
 from torch import Tensor, nn
 
-from densevit.benchmark.isolated import STATUS, status
+from densevit.benchmark.isolated import STATUS, megabytes
 from densevit.errors import ConfigError
 from densevit.inference.predict.inputs import Item
 from densevit.inference.predict.output_plan import OutputPlan
@@ -184,9 +184,9 @@ def test_beside_picture_and_map_the_memory_of_tiles_does_not_grow_with_the_pictu
         image = np.zeros((side, side, 3), np.uint8)
         image[:] = 100
         Path("/proc/self/clear_refs").write_text("5")
-        before = status("VmRSS")
+        before = megabytes("VmRSS")
         depth = predict(image)
-        grown[megapixels] = status("VmHWM") - before - depth.nbytes / 2**20
+        grown[megapixels] = megabytes("VmHWM") - before - depth.nbytes / 2**20
     # A float copy of 24 megapixels would be 275 MB, a second map 92 MB.
     assert grown[24] < grown[2] + 40
 

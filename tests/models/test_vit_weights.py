@@ -249,14 +249,14 @@ def test_a_head_that_the_model_has_in_another_form_is_not_dropped_in_silence() -
     load(ours(num_classes=0), source, "w.pth")  # no head, none wanted
     with pytest.raises(CheckpointError, match=r"w.pth: does not fit this ViT, which has no head.bias"):
         load(ours(num_classes=5, head_bias=False), source, "w.pth")
-    with pytest.raises(CheckpointError, match=r"head.weight \(file \(5, 16\), model \(3, 16\)\)"):
+    with pytest.raises(CheckpointError, match=r"head.weight \(file \[5, 16\], model \[3, 16\]\)"):
         load(ours(num_classes=3), source, "w.pth")
 
 
 def test_a_missing_third_is_reported() -> None:
     state, _ = hugging_face(newer=False)
     del state["vit.encoder.layer.1.attention.attention.key.bias"]
-    with pytest.raises(CheckpointError, match=r"blocks.1.attn.qkv.bias \(file \(32,\), model \(48,\)\)"):
+    with pytest.raises(CheckpointError, match=r"blocks.1.attn.qkv.bias \(file \[32\], model \[48\]\)"):
         load(ours(num_classes=5), state, "model.safetensors")
 
 

@@ -250,7 +250,7 @@ def test_the_zoo_is_trained_on_evaluated_and_exported(tmp_path: Path, capsys: py
 # Each line: the most that the process ever held, before and after, in kB; and what was said.
 BOMBS = """
 import json, resource, sys
-from densevit.data.io import read_depth, read_image
+from densevit.data.io.readers import read_depth, read_image
 from densevit.errors import DensevitError
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 read_image(sys.argv[1])

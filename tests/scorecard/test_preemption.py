@@ -111,7 +111,7 @@ def test_sigterm_during_a_scan_of_the_data_ends_it_with_75(tmp_path: Path, fork_
     words = ["check-data", "--data", "folder", "--root", tmp_path / "data", "--data-option", "depth_scale=1000"]
     code, text = fork_server.run(*words, "--output", tmp_path / "report", "--threads", 1, fault="while_scanning")
     assert code == STOPPED, text
-    assert "of 6 samples left; what was seen is remembered" in text
+    assert "of 6 samples; their statistics are cached" in text
     assert not (tmp_path / "report").exists()
 
 

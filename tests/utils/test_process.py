@@ -34,5 +34,5 @@ def test_on_windows_no_signal_is_sent_and_no_folder_is_opened(tmp_path: Path, mo
 def test_workers_start_where_signals_cannot_be_blocked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(signal, "pthread_sigmask")
     monkeypatch.delattr(signal, "SIGCHLD")
-    with workers._signals_blocked(), workers._sigchld_kept():
+    with workers._block_signals(), workers._keep_sigchld_handler():
         pass
