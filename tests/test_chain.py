@@ -1,6 +1,8 @@
 """Train, evaluate, export, and evaluate what was exported: the main job on real files, small."""
 
 import json
+import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +11,13 @@ from PIL import Image
 from small import small_config, small_folder
 
 import densevit
+from densevit.builder.plan import load_plan
 from densevit.cli.main import main
 from densevit.data.io.readers import read_depth
+from densevit.engine.checkpointer import CheckpointFolder
 from densevit.engine.logger import read_csv
+from densevit.evaluators.training_report import write_training_report
+from densevit.utils.process_group import CPU
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +34,30 @@ def metrics(folder: Path) -> dict[str, float]:
 def test_training_learns(run: Path) -> None:
     scores = [row["abs_rel"] for row in read_csv(run / "run/val.csv")]
     assert scores[-1] < 0.5 * scores[0] or scores[-1] < 0.1
+
+
+def test_the_report_of_a_training_has_its_curves_its_scores_and_its_worst_images(run: Path) -> None:
+    page, rows = (run / "run/report.html").read_text(), read_csv(run / "run/val.csv")
+    for name in ("loss", "silog", "l1", "grad_norm", "lr", *(rows[0].keys() - {"step", "seconds"})):
+        assert f'role="img" aria-label="{name}"' in page
+    best = min(rows, key=lambda row: row["abs_rel"])
+    shown = re.search(r"<th>abs_rel</th><td>(.*?)</td><td>(.*?)</td>", page)
+    assert shown and shown.groups() == (f"{best['abs_rel']:.4f}", f"{rows[-1]['abs_rel']:.4f}")
+    assert f"best, step {best['step']:,.0f}" in page
+    assert page.count('<img src="data:image/jpeg') == 3 and page.count("<figcaption>ground truth</figcaption>") == 3
+    assert "6 for training, 6 for validation" in page and "decoder:" in page
+
+
+def test_a_report_that_cannot_be_written_or_has_no_images_is_a_warning(run: Path, tmp_path: Path, caplog) -> None:
+    shutil.copytree(run / "run", tmp_path / "run", symlinks=True)
+    plan = load_plan(tmp_path / "run/config.yaml", [f"output={tmp_path / 'run'}"]).open()
+    folder, page = CheckpointFolder(tmp_path / "run/checkpoints", ("abs_rel", "min"), 1), tmp_path / "run/report.html"
+    shutil.rmtree(tmp_path / "run/checkpoints")
+    assert write_training_report(plan, folder, "", CPU) == page and "has no images" in caplog.text
+    assert "aria-label" in page.read_text() and "data:image" not in page.read_text()
+    page.unlink()
+    page.mkdir()
+    assert write_training_report(plan, folder, "") is None and "report.html could not be written" in caplog.text
 
 
 def test_evaluation_repeats_the_score_of_training(run: Path) -> None:

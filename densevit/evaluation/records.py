@@ -29,7 +29,7 @@ def examples(ranked: Sequence[str]) -> dict[str, str]:
     Args:
         ranked: the names, best first.
     """
-    count = min(WORST, max(1, len(ranked) // 2))
+    count = min(WORST, max(1, (len(ranked) - 1) // 2))
     worst = {f"worst {i + 1}" if i else "worst": name for i, name in enumerate(ranked[: -count - 1 : -1])}
     others = {"best": ranked[0], "median": ranked[len(ranked) // 2]}
     return {label: name for label, name in others.items() if name not in worst.values()} | worst

@@ -1,7 +1,7 @@
 """Depth evaluation: a predictor or saved depth maps, a data set, protocols -> scores, and a report of them."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
@@ -82,19 +82,25 @@ class DepthEvaluation:
                 subtitle=f"{found.protocol.name}, {report.summary_sentence(found)}",
                 warning=self.warning,
                 evaluation=found,
-                samples=self._examples(found),
+                samples=self.figures(found),
                 times={"prediction, per image": sum(self.seconds) / len(self.seconds)} if self.seconds else {},
                 card=self.card,
             )
             written.append(write_html(place / "report.html", page))
         return written
 
-    def _examples(self, found: Evaluation) -> list[Figure]:
-        """The best, the median and the worst images, predicted once more."""
+    def figures(self, found: Evaluation, labels: Container[str] | None = None) -> list[Figure]:
+        """The best, the median and the worst images, predicted once more.
+
+        Args:
+            labels: of `Evaluation.examples`, the images to show; None shows all.
+        """
         indices = {name: index for index, name in enumerate(self.data.names)}
         rows = dict(found.rows)
         shown = []
         for label, name in found.examples().items():
+            if labels is not None and label not in labels:
+                continue
             sample, prediction = self.predict(indices[name])
             assert sample.depth is not None and sample.valid is not None  # or it would not have been scored
             figure = depth_figure(

@@ -1,6 +1,6 @@
 """Segmentation evaluation: a predictor or saved label maps, and a data set -> scores, and a report of them."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -66,18 +66,24 @@ class SegmentationEvaluation:
             subtitle=report.summary_sentence(self.scores),
             scores=self.scores,
             palette=self.palette,
-            samples=self._examples(),
+            samples=self.figures(),
             times={"prediction, per image": sum(self.seconds) / len(self.seconds)} if self.seconds else {},
             card=self.card,
         )
         return [*written, write_html(folder / "report.html", page)]
 
-    def _examples(self) -> list[Figure]:
-        """The best, the median and the worst images, predicted once more."""
+    def figures(self, labels: Container[str] | None = None) -> list[Figure]:
+        """The best, the median and the worst images, predicted once more.
+
+        Args:
+            labels: of `SegScores.examples`, the images to show; None shows all.
+        """
         accuracy = {name: row["pixel_accuracy"] for name, row in self.scores.per_image()}
         indices = {name: index for index, name in enumerate(self.data.names)}
         shown = []
         for label, name in self.scores.examples().items():
+            if labels is not None and label not in labels:
+                continue
             sample, ids = self.predict(indices[name])
             assert sample.labels is not None  # or it would not have been scored
             figure = segmentation_figure(

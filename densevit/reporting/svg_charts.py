@@ -72,7 +72,8 @@ def axis(values: Sequence[float], count: int = 5) -> list[float]:
     """
     low, high = min(values), max(values)
     if high - low <= 1e-9 * max(abs(low), abs(high)):
-        low, high = low - max(abs(low), 1.0) / 2, high + max(abs(high), 1.0) / 2
+        reach = max(abs(low), abs(high)) / 2 or 0.5
+        low, high = low - reach, high + reach
     rough = (high - low) / count
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * nice for nice in (1, 2, 5, 10) if power * nice >= rough * 0.8)

@@ -16,6 +16,11 @@ def test_an_axis_holds_its_values_in_a_few_round_steps(values: list[float]) -> N
     assert ticks == sorted(set(ticks))
 
 
+def test_the_axis_of_a_constant_is_of_its_size() -> None:
+    ticks = axis([3e-5, 3e-5])
+    assert 0 < ticks[0] < 3e-5 < ticks[-1] < 6e-5
+
+
 def test_a_curve_ends_where_its_last_value_is_and_counts_what_it_cannot_draw() -> None:
     html = line_chart("loss <train>", [(0.0, 4.0), (50.0, float("nan")), (100.0, 2.0)])
     figure = ElementTree.fromstring(html)

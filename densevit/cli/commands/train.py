@@ -6,9 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from densevit.errors import Preempted
 from densevit.utils.signals import poll
 
 if TYPE_CHECKING:
+    import torch
+
     from densevit.builder.plan import Plan
     from densevit.engine.distributed import DistributedContext
     from densevit.engine.run_folder import Found
@@ -72,15 +75,30 @@ def train(plan: "Plan", world: "DistributedContext", found: "Found | None", lock
         trainer.resume(*found)
     run_folder.write_config(plan.run, world)
     trainer.checkpointer.before_save = lock.check
+    opening = trainer.describe(len(plan.train), len(plan.val) if plan.val else 0)
     if world.is_main:
-        print(trainer.describe(len(plan.train), len(plan.val) if plan.val else 0), flush=True)
-    scores = trainer.fit(training.train_batches(plan, world), training.val_batches(plan, world))
+        print(opening, flush=True)
+    try:
+        scores = trainer.fit(training.train_batches(plan, world), training.val_batches(plan, world))
+    except Preempted:
+        write_report(plan, trainer, opening, None)  # without images, for there may be little time
+        raise
+    page = write_report(plan, trainer, opening, world.device)
     if world.is_main:
         if best := trainer.checkpointer.folder.best():
             scores = dict(checkpoint.verify(best).scores)
         print(f"done: {plan.run.output}" + (f", best {best.name}" if best else ""))
         print("  ".join(f"{name} {value:.4f}" for name, value in scores.items()))
+        if page:
+            print(f"report: {page}")
     return 0
+
+
+def write_report(plan: "Plan", trainer: "Trainer", opening: str, device: "torch.device | None") -> Path | None:
+    """Writes `report.html`; the other processes wait, for torchrun ends all as soon as one has failed."""
+    from densevit.evaluators.training_report import write_training_report
+
+    return trainer.world.on_main(lambda: write_training_report(plan, trainer.checkpointer.folder, opening, device))
 
 
 def overfit(plan: "Plan", world: "DistributedContext") -> int:

@@ -1,0 +1,131 @@
+"""`report.html` of a training run: its curves and scores, and predictions of its best checkpoint."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from densevit.builder.checkpoint import restore
+from densevit.builder.plan import Plan
+from densevit.config import parser
+from densevit.data.datasets.base import Dataset
+from densevit.engine.checkpointer import CheckpointFolder
+from densevit.engine.logger import read_csv
+from densevit.evaluation.depth.published_protocols import find_protocol
+from densevit.evaluators.depth import evaluate_depth
+from densevit.evaluators.segmentation import evaluate_segmentation
+from densevit.inference.predictor import Predictor
+from densevit.reporting.figures import Figure
+from densevit.reporting.html_page import duration, write_page
+from densevit.reporting.svg_charts import line_chart
+from densevit.structures import Row, Sample
+from densevit.weights.checkpoint import step_of
+
+log = logging.getLogger(__name__)
+
+PAGE = "report.html"
+MAX_IMAGES = 16  # validation images that are predicted for the page, whatever their number
+SHOWN = ("worst", "worst 2", "worst 3", "worst 4", "median")
+NO_CURVES = ("step", "seconds", "spikes", "skipped")  # columns of the logs that are counts
+
+
+def write_training_report(
+    plan: Plan, checkpoints: CheckpointFolder, opening: str, device: torch.device | None = None
+) -> Path | None:
+    """Writes the page from the logs of a run. Never raises: what goes wrong is a warning.
+
+    Args:
+        plan: with its data sets open.
+        opening: the first lines of the run, each a key, two spaces or more, and a value.
+        device: predicts validation images by the best checkpoint (the last where none is best); None leaves them out.
+
+    Returns:
+        the page, or None where nothing was logged yet or it could not be written.
+    """
+    try:
+        return _write(plan, checkpoints, opening, device)
+    except Exception as error:
+        log.warning("%s could not be written: %s", plan.run.output / PAGE, error)
+        return None
+
+
+def _write(plan: Plan, checkpoints: CheckpointFolder, opening: str, device: torch.device | None) -> Path | None:
+    run = plan.run
+    train, val = read_csv(run.output / "train.csv"), read_csv(run.output / "val.csv")
+    if not train:
+        return None
+    best = checkpoints.best()
+    scores = _scores(val, None if best is None else step_of(best))
+    last = train[-1]
+    score = checkpoints.score
+    cards = [(score, f"{row[score]:.4f}", column) for column, row in scores.items() if score in row][:1]
+    cards.append(("loss", f"{last['loss']:.4f}", f"last, step {last['step']:,.0f}"))
+    cards.append(("training time", duration(last["seconds"]), f"{last['step']:,.0f} of {run.steps:,} steps"))
+    return write_page(
+        run.output / PAGE,
+        "training_report.html",
+        title=f"Training of {run.output.resolve().name}",
+        cards=cards,
+        opening=[(key, value.strip()) for key, _, value in (line.partition("  ") for line in opening.splitlines())],
+        columns=list(scores),
+        scores=[(name, [row.get(name) for row in scores.values()]) for name in _curves(val)],
+        training=_charts(train),
+        validation=_charts(val),
+        samples=_samples(plan, device) if device is not None and plan.val is not None else {},
+        images=min(MAX_IMAGES, len(plan.val)) if plan.val is not None else 0,
+        skipped=int(last.get("skipped", 0)),
+        config=parser.dump(run),
+    )
+
+
+def _scores(val: Sequence[Row], best: int | None) -> dict[str, Row]:
+    """The rows of the best checkpoint and of the last validation, each under its heading."""
+    found = {f"best, step {best:,}": row for row in val if row["step"] == best}
+    return found | {f"last, step {row['step']:,.0f}": row for row in val[-1:]}
+
+
+def _curves(rows: Sequence[Row]) -> list[str]:
+    return [name for name in dict.fromkeys(name for row in rows for name in row) if name not in NO_CURVES]
+
+
+def _charts(rows: Sequence[Row]) -> list[str]:
+    return [line_chart(name, [(row["step"], row[name]) for row in rows if name in row]) for name in _curves(rows)]
+
+
+def _samples(plan: Plan, device: torch.device) -> Mapping[str, Sequence[Figure]]:
+    """Head -> the worst of some validation images, and the median one; of heads that give maps."""
+    assert plan.val is not None
+    data = EvenlySpaced(plan.val, MAX_IMAGES)
+    try:
+        predictor = Predictor(*restore(plan.run.output), device=device, precision=plan.run.precision)
+        found = {head: _figures(plan, predictor, data, head) for head in plan.tasks}
+    except Exception as error:
+        log.warning("%s has no images: %s", plan.run.output / PAGE, error)
+        return {}
+    return {head: figures for head, figures in found.items() if figures}
+
+
+def _figures(plan: Plan, predictor: Predictor, data: Dataset, head: str) -> Sequence[Figure]:
+    kind = predictor.card.outputs[head].kind
+    if kind == "class":
+        return []
+    if kind == "labels":
+        return evaluate_segmentation(predictor, data, head=head, boundary=False).figures(SHOWN)
+    protocol = find_protocol(plan.tasks[head].protocol, data.depth_range, kind)
+    depth = evaluate_depth(predictor, data, [protocol], head=head, flip=False)  # as the validation of a training
+    return depth.figures(depth.evaluations[0], SHOWN)
+
+
+class EvenlySpaced(Dataset):
+    """At most `count` samples of a data set, evenly spaced."""
+
+    def __init__(self, data: Dataset, count: int) -> None:
+        self.data = data
+        self.indices = np.linspace(0, len(data) - 1, min(count, len(data))).round().astype(int).tolist()
+        self.names = [data.names[index] for index in self.indices]
+        self.depth_range, self.classes, self.palette = data.depth_range, data.classes, data.palette
+
+    def read(self, index: int) -> Sample:
+        return self.data.read(self.indices[index])
