@@ -17,6 +17,8 @@ from densevit.structures import Size
 
 Interpolation = Literal["bilinear", "bicubic", "area", "adaptive", "nearest"]
 
+STRIP = 64  # rows that `resize_rows_and_columns` resizes at a time, so that they stay in the cache
+
 
 def network_steps(size: Size, config: PreprocessConfig, multiple: int) -> list[Size]:
     """The sizes to which an image of `size` is resized one after the other; the last is `network_size`."""
@@ -95,6 +97,8 @@ def resize(
     if interpolation == "adaptive":
         interpolation = area_or_bicubic(x, size)
     if opencv and interpolation in ("bilinear", "bicubic") and not (align_corners or antialias):
+        if x.device.type == "cpu" and not torch.compiler.is_compiling():
+            return resize_rows_and_columns(x, size, interpolation)
         return resize_axis(resize_axis(x, -2, size[0], interpolation), -1, size[1], interpolation)
     if interpolation == "nearest":
         return F.interpolate(x, size=size, mode="nearest")
@@ -118,6 +122,29 @@ def resize_axis(x: Tensor, dim: int, after: int, interpolation: Interpolation) -
     for i, w in zip(index[1:], weight[1:], strict=True):
         y = torch.addcmul(y, x.index_select(dim, i), w)
     return y
+
+
+def resize_rows_and_columns(x: Float[Tensor, "b c _ _"], size: Size, interpolation: Interpolation) -> Tensor:
+    """`resize_axis` of both axes, several times as fast on a CPU; keeps the memory format.
+
+    `embedding_bag` sums weighted rows without a copy of each. Columns are resized as rows of the transposed image.
+    """
+    channels_last = x.stride(1) == 1
+    maps = x.permute(0, 2, 3, 1) if channels_last else x.flatten(0, 1)[..., None]
+    n, h, w, c = maps.shape
+    (rows, row_weight), (columns, column_weight) = (
+        (index.T.contiguous(), weight.T.to(x).contiguous())
+        for index, weight in (taps(h, size[0], interpolation), taps(w, size[1], interpolation))
+    )
+    rows = (rows + h * torch.arange(n)[:, None, None]).flatten(0, 1)
+    pixels, strips = maps.reshape(n * h, w * c), []
+    for index, weight in zip(torch.split(rows, STRIP), torch.split(row_weight.repeat(n, 1), STRIP), strict=True):
+        strip = F.embedding_bag(index, pixels, mode="sum", per_sample_weights=weight)
+        strip = strip.view(-1, w, c).transpose(0, 1).reshape(w, -1)
+        strip = F.embedding_bag(columns, strip, mode="sum", per_sample_weights=column_weight)
+        strips.append(strip.view(size[1], -1, c).transpose(0, 1))
+    y = torch.cat(strips)
+    return y.view(n, *size, c).permute(0, 3, 1, 2) if channels_last else y.view(*x.shape[:2], *size)
 
 
 def taps(before: int, after: int, interpolation: Interpolation) -> tuple[Int64[Tensor, "t n"], Float[Tensor, "t n"]]:

@@ -7,7 +7,7 @@ import torch
 
 from densevit.errors import ConfigError
 from densevit.model_card import PreprocessConfig
-from densevit.ops.resize import crop, network_size, pad_to_multiple, resize
+from densevit.ops.resize import Interpolation, crop, network_size, pad_to_multiple, resize
 
 
 def rule(mode: str, h: int, w: int) -> PreprocessConfig:
@@ -75,6 +75,24 @@ def test_images_are_resized_as_opencv_resizes_float64(
     np.testing.assert_allclose(
         ours[0].permute(1, 2, 0).numpy(), expected, atol=1e-6 if interpolation != "area" else 2e-5
     )
+
+
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_a_batch_on_a_cpu_is_resized_as_in_an_exported_graph(
+    interpolation: Interpolation, memory_format: torch.memory_format
+) -> None:
+    class Resize(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return resize(x, (70, 31), interpolation, opencv=True)
+
+    # 3 images of 70 rows: the strips in which a CPU resizes them cross from one image to the next.
+    images = torch.rand(3, 3, 90, 29).contiguous(memory_format=memory_format)
+    graph = torch.export.export(Resize(), (images,))
+    assert not any("embedding_bag" in str(node.target) for node in graph.graph.nodes)
+    found = Resize()(images)
+    assert found.is_contiguous(memory_format=memory_format)
+    torch.testing.assert_close(found, graph.module()(images), atol=1e-6, rtol=0)
 
 
 def test_area_keeps_the_mean() -> None:
