@@ -165,9 +165,11 @@ def test_a_worker_that_ends_or_hangs_is_told_with_its_files_and_leaves_nothing(
 
 @pytest.mark.slow
 def test_no_damaged_file_of_any_format_ends_or_holds_up_its_reader(tmp_path: Path) -> None:
+    path = os.pathsep.join([str(HERE.parent), *sys.path])  # of the tests, whose encoders it uses
     done = subprocess.run(
-        [sys.executable, HERE / "fuzzing.py", tmp_path, "300"], capture_output=True, text=True, check=False, timeout=500
-    )
+        [sys.executable, HERE / "fuzzing.py", tmp_path, "300"],
+        capture_output=True, text=True, check=False, timeout=500, env={**os.environ, "PYTHONPATH": path},
+    )  # fmt: skip
     assert done.returncode == 0 and "bad: {}" in done.stdout, done.stdout + done.stderr[-3000:]
     assert int(done.stdout.split("held")[1]) == 13
 
