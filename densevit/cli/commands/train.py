@@ -85,12 +85,12 @@ def train(plan: "Plan", world: "DistributedContext", found: "Found | None", lock
         raise
     page = write_report(plan, trainer, opening, world.device)
     if world.is_main:
+        if page:
+            print(f"report: {page}")
         if best := trainer.checkpointer.folder.best():
             scores = dict(checkpoint.verify(best).scores)
         print(f"done: {plan.run.output}" + (f", best {best.name}" if best else ""))
         print("  ".join(f"{name} {value:.4f}" for name, value in scores.items()))
-        if page:
-            print(f"report: {page}")
     return 0
 
 
