@@ -66,11 +66,5 @@ def run(args: argparse.Namespace) -> int:
     if args.output is not None:
         check_can_create(args.output)
     found = evaluate_segmentation(source, data, head=args.head, boundary=args.boundary, workers=args.workers)
-    print(found.summary())
-    if found.seconds:
-        print(f"{1000 * sum(found.seconds) / len(found.seconds):.1f} ms per image for the prediction.")
-    if args.output is not None:
-        title = f"{Path(args.checkpoint or args.predictions).name} on {spec['type']}"
-        written = found.write_report(args.output, title=title, source=dataset.evaluation_source(args, spec))
-        print("written: " + ", ".join(map(str, written)))
+    dataset.report(found, args, spec)
     return 0

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from densevit.data.datasets.base import Dataset
+    from densevit.evaluators.depth import DepthEvaluation
+    from densevit.evaluators.segmentation import SegmentationEvaluation
     from densevit.registry import ComponentConfig, ComponentSpec
 
 SPLITS = ("train", "val", "test")
@@ -197,3 +199,16 @@ def evaluation_source(args: argparse.Namespace, spec: "ComponentConfig") -> dict
     given |= {key: spec[key] for key in ("root", "split") if given.get(key) is None and spec.get(key)}
     kept = {key: value for key, value in given.items() if key not in NOT_RECORDED}
     return {key: str(value) for key, value in kept.items() if value not in (None, False, [], ())}
+
+
+def report(
+    found: "DepthEvaluation | SegmentationEvaluation", args: argparse.Namespace, spec: "ComponentConfig"
+) -> None:
+    """Prints an evaluation, and writes its files where `--output` asks for them."""
+    print(found.summary())
+    if found.seconds:
+        print(f"{1000 * sum(found.seconds) / len(found.seconds):.1f} ms per image for the prediction.")
+    if args.output is not None:
+        title = f"{Path(args.checkpoint or args.predictions).name} on {spec['type']}"
+        written = found.write_report(args.output, title=title, source=evaluation_source(args, spec))
+        print("written: " + ", ".join(map(str, written)))
