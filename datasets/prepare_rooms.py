@@ -9,19 +9,33 @@ def main() -> int:
     args = parse()
     from densevit.data.synthetic.generate import generate
     from densevit.data.synthetic.write_as import write_as  # not at the top: --help answers at once
-    from densevit.errors import DensevitError
+    from densevit.errors import DataError, DensevitError
 
     scenes = {"train": args.train_scenes, "val": args.val_scenes, "test": args.test_scenes}
     try:
         if args.layout == "rooms":
             size = args.size or (192, 256)
-            generate(args.root, scenes, args.frames, size, args.seed, args.workers, args.overwrite, mount=args.mount)
+            generate(
+                args.root,
+                scenes,
+                args.frames,
+                size,
+                args.seed,
+                args.workers,
+                args.overwrite,
+                mount=args.mount,
+                fov=args.fov and tuple(args.fov),
+                views=args.views,
+                normals=args.normals,
+            )
         else:
+            if args.fov or args.views != 1 or args.normals:
+                raise DataError("--fov, --views and --normals go with --layout rooms.")
             write_as(args.layout, args.root, scenes, args.frames, args.size, args.seed)
     except DensevitError as error:
         print(error, file=sys.stderr)
         return error.exit_code
-    print(f"{sum(scenes.values()) * args.frames} frames in {args.root}")
+    print(f"{sum(scenes.values()) * args.frames * args.views} frames in {args.root}")
     return 0
 
 
@@ -41,6 +55,21 @@ def parse() -> argparse.Namespace:
     )
     add("--seed", type=int, default=0, metavar="N", help="another seed, other rooms (default: %(default)s)")
     add("--mount", choices=("hand", "robot"), default="hand", help="how cameras are held (default: %(default)s)")
+    add(
+        "--fov",
+        type=float,
+        nargs=2,
+        metavar=("LOW", "HIGH"),
+        help="degrees that horizontal fields of view are drawn from (default: the mount's, 55 75 by hand)",
+    )
+    add(
+        "--views",
+        type=int,
+        default=1,
+        metavar="N",
+        help="camera poses of the place that each frame shows; 2 and more write poses.json (default: %(default)s)",
+    )
+    add("--normals", action="store_true", help="write exact surface normals, too")
     add("--workers", type=int, default=1, metavar="N", help="processes, layout rooms only (default: %(default)s)")
     add("--overwrite", action="store_true", help="replace another `rooms` data set at --root")
     add(

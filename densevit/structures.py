@@ -37,7 +37,9 @@ class Sample:
     valid: Bool[np.ndarray, "h w"] | None = None  # True where depth was measured; None exactly where depth is
     labels: Int64[np.ndarray, "h w"] | None = None  # class ids; IGNORE where none
     label: int | None = None  # class id of the whole image
+    normals: Float32[np.ndarray, "h w 3"] | None = None  # unit, camera axes, towards the camera; 0 where unknown
     intrinsics: Float64[np.ndarray, "3 3"] | None = None  # pixels, for this image's size
+    pose: Float64[np.ndarray, "4 4"] | None = None  # camera to world, metres; right, down, forward
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +53,7 @@ class Batch:
     valid: Bool[Tensor, "b 1 h w"] | None = None
     labels: Int64[Tensor, "b h w"] | None = None  # class ids; IGNORE where unknown
     label: Int64[Tensor, "b"] | None = None  # NO_LABEL where unknown
+    normals: Float[Tensor, "b 3 h w"] | None = None  # 0 where unknown
     intrinsics: Float[Tensor, "b 3 3"] | None = None  # NaN where unknown
 
     def __len__(self) -> int:
@@ -119,5 +122,6 @@ def crop_sample(sample: Sample, box: Box) -> Sample:
         depth=None if sample.depth is None else crop(sample.depth, box),
         valid=None if sample.valid is None else crop(sample.valid, box),
         labels=None if sample.labels is None else crop(sample.labels, box),
+        normals=None if sample.normals is None else crop(sample.normals, box),
         intrinsics=None if sample.intrinsics is None else sample.intrinsics - shift,
     )

@@ -55,6 +55,12 @@ def transform_intrinsics(intrinsics: Matrix, move: Matrix) -> Matrix:
     return np.array([[abs(fx), skew, moved[0, 2]], [0.0, fy, moved[1, 2]], [0.0, 0.0, 1.0]])
 
 
+def rolled(intrinsics: Matrix, move: Matrix) -> Matrix:
+    """The Q of `transform_intrinsics`: what directions in camera axes are multiplied by."""
+    turn: Matrix = np.linalg.inv(transform_intrinsics(intrinsics, move)) @ move @ intrinsics
+    return turn
+
+
 def backproject(depth: Float[np.ndarray, "h w"], intrinsics: Matrix) -> Float[np.ndarray, "h w 3"]:
     """The point that each pixel shows, in the unit and type of `depth`, which runs along the optical axis."""
     h, w = depth.shape

@@ -14,6 +14,7 @@ from pydantic import AfterValidator
 
 from densevit.data.index.paths import SampleFiles, Subset, keep_present
 from densevit.data.io.depth_cache import DepthCache
+from densevit.data.io.normals import Axes, read_normals
 from densevit.data.io.readers import read_depth, read_image
 from densevit.data.io.samples import make_sample, read_label_map
 from densevit.data.labels.class_table import ClassTable
@@ -119,6 +120,9 @@ class FileDataset(Dataset):
     depth_scale: float | None = None
     """Stored units per metre of depth files; None for float files, which hold metres."""
 
+    normal_axes: Axes = "opencv"
+    """The axes of files of normals (densevit.data.io.normals)."""
+
     def __init__(self, samples: Sequence[SampleFiles], subset: Subset, what: str) -> None:
         """Checks that the files are there.
 
@@ -138,7 +142,9 @@ class FileDataset(Dataset):
             read_image(files.image),
             depth=self.decode_depth(files),
             labels=self.decode_labels(files),
+            normals=self.decode_normals(files),
             intrinsics=self.decode_intrinsics(files),
+            pose=self.decode_pose(files),
         )
         h, w = sample.image.shape[:2]
         box = self.crop_box(files, (h, w))
@@ -168,6 +174,14 @@ class FileDataset(Dataset):
         if isinstance(files.intrinsics, Path):
             return read_matrix(files.intrinsics, 3) if files.intrinsics.is_file() else None
         return files.intrinsics
+
+    def decode_normals(self, files: SampleFiles) -> Float32[np.ndarray, "h w 3"] | None:
+        """Unit normals in camera axes (right, down, forward; towards the camera) at the size of the image."""
+        return None if files.normals is None else read_normals(files.normals, self.normal_axes)
+
+    def decode_pose(self, files: SampleFiles) -> Float64[np.ndarray, "4 4"] | None:
+        """Camera to world, in metres."""
+        return None
 
     def crop_box(self, files: SampleFiles, size: Size) -> Box | None:
         """The part of an image that its sample shows; None for all of it."""

@@ -9,8 +9,12 @@
         labels_00.png                 8-bit, position in CLASSES; 255 = ignore
         instances_00.png              16-bit; 0 = walls, floor and ceiling, from 1 on each thing of the scene
         intrinsics.json               one 3x3 matrix per frame; the centre of the first pixel is (0, 0)
+        normals_00.png                with --normals: 16-bit RGB, (n + 1) / 2 * 65535, of the unit normal in camera
+                                      axes (right, down, forward), towards the camera; (0, 0, 0) = none
+        poses.json                    with --views: one 4x4 matrix per frame, camera to world, metres, z up
 
-Splits share no scene. A frame depends on (seed, split, scene, frame, size) alone.
+With `views` in dataset.json, so many frames after each other show one place: 00 and 01, 02 and 03, ... for 2.
+Splits share no scene. A frame depends on (seed, split, scene, frame, size, mount, fov) alone.
 """
 
 import json
@@ -62,7 +66,8 @@ class Rooms(FileDataset):
         """
         self.root = resolve_root(root, "rooms")
         meta = read_meta(self.root)
-        frames, scenes = int(meta["frames"]), int(meta["scenes"].get(split, 0))
+        self.views = int(meta.get("views", 1))
+        frames, scenes = int(meta["frames"]) * self.views, int(meta["scenes"].get(split, 0))
         if not scenes:
             raise DataError(f"{self.root / 'dataset.json'}: no '{split}' scenes. Make some with prepare_rooms.py.")
         folders = [f"{split}/{scene_name(scene)}" for scene in range(scenes)]
@@ -79,12 +84,16 @@ class Rooms(FileDataset):
                 frame_path(self.root, name, "rgb", "jpg"),
                 depth=frame_path(self.root, name, "depth", "png"),
                 labels=frame_path(self.root, name, "labels", "png"),
+                normals=frame_path(self.root, name, "normals", "png") if meta.get("normals") else None,
             )
             for name in self.names
         ]
 
     def decode_intrinsics(self, files: SampleFiles) -> Float64[np.ndarray, "3 3"]:
-        return read_intrinsics(self.root, files.name)
+        return read_matrix(self.root, files.name, "intrinsics", 3)
+
+    def decode_pose(self, files: SampleFiles) -> Float64[np.ndarray, "4 4"] | None:
+        return read_matrix(self.root, files.name, "poses", 4) if self.views > 1 else None
 
     def scene(self, index: int) -> str:
         return folder_of(self.names[index])
@@ -118,13 +127,18 @@ def read_meta(root: Path) -> dict[str, Any]:
     return dict(meta)
 
 
-def read_intrinsics(root: Path, name: str) -> Float64[np.ndarray, "3 3"]:
+def read_matrix(root: Path, name: str, what: str, side: int) -> Float64[np.ndarray, "n n"]:
+    """A frame's matrix in `intrinsics.json` or `poses.json` of its scene.
+
+    Raises:
+        DataError: it is not there, or of another shape.
+    """
     folder, frame = name.rsplit("/", 1)
-    path = root / folder / "intrinsics.json"
+    path = root / folder / f"{what}.json"
     try:
         matrix = np.array(json.loads(path.read_text(encoding="utf-8"))[int(frame)], dtype=np.float64)
     except (ValueError, OSError, LookupError, TypeError) as error:
-        raise DataError(f"{path}: no intrinsics of frame {frame} ({error}).") from error
-    if matrix.shape != (3, 3):
-        raise DataError(f"{path}: frame {frame} has intrinsics of shape {matrix.shape}, not 3x3.")
+        raise DataError(f"{path}: no {what} of frame {frame} ({error}).") from error
+    if matrix.shape != (side, side):
+        raise DataError(f"{path}: frame {frame} has {what} of shape {matrix.shape}, not {side}x{side}.")
     return matrix

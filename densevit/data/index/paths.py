@@ -28,6 +28,7 @@ class SampleFiles:
     image: Path
     depth: Path | None = None
     labels: Path | None = None
+    normals: Path | None = None
     masks: tuple[Path, ...] = ()  # depth is valid where all of them are above 0
     intrinsics: Float64[np.ndarray, "3 3"] | Path | None = None  # a file of them need not be there
     split: str | None = None
@@ -35,7 +36,7 @@ class SampleFiles:
     def paths(self) -> dict[str, Path]:
         """The files that must be there, by what they hold."""
         masks = {f"mask {i}": path for i, path in enumerate(self.masks, 1)}
-        kinds = {"image": self.image, "depth": self.depth, "labels": self.labels, **masks}
+        kinds = {"image": self.image, "depth": self.depth, "labels": self.labels, "normals": self.normals, **masks}
         return {kind: path for kind, path in kinds.items() if path is not None}
 
 

@@ -98,6 +98,22 @@ def _hdf5(path: Path, max_size: int) -> Array:
 
 def _exr(path: Path, max_size: int) -> Array:
     """The one channel of an OpenEXR file, or the one that holds depth; red where red, green and blue are the same."""
+    channels = read_exr_channels(path, max_size)
+    named = next((name for name in EXR_CHANNELS if name in channels), None)
+    if named is not None:
+        return np.asarray(channels[named])
+    colours = [channels[name] for name in "RGB" if name in channels]
+    if len(colours) == 3 and all(np.array_equal(colours[0], other, equal_nan=True) for other in colours[1:]):
+        return np.asarray(colours[0])
+    return np.asarray(channels[_choose(path, list(channels))])
+
+
+def read_exr_channels(path: Path, max_size: int) -> dict[str, Array]:
+    """The channels of an OpenEXR file by name, h x w each.
+
+    Raises:
+        DataError: OpenEXR is not installed, or the file is larger than `max_size` pixels.
+    """
     try:
         import OpenEXR
     except ImportError:
@@ -106,14 +122,7 @@ def _exr(path: Path, max_size: int) -> Array:
         corner, opposite = (np.asarray(point) for point in header.header()["dataWindow"])
         _check_size(path, int(np.prod(opposite - corner + 1)), max_size)
     with OpenEXR.File(str(path), separate_channels=True) as file:
-        channels = {name: channel.pixels for name, channel in file.channels().items()}
-    named = next((name for name in EXR_CHANNELS if name in channels), None)
-    if named is not None:
-        return np.asarray(channels[named])
-    colours = [channels[name] for name in "RGB" if name in channels]
-    if len(colours) == 3 and all(np.array_equal(colours[0], other, equal_nan=True) for other in colours[1:]):
-        return np.asarray(colours[0])
-    return np.asarray(channels[_choose(path, list(channels))])
+        return {name: np.asarray(channel.pixels) for name, channel in file.channels().items()}
 
 
 READERS: dict[str, Callable[[Path, int], Array]] = {

@@ -18,21 +18,26 @@ def make_sample(
     *,
     depth: Float32[np.ndarray, "_ _"] | None = None,
     labels: Int64[np.ndarray, "_ _"] | None = None,
+    normals: Float32[np.ndarray, "_ _ 3"] | None = None,
     intrinsics: Float64[np.ndarray, "3 3"] | None = None,
+    pose: Float64[np.ndarray, "4 4"] | None = None,
 ) -> Sample:
     """The sample of what was read from `files`; depth is valid where it is above 0.
 
     Raises:
         DataError: a map has another size than the image; naming both.
     """
-    for path, pixels in ((files.depth, depth), (files.labels, labels)):
-        if pixels is not None and pixels.shape != image.shape[:2]:
+    for path, pixels in ((files.depth, depth), (files.labels, labels), (files.normals, normals)):
+        if pixels is not None and pixels.shape[:2] != image.shape[:2]:
             raise DataError(
                 f"sizes differ: {files.image} is {_size(image)}, {path} is {_size(pixels)}. They must be of one "
                 "size: scale the image to the map, since a map must not be interpolated."
             )
     valid = None if depth is None else depth > 0
-    return Sample(name=files.name, image=image, depth=depth, valid=valid, labels=labels, intrinsics=intrinsics)
+    return Sample(
+        name=files.name, image=image, depth=depth, valid=valid, labels=labels, normals=normals, intrinsics=intrinsics,
+        pose=pose,
+    )  # fmt: skip
 
 
 def valid_depth(

@@ -14,7 +14,7 @@ from densevit.structures import IGNORE, NO_LABEL, Batch, Sample
 
 def collate(samples: Sequence[Sample], indices: Sequence[int]) -> Batch:
     """Stacks samples. A field that none of them has is None; where only some have it, the others get 0 for depth
-    (not valid), 255 for labels, -1 for label, NaN for intrinsics.
+    (not valid) and normals, 255 for labels, -1 for label, NaN for intrinsics.
 
     Args:
         indices: the samples' positions in the data set.
@@ -33,6 +33,7 @@ def collate(samples: Sequence[Sample], indices: Sequence[int]) -> Batch:
         valid=_stack([s.valid for s in samples], lambda: np.zeros((h, w), np.bool_), (1, h, w)),
         labels=_stack([s.labels for s in samples], lambda: np.full((h, w), IGNORE, np.int64), (h, w)),
         label=_label([s.label for s in samples]),
+        normals=_normals([s.normals for s in samples], (h, w)),
         intrinsics=_intrinsics([s.intrinsics for s in samples]),
     )
 
@@ -62,6 +63,11 @@ def _stack(
         return None
     stacked = np.stack([missing() if a is None else a for a in arrays])
     return torch.from_numpy(stacked).reshape(len(arrays), *shape)
+
+
+def _normals(maps: Sequence[np.ndarray | None], size: tuple[int, int]) -> Tensor | None:
+    stacked = _stack(maps, lambda: np.zeros((*size, 3), np.float32), (*size, 3))
+    return None if stacked is None else stacked.permute(0, 3, 1, 2).contiguous()
 
 
 def _label(ids: Sequence[int | None]) -> Tensor | None:

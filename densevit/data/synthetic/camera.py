@@ -37,6 +37,13 @@ class Camera:
         f = w / 2 / np.tan(self.fov / 2)
         return np.array([[f, 0, (w - 1) / 2], [0, f, (h - 1) / 2], [0, 0, 1]], dtype=np.float64)
 
+    @property
+    def pose(self) -> Float64[np.ndarray, "4 4"]:
+        """Camera to world, in metres; the world's z is up."""
+        matrix = np.eye(4)
+        matrix[:3, :3], matrix[:3, 3] = self.axes, self.position
+        return matrix
+
     def rays(self) -> Float32[np.ndarray, "n 3"]:
         """World directions of all pixels, row by row, of length 1 along the optical axis.
 

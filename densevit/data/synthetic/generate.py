@@ -14,6 +14,7 @@ import numpy as np
 from tqdm import tqdm
 
 from densevit.data.datasets.rooms import CLASSES, DEPTH_SCALE, VERSION, read_meta, scene_name
+from densevit.data.io.normals import encode_normals
 from densevit.data.io.writers import encode, encode_depth
 from densevit.data.synthetic.ray_tracer import require_embree
 from densevit.data.synthetic.renderer import Frame, render_frames
@@ -21,6 +22,7 @@ from densevit.errors import DataError
 from densevit.utils.atomic_io import atomic_folder, remove_stale_temporaries, write_text
 
 SPLITS = ("train", "val", "test")
+FOV = (5, 150)  # degrees; at 150 the outermost pixel of a pinhole image covers a fifteenth of the middle one's angle
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,9 @@ class RenderConfig:
     size: tuple[int, int]  # h, w
     seed: int
     mount: str
+    fov: tuple[float, float] | None = None  # degrees; None: the mount's
+    views: int = 1
+    normals: bool = False
 
 
 def generate(
@@ -44,6 +49,9 @@ def generate(
     overwrite: bool = False,
     progress: bool = True,
     mount: Literal["hand", "robot"] = "hand",
+    fov: tuple[float, float] | None = None,
+    views: int = 1,
+    normals: bool = False,
 ) -> None:
     """Makes the scenes that `root` does not hold yet; what comes out does not depend on the number of workers.
 
@@ -56,16 +64,20 @@ def generate(
         workers: processes; 1 renders in this one.
         overwrite: replaces another `rooms` data set that stands at `root`.
         mount: how cameras are held (densevit.data.synthetic.camera.MOUNTS).
+        fov: range in degrees that horizontal fields of view are drawn from; None is the mount's.
+        views: camera poses of the place that each frame shows; with more than one, poses are written.
+        normals: write exact surface normals, too.
 
     Raises:
         DataError: `root` holds something else, the numbers make no sense, or embreex is not installed.
         StorageError: the disk is full or read-only.
     """
     require_embree()
-    check_numbers(scenes, frames, size, seed)
+    check_numbers(scenes, frames, size, seed, views)
+    check_fov(fov)
     if workers < 1:
         raise DataError(f"{workers} workers; there is at least one.")
-    config = RenderConfig(Path(root), frames, size, seed, mount)
+    config = RenderConfig(Path(root), frames, size, seed, mount, fov, views, normals)
     meta = dataset_json(config, scenes)
     _prepare_root(config.root, meta, overwrite)
     write_text(config.root / "dataset.json", json.dumps(meta, indent=1) + "\n")
@@ -79,12 +91,17 @@ def generate(
 
 def dataset_json(config: RenderConfig, scenes: Mapping[str, int]) -> dict[str, Any]:
     """The content of `dataset.json`."""
+    # Only what was chosen, so that data sets made without these options stay what they were.
+    chosen: dict[str, Any] = {} if config.fov is None else {"fov": list(config.fov)}
+    chosen |= {"views": config.views} if config.views > 1 else {}
+    chosen |= {"normals": True} if config.normals else {}
     return {
         "version": VERSION,
         "seed": config.seed,
         "size": list(config.size),
         "frames": config.frames,
         "mount": config.mount,
+        **chosen,
         "depth_scale": DEPTH_SCALE,
         "classes": list(CLASSES),
         "scenes": {split: scenes.get(split, 0) for split in SPLITS},
@@ -93,39 +110,55 @@ def dataset_json(config: RenderConfig, scenes: Mapping[str, int]) -> dict[str, A
 
 def write_scene(config: RenderConfig, split: str, scene: int) -> None:
     """Renders one scene into its folder, which appears when it is complete."""
-    frames = list(render_frames(config.seed, split, scene, config.frames, config.size, mount=config.mount))
+    options: dict[str, Any] = {"mount": config.mount, "fov": config.fov, "views": config.views}
+    frames = list(render_frames(config.seed, split, scene, config.frames, config.size, **options))
     with atomic_folder(_folder(config, split, scene)) as folder:
         for number, frame in enumerate(frames):
-            for name, data in encode_frame(frame).items():
+            for name, data in encode_frame(frame, normals=config.normals).items():
                 stem, suffix = name.split(".")
                 (folder / f"{stem}_{number:02d}.{suffix}").write_bytes(data)
         intrinsics = [frame.sample.intrinsics.tolist() for frame in frames if frame.sample.intrinsics is not None]
         (folder / "intrinsics.json").write_text(json.dumps(intrinsics) + "\n", encoding="utf-8")
+        if config.views > 1:
+            poses = [frame.sample.pose.tolist() for frame in frames if frame.sample.pose is not None]
+            (folder / "poses.json").write_text(json.dumps(poses) + "\n", encoding="utf-8")
 
 
-def encode_frame(frame: Frame) -> dict[str, bytes]:
+def encode_frame(frame: Frame, *, normals: bool = False) -> dict[str, bytes]:
     sample = frame.sample
-    assert sample.depth is not None and sample.labels is not None
+    assert sample.depth is not None and sample.labels is not None and sample.normals is not None
     return {
         "rgb.jpg": encode(".jpg", sample.image),
         "depth.png": encode_depth(sample.depth, DEPTH_SCALE),
         "labels.png": encode(".png", sample.labels.astype(np.uint8)),
         "instances.png": encode(".png", frame.instances),
+        **({"normals.png": encode_normals(sample.normals)} if normals else {}),
     }
 
 
-def check_numbers(scenes: Mapping[str, int], frames: int, size: tuple[int, int], seed: int) -> None:
+def check_numbers(scenes: Mapping[str, int], frames: int, size: tuple[int, int], seed: int, views: int = 1) -> None:
     unknown = set(scenes) - set(SPLITS)
     if unknown:
         raise DataError(f"no split {', '.join(sorted(unknown))}; there are {', '.join(SPLITS)}.")
     if min(scenes.values(), default=0) < 0 or max(scenes.values(), default=0) < 1:
         raise DataError(f"{dict(scenes)} scenes; at least one split needs one or more, and none less than 0.")
-    if not 1 <= frames <= 100:
-        raise DataError(f"{frames} frames per scene; 1 to 100 fit the names of the files.")
+    if views < 1:
+        raise DataError(f"{views} views of each place; there is at least one.")
+    if not 1 <= frames * views <= 100:
+        times = f" of {views} views each" if views > 1 else ""
+        raise DataError(f"{frames} frames per scene{times}; 1 to 100 images fit the names of the files.")
     if min(size) < 8:
         raise DataError(f"images of {size[0]}x{size[1]} (h x w); each side needs 8 pixels or more.")
     if seed < 0:
         raise DataError(f"seed {seed}; a seed is 0 or more.")
+
+
+def check_fov(fov: tuple[float, float] | None) -> None:
+    if fov is not None and not FOV[0] <= fov[0] <= fov[1] <= FOV[1]:
+        raise DataError(
+            f"fov {fov[0]:g} to {fov[1]:g}: horizontal fields of view lie between {FOV[0]} and {FOV[1]} degrees, the "
+            "smaller one first."
+        )
 
 
 def _prepare_root(root: Path, meta: dict[str, Any], overwrite: bool) -> None:
@@ -152,7 +185,8 @@ def _difference(root: Path, meta: dict[str, Any]) -> str:
         there = read_meta(root)
     except DataError as error:
         return str(error)
-    differs = [f"{key} {there.get(key)}, not {value}" for key, value in meta.items() if there.get(key) != value]
+    keys = dict.fromkeys([*meta, *there])
+    differs = [f"{key} {there.get(key)}, not {meta.get(key)}" for key in keys if there.get(key) != meta.get(key)]
     grown = all(there.get("scenes", {}).get(split, 0) <= count for split, count in meta["scenes"].items())
     return "; ".join(text for text in differs if not (grown and text.startswith("scenes ")))
 

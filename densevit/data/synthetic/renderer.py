@@ -14,6 +14,8 @@ from densevit.data.synthetic.scene import Scene, build_scene, scene_rng
 from densevit.structures import Sample
 
 PREVIEW_WIDTH = 24  # rays across, that rate a camera pose
+STEP = (0.3, 1.2)  # metres between the camera poses of one place
+OVERLAP = 0.5  # share of a further view that the first one shows, too, from which on it is good
 IGNORE = 255
 TRIES = 12
 AMBIENT = 0.8  # ambient light, as a share of the mean direct light
@@ -35,20 +37,23 @@ def render_scene(
     frames: int,
     size: tuple[int, int],
     *,
-    fov: float | None = None,
+    fov: float | tuple[float, float] | None = None,
     mount: str = "hand",
+    views: int = 1,
 ) -> Iterator[Sample]:
     """The frames of one scene with depth, validity, labels (densevit.data.datasets.rooms.CLASSES) and intrinsics.
 
     Args:
         size: (h, w) in pixels.
-        fov: horizontal field of view in degrees; None draws one for each frame.
+        fov: horizontal field of view in degrees, or the two ends of the range that it is drawn from for each frame;
+            None takes the range of the mount.
         mount: how the camera is held, `hand` or `robot` (camera.MOUNTS).
+        views: camera poses of the place that a frame shows; those of one place follow each other.
 
     Raises:
         DataError: embreex is not installed.
     """
-    for frame in render_frames(seed, split, scene, frames, size, fov=fov, mount=mount):
+    for frame in render_frames(seed, split, scene, frames, size, fov=fov, mount=mount, views=views):
         yield frame.sample
 
 
@@ -59,19 +64,28 @@ def render_frames(
     frames: int,
     size: tuple[int, int],
     *,
-    fov: float | None = None,
+    fov: float | tuple[float, float] | None = None,
     mount: str = "hand",
+    views: int = 1,
 ) -> Iterator[Frame]:
     """As `render_scene`, with instance numbers."""
     room = build_scene(seed, split, scene)
     for frame in range(frames):
         rng = scene_rng(seed, split, scene, frame)
         camera = sample_camera(rng, room, size, MOUNTS[mount], fov)
-        yield render_frame(rng, room, camera, f"{split}/{scene_name(scene)}/{frame:02d}")
+        yield render_frame(rng, room, camera, f"{split}/{scene_name(scene)}/{frame * views:02d}")
+        for view in range(1, views):
+            rng = scene_rng(seed, split, scene, frame, view)
+            other = sample_view(rng, room, camera)
+            yield render_frame(rng, room, other, f"{split}/{scene_name(scene)}/{frame * views + view:02d}")
 
 
 def sample_camera(
-    rng: np.random.Generator, scene: Scene, size: tuple[int, int], mount: Mount, fov: float | None = None
+    rng: np.random.Generator,
+    scene: Scene,
+    size: tuple[int, int],
+    mount: Mount,
+    fov: float | tuple[float, float] | None = None,
 ) -> Camera:
     """A random camera pose on free floor: the first with the full rating, or the best of TRIES."""
     best: tuple[float, Camera] | None = None
@@ -81,7 +95,8 @@ def sample_camera(
         inward = np.array(scene.plan.extent) / 2 - position[:2]
         yaw = np.arctan2(inward[1], inward[0]) + rng.normal(0, 0.9)
         axes = look_direction(float(yaw), float(rng.normal(*mount.pitch)), float(rng.normal(0, mount.roll)))
-        camera = Camera(position, axes, size, float(np.deg2rad(fov or rng.uniform(*mount.fov))))
+        degrees = fov if isinstance(fov, float | int) else rng.uniform(*(fov or mount.fov))
+        camera = Camera(position, axes, size, float(np.deg2rad(degrees)))
         rating = rate_view(scene, camera)
         if best is None or rating > best[0]:
             best = rating, camera
@@ -91,11 +106,54 @@ def sample_camera(
     return best[1]
 
 
+def sample_view(rng: np.random.Generator, scene: Scene, first: Camera) -> Camera:
+    """The same camera at another pose, a step away, that looks at the place of the first: the best of TRIES."""
+    _, depth, _ = scene.tracer.intersect(first.position, preview(first).rays())
+    target = first.position + first.axes[:, 2] * float(np.median(depth))
+    best: tuple[float, Camera] | None = None
+    for _ in range(TRIES):
+        x, y = scene.floor.spot_near(rng, first.position.tolist(), STEP, 0.4)
+        position = np.array([x, y, first.position[2] + rng.normal(0, 0.1)])
+        ahead = target - position
+        yaw = np.arctan2(ahead[1], ahead[0]) + rng.normal(0, 0.1)
+        pitch = np.arctan2(ahead[2], np.hypot(ahead[0], ahead[1])) + rng.normal(0, 0.05)
+        camera = replace(first, position=position, axes=look_direction(float(yaw), float(pitch), rng.normal(0, 0.03)))
+        rating = rate_view(scene, camera) * min(shared_view(scene, first, camera) / OVERLAP, 1.0)
+        if best is None or rating > best[0]:
+            best = rating, camera
+        if rating >= 1:
+            break
+    assert best is not None
+    return best[1]
+
+
+def shared_view(scene: Scene, first: Camera, second: Camera) -> float:
+    """The share of the second view that the first one shows, too."""
+    small = preview(second)
+    rays = small.rays()
+    _, depth, _ = scene.tracer.intersect(second.position, rays)
+    to_points = second.position + rays * depth[:, None] - first.position
+    local = to_points @ first.axes
+    (f, _, cx), (_, _, cy) = first.intrinsics[:2]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        u, v = f * local[:, 0] / local[:, 2] + cx, f * local[:, 1] / local[:, 2] + cy
+    h, w = first.size
+    inside = (local[:, 2] > 0) & (u > -0.5) & (u < w - 0.5) & (v > -0.5) & (v < h - 0.5)
+    seen = ~scene.tracer.occluded(
+        np.broadcast_to(first.position.astype(np.float32), rays.shape).copy(), (to_points * 0.99).astype(np.float32)
+    )
+    return float((inside & seen).mean())
+
+
+def preview(camera: Camera) -> Camera:
+    """The camera with an image a few rays wide."""
+    h, w = camera.size
+    return replace(camera, size=(max(round(PREVIEW_WIDTH * h / w), 2), PREVIEW_WIDTH))
+
+
 def rate_view(scene: Scene, camera: Camera) -> float:
     """1 for a good view: an eighth furniture, no object over 40 %, nothing near, some depth; else less."""
-    h, w = camera.size
-    preview = replace(camera, size=(max(round(PREVIEW_WIDTH * h / w), 2), PREVIEW_WIDTH))
-    triangle, depth, _ = scene.tracer.intersect(camera.position, preview.rays())
+    triangle, depth, _ = scene.tracer.intersect(camera.position, preview(camera).rays())
     furniture = (scene.geometry.label[triangle] >= CLASSES.index("bed")).mean()
     largest = np.bincount(scene.geometry.instance[triangle])[1:].max(initial=0) / len(triangle)
     near, far = np.percentile(depth, (3, 90))
@@ -119,9 +177,20 @@ def render_frame(rng: np.random.Generator, scene: Scene, camera: Camera, name: s
         depth=depth,
         valid=depth > 0,
         labels=np.where(hit, geometry.label[triangle], IGNORE).astype(np.int64).reshape(h, w),
+        normals=np.where((depth > 0)[..., None], facing_normals(scene, camera, rays, triangle).reshape(h, w, 3), 0),
         intrinsics=camera.intrinsics,
+        pose=camera.pose,
     )
     return Frame(sample, np.where(hit, geometry.instance[triangle], 0).astype(np.uint16).reshape(h, w))
+
+
+def facing_normals(
+    scene: Scene, camera: Camera, rays: Float32[np.ndarray, "n 3"], triangle: Int64[np.ndarray, " n"]
+) -> Float32[np.ndarray, "n 3"]:
+    """Unit normals of the triangles themselves, in camera axes, on the side that the camera sees."""
+    flat = scene.geometry.flat[triangle]
+    towards = -np.sign(np.einsum("ij,ij->i", flat, rays))
+    return np.asarray((flat * towards[:, None]) @ camera.axes, dtype=np.float32)
 
 
 def shade(

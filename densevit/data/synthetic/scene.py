@@ -23,10 +23,10 @@ class Scene:
     tracer: RayTracer
 
 
-def scene_rng(seed: int, split: str, scene: int, frame: int | None = None) -> np.random.Generator:
-    """The random generator of one scene, or of one frame of it; all are independent."""
+def scene_rng(seed: int, split: str, scene: int, frame: int | None = None, view: int = 0) -> np.random.Generator:
+    """The random generator of one scene, of one frame of it, or of a further view of that; all are independent."""
     key = (seed, zlib.crc32(split.encode()), scene, 0 if frame is None else frame + 1)
-    return np.random.default_rng(np.random.SeedSequence(key))
+    return np.random.default_rng(np.random.SeedSequence((*key, view) if view else key))
 
 
 def build_scene(seed: int, split: str, scene: int) -> Scene:

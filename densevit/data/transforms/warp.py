@@ -1,7 +1,9 @@
-"""Applies affine transforms to a sample: image, depth, valid mask, labels and intrinsics; consecutive ones in one warp.
+"""Applies affine transforms to a sample: image, depth, valid mask, labels, normals and intrinsics; consecutive ones in
+one warp.
 
-The image is interpolated; depth, valid and labels take the nearest pixel, so that no depth appears that was not
-measured. Pixels from outside the image are black, depth 0, not valid, label 255.
+The image is interpolated; maps take the nearest pixel, so that no depth appears that was not measured. Pixels from
+outside the image are black, depth and normals 0, not valid, label 255. Normals turn with the camera: a mirrored image
+has mirrored ones. The pose is kept by what only crops and resizes.
 """
 
 import math
@@ -14,7 +16,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from densevit.data.transforms.base import Transform
-from densevit.ops.geometry import Matrix, scale, transform_intrinsics
+from densevit.ops.geometry import Matrix, rolled, scale, transform_intrinsics
 from densevit.structures import IGNORE, Sample, Size
 
 
@@ -114,6 +116,8 @@ class LazySample:
             depth=depth if depth is None or step.depth_divisor == 1 else depth / np.float32(step.depth_divisor),
             valid=None if sample.valid is None else resample(sample.valid.view(np.uint8), step, 0).view(np.bool_),
             labels=self.labels(),
+            normals=None if sample.normals is None else _normals(resample(sample.normals, step, 0), sample, step),
+            pose=sample.pose if _keeps_pose(step) else None,
             intrinsics=None if sample.intrinsics is None else _camera(sample.intrinsics, step),
         )
 
@@ -149,9 +153,9 @@ def _slice(array: np.ndarray, axis: int, start: int, count: int, outside: int) -
 
 
 def _warp(array: np.ndarray, step: AffineStep, outside: int) -> np.ndarray:
-    """Resamples: images (h w 3) linearly, maps (h w) to the nearest."""
+    """Resamples: images (8-bit, h w 3) linearly, maps to the nearest."""
     h, w = step.size
-    image = array.ndim == 3
+    image = array.ndim == 3 and array.dtype == np.uint8
     array, move = _shrink(array, step.matrix) if image else (array, step.matrix)
     flags = cv2.INTER_LINEAR if image else cv2.INTER_NEAREST
     fill = (float(outside),) * 4
@@ -174,6 +178,21 @@ def _labels(labels: np.ndarray, step: AffineStep, resample: bool) -> np.ndarray:
         return _take(labels, step, IGNORE)
     # cv2 does not warp 64-bit integers; float64 holds every class id.
     return _warp(labels.astype(np.float64), step, IGNORE).astype(np.int64)
+
+
+def _normals(normals: np.ndarray, sample: Sample, step: AffineStep) -> np.ndarray:
+    """Normals at their new places, turned with the camera and, where depth is divided, those of the divided depth."""
+    turn = rolled(np.eye(3) if sample.intrinsics is None else sample.intrinsics, step.matrix)
+    if step.depth_divisor == 1 and np.allclose(turn, np.eye(3)):
+        return normals
+    turned = normals @ (np.diag([1.0, 1.0, step.depth_divisor]) @ turn).T.astype(np.float32)
+    length = np.linalg.norm(turned, axis=2, keepdims=True)
+    return np.asarray(turned / np.maximum(length, np.float32(1e-12)))
+
+
+def _keeps_pose(step: AffineStep) -> bool:
+    (a, b), (c, d) = step.matrix[:2, :2]
+    return bool(a > 0 < d and b == c == 0 and step.depth_divisor == 1)
 
 
 def _camera(intrinsics: Matrix, step: AffineStep) -> Matrix:

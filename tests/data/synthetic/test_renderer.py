@@ -21,6 +21,7 @@ from densevit.data.synthetic.room_shell import build_shell
 from densevit.data.synthetic.scene import Scene, build_scene, scene_rng
 from densevit.data.synthetic.scene_builder import Builder
 from densevit.data.synthetic.textures import Textures, plain
+from densevit.ops.geometry import backproject
 
 SIZE = (48, 64)
 
@@ -71,6 +72,33 @@ def test_back_projected_points_lie_on_the_planes_that_their_labels_name() -> Non
     off = np.minimum(np.abs(on_walls[:, :2] - (0, 0)), np.abs(on_walls[:, :2] - (5, 4))).min(axis=1)
     assert off.max() < 0.0151  # the skirting is 1.5 cm thick, and a wall too
     assert (off < 1e-3).mean() > 0.8
+
+
+def test_normals_are_those_of_the_planes_in_camera_axes_towards_the_camera() -> None:
+    sample = render_frame(np.random.default_rng(0), empty_room(5, 4, 3), look((1, 2, 1.5), 0.0), "x").sample
+    assert sample.normals is not None and sample.labels is not None
+    np.testing.assert_allclose(sample.normals[12:36, 8:56].reshape(-1, 3), np.tile([0, 0, -1], (24 * 48, 1)), atol=1e-6)
+    floor, ceiling = (sample.normals[sample.labels == CLASSES.index(name)] for name in ("floor", "ceiling"))
+    np.testing.assert_allclose(floor, np.tile([0, -1, 0], (len(floor), 1)), atol=1e-6)
+    np.testing.assert_allclose(ceiling, np.tile([0, 1, 0], (len(ceiling), 1)), atol=1e-6)
+
+
+def test_two_views_show_one_place_from_their_poses() -> None:
+    for scene in range(3):
+        first, second = (frame.sample for frame in render_frames(4, "train", scene, 1, (48, 64), views=2))
+        assert first.depth is not None and second.depth is not None
+        assert first.pose is not None and second.pose is not None
+        assert first.intrinsics is not None and second.intrinsics is not None
+        assert np.array_equal(first.intrinsics, second.intrinsics)
+        assert 0.1 < np.linalg.norm(first.pose[:3, 3] - second.pose[:3, 3]) < 1.5
+        points = backproject(second.depth.astype(np.float64), second.intrinsics).reshape(-1, 3)
+        world = points @ second.pose[:3, :3].T + second.pose[:3, 3]
+        seen = (world - first.pose[:3, 3]) @ first.pose[:3, :3]
+        u, v = (np.rint((seen @ first.intrinsics[row]) / seen[:, 2]) for row in (0, 1))
+        inside = (seen[:, 2] > 0) & (u >= 0) & (u < 64) & (v >= 0) & (v < 48)
+        assert inside.mean() > 0.4
+        depth = first.depth[v[inside].astype(int), u[inside].astype(int)]
+        assert (np.abs(depth - seen[inside, 2]) < 0.05 * depth).mean() > 0.6  # the others are hidden, or at an edge
 
 
 def test_where_nothing_is_there_is_no_depth_and_no_label() -> None:

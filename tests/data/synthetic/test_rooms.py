@@ -15,6 +15,7 @@ from densevit.data.datasets.base import DATASETS
 from densevit.data.datasets.rooms import CLASSES, DEPTH_SCALE, Rooms
 from densevit.data.synthetic import generate, render_frames
 from densevit.errors import ConfigError, DataError
+from densevit.ops.geometry import field_of_view
 
 SIZE = (24, 32)
 SCENES = {"train": 2, "val": 1}
@@ -52,6 +53,34 @@ def test_what_is_read_is_what_was_rendered(root: Path) -> None:
         assert np.abs(read.image.astype(int) - made.image.astype(int)).mean() < 8
         stored = cv2.imread(str(root / "train/scene_00001" / f"instances_0{index - 2}.png"), cv2.IMREAD_UNCHANGED)
         assert np.array_equal(stored, frame.instances)
+
+
+def test_fields_of_view_views_and_normals_are_written_and_read(tmp_path: Path) -> None:
+    root = tmp_path / "wide"
+    options = {"fov": (25.0, 110.0), "views": 2, "normals": True}
+    generate(root, {"train": 3}, 1, SIZE, seed=3, progress=False, **options)  # type: ignore[arg-type]
+    data = Rooms(root=root)
+    assert data.views == 2 and list(data.names)[:2] == ["train/scene_00000/00", "train/scene_00000/01"]
+    angles = [field_of_view(SIZE[1], data.read(i).intrinsics[0, 0]) for i in range(6)]  # type: ignore[index]
+    assert min(angles) >= 25 and max(angles) <= 110 and max(angles) - min(angles) > 20
+    frames = render_frames(3, "train", 0, 1, SIZE, fov=(25.0, 110.0), views=2)
+    for index, frame in enumerate(frames):
+        read, made = data.read(index), frame.sample
+        assert read.normals is not None and made.normals is not None and read.pose is not None
+        assert np.abs(read.normals - made.normals).max() < 1e-4
+        assert np.array_equal(read.pose, made.pose)  # type: ignore[arg-type]
+    with pytest.raises(DataError, match=r"another data set .*fov \[25"):
+        generate(root, {"train": 3}, 1, SIZE, seed=3, progress=False)
+
+
+def test_without_these_options_nothing_is_written_but_what_always_was(made: Path) -> None:
+    # Whoever has a data set of an older version can go on with it.
+    names = {path.name for path in (made / "train/scene_00000").iterdir()}
+    assert {name.split("_")[0] for name in names} == {"rgb", "depth", "labels", "instances", "intrinsics.json"}
+    meta = json.loads((made / "dataset.json").read_text())
+    assert list(meta) == ["version", "seed", "size", "frames", "mount", "depth_scale", "classes", "scenes"]
+    read = Rooms(root=made).read(0)
+    assert read.normals is None and read.pose is None
 
 
 def test_limit_takes_the_first_frames_and_splits_have_their_own(root: Path) -> None:
@@ -129,6 +158,10 @@ def test_a_folder_of_other_things_is_left_alone_even_with_overwrite(tmp_path: Pa
         ({"size": (4, 32)}, "4x32"),
         ({"seed": -1}, "seed -1"),
         ({"workers": 0}, "0 workers"),
+        ({"views": 0}, "0 views"),
+        ({"frames": 60, "views": 2}, "60 frames per scene of 2 views"),
+        ({"fov": (110.0, 25.0)}, "fov 110 to 25"),
+        ({"fov": (25.0, 170.0)}, "between 5 and 150 degrees"),
     ],
 )
 def test_numbers_without_sense_are_refused_before_anything_is_written(

@@ -234,6 +234,39 @@ def test_a_plane_stays_the_plane_of_the_moved_camera(spec: Mapping[str, Any], se
     assert normal[2] / np.linalg.norm(normal) == pytest.approx(NORMAL[2] / np.linalg.norm(NORMAL), abs=0.01)
 
 
+@pytest.mark.parametrize("spec", every_move(), ids=name)
+def test_normals_move_and_turn_with_the_camera(spec: Mapping[str, Any]) -> None:
+    """They stay those of the moved depth, and 0 where nothing is."""
+    before = plane()
+    assert before.depth is not None
+    normal = -NORMAL / np.linalg.norm(NORMAL)
+    moved = apply(replace(before, normals=np.tile(normal, (*before.depth.shape, 1)).astype(np.float32)), spec, seed=2)
+    depth, valid, _, intrinsics = fields(moved)
+    points = backproject(depth.astype(np.float64), intrinsics)[valid]
+    fitted, *_ = np.linalg.lstsq(points, np.ones(len(points)), rcond=None)
+    assert moved.normals is not None and moved.normals.dtype == np.float32
+    assert np.abs(moved.normals[valid] + fitted / np.linalg.norm(fitted)).max() < 0.02
+    inside = np.linalg.norm(moved.normals, axis=2) > 0
+    assert np.allclose(np.linalg.norm(moved.normals[inside], axis=1), 1, atol=1e-5) and inside[valid].all()
+
+
+def test_a_flip_negates_the_horizontal_component_of_normals() -> None:
+    normals = np.zeros((2, 3, 3), np.float32)
+    normals[0, 0] = (0.6, 0.0, -0.8)
+    flipped = apply(replace(small(), normals=normals), {"type": "hflip", "p": 1.0})
+    assert flipped.normals is not None
+    np.testing.assert_allclose(flipped.normals[0, 2], (-0.6, 0.0, -0.8))
+
+
+def test_a_pose_outlives_crops_and_resizes_and_no_flip_rotation_or_nearer_camera() -> None:
+    posed = replace(plane(), pose=np.eye(4))
+    kept = {"random_crop": {"size": (9, 9)}, "resize": {"short_side": 24}, "random_scale": {"metric": "intrinsics"}}
+    for kind, options in kept.items():
+        assert apply(posed, {"type": kind, **options}).pose is posed.pose
+    for kind, options in {"hflip": {"p": 1.0}, "rotate": {"degrees": 30}, "random_scale": {}}.items():
+        assert apply(posed, {"type": kind, **options}).pose is None
+
+
 @pytest.mark.parametrize("spec", every_move() + every_other(), ids=name)
 def test_no_depth_or_label_appears_that_was_not_there(spec: Mapping[str, Any]) -> None:
     before, after = plane(), apply(plane(), spec)
