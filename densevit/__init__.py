@@ -1,27 +1,63 @@
-"""densevit: train, evaluate and export dense-prediction Vision Transformers."""
+"""Train, evaluate and deploy dense-prediction Vision Transformers: monocular depth and semantic segmentation.
 
+    import densevit
+
+    run = densevit.train("depth/folder", data={"root": "mine"}, output="runs/mine")
+    depth = run.predictor("photo.jpg")                    # float32 h w, metres; a NumPy array
+    predictor = densevit.load("depth_anything_v2_vits.pth", family="depth-anything-v2")
+
+Functions
+    train(config, **overrides) -> Run             a recipe, file or dict; trained, with its scores and predictor
+    load(path, ...) -> Predictor                  a checkpoint of densevit's, or a published one
+
+Classes
+    Predictor     images in, NumPy maps out
+    Run           the folder of a training
+    Dataset       the interface of data sets; `Pairs` makes one of a list, `Sample` is one image with ground truth
+
+`help(densevit.train)` tells the arguments; the same is done from a shell by `densevit --help`.
+"""
+
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from densevit.version import __version__
 
-__all__ = ["Predictor", "__version__", "load"]
-
 if TYPE_CHECKING:
-    from densevit.api import load
+    from densevit.api.checkpoint import load
+    from densevit.api.training import Run, train
+    from densevit.data.datasets.base import Dataset
+    from densevit.data.datasets.pairs import Pairs
     from densevit.inference.predictor import Predictor
+    from densevit.structures import Sample
+
+__all__ = [
+    "Dataset",
+    "Pairs",
+    "Predictor",
+    "Run",
+    "Sample",
+    "__version__",
+    "load",
+    "train",
+]
+
+# Torch takes a second to import; `densevit --help` must not wait for it.
+_MODULES = {
+    "Dataset": "densevit.data.datasets.base",
+    "Pairs": "densevit.data.datasets.pairs",
+    "Predictor": "densevit.inference.predictor",
+    "Run": "densevit.api.training",
+    "Sample": "densevit.structures",
+    "load": "densevit.api.checkpoint",
+    "train": "densevit.api.training",
+}
 
 
 def __getattr__(name: str) -> Any:
-    # Torch takes a second to import; `densevit --help` must not wait for it.
-    if name == "load":
-        from densevit.api import load
-
-        return load
-    if name == "Predictor":
-        from densevit.inference.predictor import Predictor
-
-        return Predictor
-    raise AttributeError(f"module 'densevit' has no attribute '{name}'")
+    if name not in _MODULES:
+        raise AttributeError(f"module 'densevit' has no attribute '{name}'")
+    return getattr(import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

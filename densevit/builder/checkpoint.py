@@ -2,12 +2,17 @@
 
 import logging
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from densevit.builder.model import build_card, build_model
+from densevit.builder.objects import as_component
 from densevit.config import plugins, schema
+from densevit.config.objects import OBJECT
 from densevit.config.validation import ModelSpec
 from densevit.data.labels.class_lists import published_table
 from densevit.errors import CheckpointError, ConfigError, DensevitError
@@ -32,14 +37,19 @@ log = logging.getLogger(__name__)
 PRETRAINED_OPTIONS = ("pretrained", "weights")
 
 
-def restore(path: str | Path, family: str | None = None, **options: Any) -> tuple[DenseModel, ModelCard]:
+def restore(
+    path: str | Path, family: str | None = None, *, encoder: nn.Module | None = None, **options: Any
+) -> tuple[DenseModel, ModelCard]:
     """Model and card of a checkpoint; see `open_checkpoint`.
+
+    Args:
+        encoder: of a model that was trained with an object as its encoder; a copy of it takes the weights.
 
     Raises:
         CheckpointError: also of components that are not registered here, or weights that do not fit them; with counts
             and the first five names.
     """
-    return build_and_load(open_checkpoint(path, family, **options))
+    return build_and_load(open_checkpoint(path, family, **options), encoder)
 
 
 def open_checkpoint(path: str | Path, family: str | None = None, **options: Any) -> ConvertedCheckpoint:
@@ -121,10 +131,10 @@ def is_ours(path: str | Path) -> bool:
     return not path.exists() or checkpoint.has_card(path)
 
 
-def build_and_load(opened: ConvertedCheckpoint) -> tuple[DenseModel, ModelCard]:
+def build_and_load(opened: ConvertedCheckpoint, encoder: nn.Module | None = None) -> tuple[DenseModel, ModelCard]:
     """Builds an opened checkpoint and loads it strictly."""
     table = published_table(opened.classes) if opened.classes else None
-    spec = parse_model(opened.model, opened.path, opened.resize, card=opened.card)
+    spec = parse_model(opened.model, opened.path, opened.resize, card=opened.card, encoder=encoder)
     spec = spec.for_classes(table.names if table else ())
     model = build_uninitialized(spec)
     # Published files leave out the normalisation, which is among the encoder's options.
@@ -151,13 +161,18 @@ def build_uninitialized(spec: ModelSpec) -> DenseModel:
 
 
 def parse_model(
-    model: Mapping[str, Any], source: str | Path, resize: PreprocessConfig | None = None, card: ModelCard | None = None
+    model: Mapping[str, Any],
+    source: str | Path,
+    resize: PreprocessConfig | None = None,
+    card: ModelCard | None = None,
+    encoder: nn.Module | None = None,
 ) -> ModelSpec:
     """Checks the components that a checkpoint names.
 
     Args:
         model: as the `model` section of a config, with every option.
         source: what errors call the checkpoint.
+        encoder: for a model whose encoder is an object; a copy of it is built.
 
     Raises:
         CheckpointError: components that are not registered here (a plugin's), or options that they do not have.
@@ -166,7 +181,7 @@ def parse_model(
         raise CheckpointError(f"{source}: {', '.join(unknown)}: not registered here. {_plugin_hint(card)}")
     try:
         return ModelSpec(
-            ENCODERS.check(model["encoder"], "model.encoder"),
+            encoder_spec(model["encoder"], source, encoder),
             DECODERS.check(model["decoder"], "model.decoder"),
             {name: HEADS.check(head, f"model.heads.{name}") for name, head in model["heads"].items()},
             {name: DECODERS.check(part, f"model.decoders.{name}") for name, part in model.get("decoders", {}).items()},
@@ -176,13 +191,25 @@ def parse_model(
         raise CheckpointError(f"{source}: its card names options unknown here: {error}") from None
 
 
+def encoder_spec(spec: Mapping[str, Any], source: str | Path, encoder: nn.Module | None) -> ComponentSpec[Any]:
+    """The encoder that a checkpoint names, or a copy of the object that it was trained with."""
+    if spec["type"] != OBJECT:
+        return ENCODERS.check(spec, "model.encoder")
+    if encoder is None:
+        raise CheckpointError(
+            f"{source}: its encoder is a Python object, {spec['name']}, of which the file holds the weights only. "
+            "Build it as for the training: densevit.load(path, encoder=module)."
+        )
+    return as_component("model.encoder", deepcopy(encoder))
+
+
 def _unregistered(model: Mapping[str, Any]) -> list[str]:
     """The components of a model that are not registered here, as `decoder 'mine'`."""
     given: list[tuple[Registry[Any], Mapping[str, Any]]] = [(ENCODERS, model["encoder"]), (DECODERS, model["decoder"])]
     given += [(DECODERS, part) for part in model.get("decoders", {}).values()]
     given += [(HEADS, part) for part in model["heads"].values()]
     found = [f"{kind.kind} '{part['type']}'" for kind, part in given if part["type"] not in kind.components]
-    return list(dict.fromkeys(found))
+    return [part for part in dict.fromkeys(found) if part != f"encoder '{OBJECT}'"]
 
 
 def load_plugins_of(card: ModelCard) -> None:

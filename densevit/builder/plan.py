@@ -8,6 +8,7 @@ from pathlib import Path
 from torch import nn
 
 from densevit.builder.checkpoint import InitCheckpoint
+from densevit.builder.objects import as_component
 from densevit.config import plugins
 from densevit.config.parser import Draft
 from densevit.config.schema import Run
@@ -116,7 +117,8 @@ def resolve_plan(draft: Draft) -> Plan:
         ConfigError: every error at once, with file and line.
     """
     run = replace(draft.run, plugins=plugins.load(draft.run.plugins, draft.folder))
-    checker = ComponentChecker(REGISTRIES, draft.problems)
+    objects = {place: as_component(place, value) for place, value in draft.objects.items()}
+    checker = ComponentChecker(REGISTRIES, draft.problems, objects)
     checker.init_file(run.model)
     heads, decoders = checker.heads(run.model), checker.decoders(run.model)
     tasks, transforms, datasets = checker.tasks(run.tasks), checker.transforms(run.data), checker.datasets(run.data)

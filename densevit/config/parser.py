@@ -1,9 +1,9 @@
 """Reads a training config from YAML with overrides `key=value`, and checks its keys and types."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
@@ -11,6 +11,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
+from densevit.config.objects import OBJECT, assignments, to_plain
 from densevit.config.recipes import find_config
 from densevit.config.schema import SHARED_DATA_OPTIONS, Run
 from densevit.config.yaml_document import YamlDocument
@@ -26,12 +27,14 @@ class Draft:
         run: all that is known and fits.
         problems: an error for everything else, to be reported along with those of the components.
         folder: of the file; relative plugins lie there.
+        objects: by key, those that stand for components (config/objects.py).
     """
 
     run: Run
     document: YamlDocument
     problems: list[str]
     folder: Path
+    objects: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: str | Path, overrides: Sequence[str] = ()) -> "Draft":
@@ -43,9 +46,36 @@ class Draft:
             ConfigError: what does not fit leaves no run; every error at once.
         """
         file = find_config(path)
-        run, document, problems, complete = _read(file, overrides)
+        document = YamlDocument.read(file)
+        for item in overrides:
+            document.override(item)
+        return cls._of(document, file.parent, {})
+
+    @classmethod
+    def from_python(cls, config: str | Path | Mapping[str, Any], overrides: Mapping[str, Any]) -> "Draft":
+        """
+        Args:
+            config: a file, the name of a recipe, or the tree itself.
+            overrides: by dotted key, or nested; objects may stand for some components (config/objects.py).
+
+        Raises:
+            ConfigError: what does not fit leaves no run; every error at once.
+        """
+        objects: dict[str, Any] = {}
+        if isinstance(config, Mapping):
+            document, folder = YamlDocument(to_plain(config, "", objects)), Path.cwd()
+        else:
+            file = find_config(config)
+            document, folder = YamlDocument.read(file), file.parent
+        for key, value in assignments(overrides):
+            document.assign(key, to_plain(value, key, objects))
+        return cls._of(document, folder, objects)
+
+    @classmethod
+    def _of(cls, document: YamlDocument, folder: Path, objects: Mapping[str, Any]) -> "Draft":
+        run, problems, complete = _parse(document)
         # Where a default stands in for a value that did not fit, what it does not go with is nobody's mistake.
-        return cls(run, document, [*problems, *run.problems()] if complete else problems, file.parent)
+        return cls(run, document, [*problems, *run.problems()] if complete else problems, folder, objects)
 
     def locate(self, problem: str) -> str:
         """Puts file and line of its key in front of a problem."""
@@ -58,24 +88,24 @@ def read(path: str | Path, overrides: Sequence[str] = ()) -> tuple[Run, YamlDocu
     Raises:
         ConfigError: every error at once.
     """
-    run, document, problems, _ = _read(find_config(path), overrides)
+    document = YamlDocument.read(find_config(path))
+    for item in overrides:
+        document.override(item)
+    run, problems, _ = _parse(document)
     if problems:
         raise ConfigError(*map(document.locate, problems))
     return run, document
 
 
-def _read(path: Path, overrides: Sequence[str]) -> tuple[Run, YamlDocument, list[str], bool]:
-    """Run, document, problems; and whether all values fit."""
-    document = YamlDocument.read(path)
-    for item in overrides:
-        document.override(item)
+def _parse(document: YamlDocument) -> tuple[Run, list[str], bool]:
+    """Run, problems; and whether all values fit."""
     _settle_length(document)
     _share_data_options(document)
     tree = document.tree
     try:
         run = _adapter().validate_python(tree)
         problems = list(check_bool_as_number(tree, run, ""))
-        return run, document, problems, not problems
+        return run, problems, not problems
     except ValidationError as error:
         faults = error.errors()
         problems = explain(faults, tree, "", known_at)
@@ -83,7 +113,7 @@ def _read(path: Path, overrides: Sequence[str]) -> tuple[Run, YamlDocument, list
         run = _adapter().validate_python(without(tree, [fault["loc"] for fault in faults]))
     except ValidationError:
         raise ConfigError(*map(document.locate, problems)) from None
-    return run, document, problems, all(fault["type"] in UNKNOWN for fault in faults)
+    return run, problems, all(fault["type"] in UNKNOWN for fault in faults)
 
 
 def _settle_length(document: YamlDocument) -> None:
@@ -107,7 +137,8 @@ def _share_data_options(document: YamlDocument) -> None:
         for split in ("train", "val") if value is not None else ():
             own = ("data", split, key)
             overrides = document.is_override("data", key) and not document.is_override(*own)
-            if isinstance(data.get(split), dict) and (key not in data[split] or overrides):
+            named = isinstance(data.get(split), dict) and data[split].get("type") != OBJECT
+            if named and (key not in data[split] or overrides):
                 data[split][key] = value
                 document.origin[own] = document.origin["data", key]
 

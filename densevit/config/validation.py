@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from densevit.config.json_schema import load_shipped_schema
+from densevit.config.objects import OBJECT
 from densevit.config.parser import Draft
 from densevit.config.schema import Data, Model, Task
 from densevit.errors import ConfigError
@@ -72,9 +73,19 @@ INVALID: ComponentSpec[Any] = ComponentSpec("", _unbuildable, {})
 class ComponentChecker:
     """Checks components against registries and collects every error, so that a user sees all of them at once."""
 
-    def __init__(self, registries: Registries, problems: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        registries: Registries,
+        problems: Sequence[str] = (),
+        objects: Mapping[str, ComponentSpec[Any]] | None = None,
+    ) -> None:
+        """
+        Args:
+            objects: by key, what stands for a component without being registered (config/objects.py).
+        """
         self.registries = registries
         self.problems = list(problems)
+        self.objects = objects or {}
 
     def raise_problems(self, locate: Callable[[str], str]) -> None:
         """
@@ -129,11 +140,23 @@ class ComponentChecker:
     def _check(
         self, registry: Registry[T], spec: ComponentConfig, where: str, *, partial: bool = False
     ) -> ComponentSpec[T]:
+        if spec.get("type") == OBJECT:
+            return self._object(spec, where)
         try:
             return registry.check(spec, where, partial=partial)
         except ConfigError as error:
             self.problems += error.problems
             return INVALID
+
+    def _object(self, spec: ComponentConfig, where: str) -> ComponentSpec[Any]:
+        if where not in self.objects:
+            self.problems.append(
+                f"{where}: stands for a Python object, {spec.get('name')}, which no file holds; give it again in "
+                "densevit.train, or name a registered component."
+            )
+        elif options := sorted(spec.keys() - {"type", "name"}):
+            self.problems.append(f"{where}.{options[0]}: an object takes no options.")
+        return self.objects.get(where, INVALID)
 
     def _check_stored(
         self, registry: Registry[T], name: str, model: Model, stored: ComponentConfig | None

@@ -76,13 +76,28 @@ class YamlDocument:
         names = tuple(dotted.strip().split("."))
         if not sep or not all(names):
             raise ConfigError(f"'{item}' is not key=value.")
-        node: Any = self.tree
-        for depth, name in enumerate(names[:-1]):
-            node = _child(node, name, item, names[: depth + 1])
-        node, leaf = _container(node, names[-1], item)
+        node, leaf = self._place(names, item)
         value = _compose(text, f"'{item}'")
         node[leaf] = None if value is None else self._construct(value, names, f"'{item}'")
         self.origin[names] = f"'{item}'"
+
+    def assign(self, key: str, value: Any) -> None:
+        """Sets `key.sub` to a value of plain types; the same as an override, without YAML.
+
+        Raises:
+            ConfigError: a key below something that has no keys.
+        """
+        item, names = f"{key}={str(value)[:60]}", tuple(key.split("."))
+        node, leaf = self._place(names, item)
+        node[leaf] = value
+        self.origin[names] = f"'{item}'"
+
+    def _place(self, names: Key, item: str) -> tuple[Any, Any]:
+        """The mapping or list that holds a key, made where it is missing, and the key or index in it."""
+        node: Any = self.tree
+        for depth, name in enumerate(names[:-1]):
+            node = _child(node, name, item, names[: depth + 1])
+        return _container(node, names[-1], item)
 
     def is_override(self, *names: str) -> bool:
         """Whether a key was set on the command line, by itself or with what is above it."""

@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 import densevit
 from densevit.config import parser
@@ -22,6 +21,7 @@ from densevit.engine.train_state import TrainState
 from densevit.errors import CheckpointError, StorageError
 from densevit.model_card import ModelCard
 from densevit.utils import atomic_io
+from densevit.utils.progress import tqdm
 from densevit.weights import checkpoint
 from densevit.weights.checkpoint import Manifest
 from densevit.weights.migrations import migrate_config

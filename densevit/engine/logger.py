@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from jaxtyping import UInt8
 from torch.utils.tensorboard import SummaryWriter
-from tqdm import tqdm
 
 from densevit.config.schema import Run
 from densevit.engine.train_state import TrainState
 from densevit.utils import atomic_io
+from densevit.utils.progress import in_notebook, tqdm
 
 LINE_EVERY = 10.0  # seconds between two lines at least
 
@@ -33,8 +33,8 @@ class MetricLogger:
     def __init__(self, folder: Path | None, start: int = 0, steps: int = 0) -> None:
         self.folder, self.start, self.steps = folder, start, steps
         self.board: SummaryWriter | None = None
-        self.on_terminal = folder is not None and sys.stderr.isatty()
-        self.bar = tqdm(total=steps, initial=start, desc="train", unit="step", disable=not self.on_terminal)
+        self.shows_bar = folder is not None and (sys.stderr.isatty() or in_notebook())
+        self.bar = tqdm(total=steps, initial=start, desc="train", unit="step", disable=not self.shows_bar)
         self._began, self._last_line = time.monotonic(), -LINE_EVERY
         if folder is not None:
             for name in ("train", "val"):
@@ -51,7 +51,7 @@ class MetricLogger:
         self.scalars("train", step, values)
         self.bar.set_postfix({k: f"{v:.4f}" for k, v in [("loss", values["loss"]), *list(scores.items())[:1]]})
         passed = time.monotonic() - self._began
-        if not self.on_terminal and (passed - self._last_line >= LINE_EVERY or step == self.steps):
+        if not self.shows_bar and (passed - self._last_line >= LINE_EVERY or step == self.steps):
             self._last_line = passed
             pace = passed / max(1, step - self.start)
             left = timedelta(seconds=round(pace * (self.steps - step)))

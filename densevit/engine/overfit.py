@@ -7,13 +7,12 @@ from itertools import islice
 from statistics import fmean
 from threading import Event
 
-from tqdm import tqdm
-
 from densevit.config.schema import Run, Schedule
 from densevit.engine.interfaces import Batches
 from densevit.engine.train_state import Scores
 from densevit.errors import Diverged, Preempted
 from densevit.structures import Batch
+from densevit.utils.progress import tqdm
 from densevit.utils.signals import interruptible
 
 STEPS = 200  # at most; a run of fewer gives its own

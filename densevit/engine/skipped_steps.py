@@ -13,8 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tqdm import tqdm
-
 from densevit.config import parser
 from densevit.config.schema import Run
 from densevit.engine.fsdp import full_state_dict
@@ -22,6 +20,7 @@ from densevit.engine.train_state import TrainState
 from densevit.errors import CheckpointError, StorageError
 from densevit.model_card import ModelCard
 from densevit.utils import atomic_io
+from densevit.utils.progress import tqdm
 from densevit.weights import checkpoint
 from densevit.weights.checkpoint import Manifest
 

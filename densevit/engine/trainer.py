@@ -9,7 +9,6 @@ from threading import Event
 
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from densevit.config.schema import Run
 from densevit.engine import skipped_steps
@@ -38,6 +37,7 @@ from densevit.model_card import ModelCard
 from densevit.structures import Batch
 from densevit.tasks.base import Task
 from densevit.utils.precision import autocast, resolve
+from densevit.utils.progress import tqdm
 from densevit.utils.signals import interruptible
 from densevit.weights.checkpoint import Manifest
 

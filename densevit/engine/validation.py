@@ -7,7 +7,6 @@ from threading import Event
 import torch
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
-from tqdm import tqdm
 
 from densevit.engine.distributed import DistributedContext
 from densevit.engine.interfaces import Validation
@@ -16,6 +15,7 @@ from densevit.engine.train_state import Scores, TrainState
 from densevit.structures import Batch
 from densevit.tasks.base import Task
 from densevit.utils.precision import Precision, autocast
+from densevit.utils.progress import tqdm
 
 Predict = Callable[[nn.Module, Tensor], dict[str, Tensor]]
 """Runs a model on images b 3 h w in [0, 1] as an evaluation does; gives maps by head."""
@@ -45,7 +45,7 @@ def validate(
     rows: dict[str, dict[int, Scores]] = {name: {} for name in tasks}
     world.broadcast(state.running_statistics)  # each process has its own
     model.eval()
-    bar = tqdm(total=len(val), desc="validate", unit="image", leave=False, disable=not log.on_terminal, delay=1)
+    bar = tqdm(total=len(val), desc="validate", unit="image", leave=False, disable=not log.shows_bar, delay=1)
     try:
         with state.ema.applied() if state.ema else nullcontext(), torch.no_grad(), bar:
             for number, batch in enumerate(synchronized_batches(val, world, stop)):

@@ -4,8 +4,6 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-from tqdm import tqdm
-
 from densevit.data.datasets.base import Dataset
 from densevit.data.loading.prefetch import prefetch_samples
 from densevit.errors import ConfigError
@@ -13,6 +11,7 @@ from densevit.evaluation.classification.metrics import ClassScores, score, summa
 from densevit.evaluators.segmentation import require_same_classes
 from densevit.inference.predictor import Predictor
 from densevit.structures import Row, Sample
+from densevit.utils.progress import tqdm
 
 
 def evaluate_classification(predictor: Predictor, data: Dataset, *, head: str | None = None) -> ClassScores:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Int
-from tqdm import tqdm
 
 from densevit.data.datasets.base import Dataset
 from densevit.data.labels.class_lists import read_classes
@@ -28,6 +27,7 @@ from densevit.model_card import HeadSpec, Palette
 from densevit.ops.palette import palette_for, usual_palette
 from densevit.reporting.figures import Figure, segmentation_figure
 from densevit.structures import IGNORE, Sample
+from densevit.utils.progress import tqdm
 
 AnySize = Int[np.ndarray, "_ _"]  # maps that may not fit each other
 

@@ -10,6 +10,7 @@ import torch
 from densevit.builder.checkpoint import restore
 from densevit.builder.plan import Plan
 from densevit.config import parser
+from densevit.config.objects import OBJECT
 from densevit.data.datasets.base import Dataset
 from densevit.engine.checkpointer import CheckpointFolder
 from densevit.engine.logger import read_csv
@@ -99,7 +100,9 @@ def _samples(plan: Plan, device: torch.device) -> Mapping[str, Sequence[Figure]]
     assert plan.val is not None
     data = EvenlySpaced(plan.val, MAX_IMAGES)
     try:
-        predictor = Predictor(*restore(plan.run.output), device=device, precision=plan.run.precision)
+        encoder = plan.model.encoder.build() if plan.model.encoder.name == OBJECT else None
+        restored = restore(plan.run.output, encoder=encoder)
+        predictor = Predictor(*restored, device=device, precision=plan.run.precision)
         found = {head: _figures(plan, predictor, data, head) for head in plan.tasks}
     except Exception as error:
         log.warning("%s has no images: %s", plan.run.output / PAGE, error)

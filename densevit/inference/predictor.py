@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Float32, Int64, UInt8
 from torch import Tensor, nn
 
+from densevit.data.io.rgb import ImageLike, Rgb, as_rgb, is_batch
 from densevit.errors import ConfigError, DataError
 from densevit.inference.backends.onednn import prepack_linears
 from densevit.inference.backends.onnx_runtimes import (
@@ -20,7 +21,6 @@ from densevit.inference.backends.onnx_runtimes import (
 )
 from densevit.inference.camera import Focal, canonical_camera, scale_focal
 from densevit.inference.forward import check_box, forward
-from densevit.inference.images import ImageLike, Rgb, as_rgb, is_batch
 from densevit.inference.tiling import Tiling, check_tileable, predict_tiled
 from densevit.inference.tta import check_scales
 from densevit.model_card import Kind, ModelCard

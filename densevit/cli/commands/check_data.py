@@ -76,6 +76,6 @@ def write(folder: Path, report: Any) -> None:
 
 
 def _progress(samples: Iterable[Any], total: int, split: str) -> Iterable[Any]:
-    from tqdm import tqdm
+    from densevit.utils.progress import tqdm
 
     return tqdm(samples, total=total, desc=split, delay=2, disable=None, unit="samples")

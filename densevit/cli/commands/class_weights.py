@@ -66,6 +66,6 @@ def _labelled(counts: "ClassCounts") -> float:
 
 
 def _progress(found: Iterable[Any], total: int) -> Iterable[Any]:
-    from tqdm import tqdm
+    from densevit.utils.progress import tqdm
 
     return tqdm(found, total=total, desc="count", delay=2, disable=None, unit="maps")

@@ -9,10 +9,9 @@ from pathlib import Path, PurePosixPath
 from shutil import copyfileobj
 from typing import IO, NamedTuple
 
-from tqdm import tqdm
-
 from densevit.errors import DataError
 from densevit.utils.atomic_io import atomic_write
+from densevit.utils.progress import tqdm
 
 # Data set -> archive -> folder below the root that it is unpacked into.
 ARCHIVES: Mapping[str, Mapping[str, str]] = {

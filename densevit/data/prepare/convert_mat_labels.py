@@ -9,8 +9,6 @@ Files that are there already are left, so an interrupted run goes on.
 from collections.abc import Iterable
 from pathlib import Path
 
-from tqdm import tqdm
-
 from densevit.data.datasets.segmentation.label_images import LabelledImages
 from densevit.data.datasets.segmentation.pascal_context import LISTS as CONTEXT_LISTS
 from densevit.data.datasets.segmentation.pascal_context import PascalContext
@@ -19,6 +17,7 @@ from densevit.data.datasets.segmentation.voc import LISTS, Voc
 from densevit.data.io.writers import encode_labels
 from densevit.errors import DataError
 from densevit.utils.atomic_io import atomic_write, write_text
+from densevit.utils.progress import tqdm
 
 
 def convert_voc(root: Path, sbd_root: Path | None = None) -> int:

@@ -3,14 +3,13 @@
 from pathlib import Path
 from typing import Any, Literal
 
-from tqdm import tqdm
-
 from densevit.data.datasets.depth.nyu.camera import apply_border
 from densevit.data.datasets.depth.nyu.mat_file import LabelledMat, slow_chunks
 from densevit.data.io import matlab
 from densevit.data.io.writers import encode, encode_depth
 from densevit.errors import DataError
 from densevit.utils.atomic_io import atomic_write, write_text
+from densevit.utils.progress import tqdm
 
 FRAME_KEYS = ("images", "rawDepths", "depths", "labels", "instances")
 TEXT_KEYS = ("names", "sceneTypes", "scenes")

@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 import cv2
 import numpy as np
-from tqdm import tqdm
 
 from densevit.data.datasets.rooms import CLASSES, DEPTH_SCALE, VERSION, read_meta, scene_name
 from densevit.data.io.normals import encode_normals
@@ -20,6 +19,7 @@ from densevit.data.synthetic.ray_tracer import require_embree
 from densevit.data.synthetic.renderer import Frame, render_frames
 from densevit.errors import DataError
 from densevit.utils.atomic_io import atomic_folder, remove_stale_temporaries, write_text
+from densevit.utils.progress import tqdm
 
 SPLITS = ("train", "val", "test")
 FOV = (5, 150)  # degrees; at 150 the outermost pixel of a pinhole image covers a fifteenth of the middle one's angle

@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tqdm import tqdm
-
 from densevit.data.datasets.rooms import CLASSES
 from densevit.data.synthetic import layouts
 from densevit.data.synthetic.generate import check_numbers
 from densevit.data.synthetic.renderer import render_scene
 from densevit.errors import DataError
 from densevit.structures import Sample
+from densevit.utils.progress import tqdm
 
 Layout = Literal["nyu", "nyu_labeled", "kitti"]
 

@@ -6,8 +6,6 @@ from functools import cached_property
 from math import fsum
 from typing import Any
 
-from tqdm import tqdm
-
 from densevit.errors import DataError
 from densevit.evaluation.bootstrap import intervals, scenes_of
 from densevit.evaluation.depth.extra_metrics import is_larger_better
@@ -16,6 +14,7 @@ from densevit.evaluation.depth.protocol import COUNTS, Protocol
 from densevit.evaluation.records import examples, split_scored_and_skipped
 from densevit.reporting.tables import Interval
 from densevit.structures import Row
+from densevit.utils.progress import tqdm
 
 Item = tuple[Any, ...]
 """Name, prediction, depth in metres, where depth was measured (None for an image without); and the camera's intrinsics

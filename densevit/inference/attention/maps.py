@@ -11,9 +11,9 @@ import torch
 from jaxtyping import Float, Float32, UInt8
 from torch import Tensor
 
+from densevit.data.io.rgb import ImageLike, as_rgb
 from densevit.errors import ConfigError
 from densevit.inference.forward import preprocess
-from densevit.inference.images import ImageLike, as_rgb
 from densevit.inference.predictor import Predictor
 from densevit.models.encoders.timm_vit import TimmEncoder
 from densevit.models.encoders.vit import ViTEncoder

@@ -17,14 +17,12 @@ from itertools import groupby
 from threading import Event
 from typing import Any, TypeVar
 
-from tqdm import tqdm
-
 from densevit.data.io import images
 from densevit.data.io.readers import read_image
+from densevit.data.io.rgb import Rgb
 from densevit.data.loading.prefetch import prefetch
 from densevit.errors import ConfigError, DataError, Preempted
 from densevit.inference.fingerprint import weights_fingerprint
-from densevit.inference.images import Rgb
 from densevit.inference.predict.inputs import Item
 from densevit.inference.predict.output_plan import FAILED, Existing, OutputPlan
 from densevit.inference.predict.summary import Incomplete, Summary, failure_reason, is_out_of_memory, merge_summaries
@@ -33,6 +31,7 @@ from densevit.inference.tiling import check_tileable
 from densevit.inference.writers import MapWriter, PredictedMap
 from densevit.utils.atomic_io import write_text
 from densevit.utils.process_group import ProcessGroup
+from densevit.utils.progress import tqdm
 
 T = TypeVar("T")
 

@@ -1,8 +1,10 @@
-"""What `import densevit` gives."""
+"""`load`: a checkpoint, ready to predict."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from torch import nn
 
 from densevit.builder.checkpoint import restore
 from densevit.config import plugins as plugin_files
@@ -19,6 +21,7 @@ def load(
     runtime: RuntimeName = "torch",
     family_options: Mapping[str, Any] | None = None,
     plugins: Sequence[str | Path] = (),
+    encoder: nn.Module | None = None,
     **options: Any,
 ) -> Predictor:
     """Loads a trained model, ready to predict: `depth = load("runs/nyu")("photo.jpg")`.
@@ -32,6 +35,7 @@ def load(
         family_options: what a published file does not say, as `{"max_depth": 20}`.
         plugins: Python files that register components of your own. Those of a checkpoint that was trained here are
             found by themselves.
+        encoder: the module of a model that was trained with an object as its encoder; a copy of it takes the weights.
         options: of `Predictor`.
 
     Raises:
@@ -42,5 +46,5 @@ def load(
     resolve_device_and_precision(runtime, device, precision, compiled=options.get("compile", False))
     if plugins:
         plugin_files.load([Path(plugin) for plugin in plugins])
-    model, card = restore(path, family, **(family_options or {}))
+    model, card = restore(path, family, encoder=encoder, **(family_options or {}))
     return Predictor(model, card, device=device, precision=precision, runtime=runtime, **options)
