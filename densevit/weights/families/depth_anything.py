@@ -14,49 +14,31 @@ from densevit.errors import CheckpointError
 from densevit.model_card import ModelCard, PreprocessConfig
 from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
 from densevit.weights.families.base import FAMILIES, Family, Metres
-from densevit.weights.families.dpt_keys import decoder_options, head_options
-from densevit.weights.infer_vit_config import vit_options
+from densevit.weights.families.dpt_keys import decoder_options, fusion_rules, head_options
+from densevit.weights.infer_vit_config import num_blocks, vit_options
 from densevit.weights.key_mapping import KeyMapping, Rule
 from densevit.weights.unused_tensors import add_unused
 
 # Preprocessing of both repositories, and V2's resizing of predictions (V1: without align_corners).
 RESIZE = PreprocessConfig(mode="lower_bound", size=(518, 518), interpolation="bicubic", output_align_corners=True)
+REGISTERS = "pretrained.register_tokens"
 MARKS = ("pretrained.blocks.0.norm1.weight", "depth_head.projects.0.weight", "depth_head.scratch.output_conv1.weight")
 # DINOv2's mask token and the first residual unit of the deepest fusion are in every file and never used.
 UNUSED = ("pretrained.mask_token", "depth_head.scratch.refinenet4.resConfUnit1.*")
 SIZES = {384: "S", 768: "B", 1024: "L", 1536: "G"}
 """Channels -> size."""
 
-FUSIONS = "decoder.fusions."
 GATES: tuple[Rule, ...] = (
     ("pretrained.blocks.{i}.mlp.w12.*", "encoder.vit.blocks.{i}.mlp.fc1.*"),
     ("pretrained.blocks.{i}.mlp.w3.*", "encoder.vit.blocks.{i}.mlp.fc2.*"),
 )
 RULES: tuple[Rule, ...] = (
-    ("pretrained.register_tokens", "encoder.vit.reg_token"),
+    (REGISTERS, "encoder.vit.reg_token"),
     ("pretrained.*", "encoder.vit.*"),
     ("depth_head.readout_projects.{i}.0.*", "decoder.reassemble.{i}.readout.project.*"),
     ("depth_head.projects.{i}.*", "decoder.reassemble.{i}.project.*"),
     ("depth_head.resize_layers.{i}.*", "decoder.reassemble.{i}.resize.*"),
-    *(
-        rule
-        for i in range(4)
-        for rule in (
-            (f"depth_head.scratch.layer{i + 1}_rn.*", f"decoder.reassemble.{i}.conv.*"),
-            *(
-                rule
-                for unit, part in ((1, "level"), (2, "refine"))
-                for rule in (
-                    (
-                        f"depth_head.scratch.refinenet{i + 1}.resConfUnit{unit}.bn{{n}}.*",
-                        f"{FUSIONS}{i}.{part}.norm{{n}}.*",
-                    ),
-                    (f"depth_head.scratch.refinenet{i + 1}.resConfUnit{unit}.*", f"{FUSIONS}{i}.{part}.*"),
-                )
-            ),
-            (f"depth_head.scratch.refinenet{i + 1}.out_conv.*", f"{FUSIONS}{i}.out.*"),
-        )
-    ),
+    *fusion_rules("depth_head.scratch."),
     ("depth_head.scratch.output_conv1.*", "heads.depth.projection.before.*"),
     ("depth_head.scratch.output_conv2.*", "heads.depth.projection.after.*"),
 )
@@ -73,11 +55,7 @@ class DepthAnything(Family):
 
     @classmethod
     def recognises(cls, found: RawCheckpoint) -> bool:
-        return found.has(*MARKS) and any(
-            f"pretrained.blocks.{depth - 1}.norm1.weight" in found.tensors
-            and f"pretrained.blocks.{depth}.norm1.weight" not in found.tensors
-            for depth in cls.out_indices
-        )
+        return found.has(*MARKS) and num_blocks(found.tensors, "pretrained.blocks.") in cls.out_indices
 
     def read(self, found: RawCheckpoint) -> ConvertedCheckpoint:
         found.need(*MARKS, "depth_head.scratch.output_conv2.2.weight")
@@ -86,10 +64,8 @@ class DepthAnything(Family):
         tensors = names.to_densevit(found.tensors)
         encoder = vit_options(tensors, found.path, gated=gated)
         if encoder["depth"] not in self.out_indices:
-            known = " or ".join(map(str, self.out_indices))
-            raise CheckpointError(
-                f"{found.path}: {encoder['depth']} blocks; Depth Anything {self.version} has {known}."
-            )
+            known = f"Depth Anything {self.version} has {' or '.join(map(str, self.out_indices))}"
+            raise CheckpointError(f"{found.path}: {encoder['depth']} blocks; {known}.")
         size = SIZES.get(encoder["dim"], f"{encoder['dim']} channels")
         return ConvertedCheckpoint(
             model={
@@ -98,7 +74,7 @@ class DepthAnything(Family):
                     "pos_embed_interpolation": "offset",
                     "out_indices": self.out_indices[encoder["depth"]],
                     "norm": True,
-                    "registers": found.shape("pretrained.register_tokens")[1] if _registers(found) else 0,
+                    "registers": found.shape(REGISTERS)[1] if found.has(REGISTERS) else 0,
                 },
                 "decoder": {"type": "dpt", **decoder_options(tensors)},
                 "heads": {"depth": {**self.head, **head_options(tensors)}},
@@ -121,10 +97,6 @@ class DepthAnything(Family):
 
 def key_mapping(gated: bool) -> KeyMapping:
     return KeyMapping((*GATES, *RULES) if gated else RULES, UNUSED)
-
-
-def _registers(found: RawCheckpoint) -> bool:
-    return "pretrained.register_tokens" in found.tensors
 
 
 @FAMILIES.register("depth-anything-v1")

@@ -17,14 +17,12 @@ RULES: tuple[Rule, ...] = (
     ("reassemble_blocks.batchnorm_layers.{i}.*", "decoder.reassemble.{i}.norm.*"),
     ("convs.{i}.conv.*", "decoder.reassemble.{i}.conv.*"),
     *(
-        rule
+        (f"fusion_blocks.{3 - i}.{theirs}.conv.*", f"decoder.fusions.{i}.{ours}.*")
         for i in range(4)
-        for rule in (
-            (f"fusion_blocks.{3 - i}.project.conv.*", f"decoder.fusions.{i}.out.*"),
-            (f"fusion_blocks.{3 - i}.res_conv_unit1.conv1.conv.*", f"decoder.fusions.{i}.level.conv1.*"),
-            (f"fusion_blocks.{3 - i}.res_conv_unit1.conv2.conv.*", f"decoder.fusions.{i}.level.conv2.*"),
-            (f"fusion_blocks.{3 - i}.res_conv_unit2.conv1.conv.*", f"decoder.fusions.{i}.refine.conv1.*"),
-            (f"fusion_blocks.{3 - i}.res_conv_unit2.conv2.conv.*", f"decoder.fusions.{i}.refine.conv2.*"),
+        for theirs, ours in (
+            ("project", "out"),
+            ("res_conv_unit1.conv{n}", "level.conv{n}"),
+            ("res_conv_unit2.conv{n}", "refine.conv{n}"),
         )
     ),
     ("project.conv.*", "decoder.mix.0.*"),

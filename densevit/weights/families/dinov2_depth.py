@@ -56,7 +56,8 @@ class DinoV2Depth(Family):
             model={"encoder": encoder, **parts},
             tensors={**vit, **ours},
             resize=RESIZE,
-            source=f"DINOv2, {encoder['depth']} blocks of {encoder['dim']} channels, {self.named(parts)} depth head",
+            source=f"DINOv2, {encoder['depth']} blocks of {encoder['dim']} channels, "
+            f"{'linear' if LINEAR in head else 'DPT'} depth head",
             licence=self.licence,
             trained_on=self.trained_on,
         )
@@ -95,9 +96,6 @@ class DinoV2Depth(Family):
         }
         parts = {"decoder": dino_dpt_keys.decoder(head), "heads": {"depth": depth}}
         return None, parts, KeyMapping(dino_dpt_keys.RULES).to_densevit(head)
-
-    def named(self, parts: Mapping[str, Any]) -> str:
-        return "DPT" if parts["decoder"]["type"] == "dpt" else "linear"
 
 
 class Released(DinoV2Depth):

@@ -17,8 +17,7 @@ from densevit.weights.key_mapping import KeyMapping, Rule
 STEM = "encoder.vit."
 RULES: tuple[Rule, ...] = (
     ("storage_tokens", f"{STEM}reg_token"),
-    ("blocks.{i}.ls1.gamma", STEM + "blocks.{i}.gamma_1"),
-    ("blocks.{i}.ls2.gamma", STEM + "blocks.{i}.gamma_2"),
+    ("blocks.{i}.ls{n}.gamma", STEM + "blocks.{i}.gamma_{n}"),
     ("blocks.{i}.mlp.w1.*", STEM + "blocks.{i}.mlp.fc1_g.*"),
     ("blocks.{i}.mlp.w2.*", STEM + "blocks.{i}.mlp.fc1_x.*"),
     ("blocks.{i}.mlp.w3.*", STEM + "blocks.{i}.mlp.fc2.*"),

@@ -12,11 +12,11 @@ from densevit.model_card import PreprocessConfig
 from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
 from densevit.weights.families.base import FAMILIES, HALF, Family
 from densevit.weights.families.dpt_keys import (
+    HEAD_RULES,
     MULTIPLE,
     WIDTHS,
     decoder_options,
     head_options,
-    head_rules,
     key_mapping,
     minimal_resize,
 )
@@ -46,7 +46,7 @@ class DPT(Family):
 
     licence = "MIT"
     resize: ClassVar[PreprocessConfig]
-    rules: ClassVar[tuple[Rule, ...]] = head_rules()
+    rules: ClassVar[tuple[Rule, ...]] = HEAD_RULES
     widths: ClassVar[tuple[str, ...]] = ("scratch.output_conv.0.weight", "scratch.output_conv.2.weight")
     trained_on: ClassVar[str]
     classes: ClassVar[str] = ""
@@ -56,7 +56,10 @@ class DPT(Family):
         names = key_mapping(*ENCODER, head=self.rules, unused=("auxlayer.*",))
         tensors = names.to_densevit(found.tensors)
         hybrid = HYBRID in found.tensors
-        encoder = hybrid_options(tensors, found) if hybrid else plain_options(tensors, found)
+        encoder = vit_options(tensors, found.path)
+        encoder["out_indices"] = four_even_blocks(encoder["depth"])
+        if hybrid:
+            encoder = hybrid_options(tensors, encoder)
         return ConvertedCheckpoint(
             model={
                 "encoder": {**encoder, **HALF, "norm": False, "pos_embed_interpolation": "bilinear"},
@@ -91,7 +94,7 @@ class Relative(DPT):
 
     @classmethod
     def recognises(cls, found: RawCheckpoint) -> bool:
-        return looks_like(found) and found.shape("scratch.output_conv.4.weight")[0] == 1
+        return found.has(*MARKS) and found.shape("scratch.output_conv.4.weight")[0] == 1
 
 
 class Metric(DPT):
@@ -143,26 +146,15 @@ class Ade20k(DPT):
 
     @classmethod
     def recognises(cls, found: RawCheckpoint) -> bool:
-        return looks_like(found) and found.shape("scratch.output_conv.4.weight")[0] > 1
+        return found.has(*MARKS) and found.shape("scratch.output_conv.4.weight")[0] > 1
 
     def heads(self, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
         classes, hidden = tensors["heads.labels.logits.weight"].shape[:2]
         return {"labels": {"type": "segmentation", "classes": classes, "hidden": hidden, "align_corners": True}}
 
 
-def looks_like(found: RawCheckpoint) -> bool:
-    return found.has(*MARKS)
-
-
-def plain_options(tensors: Mapping[str, Tensor], found: RawCheckpoint) -> dict[str, Any]:
-    """The encoder `vit` of large and base."""
-    options = vit_options(tensors, found.path)
-    return {**options, "out_indices": four_even_blocks(options["depth"])}
-
-
-def hybrid_options(tensors: Mapping[str, Tensor], found: RawCheckpoint) -> dict[str, Any]:
-    """The encoder `hybrid`."""
-    vit = vit_options(tensors, found.path)
+def hybrid_options(tensors: Mapping[str, Tensor], vit: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of the encoder `hybrid`, from those of its ViT."""
     depths: list[int] = []
     widths: list[int] = []
     while (first := f"encoder.backbone.stages.{len(depths)}.blocks") + ".0.conv3.weight" in tensors:
@@ -174,6 +166,6 @@ def hybrid_options(tensors: Mapping[str, Tensor], found: RawCheckpoint) -> dict[
         "widths": widths,
         "depths": depths,
         "stem": tensors["encoder.backbone.stem.conv.weight"].shape[0],
-        "out_indices": four_even_blocks(vit["depth"])[2:],
+        "out_indices": vit["out_indices"][2:],
         "image_size": vit["image_size"] * 4 * 2 ** (len(depths) - 1),  # its patches are cells of the last stage
     }

@@ -1,4 +1,4 @@
-"""Tensor names of DPT, MiDaS and ZoeDepth files: `pretrained` is the encoder, `scratch` DPT's decoder."""
+"""Tensor names of DPT, MiDaS, ZoeDepth and Depth Anything: `pretrained` is the encoder, `scratch` DPT's decoder."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,43 +23,48 @@ NEVER_RUN = (
 WIDTHS = (*(f"scratch.layer{i + 1}_rn.weight" for i in LEVELS), "scratch.refinenet1.out_conv.weight")
 
 
-def dpt_decoder_rules(decoder: str = "decoder") -> tuple[Rule, ...]:
-    """Rules for the decoder's names; `decoder` is the prefix of our DPT."""
-    return tuple(
+def reassemble_rules(decoder: str) -> list[Rule]:
+    """Rules for `act_postprocess`; `decoder` is the prefix of our DPT."""
+    return [
         rule
         for i in LEVELS
         for rule in (
             (f"pretrained.act_postprocess{i + 1}.0.project.0.*", f"{decoder}.reassemble.{i}.readout.project.*"),
             (f"pretrained.act_postprocess{i + 1}.3.*", f"{decoder}.reassemble.{i}.project.*"),
             (f"pretrained.act_postprocess{i + 1}.4.*", f"{decoder}.reassemble.{i}.resize.*"),
-            (f"scratch.layer{i + 1}_rn.*", f"{decoder}.reassemble.{i}.conv.*"),
-            *(
-                (
-                    f"scratch.refinenet{i + 1}.resConfUnit{unit}.{theirs}{n}.*",
-                    f"{decoder}.fusions.{i}.{part}.{ours}{n}.*",
-                )
-                for unit, part in ((1, "level"), (2, "refine"))
-                for theirs, ours in (("conv", "conv"), ("bn", "norm"))
-                for n in (1, 2)
-            ),
-            (f"scratch.refinenet{i + 1}.out_conv.*", f"{decoder}.fusions.{i}.out.*"),
         )
-    )
+    ]
 
 
-def head_rules(projection: str = "heads.depth.projection") -> tuple[Rule, ...]:
-    """Rules for the names of a depth head, whose `output_conv` has its upsampling at index 1."""
-    return (
-        ("scratch.output_conv.0.*", f"{projection}.before.*"),
-        ("scratch.output_conv.2.*", f"{projection}.after.0.*"),
-        ("scratch.output_conv.4.*", f"{projection}.after.2.*"),
-    )
+def fusion_rules(scratch: str = "scratch.", decoder: str = "decoder") -> list[Rule]:
+    """Rules for the decoder's names below `scratch`; `decoder` is the prefix of our DPT."""
+    return [
+        rule
+        for i in LEVELS
+        for rule in (
+            (f"{scratch}layer{i + 1}_rn.*", f"{decoder}.reassemble.{i}.conv.*"),
+            (f"{scratch}refinenet{i + 1}.resConfUnit1.bn{{n}}.*", f"{decoder}.fusions.{i}.level.norm{{n}}.*"),
+            (f"{scratch}refinenet{i + 1}.resConfUnit1.*", f"{decoder}.fusions.{i}.level.*"),
+            (f"{scratch}refinenet{i + 1}.resConfUnit2.bn{{n}}.*", f"{decoder}.fusions.{i}.refine.norm{{n}}.*"),
+            (f"{scratch}refinenet{i + 1}.resConfUnit2.*", f"{decoder}.fusions.{i}.refine.*"),
+            (f"{scratch}refinenet{i + 1}.out_conv.*", f"{decoder}.fusions.{i}.out.*"),
+        )
+    ]
+
+
+# Of a depth head, whose `output_conv` has its upsampling at index 1.
+HEAD_RULES: tuple[Rule, ...] = (
+    ("scratch.output_conv.0.*", "heads.depth.projection.before.*"),
+    ("scratch.output_conv.2.*", "heads.depth.projection.after.0.*"),
+    ("scratch.output_conv.4.*", "heads.depth.projection.after.2.*"),
+)
 
 
 def key_mapping(
     *encoder: Rule, head: Sequence[Rule], decoder: str = "decoder", unused: Sequence[str] = ()
 ) -> KeyMapping:
-    return KeyMapping((*dpt_decoder_rules(decoder), *head, *encoder), (*NEVER_RUN, *unused))
+    rules = (*reassemble_rules(decoder), *fusion_rules(decoder=decoder), *head, *encoder)
+    return KeyMapping(rules, (*NEVER_RUN, *unused))
 
 
 def decoder_options(tensors: Mapping[str, Tensor], decoder: str = "decoder") -> dict[str, Any]:

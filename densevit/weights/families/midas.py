@@ -3,20 +3,19 @@
 https://github.com/isl-org/MiDaS; its `dpt_large_384` and `dpt_hybrid_384` are of the family `dpt`.
 """
 
-from dataclasses import dataclass
+from dataclasses import replace
 from math import isqrt
 from typing import Any
 
 from densevit.errors import CheckpointError
-from densevit.model_card import PreprocessConfig
 from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
-from densevit.weights.families.base import FAMILIES, Family
+from densevit.weights.families.base import FAMILIES, HALF, Family
 from densevit.weights.families.dpt_keys import (
+    HEAD_RULES,
     MULTIPLE,
     WIDTHS,
     decoder_options,
     head_options,
-    head_rules,
     key_mapping,
     minimal_resize,
 )
@@ -48,24 +47,13 @@ BUFFERS = (
 )
 
 
-@dataclass(frozen=True)
-class SwinVariant:
-    """A Swin encoder of a published MiDaS model.
-
-    Attributes:
-        name: timm's; size: side of the square input, the only one it takes.
-    """
-
-    name: str
-    size: int
-
-
-# Channels of the first stage, blocks of the third, version -> the window sizes, which weights do not tell.
+# Channels of the first stage, blocks of the third, version -> timm's name, and the side of the square input, the only
+# one it takes. Weights do not tell the window sizes.
 SWINS = {
-    (192, 18, 2): SwinVariant("swinv2_large_window12to24_192to384", 384),
-    (128, 18, 2): SwinVariant("swinv2_base_window12to24_192to384", 384),
-    (96, 6, 2): SwinVariant("swinv2_tiny_window16_256", 256),
-    (192, 18, 1): SwinVariant("swin_large_patch4_window12_384", 384),
+    (192, 18, 2): ("swinv2_large_window12to24_192to384", 384),
+    (128, 18, 2): ("swinv2_base_window12to24_192to384", 384),
+    (96, 6, 2): ("swinv2_tiny_window16_256", 256),
+    (192, 18, 1): ("swin_large_patch4_window12_384", 384),
 }
 
 
@@ -83,7 +71,7 @@ class Midas(Family):
     def read(self, found: RawCheckpoint) -> ConvertedCheckpoint:
         found.need(*MARKS, *WIDTHS, "scratch.output_conv.0.weight", SWIN if SWIN in found.tensors else BEIT)
         beit = BEIT in found.tensors
-        names = key_mapping(*(BEIT_RULES if beit else SWIN_RULES), head=head_rules(), unused=BUFFERS)
+        names = key_mapping(*(BEIT_RULES if beit else SWIN_RULES), head=HEAD_RULES, unused=BUFFERS)
         tensors = names.to_densevit(found.tensors)
         encoder = beit_options(found) if beit else swin_options(found)
         size = encoder["image_size"]
@@ -95,16 +83,12 @@ class Midas(Family):
             },
             tensors=tensors,
             unused=names.unused_tensors(found.tensors),
-            resize=minimal_resize(size, size) if beit else fixed_resize(size),
+            resize=replace(minimal_resize(size, size), mode="minimal" if beit else "fixed"),
             multiple=MULTIPLE,
             source=f"MiDaS 3.1, {encoder['name']} (isl-org/MiDaS)",
             licence=self.licence,
             trained_on="MIX 6 and six more data sets (Birkl et al. 2023)",
         )
-
-
-def fixed_resize(size: int) -> PreprocessConfig:
-    return PreprocessConfig(mode="fixed", size=(size, size), interpolation="bicubic", output_interpolation="bicubic")
 
 
 def beit_options(found: RawCheckpoint, prefix: str = "") -> dict[str, Any]:
@@ -140,11 +124,11 @@ def swin_options(found: RawCheckpoint) -> dict[str, Any]:
     channels = found.shape(SWIN)[0]
     depth = num_blocks(found.tensors, f"{layers}2.blocks.")
     version = 2 if f"{layers}0.blocks.0.attn.logit_scale" in found.tensors else 1
-    swin = SWINS.get((channels, depth, version))
-    if swin is None:
-        known = ", ".join(known.name for known in SWINS.values())
+    if (channels, depth, version) not in SWINS:
+        known = ", ".join(name for name, _ in SWINS.values())
         raise CheckpointError(
             f"{found.path}: a Swin V{version} of {channels} channels and {depth} blocks in its third stage; "
             f"known: {known}."
         )
-    return {"type": "swin", "name": swin.name, "image_size": swin.size, "mean": (0.5,) * 3, "std": (0.5,) * 3}
+    name, size = SWINS[channels, depth, version]
+    return {"type": "swin", "name": name, "image_size": size, **HALF}

@@ -31,24 +31,11 @@ PATCH = 16  # with others its decoder has different levels, or fails (14)
 TABLE = "relative_position_bias_table"
 READOUTS = {"cat": "project", "add": "average", "ignore": "ignore"}
 # Arguments of its DPT; all others in a folder's config are for timm.
-ITS_OWN = frozenset(
-    [
-        "_model_class",
-        "activation",
-        "aux_params",
-        "classes",
-        "decoder_fusion_channels",
-        "decoder_intermediate_channels",
-        "decoder_readout",
-        "encoder_depth",
-        "encoder_name",
-        "encoder_output_indices",
-        "encoder_weights",
-        "in_channels",
-        "dynamic_img_size",
-        "img_size",
-    ]
-)
+ITS_OWN = frozenset([
+    "_model_class", "activation", "aux_params", "classes", "decoder_fusion_channels", "decoder_intermediate_channels",
+    "decoder_readout", "dynamic_img_size", "encoder_depth", "encoder_name", "encoder_output_indices",
+    "encoder_weights", "img_size", "in_channels",
+])  # fmt: skip
 
 RULES: tuple[Rule, ...] = (
     (f"encoder.model.blocks.{{i}}.attn.{TABLE}", f"encoder.vit.blocks.{{i}}.{TABLE}"),
@@ -58,19 +45,14 @@ RULES: tuple[Rule, ...] = (
     ("decoder.reassemble_blocks.{i}.upsample.*", "decoder.reassemble.{i}.resize.*"),
     ("decoder.reassemble_blocks.{i}.project_to_feature_dim.*", "decoder.reassemble.{i}.conv.*"),
     *(
-        rule
+        (f"decoder.fusion_blocks.{i}.{theirs}.*", f"decoder.fusions.{3 - i}.{ours}.*")
         for i in range(4)
-        for rule in (
-            *(
-                (
-                    f"decoder.fusion_blocks.{i}.residual_conv_block{unit}.{theirs}_{n}.*",
-                    f"decoder.fusions.{3 - i}.{ours}{n}.*",
-                )
-                for unit, part in ((1, "level"), (2, "refine"))
-                for theirs, ours in (("conv", f"{part}.conv"), ("batch_norm", f"{part}.norm"))
-                for n in (1, 2)
-            ),
-            (f"decoder.fusion_blocks.{i}.project.*", f"decoder.fusions.{3 - i}.out.*"),
+        for theirs, ours in (
+            ("project", "out"),
+            ("residual_conv_block1.conv_{n}", "level.conv{n}"),
+            ("residual_conv_block1.batch_norm_{n}", "level.norm{n}"),
+            ("residual_conv_block2.conv_{n}", "refine.conv{n}"),
+            ("residual_conv_block2.batch_norm_{n}", "refine.norm{n}"),
         )
     ),
     ("segmentation_head.head.0.*", "heads.labels.before.0.*"),
@@ -79,10 +61,7 @@ RULES: tuple[Rule, ...] = (
 )
 UNUSED = (
     "classification_head.*",
-    "encoder.model.head.*",
-    "encoder.model.fc_norm.*",
-    "encoder.model.norm.*",
-    "encoder.model.attn_pool.*",
+    *(f"encoder.model.{part}.*" for part in ("head", "fc_norm", "norm", "attn_pool")),
 )
 
 
@@ -110,13 +89,8 @@ class SmpDPT(Family):
             size: height and width that images were resized to; by default the encoder's own.
             classes: names in the order of the ids.
         """
-        self.encoder, self.readout, self.out_indices, self.size, self.classes = (
-            encoder,
-            readout,
-            out_indices,
-            size,
-            classes,
-        )
+        self.encoder, self.readout, self.out_indices = encoder, readout, out_indices
+        self.size, self.classes = size, classes
 
     @classmethod
     def recognises(cls, found: RawCheckpoint) -> bool:

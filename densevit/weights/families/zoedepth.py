@@ -48,6 +48,7 @@ RULES: tuple[Rule, ...] = (
     ("mlp_classifier.*", "decoder.router.classify.*"),
     *BEIT_RULES,
 )
+OF_DPT = ("channels", "hidden", "readout")  # options of the decoder `dpt` that `zoedepth` has, too
 CONSTANTS = "conditional_log_binomial.log_binomial_transform.*"
 
 
@@ -76,13 +77,14 @@ class ZoeDepth(Family):
         domains = DOMAINS if ROUTER in found.tensors else ("",)
         bins = [name for domain in domains for name in bin_tensor_names(domain)]
         found.need(*MARKS, *(CORE + name for name in WIDTHS), *bins)
-        names = key_mapping(head=RULES, decoder="decoder.dpt", unused=(*BUFFERS, CONSTANTS, *self.unused_names()))
+        unused = (*BUFFERS, CONSTANTS, *(() if self.relative else ("scratch.output_conv.4.*",)))
+        names = key_mapping(head=RULES, decoder="decoder.dpt", unused=unused)
         tensors = merge_domains(found.tensors, names)
-        encoder = beit_options(found, CORE)
+        encoder, dpt = beit_options(found, CORE), decoder_options(tensors, "decoder.dpt")
         return ConvertedCheckpoint(
             model={
                 "encoder": encoder,
-                "decoder": {"type": "zoedepth", **decoder_without_norm(tensors), **self.bins(tensors)},
+                "decoder": {"type": "zoedepth", **{key: dpt[key] for key in OF_DPT}, **self.bins(tensors)},
                 "heads": {"depth": {"type": "identity_depth", "max_depth": self.max_depth}},
             },
             tensors=tensors,
@@ -100,10 +102,6 @@ class ZoeDepth(Family):
             licence=self.licence,
             trained_on=self.trained_on,
         )
-
-    def unused_names(self) -> tuple[str, ...]:
-        """More unused names."""
-        return () if self.relative else ("scratch.output_conv.4.*",)
 
     def bins(self, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
         """Options of the decoder for tensors under its names."""
@@ -141,9 +139,7 @@ class ZoeDepthN(ZoeDepth):
 class ZoeDepthK(ZoeDepth):
     """Outdoors, with bins that partition a range that the file does not hold."""
 
-    description = (
-        "ZoeDepth-K, or another with bins that divide a range: metres, up to 80 unless max_depth says otherwise"
-    )
+    description = "ZoeDepth-K, or another with bins that divide a range: metres, up to 80 or a max_depth"
     size = (384, 768)
     centres = "normed"
     trained_on = "MIX 12, then KITTI"
@@ -220,8 +216,3 @@ def domain_tensors(theirs: Mapping[str, Tensor], domain: str) -> dict[str, Tenso
         for name, tensor in theirs.items()
         if not any(other in name for other in others)
     }
-
-
-def decoder_without_norm(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    options = decoder_options(tensors, "decoder.dpt")
-    return {name: options[name] for name in ("channels", "hidden", "readout")}

@@ -19,12 +19,10 @@ def dinov2_rules(stem: str, gated: bool) -> tuple[Rule, ...]:
     return (
         *embedding_rules(stem),
         *attention_rules(block),
-        (f"{block}layer_scale1.lambda1", f"{ours}ls1.gamma"),
-        (f"{block}layer_scale2.lambda1", f"{ours}ls2.gamma"),
+        (f"{block}layer_scale{{n}}.lambda1", f"{ours}ls{{n}}.gamma"),
         (f"{block}mlp.{fc1}.*", f"{ours}mlp.fc1.*"),
         (f"{block}mlp.{fc2}.*", f"{ours}mlp.fc2.*"),
-        (f"{block}norm1.*", f"{ours}norm1.*"),
-        (f"{block}norm2.*", f"{ours}norm2.*"),
+        (f"{block}norm{{n}}.*", f"{ours}norm{{n}}.*"),
     )
 
 
@@ -72,14 +70,10 @@ NECK: tuple[Rule, ...] = (
         for i in range(4)
         for theirs, ours in (
             ("projection", "out"),
-            ("residual_layer1.convolution1", "level.conv1"),
-            ("residual_layer1.convolution2", "level.conv2"),
-            ("residual_layer2.convolution1", "refine.conv1"),
-            ("residual_layer2.convolution2", "refine.conv2"),
-            ("residual_layer1.batch_norm1", "level.norm1"),
-            ("residual_layer1.batch_norm2", "level.norm2"),
-            ("residual_layer2.batch_norm1", "refine.norm1"),
-            ("residual_layer2.batch_norm2", "refine.norm2"),
+            ("residual_layer1.convolution{n}", "level.conv{n}"),
+            ("residual_layer1.batch_norm{n}", "level.norm{n}"),
+            ("residual_layer2.convolution{n}", "refine.conv{n}"),
+            ("residual_layer2.batch_norm{n}", "refine.norm{n}"),
         )
     ),
 )
