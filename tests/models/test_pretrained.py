@@ -13,7 +13,8 @@ from safetensors.torch import save_file
 
 from densevit.errors import CheckpointError, ConfigError
 from densevit.models.encoders.timm_vit import TimmEncoder
-from densevit.models.timm_adapters import pretrained
+from densevit.models.timm_adapters.factory import pretrained_cfg_overlay
+from densevit.utils.network import is_reachable
 
 
 @pytest.fixture
@@ -55,7 +56,7 @@ def test_weights_in_the_cache_need_no_network(cache: Path) -> None:
 
 def test_a_model_nobody_has_published_weights_for_says_so() -> None:
     with pytest.raises(ConfigError, match="no weights are published for 'vit_small_patch32_224x'"):
-        pretrained.pretrained_cfg_overlay("vit_small_patch32_224x", None)
+        pretrained_cfg_overlay("vit_small_patch32_224x", None)
 
 
 def test_a_listening_server_is_reachable_and_a_silent_one_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,9 +64,9 @@ def test_a_listening_server_is_reachable_and_a_silent_one_is_not(monkeypatch: py
         monkeypatch.delenv(name, raising=False)
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        assert pretrained.is_reachable(f"http://127.0.0.1:{port}")
-    assert not pretrained.is_reachable(f"http://127.0.0.1:{port}")
-    assert not pretrained.is_reachable("")
+        assert is_reachable(f"http://127.0.0.1:{port}")
+    assert not is_reachable(f"http://127.0.0.1:{port}")
+    assert not is_reachable("")
 
 
 def test_a_proxy_is_asked_instead_of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +74,7 @@ def test_a_proxy_is_asked_instead_of_the_server(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.delenv("NO_PROXY", raising=False)
     with socket.create_server(("127.0.0.1", 0)) as proxy:
         monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{proxy.getsockname()[1]}")
-        assert pretrained.is_reachable("https://hub.invalid")
+        assert is_reachable("https://hub.invalid")
 
 
 def test_a_name_server_that_hangs_does_not_hold_us(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,6 +86,6 @@ def test_a_name_server_that_hangs_does_not_hold_us(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(socket, "create_connection", hang)
     start = time.monotonic()
-    assert not pretrained.is_reachable("http://127.0.0.1")
+    assert not is_reachable("http://127.0.0.1")
     assert time.monotonic() - start < 0.95
     release.set()

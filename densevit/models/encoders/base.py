@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import torch
 from jaxtyping import Float
@@ -79,6 +80,15 @@ class Encoder(nn.Module, ABC):
             ConfigError: it has too few blocks, or none that take query tokens.
         """
         raise ConfigError(f"decoder: it needs the last blocks of a ViT encoder; {type(self).__name__} has none.")
+
+
+def check_one_weight_source(pretrained: bool, weights: Path | None) -> None:
+    """
+    Raises:
+        ConfigError: both published weights and a file are given.
+    """
+    if pretrained and weights:
+        raise ConfigError("encoder: pretrained and weights exclude each other; keep one.")
 
 
 ENCODERS = Registry[Encoder]("encoder")

@@ -10,9 +10,8 @@ from torch import Tensor, nn
 
 from densevit.errors import CheckpointError
 from densevit.models import state_dict
-from densevit.models.encoders.base import ENCODERS, Encoder
+from densevit.models.encoders.base import ENCODERS, Encoder, check_one_weight_source
 from densevit.models.encoders.vit_base import OutIndices, resolve_out_indices
-from densevit.models.timm_adapters.pretrained import check_one_weight_source
 from densevit.ops.resize import pad_to_multiple
 from densevit.structures import EncoderOutput, FeatureSpec
 
@@ -59,7 +58,7 @@ class SwinEncoder(Encoder):
         from densevit.models.timm_adapters import factory
         from densevit.models.timm_adapters import swin as timm_swin
 
-        swin = timm_swin.create(name, pretrained, factory.create_model_kwargs(arguments or {}, drop_path, image_size))
+        swin = timm_swin.create(name, pretrained, factory.create_model_kwargs(arguments, drop_path, image_size))
         self.weights, self.checkpointing, self.prefix_tokens = weights, False, 0
         self.licence = factory.licence_of(name, pretrained, weights)
         card = swin.pretrained_cfg

@@ -12,9 +12,8 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
-from densevit.models.encoders.base import ENCODERS
+from densevit.models.encoders.base import ENCODERS, check_one_weight_source
 from densevit.models.encoders.vit_base import OutIndices, TokenEncoder
-from densevit.models.timm_adapters.pretrained import check_one_weight_source
 from densevit.models.vit.vision_transformer import BlockOutput
 from densevit.structures import BlockFunction
 
@@ -59,7 +58,7 @@ class TimmEncoder(TokenEncoder):
         from densevit.models.timm_adapters import factory
         from densevit.models.timm_adapters import vit as timm_vit
 
-        vit = timm_vit.create(name, pretrained, factory.create_model_kwargs(arguments or {}, drop_path, image_size))
+        vit = timm_vit.create(name, pretrained, factory.create_model_kwargs(arguments, drop_path, image_size))
         self.weights = weights
         self.licence = factory.licence_of(name, pretrained, weights)
         self.adapter = timm_vit.adapter_for(vit)

@@ -1,6 +1,7 @@
-"""Creates timm models by name and converts their checkpoints.
+"""Creates timm models by name, with published weights from a local cache or the network, and converts checkpoints.
 
-Imported, as timm is, when a model is built.
+Imported, as timm is, when a model is built. Without a network, huggingface_hub retries for most of a minute; here
+loading fails at once.
 """
 
 import difflib
@@ -8,23 +9,24 @@ import inspect
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import timm
 import torch
 from torch import Tensor
 
-from densevit.errors import ConfigError
-from densevit.models.timm_adapters import pretrained
+from densevit.errors import CheckpointError, ConfigError
+from densevit.utils.network import hub, is_reachable
 
 PretrainedCfg = Any  # timm's; None for a model without one
 
 
 def create_model_kwargs(
-    arguments: Mapping[str, Any], drop_path: float, image_size: int | tuple[int, int] | None
+    arguments: Mapping[str, Any] | None, drop_path: float, image_size: int | tuple[int, int] | None
 ) -> dict[str, Any]:
     """Arguments of `timm.create_model` for a model without classifier."""
     size = {} if image_size is None else {"img_size": image_size}
-    return {**arguments, "num_classes": 0, "drop_path_rate": drop_path, **size}
+    return {**(arguments or {}), "num_classes": 0, "drop_path_rate": drop_path, **size}
 
 
 def pretrained_cfg_of(name: str) -> PretrainedCfg:
@@ -64,8 +66,47 @@ def create_model(name: str, known: PretrainedCfg, with_weights: bool, given: Map
     Raises:
         CheckpointError: weights that are neither in a cache nor reachable.
     """
-    overlay = pretrained.pretrained_cfg_overlay(name, known) if with_weights else {}
+    overlay = pretrained_cfg_overlay(name, known) if with_weights else {}
     return timm.create_model(name, pretrained=with_weights, pretrained_cfg_overlay=overlay, **given)
+
+
+def pretrained_cfg_overlay(name: str, cfg: Any) -> dict[str, str]:
+    """Changes of a model's pretrained_cfg so that timm loads weights from the cache.
+
+    Args:
+        cfg: timm's PretrainedCfg, or None.
+
+    Raises:
+        ConfigError: there are no published weights.
+        CheckpointError: they are neither in a cache nor reachable.
+    """
+    if cfg is None or not (cfg.hf_hub_id or cfg.url):
+        raise ConfigError(f"encoder.pretrained: no weights are published for '{name}'; use weights=PATH or false.")
+    cached = find_cached(cfg)
+    if cached is not None:
+        return {"file": str(cached)}
+    server = hub() if cfg.hf_hub_id else str(cfg.url)
+    if not is_reachable(server):
+        why = f"{urlsplit(server).hostname} is out of reach" if server else "HF_HUB_OFFLINE is set"
+        raise CheckpointError(
+            f"encoder.pretrained: the weights of '{name}' are not on this machine, and {why}. "
+            f"Fetch {cfg.hf_hub_id or cfg.url} elsewhere and pass the file as encoder.weights=PATH "
+            "(.safetensors or .pth), or set encoder.pretrained=false to train from scratch."
+        )
+    return {}
+
+
+def find_cached(cfg: Any) -> Path | None:
+    """The file in huggingface_hub's cache, or in torch.hub's for weights with a URL."""
+    if not cfg.hf_hub_id:
+        path = Path(torch.hub.get_dir()) / "checkpoints" / Path(urlsplit(cfg.url).path).name
+        return path if path.is_file() else None
+    from huggingface_hub import try_to_load_from_cache
+
+    repository, _, revision = cfg.hf_hub_id.partition("@")
+    names = [cfg.hf_hub_filename] if cfg.hf_hub_filename else ["model.safetensors", "pytorch_model.bin"]
+    found = (try_to_load_from_cache(repository, name, revision=revision or None) for name in names)
+    return next((Path(path) for path in found if isinstance(path, str)), None)
 
 
 def convert(model: Any, state: Mapping[str, Tensor]) -> dict[str, Tensor]:

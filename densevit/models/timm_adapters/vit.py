@@ -1,17 +1,19 @@
 """Builds and runs timm's Vision Transformers; imported, as timm is, when one is built.
 
-b images, h x w pixels.
+b images, h x w pixels, n tokens, d channels.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from jaxtyping import Float
+import torch
+from jaxtyping import Bool, Float
 from timm.models import Beit, Eva, VisionTransformer
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from densevit.errors import ConfigError
-from densevit.models.timm_adapters import beit, blocks, factory
+from densevit.models.timm_adapters import beit, factory
 from densevit.models.vit.vision_transformer import BlockOutput
 from densevit.structures import BlockFunction
 
@@ -60,10 +62,6 @@ def adapter_for(vit: Any) -> ModelAdapter:
     return BEIT_ADAPTER if isinstance(vit, Beit) else DEFAULT_ADAPTER
 
 
-def no_preparation(vit: Any) -> None:
-    """Most models need none."""
-
-
 def forward_blocks(
     vit: Any, image: Float[Tensor, "b 3 h w"], out_indices: Sequence[int], norm: bool
 ) -> list[BlockOutput]:
@@ -80,6 +78,45 @@ def forward_blocks(
     return [BlockOutput(*one) if has_prefix else BlockOutput(one, one[:, :0]) for one in found]
 
 
+Tokens = Float[Tensor, "b n d"]
+Mask = Bool[Tensor, "b 1 n n"]
+
+
+def block_functions(vit: Any, first: int, grid: tuple[int, int]) -> tuple[BlockFunction, ...]:
+    """The blocks from `first` on; `grid` of the patches, for rotary position embeddings.
+
+    They take `num_queries` query tokens of a decoder between prefix and patches.
+    """
+    ropes = rope_tables(vit, grid) if isinstance(vit, Eva) else [None] * len(vit.blocks)
+
+    def step(index: int) -> BlockFunction:
+        def run(x: Tokens, mask: Mask | None, num_queries: int) -> Tokens:
+            rope = ropes[index]
+            rotary: dict[str, Any] = {} if rope is None else {"rope": pad_rope(rope, num_queries)}
+            if vit.grad_checkpointing and torch.is_grad_enabled():
+                return checkpoint(vit.blocks[index], x, attn_mask=mask, use_reentrant=False, **rotary)
+            return vit.blocks[index](x, attn_mask=mask, **rotary)
+
+        return run
+
+    return tuple(step(index) for index in range(first, len(vit.blocks)))
+
+
+def rope_tables(vit: Any, grid: tuple[int, int]) -> list[Float[Tensor, "*heads cells r"] | None]:
+    """Rotary position embeddings of each block; None for models without (EVA-02 has them, EVA does not)."""
+    if vit.rope is None:
+        return [None] * len(vit.blocks)
+    tables = vit.rope.get_embed(shape=grid)
+    return list(tables) if getattr(vit, "rope_mixed", False) else [tables] * len(vit.blocks)
+
+
+def pad_rope(rope: Float[Tensor, "*heads cells r"], num_queries: int) -> Float[Tensor, "*heads n r"]:
+    """Rotary embeddings for queries and patches; queries are not rotated (sine 0, cosine 1)."""
+    sines, cosines = rope[..., :1, :].chunk(2, dim=-1)
+    identity = torch.cat([torch.zeros_like(sines), torch.ones_like(cosines)], dim=-1)
+    return torch.cat([identity.expand(*identity.shape[:-2], num_queries, -1), rope], dim=-2)
+
+
 SUPPORTED_CLASSES = (VisionTransformer, Eva, Beit)
-DEFAULT_ADAPTER = ModelAdapter(no_preparation, forward_blocks, factory.convert, blocks.block_functions)
+DEFAULT_ADAPTER = ModelAdapter(lambda vit: None, forward_blocks, factory.convert, block_functions)
 BEIT_ADAPTER = ModelAdapter(beit.move_bias_to_blocks, beit.forward_blocks, beit.convert, beit.block_functions)

@@ -5,7 +5,7 @@ b images, c channels, n = p + gh * gw tokens (p of them class and registers, in 
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple, overload
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -93,31 +93,6 @@ class IntermediateLayersMixin(nn.Module):
                 found.append(self.norm(x) if norm else x)
         return x, found
 
-    @overload
-    def forward_intermediates(
-        self,
-        image: Tensor,
-        indices: Layers = None,
-        return_prefix_tokens: bool = False,
-        norm: bool = False,
-        stop_early: bool = False,
-        output_fmt: Form = "NCHW",
-        *,
-        intermediates_only: Literal[True],
-    ) -> Maps: ...
-
-    @overload
-    def forward_intermediates(
-        self,
-        image: Tensor,
-        indices: Layers = None,
-        return_prefix_tokens: bool = False,
-        norm: bool = False,
-        stop_early: bool = False,
-        output_fmt: Form = "NCHW",
-        intermediates_only: Literal[False] = False,
-    ) -> tuple[Tensor, Maps]: ...
-
     def forward_intermediates(
         self,
         image: Float[Tensor, "b c h w"],
@@ -139,16 +114,7 @@ class IntermediateLayersMixin(nn.Module):
             intermediates_only: without the final tokens.
         """
         x, found = self.forward_blocks(image, indices, norm, stop_early)
-        outputs = [self.split_prefix(tokens) for tokens in found]
-        if output_fmt == "NCHW":
-            grid = self.grid_of(image)
-            outputs = [BlockOutput(as_map(output.patches, grid), output.prefix) for output in outputs]
-        with_prefix = return_prefix_tokens and self.prefix_tokens > 0
-        maps: Maps = (
-            [(output.patches, output.prefix) for output in outputs]
-            if with_prefix
-            else [output.patches for output in outputs]
-        )
+        maps = self.as_maps(found, self.grid_of(image) if output_fmt == "NCHW" else None, return_prefix_tokens)
         return maps if intermediates_only else (self.norm(x), maps)
 
     def get_intermediate_layers(
@@ -160,15 +126,21 @@ class IntermediateLayersMixin(nn.Module):
         norm: bool = False,
     ) -> Maps:
         """DINOv2's name for `forward_intermediates`; with `reshape`, as maps."""
-        return self.forward_intermediates(
-            image, n, return_prefix_tokens, norm, output_fmt="NCHW" if reshape else "NLC", intermediates_only=True
-        )
+        _, found = self.forward_blocks(image, n, norm, stop_early=True)
+        return self.as_maps(found, self.grid_of(image) if reshape else None, return_prefix_tokens)
+
+    def as_maps(self, found: Sequence[Tensor], grid: tuple[int, int] | None, with_prefix: bool) -> Maps:
+        """Patches as maps on `grid`, or as rows without; beside each the prefix, if wanted and there is one."""
+        outputs = [self.split_prefix(tokens) for tokens in found]
+        maps = [output.patches if grid is None else as_map(output.patches, grid) for output in outputs]
+        if not (with_prefix and self.prefix_tokens):
+            return maps
+        return [(patches, output.prefix) for patches, output in zip(maps, outputs, strict=True)]
 
     def attention(
         self, image: Float[Tensor, "b c h w"], layers: Layers = None, queries: slice = ALL_TOKENS
     ) -> Iterator[Float[Tensor, "b heads q n"]]:
         """Attention weights (batch, heads, query, key) of the blocks `layers`, as an iterator; rows sum to one.
-
 
         Args:
             layers: 0-based; None for all, an int for the last so many.
@@ -206,8 +178,7 @@ class IntermediateLayersMixin(nn.Module):
 def as_map(tokens: Float[Tensor, "b cells d"], grid: tuple[int, int]) -> Float[Tensor, "b d gh gw"]:
     """Tokens as a feature map: a view in channels-last memory."""
     if tokens.shape[1] != grid[0] * grid[1]:
-        h, w = grid
         raise DensevitError(
-            f"{tokens.shape[1]} patches are no {h}x{w} grid: patch dropout removed some; use eval() or NLC."
+            f"{tokens.shape[1]} patches are no {grid[0]}x{grid[1]} grid: patch dropout removed some; use eval() or NLC."
         )
     return tokens.reshape(tokens.shape[0], *grid, tokens.shape[-1]).permute(0, 3, 1, 2)

@@ -13,33 +13,22 @@ State = Mapping[str, Tensor]
 
 PREFIX = re.compile(r"^(opt/target/|params/img/|params/)")
 STEM = {
-    "embedding/kernel": "patch_embed.proj.weight",
-    "embedding/bias": "patch_embed.proj.bias",
-    "cls": "cls_token",
-    "pos_embedding": "pos_embed",
-    "Transformer/posembed_input/pos_embedding": "pos_embed",
-    "Transformer/encoder_norm/scale": "norm.weight",
-    "Transformer/encoder_norm/bias": "norm.bias",
-    "head/kernel": "head.weight",
-    "head/bias": "head.bias",
-    "MAPHead_0/probe": "attn_pool.latent",
-}
+    "embedding/kernel": "patch_embed.proj.weight", "embedding/bias": "patch_embed.proj.bias",
+    "cls": "cls_token", "pos_embedding": "pos_embed", "Transformer/posembed_input/pos_embedding": "pos_embed",
+    "Transformer/encoder_norm/scale": "norm.weight", "Transformer/encoder_norm/bias": "norm.bias",
+    "head/kernel": "head.weight", "head/bias": "head.bias", "MAPHead_0/probe": "attn_pool.latent",
+}  # fmt: skip
 # Within a block or the attention pooling. vision_transformer numbers LayerNorms and attention in one sequence
 # (0, 1, 2, 3), big_vision each kind separately.
 LAYERS = (
-    (r"LayerNorm_0/scale$", "norm1.weight"),
-    (r"LayerNorm_0/bias$", "norm1.bias"),
-    (r"LayerNorm_[12]/scale$", "norm2.weight"),
-    (r"LayerNorm_[12]/bias$", "norm2.bias"),
-    (r"MultiHeadDotProductAttention_[01]/(q|k|v)(uery|ey|alue)/kernel$", r"attn.\1.weight"),
-    (r"MultiHeadDotProductAttention_[01]/(q|k|v)(uery|ey|alue)/bias$", r"attn.\1.bias"),
-    (r"MultiHeadDotProductAttention_[01]/out/kernel$", "attn.proj.weight"),
-    (r"MultiHeadDotProductAttention_[01]/out/bias$", "attn.proj.bias"),
-    (r"MlpBlock_[03]/Dense_0/kernel$", "mlp.fc1.weight"),
-    (r"MlpBlock_[03]/Dense_0/bias$", "mlp.fc1.bias"),
-    (r"MlpBlock_[03]/Dense_1/kernel$", "mlp.fc2.weight"),
-    (r"MlpBlock_[03]/Dense_1/bias$", "mlp.fc2.bias"),
+    (r"LayerNorm_0/", "norm1."),
+    (r"LayerNorm_[12]/", "norm2."),
+    (r"MultiHeadDotProductAttention_[01]/(q|k|v)(uery|ey|alue)/", r"attn.\1."),
+    (r"MultiHeadDotProductAttention_[01]/out/", "attn.proj."),
+    (r"MlpBlock_[03]/Dense_0/", "mlp.fc1."),
+    (r"MlpBlock_[03]/Dense_1/", "mlp.fc2."),
 )
+KINDS = {"kernel": "weight", "scale": "weight", "bias": "bias"}
 
 
 def is_google_npz(state: State) -> bool:
@@ -72,7 +61,9 @@ def rename(state: State) -> dict[str, Tensor]:
 
 
 def add_block_tensor(renamed: dict[str, Tensor], block: str, path: str, tensor: Tensor) -> None:
-    name = next((re.sub(pattern, ours, path) for pattern, ours in LAYERS if re.match(pattern, path)), path)
+    layer, _, kind = path.rpartition("/")
+    names = (re.sub(pattern, ours, f"{layer}/") for pattern, ours in LAYERS if re.fullmatch(pattern, f"{layer}/"))
+    name = next(names, f"{layer}/") + KINDS.get(kind, kind)
     renamed[block + name] = to_torch_layout(name, tensor)
 
 
