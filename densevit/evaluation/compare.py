@@ -203,7 +203,7 @@ def _is_larger_better(metric: str) -> bool:
 SEGMENTATION = frozenset({"miou", "pixel_accuracy", "mean_accuracy", "fwiou", "boundary_iou"})
 
 
-def _common(a: Path, b: Path, names_a: "Any", names_b: "Any") -> list[str]:
+def _common(a: Path, b: Path, names_a: Any, names_b: Any) -> list[str]:
     both = sorted(names_a & names_b)
     if not both:
         raise DataError(f"{a} and {b} have no scored image in common.")

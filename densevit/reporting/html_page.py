@@ -62,5 +62,3 @@ _ENVIRONMENT = Environment(
     lstrip_blocks=True,
 )
 _ENVIRONMENT.filters["duration"] = duration
-
-STYLE = str(render("style.html"))

@@ -43,16 +43,31 @@ def csv_text(lines: Iterable[Sequence[object]]) -> str:
     return text.getvalue()
 
 
+def rows_csv(
+    what: str,
+    columns: Sequence[str],
+    rows: Iterable[tuple[str, Mapping[str, float | str]]],
+    skipped: Iterable[str] = (),
+) -> str:
+    """A line per row, numbers in full precision; what a row does not have is empty, as all of a skipped one is."""
+    lines = [[what, *columns]]
+    lines += [[name, *(_cell(row.get(column, "")) for column in columns)] for name, row in rows]
+    return csv_text([*lines, *([name, *([""] * len(columns))] for name in skipped)])
+
+
+def confusion_csv(classes: Sequence[str], columns: Sequence[str], counts: Sequence[Sequence[int]]) -> str:
+    """True classes down, predicted ones across."""
+    rows = ([name, *row] for name, row in zip(classes, counts, strict=True))
+    return csv_text([["true / predicted", *columns], *rows])
+
+
 def finite(row: Mapping[str, float]) -> dict[str, float | None]:
     """The row with None for what is not finite."""
     return {name: value if isfinite(value) else None for name, value in row.items()}
 
 
-def number(value: float) -> str:
-    """In full precision, integers without a point."""
+def _cell(value: float | str) -> str:
+    """Integers without a point."""
+    if isinstance(value, str):
+        return value
     return str(int(value)) if value.is_integer() else repr(value)
-
-
-def cell(value: float) -> str:
-    """A number; empty where it is not finite."""
-    return number(value) if isfinite(value) else ""

@@ -172,15 +172,11 @@ def _of_text(text: str) -> list[Entry]:
     lines = [line for line in lines if line and not line.startswith("#")]
     coloured = [COLOURED.fullmatch(line) for line in lines]
     if lines and all(coloured):
-        return [_of_cvat(i, hit) for i, hit in enumerate(coloured) if hit]
+        return [Entry(i, hit[1], (int(hit[2]), int(hit[3]), int(hit[4]))) for i, hit in enumerate(coloured) if hit]
     numbered = [NUMBERED.fullmatch(line) for line in lines]
     if lines and all(numbered):
         return [Entry(int(hit[1]), hit[2]) for hit in numbered if hit]
     return _in_order(lines)
-
-
-def _of_cvat(place: int, hit: re.Match[str]) -> Entry:
-    return Entry(place, hit[1], (int(hit[2]), int(hit[3]), int(hit[4])))
 
 
 def _in_order(names: Iterable[str]) -> list[Entry]:

@@ -87,11 +87,8 @@ class ClassScores:
         labels = np.array([int(row["label"]) for _, row in self.rows])
         found = {}
         for i, name in enumerate(self.classes):
-            hits, images, predicted = (
-                int(self.confusion[i, i]),
-                int((labels == i).sum()),
-                int(self.confusion[:, i].sum()),
-            )
+            hits, predicted = int(self.confusion[i, i]), int(self.confusion[:, i].sum())
+            images = int((labels == i).sum())
             found[name] = {
                 "images": float(images),
                 "recall": _share(hits, images),

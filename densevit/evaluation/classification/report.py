@@ -1,11 +1,13 @@
 """The report of a classification evaluation: a table, `metrics.json`, `per_image.csv` and `confusion.csv`."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from densevit.evaluation.classification.metrics import COLUMNS, FORMULAE, ClassScores
-from densevit.reporting.tables import csv_text, finite, json_text, number, write_files
+from densevit.reporting.tables import confusion_csv, finite, json_text, rows_csv, write_files
 from densevit.version import versions
 
 SCHEMA = 1  # of metrics.json; a new number when a key changes its meaning
@@ -33,18 +35,10 @@ def hardest(scores: ClassScores) -> list[str]:
     per_class = {name: row for name, row in scores.per_class().items() if row["images"]}
     name = min(per_class, key=lambda name: per_class[name]["recall"])
     lines = [f"hardest class: {name}, {per_class[name]['recall']:.1%} of {per_class[name]['images']:.0f} images"]
-    wrong = [
-        (int(n), scores.classes[i], scores.classes[j])
-        for (i, j), n in _entries(scores.confusion.tolist())
-        if i != j and n
-    ]
+    wrong = [(int(n), i, j) for (i, j), n in np.ndenumerate(scores.confusion) if i != j and n]
     worst = sorted(wrong, key=lambda item: -item[0])[:WORST]
-    shown = ", ".join(f"{label} as {predicted} {n}x" for n, label, predicted in worst)
+    shown = ", ".join(f"{scores.classes[i]} as {scores.classes[j]} {n}x" for n, i, j in worst)
     return [*lines, f"most frequent confusions: {shown or 'none'}"]
-
-
-def _entries(matrix: Sequence[Sequence[int]]) -> Iterable[tuple[tuple[int, int], int]]:
-    return (((i, j), n) for i, row in enumerate(matrix) for j, n in enumerate(row))
 
 
 def write_report(folder: str | Path, scores: ClassScores, *, source: Mapping[str, Any] | None = None) -> list[Path]:
@@ -62,7 +56,7 @@ def write_report(folder: str | Path, scores: ClassScores, *, source: Mapping[str
     content = {
         "metrics.json": json_text(as_tree(scores, source or {})),
         "per_image.csv": as_csv(scores),
-        "confusion.csv": confusion_csv(scores),
+        "confusion.csv": confusion_csv(scores.classes, scores.classes, scores.confusion.tolist()),
     }
     return write_files(folder, content)
 
@@ -90,20 +84,7 @@ def as_tree(scores: ClassScores, source: Mapping[str, Any]) -> dict[str, Any]:
 
 def as_csv(scores: ClassScores) -> str:
     """One line per image, classes by name; the columns of a skipped one are empty."""
+    names = {float(i): name for i, name in enumerate(scores.classes)}
     columns = [name for name in COLUMNS if name in scores.rows[0][1]]
-    lines = [["name", *columns]]
-    lines += [[name, *(_cell(scores.classes, column, row[column]) for column in columns)] for name, row in scores.rows]
-    lines += [[name, *([""] * len(columns))] for name in scores.skipped]
-    return csv_text(lines)
-
-
-def confusion_csv(scores: ClassScores) -> str:
-    """True classes down, predicted ones across."""
-    rows = zip(scores.classes, scores.confusion.tolist(), strict=True)
-    return csv_text([["true / predicted", *scores.classes], *([name, *row] for name, row in rows)])
-
-
-def _cell(classes: Sequence[str], column: str, value: float) -> str:
-    if column in ("label", "predicted"):
-        return classes[int(value)] if value >= 0 else ""
-    return number(value)
+    rows = [(name, row | {key: names.get(row[key], "") for key in ("label", "predicted")}) for name, row in scores.rows]
+    return rows_csv("name", columns, rows, scores.skipped)

@@ -40,7 +40,7 @@ class FixedBox:
         """
         if size != self.frame:
             raise DataError(
-                f"the box {box_text(self.pixels)} belongs to {self.frame[0]}x{self.frame[1]} frames, and this ground "
+                f"the box {box_text(self.pixels)} belongs to {self.frame[0]}x{self.frame[1]} frames, and this "
                 f"ground truth is {size[0]}x{size[1]}. Score it at that size, or under the protocol 'plain'."
             )
         return self.pixels

@@ -4,13 +4,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import get_args
 
 import numpy as np
 from jaxtyping import Bool, Float, Float64
 
 from densevit.errors import ConfigError
 from densevit.evaluation.depth.boundary_f1 import boundary_depth_pro, boundary_moge
-from densevit.evaluation.depth.metrics import FORMULAE, Metrics, silog_form
+from densevit.evaluation.depth.metrics import FORMULAE, Metrics, SilogForm, silog_form
 from densevit.evaluation.depth.point_cloud import point_metrics
 from densevit.ops.align import lower_median
 from densevit.ops.dot import dot_single_thread
@@ -25,7 +26,7 @@ class MetricInput:
         pixels: predicted where ground truth counts.
         depths: true there.
         frame: predicted everywhere in the region.
-        ground truth: there; of meaning where `counted`.
+        gt: ground truth there; of meaning where `counted`.
         intrinsics: of the region.
         range: the protocol's.
     """
@@ -101,21 +102,14 @@ def _extra(inputs: MetricInput) -> Metrics:
 
 
 def _irmse(inputs: MetricInput) -> float:
-    return float(
-        np.sqrt(dot_single_thread(inputs.inverse_errors, inputs.inverse_errors) / inputs.inverse_errors.size) * 1000
-    )
+    errors = inputs.inverse_errors
+    return float(np.sqrt(dot_single_thread(errors, errors) / errors.size) * 1000)
 
 
 def _silog(inputs: MetricInput) -> Metrics:
     mean = float(inputs.logs.mean())
     squares = float(((inputs.logs - mean) ** 2).sum())
-    n = inputs.logs.size
-    return {
-        "silog_percent": silog_form("percent", squares, mean, n),
-        "silog_half": silog_form("half", squares, mean, n),
-        "silog_unbiased": silog_form("unbiased", squares, mean, n),
-        "silog_log10": silog_form("log10", squares, mean, n),
-    }
+    return {f"silog_{form}": silog_form(form, squares, mean, inputs.logs.size) for form in get_args(SilogForm)}
 
 
 def _kitti(inputs: MetricInput) -> Metrics:
@@ -133,14 +127,10 @@ def _curve(inputs: MetricInput) -> Metrics:
     exponents = np.linspace(0.01, 5.0, 100)
     shares = np.searchsorted(off_by, exponents * np.log(1.25), side="left") / off_by.size
     return {
-        "d_auc": _trapezoids(shares, exponents) / 5,
+        "d_auc": float(np.trapezoid(shares, exponents)) / 5,
         "within_3": float(np.count_nonzero(off_by < np.log(1.03)) / off_by.size),
         "median_log": float(100 * abs(lower_median(inputs.logs))),
     }
-
-
-def _trapezoids(y: Float64[np.ndarray, " k"], x: Float64[np.ndarray, " k"]) -> float:
-    return float(((y[1:] + y[:-1]) / 2) @ np.diff(x))
 
 
 def _boundary(inputs: MetricInput) -> Metrics:

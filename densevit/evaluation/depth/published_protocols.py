@@ -49,10 +49,12 @@ KITTI_FRAME = replace(
     region_of="frame",
 )
 
-ALL = Protocol(
+PLAIN = Protocol(name="", description="", range=(1e-3, 80.0))
+
+ALL = replace(
+    PLAIN,
     name="plain",
     description="every pixel with ground truth, in the data set's own range.",
-    range=(1e-3, 80.0),
     range_of_data=True,
 )
 
@@ -68,8 +70,7 @@ DINOV2: Options = TOOLBOX | {
     "resize": "borders",
 }
 DAV2 = replace(
-    ALL,
-    range_of_data=False,
+    PLAIN,
     source="DepthAnything/Depth-Anything-V2: metric_depth/train.py, util/metric.py",
     ends="included",
     min_pixels=10,
@@ -100,9 +101,8 @@ MARIGOLD: Options = {
     "resize": "borders",
 }
 MOGE = replace(
-    ALL,
+    PLAIN,
     range=(0.0, math.inf),
-    range_of_data=False,
     source="microsoft/MoGe: moge/test/metrics.py, moge/utils/alignment.py",
     clamp=None,
     resize="borders",
@@ -114,6 +114,14 @@ MIDAS: Options = {
     "resize": "borders",
     "region": None,
 }
+
+
+def _of_both(program: str, how: str, options: Options) -> list[Protocol]:
+    data = ((NYU, "NYU Depth v2"), (KITTI, "KITTI's Eigen split"))
+    return [
+        replace(row, name=f"{row.data[0]}_{program}", description=f"{title} as {how}.", **options)
+        for row, title in data
+    ]
 
 
 def _rows() -> tuple[Protocol, ...]:
@@ -142,26 +150,10 @@ def _rows() -> tuple[Protocol, ...]:
             description="KITTI's Eigen split as bts scores its 16-bit files.",
             png_scale=256,
         ),
-        replace(NYU, name="nyu_adabins", description="NYU Depth v2 as AdaBins scores it.", **ADABINS),
-        replace(KITTI, name="kitti_adabins", description="KITTI's Eigen split as AdaBins scores it.", **ADABINS),
-        replace(NYU, name="nyu_zoedepth", description="NYU Depth v2 as ZoeDepth scores it.", **ZOEDEPTH),
-        replace(KITTI, name="kitti_zoedepth", description="KITTI's Eigen split as ZoeDepth scores it.", **ZOEDEPTH),
-        replace(
-            NYU,
-            name="nyu_mdet",
-            description="NYU Depth v2 as the Monocular-Depth-Estimation-Toolbox scores it.",
-            **TOOLBOX,
-        ),
-        replace(
-            KITTI,
-            name="kitti_mdet",
-            description="KITTI's Eigen split as the Monocular-Depth-Estimation-Toolbox scores it.",
-            **TOOLBOX,
-        ),
-        replace(NYU, name="nyu_dinov2", description="NYU Depth v2 as dinov2's depth heads are scored.", **DINOV2),
-        replace(
-            KITTI, name="kitti_dinov2", description="KITTI's Eigen split as dinov2's depth heads are scored.", **DINOV2
-        ),
+        *_of_both("adabins", "AdaBins scores it", ADABINS),
+        *_of_both("zoedepth", "ZoeDepth scores it", ZOEDEPTH),
+        *_of_both("mdet", "the Monocular-Depth-Estimation-Toolbox scores it", TOOLBOX),
+        *_of_both("dinov2", "dinov2's depth heads are scored", DINOV2),
         DINOV3,
         replace(
             DINOV3,
@@ -181,22 +173,12 @@ def _rows() -> tuple[Protocol, ...]:
             description="Depth Anything V2's metric models outdoors (KITTI, Virtual KITTI 2).",
             range=(1e-3, 80.0),
         ),
+        *(replace(row, range=(0.0, row.range[1])) for row in _of_both("unidepth", "UniDepth scores it", UNIDEPTH)),
         replace(
-            NYU, name="nyu_unidepth", description="NYU Depth v2 as UniDepth scores it.", range=(0.0, 10.0), **UNIDEPTH
-        ),
-        replace(
-            KITTI,
-            name="kitti_unidepth",
-            description="KITTI's Eigen split as UniDepth scores it.",
-            range=(0.0, 80.0),
-            **UNIDEPTH,
-        ),
-        replace(
-            ALL,
+            PLAIN,
             name="metric3d",
             description="Metric3D's own scoring of any data set.",
             range=(1e-8, math.inf),
-            range_of_data=False,
             source="YvanYin/Metric3D: mono/utils/avg_meter.py, do_test.py",
             clamp=None,
             resize="borders",
@@ -204,12 +186,11 @@ def _rows() -> tuple[Protocol, ...]:
             rmse_log="log10",
         ),
         replace(
-            ALL,
+            PLAIN,
             name="kitti_benchmark",
             description="KITTI's depth prediction benchmark, 352x1216 files.",
             data=("kitti",),
             range=(0.0, math.inf),
-            range_of_data=False,
             source="KITTI's development kit, evaluate_depth.cpp",
             region=KB_WINDOW,
             region_of="window",
@@ -243,29 +224,19 @@ def _rows() -> tuple[Protocol, ...]:
             description="KITTI's Eigen split as Marigold is scored: Eigen's crop of the window.",
             **MARIGOLD | {"range": (1e-5, 80.0), "region": EIGEN_KITTI},
         ),
-        replace(
-            ALL,
-            name="eth3d_marigold",
-            description="ETH3D as Marigold is scored.",
-            data=("eth3d",),
-            range_of_data=False,
-            **MARIGOLD | {"range": (1e-5, math.inf), "fit_on": "columns1024"},
-        ),
-        replace(
-            ALL,
-            name="scannet_marigold",
-            description="ScanNet as Marigold is scored.",
-            data=("scannet",),
-            range_of_data=False,
-            **MARIGOLD | {"range": (1e-3, 10.0)},
-        ),
-        replace(
-            ALL,
-            name="diode_marigold",
-            description="DIODE as Marigold is scored.",
-            data=("diode",),
-            range_of_data=False,
-            **MARIGOLD | {"range": (0.6, 350.0)},
+        *(
+            replace(
+                PLAIN,
+                name=f"{data}_marigold",
+                description=f"{title} as Marigold is scored.",
+                data=(data,),
+                **MARIGOLD | options,
+            )
+            for data, title, options in (
+                ("eth3d", "ETH3D", {"range": (1e-5, math.inf), "fit_on": "columns1024"}),
+                ("scannet", "ScanNet", {"range": (1e-3, 10.0)}),
+                ("diode", "DIODE", {"range": (0.6, 350.0)}),
+            )
         ),
         replace(
             NYU,

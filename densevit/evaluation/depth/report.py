@@ -12,7 +12,7 @@ from densevit.evaluation.depth.metrics import METRICS
 from densevit.evaluation.depth.protocol import COUNTS
 from densevit.evaluation.depth.protocol_text import describe
 from densevit.evaluation.records import WORST
-from densevit.reporting.tables import csv_text, interval_lines, json_text, number, write_files
+from densevit.reporting.tables import interval_lines, json_text, rows_csv, write_files
 from densevit.version import versions
 
 SCHEMA = 1  # of metrics.json; a new number when a key changes its meaning
@@ -111,8 +111,4 @@ def _plain(value: Any) -> Any:
 
 def as_csv(evaluation: Evaluation) -> str:
     """One line per image in full precision; what an image does not have is empty."""
-    columns = (*evaluation.mean, *COUNTS)
-    lines = [["name", *columns]]
-    lines += [[name, *(number(row[c]) if c in row else "" for c in columns)] for name, row in evaluation.rows]
-    lines += [[name, *([""] * len(columns))] for name in evaluation.skipped]
-    return csv_text(lines)
+    return rows_csv("name", [*evaluation.mean, *COUNTS], evaluation.rows, evaluation.skipped)

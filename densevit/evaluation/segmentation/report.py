@@ -12,7 +12,7 @@ from densevit.evaluation.bootstrap import no_interval_reason
 from densevit.evaluation.segmentation import confusion_matrix
 from densevit.evaluation.segmentation.evaluate import SegScores
 from densevit.evaluation.segmentation.metrics import FORMULAE
-from densevit.reporting.tables import Interval, cell, csv_text, finite, interval_lines, json_text, write_files
+from densevit.reporting.tables import Interval, confusion_csv, finite, interval_lines, json_text, rows_csv, write_files
 from densevit.utils.atomic_io import atomic_write
 from densevit.version import versions
 
@@ -75,9 +75,9 @@ def write_report(folder: str | Path, scores: SegScores, *, source: Mapping[str, 
     """
     content = {
         "metrics.json": json_text(as_tree(scores, source or {})),
-        "per_image.csv": rows_csv("name", scores.per_image(), scores.skipped),
-        "per_class.csv": rows_csv("class", list(scores.per_class().items())),
-        "confusion.csv": confusion_csv(scores),
+        "per_image.csv": _rows("name", scores.per_image(), scores.skipped),
+        "per_class.csv": _rows("class", list(scores.per_class().items())),
+        "confusion.csv": confusion_csv(scores.classes, [*scores.classes, "none"], scores.confusion.tolist()),
     }
     written = write_files(folder, content)
     image = cv2.imencode(".png", confusion_matrix.draw(scores.confusion, scores.classes)[..., ::-1])[1].tobytes()
@@ -122,16 +122,7 @@ def _of_scores(scores: SegScores, found: Mapping[str, Interval]) -> dict[str, li
     return {name: list(found[name]) for name in scores.mean if name in found}
 
 
-def rows_csv(what: str, rows: Sequence[tuple[str, Mapping[str, float]]], skipped: Sequence[str] = ()) -> str:
-    """A line per row in full precision; what is not defined is empty, as all of a skipped one is."""
-    columns = list(rows[0][1])
-    lines: list[list[str]] = [[what, *columns]]
-    lines += [[name, *(cell(row[column]) for column in columns)] for name, row in rows]
-    lines += [[name, *([""] * len(columns))] for name in skipped]
-    return csv_text(lines)
-
-
-def confusion_csv(scores: SegScores) -> str:
-    """Pixels of the true classes down, of the predicted ones across."""
-    rows = zip(scores.classes, scores.confusion.tolist(), strict=True)
-    return csv_text([["true / predicted", *scores.classes, "none"], *([name, *row] for name, row in rows)])
+def _rows(what: str, rows: Sequence[tuple[str, Mapping[str, float]]], skipped: Sequence[str] = ()) -> str:
+    """A line per row; scores that are not defined are empty."""
+    known = [(name, {key: value for key, value in row.items() if isfinite(value)}) for name, row in rows]
+    return rows_csv(what, list(rows[0][1]), known, skipped)

@@ -62,7 +62,6 @@ class TimmEncoder(TokenEncoder):
         self.weights = weights
         self.licence = factory.licence_of(name, pretrained, weights)
         self.adapter = timm_vit.adapter_for(vit)
-        self.adapter.prepare(vit)
         self.set_normalisation(vit.pretrained_cfg["mean"], vit.pretrained_cfg["std"])
         self.wrap_backbone(
             vit,

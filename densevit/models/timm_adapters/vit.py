@@ -19,9 +19,8 @@ from densevit.structures import BlockFunction
 
 
 class ModelAdapter(NamedTuple):
-    """How one class of timm models is prepared, run and loaded."""
+    """How one class of timm models is run and loaded."""
 
-    prepare: Callable[[Any], None]
     forward_blocks: Callable[[Any, Tensor, Sequence[int], bool], list[BlockOutput]]
     convert: Callable[[Any, dict[str, Tensor]], dict[str, Tensor]]
     block_functions: Callable[[Any, int, tuple[int, int]], tuple[BlockFunction, ...]]
@@ -44,10 +43,11 @@ def create(name: str, with_weights: bool, given: Mapping[str, Any]) -> Any:
         raise ConfigError(
             f"encoder.name: '{name}' is a {type(meta_model).__name__}, not a plain grid of tokens; use a ViT: {kinds}."
         )
-    if not isinstance(meta_model, Beit):
-        given = {**given, "dynamic_img_size": True}
-    vit = factory.create_model(name, known, with_weights, given)
+    is_beit = isinstance(meta_model, Beit)
+    vit = factory.create_model(name, known, with_weights, given if is_beit else {**given, "dynamic_img_size": True})
     vit.prune_intermediate_layers(len(vit.blocks), prune_head=True)
+    if is_beit:
+        beit.move_bias_to_blocks(vit)
     return vit
 
 
@@ -118,5 +118,5 @@ def pad_rope(rope: Float[Tensor, "*heads cells r"], num_queries: int) -> Float[T
 
 
 SUPPORTED_CLASSES = (VisionTransformer, Eva, Beit)
-DEFAULT_ADAPTER = ModelAdapter(lambda vit: None, forward_blocks, factory.convert, block_functions)
-BEIT_ADAPTER = ModelAdapter(beit.move_bias_to_blocks, beit.forward_blocks, beit.convert, beit.block_functions)
+DEFAULT_ADAPTER = ModelAdapter(forward_blocks, factory.convert, block_functions)
+BEIT_ADAPTER = ModelAdapter(beit.forward_blocks, beit.convert, beit.block_functions)
