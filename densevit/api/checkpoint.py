@@ -30,7 +30,7 @@ def load(
         path: a run's folder (its best checkpoint), a step folder, a `model.safetensors`, or a published checkpoint.
         family: of a published checkpoint whose tensor names fit several.
         device: auto, cpu, cuda or cuda:N.
-        precision: auto, fp32, bf16 or fp16.
+        precision: auto, fp32, tf32 (GPUs), bf16 or fp16.
         runtime: torch, or on a CPU openvino or onnxruntime.
         family_options: what a published file does not say, as `{"max_depth": 20}`.
         plugins: Python files that register components of your own. Those of a checkpoint that was trained here are

@@ -20,17 +20,19 @@ from densevit.data.transforms.photometric import compose
 from densevit.engine.distributed import DistributedContext
 from densevit.engine.interfaces import Validation
 from densevit.engine.trainer import Trainer
+from densevit.engine.validation import Predict
 from densevit.errors import ConfigError, DataError
 from densevit.evaluation.classification import metrics as class_metrics
 from densevit.evaluation.depth.evaluate import mean_row
 from densevit.evaluation.depth.published_protocols import PROTOCOLS, Protocol, find_protocol
 from densevit.evaluation.segmentation import metrics as seg_metrics
 from densevit.inference.forward import forward
-from densevit.inference.predict.summary import is_out_of_memory
 from densevit.model_card import HeadSpec, ModelCard
 from densevit.models.dense import DenseModel
 from densevit.structures import Row
 from densevit.tasks.base import Task
+from densevit.utils.device import is_out_of_memory
+from densevit.utils.precision import Precision
 
 # The scores of one image, and of all of them, in the validation of heads that do not predict depth.
 SCORES: Mapping[str, tuple[Callable[..., Row], Callable[[Sequence[Row]], Row]]] = {
@@ -68,7 +70,7 @@ def _build_model(plan: Plan) -> DenseModel:
     except ConfigError as error:
         raise ConfigError(*map(plan.locate, error.problems)) from None
     except (MemoryError, RuntimeError) as error:
-        if not (isinstance(error, MemoryError) or is_out_of_memory(error)):
+        if not is_out_of_memory(error):
             raise
         raise ConfigError(f"model: does not fit into memory ({str(error).splitlines()[0]}).") from None
 
@@ -133,12 +135,13 @@ def check_output(name: str, spec: TaskSpec, output: HeadSpec, plan: Plan) -> Non
             refuse_reordered(f"model.heads.{name}", output.classes, data.classes)
 
 
-def make_predict_fn(protocol: Protocol, card: ModelCard) -> Callable[[nn.Module, Tensor], dict[str, Tensor]]:
+def make_predict_fn(protocol: Protocol, card: ModelCard) -> Predict:
     """How validation runs the model: on the protocol's input window, at the card's size."""
 
-    def predict(model: nn.Module, image: Tensor) -> dict[str, Tensor]:
+    def predict(model: nn.Module, image: Tensor, precision: Precision) -> dict[str, Tensor]:
         h, w = image.shape[-2:]
-        return forward(model, image, card.resize, card.multiple, box=protocol.input_box(h, w))
+        box = protocol.input_box(h, w)
+        return forward(model, image, card.resize, card.multiple, precision=precision, box=box)
 
     return predict
 
@@ -215,6 +218,7 @@ def val_batches(plan: Plan, world: DistributedContext) -> Validation | None:
         rank=world.rank,
         world_size=world.size,
         workers=workers(plan.run, world),
+        pin=world.device.type == "cuda",
         timeout=plan.run.data.timeout,
     )
 

@@ -114,7 +114,7 @@ class Run:
     epochs: Positive | None = None
     batch_size: Annotated[int, Field(ge=1, le=2**20)] = 8  # images a step, over all processes and accumulation
     grad_accum_steps: Count = 1  # micro-batches per step
-    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    precision: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = "auto"
     ema: Annotated[float, Field(gt=0, lt=1)] | None = None  # decay of the weights' moving average
     compile: bool = False
     parallel: Literal["ddp", "fsdp"] = "ddp"  # of several processes: each holds the whole model, or a part of it

@@ -115,14 +115,14 @@ class Checkpointer:
             yield
         except Exception:
             if self.state.world.size == 1 and self.saved_at != self.state.step:
-                if undo:
-                    self.state.undo_step()
-                self._try_to_save()
+                self._try_to_save(undo=undo)
             raise
 
-    def _try_to_save(self) -> None:
+    def _try_to_save(self, *, undo: bool) -> None:
         step = self.state.step
         try:
+            if undo:
+                self.state.undo_step()
             self.save()
         except Exception as error:  # a full disk, a lost GPU; the first error is the one to report
             tqdm.write(f"step {step} could not be saved: {error}")

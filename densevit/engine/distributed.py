@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 import torch.distributed as dist
@@ -17,10 +17,12 @@ from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 from densevit.engine import fsdp
-from densevit.utils.device import choose_device
+from densevit.utils.device import choose_device, device_of_process
+from densevit.utils.precision import DTYPES, Precision
 from densevit.utils.process_group import ProcessGroup
 
 Parallel = Literal["ddp", "fsdp"]
+TIMEOUT = timedelta(minutes=10)  # of one collective of tensors
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class DistributedContext(ProcessGroup):
             for tensor in tensors:
                 dist.broadcast(tensor, src=0)
 
-    def parallelize(self, model: nn.Module, how: Parallel = "ddp") -> nn.Module:
+    def parallelize(self, model: nn.Module, how: Parallel, precision: Precision) -> nn.Module:
         """Wraps the model so that gradients are averaged over all processes; under `fsdp` its weights are sharded."""
         if self.size == 1:
             return model
@@ -69,8 +71,12 @@ class DistributedContext(ProcessGroup):
             # BatchNorm over the images of all processes, as mmseg and DINOv2's probes have it; torch has none for CPUs.
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
         if how == "fsdp":
-            return fsdp.shard(model, init_device_mesh(self.device.type, (self.size,)))
-        return DistributedDataParallel(model, device_ids=[self.device.index] if cuda else None)
+            # On a CPU, autocast leaves LayerNorm alone, which takes no numbers and weights of two types.
+            gathered = DTYPES[precision] if cuda else None
+            return fsdp.shard(model, init_device_mesh(self.device.type, (self.size,)), gathered)
+        return DistributedDataParallel(
+            model, device_ids=[self.device.index] if cuda else None, gradient_as_bucket_view=True
+        )
 
 
 @contextmanager
@@ -87,30 +93,40 @@ def no_sync(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def process_group(device: str = "auto", timeout: timedelta = timedelta(minutes=10)) -> Iterator[DistributedContext]:
+def process_group(device: str = "auto", patience: timedelta = timedelta(hours=2)) -> Iterator[DistributedContext]:
     """Joins the process group that torchrun describes; alone without torchrun.
 
     Args:
-        timeout: how long one process may wait for another.
+        patience: how long the processes wait for what one of them does alone, saving a large model for example.
+
+    Raises:
+        ConfigError: no such device here, or one GPU for several processes.
     """
     rank, size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-    chosen = choose_device(device)
-    if chosen.type == "cuda":
-        local_rank = int(os.environ.get("LOCAL_RANK", 0))
-        chosen = choose_device(f"cuda:{local_rank if chosen.index is None else chosen.index}")
+    local_size = int(os.environ.get("LOCAL_WORLD_SIZE", size))
+    # Named before anything touches a device: each process would otherwise take half a gigabyte of the first GPU.
+    chosen = choose_device(device_of_process(device, int(os.environ.get("LOCAL_RANK", 0)), local_size))
+    cuda = chosen.type == "cuda"
+    if cuda:
         torch.cuda.set_device(chosen)
     if size == 1:
         yield DistributedContext(chosen)
         return
-    backend = "nccl" if chosen.type == "cuda" else "gloo"
-    local_size = int(os.environ.get("LOCAL_WORLD_SIZE", size))
-    store, _, _ = next(iter(rendezvous("env://", timeout=timeout)))
+    store, _, _ = next(iter(rendezvous("env://", timeout=TIMEOUT)))
     if local_size == size:
         # torchrun gives restarted processes the store of the dead ones, with their addresses in it (pytorch#135712).
         # On one machine all know the number of the restart; for several see docs/scale.md.
         store = PrefixStore(f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
-    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
+    dist.init_process_group(
+        "nccl" if cuda else "gloo",
+        store=store,
+        rank=rank,
+        world_size=size,
+        timeout=TIMEOUT,
+        device_id=chosen if cuda else None,  # NCCL connects now, and an error of it is told now
+    )
     try:
-        yield DistributedContext(chosen, rank, size, local_size)
+        objects = cast(dist.ProcessGroup, dist.new_group(backend="gloo", timeout=patience))
+        yield DistributedContext(chosen, rank, size, objects, local_size)
     finally:
         dist.destroy_process_group()

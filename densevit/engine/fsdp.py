@@ -10,19 +10,30 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 M = TypeVar("M", bound=nn.Module)
 
 
-def shard(model: M, mesh: DeviceMesh) -> M:
-    """Shards each transformer block by itself, and the rest together; gradients are averaged over the mesh."""
+def shard(model: M, mesh: DeviceMesh, gathered: torch.dtype | None = None) -> M:
+    """Shards each transformer block by itself, and the rest together; gradients are averaged over the mesh, in fp32.
+
+    Args:
+        gathered: the blocks' weights are gathered as this, at half of the traffic in bf16. Autocast alone would make
+            copies of them that the backward pass keeps: the whole model, on every process. The rest is gathered in
+            fp32, so that the tokens between blocks are fp32 as without FSDP.
+    """
+    policy = MixedPrecisionPolicy(
+        param_dtype=gathered,
+        reduce_dtype=torch.float32,
+        cast_forward_inputs=False,  # autocast decides
+    )
     model.to(memory_format=torch.contiguous_format)
     # FSDP registers its backward hooks on the model's outputs, and refuses views.
     model.register_forward_hook(lambda module, args, outputs: {name: x.clone() for name, x in outputs.items()})
     for block in transformer_blocks(model):
-        fully_shard(block, mesh=mesh)
+        fully_shard(block, mesh=mesh, mp_policy=policy)
     # Resharded after the forward pass, so that weights are read and saved as shards between two steps.
     fully_shard(model, mesh=mesh, reshard_after_forward=True)
     return model

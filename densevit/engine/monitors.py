@@ -65,7 +65,7 @@ class OutputSaturationMonitor:
         )
 
 
-MAX_SKIPPED = {"fp16": 12, "bf16": 3, "fp32": 3}
+MAX_SKIPPED = {"fp16": 12, "bf16": 3, "tf32": 3, "fp32": 3}
 """Skipped steps in a row before a run ends. Under fp16 a few are normal: they find the scale of the loss."""
 HINTS = {"fp16": "try precision=bf16"}
 

@@ -36,7 +36,7 @@ from densevit.errors import ConfigError, Preempted
 from densevit.model_card import ModelCard
 from densevit.structures import Batch
 from densevit.tasks.base import Task
-from densevit.utils.precision import autocast, resolve
+from densevit.utils.precision import autocast, gpu_products, resolve
 from densevit.utils.progress import tqdm
 from densevit.utils.signals import interruptible
 from densevit.weights.checkpoint import Manifest
@@ -84,7 +84,7 @@ class Trainer:
         self.model = model.to(world.device).to(memory_format=torch.channels_last)
         if run.compile:
             self.model.compile()
-        self.parallel_model = world.parallelize(self.model, run.parallel)
+        self.parallel_model = world.parallelize(self.model, run.parallel, self.precision)
         self.encoder: LayeredEncoder = model.encoder  # type: ignore[assignment]
         self.scheduled = scheduled_parts(model)
         self.loss_weighting = LOSS_WEIGHTINGS[run.loss_weighting](list(tasks)).to(world.device)
@@ -201,7 +201,9 @@ class Trainer:
             batch = next(batches).to(self.world.device)
             names += batch.names
             indices += batch.indices
-            with no_sync(self.parallel_model) if number < count else nullcontext():
+            # Under mixed precision, what autocast leaves in fp32 needs no more than TF32.
+            products = gpu_products(tf32=self.precision != "fp32")
+            with products, no_sync(self.parallel_model) if number < count else nullcontext():
                 losses = self._losses(batch)
                 total = torch.stack(list(losses.values())).sum() / count
                 torch.autograd.backward(self.scaler.scale(total))

@@ -14,11 +14,11 @@ from densevit.engine.logger import MetricLogger
 from densevit.engine.train_state import Scores, TrainState
 from densevit.structures import Batch
 from densevit.tasks.base import Task
-from densevit.utils.precision import Precision, autocast
+from densevit.utils.precision import Precision, autocast, gpu_products
 from densevit.utils.progress import tqdm
 
-Predict = Callable[[nn.Module, Tensor], dict[str, Tensor]]
-"""Runs a model on images b 3 h w in [0, 1] as an evaluation does; gives maps by head."""
+Predict = Callable[[nn.Module, Tensor, Precision], dict[str, Tensor]]
+"""Runs a model on images b 3 h w in [0, 1] as an evaluation does, in a precision; gives maps by head."""
 
 
 class _Stopped(Exception):
@@ -47,14 +47,14 @@ def validate(
     model.eval()
     bar = tqdm(total=len(val), desc="validate", unit="image", leave=False, disable=not log.shows_bar, delay=1)
     try:
-        with state.ema.applied() if state.ema else nullcontext(), torch.no_grad(), bar:
+        averaged = state.ema.applied() if state.ema else nullcontext()
+        with averaged, torch.no_grad(), gpu_products(tf32=precision == "tf32"), bar:
             for number, batch in enumerate(synchronized_batches(val, world, stop)):
                 if batch is None:
-                    dummy_forward(model, multiple, world)
+                    dummy_forward(model, multiple, world, precision)
                     continue
                 batch = batch.to(world.device)
-                with autocast(precision, world.device):
-                    predictions = predict(model, batch.image)
+                predictions = predict(model, batch.image, precision)
                 for name, task in tasks.items():
                     prediction = predictions[name].float()
                     rows[name] |= dict(zip(batch.indices, task.image_scores(prediction, batch), strict=True))
@@ -86,10 +86,11 @@ def synchronized_batches(batches: Iterable[Batch], world: DistributedContext, st
         getattr(own, "close", lambda: None)()  # ends the loader's workers now
 
 
-def dummy_forward(model: nn.Module, multiple: int, world: DistributedContext) -> None:
+def dummy_forward(model: nn.Module, multiple: int, world: DistributedContext, precision: Precision) -> None:
     """A forward pass of nothing: under FSDP every process must take part in each pass of the others."""
     if isinstance(model, FSDPModule):
-        model(torch.zeros(1, 3, 4 * multiple, 4 * multiple, device=world.device))
+        with autocast(precision, world.device):
+            model(torch.zeros(1, 3, 4 * multiple, 4 * multiple, device=world.device))
 
 
 def gather_scores(

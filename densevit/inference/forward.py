@@ -1,9 +1,11 @@
 """Preprocess, run the model, resize back: the same few lines for prediction, validation and evaluation.
 
-b images, h x w pixels, k numbers per pixel; images in [0, 1]. Device, precision and gradient mode are the caller's.
+b images, h x w pixels, k numbers per pixel; images in [0, 1]. Device and gradient mode are the caller's. Only the model
+computes in a lower precision; images and outputs are resized in fp32.
 """
 
 from collections.abc import Collection, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from operator import index
 from typing import Any
@@ -20,6 +22,7 @@ from densevit.model_card import PreprocessConfig
 from densevit.ops.resize import crop, is_image_level, network_size, network_steps, resize
 from densevit.ops.resize_uint8 import resize_uint8
 from densevit.structures import Box, Size
+from densevit.utils.precision import Precision, autocast
 
 # A 1 x 5000 image under `lower_bound 518` asks for 1.3 gigapixels; 33 megapixels are past every real use.
 MAX_INPUT_PIXELS = 2**25
@@ -31,6 +34,7 @@ def forward(
     config: PreprocessConfig,
     multiple: int,
     *,
+    precision: Precision | None = None,
     box: Box | None = None,
     flip: bool = False,
     scales: Sequence[float] = (1.0,),
@@ -41,6 +45,7 @@ def forward(
 
     Args:
         multiple: the sides of the network's input are multiples of this.
+        precision: of the model, by autocast; None leaves that to the caller.
         box: the model sees only this window; outside it every output is NaN.
         flip: average with the mirrored output for the mirrored image.
         scales: average over the image at these sizes, relative to its own.
@@ -54,7 +59,9 @@ def forward(
         DataError: the box does not fit, or a thin image would become too large.
     """
     h, w = image.shape[-2:]
-    options: dict[str, Any] = {"flip": flip, "scales": scales, "logits": logits, "camera": camera}
+    options: dict[str, Any] = {
+        "precision": precision, "flip": flip, "scales": scales, "logits": logits, "camera": camera,
+    }  # fmt: skip
     if box is not None:
         inside = forward(model, crop_box(image, box), config, multiple, **options)
         return {name: y if is_image_level(y) else paste(y, box, (h, w)) for name, y in inside.items()}
@@ -66,7 +73,7 @@ def forward(
     if config.window is not None:
         model = SlidingWindow(model, config.window, config.stride or config.window)
     predictions = (
-        forward_once(model, image, scale_preprocessing(config, scale, (h, w)), multiple, mirrored, camera)
+        forward_once(model, image, scale_preprocessing(config, scale, (h, w)), multiple, precision, mirrored, camera)
         for scale in scales
         for mirrored in (False, True)[: 1 + flip]
     )
@@ -78,6 +85,7 @@ def forward_once(
     image: Float[Tensor, "b 3 h w"],
     config: PreprocessConfig,
     multiple: int,
+    precision: Precision | None,
     mirrored: bool,
     camera: CanonicalCamera | None = None,
 ) -> Outputs:
@@ -85,7 +93,8 @@ def forward_once(
     x = preprocess(image, config, multiple)
     x = x.flip(-1) if mirrored else x
     size = (image.shape[-2], image.shape[-1])
-    outputs = model(x, size) if config.single_resize and config.window is None else model(x)
+    with autocast(precision, x.device) if precision else nullcontext():
+        outputs = model(x, size) if config.single_resize and config.window is None else model(x)
     if camera is not None:
         outputs = camera.to_metres(outputs, size, (x.shape[-2], x.shape[-1]))
     return {name: resize_to_input((y.flip(-1) if mirrored else y).float(), size, config) for name, y in outputs.items()}

@@ -26,7 +26,7 @@ from densevit.inference.tta import check_scales
 from densevit.model_card import Kind, ModelCard
 from densevit.ops.argmax import argmax_or_ignore
 from densevit.structures import Box
-from densevit.utils.precision import autocast
+from densevit.utils.precision import gpu_products
 from densevit.weights import hub
 
 Map = Float32[np.ndarray, "..."]
@@ -53,7 +53,7 @@ class Predictor:
         card: the heads, their units and the preprocessing.
         runtime: what computes: "torch", "openvino" or "onnxruntime".
         device: where the model runs.
-        precision: "fp32", "bf16" or "fp16".
+        precision: "fp32", "tf32", "bf16" or "fp16".
         focal: of the camera, where metres depend on it; may be set anew before each image.
         tiling: how larger images are cut into tiles; None predicts each as a whole.
     """
@@ -64,7 +64,7 @@ class Predictor:
         card: ModelCard,
         *,
         device: str | torch.device = "auto",
-        precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto",
+        precision: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = "auto",
         flip: bool = False,
         scales: Sequence[float] = (1.0,),
         batch_size: int = 1,
@@ -78,7 +78,8 @@ class Predictor:
 
         Args:
             device: auto is CUDA, else MPS, else the CPU.
-            precision: auto is bf16 where the device computes in it, else fp32; maps are float32 always.
+            precision: auto is bf16 where the device computes in it, else fp32 (on older GPUs fp16); tf32 multiplies
+                fp32 numbers with 10 bits of mantissa, on GPUs. Maps are float32 always.
             flip: average with the mirrored image's mirrored prediction; twice the time.
             scales: average over the image at these sizes, relative to its own; with `flip` also mirrored at each.
             batch_size: consecutive images of one size go through the model together, so many at most.
@@ -213,12 +214,13 @@ class Predictor:
         """One pass through the model: b k h w per head, on the device."""
         if box is None and self.window is not None:
             box = self.window(*images.shape[1:3])
-        with autocast(self.precision, self.device):
+        with gpu_products(tf32=self.precision == "tf32"):
             return forward(
                 self.network,
                 self.to_tensor(images),
                 self.card.resize,
                 self.card.multiple,
+                precision=self.precision,
                 box=box,
                 flip=self.flip,
                 scales=self.scales,

@@ -172,10 +172,11 @@ def area_or_bicubic(x: Float[Tensor, "b c h w"], size: Size) -> Literal["area", 
 
 def area_weights(before: int, after: int, like: Tensor) -> Float[Tensor, "after before"]:
     """Row i holds the share of new pixel i that each old pixel covers; rows sum to one."""
-    edges = torch.arange(after + 1, device=like.device, dtype=torch.float64) * (before / after)
-    pixels = torch.arange(before, device=like.device, dtype=torch.float64)
+    edges = torch.arange(after + 1, dtype=torch.float64) * (before / after)
+    pixels = torch.arange(before, dtype=torch.float64)
     overlap = torch.minimum(edges[1:, None], pixels + 1) - torch.maximum(edges[:-1, None], pixels)
-    return (overlap.clamp(min=0) * (after / before)).to(like.dtype)
+    weights = overlap.clamp(min=0) * (after / before)
+    return weights.to(like.dtype).to(like.device)  # in this order: Apple's GPUs have no float64
 
 
 def pad_to_multiple(x: Float[Tensor, "b c h w"], multiple: int) -> tuple[Float[Tensor, "b c height width"], Size]:

@@ -46,7 +46,7 @@ class ClassificationTask(Task):
         return torch.full((len(batch),), NO_LABEL, device=batch.image.device)
 
     def image_scores(self, prediction: Float[Tensor, "b k 1 1"], batch: Batch) -> list[Row]:
-        logits = prediction[:, :, 0, 0].double().cpu().numpy()
+        logits = prediction[:, :, 0, 0].cpu().double().numpy()
         labels = self.ground_truth(batch).tolist()
         return [{} if i == NO_LABEL else self.score(x, i) for x, i in zip(logits, labels, strict=True)]
 
@@ -58,7 +58,7 @@ class ClassificationTask(Task):
     def panel(self, prediction: Float[Tensor, "b k 1 1"], batch: Batch) -> UInt8[np.ndarray, "height width 3"]:
         """Up to eight images, one below the other, each with a bar per class as long as its probability: green for the
         true class, red for a wrong prediction, grey for the others."""
-        shares = prediction[:, :, 0, 0].double().softmax(1).cpu().numpy()
+        shares = prediction[:, :, 0, 0].cpu().double().softmax(1).numpy()
         labels = self.ground_truth(batch).tolist()
         images = (batch.image.permute(0, 2, 3, 1).cpu().numpy() * 255).round().astype(np.uint8)
         return np.concatenate(

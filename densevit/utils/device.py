@@ -13,8 +13,7 @@ def choose_device(wanted: str | torch.device) -> torch.device:
     Raises:
         ConfigError: no such device here.
     """
-    if wanted == "auto":
-        wanted = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    wanted = available_kind() if wanted == "auto" else wanted
     kind = torch.device(wanted).type if isinstance(wanted, torch.device) else str(wanted).partition(":")[0]
     if kind not in KINDS:
         known = ", ".join(KINDS)
@@ -28,3 +27,30 @@ def choose_device(wanted: str | torch.device) -> torch.device:
             f"device: '{wanted}' cannot be used here ({reason}). `auto` takes what is available."
         ) from None
     return device
+
+
+def available_kind() -> str:
+    """The kind that `auto` stands for; touches no device."""
+    return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def device_of_process(wanted: str, local_rank: int, local_size: int) -> str:
+    """The name of the device of one of several processes: each has a GPU of its own. Touches no device.
+
+    Raises:
+        ConfigError: one GPU is named for several processes.
+    """
+    name = available_kind() if wanted == "auto" else wanted
+    if name == "cuda":
+        return f"cuda:{local_rank}"
+    if name.startswith("cuda:") and local_size > 1:
+        raise ConfigError(
+            f"device: '{name}' is one GPU, where the {local_size} processes of this machine need one each. Take "
+            "device=cuda, and choose GPUs by CUDA_VISIBLE_DEVICES."
+        )
+    return name
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    # Torch has a class for this error on GPUs only; on the CPU only the message of its allocator tells.
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)

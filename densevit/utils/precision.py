@@ -1,24 +1,28 @@
-"""Precision (fp32, bf16, fp16): the fastest on a device, and autocast to it."""
+"""Precision (fp32, tf32, bf16, fp16): the fastest on a device, autocast to it, and how a GPU multiplies fp32."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Literal, cast
 
 import torch
 
 from densevit.errors import ConfigError
 
-Precision = Literal["fp32", "bf16", "fp16"]
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+Precision = Literal["fp32", "tf32", "bf16", "fp16"]
+DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def resolve(precision: str, device: torch.device) -> Precision:
     """`auto` is bf16 where the hardware multiplies in it (CUDA GPUs from Ampere on; CPUs with AMX or AVX512-BF16).
 
     Raises:
-        ConfigError: no such precision.
+        ConfigError: no such precision, or not on this device.
     """
     if precision != "auto":
         if precision not in DTYPES:
             raise ConfigError(f"precision: no {precision!r}; choose auto, {', '.join(DTYPES)}.")
+        if precision == "tf32" and device.type != "cuda":
+            raise ConfigError(f"precision: tf32 is how NVIDIA GPUs multiply; on '{device}' take fp32, bf16 or auto.")
         return cast(Precision, precision)
     if device.type == "cuda":
         # Older GPUs run bf16, too, but emulate it, slower than fp32.
@@ -28,4 +32,24 @@ def resolve(precision: str, device: torch.device) -> Precision:
 
 
 def autocast(precision: Precision, device: torch.device) -> torch.autocast:
-    return torch.autocast(device.type, dtype=DTYPES[precision], enabled=precision != "fp32")
+    return torch.autocast(device.type, dtype=DTYPES[precision], enabled=DTYPES[precision] != torch.float32)
+
+
+@contextmanager
+def gpu_products(*, tf32: bool, benchmark: bool = False) -> Iterator[None]:
+    """How a GPU multiplies fp32 numbers inside: in TF32, with 10 bits of mantissa, or exactly (IEEE).
+
+    torch's own defaults are TF32 in convolutions and IEEE in matrix products.
+
+    Args:
+        benchmark: cuDNN times its algorithms for each new size, which pays where sizes stay.
+    """
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    conv = cudnn.conv  # type: ignore[attr-defined]
+    before = matmul.fp32_precision, conv.fp32_precision, cudnn.benchmark
+    matmul.fp32_precision = conv.fp32_precision = "tf32" if tf32 else "ieee"
+    cudnn.benchmark = benchmark
+    try:
+        yield
+    finally:
+        matmul.fp32_precision, conv.fp32_precision, cudnn.benchmark = before

@@ -9,6 +9,7 @@ from small import small_config
 
 from densevit.engine import distributed
 from densevit.engine.logger import read_csv
+from densevit.errors import ConfigError
 from densevit.weights import checkpoint
 
 
@@ -40,6 +41,7 @@ def test_restarted_processes_do_not_read_the_addresses_of_the_dead(monkeypatch: 
     shared, seen = torch.distributed.HashStore(), []
     monkeypatch.setattr(distributed, "rendezvous", lambda *args, **kwargs: iter([(shared, 0, 2)]))
     monkeypatch.setattr(distributed.dist, "init_process_group", lambda *args, store, **kwargs: seen.append(store))
+    monkeypatch.setattr(distributed.dist, "new_group", lambda **kwargs: None)
     monkeypatch.setattr(distributed.dist, "destroy_process_group", lambda: None)
     for attempt in ("0", "1"):
         for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}.items():
@@ -50,3 +52,34 @@ def test_restarted_processes_do_not_read_the_addresses_of_the_dead(monkeypatch: 
     first, second = seen
     assert first.check(["address of attempt 0"]) and second.check(["address of attempt 1"])
     assert not second.check(["address of attempt 0"])
+
+
+def test_a_process_among_several_touches_no_gpu_but_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tensor on the first GPU, however small, costs each process half a gigabyte of it."""
+    touched, groups = [], []
+    for name, value in {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4", "LOCAL_RANK": "3"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "set_device", touched.append)
+    monkeypatch.setattr(torch, "empty", lambda *size, device: touched.append(device))
+    monkeypatch.setattr(
+        distributed, "rendezvous", lambda *args, **kwargs: iter([(torch.distributed.HashStore(), 3, 4)])
+    )
+    monkeypatch.setattr(distributed.dist, "init_process_group", lambda *args, **kwargs: groups.append(kwargs))
+    monkeypatch.setattr(distributed.dist, "new_group", lambda **kwargs: groups.append(kwargs))
+    monkeypatch.setattr(distributed.dist, "destroy_process_group", lambda: None)
+    for device in ("auto", "cuda"):
+        with distributed.process_group(device) as world:
+            assert world.device == torch.device("cuda:3")
+    assert set(touched) == {torch.device("cuda:3")}
+    assert groups[0]["device_id"] == torch.device("cuda:3")
+    # While one process saves a large model, the others wait for its objects, not in a collective of NCCL.
+    assert groups[1]["backend"] == "gloo" and groups[1]["timeout"] > 10 * groups[0]["timeout"]
+
+
+def test_one_gpu_for_several_processes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "LOCAL_RANK": "0"}.items():
+        monkeypatch.setenv(name, value)
+    refused = pytest.raises(ConfigError, match="'cuda:1' is one GPU, where the 2 processes.*CUDA_VISIBLE_DEVICES")
+    with refused, distributed.process_group("cuda:1"):
+        pass

@@ -122,7 +122,7 @@ def some_run(output: Path, **changes) -> Run:
 def some_trainer(run: Run, task: ToyTask | None = None) -> Trainer:
     seed.seed_everything(run.seed)
     trainer = Trainer(
-        run, Toy(), {"depth": task or ToyTask()}, CPU, predict=lambda model, image: model(image), card=CARD
+        run, Toy(), {"depth": task or ToyTask()}, CPU, predict=lambda model, image, precision: model(image), card=CARD
     )
     seed.reseed(run.seed, 0)
     return trainer
@@ -226,6 +226,21 @@ def test_what_went_wrong_is_told_though_nothing_can_be_saved(tmp_path: Path, cap
     with pytest.raises(DataError, match="a.png"):
         trainer.fit(damaged_at(6), None)
     assert "step 3 could not be saved: the disk is full" in capsys.readouterr().out
+
+
+def test_what_went_wrong_first_is_told_though_random_states_cannot_be_put_back(
+    tmp_path: Path, capsys, monkeypatch
+) -> None:
+    """A GPU that is lost takes its random state and statistics with it."""
+
+    def lost(*_: object) -> None:
+        raise RuntimeError("CUDA error: unspecified launch failure")
+
+    trainer = some_trainer(some_run(tmp_path, save_every=100, validate_every=100))
+    monkeypatch.setattr(seed, "set_random_state", lost)
+    with pytest.raises(DataError, match="a.png"):
+        trainer.fit(damaged_at(6), None)
+    assert "step 3 could not be saved: CUDA error" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("step", [1, 5, 11])
@@ -486,3 +501,22 @@ def test_tensorboard_gets_scalars_and_panels(tmp_path: Path) -> None:
     assert {"train/loss", "train/lr", "val/mse"} <= set(events.Tags()["scalars"])
     assert events.Tags()["images"] == ["panel/depth"]
     assert [event.step for event in events.Scalars("val/mse")] == [4, 8, 12]
+
+
+@pytest.mark.parametrize(("precision", "products"), [("fp32", "ieee"), ("bf16", "tf32")])
+def test_training_multiplies_in_tf32_under_mixed_precision_and_validation_exactly(
+    tmp_path: Path, precision: str, products: str
+) -> None:
+    seen: list[tuple[bool, str, str]] = []
+
+    class Spy(Toy):
+        def forward(self, image: Tensor) -> dict[str, Tensor]:
+            backends = torch.backends
+            seen.append((self.training, backends.cuda.matmul.fp32_precision, backends.cudnn.conv.fp32_precision))
+            return super().forward(image)
+
+    run = some_run(tmp_path, steps=1, precision=precision)
+    Trainer(run, Spy(), {"depth": ToyTask()}, CPU, predict=lambda model, image, precision: model(image), card=CARD).fit(
+        train, VAL
+    )
+    assert set(seen) == {(True, products, products), (False, "ieee", "ieee")}

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from small import small_config, small_folder
 
 import densevit
@@ -128,3 +129,22 @@ def test_commands_find_the_splits_in_a_folder_by_themselves(
         assert "2 of 2 images scored" in printed.out
     assert main(["eval-depth", str(run), "--data", str(split_data), "--split", "train", *scale, "--device", "cpu"]) == 0
     assert "3 of 3 images scored" in capsys.readouterr().out
+
+
+def test_an_evaluation_records_the_device_and_precision_that_auto_took(run: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
+    words = [
+        "eval-depth",
+        str(run),
+        "--data",
+        "folder",
+        "--root",
+        str(run.parent / "data"),
+        "--data-option",
+        "depth_scale=1000",
+        "--output",
+        str(tmp_path / "out"),
+    ]
+    assert main([*words, "--precision", "auto", "--device", "auto"]) == 0
+    source = json.loads((tmp_path / "out/metrics.json").read_text())["source"]
+    assert (source["precision"], source["device"]) == ("bf16", "cpu")

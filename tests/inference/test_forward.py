@@ -99,3 +99,26 @@ def test_a_margin_continues_the_image_by_reflection_and_is_cut_off_again() -> No
 def test_a_margin_is_narrower_than_a_tiny_image() -> None:
     answer = forward(Red(), torch.rand(1, 3, 2, 3), PreprocessConfig(margin=3.0), 1)["depth"]
     assert answer.shape == (1, 1, 2, 3)
+
+
+@pytest.mark.parametrize("interpolation", ["area", "adaptive", "bilinear", "bicubic"])
+@pytest.mark.parametrize("antialias", [False, True])
+def test_images_are_resized_in_fp32_whatever_the_model_computes_in(interpolation: str, antialias: bool) -> None:
+    """Area and adaptive are matrix products, which autocast would do in bf16: off by up to 1.24 of 255 grey levels."""
+
+    class Product(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen: list[Tensor] = []
+
+        def forward(self, image: Float[Tensor, "b 3 h w"]) -> dict[str, Tensor]:
+            self.seen.append(image)
+            assert (image @ image.mT).dtype == self.expected
+            return {"depth": image[:, :1]}
+
+    image = torch.rand(1, 3, 24, 36)
+    rule = PreprocessConfig(mode="fixed", size=(14, 28), interpolation=interpolation, antialias=antialias)
+    model = Product()
+    for precision, model.expected in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
+        forward(model, image, rule, 14, precision=precision)
+    assert torch.equal(*model.seen)

@@ -195,7 +195,7 @@ def test_an_unknown_device_and_an_empty_batch_are_refused() -> None:
 
 
 def test_a_precision_and_scales_that_are_none_are_refused() -> None:
-    with pytest.raises(ConfigError, match="no 'half'; choose auto, fp32, bf16, fp16"):
+    with pytest.raises(ConfigError, match="no 'half'; choose auto, fp32, tf32, bf16, fp16"):
         resolve("half", torch.device("cpu"))
     for scales in ((), (-1.0,), (1.0, float("nan")), (9.0,)):
         with pytest.raises(DataError, match="numbers over 0 and up to 8"):
@@ -245,3 +245,16 @@ def test_repr_says_what_the_predictor_is() -> None:
     assert (
         repr(made) == "Predictor(Conv2d, 0.0M parameters, heads={depth: metric depth}, device='cpu', precision='fp32')"
     )
+
+
+@pytest.mark.parametrize(("precision", "products"), [("fp32", "ieee"), ("bf16", "ieee"), ("tf32", "tf32")])
+def test_a_prediction_multiplies_fp32_numbers_exactly_unless_tf32_is_asked_for(precision: str, products: str) -> None:
+    class Spy(Mean):
+        def forward(self, image: Float[Tensor, "b 3 h w"]) -> dict[str, Tensor]:
+            self.products = torch.backends.cuda.matmul.fp32_precision, torch.backends.cudnn.conv.fp32_precision
+            return super().forward(image)
+
+    predict = predictor(model := Spy())
+    predict.precision = precision  # type: ignore[assignment]
+    predict(picture())
+    assert model.products == (products, products)

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from densevit.utils.precision import autocast, resolve
+from densevit.errors import ConfigError
+from densevit.utils.precision import autocast, gpu_products, resolve
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
@@ -32,3 +33,23 @@ def test_what_is_named_is_taken_and_fp32_computes_in_fp32() -> None:
         assert (x @ x).dtype == torch.float32
     with autocast("bf16", CPU):
         assert (x @ x).dtype == torch.bfloat16
+
+
+def test_products_of_fp32_on_a_gpu_are_exact_or_tf32_in_matrices_and_convolutions_alike() -> None:
+    def state() -> tuple[object, ...]:
+        backends = torch.backends
+        return backends.cuda.matmul.fp32_precision, backends.cudnn.conv.fp32_precision, backends.cudnn.benchmark
+
+    before = state()
+    with gpu_products(tf32=True, benchmark=True):
+        assert state() == ("tf32", "tf32", True)
+        with gpu_products(tf32=False):
+            assert state() == ("ieee", "ieee", False)
+        assert state() == ("tf32", "tf32", True)
+    assert state() == before
+
+
+def test_tf32_is_for_gpus() -> None:
+    assert resolve("tf32", CUDA) == "tf32"
+    with pytest.raises(ConfigError, match="tf32 is how NVIDIA GPUs multiply; on 'cpu' take fp32, bf16 or auto"):
+        resolve("tf32", CPU)

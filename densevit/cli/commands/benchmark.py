@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--threads", type=positive_int, metavar="N", help="of torch; default: its own choice")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 (auto)")
-    parser.add_argument("--precision", default="auto", choices=("auto", "fp32", "bf16", "fp16"))
+    parser.add_argument("--precision", default="auto", choices=("auto", "fp32", "tf32", "bf16", "fp16"))
     parser.add_argument("--compile", action="store_true", help="run our network compiled, too")
 
 

@@ -96,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
 
         # Of those that compute, only torch takes another device than the CPU by itself.
         device = "cpu" if args.runtime != "torch" and args.device == "auto" else args.device
-        with distributed.process_group(device, timeout=PATIENCE) as world:
+        with distributed.process_group(device, patience=PATIENCE) as world:
             predictor = checkpoint.load(
                 args,
                 device=str(world.device),

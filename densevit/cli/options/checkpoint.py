@@ -45,8 +45,9 @@ def add_compute_options(parser: Parser, precision: str = "fp32") -> None:
     parser.add_argument(
         "--precision",
         default=precision,
-        choices=["fp32", "bf16", "fp16", "auto"],
-        help=f"default {precision}; auto takes bf16 where it is fast, which changes the last digits of a score",
+        choices=["fp32", "tf32", "bf16", "fp16", "auto"],
+        help=f"default {precision}; auto takes bf16 where it is fast; bf16, fp16 and tf32 (GPUs) change the last "
+        "digits of a score",
     )
     parser.add_argument(
         "--runtime",
@@ -57,7 +58,7 @@ def add_compute_options(parser: Parser, precision: str = "fp32") -> None:
 
 
 def load(args: argparse.Namespace, **options: Any) -> "Predictor":
-    """The checkpoint that is named, as these options say.
+    """The checkpoint that is named, as these options say; they then name the precision and device that `auto` took.
 
     Args:
         options: of `Predictor`, and those that shall differ from the command line.
@@ -66,7 +67,9 @@ def load(args: argparse.Namespace, **options: Any) -> "Predictor":
 
     family, family_options = format_options(args)
     chosen = {"device": args.device, "precision": args.precision, "runtime": args.runtime, **options}
-    return api.load(args.checkpoint, family, family_options=family_options, **chosen)
+    predictor = api.load(args.checkpoint, family, family_options=family_options, **chosen)
+    args.precision, args.device = predictor.precision, str(predictor.device)
+    return predictor
 
 
 def format_options(args: argparse.Namespace) -> tuple[str | None, dict[str, Any]]:

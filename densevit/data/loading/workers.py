@@ -19,6 +19,7 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, get_worker_info
+from torch.utils.data._utils.pin_memory import pin_memory
 
 from densevit.errors import DataError, DensevitError
 
@@ -86,7 +87,8 @@ def run_jobs(
     """
     if workers == 0:
         for job in jobs:
-            yield work(job)
+            result = work(job)
+            yield pin_memory(result) if pin else result  # type: ignore[no-untyped-call]
         return
     loader = DataLoader(
         _Work(work),

@@ -25,11 +25,12 @@ from densevit.errors import ConfigError, DataError, Preempted
 from densevit.inference.fingerprint import weights_fingerprint
 from densevit.inference.predict.inputs import Item
 from densevit.inference.predict.output_plan import FAILED, Existing, OutputPlan
-from densevit.inference.predict.summary import Incomplete, Summary, failure_reason, is_out_of_memory, merge_summaries
+from densevit.inference.predict.summary import Incomplete, Summary, failure_reason, merge_summaries
 from densevit.inference.predictor import Map, Predictor, stack
 from densevit.inference.tiling import check_tileable
 from densevit.inference.writers import MapWriter, PredictedMap
 from densevit.utils.atomic_io import write_text
+from densevit.utils.device import is_out_of_memory
 from densevit.utils.process_group import ProcessGroup
 from densevit.utils.progress import tqdm
 

@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import torch
-
 from densevit.errors import PartialError
 from densevit.inference.predict.inputs import list_unsupported
+from densevit.utils.device import is_out_of_memory
 
 
 @dataclass
@@ -61,11 +60,6 @@ class Incomplete(PartialError):
     def __reduce__(self) -> tuple[type["Incomplete"], tuple[Summary, Path]]:
         # Errors travel between processes; by default one is rebuilt from its message alone.
         return Incomplete, (self.summary, self.record)
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    # Torch has a class for this error on GPUs only; on the CPU only the message of its allocator tells.
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 def failure_reason(error: BaseException, source: Path) -> str:

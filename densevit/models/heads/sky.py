@@ -15,7 +15,7 @@ from densevit.models.heads.depth_activations import clamp_ste
 from densevit.models.layers.conv_head import ConvHead, upsample
 
 MIN_PIXELS = 10  # of sky and of ground; with no more, the sky is not filled
-SKY_QUANTILE = 0.99  # of the ground's depth, which the sky is given
+SKY_PERCENT = 99  # the quantile of the ground's depth that the sky is given
 
 
 @HEADS.register("sky_depth")
@@ -69,9 +69,9 @@ def fill_sky(depth: Float[Tensor, "b 1 h w"], ground: Bool[Tensor, "b 1 h w"]) -
     # Sorted with the ground first; torch.quantile takes at most 16 M numbers.
     values = depth.where(ground, torch.inf).flatten(1).sort(1).values
     last = ground.flatten(1).sum(1, keepdim=True) - 1
-    place = SKY_QUANTILE * last.clamp(min=0).double()
-    below = place.long()
+    place = SKY_PERCENT * last.clamp(min=0)  # in whole numbers: fp32 holds none over 16 M, and Apple's GPUs no fp64
+    below = place // 100
     ends = values.gather(1, below), values.gather(1, torch.minimum(below + 1, last.clamp(min=0)))
-    far = torch.lerp(*ends, (place - below).float())[..., None, None]
+    far = torch.lerp(*ends, (place % 100).float() / 100)[..., None, None]
     few = torch.minimum(last + 1, values.shape[1] - 1 - last)[..., None, None] <= MIN_PIXELS
     return depth.where(ground | few, far)

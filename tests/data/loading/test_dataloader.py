@@ -345,3 +345,14 @@ def test_auto_workers_leaves_a_core_for_the_model() -> None:
     cores = len(os.sched_getaffinity(0))
     assert auto_workers(1) == min(cores - 1, 12)
     assert auto_workers(10_000) == 0
+
+
+@pytest.mark.parametrize("kind", ["train", "eval"])
+def test_batches_for_a_gpu_lie_in_pinned_memory_also_without_workers(kind: str, monkeypatch) -> None:
+    pinned: list[Batch] = []
+    monkeypatch.setattr(Batch, "pin_memory", lambda batch, device=None: pinned.append(batch) or batch)
+    if kind == "train":
+        take(2, pin=True)
+    else:
+        list(eval_loader(Numbered(8), batch_size=4, pin=True))
+    assert len(pinned) == 2

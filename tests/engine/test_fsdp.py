@@ -1,0 +1,83 @@
+"""FSDP on a process group that communicates with nobody: this process is the first of eight."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from densevit.engine import fsdp
+from densevit.models import DECODERS, HEADS
+from densevit.models.dense import DenseModel
+from densevit.models.encoders.vit import ViTEncoder
+from densevit.utils.precision import autocast
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def mesh() -> Iterator[DeviceMesh]:
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=8)
+    yield init_device_mesh("cpu", (8,))
+    dist.destroy_process_group()
+
+
+@pytest.fixture
+def layer_norm_in_fp32() -> Iterator[None]:
+    """LayerNorm under autocast as on a GPU, where its numbers and weights become fp32."""
+    library = torch.library.Library("aten", "IMPL", "AutocastCPU")
+
+    def kernel(x: Tensor, shape: list[int], weight: Tensor, bias: Tensor, eps: float, cudnn: bool = True) -> Tensor:
+        with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)):
+            return torch.layer_norm(x.float(), shape, weight.float(), bias.float(), eps)
+
+    library.impl("layer_norm", kernel)
+    yield
+    library._destroy()
+
+
+def small_model() -> DenseModel:
+    torch.manual_seed(0)
+    encoder = ViTEncoder(dim=128, depth=6, heads=2, patch_size=16, image_size=32, layer_scale=1e-5)
+    decoder = DECODERS.check({"type": "conv_transpose", "stride": 8, "min_channels": 8}, "decoder")
+    head = HEADS.check({"type": "metric", "hidden": 8}, "head")
+    built = decoder.build(encoder.features, encoder.prefix_tokens)
+    return DenseModel(encoder, built, {"depth": head.build(built.output.channels)})
+
+
+def bytes_kept(model: nn.Module, image: Tensor) -> int:
+    """What autograd keeps for the backward pass, without the parameters themselves."""
+    found: dict[int, torch.UntypedStorage] = {}
+    own = {p.untyped_storage().data_ptr() for p in model.parameters() if not isinstance(p, dist.tensor.DTensor)}
+
+    def keep(x: Tensor) -> Tensor:
+        storage = x.untyped_storage()
+        if storage.data_ptr() not in own:
+            found[storage.data_ptr()] = storage
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x), autocast("bf16", CPU):
+        model(image)
+    return sum(storage.nbytes() for storage in found.values())
+
+
+@pytest.mark.usefixtures("layer_norm_in_fp32")
+def test_no_process_keeps_the_weights_of_the_blocks_for_the_backward_pass(mesh: DeviceMesh) -> None:
+    model = fsdp.shard(small_model(), mesh, torch.bfloat16)
+    blocks = sum(p.numel() for p in model.encoder.vit.blocks.parameters())
+    # 2 x 2 patches leave little behind but weights, if those are kept: 2 bytes each.
+    assert bytes_kept(model, torch.rand(1, 3, 32, 32)) < blocks
+
+
+@pytest.mark.usefixtures("layer_norm_in_fp32")
+def test_blocks_are_gathered_in_bf16_and_tokens_between_them_are_fp32(mesh: DeviceMesh) -> None:
+    model, seen = fsdp.shard(small_model(), mesh, torch.bfloat16), []
+    for block in model.encoder.vit.blocks:
+        block.register_forward_pre_hook(lambda module, args: seen.append((module.attn.qkv.weight.dtype, args[0].dtype)))
+    with autocast("bf16", CPU):
+        model(torch.rand(1, 3, 32, 32))
+    assert seen == [(torch.bfloat16, torch.float32)] * 6
+    assert all(p.dtype == torch.float32 for p in model.parameters())
