@@ -67,6 +67,7 @@ class ModelCard:
     config: Mapping[str, Any] = field(default_factory=dict)  # the resolved training config; empty if unknown
     trained_on: str = ""
     scores: Mapping[str, float] = field(default_factory=dict)
+    base: Mapping[str, Any] = field(default_factory=dict)  # of an adapter: where its encoder's weights are, and which
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

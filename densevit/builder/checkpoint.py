@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import nn
 
+from densevit.builder.adapter import HINT, complete
 from densevit.builder.model import build_card, build_model
 from densevit.builder.objects import as_component
 from densevit.config import plugins, schema
@@ -30,6 +31,7 @@ from densevit.weights.describe import describe_densevit, describe_third_party, i
 from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
 from densevit.weights.families.base import FAMILIES, Family
 from densevit.weights.finetune import PartialLoader
+from densevit.weights.lora import fitted_checkpoint, is_update, lora_of, merged_checkpoint
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +62,8 @@ def open_checkpoint(path: str | Path, family: str | None = None, **options: Any)
             folder with `config.json`; `hf:owner/name` for one on the hub.
         family: of a published checkpoint; None: densevit's are known by their card, others by their keys, or by their
             name on the hub.
-        options: of the family: what its files cannot say, as `max_depth`.
+        options: of the family: what its files cannot say, as `max_depth`; of an adapter `base`, where the weights of
+            its encoder are no longer where they were.
 
     Raises:
         CheckpointError: missing, damaged, or of several possible families.
@@ -68,11 +71,11 @@ def open_checkpoint(path: str | Path, family: str | None = None, **options: Any)
     """
     path = str(path)
     place = hub.fetch(path) if is_address(path) else Path(path)
-    if family is None and not options and is_ours(place):
+    if family is None and options.keys() <= {"base"} and is_ours(place):
         tensors, unused, card = checkpoint.read_whole(place)
         if not is_address(path):
             load_plugins_of(card)
-        return ConvertedCheckpoint(
+        opened = ConvertedCheckpoint(
             model=card.model,
             tensors=tensors,
             unused=unused,
@@ -84,6 +87,7 @@ def open_checkpoint(path: str | Path, family: str | None = None, **options: Any)
             path=path,
             card=card,
         )
+        return with_encoder(opened, **options) if card.base else opened
     known = hub.read_as_of(path) if is_address(path) and family is None else None
     found = detect.read_raw(place)
     if found.within:
@@ -91,6 +95,26 @@ def open_checkpoint(path: str | Path, family: str | None = None, **options: Any)
     name = family or (known.family if known else detect.detect(found))
     chosen = {"type": name, **(known.options if known else {}), **options}
     return replace(read_as(FAMILIES.check(chosen, "family"), found), path=path)
+
+
+def with_encoder(adapter: ConvertedCheckpoint, base: str | Path | None = None) -> ConvertedCheckpoint:
+    """An adapter with the weights of its encoder, which its card names unless `base` does.
+
+    Raises:
+        CheckpointError: they are missing, or not those that it was trained on.
+    """
+    assert adapter.card is not None
+    known = adapter.card.base
+    if "init_from" not in known:
+        given = base or known.get("weights")
+        return complete(adapter, None, Path(given) if given else None)
+    family = known["init_family"] or {}
+    options = {"type": family} if isinstance(family, str) else dict(family)
+    try:
+        initial = open_checkpoint(base or known["init_from"], options.pop("type", None), **options)
+    except CheckpointError as error:
+        raise CheckpointError(f"{adapter.path}: its encoder is not to be had ({error}) {HINT}") from None
+    return complete(adapter, merged_checkpoint(initial), None)
 
 
 def read_as(family: ComponentSpec[Family], found: RawCheckpoint) -> ConvertedCheckpoint:
@@ -132,7 +156,8 @@ def is_ours(path: str | Path) -> bool:
 
 
 def build_and_load(opened: ConvertedCheckpoint, encoder: nn.Module | None = None) -> tuple[DenseModel, ModelCard]:
-    """Builds an opened checkpoint and loads it strictly."""
+    """Builds an opened checkpoint and loads it strictly; low-rank updates are merged into the weights."""
+    opened = merged_checkpoint(opened)
     table = published_table(opened.classes) if opened.classes else None
     spec = parse_model(opened.model, opened.path, opened.resize, card=opened.card, encoder=encoder)
     spec = spec.for_classes(table.names if table else ())
@@ -272,4 +297,6 @@ class InitCheckpoint:
             CheckpointError: see `PartialLoader`.
         """
         opened, self.opened = self.opened or self._open(), None
+        updates = {name: tensor for name, tensor in model.state_dict().items() if is_update(name)}
+        opened = fitted_checkpoint(opened, lora_of(spec.spec()), updates)
         return f"model.init_from: {PartialLoader(model, spec.spec(), opened, opened.path).load_matching()}"

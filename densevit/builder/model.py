@@ -16,6 +16,7 @@ from densevit.models.decoders.base import Decoder
 from densevit.models.dense import DenseModel
 from densevit.models.encoders.base import Encoder
 from densevit.models.heads.base import Head
+from densevit.models.lora import Lora, add_lora
 from densevit.registry import ComponentSpec
 from densevit.weights.readers import read_tensors
 
@@ -33,6 +34,8 @@ def build_model(spec: ModelSpec) -> DenseModel:
     weights: Path | None = spec.encoder.options.get("weights")
     if weights is not None:
         encoder.load_weights(read_tensors(weights), str(weights))
+    if encoder.lora is not None:
+        _add_lora(encoder, encoder.lora)
     given = (encoder.features, encoder.prefix_tokens)
     decoder: Decoder = build_component("decoder", spec.decoder, "model.decoder", *given)
     decoders: dict[str, Decoder] = {
@@ -43,6 +46,13 @@ def build_model(spec: ModelSpec) -> DenseModel:
         for name, part in spec.heads.items()
     }
     return DenseModel(encoder, decoder, heads, decoders, stretch=spec.resize.padding == "stretch")
+
+
+def _add_lora(encoder: Encoder, options: Lora) -> None:
+    try:
+        add_lora(encoder, options)
+    except ConfigError as error:
+        raise ConfigError(*(prefix_error(problem, "model.encoder") for problem in error.problems)) from None
 
 
 def build_component(kind: str, part: ComponentSpec[Any], where: str, *given: Any) -> Any:

@@ -3,6 +3,7 @@
 The package ships the schema of its own components, `config.schema.json`, which `densevit schema` writes.
 """
 
+import dataclasses
 import inspect
 import json
 import re
@@ -13,7 +14,7 @@ from pathlib import Path
 from types import GenericAlias
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import ConfigDict, Field, TypeAdapter
 
 from densevit.config.schema import Run
 from densevit.registry import ComponentConfig, Registries, Registry, schema
@@ -95,7 +96,7 @@ def _definitions(registry: Registry[Any]) -> Iterator[tuple[str, Tree]]:
     """The schemas of a registry's components, then that of any one of them."""
     kind = _kind(registry)
     for name, component in registry.components.items():
-        tree, told = schema(component).model_json_schema(), arguments(component)
+        tree, told = inlined(schema(component).model_json_schema()), arguments(component)
         options = {
             key: {"description": told[key], **option} if key in told else option
             for key, option in tree.get("properties", {}).items()
@@ -111,6 +112,28 @@ def _definitions(registry: Registry[Any]) -> Iterator[tuple[str, Tree]]:
             },
         )
     yield kind, {"anyOf": [{"$ref": f"#/$defs/{kind}.{name}"} for name in registry.components]}
+
+
+def inlined(tree: Tree) -> Tree:
+    """The tree with each reference to its own `$defs` replaced by what is there; `x-class` keeps the class's name."""
+    nodes = tree.get("$defs", {})
+
+    def visit(node: Any) -> Any:
+        if isinstance(node, list):
+            return [visit(value) for value in node]
+        if not isinstance(node, dict):
+            return node
+        if "$ref" in node:
+            name = node["$ref"].rpartition("/")[2]
+            told = _entries(nodes[name].get("description", ""))
+            found = visit(nodes[name])
+            for key, text in told.items():
+                found["properties"][key] = {"description": text, **found["properties"][key]}
+            rest = {key: value for key, value in node.items() if key != "$ref"}
+            return {**found, "description": SECTION.split(found["description"])[0].strip(), "x-class": name, **rest}
+        return {key: visit(value) for key, value in node.items() if key != "$defs"}
+
+    return dict(visit(tree))
 
 
 def _with_component(field: Tree, kind: str) -> Tree:
@@ -210,6 +233,8 @@ def annotation(node: Tree) -> Any:
         return GenericAlias(tuple, tuple(map(annotation, node["prefixItems"])))
     if kind == "array":
         found: Any = GenericAlias(tuple, (annotation(node["items"]), ...))
+    elif kind == "object" and "x-class" in node:
+        found = _dataclass(node)
     elif kind == "object":
         values = node.get("additionalProperties")
         found = GenericAlias(dict, (str, annotation(values))) if isinstance(values, dict) else ComponentConfig
@@ -218,6 +243,21 @@ def annotation(node: Tree) -> Any:
     else:
         found = SCALARS.get(str(kind), Any)
     return Annotated[found, Field(**bounds)] if bounds else found
+
+
+def _dataclass(node: Tree) -> type:
+    """The options of a component's option, as the dataclass that they are."""
+    fields = [
+        (name, annotation(option), dataclasses.field(default=_hashable(option.get("default"))))
+        for name, option in node["properties"].items()
+    ]
+    made = dataclasses.make_dataclass(node["x-class"], fields, kw_only=True, frozen=True)
+    setattr(made, "__pydantic_config__", ConfigDict(extra="forbid", allow_inf_nan=False))  # noqa: B010 (as in config/schema.py)
+    return made
+
+
+def _hashable(default: Any) -> Any:
+    return tuple(default) if isinstance(default, list) else default
 
 
 SECTION = re.compile(r"^(?:Args|Attributes|Returns|Raises):$", re.MULTILINE)

@@ -142,6 +142,8 @@ class Run:
             found.append(f"schedule.{name}: {sum(warmups)} steps leave nothing of {self.steps}.")
         if self.schedule.encoder_warmup is not None and self.model.freeze_encoder:
             found.append("schedule.encoder_warmup: model.freeze_encoder leaves nothing to warm up.")
+        if self.model.freeze_encoder and (self.model.encoder or {}).get("lora"):
+            found.append("model.freeze_encoder: model.encoder.lora freezes the encoder itself, and trains its updates.")
         for name in ("encoder", "decoder"):
             if self.model.init_from is None and getattr(self.model, name) is None:
                 found.append(f"model.{name}: missing.")

@@ -1,5 +1,6 @@
 """Strict loading of weights, with a report of everything that does not fit."""
 
+import hashlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -54,6 +55,16 @@ def load_strict(
     if report:
         raise CheckpointError(f"{source}: does not fit {what}; of {len(own)} weights, {report}.")
     module.load_state_dict({name: tensors[name] for name in own})
+
+
+def fingerprint(tensors: Mapping[str, Tensor]) -> str:
+    """A sha256 of names and values in fp32, so that it does not depend on the type they are stored in."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        values = tensors[name].detach().cpu().float().contiguous().numpy()
+        digest.update(f"{name} {values.shape}\n".encode())
+        digest.update(values.data)
+    return digest.hexdigest()
 
 
 def is_convertible(tensor: Tensor, own: Tensor) -> bool:

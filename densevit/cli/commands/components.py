@@ -90,6 +90,8 @@ def words(node: Mapping[str, Any]) -> str:
         return f"[{', '.join(map(words, node['prefixItems']))}]"
     if node.get("type") == "array":
         return f"[{words(node['items'])}, ...]"
+    if "properties" in node:
+        return f"{{{', '.join(node['properties'])}}}"
     if node.get("type") == "object":
         return "{name: value, ...}"
     kind = "path" if node.get("format") == "path" else str(node.get("type", "anything"))

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from densevit.errors import ConfigError
+from densevit.models.lora import Lora
 from densevit.registry import Registry
 from densevit.structures import EncoderOutput, FeatureSpec
 
@@ -23,6 +24,7 @@ class Encoder(nn.Module, ABC):
         out_indices: 0-based indices of the blocks or stages whose outputs are returned.
         mean, std: buffers b 3 1 1, part of the weights and of exports.
         licence: of the weights it was built with.
+        lora: low-rank updates that it is given once its weights are loaded.
     """
 
     features: list[FeatureSpec]
@@ -32,6 +34,7 @@ class Encoder(nn.Module, ABC):
     mean: Tensor
     std: Tensor
     licence: str = "unknown"
+    lora: Lora | None = None
 
     def set_normalisation(self, mean: Sequence[float], std: Sequence[float]) -> None:
         """

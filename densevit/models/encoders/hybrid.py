@@ -18,6 +18,7 @@ from densevit.models import state_dict
 from densevit.models.encoders.base import ENCODERS, Encoder
 from densevit.models.encoders.resnetv2 import GROUPS, ResNet
 from densevit.models.encoders.vit_base import OutIndices, resolve_out_indices
+from densevit.models.lora import Lora
 from densevit.models.vit.checkpoint_filter import convert
 from densevit.models.vit.configs import choose_grid
 from densevit.models.vit.intermediate_layers import as_map
@@ -51,6 +52,7 @@ class HybridEncoder(Encoder):
         mean: tuple[float, float, float] = (0.5, 0.5, 0.5),
         std: tuple[float, float, float] = (0.5, 0.5, 0.5),
         weights: Path | None = None,
+        lora: Lora | None = None,
     ) -> None:
         """
         Args:
@@ -64,6 +66,7 @@ class HybridEncoder(Encoder):
             pos_embed_interpolation: how these are resized for other grids (docs/vit.md).
             mean, std: of red, green and blue in [0, 1], by which images are normalised.
             weights: a local file, loaded when the model is built.
+            lora: low-rank updates of attention and MLP, trained in place of the weights (models/lora.py).
 
         Raises:
             ConfigError: widths not divisible by groups or heads, or stages and blocks that do not exist.
@@ -82,7 +85,7 @@ class HybridEncoder(Encoder):
             grid=choose_grid(image_size, patch),
             pos_embed_interpolation=pos_embed_interpolation,
         )
-        self.weights, self.stages, self.norm = weights, stages, norm
+        self.weights, self.lora, self.stages, self.norm = weights, lora, stages, norm
         self.set_normalisation(mean, std)
         self.backbone, self.vit = ResNet(widths, depths, stem), vit
         self.patch_size, self.prefix_tokens = patch, vit.prefix_tokens

@@ -12,6 +12,7 @@ from densevit.errors import CheckpointError
 from densevit.models import state_dict
 from densevit.models.encoders.base import ENCODERS, Encoder, check_one_weight_source
 from densevit.models.encoders.vit_base import OutIndices, resolve_out_indices
+from densevit.models.lora import Lora
 from densevit.ops.resize import pad_to_multiple
 from densevit.structures import EncoderOutput, FeatureSpec
 
@@ -38,6 +39,7 @@ class SwinEncoder(Encoder):
         arguments: dict[str, bool | int | float | str | tuple[int, ...]] | None = None,
         mean: tuple[float, float, float] | None = None,
         std: tuple[float, float, float] | None = None,
+        lora: Lora | None = None,
     ) -> None:
         """
         Args:
@@ -48,6 +50,7 @@ class SwinEncoder(Encoder):
             image_size: side, or (h, w), that limits the window sizes to those of the maps; the encoder takes any size.
             arguments: more for `timm.create_model`.
             mean, std: the model's own unless given.
+            lora: low-rank updates of attention and MLP, trained in place of the weights (models/lora.py).
 
         Raises:
             ConfigError: no such model, one of another kind, or arguments it does not take.
@@ -59,7 +62,7 @@ class SwinEncoder(Encoder):
         from densevit.models.timm_adapters import swin as timm_swin
 
         swin = timm_swin.create(name, pretrained, factory.create_model_kwargs(arguments, drop_path, image_size))
-        self.weights, self.checkpointing, self.prefix_tokens = weights, False, 0
+        self.weights, self.lora, self.checkpointing, self.prefix_tokens = weights, lora, False, 0
         self.licence = factory.licence_of(name, pretrained, weights)
         card = swin.pretrained_cfg
         self.set_normalisation(mean or card["mean"], std or card["std"])

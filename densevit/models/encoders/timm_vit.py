@@ -14,6 +14,7 @@ from torch import Tensor
 
 from densevit.models.encoders.base import ENCODERS, check_one_weight_source
 from densevit.models.encoders.vit_base import OutIndices, TokenEncoder
+from densevit.models.lora import Lora
 from densevit.models.vit.vision_transformer import BlockOutput
 from densevit.structures import BlockFunction
 
@@ -35,6 +36,7 @@ class TimmEncoder(TokenEncoder):
         drop_path: Annotated[float, Field(ge=0, lt=1)] = 0.0,
         image_size: Positive | tuple[Positive, Positive] | None = None,
         arguments: dict[str, bool | int | float | str] | None = None,
+        lora: Lora | None = None,
     ) -> None:
         """
         Args:
@@ -48,6 +50,7 @@ class TimmEncoder(TokenEncoder):
             drop_path: stochastic depth rate of the last block; linear from 0 at the first.
             image_size: side, or (h, w), of the grid of the position embeddings; the encoder takes any size.
             arguments: more for `timm.create_model`.
+            lora: low-rank updates of attention and MLP, trained in place of the weights (models/lora.py).
 
         Raises:
             ConfigError: no such model, one without plain tokens, or arguments it does not take.
@@ -59,7 +62,7 @@ class TimmEncoder(TokenEncoder):
         from densevit.models.timm_adapters import vit as timm_vit
 
         vit = timm_vit.create(name, pretrained, factory.create_model_kwargs(arguments, drop_path, image_size))
-        self.weights = weights
+        self.weights, self.lora = weights, lora
         self.licence = factory.licence_of(name, pretrained, weights)
         self.adapter = timm_vit.adapter_for(vit)
         self.set_normalisation(vit.pretrained_cfg["mean"], vit.pretrained_cfg["std"])

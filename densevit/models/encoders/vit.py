@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from densevit.errors import ConfigError
 from densevit.models.encoders.base import ENCODERS
 from densevit.models.encoders.vit_base import OutIndices, TokenEncoder
+from densevit.models.lora import Lora
 from densevit.models.vit.attention import EPS
 from densevit.models.vit.checkpoint_filter import convert
 from densevit.models.vit.configs import SIZES, choose_grid
@@ -63,6 +64,7 @@ class ViTEncoder(TokenEncoder):
         mean: tuple[float, float, float] = (0.485, 0.456, 0.406),
         std: tuple[float, float, float] = (0.229, 0.224, 0.225),
         weights: Path | None = None,
+        lora: Lora | None = None,
     ) -> None:
         """
         Args:
@@ -93,6 +95,7 @@ class ViTEncoder(TokenEncoder):
             norm: apply the final LayerNorm to the feature maps, as in Depth Anything.
             norm_eps: of the final LayerNorm, where it is not `eps` (Depth Anything 3: 1e-5).
             weights: a local file, loaded when the model is built.
+            lora: low-rank updates of attention and MLP, trained in place of the weights (models/lora.py).
 
         Raises:
             ConfigError: channels not divisible by heads, an image smaller than a patch, out_indices beyond the depth.
@@ -104,7 +107,7 @@ class ViTEncoder(TokenEncoder):
             raise ConfigError(f"encoder: dim {dim} is not a multiple of heads {heads}.")
         if positions == "sincos" and dim % 4:
             raise ConfigError(f"encoder: positions 'sincos' need a dim that is a multiple of 4, not {dim}.")
-        self.weights = weights
+        self.weights, self.lora = weights, lora
         self.set_normalisation(mean, std)
         vit = VisionTransformer(
             dim,

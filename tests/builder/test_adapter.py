@@ -1,0 +1,119 @@
+"""A run with low-rank updates: what it trains, what its checkpoints hold, and the adapter file."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from small import small_config
+
+import densevit
+from densevit.builder.checkpoint import open_checkpoint, restore
+from densevit.cli.main import main
+from densevit.weights.lora import is_update
+
+LORA = ["model.encoder.lora.rank=4", "model.encoder.lora.dora=true", "optim.lr=1e-2", "optim.layer_decay=0.8"]
+IMAGE = (torch.arange(48 * 64 * 3).reshape(48, 64, 3) % 251).to(torch.uint8).numpy()
+
+
+def train(config: Path, output: Path, *words: str) -> Path:
+    assert main(["train", str(config), f"output={output}", "steps=4", "validate_every=2", *words]) == 0
+    return output
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`plain` was trained in full, `lora` from it with updates."""
+    folder = tmp_path_factory.mktemp("adapter")
+    config = small_config(folder)
+    train(config, folder / "plain")
+    train(config, folder / "lora", *LORA, f"model.init_from={folder / 'plain'}")
+    return folder
+
+
+def test_the_encoder_stays_and_its_updates_learn(folder: Path) -> None:
+    before, after = (open_checkpoint(folder / name / "checkpoints/last").tensors for name in ("plain", "lora"))
+    best = open_checkpoint(folder / "plain").tensors
+    for name, tensor in after.items():
+        if is_update(name):
+            assert not name.endswith("lora_b") or tensor.abs().sum() > 0
+        elif name.startswith("encoder."):
+            assert torch.equal(tensor, best[name])
+    assert {name for name in after if not is_update(name)} == before.keys()
+
+
+def test_a_loaded_model_is_merged_and_predicts_as_the_training_did(folder: Path) -> None:
+    model, card = restore(folder / "lora")
+    assert card.model["encoder"]["lora"] is None
+    assert not [name for name in model.state_dict() if is_update(name)]
+    assert main(["inspect", str(folder / "lora")]) == 0
+
+
+def test_a_run_with_updates_resumes_bit_for_bit(folder: Path, tmp_path: Path) -> None:
+    words = [*LORA, f"model.init_from={folder / 'plain'}", "ema=0.9"]
+    config = folder / "small.yaml"
+    whole = train(config, tmp_path / "whole", *words)
+    half = tmp_path / "half"
+    assert main(["train", str(config), f"output={half}", "steps=4", "validate_every=2", *words]) == 0
+    (half / "checkpoints/last").unlink()
+    for step in ("step-00000004",):
+        for file in (half / "checkpoints" / step).iterdir():
+            file.unlink()
+        (half / "checkpoints" / step).rmdir()
+    train(config, half, *words, "--resume")
+    one, other = (load_file(run / "checkpoints/step-00000004/model.safetensors") for run in (whole, half))
+    assert [name for name in one if not torch.equal(one[name], other[name])] == []
+
+
+def test_an_adapter_file_is_small_and_predicts_the_same(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "adapter.safetensors"
+    assert main(["convert", str(folder / "lora"), str(path), "--to", "adapter"]) == 0
+    kept = load_file(path)
+    assert {name for name in kept if name.startswith("encoder.") and not is_update(name)} == {
+        "encoder.mean",
+        "encoder.std",
+    }
+    expected = densevit.load(folder / "lora", device="cpu", precision="fp32")(IMAGE)
+    found = densevit.load(path, device="cpu", precision="fp32")(IMAGE)
+    assert (expected == found).all()
+    merged = tmp_path / "merged.safetensors"
+    assert main(["convert", str(path), str(merged), "--to", "densevit"]) == 0
+    assert (densevit.load(merged, device="cpu", precision="fp32")(IMAGE) == expected).all()
+
+
+def test_an_adapter_goes_on_learning_by_init_from(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "adapter.safetensors"
+    assert main(["convert", str(folder / "lora"), str(path), "--to", "adapter"]) == 0
+    again = train(folder / "small.yaml", tmp_path / "again", f"model.init_from={path}", "model.encoder=null")
+    assert [name for name in open_checkpoint(again).tensors if is_update(name)]
+    full = train(folder / "small.yaml", tmp_path / "full", f"model.init_from={path}")  # its encoder has no updates
+    assert not [name for name in open_checkpoint(full).tensors if is_update(name)]
+
+
+def test_an_adapter_without_its_encoder_says_what_to_name(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = train(folder / "small.yaml", tmp_path / "other", "seed=1")
+    path = tmp_path / "adapter.safetensors"
+    assert main(["convert", str(folder / "lora"), str(path), "--to", "adapter"]) == 0
+    place = folder / "plain"
+    place.rename(folder / "moved")
+    try:
+        capsys.readouterr()
+        assert main(["convert", str(path), str(tmp_path / "a.safetensors"), "--to", "densevit"]) == 2
+        assert "--family-option base=FILE" in capsys.readouterr().err
+        base = ["--family-option", f"base={folder / 'moved'}"]
+        assert main(["convert", str(path), str(tmp_path / "a.safetensors"), "--to", "densevit", *base]) == 0
+        base = ["--family-option", f"base={other}"]
+        assert main(["convert", str(path), str(tmp_path / "b.safetensors"), "--to", "densevit", *base]) == 2
+        assert "trained on other weights" in capsys.readouterr().err
+    finally:
+        (folder / "moved").rename(place)
+
+
+def test_updates_and_a_frozen_encoder_exclude_each_other(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["model.encoder.lora.rank=4", "model.freeze_encoder=true"]
+    assert main(["train", str(folder / "small.yaml"), *words]) == 2
+    assert "model.freeze_encoder: model.encoder.lora freezes the encoder itself" in capsys.readouterr().err
+    assert main(["convert", str(folder / "plain"), str(folder / "x.safetensors"), "--to", "adapter"]) == 2
+    assert "no low-rank updates" in capsys.readouterr().err
