@@ -23,6 +23,11 @@ class HeadSpec:
     palette: Palette = ()  # RGB of the classes; empty: generated
     focal: float | None = None  # pixels at network size: the camera for which values are metres; None: any camera
 
+    @property
+    def metres(self) -> tuple[float, float] | None:
+        """`range` in the unit of the prediction; None where it depends on the camera."""
+        return self.range if self.focal is None else None
+
 
 @dataclass(frozen=True, kw_only=True)
 class PreprocessConfig:
@@ -66,8 +71,23 @@ class ModelCard:
     model: Mapping[str, Any] = field(default_factory=dict)  # the resolved `model` section of the config
     config: Mapping[str, Any] = field(default_factory=dict)  # the resolved training config; empty if unknown
     trained_on: str = ""
+    fov: tuple[float, float] | None = None  # horizontal fields of view of the training images, in degrees
     scores: Mapping[str, float] = field(default_factory=dict)
     base: Mapping[str, Any] = field(default_factory=dict)  # of an adapter: where its encoder's weights are, and which
+
+    @property
+    def canonical_focals(self) -> dict[str, float]:
+        """The focal length for which predictions are metres, by head."""
+        return {name: spec.focal for name, spec in self.outputs.items() if spec.focal is not None}
+
+    @property
+    def takes_rays(self) -> bool:
+        """Whether the network takes the camera as an input."""
+        return bool(self.model.get("camera") == "rays")
+
+    @property
+    def needs_camera(self) -> bool:
+        return self.takes_rays or bool(self.canonical_focals)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -78,6 +98,7 @@ class ModelCard:
         tree["outputs"] = {name: _head_spec(spec) for name, spec in tree["outputs"].items()}
         pairs = {key: _pair(tree["resize"].get(key)) for key in ("size", "window", "stride")}
         tree["resize"] = PreprocessConfig(**{**tree["resize"], **pairs})
+        tree["fov"] = _pair(tree.get("fov"))
         for key in ("mean", "std", "out_indices"):
             tree[key] = tuple(tree[key])
         return cls(**tree)

@@ -211,6 +211,8 @@ def parse_model(
             {name: HEADS.check(head, f"model.heads.{name}") for name, head in model["heads"].items()},
             {name: DECODERS.check(part, f"model.decoders.{name}") for name, part in model.get("decoders", {}).items()},
             resize or PreprocessConfig(),
+            model.get("camera", "none"),
+            model.get("canonical_focal"),
         )
     except ConfigError as error:
         raise CheckpointError(f"{source}: its card names options unknown here: {error}") from None

@@ -16,6 +16,7 @@ from densevit.models.decoders.base import Decoder
 from densevit.models.dense import DenseModel
 from densevit.models.encoders.base import Encoder
 from densevit.models.heads.base import Head
+from densevit.models.layers.ray_embedding import RayEmbedding
 from densevit.models.lora import Lora, add_lora
 from densevit.registry import ComponentSpec
 from densevit.weights.readers import read_tensors
@@ -45,7 +46,23 @@ def build_model(spec: ModelSpec) -> DenseModel:
         name: build_component("head", part, f"model.heads.{name}", decoders.get(name, decoder).output.channels)
         for name, part in spec.heads.items()
     }
-    return DenseModel(encoder, decoder, heads, decoders, stretch=spec.resize.padding == "stretch")
+    if spec.camera == "canonical":
+        set_canonical_focal(heads, spec.canonical_focal)
+    rays = RayEmbedding(encoder.features) if spec.camera == "rays" else None
+    return DenseModel(encoder, decoder, heads, decoders, stretch=spec.resize.padding == "stretch", rays=rays)
+
+
+def set_canonical_focal(heads: Mapping[str, Head], focal: float | None) -> None:
+    """
+    Raises:
+        ConfigError: no head gives metres.
+    """
+    assert focal is not None
+    metric = [head for head in heads.values() if head.output.kind == "metric" and head.output.focal is None]
+    if not metric:
+        raise ConfigError("model.camera: 'canonical' is for heads that give metres, and there is none.")
+    for head in metric:
+        head.output = replace(head.output, focal=focal)
 
 
 def _add_lora(encoder: Encoder, options: Lora) -> None:
@@ -92,9 +109,11 @@ def build_card(
     source: str = "densevit",
     licence: str = "unknown",
     multiple: int | None = None,
+    fov: tuple[float, float] | None = None,
 ) -> ModelCard:
     """
     Args:
+        fov: the smallest and the largest field of view of the training images.
         palette: colours of the data's classes; for heads that tell just these apart.
         licence: of the weights that the model starts from.
         multiple: the network's sides are multiples of it; the encoder's patch size unless given.
@@ -111,6 +130,7 @@ def build_card(
         trained_on=trained_on,
         source=source,
         licence=licence,
+        fov=fov,
     )
 
 

@@ -14,7 +14,9 @@ from densevit.config.parser import Draft
 from densevit.config.schema import Run
 from densevit.config.validation import ComponentChecker, ModelSpec, TaskSpec
 from densevit.data.datasets.base import Dataset
+from densevit.data.sanity_checks import median_focal
 from densevit.data.transforms.base import Transform
+from densevit.data.transforms.photometric import compose
 from densevit.errors import ConfigError, DataError
 from densevit.model_card import PreprocessConfig
 from densevit.registries import REGISTRIES
@@ -62,10 +64,29 @@ class Plan:
         """
         opened = {name: self._open_dataset(name) for name in self.datasets}
         plan = replace(self, opened=opened, model=self.model.for_classes(opened["train"].classes))
+        if plan.model.camera == "canonical" and plan.model.canonical_focal is None:
+            plan = replace(plan, model=replace(plan.model, canonical_focal=plan.median_focal()))
         run = plan.resolved(len(plan.train))
         if problems := run.problems():  # such as a warm-up longer than the epochs, whose steps are only known now
             raise ConfigError(*map(self.locate, problems))
         return replace(plan, run=run)
+
+    def median_focal(self) -> float:
+        """Of the training images as the network sees them, in pixels; rounded to three digits.
+
+        Raises:
+            DataError: no camera is known.
+        """
+        transform = compose([choice.build() for choice in self.transforms])
+        focal = median_focal(self.train, transform, self.run.seed, on_corrupt=self.run.data.on_corrupt)
+        if focal is None:
+            raise DataError(
+                self.locate(
+                    "model.camera: 'canonical' needs the intrinsics of the training images, and data.train has none. "
+                    "`folder` reads them from intrinsics.json; `camera: none` trains without."
+                )
+            )
+        return float(f"{focal:.3g}")
 
     def _open_dataset(self, name: str) -> Dataset:
         try:
@@ -133,6 +154,9 @@ def resolve_plan(draft: Draft) -> Plan:
         if hasattr(nn.ModuleDict, name) or name == "training":
             checker.problems.append(f"model.heads.{name}: torch's modules need this name themselves; take another.")
     checker.raise_problems(draft.locate)
+    stored_model = init.info.model if init else {}
+    camera = run.model.camera or stored_model.get("camera", "none")
+    canonical = run.model.canonical_focal or (stored_model.get("canonical_focal") if camera == "canonical" else None)
     resize = run.model.resize or (init.info.resize if init else PreprocessConfig())
-    model = ModelSpec(encoder, decoder, heads, decoders, resize)
+    model = ModelSpec(encoder, decoder, heads, decoders, resize, camera, canonical)
     return Plan(run, model, tasks, transforms, datasets, init, draft.locate)

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -15,7 +16,14 @@ from densevit.data.datasets.base import dataset_fingerprint
 from densevit.data.labels.class_table import refuse_reordered
 from densevit.data.loading.dataloader import TrainLoader, eval_loader, train_loader
 from densevit.data.loading.workers import auto_workers
-from densevit.data.sanity_checks import check_depth_range, check_labels, check_train_val_overlap, ground_truth_sizes
+from densevit.data.sanity_checks import (
+    check_cameras,
+    check_depth_range,
+    check_labels,
+    check_train_val_overlap,
+    fields_of_view,
+    ground_truth_sizes,
+)
 from densevit.data.transforms.photometric import compose
 from densevit.engine.distributed import DistributedContext
 from densevit.engine.interfaces import Validation
@@ -26,10 +34,12 @@ from densevit.evaluation.classification import metrics as class_metrics
 from densevit.evaluation.depth.evaluate import mean_row
 from densevit.evaluation.depth.published_protocols import PROTOCOLS, Protocol, find_protocol
 from densevit.evaluation.segmentation import metrics as seg_metrics
+from densevit.inference.camera import camera_input
 from densevit.inference.forward import forward
 from densevit.model_card import HeadSpec, ModelCard
 from densevit.models.dense import DenseModel
-from densevit.structures import Row
+from densevit.ops.camera import Camera
+from densevit.structures import Batch, Row
 from densevit.tasks.base import Task
 from densevit.utils.device import is_out_of_memory
 from densevit.utils.precision import Precision
@@ -77,8 +87,10 @@ def _build_model(plan: Plan) -> DenseModel:
 
 def _build_card(plan: Plan, model: DenseModel) -> ModelCard:
     trained_on, palette = str(plan.run.data.train), plan.train.palette
+    fov = fields_of_view(plan.train, on_corrupt=plan.run.data.on_corrupt)
     if plan.init is None:
-        card = build_card(model, plan.model, trained_on=trained_on, palette=palette, licence=model.encoder.licence)
+        licence = model.encoder.licence
+        card = build_card(model, plan.model, trained_on=trained_on, palette=palette, licence=licence, fov=fov)
     else:
         init = plan.init.info
         card = build_card(
@@ -89,6 +101,7 @@ def _build_card(plan: Plan, model: DenseModel) -> ModelCard:
             source=f"densevit, from {init.source}",
             licence=init.licence,
             multiple=init.multiple if init.resize == plan.model.resize else None,
+            fov=fov,
         )
     return replace(card, config=parser.to_dict(plan.run))
 
@@ -121,11 +134,6 @@ def check_output(name: str, spec: TaskSpec, output: HeadSpec, plan: Plan) -> Non
             f"tasks.{name}: task '{spec.task.name}' trains heads that give {', '.join(kinds)}; "
             f"model.heads.{name} gives {output.kind}."
         )
-    if output.focal is not None:
-        raise ConfigError(
-            f"model.heads.{name}: its metres depend on the camera (focal {output.focal:g}), which losses do not know. "
-            "Leave `focal` out for depth without unit, or take a head of type 'metric'."
-        )
     for data in plan.opened.values():
         if output.kind in SCORES and len(data.classes) != len(output.classes):
             raise ConfigError(
@@ -138,10 +146,12 @@ def check_output(name: str, spec: TaskSpec, output: HeadSpec, plan: Plan) -> Non
 def make_predict_fn(protocol: Protocol, card: ModelCard) -> Predict:
     """How validation runs the model: on the protocol's input window, at the card's size."""
 
-    def predict(model: nn.Module, image: Tensor, precision: Precision) -> dict[str, Tensor]:
-        h, w = image.shape[-2:]
-        box = protocol.input_box(h, w)
-        return forward(model, image, card.resize, card.multiple, precision=precision, box=box)
+    def predict(model: nn.Module, batch: Batch, precision: Precision) -> dict[str, Tensor]:
+        h, w = batch.image.shape[-2:]
+        options: dict[str, Any] = {"precision": precision, "box": protocol.input_box(h, w)}
+        if card.needs_camera:
+            options["camera"] = camera_input(card, Camera.of(batch))
+        return forward(model, batch.image, card.resize, card.multiple, **options)
 
     return predict
 
@@ -151,7 +161,7 @@ def run_sanity_checks(plan: Plan, card: ModelCard) -> list[str]:
 
     Returns:
         warnings: ground truth outside of a head's range, labels of a single class, images in both splits, a batch
-        larger than the data.
+        larger than the data, images whose camera is not known where the model needs it.
 
     Raises:
         DataError: all of the depth lies outside the range of a head; a protocol that is not defined at its size.
@@ -165,10 +175,13 @@ def run_sanity_checks(plan: Plan, card: ModelCard) -> list[str]:
     outputs = [card.outputs[name] for name in plan.tasks]
     on_corrupt = plan.run.data.on_corrupt
     for output in outputs:
-        if output.kind == "metric" and output.range:
-            warnings += check_depth_range(plan.train, *output.range, on_corrupt=on_corrupt)
+        if output.kind == "metric" and output.metres:
+            warnings += check_depth_range(plan.train, *output.metres, on_corrupt=on_corrupt)
     if any(output.kind == "labels" for output in outputs):
         warnings += check_labels(plan.train, on_corrupt=on_corrupt)
+    if card.needs_camera:
+        for name, data in plan.opened.items():
+            warnings += check_cameras(data, f"data.{name}", on_corrupt=on_corrupt)
     if plan.val is None:
         return warnings
     depths = depth_tasks(plan, card)

@@ -38,6 +38,10 @@ class Model:
     init_family: str | ComponentConfig | None = (
         None  # family of that checkpoint, where its tensor names fit several; {type: name, option: value}
     )
+    # how metric heads know the lens, as in `init_from`, else none. canonical: depth for one focal length, scaled to the
+    # camera's; rays: the viewing direction of each cell is an input. Both need data with intrinsics
+    camera: Literal["none", "canonical", "rays"] | None = None
+    canonical_focal: Positive | None = None  # pixels of the network's input; default: the training data's median
     freeze_encoder: bool = False  # a probe: only decoder and heads learn
     grad_checkpointing: bool = False
 
@@ -163,6 +167,8 @@ class Run:
             found.append(f"model.decoders.{name}: there is no model.heads.{name} to go with it.")
         if self.model.heads and self.model.heads.keys() <= self.model.decoders.keys():
             found.append("model.decoders: every head has its own; leave one of them to model.decoder.")
+        if self.model.canonical_focal is not None and self.model.camera not in (None, "canonical"):
+            found.append(f"model.canonical_focal: belongs to camera 'canonical', not to '{self.model.camera}'.")
         if self.loss_weighting == "uncertainty" and len(self.tasks) == 1:
             found.append("loss_weighting: there is only one task, and nothing to balance it with.")
         return found + _window_problems(self.model.resize)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from densevit.config.json_schema import load_shipped_schema
 from densevit.config.objects import OBJECT
@@ -17,6 +17,8 @@ from densevit.utils.network import is_address
 
 T = TypeVar("T")
 
+CameraMode = Literal["none", "canonical", "rays"]
+
 
 @dataclass(frozen=True)
 class ModelSpec:
@@ -27,6 +29,8 @@ class ModelSpec:
     heads: Mapping[str, ComponentSpec[Any]]
     decoders: Mapping[str, ComponentSpec[Any]] = field(default_factory=dict)  # head -> its own decoder
     resize: PreprocessConfig = field(default_factory=PreprocessConfig)
+    camera: CameraMode = "none"
+    canonical_focal: float | None = None  # pixels of the network's input; with camera `canonical`
 
     def spec(self) -> dict[str, Any]:
         """The components as the `model` section of a config, every option spelled out."""
@@ -35,6 +39,8 @@ class ModelSpec:
             "decoder": self.decoder.spec(),
             "heads": {name: head.spec() for name, head in self.heads.items()},
             "decoders": {name: decoder.spec() for name, decoder in self.decoders.items()},
+            **({"camera": self.camera} if self.camera != "none" else {}),
+            **({"canonical_focal": self.canonical_focal} if self.camera == "canonical" else {}),
         }
 
     def for_classes(self, names: Sequence[str]) -> "ModelSpec":

@@ -1,5 +1,6 @@
 """Checks some training samples before the first step: depth against the head's range, labels, train/val overlap."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
@@ -8,7 +9,9 @@ from jaxtyping import Float32
 
 from densevit.data.datasets.base import Dataset
 from densevit.data.loading.dataloader import OnError, with_sample_name
+from densevit.data.transforms.base import Transform
 from densevit.errors import DataError
+from densevit.ops.geometry import field_of_view, is_camera
 from densevit.structures import IGNORE
 
 T = TypeVar("T")
@@ -80,6 +83,54 @@ def check_labels(dataset: Dataset, *, on_corrupt: OnError = "raise") -> list[str
             f"and {IGNORE}, say? {IGNORE} means no class, unless the list of classes names it."
         ]
     return []
+
+
+def check_cameras(dataset: Dataset, where: str, *, on_corrupt: OnError = "raise") -> list[str]:
+    """Checks that the cameras of some samples, spread over the data set, are known.
+
+    Returns:
+        a warning, where some are not.
+
+    Raises:
+        DataError: none is.
+    """
+    indices = spread_indices(dataset)
+    known = [view is not None for view in (camera_view(dataset, index, on_corrupt) for index in indices)]
+    if all(known):
+        return []
+    counts = f"{known.count(False)} of {len(known)} samples looked at"
+    if any(known):
+        return [f"{where}: {counts} have no intrinsics; this model learns no metres from such images."]
+    raise DataError(
+        f"{where}: model.camera needs the intrinsics of each image, and none of {len(known)} samples looked at has "
+        "any. `folder` reads them from intrinsics.json; `camera: none` trains without."
+    )
+
+
+def fields_of_view(dataset: Dataset, *, on_corrupt: OnError = "raise") -> tuple[float, float] | None:
+    """The smallest and the largest horizontal field of view among some samples, in degrees; None of unknown cameras."""
+    views = (camera_view(dataset, index, on_corrupt) for index in spread_indices(dataset))
+    angles = [field_of_view(width, focal) for width, focal in filter(None, views)]
+    return (round(min(angles), 2), round(max(angles), 2)) if angles else None
+
+
+def median_focal(dataset: Dataset, transform: Transform, seed: int, *, on_corrupt: OnError = "raise") -> float | None:
+    """The median focal length of some samples as training sees them, in pixels; None of unknown cameras."""
+    found = []
+    for index in spread_indices(dataset):
+        sample = _attempted(dataset.read, dataset, index, on_corrupt)
+        if sample is not None and sample.intrinsics is not None:
+            matrix = transform(sample, np.random.default_rng((seed, index))).intrinsics
+            found.append(float(matrix[0, 0] + matrix[1, 1]) / 2 if matrix is not None else math.nan)
+    return float(np.nanmedian(found)) if found else None
+
+
+def camera_view(dataset: Dataset, index: int, on_corrupt: OnError) -> tuple[int, float] | None:
+    """Width and horizontal focal length of a sample, in pixels."""
+    sample = _attempted(dataset.read, dataset, index, on_corrupt)
+    if sample is None or sample.intrinsics is None or not is_camera(sample.intrinsics):
+        return None
+    return sample.image.shape[1], float(sample.intrinsics[0, 0])
 
 
 def ground_truth_sizes(dataset: Dataset) -> dict[tuple[int, int], str]:

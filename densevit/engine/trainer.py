@@ -34,6 +34,7 @@ from densevit.engine.train_state import Scores, TrainState
 from densevit.engine.validation import Predict, validate
 from densevit.errors import ConfigError, Preempted
 from densevit.model_card import ModelCard
+from densevit.ops.camera import Camera
 from densevit.structures import Batch
 from densevit.tasks.base import Task
 from densevit.utils.precision import autocast, gpu_products, resolve
@@ -218,7 +219,8 @@ class Trainer:
 
     def _losses(self, batch: Batch) -> dict[str, Tensor]:
         with autocast(self.precision, self.world.device):
-            predictions = self.parallel_model(batch.image.contiguous(memory_format=torch.channels_last))
+            image = batch.image.contiguous(memory_format=torch.channels_last)
+            predictions = self.parallel_model(image, **self._camera_input(batch))
         if self.world.is_main and (self.state.step + 1) % self.run.log_every == 0:
             for name, saturated in self.saturation.items():
                 self._warn(saturated(predictions[name]))
@@ -227,6 +229,11 @@ class Trainer:
             for name, task in self.tasks.items()
         }
         return dict(self.loss_weighting(losses))
+
+    def _camera_input(self, batch: Batch) -> dict[str, Tensor]:
+        if not getattr(self.model, "takes_camera", False):
+            return {}
+        return {"camera": Camera.of(batch).values}
 
     def _set_progress(self, updates: int) -> None:
         for part in self.scheduled:

@@ -17,8 +17,8 @@ from densevit.tasks.base import Task
 from densevit.utils.precision import Precision, autocast, gpu_products
 from densevit.utils.progress import tqdm
 
-Predict = Callable[[nn.Module, Tensor, Precision], dict[str, Tensor]]
-"""Runs a model on images b 3 h w in [0, 1] as an evaluation does, in a precision; gives maps by head."""
+Predict = Callable[[nn.Module, Batch, Precision], dict[str, Tensor]]
+"""Runs a model on the images of a batch as an evaluation does, in a precision; gives maps by head."""
 
 
 class _Stopped(Exception):
@@ -54,7 +54,7 @@ def validate(
                     dummy_forward(model, multiple, world, precision)
                     continue
                 batch = batch.to(world.device)
-                predictions = predict(model, batch.image, precision)
+                predictions = predict(model, batch, precision)
                 for name, task in tasks.items():
                     prediction = predictions[name].float()
                     rows[name] |= dict(zip(batch.indices, task.image_scores(prediction, batch), strict=True))

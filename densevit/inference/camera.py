@@ -1,18 +1,23 @@
 """The camera of an image: focal lengths for models whose metres depend on them, intrinsics for point clouds."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from numbers import Real
 
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
 from densevit.errors import DataError
 from densevit.inference.tta import Outputs
-from densevit.model_card import HeadSpec
+from densevit.model_card import ModelCard
+from densevit.ops.camera import Camera, canonical_scale
 from densevit.ops.geometry import Matrix, pinhole
 from densevit.structures import Size
 
 Focal = float | Sequence[float]
-"""Focal length in pixels of the image at its full size: one number, or along x and y."""
+"""Focal length in pixels of the image at its full size: one number, along x and y, or fx, fy, cx, cy."""
 
 
 @dataclass(frozen=True)
@@ -47,56 +52,80 @@ class Intrinsics:
             )
         return pinhole(self.fx, self.fy, self.cx, self.cy)
 
+    @property
+    def values(self) -> tuple[float, float, float, float]:
+        return self.fx, self.fy, self.cx, self.cy
+
 
 @dataclass(frozen=True)
-class CanonicalCamera:
-    """Converts predictions for a canonical focal length into metres (Metric3D, Depth Anything 3).
+class CameraInput:
+    """The cameras of a batch, and what a model makes of them.
 
     Attributes:
-        focal: of the image's camera, along x and y, in pixels.
-        canonical: head -> the focal length, in pixels of the network's input, for which its predictions are metres.
+        camera: in pixels of the images.
+        canonical: head -> the focal length, in pixels of the network's input, for which its predictions are metres
+            (Metric3D, Depth Anything 3).
+        rays: the network takes the cameras as an input.
     """
 
-    focal: tuple[float, float]
+    camera: Camera
     canonical: Mapping[str, float]
+    rays: bool = False
 
-    def to_metres(self, outputs: Outputs, size: Size, input_size: Size) -> Outputs:
-        """Of an image of `size` that entered the network at `input_size`."""
-        fx, fy = (
-            length * after / before
-            for length, after, before in zip(self.focal, input_size[::-1], size[::-1], strict=True)
-        )
-        focal_at_input = (fx + fy) / 2
+    def cropped(self, top: float, left: float) -> "CameraInput":
+        return replace(self, camera=self.camera.cropped(top, left))
+
+    def at_input(self, size: Size, input_size: Size, mirrored: bool) -> "CameraInput":
+        """Of images of `size` that enter the network at `input_size`."""
+        camera = self.camera.resized(size, input_size)
+        return replace(self, camera=camera.mirrored(input_size[1]) if mirrored else camera)
+
+    def network_inputs(self) -> dict[str, Float[Tensor, "b 4"]]:
+        return {"camera": self.camera.values} if self.rays else {}
+
+    def to_metres(self, outputs: Outputs) -> Outputs:
+        """Of the cameras at the network's input."""
         return {
-            name: y * (focal_at_input / self.canonical[name]) if name in self.canonical else y
+            name: y * canonical_scale(self.camera, self.canonical[name]) if name in self.canonical else y
             for name, y in outputs.items()
         }
 
 
-def scale_focal(focal: Focal | None, factor: float) -> Focal | None:
-    """The focal length in an image whose sides were multiplied by `factor`."""
-    return None if focal is None else tuple(length * factor for length in along_both_axes(focal))
+def camera_input(card: ModelCard, camera: Camera) -> CameraInput | None:
+    """What `forward` needs of the cameras of its images; None for a model that needs none."""
+    return CameraInput(camera, card.canonical_focals, card.takes_rays) if card.needs_camera else None
 
 
-def canonical_camera(heads: Mapping[str, HeadSpec], focal: Focal | None) -> CanonicalCamera | None:
-    """What converts the predictions of these heads into metres; None where they need no focal length.
-
-    Raises:
-        DataError: they need a focal length, and there is none, or none above 0.
+def check_focal(card: ModelCard, focal: Focal | None) -> None:
     """
-    canonical = {name: spec.focal for name, spec in heads.items() if spec.focal is not None}
-    if not canonical:
-        return None
+    Raises:
+        DataError: the model needs a focal length, and there is none, or none above 0.
+    """
+    if not card.needs_camera:
+        return
     if focal is None:
+        heads = ", ".join(card.canonical_focals or card.outputs)
         raise DataError(
-            f"head {', '.join(canonical)}: metres follow from the camera's focal length, and none is known. Give it in "
+            f"head {heads}: metres follow from the camera's focal length, and none is known. Give it in "
             "pixels of the image: focal=PIXELS (--focal PIXELS); width / (2 tan(half the horizontal field of view))."
         )
-    given = along_both_axes(focal)
-    if len(given) != 2 or not all(isinstance(length, Real) and 0 < length < inf for length in given):
-        raise DataError(f"focal is {focal}; a focal length is a number of pixels above 0, or two, along x and y.")
-    return CanonicalCamera((given[0], given[1]), canonical)
+    given = focal_numbers(focal)
+    good = [isinstance(length, Real) and 0 < length < inf for length in given[:2]]
+    good += [isinstance(place, Real) and -inf < place < inf for place in given[2:]]
+    if len(given) not in (2, 4) or not all(good):
+        raise DataError(
+            f"focal is {focal}; a focal length is a number of pixels above 0, or two, along x and y; with the "
+            "principal point they are fx, fy, cx, cy."
+        )
 
 
-def along_both_axes(focal: Focal) -> tuple[float, ...]:
+def as_camera(focal: Focal, size: Size, count: int = 1) -> Camera:
+    """The camera of `count` images of `size`; the principal point is their middle unless it is given."""
+    given = [float(number) for number in focal_numbers(focal)]
+    fx, fy = given[:2]
+    cx, cy = given[2:] or ((size[1] - 1) / 2, (size[0] - 1) / 2)
+    return Camera(torch.tensor([[fx, fy, cx, cy]]).expand(count, -1))
+
+
+def focal_numbers(focal: Focal) -> tuple[float, ...]:
     return tuple(focal) if isinstance(focal, Sequence) else (focal, focal)

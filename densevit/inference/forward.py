@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from densevit.errors import DataError
-from densevit.inference.camera import CanonicalCamera
+from densevit.inference.camera import CameraInput
 from densevit.inference.sliding_window import SlidingWindow
 from densevit.inference.tta import Outputs, merge_tta, scale_preprocessing
 from densevit.model_card import PreprocessConfig
@@ -39,7 +39,7 @@ def forward(
     flip: bool = False,
     scales: Sequence[float] = (1.0,),
     logits: Collection[str] = (),
-    camera: CanonicalCamera | None = None,
+    camera: CameraInput | None = None,
 ) -> Outputs:
     """Preprocesses images, runs the model, and resizes its outputs to the size of the images, in fp32.
 
@@ -50,7 +50,7 @@ def forward(
         flip: average with the mirrored output for the mirrored image.
         scales: average over the image at these sizes, relative to its own.
         logits: heads that give logits of pixels, which are averaged as probabilities.
-        camera: converts outputs into metres that depend on it.
+        camera: of the images, for models that need it.
 
     Returns:
         one b k h w tensor per head, at the size of `image`; b k 1 1 from a head for whole images.
@@ -63,11 +63,11 @@ def forward(
         "precision": precision, "flip": flip, "scales": scales, "logits": logits, "camera": camera,
     }  # fmt: skip
     if box is not None:
-        inside = forward(model, crop_box(image, box), config, multiple, **options)
+        inside = forward(model, crop_box(image, box), config, multiple, **moved(options, box[0], box[2]))
         return {name: y if is_image_level(y) else paste(y, box, (h, w)) for name, y in inside.items()}
     if config.margin:
         padded, offset = reflect_pad(image, config.margin)
-        inside = forward(model, padded, replace(config, margin=0.0), multiple, **options)
+        inside = forward(model, padded, replace(config, margin=0.0), multiple, **moved(options, -offset[0], -offset[1]))
         return {name: y if is_image_level(y) else crop(y, offset, (h, w)) for name, y in inside.items()}
     flip = flip or config.flip
     if config.window is not None:
@@ -87,17 +87,29 @@ def forward_once(
     multiple: int,
     precision: Precision | None,
     mirrored: bool,
-    camera: CanonicalCamera | None = None,
+    camera: CameraInput | None = None,
 ) -> Outputs:
     """One pass through the model; where `mirrored`, of the mirror image, and mirrored back."""
     x = preprocess(image, config, multiple)
     x = x.flip(-1) if mirrored else x
     size = (image.shape[-2], image.shape[-1])
-    with autocast(precision, x.device) if precision else nullcontext():
-        outputs = model(x, size) if config.single_resize and config.window is None else model(x)
+    inputs: dict[str, Any] = {}
     if camera is not None:
-        outputs = camera.to_metres(outputs, size, (x.shape[-2], x.shape[-1]))
+        camera = camera.at_input(size, (x.shape[-2], x.shape[-1]), mirrored)
+        inputs = camera.network_inputs()
+    if config.single_resize and config.window is None:
+        inputs["output_size"] = size
+    with autocast(precision, x.device) if precision else nullcontext():
+        outputs = model(x, **inputs)
+    if camera is not None:
+        outputs = camera.to_metres(outputs)
     return {name: resize_to_input((y.flip(-1) if mirrored else y).float(), size, config) for name, y in outputs.items()}
+
+
+def moved(options: dict[str, Any], top: int, left: int) -> dict[str, Any]:
+    """The options for a window of the image that begins at this pixel."""
+    camera: CameraInput | None = options["camera"]
+    return {**options, "camera": None if camera is None else camera.cropped(top, left)}
 
 
 def preprocess(image: Float[Tensor, "b 3 h w"], config: PreprocessConfig, multiple: int) -> Float[Tensor, "b 3 _ _"]:

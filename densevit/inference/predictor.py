@@ -19,12 +19,13 @@ from densevit.inference.backends.onnx_runtimes import (
     RuntimeName,
     resolve_device_and_precision,
 )
-from densevit.inference.camera import Focal, canonical_camera, scale_focal
+from densevit.inference.camera import Focal, as_camera, camera_input, check_focal
 from densevit.inference.forward import check_box, forward
 from densevit.inference.tiling import Tiling, check_tileable, predict_tiled
 from densevit.inference.tta import check_scales
 from densevit.model_card import Kind, ModelCard
 from densevit.ops.argmax import argmax_or_ignore
+from densevit.ops.camera import Camera
 from densevit.structures import Box
 from densevit.utils.precision import gpu_products
 from densevit.weights import hub
@@ -84,7 +85,8 @@ class Predictor:
             scales: average over the image at these sizes, relative to its own; with `flip` also mirrored at each.
             batch_size: consecutive images of one size go through the model together, so many at most.
             window: height and width of an image -> the part that the model sees, where no `box` is given.
-            focal: of the camera, in pixels of its images; only models that cannot give metres without it ask for it.
+            focal: of the camera, in pixels of its images: a number, two (along x and y), or fx, fy, cx, cy; only models
+                whose metres depend on it ask for it.
             tiling: images with a longer side are predicted in overlapping tiles of this side (inference/tiling.py).
             compile: by torch.compile, at the first image of each size; `densevit benchmark --compile` measures it.
             runtime: `openvino` or `onnxruntime` compute on a CPU in place of torch, from the first image of each size
@@ -195,25 +197,34 @@ class Predictor:
         h, w = image.shape[:2]
         y0, y1, x0, x1 = check_box(box or (self.window and self.window(h, w)) or (0, h, 0, w), (h, w))
         kinds = {name: spec.kind for name, spec in self.card.outputs.items()}
-        maps = predict_tiled(self.predict_whole, image[y0:y1, x0:x1], kinds, tiling, self.batch_size)
+        camera = self.camera_of(image[None])
+        part = None if camera is None else camera.cropped(y0, x0)
+        maps = predict_tiled(self.predict_whole, image[y0:y1, x0:x1], kinds, tiling, self.batch_size, part)
         for name, values in maps.items():
-            if (limits := self.card.outputs[name].range) is not None:
+            if (limits := self.card.outputs[name].metres) is not None:
                 np.clip(values, *limits, out=values)  # alignment may have moved values out of the head's range
             if values.shape != (h, w):
                 maps[name] = np.pad(values, ((y0, h - y1), (x0, w - x1)), constant_values=np.nan)
         return maps
 
-    def predict_whole(self, images: UInt8[np.ndarray, "b h w 3"], zoom: float = 1.0) -> dict[str, Map]:
-        """One pass over whole images, whatever `window` is, whose sides were multiplied by `zoom`."""
-        return as_arrays(self.predict_batch(images, box=(0, images.shape[1], 0, images.shape[2]), zoom=zoom))
+    def predict_whole(self, images: UInt8[np.ndarray, "b h w 3"], camera: Camera | None = None) -> dict[str, Map]:
+        """One pass over whole images, whatever `window` is."""
+        whole = (0, images.shape[1], 0, images.shape[2])
+        return as_arrays(self.predict_batch(images, box=whole, camera=camera))
 
     @torch.inference_mode()
     def predict_batch(
-        self, images: UInt8[np.ndarray, "b h w 3"], *, box: Box | None = None, zoom: float = 1.0
+        self, images: UInt8[np.ndarray, "b h w 3"], *, box: Box | None = None, camera: Camera | None = None
     ) -> dict[str, Float[Tensor, "b _ _ _"]]:
-        """One pass through the model: b k h w per head, on the device."""
+        """One pass through the model: b k h w per head, on the device.
+
+        Args:
+            camera: of these images; by default as `focal` says.
+        """
         if box is None and self.window is not None:
             box = self.window(*images.shape[1:3])
+        if camera is None:
+            camera = self.camera_of(images)
         with gpu_products(tf32=self.precision == "tf32"):
             return forward(
                 self.network,
@@ -225,8 +236,20 @@ class Predictor:
                 flip=self.flip,
                 scales=self.scales,
                 logits=self.logits,
-                camera=canonical_camera(self.card.outputs, scale_focal(self.focal, zoom)),
+                camera=None if camera is None else camera_input(self.card, Camera(camera.values.to(self.device))),
             )
+
+    def camera_of(self, images: UInt8[np.ndarray, "b h w 3"]) -> Camera | None:
+        """The camera of images of full size; None for a model that needs none.
+
+        Raises:
+            DataError: the model needs one, and `focal` is not set, or not above 0.
+        """
+        if not self.card.needs_camera:
+            return None
+        check_focal(self.card, self.focal)
+        assert self.focal is not None
+        return as_camera(self.focal, (images.shape[1], images.shape[2]), len(images))
 
     def head(self, name: str | None = None) -> str:
         """The name of the head: the only one, `depth` among several, or the one that is given."""

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from densevit.inference.tta import Outputs
+from densevit.ops.camera import Camera
 from densevit.ops.resize import is_image_level
 from densevit.structures import Box, Size
 
@@ -39,16 +40,23 @@ class SlidingWindow(nn.Module):
         super().__init__()
         self.model, self.window, self.stride = model, window, stride
 
-    def forward(self, image: Float[Tensor, "b 3 h w"]) -> Outputs:
+    def forward(self, image: Float[Tensor, "b 3 h w"], camera: Float[Tensor, "b 4"] | None = None) -> Outputs:
+        """
+        Args:
+            camera: of the images, for models that take it as an input.
+        """
         b, _, h, w = image.shape
         boxes = window_boxes((h, w), self.window, self.stride)
         if len(boxes) == 1:
-            return dict(self.model(image))
+            return dict(self.model(image) if camera is None else self.model(image, camera=camera))
         sums: Outputs = {}
         counts = image.new_zeros((h, w))
         for start in range(0, len(boxes), WINDOWS_PER_PASS):
             some = boxes[start : start + WINDOWS_PER_PASS]
-            outputs = self.model(torch.cat([image[..., y0:y1, x0:x1] for y0, y1, x0, x1 in some]))
+            inputs: dict[str, Tensor] = {}
+            if camera is not None:
+                inputs["camera"] = torch.cat([Camera(camera).cropped(y0, x0).values for y0, _, x0, _ in some])
+            outputs = self.model(torch.cat([image[..., y0:y1, x0:x1] for y0, y1, x0, x1 in some]), **inputs)
             for y0, y1, x0, x1 in some:
                 counts[y0:y1, x0:x1] += 1
             for name, y in outputs.items():

@@ -6,23 +6,25 @@ scale; then tiles are blended where they overlap. Beside the image and the resul
 whatever the size. h x w pixels.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import ceil
 
 import cv2
 import numpy as np
+import torch
 from jaxtyping import Float32, UInt8
 
 from densevit.errors import ConfigError, DataError
 from densevit.model_card import Kind
 from densevit.ops.align import by_least_squares, by_log_scale
+from densevit.ops.camera import Camera
 
 Rgb = UInt8[np.ndarray, "_ _ 3"]
 Maps = dict[str, Float32[np.ndarray, "_ _"]]
-Predict = Callable[[UInt8[np.ndarray, "b h w 3"], float], dict[str, Float32[np.ndarray, "b 1 h w"]]]
-"""Predictions for images whose sides were multiplied by this factor (1 for none)."""
+Predict = Callable[[UInt8[np.ndarray, "b h w 3"], Camera | None], dict[str, Float32[np.ndarray, "b 1 h w"]]]
+"""Predictions for images, each with its camera."""
 
 ALIGN = {"metric": by_log_scale, "affine": by_least_squares, "disparity": by_least_squares}
 """How a tile is aligned with the whole, by kind of head; only the kinds that are depth."""
@@ -95,12 +97,20 @@ def check_tileable(kinds: Mapping[str, Kind]) -> None:
         raise ConfigError(f"tiles: for depth only, not for {', '.join(others)}.")
 
 
-def predict_tiled(predict: Predict, image: Rgb, kinds: Mapping[str, Kind], tiling: Tiling, batch_size: int = 1) -> Maps:
+def predict_tiled(
+    predict: Predict,
+    image: Rgb,
+    kinds: Mapping[str, Kind],
+    tiling: Tiling,
+    batch_size: int = 1,
+    camera: Camera | None = None,
+) -> Maps:
     """The map of every depth head, at the size of the image.
 
     Args:
         kinds: of the network's heads; those that are not depth are left out.
         batch_size: tiles that go through the network at a time.
+        camera: of the image; each tile is predicted with its own part of it.
 
     Raises:
         ConfigError: no head gives depth.
@@ -109,12 +119,14 @@ def predict_tiled(predict: Predict, image: Rgb, kinds: Mapping[str, Kind], tilin
     if not heads:
         raise ConfigError(f"tiles: for depth only; this model gives {', '.join(kinds.values())}.")
     h, w = image.shape[:2]
-    small, factor = downscale(image, tiling.side)
-    whole = {name: values[0, 0] for name, values in predict(small[None], factor).items() if name in heads}
+    small = downscale(image, tiling.side)
+    resized = None if camera is None else camera.resized((h, w), (small.shape[0], small.shape[1]))
+    whole = {name: values[0, 0] for name, values in predict(small[None], resized).items() if name in heads}
     result = {name: np.zeros((h, w), np.float32) for name in heads}
     remaining = tiling.tiles(h, w)
     while tiles := list(islice(remaining, batch_size)):
-        maps = predict(np.stack([image[rows.slice, columns.slice] for rows, columns in tiles]), 1.0)
+        parts = None if camera is None else camera_of_tiles(camera, tiles)
+        maps = predict(np.stack([image[rows.slice, columns.slice] for rows, columns in tiles]), parts)
         for i, (rows, columns) in enumerate(tiles):
             weights = rows.weights[:, None] * columns.weights
             for name, kind in heads.items():
@@ -123,12 +135,16 @@ def predict_tiled(predict: Predict, image: Rgb, kinds: Mapping[str, Kind], tilin
     return result
 
 
-def downscale(image: Rgb, side: int) -> tuple[Rgb, float]:
-    """The image with no side over `side`, by area averaging; and the factor."""
+def camera_of_tiles(camera: Camera, tiles: Sequence[tuple[Span, Span]]) -> Camera:
+    return Camera(torch.cat([camera.cropped(rows.start, columns.start).values for rows, columns in tiles]))
+
+
+def downscale(image: Rgb, side: int) -> Rgb:
+    """The image with no side over `side`, by area averaging."""
     h, w = image.shape[:2]
     factor = min(1.0, side / max(h, w))
     size = (max(1, round(w * factor)), max(1, round(h * factor)))
-    return cv2.resize(image, size, interpolation=cv2.INTER_AREA), factor
+    return cv2.resize(image, size, interpolation=cv2.INTER_AREA)
 
 
 def upsample_tile(

@@ -8,6 +8,8 @@ from torch import Tensor, nn
 from densevit.models.decoders.base import Decoder, DecoderOutput
 from densevit.models.encoders.base import Encoder
 from densevit.models.heads.base import Head
+from densevit.models.layers.ray_embedding import RayEmbedding
+from densevit.ops.camera import Camera
 from densevit.ops.resize import centre, crop, is_image_level
 from densevit.structures import EncoderOutput, Size
 
@@ -26,6 +28,7 @@ class DenseModel(nn.Module):
         decoders: Mapping[str, Decoder] | None = None,
         *,
         stretch: bool = False,
+        rays: RayEmbedding | None = None,
     ) -> None:
         """
         Args:
@@ -33,9 +36,10 @@ class DenseModel(nn.Module):
             decoders: decoders of single heads, by the name of the head.
             stretch: resize the prediction for a padded image to the unpadded size instead of cropping it: an error in
                 DINOv2 and DINOv3 that their heads were trained with.
+            rays: adds viewing directions to the encoder's features; the model then takes cameras.
         """
         super().__init__()
-        self.stretch = stretch
+        self.stretch, self.rays = stretch, rays
         self.encoder = encoder
         self.decoder = decoder
         self.heads = nn.ModuleDict(heads)
@@ -44,7 +48,16 @@ class DenseModel(nn.Module):
         if any(blocks):
             encoder.detach_last_blocks(max(blocks), out_indices=not all(blocks))
 
-    def forward(self, image: Float[Tensor, "b 3 h w"], output_size: Size | None = None) -> dict[str, Tensor]:
+    @property
+    def takes_camera(self) -> bool:
+        return self.rays is not None
+
+    def forward(
+        self,
+        image: Float[Tensor, "b 3 h w"],
+        output_size: Size | None = None,
+        camera: Float[Tensor, "b 4"] | None = None,
+    ) -> dict[str, Tensor]:
         """Predictions by the name of the head, for `image` in [0, 1].
 
         In training there may also be extras, tensors of a decoder or head for its losses, as `head/name`. Those that
@@ -52,12 +65,15 @@ class DenseModel(nn.Module):
 
         Args:
             output_size: of the predictions if the model stretches them; by default that of the image.
+            camera: fx, fy, cx, cy in pixels of `image`, NaN where unknown; only a model with `rays` uses it.
         """
         size = (image.shape[-2], image.shape[-1])
         features = self.encoder(image)
+        offset = centre(size, features.image_size)
+        if self.rays is not None and camera is not None:
+            features = self.rays(features, Camera(camera).cropped(-offset[0], -offset[1]))
         if self.stretch:
             return dict(self._predictions(features, output_size or size))
-        offset = centre(size, features.image_size)
         padded = features.image_size
         predictions = self._predictions(features, padded)
         return {name: crop(y, offset, size) if is_image_sized(y, padded) else y for name, y in predictions}

@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 
 from densevit.losses.base import DEPTH_LOSSES
+from densevit.ops.camera import Camera, canonical_scale
 from densevit.ops.colormap import colorize
 from densevit.structures import Batch, Row
 from densevit.tasks.base import NO_EXTRAS, TASKS, Extras, Task
@@ -32,19 +33,29 @@ class DepthTask(Task):
     def losses(
         self, prediction: Float[Tensor, "b 1 h w"], batch: Batch, step: int, extras: Extras = NO_EXTRAS
     ) -> dict[str, Tensor]:
-        target, valid = self.ground_truth(batch)
+        target, valid = self.ground_truth(batch, self.output.focal)
         return self.weighted_losses(step, prediction, target, valid)
 
-    def ground_truth(self, batch: Batch) -> tuple[Float[Tensor, "b 1 h w"], Bool[Tensor, "b 1 h w"]]:
-        """Depth and its mask, which is empty for images without ground truth."""
+    def ground_truth(
+        self, batch: Batch, focal: float | None = None
+    ) -> tuple[Float[Tensor, "b 1 h w"], Bool[Tensor, "b 1 h w"]]:
+        """Depth and its mask, which is empty for images without ground truth.
+
+        Args:
+            focal: divide depth by each camera's share of this focal length, in pixels: what a head for one focal length
+                is taught (Metric3D). Then images without a known camera have no ground truth.
+        """
         if batch.depth is None or batch.valid is None:
             empty = torch.zeros_like(batch.image[:, :1])
             return empty, empty.bool()
-        valid = batch.valid
-        if self.output.kind == "metric" and self.output.range is not None:
-            low, high = self.output.range
-            valid = valid & (batch.depth >= low) & (batch.depth <= high)
-        return batch.depth, valid
+        depth, valid, limits = batch.depth, batch.valid, self.output.metres
+        if focal is not None:
+            scale = canonical_scale(Camera.of(batch), focal)
+            known = scale.isfinite()
+            depth, valid, limits = depth / scale.where(known, 1), valid & known, self.output.range
+        if self.output.kind == "metric" and limits is not None:
+            valid = valid & (depth >= limits[0]) & (depth <= limits[1])
+        return depth, valid
 
     def image_scores(self, prediction: Float[Tensor, "b 1 h w"], batch: Batch) -> list[Row]:
         if batch.depth is None or batch.valid is None:

@@ -52,6 +52,8 @@ class PartialLoader:
             self.load_or_keep(f"decoders.{name}", part, theirs.get("decoders", {}).get(name))
         for name, head in self.spec["heads"].items():
             self.head(f"heads.{name}", head, theirs["heads"].get(name))
+        if self.spec.get("camera") == "rays":
+            self.load_or_keep_rays()
         new = "; new: " + "; ".join(self.new) if self.new else "; nothing is new"
         return f"from {self.source} ({self.published.source}): {', '.join(self.loaded)}{new}."
 
@@ -62,6 +64,12 @@ class PartialLoader:
             self.keep_initial(
                 name, f"'{mine['type']}' where the file has " + (f"'{other['type']}'" if other else "none")
             )
+
+    def load_or_keep_rays(self) -> None:
+        if self.published.model.get("camera") == "rays":
+            self.load("rays")
+        else:
+            self.keep_initial("rays", "the file's model takes no camera")
 
     def head(self, name: str, mine: Spec, other: Spec | None) -> None:
         """Loads a head if type, activation and shapes are the same."""

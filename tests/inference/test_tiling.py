@@ -21,6 +21,7 @@ from densevit.inference.tiling import Tiling, predict_tiled, upsample_tile
 from densevit.inference.writers import Png16
 from densevit.inference.writers.labels import Labels
 from densevit.model_card import HeadSpec, Kind, ModelCard, PreprocessConfig
+from densevit.ops.camera import Camera
 
 TILING = Tiling(96, 0.25)
 
@@ -40,7 +41,7 @@ class Fickle:
         self.random = np.random.default_rng(0)
         self.looks = 0
 
-    def __call__(self, images: np.ndarray, zoom: float) -> dict[str, np.ndarray]:
+    def __call__(self, images: np.ndarray, camera: object) -> dict[str, np.ndarray]:
         self.looks += 1
         answers = []
         for image in images:
@@ -65,32 +66,41 @@ def test_tiles_of_any_scale_and_shift_become_one_map_without_seams(kind: Kind) -
 def stitched(look: Fickle, image: np.ndarray) -> np.ndarray:
     found = np.zeros(image.shape[:2], np.float32)
     for rows, columns in TILING.tiles(*image.shape[:2]):
-        found[rows.slice, columns.slice] = look(image[rows.slice, columns.slice][None], 1.0)["depth"][0, 0]
+        found[rows.slice, columns.slice] = look(image[rows.slice, columns.slice][None], None)["depth"][0, 0]
     return found
+
+
+CAMERA = Camera(torch.tensor([[1.0, 1.0, 0.0, 0.0]]))
+
+
+def is_whole(camera: Camera | None) -> bool:
+    """The whole image is resized, and its camera with it."""
+    assert camera is not None
+    return bool(camera.values[0, 0] < 1)
 
 
 def test_a_tile_that_says_the_opposite_of_the_whole_is_not_believed() -> None:
     noise = np.random.default_rng(0)
 
-    def look(images: np.ndarray, zoom: float) -> dict[str, np.ndarray]:
+    def look(images: np.ndarray, camera: Camera | None) -> dict[str, np.ndarray]:
         light = images[:, None, ..., 0].astype(np.float32)
-        return {"depth": light if zoom < 1 else noise.normal(0, 20, light.shape).astype(np.float32) - light}
+        return {"depth": light if is_whole(camera) else noise.normal(0, 20, light.shape).astype(np.float32) - light}
 
     image = scene(200, 200)
-    found = predict_tiled(look, image, {"depth": "affine"}, TILING)["depth"]
+    found = predict_tiled(look, image, {"depth": "affine"}, TILING, camera=CAMERA)["depth"]
     assert np.abs(found - image[..., 0]).max() < 6  # the whole, seen at half the size
 
 
 def test_zeros_in_metres_of_the_whole_are_left_out_of_the_fit() -> None:
-    def look(images: np.ndarray, zoom: float) -> dict[str, np.ndarray]:
+    def look(images: np.ndarray, camera: Camera | None) -> dict[str, np.ndarray]:
         light = images[:, None, ..., 0].astype(np.float32)
-        if zoom == 1:
+        if not is_whole(camera):
             return {"depth": 3 * light}
         light[..., :40] = 0  # of 96
         return {"depth": light}
 
     image = scene(200, 200)
-    found = predict_tiled(look, image, {"depth": "metric"}, TILING)["depth"]
+    found = predict_tiled(look, image, {"depth": "metric"}, TILING, camera=CAMERA)["depth"]
     assert np.abs(found / image[..., 0] - 1)[:, 150:].max() < 0.02  # where the last tile stands alone
 
 
@@ -106,8 +116,8 @@ def test_the_part_of_the_whole_that_a_tile_is_fitted_to_lies_where_resizing_woul
 def test_tiles_may_share_a_batch_and_other_heads_are_left_out() -> None:
     image, look = scene(200, 300), Fickle("affine")
 
-    def two(images: np.ndarray, zoom: float) -> dict[str, np.ndarray]:
-        return {**look(images, zoom), "labels": np.zeros((len(images), 5, *images.shape[1:3]), np.float32)}
+    def two(images: np.ndarray, camera: object) -> dict[str, np.ndarray]:
+        return {**look(images, camera), "labels": np.zeros((len(images), 5, *images.shape[1:3]), np.float32)}
 
     assert set(predict_tiled(two, image, {"depth": "affine", "labels": "labels"}, TILING, batch_size=4)) == {"depth"}
     tiles = len(list(TILING.tiles(200, 300)))

@@ -60,7 +60,9 @@ def run(args: argparse.Namespace) -> int:
     exported = export_onnx(model, card, args.output, options)
     for path in exported.paths:
         print(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
-    print(f"  input image: {exported.metadata['input image']}")
+    for name, text in exported.metadata.items():
+        if name.startswith("input "):
+            print(f"  {name}: {text}")
     for name, error in exported.errors.items():
         print(f"  output {name}: {exported.metadata[f'output {name}']}; off torch by {error:.1e} of the largest value")
     return 0

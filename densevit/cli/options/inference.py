@@ -57,10 +57,10 @@ def apply(args: argparse.Namespace, predictor: "Predictor") -> None:
         ConfigError: a window smaller than a patch; a stride without one, or larger than it.
     """
     from densevit.errors import ConfigError
-    from densevit.inference.camera import canonical_camera
+    from densevit.inference.camera import check_focal
 
     predictor.flip, predictor.scales, predictor.focal = args.flip, args.scales, args.focal
-    canonical_camera(predictor.card.outputs, args.focal)
+    check_focal(predictor.card, args.focal)
     resize = predictor.card.resize
     if args.window_size is not None:
         if args.window_size < (patch := predictor.card.multiple):

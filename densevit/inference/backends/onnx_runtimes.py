@@ -33,8 +33,8 @@ RuntimeName = Literal["torch", "openvino", "onnxruntime"]
 
 MAX_SHAPES = 4  # sizes that are converted; each keeps a copy of the weights
 
-Run = Callable[[np.ndarray], list[np.ndarray]]
-"""Images to the outputs of every head, in the order of the file."""
+Run = Callable[..., list[np.ndarray]]
+"""Images, and what else the file takes, to the outputs of every head, in the order of the file."""
 
 
 class Runtime(ABC):
@@ -69,7 +69,7 @@ class OpenVino(Runtime):
             "ENABLE_CPU_PINNING": False,  # or several processes would share the same few cores
         }
         request = openvino.Core().compile_model(path, "CPU", hints).create_infer_request()
-        return lambda images: [np.array(output) for output in request.infer([images]).values()]
+        return lambda *given: [np.array(output) for output in request.infer(list(given)).values()]
 
 
 class OnnxRuntime(Runtime):
@@ -85,8 +85,8 @@ class OnnxRuntime(Runtime):
         options.intra_op_num_threads = torch.get_num_threads()
         options.log_severity_level = 4  # failures are raised
         session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        (given,) = session.get_inputs()
-        return lambda images: list(session.run(None, {given.name: images}))
+        names = [given.name for given in session.get_inputs()]
+        return lambda *given: list(session.run(None, dict(zip(names, given, strict=True))))
 
 
 RUNTIMES: dict[str, Runtime] = {"openvino": OpenVino(), "onnxruntime": OnnxRuntime()}
@@ -126,13 +126,14 @@ class ConvertedNetwork(NamedTuple):
     run: Run
     batch: int
 
-    def __call__(self, images: Float[Tensor, "b 3 h w"]) -> list[Float[Tensor, "b _ _ _"]]:
+    def __call__(self, *inputs: Float[Tensor, "b ..."]) -> list[Float[Tensor, "b _ _ _"]]:
         """Any number of images, in batches of the fixed size; the last is padded."""
         batches = []
-        for part in torch.split(images, self.batch):
-            full = F.pad(part, (0, 0, 0, 0, 0, 0, 0, self.batch - len(part)))
-            outputs = self.run(full.float().contiguous().numpy())
-            batches.append([torch.from_numpy(y[: len(part)]) for y in outputs])
+        for parts in zip(*(torch.split(given, self.batch) for given in inputs), strict=True):
+            count = len(parts[0])
+            full = [F.pad(part, (0, 0) * (part.ndim - 1) + (0, self.batch - count)) for part in parts]
+            outputs = self.run(*(part.float().contiguous().numpy() for part in full))
+            batches.append([torch.from_numpy(y[:count]) for y in outputs])
         return [torch.cat(parts) for parts in zip(*batches, strict=True)]
 
 
@@ -154,36 +155,41 @@ class ExternalRuntimeModule(nn.Module):
         self.falls_back = False
 
     def forward(
-        self, image: Float[Tensor, "b 3 h w"], output_size: Size | None = None
+        self,
+        image: Float[Tensor, "b 3 h w"],
+        output_size: Size | None = None,
+        camera: Float[Tensor, "b 4"] | None = None,
     ) -> dict[str, Float[Tensor, "b _ _ _"]]:
         """See `DenseModel.forward`.
 
         Raises:
             ConfigError: this network cannot be converted.
         """
-        more = () if output_size is None else (output_size,)
-        key = (*image.shape[-2:], *more)
+        key = (*image.shape[-2:], output_size)
+        cameras = () if camera is None else (camera,)
         if key not in self.networks:
             if len(self.networks) == MAX_SHAPES:
-                return self.by_torch(image, *more)
-            self.networks[key] = self.convert(image, more)
-        return dict(zip(self.names, self.networks[key](image), strict=True))
+                return self.by_torch(image, output_size, camera)
+            self.networks[key] = self.convert(image, output_size, *cameras)
+        return dict(zip(self.names, self.networks[key](image, *cameras), strict=True))
 
-    def by_torch(self, image: Float[Tensor, "b 3 h w"], *more: Size) -> dict[str, Tensor]:
+    def by_torch(self, image: Tensor, output_size: Size | None, camera: Tensor | None) -> dict[str, Tensor]:
         if not self.falls_back:
             self.falls_back = True
             log.warning("more than %d sizes of images: torch computes the others.", MAX_SHAPES)
             prepack_linears(self.model, self.precision)  # nothing will be converted any more
-        return dict(self.model(image, *more))
+        given = {"output_size": output_size, "camera": camera}
+        return dict(self.model(image, **{name: value for name, value in given.items() if value is not None}))
 
-    def convert(self, image: Float[Tensor, "b 3 h w"], more: tuple[Size, ...]) -> ConvertedNetwork:
-        network = NamedOutputs(self.model, self.names, *more)
+    def convert(self, image: Float[Tensor, "b 3 h w"], size: Size | None, *cameras: Tensor) -> ConvertedNetwork:
+        network = NamedOutputs(self.model, self.names, "camera", **({} if size is None else {"output_size": size}))
+        more = () if size is None else (size,)
         packages = versions("torch", "timm", "onnx", "onnxscript")
-        about = [model_fingerprint(self.model), self.names, list(image.shape), more, packages]
+        about = [model_fingerprint(self.model), self.names, list(image.shape), more, len(cameras), packages]
         key = hashlib.sha256(json.dumps(about).encode()).hexdigest()[:32]
 
         def save(path: Path) -> None:
-            save_graph(network, torch.zeros(image.shape), path)
+            save_graph(network, (torch.zeros(image.shape), *(torch.ones(given.shape) for given in cameras)), path)
 
         with cached_graph(key, save) as path:
             try:

@@ -10,13 +10,13 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 
 
-def trace(module: nn.Module, example: Tensor, **shapes: Any) -> ExportedProgram:
+def trace(module: nn.Module, examples: tuple[Tensor, ...], **shapes: Any) -> ExportedProgram:
     """The network as a graph with folded constants; `shapes` as `torch.export.export` takes them."""
-    program = torch.export.export(module, (example,), **shapes)
+    program = torch.export.export(module, examples, **shapes)
     if has_aliased_writes(program):
-        flat = torch.export.export(FoldedModule(program, dict(stored_tensors(program))), (example,), **shapes)
+        flat = torch.export.export(FoldedModule(program, dict(stored_tensors(program))), examples, **shapes)
         program = flat.run_decompositions({})  # every in-place write becomes a new tensor
-    return torch.export.export(FoldedModule(program, constants(program)), (example,), **shapes)
+    return torch.export.export(FoldedModule(program, constants(program)), examples, **shapes)
 
 
 class FoldedModule(nn.Module):
@@ -45,13 +45,14 @@ class FoldedModule(nn.Module):
                 needed.update(node.all_input_nodes)
         return [node for node in self.nodes if node in needed and node not in self.known and node.op != "placeholder"]
 
-    def forward(self, image: Tensor) -> tuple[Tensor, ...]:
-        values: dict[Node, Any] = {}
+    def forward(self, image: Tensor, more: Tensor | None = None) -> tuple[Tensor, ...]:
+        inputs = (node for node in self.nodes if node.op == "placeholder" and node not in self.known)
+        values: dict[Node, Any] = dict(zip(inputs, (image, more), strict=False))
 
         def value(node: Node) -> Any:
             if node in self.known:
                 return getattr(self, buffer_name(node)) if isinstance(self.known[node], Tensor) else self.known[node]
-            return values.get(node, image)  # the one placeholder that is not known is the image
+            return values[node]
 
         for node in self.steps[:-1]:
             values[node] = evaluate(node, value)

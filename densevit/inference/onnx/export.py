@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from densevit.errors import ConfigError, StorageError
 from densevit.inference.backends.onnx_runtimes import OnnxRuntime
-from densevit.inference.camera import canonical_camera
+from densevit.inference.camera import as_camera, camera_input, check_focal
 from densevit.inference.forward import check_box, checked_network_size, forward
 from densevit.inference.onnx.graph import NamedOutputs, require_packages, save_graph
 from densevit.inference.onnx.metadata import OnnxExportOptions, as_text, metadata
@@ -22,6 +22,7 @@ from densevit.inference.onnx.verify import TOLERANCE, verify_against_torch
 from densevit.inference.predictor import Predictor
 from densevit.model_card import HeadSpec, ModelCard, PreprocessConfig
 from densevit.ops.argmax import argmax_or_ignore
+from densevit.ops.camera import Camera
 from densevit.ops.resize import network_size
 from densevit.structures import IGNORE
 from densevit.utils import atomic_io
@@ -46,15 +47,24 @@ class ExportedModel:
 class Pipeline(nn.Module):
     """Preprocessing, model and postprocessing for the heads of `card`; b k from a head for whole images."""
 
+    camera: Tensor
+
     def __init__(self, model: nn.Module, card: ModelCard, options: OnnxExportOptions) -> None:
         super().__init__()
         self.model, self.card, self.options = model, card, options
         self.logits = [name for name, spec in card.outputs.items() if spec.kind == "labels"]
-        self.camera = canonical_camera(card.outputs, options.focal)
+        self.focal_is_input = focal_is_input(card, options)
+        if options.focal is not None and card.needs_camera:
+            assert options.size is not None
+            self.register_buffer("camera", as_camera(options.focal, options.size).values)
 
-    def forward(self, image: Tensor) -> dict[str, Tensor]:
+    def forward(self, image: Tensor, focal: Tensor | None = None) -> dict[str, Tensor]:
         x = image if self.options.floats else image.permute(0, 3, 1, 2).float().div(255)
-        options: dict[str, Any] = {"box": self.options.box, "flip": self.options.flip, "camera": self.camera}
+        options: dict[str, Any] = {"box": self.options.box, "flip": self.options.flip}
+        if self.card.needs_camera:
+            assert self.options.size is not None
+            camera = Camera(self.camera) if focal is None else Camera.centred(focal, self.options.size)
+            options["camera"] = camera_input(self.card, camera)
         outputs = forward(self.model, x, self.card.resize, self.card.multiple, logits=self.logits, **options)
         return {name: self.postprocess(outputs[name], spec) for name, spec in self.card.outputs.items()}
 
@@ -65,6 +75,11 @@ class Pipeline(nn.Module):
             ids = argmax_or_ignore(y)
             return ids.to(torch.uint8) if y.shape[1] <= IGNORE else ids
         return y
+
+
+def focal_is_input(card: ModelCard, options: OnnxExportOptions) -> bool:
+    """Whether the graph takes the focal length of each image; else it is fixed, or the model needs none."""
+    return card.needs_camera and options.focal is None
 
 
 def check_output(path: Path, *, overwrite: bool = False) -> None:
@@ -96,12 +111,13 @@ def export_onnx(model: nn.Module, card: ModelCard, path: Path, options: OnnxExpo
     assert options.size is not None
     count, (h, w), box = options.batch or 2, options.size, options.box
     example = torch.zeros(count, 3, h, w) if options.floats else torch.zeros(count, h, w, 3, dtype=torch.uint8)
-    pipeline = NamedOutputs(Pipeline(model.cpu().float().eval(), card, options), list(card.outputs))
+    pipeline = NamedOutputs(Pipeline(model.cpu().float().eval(), card, options), list(card.outputs), "focal")
+    examples = (example, torch.full((count,), float(w))) if focal_is_input(card, options) else (example,)
     about = metadata(card, options)
     atomic_io.remove_stale_temporaries(path.parent)
     with atomic_io.temporary_folder(path) as folder:
         made = folder / path.name
-        save_graph(pipeline, example, made, any_batch=options.batch is None, metadata=about, text=as_text(about))
+        save_graph(pipeline, examples, made, any_batch=options.batch is None, metadata=about, text=as_text(about))
         predictor = Predictor(
             model,
             card,
@@ -112,7 +128,13 @@ def export_onnx(model: nn.Module, card: ModelCard, path: Path, options: OnnxExpo
             window=None if box is None else lambda h, w: box,
         )
         errors = verify_against_torch(
-            made, predictor, (h, w), options.batch, floats=options.floats, labels=options.labels
+            made,
+            predictor,
+            (h, w),
+            options.batch,
+            floats=options.floats,
+            labels=options.labels,
+            focal=focal_is_input(card, options),
         )
         worst = max(errors, key=lambda name: errors[name])
         if not errors[worst] <= TOLERANCE:
@@ -148,7 +170,8 @@ def check_options(card: ModelCard, options: OnnxExportOptions) -> tuple[ModelCar
         raise ConfigError("--batch-size: this model uses a sliding window; give a number of images.")
     y0, y1, x0, x1 = (0, size[0], 0, size[1]) if options.box is None else check_box(options.box, size)
     checked_network_size((y1 - y0, x1 - x0), card.resize, card.multiple)
-    canonical_camera(card.outputs, options.focal)
+    if options.focal is not None:
+        check_focal(card, options.focal)
     return card, replace(options, size=size)
 
 

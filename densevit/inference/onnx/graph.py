@@ -25,12 +25,18 @@ MAX_WEIGHTS = 2**31 - 2**24  # bytes: one file ends at 2 GB, and the graph takes
 class NamedOutputs(nn.Module):
     """A model with a dictionary of outputs, as one that returns them as a tuple, in the order of `names`."""
 
-    def __init__(self, model: nn.Module, names: Sequence[str], *more: object) -> None:
+    def __init__(self, model: nn.Module, names: Sequence[str], second: str = "", **constants: object) -> None:
+        """
+        Args:
+            second: the model's name of a second input, where it takes one.
+            constants: further arguments of the model.
+        """
         super().__init__()
-        self.model, self.names, self.more = model, list(names), more
+        self.model, self.names, self.second, self.constants = model, list(names), second, constants
 
-    def forward(self, image: Tensor) -> tuple[Tensor, ...]:
-        outputs = self.model(image, *self.more)
+    def forward(self, image: Tensor, more: Tensor | None = None) -> tuple[Tensor, ...]:
+        inputs = {} if more is None else {self.second: more}
+        outputs = self.model(image, **inputs, **self.constants)
         return tuple(outputs[name] for name in self.names)
 
 
@@ -46,7 +52,7 @@ def require_packages(*packages: str, extra: str) -> None:
 
 def save_graph(
     module: NamedOutputs,
-    example: Tensor,
+    examples: tuple[Tensor, ...],
     path: Path,
     *,
     any_batch: bool = False,
@@ -58,20 +64,21 @@ def save_graph(
     Constants that do not depend on the image (positions on this grid, tables of offsets) are computed here and stored.
 
     Args:
-        example: images of the size that all will have; two of them where `any_batch`, because torch.export
-            specialises a dimension of 1.
+        examples: images of the size that all will have, and the second input of a network that takes one; two of each
+            where `any_batch`, because torch.export specialises a dimension of 1.
         any_batch: the graph takes any number of images at once.
         metadata, text: of the file, for programs and for people.
 
     Raises:
         ConfigError: this network uses operations that ONNX cannot express.
     """
-    shapes: dict[str, Any] = {"dynamic_shapes": ({0: Dim(BATCH)},)} if any_batch else {}
-    names: dict[str, Any] = {"input_names": [INPUT], "output_names": module.names, **shapes}
+    shapes: dict[str, Any] = {"dynamic_shapes": ({0: Dim(BATCH)},) * len(examples)} if any_batch else {}
+    given = [INPUT, module.second][: len(examples)]
+    names: dict[str, Any] = {"input_names": given, "output_names": module.names, **shapes}
     try:
         with export_context(), quiet():
-            graph = trace(traceable(module), example, **shapes)
-            program = torch.onnx.export(graph, (example,), dynamo=True, verbose=False, **names)
+            graph = trace(traceable(module), examples, **shapes)
+            program = torch.onnx.export(graph, examples, dynamo=True, verbose=False, **names)
             assert program is not None
             program.model.producer_name, program.model.producer_version = "densevit", __version__
             program.model.doc_string = text

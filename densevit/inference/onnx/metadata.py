@@ -23,7 +23,8 @@ class OnnxExportOptions:
         labels: ids of classes, where a head gives logits for each pixel.
         floats: images are b 3 h w in [0, 1], not bytes b h w 3.
         network: only the network, for images that are already resized; these are floats.
-        flip, box, focal: as of `forward` and `Predictor`.
+        flip, box: as of `forward` and `Predictor`.
+        focal: of all images; None makes it an input of a model whose metres depend on it.
     """
 
     size: Size | None
@@ -43,8 +44,10 @@ def metadata(card: ModelCard, options: OnnxExportOptions) -> dict[str, str]:
     (h, w), b = options.size, options.batch or BATCH
     given = f"float32 {b} x 3 x {h} x {w}, RGB in [0, 1]" if options.floats else f"uint8 {b} x {h} x {w} x 3, RGB"
     notes = {"focal": str(options.focal) if options.focal else "", "window": str(options.box) if options.box else ""}
+    focal = f"float32 {b}, focal length in pixels of {h} x {w}" if card.needs_camera and options.focal is None else ""
     return {
         "input image": given + (", resized as the network wants it" if options.network else ", as decoded from a file"),
+        **({"input focal": focal} if focal else {}),
         **{f"output {name}": describe_output(spec, options) for name, spec in card.outputs.items()},
         "image_size": f"{h},{w}",
         **{name: value for name, value in notes.items() if value},
@@ -61,7 +64,7 @@ def describe_output(spec: HeadSpec, options: OnnxExportOptions) -> str:
         return f"float32 {b} x {k}, logits: {MEANINGS[spec.kind]}"
     if spec.kind == "labels" and options.labels:
         return f"{'uint8' if k <= IGNORE else 'int64'} {b} x {h} x {w}, ids: {MEANINGS[spec.kind]}, {IGNORE} for none"
-    span = f", {spec.range[0]:g} to {spec.range[1]:g}" if spec.range else ""
+    span = f", {spec.metres[0]:g} to {spec.metres[1]:g}" if spec.metres else ""
     what = f"logits: {MEANINGS[spec.kind]}" if spec.kind == "labels" else MEANINGS[spec.kind]
     return f"float32 {b} x {k} x {h} x {w}, {what}{f' in {spec.unit}' if spec.unit else ''}{span}"
 

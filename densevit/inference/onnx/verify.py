@@ -19,12 +19,20 @@ Images = UInt8[np.ndarray, "b h w 3"]
 
 
 def verify_against_torch(
-    path: Path, predictor: Predictor, size: Size, batch: int | None, *, floats: bool, labels: bool
+    path: Path,
+    predictor: Predictor,
+    size: Size,
+    batch: int | None,
+    *,
+    floats: bool,
+    labels: bool,
+    focal: bool = False,
 ) -> dict[str, float]:
     """The largest difference of each head, as a share of the largest value; `inf` where shapes or NaNs differ.
 
     Args:
         batch: number of images at once; None tries one, and three.
+        focal: the file takes the focal length of each image.
 
     Raises:
         ConfigError: ONNX Runtime does not take it.
@@ -32,22 +40,33 @@ def verify_against_torch(
     errors: dict[str, float] = dict.fromkeys(predictor.card.outputs, 0.0)
     for count in (1, 3) if batch is None else (batch,):
         images = test_images(size, count)
-        expected = predictor.predict_arrays(images)
+        focals = [np.linspace(0.6, 1.2, count, dtype=np.float32) * size[1]] if focal else []
+        expected = predict_each(predictor, images, *focals)
         given = images.transpose(0, 3, 1, 2).astype(np.float32) / np.float32(255) if floats else images
-        for (name, spec), ours in zip(predictor.card.outputs.items(), run_onnx(path, given), strict=True):
+        for (name, spec), ours in zip(predictor.card.outputs.items(), run_onnx(path, given, *focals), strict=True):
             kind, theirs = spec.kind, expected[name]
             error = error_of_ids if labels and kind == "labels" else error_of_values
             errors[name] = max(errors[name], error(ours, theirs[..., 0, 0] if kind == "class" else theirs))
     return errors
 
 
-def run_onnx(path: Path, images: np.ndarray) -> list[np.ndarray]:
+def predict_each(predictor: Predictor, images: Images, focals: np.ndarray | None = None) -> dict[str, np.ndarray]:
+    """The maps of all images, each with its own focal length."""
+    if focals is None:
+        return predictor.predict_arrays(images)
+    parts = []
+    for image, predictor.focal in zip(images, focals.tolist(), strict=True):
+        parts.append(predictor.predict_arrays(image[None]))
+    return {name: np.concatenate([maps[name] for maps in parts]) for name in parts[0]}
+
+
+def run_onnx(path: Path, images: np.ndarray, *more: np.ndarray) -> list[np.ndarray]:
     """
     Raises:
         ConfigError: ONNX Runtime does not take the file, or so many images.
     """
     try:
-        return OnnxRuntime().open(path, "fp32")(images)
+        return OnnxRuntime().open(path, "fp32")(images, *more)
     except Exception as error:  # its dozen error classes have no common base
         reason = str(error).strip().splitlines()[0]
         raise ConfigError(

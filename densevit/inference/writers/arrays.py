@@ -68,4 +68,4 @@ class Hdf5(MapWriter):
 
 def attributes(spec: HeadSpec) -> dict[str, object]:
     values: dict[str, object] = {"kind": spec.kind, "unit": spec.unit}
-    return values if spec.range is None else values | {"range": spec.range}
+    return values if spec.metres is None else values | {"range": spec.metres}

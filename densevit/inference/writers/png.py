@@ -61,9 +61,9 @@ class Png16(MapWriter):
 
 def metric_scale(spec: HeadSpec) -> float:
     """The field's own scales where the range fits: NYU's 1000 (to 65.5 m), KITTI's 256 (to 255.9 m), else what fits."""
-    if spec.range is None:
+    if spec.metres is None:
         return 256.0
-    furthest = spec.range[1]
+    furthest = spec.metres[1]
     fitting = (scale for scale in (1000.0, 256.0) if furthest * scale <= LIMIT)
     return next(fitting, LIMIT / furthest if np.isfinite(furthest) else 256.0)
 

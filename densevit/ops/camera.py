@@ -1,0 +1,74 @@
+"""Pinhole cameras of batches as tensors: fx, fy, cx, cy in pixels of the images; NaN where a camera is not known.
+
+The centre of the first pixel is (0, 0), as in `geometry.py`; sizes are (h, w). b images.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from densevit.structures import Batch, Size
+
+
+@dataclass(frozen=True)
+class Camera:
+    """The cameras of a batch of images. Cropping moves the principal point, resizing scales all four numbers.
+
+    Attributes:
+        values: fx, fy, cx, cy.
+    """
+
+    values: Float[Tensor, "b 4"]
+
+    @classmethod
+    def of(cls, batch: Batch) -> "Camera":
+        """The cameras of a batch; all unknown where it has no intrinsics. Skew is left out."""
+        intrinsics = batch.intrinsics
+        if intrinsics is None:
+            return cls(torch.full((len(batch), 4), math.nan, device=batch.image.device))
+        places = [intrinsics[:, 0, 0], intrinsics[:, 1, 1], intrinsics[:, 0, 2], intrinsics[:, 1, 2]]
+        return cls(torch.stack(places, 1))
+
+    @classmethod
+    def centred(cls, focal: Float[Tensor, "b"], size: Size) -> "Camera":
+        """Square pixels, the principal point in the middle of an image of `size`."""
+        middle = torch.full_like(focal, 0.5)
+        return cls(torch.stack([focal, focal, middle * (size[1] - 1), middle * (size[0] - 1)], 1))
+
+    @property
+    def focal(self) -> Float[Tensor, "b"]:
+        """The mean of fx and fy, as Metric3D and Depth Anything 3 take it."""
+        return self.values[:, :2].mean(1)
+
+    def cropped(self, top: float, left: float) -> "Camera":
+        """Of a window that begins at this pixel; negative where the image was padded."""
+        return replace(self, values=self.values - self.values.new_tensor([0.0, 0.0, left, top]))
+
+    def resized(self, before: Size, after: Size) -> "Camera":
+        """Of the whole image resized, borders to borders."""
+        if before == after:
+            return self
+        y, x = (new / old for new, old in zip(after, before, strict=True))
+        factors = self.values.new_tensor([x, y, x, y])
+        return replace(self, values=self.values * factors + self.values.new_tensor([0, 0, (x - 1) / 2, (y - 1) / 2]))
+
+    def mirrored(self, width: int) -> "Camera":
+        signs = self.values.new_tensor([1.0, 1.0, -1.0, 1.0])
+        return replace(self, values=self.values * signs + self.values.new_tensor([0.0, 0.0, width - 1.0, 0.0]))
+
+    def directions(self, size: Size, grid: Size) -> Float[Tensor, "b 2 gh gw"]:
+        """The viewing direction at the centre of each cell of a grid over an image of `size`: x / z and y / z."""
+        (h, w), (gh, gw) = size, grid
+        fx, fy, cx, cy = self.values[:, :, None].unbind(1)
+        u = (torch.arange(gw, device=fx.device) + 0.5) * (w / gw) - 0.5
+        v = (torch.arange(gh, device=fx.device) + 0.5) * (h / gh) - 0.5
+        x, y = (u - cx) / fx, (v - cy) / fy
+        return torch.stack([x[:, None, :].expand(-1, gh, -1), y[:, :, None].expand(-1, -1, gw)], 1)
+
+
+def canonical_scale(camera: Camera, canonical: float) -> Float[Tensor, "b 1 1 1"]:
+    """What turns depth for a canonical focal length into metres of these images (Metric3D, Yin et al. 2023)."""
+    return (camera.focal / canonical)[:, None, None, None]

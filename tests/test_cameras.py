@@ -1,0 +1,183 @@
+"""Models that know the lens, from training to ONNX: `model.camera`, focal lengths, and what they do to metres."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from small import small_config
+
+import densevit
+from densevit.builder.checkpoint import restore
+from densevit.builder.plan import load_plan
+from densevit.builder.training import build_trainer
+from densevit.cli.main import main
+from densevit.engine.distributed import DistributedContext
+from densevit.errors import ConfigError, DataError
+from densevit.inference.predictor import Predictor
+from densevit.inference.tiling import Tiling
+from densevit.structures import Batch
+
+FOCALS = (50.0, 60.0, 80.0, 100.0, 60.0, 70.0)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Six images, each with a camera of its own."""
+    folder = tmp_path_factory.mktemp("cameras")
+    small_config(folder)
+    cameras = {f"{i:03d}": {"fx": f, "fy": f, "cx": 39.5, "cy": 29.5} for i, f in enumerate(FOCALS)}
+    (folder / "data/intrinsics.json").write_text(json.dumps(cameras))
+    return folder
+
+
+@pytest.fixture(scope="module", params=["canonical", "rays"])
+def run(request: pytest.FixtureRequest, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp(request.param) / "run"
+    words = [f"model.camera={request.param}", f"output={output}", "steps=8"]
+    assert main(["train", str(data / "small.yaml"), *words]) == 0
+    return output
+
+
+def image(seed: int = 0, size: tuple[int, int] = (48, 64)) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 255, (*size, 3), dtype=np.uint8)
+
+
+def test_the_card_says_for_which_lenses_a_model_was_trained(run: Path) -> None:
+    card = densevit.load(run).card
+    widest, longest = (2 * np.degrees(np.arctan(40 / f)) for f in (50, 100))
+    assert card.fov == pytest.approx((longest, widest), abs=0.01)
+    assert (card.outputs["depth"].focal == 65.0) == (card.model["camera"] == "canonical")  # median of FOCALS
+
+
+def test_metres_need_a_focal_length_and_follow_it(run: Path) -> None:
+    predictor = densevit.load(run, precision="fp32")
+    with pytest.raises(DataError, match="metres follow from the camera's focal length, and none is known"):
+        predictor(image())
+    maps = []
+    for predictor.focal in (50.0, 100.0):
+        maps.append(predictor(image()))
+    if predictor.card.model["camera"] == "canonical":
+        np.testing.assert_allclose(maps[1], 2 * maps[0], rtol=1e-5)
+    else:
+        assert not np.allclose(maps[0], maps[1], rtol=1e-5)
+
+
+def test_a_mirrored_image_with_a_mirrored_camera_is_what_flip_averages(run: Path) -> None:
+    camera, mirror = (55.0, 60.0, 25.0, 20.0), (55.0, 60.0, 63 - 25.0, 20.0)
+    plain = densevit.load(run, precision="fp32", focal=camera)(image())
+    mirrored = densevit.load(run, precision="fp32", focal=mirror)(image()[:, ::-1].copy())[:, ::-1]
+    both = densevit.load(run, precision="fp32", focal=camera, flip=True)(image())
+    np.testing.assert_allclose(both, (plain + mirrored) / 2, rtol=1e-5)
+
+
+def test_a_window_of_an_image_is_seen_by_its_part_of_the_camera(run: Path) -> None:
+    box = (8, 40, 16, 64)
+    whole = densevit.load(run, precision="fp32", focal=(55.0, 60.0, 25.0, 20.0))(image(), box=box)
+    part = densevit.load(run, precision="fp32", focal=(55.0, 60.0, 25.0 - 16, 20.0 - 8))(image()[8:40, 16:64].copy())
+    np.testing.assert_allclose(whole[8:40, 16:64], part, rtol=1e-5)
+    assert np.isnan(whole[:8]).all()
+
+
+def test_a_sliding_window_gives_each_window_its_part_of_the_camera(run: Path) -> None:
+    predictor = densevit.load(run, precision="fp32", focal=(55.0, 60.0, 25.0, 20.0))
+
+    predictor.card = replace(predictor.card, resize=replace(predictor.card.resize, window=(48, 32), stride=(48, 32)))
+    found = predictor(image())
+    right = densevit.load(run, precision="fp32", focal=(55.0, 60.0, 25.0 - 32, 20.0))(image()[:, 32:].copy())
+    np.testing.assert_allclose(found[:, 32:], right, rtol=1e-5)
+
+
+def test_a_resized_image_enters_the_network_with_a_resized_camera(run: Path) -> None:
+    """Doubling pixels and focal length, where the network halves them again, changes nothing."""
+
+    maps = []
+    for factor in (1, 2):
+        predictor = densevit.load(run, precision="fp32", focal=(55.0 * factor,) * 2)
+        resize = replace(predictor.card.resize, mode="fixed", size=(48, 64), interpolation="area")
+        predictor.card = replace(predictor.card, resize=resize)
+        large = image().repeat(factor, 0).repeat(factor, 1)
+        maps.append(predictor(large))
+    np.testing.assert_allclose(maps[1].reshape(48, 2, 64, 2).mean((1, 3)), maps[0], rtol=2e-2)
+
+
+def test_tiles_have_their_part_of_the_camera(run: Path) -> None:
+    seen: list[tuple[tuple[int, ...], list[float]]] = []
+    predictor = densevit.load(run, precision="fp32", focal=(55.0, 60.0, 70.0, 20.0), tiling=Tiling(48, 0.25))
+    whole = predictor.predict_batch
+
+    def recorded(images: np.ndarray, **options: Any) -> Any:
+        seen.append((images.shape[1:3], options["camera"].values[0].tolist()))
+        return whole(images, **options)
+
+    predictor.predict_batch = recorded  # type: ignore[method-assign]
+    predictor(image(size=(48, 96)))
+    assert seen[0] == ((24, 48), pytest.approx([27.5, 30.0, 34.75, 9.75]))
+    assert [(size, camera) for size, camera in seen[1:]] == [
+        ((48, 48), pytest.approx([55, 60, 70 - x, 20])) for x in (0, 24, 48)
+    ]
+
+
+def test_training_teaches_a_canonical_head_depth_over_the_focal_length(data: Path) -> None:
+    plan = load_plan(data / "small.yaml", ["model.camera=canonical", "model.canonical_focal=100"]).open()
+    trainer = build_trainer(plan, DistributedContext())
+    k = torch.tensor([[[50.0, 0, 31], [0, 50, 23], [0, 0, 1]], [[200.0, 0, 31], [0, 200, 23], [0, 0, 1]]])
+    depth, valid = torch.full((2, 1, 48, 64), 2.0), torch.ones(2, 1, 48, 64, dtype=torch.bool)
+    batch = Batch(
+        names=("a", "b"), indices=(0, 1), image=torch.rand(2, 3, 48, 64), depth=depth, valid=valid, intrinsics=k
+    )
+    canonical = torch.cat([torch.full((1, 1, 48, 64), 4.0), torch.full((1, 1, 48, 64), 1.0)])
+    losses = trainer.tasks["depth"].losses(canonical, batch, 0)
+    assert all(float(loss) == pytest.approx(0, abs=1e-5) for loss in losses.values())
+    unknown = torch.full((2, 3, 3), float("nan"))
+    nothing = trainer.tasks["depth"].losses(canonical, Batch(**{**vars(batch), "intrinsics": unknown}), 0)
+    assert all(float(loss) == 0 for loss in nothing.values())
+
+
+def test_data_without_cameras_is_refused_before_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = small_config(tmp_path)
+    for mode in ("canonical", "rays"):
+        assert main(["train", str(config), f"model.camera={mode}"]) == 2
+        assert "has none" in (message := capsys.readouterr().err) or "none of 6 samples" in message
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_canonical_focal_length_belongs_to_the_canonical_camera(data: Path) -> None:
+    with pytest.raises(ConfigError, match="canonical_focal: belongs to camera 'canonical', not to 'rays'"):
+        load_plan(data / "small.yaml", ["model.camera=rays", "model.canonical_focal=100"])
+
+
+def test_a_new_run_inherits_the_camera_of_the_checkpoint_it_starts_from(run: Path, data: Path) -> None:
+    plan = load_plan(data / "small.yaml", [f"model.init_from={run}"]).open()
+    _, card = restore(run)
+    assert plan.model.camera == card.model["camera"]
+    before = densevit.load(run).model.state_dict()
+    for key, tensor in build_trainer(plan, DistributedContext()).model.state_dict().items():
+        assert torch.equal(tensor, before[key]), key
+
+
+def test_an_onnx_file_takes_the_focal_length_of_each_image(run: Path, tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    words = ["--image-size", "60,80", "--batch-size", "dynamic"]
+    assert main(["export-onnx", str(run), "--output", str(tmp_path / "model.onnx"), *words]) == 0
+    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
+    assert [given.name for given in session.get_inputs()] == ["image", "focal"]
+    predictor = densevit.load(run, precision="fp32")
+    images, focals = np.stack([image(i, (60, 80)) for i in range(2)]), np.array([55.0, 120.0], np.float32)
+    (found,) = session.run(None, {"image": images, "focal": focals})
+    for y, x, predictor.focal in zip(found[:, 0], images, focals.tolist(), strict=True):
+        expected = predictor(x)
+        assert np.abs(y - expected).max() / expected.max() < 1e-4
+
+
+def test_saved_images_are_exported_with_the_camera_of_the_command(run: Path, data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "maps"
+    words = ["--output", str(out), "--format", "npy", "--intrinsics", "50,50,39.5,29.5", "--precision", "fp32"]
+    assert main(["export-depth", str(run), str(data / "data/images/000.jpg"), *words]) == 0
+    predictor: Predictor = densevit.load(run, precision="fp32", focal=(50.0, 50.0, 39.5, 29.5))
+    pixels = np.asarray(Image.open(data / "data/images/000.jpg"))
+    np.testing.assert_allclose(np.load(out / "000.npy"), predictor(pixels), rtol=1e-5)
