@@ -41,7 +41,7 @@ HARMLESS = {
 
 # The prediction covers the padded input: one layout crops it, the other resizes it.
 PADDED_NOTE = "maps differ where sides are no multiples of the patch"
-SAME_SCALE_NOTES = {"heads.depth.scale": PADDED_NOTE, "heads.depth.stretch": PADDED_NOTE}
+SAME_SCALE_NOTES = {"heads.depth.scale": PADDED_NOTE, "heads.depth.interpolation": PADDED_NOTE}
 
 
 def convert(source: str, target: Path, to: str, family: str | None = None, **options: Any) -> list[str]:

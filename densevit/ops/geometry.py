@@ -36,7 +36,7 @@ def rotate(degrees: float, size: tuple[int, int]) -> Matrix:
     return about_middle
 
 
-def transform_intrinsics(intrinsics: Matrix, move: Matrix) -> Matrix:
+def transform_intrinsics(intrinsics: Matrix, transform: Matrix) -> Matrix:
     """The intrinsics of the transformed image.
 
     A rotated or mirrored image is that of a camera rolled about, or mirrored across, its optical axis: a scene in
@@ -44,9 +44,9 @@ def transform_intrinsics(intrinsics: Matrix, move: Matrix) -> Matrix:
     non-square pixels (fx != fy) leaves a small skew, which is kept.
 
     Returns:
-        K' with K' Q = move K, where Q is the roll or mirror about the z axis (an RQ decomposition).
+        K' with K' Q = transform K, where Q is the roll or mirror about the z axis (an RQ decomposition).
     """
-    moved = move @ intrinsics
+    moved = transform @ intrinsics
     (a, b), (c, d) = moved[:2, :2]
     fy = math.hypot(c, d)
     x_axis, y_axis = np.array([d, -c]) / fy, np.array([c, d]) / fy
@@ -55,9 +55,9 @@ def transform_intrinsics(intrinsics: Matrix, move: Matrix) -> Matrix:
     return np.array([[abs(fx), skew, moved[0, 2]], [0.0, fy, moved[1, 2]], [0.0, 0.0, 1.0]])
 
 
-def rolled(intrinsics: Matrix, move: Matrix) -> Matrix:
+def rolled(intrinsics: Matrix, transform: Matrix) -> Matrix:
     """The Q of `transform_intrinsics`: what directions in camera axes are multiplied by."""
-    turn: Matrix = np.linalg.inv(transform_intrinsics(intrinsics, move)) @ move @ intrinsics
+    turn: Matrix = np.linalg.inv(transform_intrinsics(intrinsics, transform)) @ transform @ intrinsics
     return turn
 
 

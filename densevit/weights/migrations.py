@@ -1,4 +1,4 @@
-"""Cards and configs of schema 1 in today's names. One table; what is in today's names already stays as it is."""
+"""Older cards and configs in today's names. One table; what is in today's names already stays as it is."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,8 +8,12 @@ Tree = dict[str, Any]
 # Component -> old option -> new option. "*" holds for every component of the kind.
 OPTIONS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
     "encoder": {"*": {"taps": "out_indices", "resampling": "pos_embed_interpolation"}},
-    "decoder": {"dpt": {"growth": "fusion_size"}, "conv_transpose": {"growth": "upsample"}},
-    "head": {"*": {"init_depth": "initial_depth"}},
+    "decoder": {
+        "dpt": {"growth": "fusion_size", "tap_norm": "reassemble_norm", "unit_bias": "residual_bias"},
+        "conv_transpose": {"growth": "upsample"},
+        "zoedepth": {"fine": "head_hidden"},
+    },
+    "head": {"*": {"init_depth": "initial_depth", "stretch": "interpolation"}},
 }
 # New option -> old value -> new value.
 VALUES: Mapping[str, Mapping[str, str]] = {

@@ -33,7 +33,7 @@ SMALL: dict[str, ComponentConfig] = {
     "dpt": {"channels": 16},
     "zoedepth": {
         "channels": 16,
-        "fine": 8,
+        "head_hidden": 8,
         "bins": 8,
         "embedding": 8,
         "attractors": [2, 2, 2, 2],

@@ -47,11 +47,11 @@ def test_a_level_is_stretched_to_the_doubled_map_before_its_unit() -> None:
 
 def test_dpt_options_show_in_its_parameters() -> None:
     plain = set(DPT(SPECS, 1, channels=8).state_dict())
-    without = plain - set(DPT(SPECS, 1, channels=8, unit_bias=False).state_dict())
+    without = plain - set(DPT(SPECS, 1, channels=8, residual_bias=False).state_dict())
     units = ("level.conv1", "level.conv2", "refine.conv1", "refine.conv2")
     assert {name for name in without if ".0." in name} == {f"fusions.0.{unit}.bias" for unit in units}
     assert set(DPT(SPECS, 1, channels=8, mix=True).state_dict()) - plain == {"mix.0.weight", "mix.0.bias"}
-    assert "reassemble.3.norm.running_mean" in DPT(SPECS, 1, channels=8, tap_norm="batch").state_dict()
+    assert "reassemble.3.norm.running_mean" in DPT(SPECS, 1, channels=8, reassemble_norm="batch").state_dict()
     assert DPT(SPECS, 1, channels=8, mix=True)(features((2, 2))).min() >= 0
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 import densevit
+from densevit.weights.migrations import migrate_model
 
 OLD = Path(__file__).parent / "old" / "schema_1.safetensors"
 # What the code that wrote it said of a ramp of 3 x 32 x 48 numbers from 0 to 1, every 8th row and 12th column.
@@ -29,3 +30,17 @@ def test_its_card_is_whole() -> None:
     assert (card.resize.mode, card.resize.size, card.multiple, card.out_indices) == ("fixed", (32, 48), 8, (0, 1))
     assert card.scores == {"abs_rel": 0.1}
     assert card.config == {}
+
+
+def test_options_of_older_cards_are_read_in_todays_names() -> None:
+    model = {
+        "decoder": {"type": "dpt", "tap_norm": "batch", "unit_bias": True},
+        "decoders": {"far": {"type": "zoedepth", "fine": 8}},
+        "heads": {"depth": {"type": "metric", "stretch": "bicubic"}},
+    }
+    today = {
+        "decoder": {"type": "dpt", "reassemble_norm": "batch", "residual_bias": True},
+        "decoders": {"far": {"type": "zoedepth", "head_hidden": 8}},
+        "heads": {"depth": {"type": "metric", "interpolation": "bicubic"}},
+    }
+    assert migrate_model(model) == migrate_model(today) == today

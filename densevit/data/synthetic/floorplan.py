@@ -1,4 +1,4 @@
-"""The plan of a room: its outline seen from above, its height, and where there is still room on its floor."""
+"""Floor plan of a room: its outline from above, its height, and the floor area that is still free."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class FloorPlan:
         return float(x), float(y)
 
     def inside(self, rng: np.random.Generator, margin: float) -> tuple[float, float]:
-        """A random point at least `margin` metres from all walls, or as far as it can be."""
+        """A random point at least `margin` metres from all walls, or as far as possible."""
         return FreeFloor(self).spot(rng, margin)
 
     def walls(self) -> "list[Wall]":
@@ -46,7 +46,7 @@ class Wall:
 
     @property
     def angle(self) -> float:
-        """The turn about z that brings a thing facing +y to stand with its back to this wall."""
+        """Rotation about z, in radians, that turns an object facing +y so that its back is at this wall."""
         return float(np.arctan2(self.end[1] - self.start[1], self.end[0] - self.start[0]))
 
     def point(self, along: float, off: float) -> tuple[float, float]:
@@ -62,7 +62,7 @@ def draw_plan(rng: np.random.Generator, sides: tuple[float, float], height: tupl
     w, d = (long, short) if rng.random() < 0.5 else (short, long)
     shape = SHAPES[rng.choice(len(SHAPES), p=[0.45, 0.3, 0.15, 0.1])]
     outline = np.array(shape(rng, w, d), dtype=np.float64)
-    if rng.random() < 0.5:  # mirrored, hence also walked the other way round
+    if rng.random() < 0.5:  # mirrored; reversed, to stay counter-clockwise
         outline = (outline * [-1, 1] + [w, 0])[::-1]
     return FloorPlan(np.ascontiguousarray(outline), float(rng.uniform(*height)))
 
@@ -82,7 +82,7 @@ def cut_corner(rng: np.random.Generator, w: float, d: float) -> list[tuple[float
 
 
 def niche(rng: np.random.Generator, w: float, d: float) -> list[tuple[float, float]]:
-    """A rectangle with a pier, as of a chimney, standing out of one wall."""
+    """A rectangle with a pier, such as a chimney, that projects from one wall."""
     left, right, y = w * rng.uniform(0.3, 0.4), w * rng.uniform(0.6, 0.7), d * rng.uniform(0.75, 0.9)
     return [(0, 0), (w, 0), (w, d), (right, d), (right, y), (left, y), (left, d), (0, d)]
 
@@ -91,7 +91,7 @@ SHAPES = (rectangle, ell, cut_corner, niche)
 
 
 class FreeFloor:
-    """Which parts of the floor nothing stands on yet, in cells of 5 cm."""
+    """Occupancy grid of the floor, in cells of 5 cm."""
 
     def __init__(self, plan: FloorPlan) -> None:
         w, d = plan.extent
@@ -108,11 +108,11 @@ class FreeFloor:
         self.free[self._covered(corners)] = 0
 
     def clearance(self) -> Float64[np.ndarray, "h w"]:
-        """Metres from each cell's centre to the nearest that is not free."""
+        """Metres from the centre of each cell to the nearest occupied one."""
         return np.asarray(cv2.distanceTransform(self.free, cv2.DIST_L2, 5), dtype=np.float64) * CELL
 
     def spot(self, rng: np.random.Generator, margin: float) -> tuple[float, float]:
-        """A random point at least `margin` metres from all that is not free, or as far as it can be."""
+        """A random point at least `margin` metres from every occupied cell, or as far as possible."""
         clear = self.clearance()
         cells = np.argwhere(clear >= min(margin, float(clear.max())))
         y, x = (cells[rng.integers(len(cells))] + 0.5) * CELL
@@ -137,7 +137,7 @@ class FreeFloor:
 
 
 def footprint(centre: Sequence[float], size: Sequence[float], angle: float) -> Points:
-    """The corners of a width x depth rectangle that stands at `centre`, turned by `angle`."""
+    """The corners of a width x depth rectangle at `centre`, rotated by `angle`."""
     w, d = size[0] / 2, size[1] / 2
     cos, sin = np.cos(angle), np.sin(angle)
     corners = np.array([(-w, -d), (w, -d), (w, d), (-w, d)])

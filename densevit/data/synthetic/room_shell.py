@@ -1,4 +1,4 @@
-"""The room itself: floor, ceiling, walls with skirting, doors, windows, pictures and rugs."""
+"""Shell of a room: floor, ceiling, walls with skirting, doors, windows, framed pictures and rugs."""
 
 import colorsys
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ def build_shell(rng: np.random.Generator, build: Builder, plan: FloorPlan) -> No
     w, d = plan.extent
     floor = build.texture(_pick(rng, textures.FLOORS)(rng, colour(rng, (0.1, 0.65), (0.25, 0.85))))
     ceiling = build.texture(_pick(rng, textures.CEILINGS)(rng, colour(rng, (0.0, 0.1), (0.75, 0.95))))
-    # Both reach over the whole bounding box: what lies outside the walls cannot be seen from inside.
+    # Both cover the whole bounding box: the parts outside the walls are not visible from inside.
     build.add("floor", [quad((0, 0, 0), (w, 0, 0), (0, d, 0), floor, tile=rng.uniform(0.7, 1.8))], thing=False)
     top = quad((0, d, plan.height), (w, 0, 0), (0, -d, 0), ceiling, tile=rng.uniform(1.2, 2.4))
     build.add("ceiling", [top], thing=False)
@@ -55,7 +55,7 @@ def _walls(rng: np.random.Generator, build: Builder, plan: FloorPlan) -> list[Me
 
 
 def build_openings(rng: np.random.Generator, build: Builder, plan: FloorPlan, floor: FreeFloor) -> None:
-    """Doors, windows and pictures, none over another, and the light that the windows let in."""
+    """Doors, windows and framed pictures that do not overlap, and a light for each window."""
     walls = [wall for wall in plan.walls() if wall.length > 1.0]
     taken: dict[Wall, list[tuple[float, float]]] = {wall: [] for wall in walls}
     frame = colour(rng, (0.0, 0.5), (0.35, 1.0))
@@ -75,7 +75,7 @@ def build_openings(rng: np.random.Generator, build: Builder, plan: FloorPlan, fl
 
 
 def build_rug(rng: np.random.Generator, build: Builder, plan: FloorPlan, floor: FreeFloor) -> None:
-    """Sometimes a rug, under whatever will stand there."""
+    """A rug in half of the rooms; furniture may stand on it."""
     w, d = rng.uniform((0.9, 0.6), (2.6, 1.8)).tolist()
     angle = float(rng.integers(2) * np.pi / 2 + rng.normal(0, 0.1))
     spot = plan.inside(rng, d / 2)
@@ -88,7 +88,7 @@ def build_rug(rng: np.random.Generator, build: Builder, plan: FloorPlan, floor: 
 def _free_stretch(
     rng: np.random.Generator, taken: dict[Wall, list[tuple[float, float]]], width: float
 ) -> tuple[Wall, float] | None:
-    """A wall and the middle of a stretch on it that nothing hangs on yet; it is taken from then on."""
+    """A random wall and the centre of a free segment of `width` on it, which is marked as taken; None without any."""
     walls = [wall for wall in taken if wall.length > width + 0.1]
     for _ in range(6 if walls else 0):
         wall = walls[rng.integers(len(walls))]
@@ -163,7 +163,7 @@ def _between(width: float, pitch: float) -> list[float]:
 
 
 def _against(wall: Wall, along: float, mesh: Mesh) -> Mesh:
-    """Turns a mesh that is built with its back on y = 0 to the wall."""
+    """Places a mesh, whose back is at y = 0, at the wall."""
     return mesh.transformed(wall.angle, (*wall.point(along, 0.0), 0.0))
 
 

@@ -1,6 +1,6 @@
-"""Textures: made from noise, or photographs that come with scikit-image; and how they are looked up.
+"""Textures: procedural ones and the photographs of scikit-image, and sampling of them with mip maps.
 
-All images are uint8 RGB in sRGB; the procedural ones repeat without a seam.
+All images are uint8 RGB in sRGB; the procedural ones tile without a seam.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,21 +15,17 @@ Maker = Callable[[np.random.Generator, Sequence[float]], Image]
 SIDE = 256
 LEVELS = 9
 
-# Of the files in the wheel of scikit-image, those that could hang on a wall.
+# Photographs in the wheel of scikit-image that suit a picture on a wall.
 PICTURES = ("astronaut", "chelsea", "coffee", "rocket", "hubble_deep_field", "retina", "motorcycle_left", "camera")
 STONES = ("brick", "gravel", "grass")
 
 
 class Textures:
-    """The textures of one scene, each with its halved copies (mip maps), in one array to be indexed by pixel."""
+    """The textures of one scene with their mip maps, in one array that is indexed by pixel."""
 
     def __init__(self, images: Sequence[Image]) -> None:
-        texels, self.sizes, self.starts = (
-            [],
-            np.ones((len(images), LEVELS, 2), int),
-            np.zeros((len(images), LEVELS), int),
-        )
-        count = 0
+        texels, count = [], 0
+        self.sizes, self.starts = np.ones((len(images), LEVELS, 2), int), np.zeros((len(images), LEVELS), int)
         for i, image in enumerate(images):
             for level in range(LEVELS):
                 self.sizes[i, level], self.starts[i, level] = image.shape[:2], count
@@ -43,7 +39,7 @@ class Textures:
     def sample(
         self, texture: Int64[np.ndarray, " n"], uv: Float32[np.ndarray, "n 2"], footprint: Float32[np.ndarray, " n"]
     ) -> Float32[np.ndarray, "n 3"]:
-        """Bilinear colours, 0 to 255, from the copy in which a pixel covers about one texel.
+        """Bilinear colours, 0 to 255, from the mip level at which a pixel covers about one texel.
 
         Args:
             footprint: the side of a pixel in units of uv.
@@ -107,7 +103,7 @@ def stripes(rng: np.random.Generator, colour: Sequence[float]) -> Image:
 
 
 def wallpaper(rng: np.random.Generator, colour: Sequence[float]) -> Image:
-    """A pattern of a few crossing waves, folded so that it is symmetric."""
+    """A symmetric pattern: the sum of three products of cosines."""
     y, x = np.mgrid[:SIDE, :SIDE] / SIDE * 2 * np.pi
     waves = sum(np.cos(rng.integers(0, 7) * x) * np.cos(rng.integers(0, 7) * y) for _ in range(3))
     return coloured(colour, (rng.uniform(0.06, 0.16) * np.tanh(3 * waves) + 0.02 * noise(rng, 0.8)).astype(np.float32))
@@ -124,7 +120,7 @@ def tiles(rng: np.random.Generator, colour: Sequence[float]) -> Image:
 
 
 def planks(rng: np.random.Generator, colour: Sequence[float]) -> Image:
-    """Boards along the columns, with grain, each of its own tone and its ends where chance puts them."""
+    """Boards along the columns, with grain; tone and ends of each are random."""
     count = int(rng.choice([4, 8]))
     width = SIDE // count
     grain = cv2.resize(noise(rng, 0.9)[:: SIDE // 16], (SIDE, SIDE), interpolation=cv2.INTER_LINEAR)
@@ -137,7 +133,7 @@ def planks(rng: np.random.Generator, colour: Sequence[float]) -> Image:
 
 
 def sky(rng: np.random.Generator, colour: Sequence[float]) -> Image:
-    """What a window shows: a bright sky, clouds, and a darker land below."""
+    """The view from a window: a bright sky with clouds above darker land."""
     row = np.linspace(0, 1, SIDE)[:, None]
     cloud = 0.5 + 0.5 * np.tanh(noise(rng, 1.6))[..., None]
     above = np.array([150, 185, 235]) * (1 - cloud) + 245 * cloud
@@ -147,7 +143,7 @@ def sky(rng: np.random.Generator, colour: Sequence[float]) -> Image:
 
 
 def stone(rng: np.random.Generator, colour: Sequence[float]) -> Image:
-    """A photograph of brick, gravel or grass, drawn towards `colour`; these wrap with a seam, as real ones do not."""
+    """A photograph of brick, gravel or grass, tinted with `colour`; these tile with a visible seam."""
     grey = photograph(str(rng.choice(STONES))).mean(axis=2, dtype=np.float32)
     return coloured(colour, 0.8 * (grey / grey.mean() - 1))
 

@@ -43,8 +43,8 @@ class DPT(Decoder):
         norm: Norm = "none",
         deepest_unit: bool = False,
         align_corners: bool = True,
-        tap_norm: Norm = "none",
-        unit_bias: bool | None = None,
+        reassemble_norm: Norm = "none",
+        residual_bias: bool | None = None,
         fusion_size: Literal["next_level", "double"] = "next_level",
         mix: bool = False,
         auxiliary: Classes = None,
@@ -59,8 +59,8 @@ class DPT(Decoder):
             deepest_unit: a residual unit on the deepest level, too, as in segmentation-models-pytorch; DPT and MiDaS
                 store one that is never used.
             align_corners: of all upsampling here, as published.
-            tap_norm: of each feature map before its 1x1 convolution; batch in DINOv3.
-            unit_bias: biases of the residual units' convolutions; by default only without norm.
+            reassemble_norm: of each feature map before its 1x1 convolution; batch in DINOv3.
+            residual_bias: biases of the residual units' convolutions; by default only without norm.
             fusion_size: each fusion resizes its map to the next level, or doubles it and resizes that level to it
                 (DINOv2, DINOv3). Both are the same while the grid's sides are even.
             mix: a 3x3 convolution with ReLU after the last fusion (DINOv2, DINOv3).
@@ -79,13 +79,15 @@ class DPT(Decoder):
         # A hierarchical encoder's finest map may be finer than a quarter of its deepest.
         finest = min(Fraction(features[-1].stride, 4), Fraction(features[0].stride))
         self.reassemble = nn.ModuleList(
-            Reassemble(spec, finest * 2**i, width, channels, READOUTS[readout](spec.channels, prefix_tokens), tap_norm)
+            Reassemble(
+                spec, finest * 2**i, width, channels, READOUTS[readout](spec.channels, prefix_tokens), reassemble_norm
+            )
             if spec.tokens
             else PyramidLevel(spec, finest * 2**i, channels)
             for i, (spec, width) in enumerate(zip(specs, hidden, strict=True))
         )
         self.fusions = nn.ModuleList(
-            Fusion(channels, norm, align_corners, unit=deepest_unit or i < LEVELS - 1, bias=unit_bias)
+            Fusion(channels, norm, align_corners, unit=deepest_unit or i < LEVELS - 1, bias=residual_bias)
             for i in range(LEVELS)
         )
         self.doubling = fusion_size == "double"

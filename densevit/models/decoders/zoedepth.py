@@ -41,7 +41,7 @@ class ZoeDepth(Decoder):
         channels: Positive = 256,
         hidden: tuple[Positive, Positive, Positive, Positive] | None = None,
         readout: ReadoutKind = "ignore",
-        fine: Positive = 32,
+        head_hidden: Positive = 32,
         relative: bool = True,
         bins: Positive = 64,
         embedding: Positive = 128,
@@ -55,7 +55,7 @@ class ZoeDepth(Decoder):
         """
         Args:
             channels, hidden, readout: of the DPT decoder.
-            fine: channels of the relative model's last map; `relative`: use its prediction, too.
+            head_hidden: channels of the relative model's last map; `relative`: use its prediction, too.
             bins: per pixel; `embedding`: channels of the bin embeddings.
             attractors: per level, from the coarsest to the finest.
             widths: hidden channels of the seed bins, the bin embeddings, the attractors and the log-binomial.
@@ -67,14 +67,14 @@ class ZoeDepth(Decoder):
         seed, embed, attract, weigh = widths
         self.dpt = DPT(features, prefix_tokens, channels=channels, hidden=hidden, readout=readout)
         self.before = nn.Conv2d(channels, channels // 2, 3, padding=1)
-        self.after = nn.Conv2d(channels // 2, fine, 3, padding=1)
-        self.relative = nn.Conv2d(fine, 1, 1) if relative else None
+        self.after = nn.Conv2d(channels // 2, head_hidden, 3, padding=1)
+        self.relative = nn.Conv2d(head_hidden, 1, 1) if relative else None
         self.bottom = nn.Conv2d(channels, channels, 1)
         self.router = Router(channels, experts) if experts > 1 else None
         self.seed = SeedBinRegressor(channels, seed, bins, experts, centres)
         self.embeddings = nn.ModuleList(ExpertMlp(channels, embed, embedding, 1) for _ in range(1 + len(attractors)))
         self.attract = nn.ModuleList(Attractors(embedding, attract, points, experts, centres) for points in attractors)
-        self.shares = ConditionalLogBinomial(fine + relative, embedding, weigh, bins, experts)
+        self.shares = ConditionalLogBinomial(head_hidden + relative, embedding, weigh, bins, experts)
         self.output = FeatureSpec(1, 1)
 
     def forward(self, features: EncoderOutput) -> Float[Tensor, "b 1 h w"]:

@@ -42,7 +42,7 @@ class MetricHead(Head):
         mid_channels: Count | None = None,
         align_corners: bool = False,
         scale: ScaleFactor | None = None,
-        stretch: UpsampleMode = "bilinear",
+        interpolation: UpsampleMode = "bilinear",
     ) -> None:
         """
         Args:
@@ -56,7 +56,7 @@ class MetricHead(Head):
             align_corners: of the upsampling; true as published for DPT and Depth Anything.
             scale: upsampling within the head, after which depth is resized to image size (DINOv2: 2); None upsamples
                 to image size within the head.
-            stretch: interpolation of that resize; bicubic in transformers' DPT, which overshoots a little.
+            interpolation: of that resize; bicubic in transformers' DPT, which overshoots a little.
 
         Raises:
             ConfigError: an empty range, an initial depth outside it, or `min_depth` 0 with a logarithm.
@@ -70,7 +70,7 @@ class MetricHead(Head):
             raise ConfigError(f"head.initial_depth: {start} is not within {self.low} to {self.high}.")
         if min_depth == 0 and activation in ("log", "exp"):
             raise ConfigError(f"head.min_depth: activation '{activation}' needs it above 0.")
-        self.activation, self.stretch = activation, stretch
+        self.activation, self.interpolation = activation, interpolation
         self.projection = ConvHead(
             channels, 1, hidden=hidden, align_corners=align_corners, scale=scale, mid_channels=mid_channels
         )
@@ -81,7 +81,7 @@ class MetricHead(Head):
         # bfloat16 has three digits: activation and resizing are computed in float32.
         logits = self.projection(x, size).float()
         depth = ACTIVATIONS[self.activation].depth(logits, self.low, self.high)
-        return upsample(clamp_ste(depth, self.low, self.high), size, how=self.stretch)
+        return upsample(clamp_ste(depth, self.low, self.high), size, how=self.interpolation)
 
 
 @HEADS.register("disparity")
@@ -97,14 +97,14 @@ class DisparityHead(Head):
         mid_channels: Count | None = None,
         align_corners: bool = False,
         scale: ScaleFactor | None = None,
-        stretch: UpsampleMode = "bilinear",
+        interpolation: UpsampleMode = "bilinear",
     ) -> None:
         """
         Args:
-            hidden, mid_channels, align_corners, scale, stretch: as in `metric`.
+            hidden, mid_channels, align_corners, scale, interpolation: as in `metric`.
         """
         super().__init__()
-        self.smooth, self.stretch = activation == "softplus", stretch
+        self.smooth, self.interpolation = activation == "softplus", interpolation
         self.projection = ConvHead(
             channels, 1, hidden=hidden, align_corners=align_corners, scale=scale, mid_channels=mid_channels
         )
@@ -113,7 +113,7 @@ class DisparityHead(Head):
 
     def forward(self, x: Float[Tensor, "b c h w"], size: tuple[int, int]) -> Float[Tensor, "b 1 height width"]:
         x = self.projection(x, size).float()
-        return upsample(F.softplus(x) if self.smooth else F.relu(x), size, how=self.stretch)
+        return upsample(F.softplus(x) if self.smooth else F.relu(x), size, how=self.interpolation)
 
 
 @HEADS.register("affine")

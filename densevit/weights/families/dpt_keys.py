@@ -78,7 +78,7 @@ def decoder_options(tensors: Mapping[str, Tensor], decoder: str = "decoder") -> 
     }
     # Depth Anything keeps the biases of convolutions before BatchNorm (`use_bn`), DPT does not.
     has_both = options["norm"] == "batch" and f"{unit}.conv1.bias" in tensors
-    return {**options, "unit_bias": True} if has_both else options
+    return {**options, "residual_bias": True} if has_both else options
 
 
 def head_options(tensors: Mapping[str, Tensor]) -> dict[str, Any]:

@@ -111,7 +111,7 @@ class ZoeDepth(Family):
         attract = tensors["decoder.attract.0.mlp.first.weight"].shape[1]
         weigh = tensors["decoder.shares.first.weight"].shape[1]
         return {
-            "fine": tensors["decoder.after.weight"].shape[0],
+            "head_hidden": tensors["decoder.after.weight"].shape[0],
             "relative": self.relative,
             "bins": bins,
             "embedding": embedding,

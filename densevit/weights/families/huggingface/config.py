@@ -121,7 +121,7 @@ def read_dpt_neck(found: RawCheckpoint) -> dict[str, Any]:
     config = filled(found, found.config, DPT)
     return {
         "readout": config["readout_type"],
-        "unit_bias": config["use_bias_in_fusion_residual"],
+        "residual_bias": config["use_bias_in_fusion_residual"],
         "mix": config["add_projection"],
         "fusion_size": "double",
     }

@@ -82,7 +82,7 @@ class HuggingFace(Family):
         head_scale = self.head_scale or patch_size / FUSED
         return replace(rule, padding="stretch", single_resize=True), {
             "scale": head_scale,
-            "stretch": rule.output_interpolation,
+            "interpolation": rule.output_interpolation,
         }
 
     def heads(self, tensors: Mapping[str, Tensor], found: RawCheckpoint, head: Mapping[str, Any]) -> dict[str, Any]:
