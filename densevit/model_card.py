@@ -7,9 +7,9 @@ from typing import Any, Literal
 Palette = tuple[tuple[int, int, int], ...]
 """RGB colours of 8 bits, in the order of the class ids."""
 
-Kind = Literal["metric", "affine", "disparity", "class", "labels"]
-"""Of predictions at image size: three kinds of depth, and `labels`, logits for each pixel. `class`: logits for the
-whole image, a map of 1 x 1."""
+Kind = Literal["metric", "affine", "disparity", "class", "labels", "normals"]
+"""Of predictions at image size: three kinds of depth; `labels`, logits for each pixel; `normals`, unit vectors. Of
+`class`: logits for the whole image, a map of 1 x 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +88,10 @@ class ModelCard:
     @property
     def needs_camera(self) -> bool:
         return self.takes_rays or bool(self.canonical_focals)
+
+    def heads_of(self, *kinds: Kind) -> list[str]:
+        """Names of the heads of these kinds."""
+        return [name for name, spec in self.outputs.items() if spec.kind in kinds]
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

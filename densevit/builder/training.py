@@ -20,6 +20,7 @@ from densevit.data.sanity_checks import (
     check_cameras,
     check_depth_range,
     check_labels,
+    check_normals,
     check_train_val_overlap,
     fields_of_view,
     ground_truth_sizes,
@@ -33,6 +34,7 @@ from densevit.errors import ConfigError, DataError
 from densevit.evaluation.classification import metrics as class_metrics
 from densevit.evaluation.depth.evaluate import mean_row
 from densevit.evaluation.depth.published_protocols import PROTOCOLS, Protocol, find_protocol
+from densevit.evaluation.normals import metrics as normal_metrics
 from densevit.evaluation.segmentation import metrics as seg_metrics
 from densevit.inference.camera import camera_input
 from densevit.inference.forward import forward
@@ -48,6 +50,7 @@ from densevit.utils.precision import Precision
 SCORES: Mapping[str, tuple[Callable[..., Row], Callable[[Sequence[Row]], Row]]] = {
     "class": (class_metrics.score, class_metrics.mean_row),
     "labels": (seg_metrics.as_row, seg_metrics.pooled_scores),
+    "normals": (normal_metrics.score, normal_metrics.mean_row),
 }
 
 
@@ -135,11 +138,11 @@ def check_output(name: str, spec: TaskSpec, output: HeadSpec, plan: Plan) -> Non
             f"model.heads.{name} gives {output.kind}."
         )
     for data in plan.opened.values():
-        if output.kind in SCORES and len(data.classes) != len(output.classes):
+        if output.kind in ("class", "labels") and len(data.classes) != len(output.classes):
             raise ConfigError(
                 f"model.heads.{name}: {len(output.classes)} classes, where the data has {len(data.classes) or 'none'}."
             )
-        if output.kind in SCORES:
+        if output.kind in ("class", "labels"):
             refuse_reordered(f"model.heads.{name}", output.classes, data.classes)
 
 
@@ -149,6 +152,7 @@ def make_predict_fn(protocol: Protocol, card: ModelCard) -> Predict:
     def predict(model: nn.Module, batch: Batch, precision: Precision) -> dict[str, Tensor]:
         h, w = batch.image.shape[-2:]
         options: dict[str, Any] = {"precision": precision, "box": protocol.input_box(h, w)}
+        options["normals"] = card.heads_of("normals")
         if card.needs_camera:
             options["camera"] = camera_input(card, Camera.of(batch))
         return forward(model, batch.image, card.resize, card.multiple, **options)
@@ -182,6 +186,9 @@ def run_sanity_checks(plan: Plan, card: ModelCard) -> list[str]:
     if card.needs_camera:
         for name, data in plan.opened.items():
             warnings += check_cameras(data, f"data.{name}", on_corrupt=on_corrupt)
+    if any(output.kind == "normals" for output in outputs):
+        for name, data in plan.opened.items():
+            check_normals(data, name, on_corrupt=on_corrupt)
     if plan.val is None:
         return warnings
     depths = depth_tasks(plan, card)

@@ -8,8 +8,9 @@ import numpy as np
 from jaxtyping import Float32, Int64
 
 from densevit.data.index.manifest import read_table
-from densevit.data.index.matching import DEPTH_SUFFIXES, LABEL_SUFFIXES, match_names, to_nfc, walk
+from densevit.data.index.matching import DEPTH_SUFFIXES, LABEL_SUFFIXES, NORMAL_SUFFIXES, match_names, to_nfc, walk
 from densevit.data.index.paths import confine, first_five
+from densevit.data.io.normals import Axes, read_normals
 from densevit.data.io.readers import read_depth, read_values
 from densevit.data.io.samples import read_label_map
 from densevit.data.labels.class_table import ClassTable
@@ -108,6 +109,32 @@ class SavedLabels(SavedFiles):
     def read(self, name: str) -> Int64[np.ndarray, "h w"]:
         """Class ids; what is no class of the data counts as wrong."""
         return read_label_map(self.paths[name], self.table)
+
+
+class SavedNormals(SavedFiles):
+    """Saved normals: RGB PNG of 8 or 16 bits, NPY, EXR (densevit.data.io.normals).
+
+    Args:
+        axes: of the files.
+        suffix: `.normals.png` say, where the folder holds more than the maps.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        names: Sequence[str],
+        *,
+        axes: Axes = "opencv",
+        suffix: str | None = None,
+        manifest: Path | None = None,
+        allow_outside: bool = False,
+    ):
+        super().__init__(folder, names, _suffixes(suffix, NORMAL_SUFFIXES), manifest, allow_outside=allow_outside)
+        self.axes = axes
+
+    def read(self, name: str) -> Float32[np.ndarray, "h w 3"]:
+        """Unit normals in OpenCV's axes; 0 where there is none."""
+        return read_normals(self.paths[name], self.axes)
 
 
 def _suffixes(suffix: str | None, usual: frozenset[str]) -> frozenset[str]:

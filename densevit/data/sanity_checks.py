@@ -133,6 +133,25 @@ def camera_view(dataset: Dataset, index: int, on_corrupt: OnError) -> tuple[int,
     return sample.image.shape[1], float(sample.intrinsics[0, 0])
 
 
+def check_normals(dataset: Dataset, name: str, *, on_corrupt: OnError = "raise") -> None:
+    """Checks that some samples have normals, or depth with intrinsics, from which they follow.
+
+    Args:
+        name: of the data set in the config, `train` say.
+
+    Raises:
+        DataError: none has.
+    """
+    samples = [_attempted(dataset.read, dataset, index, on_corrupt) for index in spread_indices(dataset)]
+    there = [sample for sample in samples if sample is not None]
+    if not any(s.normals is not None or (s.depth is not None and s.intrinsics is not None) for s in there):
+        raise DataError(
+            f"data.{name}: no normals to learn from or to score: none of {len(samples)} samples looked at has them, or "
+            "depth with the camera's intrinsics, from which they would follow. Rooms: prepare_rooms.py --normals; "
+            "your own: a folder `normals`, or intrinsics.json."
+        )
+
+
 def ground_truth_sizes(dataset: Dataset) -> dict[tuple[int, int], str]:
     """(h, w) of the depth of some samples, spread over the data set, each with the name of one that has it.
 

@@ -16,6 +16,7 @@ from densevit.engine.checkpointer import CheckpointFolder
 from densevit.engine.logger import read_csv
 from densevit.evaluation.depth.published_protocols import find_protocol
 from densevit.evaluators.depth import evaluate_depth
+from densevit.evaluators.normals import evaluate_normals
 from densevit.evaluators.segmentation import evaluate_segmentation
 from densevit.inference.predictor import Predictor
 from densevit.reporting.figures import Figure
@@ -114,6 +115,8 @@ def _figures(plan: Plan, predictor: Predictor, data: Dataset, head: str) -> Sequ
     kind = predictor.card.outputs[head].kind
     if kind == "class":
         return []
+    if kind == "normals":
+        return evaluate_normals(predictor, data, head=head).figures(SHOWN)
     if kind == "labels":
         return evaluate_segmentation(predictor, data, head=head, boundary=False).figures(SHOWN)
     protocol = find_protocol(plan.tasks[head].protocol, data.depth_range, kind)

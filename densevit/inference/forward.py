@@ -39,6 +39,7 @@ def forward(
     flip: bool = False,
     scales: Sequence[float] = (1.0,),
     logits: Collection[str] = (),
+    normals: Collection[str] = (),
     camera: CameraInput | None = None,
 ) -> Outputs:
     """Preprocesses images, runs the model, and resizes its outputs to the size of the images, in fp32.
@@ -50,6 +51,8 @@ def forward(
         flip: average with the mirrored output for the mirrored image.
         scales: average over the image at these sizes, relative to its own.
         logits: heads that give logits of pixels, which are averaged as probabilities.
+        normals: heads that give unit vectors, whose x changes sign in the mirrored image, and whose length is 1 again
+            after resizing and averaging.
         camera: of the images, for models that need it.
 
     Returns:
@@ -60,7 +63,7 @@ def forward(
     """
     h, w = image.shape[-2:]
     options: dict[str, Any] = {
-        "precision": precision, "flip": flip, "scales": scales, "logits": logits, "camera": camera,
+        "precision": precision, "flip": flip, "scales": scales, "logits": logits, "normals": normals, "camera": camera,
     }  # fmt: skip
     if box is not None:
         inside = forward(model, crop_box(image, box), config, multiple, **moved(options, box[0], box[2]))
@@ -73,11 +76,14 @@ def forward(
     if config.window is not None:
         model = SlidingWindow(model, config.window, config.stride or config.window)
     predictions = (
-        forward_once(model, image, scale_preprocessing(config, scale, (h, w)), multiple, precision, mirrored, camera)
+        forward_once(
+            model, image, scale_preprocessing(config, scale, (h, w)), multiple, precision, mirrored, normals, camera
+        )
         for scale in scales
         for mirrored in (False, True)[: 1 + flip]
     )
-    return merge_tta(predictions, logits) if flip or len(scales) > 1 else next(predictions)
+    outputs = merge_tta(predictions, logits) if flip or len(scales) > 1 else next(predictions)
+    return {name: F.normalize(y, dim=1) if name in normals else y for name, y in outputs.items()}
 
 
 def forward_once(
@@ -87,6 +93,7 @@ def forward_once(
     multiple: int,
     precision: Precision | None,
     mirrored: bool,
+    normals: Collection[str] = (),
     camera: CameraInput | None = None,
 ) -> Outputs:
     """One pass through the model; where `mirrored`, of the mirror image, and mirrored back."""
@@ -103,7 +110,14 @@ def forward_once(
         outputs = model(x, **inputs)
     if camera is not None:
         outputs = camera.to_metres(outputs)
-    return {name: resize_to_input((y.flip(-1) if mirrored else y).float(), size, config) for name, y in outputs.items()}
+    if mirrored:
+        outputs = {name: mirror_normals(y.flip(-1)) if name in normals else y.flip(-1) for name, y in outputs.items()}
+    return {name: resize_to_input(y.float(), size, config) for name, y in outputs.items()}
+
+
+def mirror_normals(y: Float[Tensor, "b 3 h w"]) -> Float[Tensor, "b 3 h w"]:
+    """The normals of a scene mirrored left to right: x changes sign."""
+    return y * y.new_tensor([-1.0, 1.0, 1.0])[:, None, None]
 
 
 def moved(options: dict[str, Any], top: int, left: int) -> dict[str, Any]:

@@ -32,7 +32,8 @@ from densevit.weights import hub
 
 Map = Float32[np.ndarray, "..."]
 """h w, or k h w from a head with k > 1 channels: metres from a metric head, no unit from affine and disparity heads.
-k logits from a head that classifies the image, k h w logits from one that classifies its pixels."""
+k logits from a head that classifies the image, k h w logits from one that classifies its pixels; 3 h w from a head of
+surface normals: unit vectors in camera axes (right, down, forward), towards the camera."""
 
 MEANINGS = {
     "metric": "metric depth",
@@ -40,6 +41,7 @@ MEANINGS = {
     "disparity": "disparity",
     "class": "classes of whole images",
     "labels": "classes of pixels",
+    "normals": "surface normals",
 }
 """What the outputs of heads are, by kind."""
 
@@ -103,7 +105,7 @@ class Predictor:
         self.model = model.eval().to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.card = card
         self.flip, self.scales = flip, check_scales(scales)
-        self.logits = [name for name, spec in card.outputs.items() if spec.kind == "labels"]
+        self.logits, self.normals = card.heads_of("labels"), card.heads_of("normals")
         self.batch_size = batch_size
         self.window = window
         self.focal = focal
@@ -236,6 +238,7 @@ class Predictor:
                 flip=self.flip,
                 scales=self.scales,
                 logits=self.logits,
+                normals=self.normals,
                 camera=None if camera is None else camera_input(self.card, Camera(camera.values.to(self.device))),
             )
 

@@ -1,6 +1,16 @@
 """Objectives. Importing this registers every loss."""
 
-from densevit.losses import dice_lovasz, gradient, ohem_focal, pixelwise, segmentation, set_criterion, silog, ssi
+from densevit.losses import (
+    dice_lovasz,
+    gradient,
+    normals,
+    ohem_focal,
+    pixelwise,
+    segmentation,
+    set_criterion,
+    silog,
+    ssi,
+)
 from densevit.losses.base import DEPTH_LOSSES, DepthLoss
 from densevit.losses.classification import CLASS_LOSSES, ClassLoss
 from densevit.losses.segmentation import LABEL_LOSSES, LabelLoss
@@ -14,6 +24,7 @@ __all__ = [
     "LabelLoss",
     "dice_lovasz",
     "gradient",
+    "normals",
     "ohem_focal",
     "pixelwise",
     "segmentation",

@@ -49,6 +49,18 @@ def colorize(
     return colors
 
 
+def colorize_normals(normals: Float[np.ndarray, "h w 3"]) -> UInt8[np.ndarray, "h w 3"]:
+    """RGB of normals in camera axes (right, down, forward): blue faces the camera, green up, red right; grey unknown.
+
+    The usual colours: (n + 1) / 2 of the components to the right, up and back.
+    """
+    known = np.isfinite(normals).all(axis=2) & (normals != 0).any(axis=2)
+    shares = (np.where(known[..., None], normals, 0) * np.array([1, -1, -1]) + 1) / 2
+    colors: UInt8[np.ndarray, "h w 3"] = np.rint(shares.clip(0, 1) * 255).astype(np.uint8)
+    colors[~known] = UNKNOWN
+    return colors
+
+
 def spread(values: Float[np.ndarray, "..."], share: float = 0.02) -> tuple[float, float]:
     """The range of the finite values without `share` of them at either end; 0 to 1 of none."""
     finite = values[np.isfinite(values)]

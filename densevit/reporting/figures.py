@@ -12,13 +12,14 @@ from jaxtyping import Bool, Float, Int64, UInt8
 from PIL import Image
 
 from densevit.model_card import Palette
-from densevit.ops.colormap import colorize, spread, table
+from densevit.ops.colormap import colorize, colorize_normals, spread, table
 from densevit.ops.palette import paint
 from densevit.structures import IGNORE
 
 MAX_WIDTH = 480  # pixels of an image in the page
 THUMBNAIL = 100
 MAX_ERROR = 0.3  # relative error with the error map's last colour
+MAX_ANGLE = 45.0  # degrees with the last colour of the map of angles
 SPARSE = 0.5  # share of measured pixels under which they are drawn larger, to be seen at all
 SAME, OTHER, UNKNOWN = (222, 226, 230), (198, 40, 40), (255, 255, 255)
 
@@ -108,6 +109,27 @@ def segmentation_figure(
     occurring = [i for i in np.union1d(labels, predicted).tolist() if 0 <= i < len(palette)]
     legend = [(palette[i], classes[i]) for i in occurring]
     return _figure(image, maps, name=name, label=label, score=score, legend=legend)
+
+
+def normals_figure(
+    *,
+    name: str,
+    label: str,
+    score: str,
+    image: UInt8[np.ndarray, "h w 3"],
+    truth: Float[np.ndarray, "h w 3"],
+    prediction: Float[np.ndarray, "h w 3"],
+) -> Figure:
+    """True and predicted normals in colours, and the angle between them."""
+    angle = np.degrees(np.arccos((truth.astype(np.float64) * prediction).sum(2).clip(-1, 1)))
+    error = np.where((truth != 0).any(axis=2), angle, np.nan)
+    maps = {
+        "ground truth": _shrunk(colorize_normals(truth)),
+        "prediction": _shrunk(colorize_normals(prediction)),
+        "angle between them": colorize(_shrunk(error), 0, MAX_ANGLE, "magma"),
+    }
+    scales = [("0°", _bar("magma"), f"{MAX_ANGLE:g}°")]
+    return _figure(image, maps, name=name, label=label, score=score, scales=scales)
 
 
 def _figure(image: Image8, maps: dict[str, Image8], **fields: Any) -> Figure:

@@ -56,6 +56,7 @@ def test_all_formats_in_one_go(photos: Path, tmp_path: Path, capsys: pytest.Capt
     assert main(["export-depth", "checkpoint", str(photos), "--output", str(out), *arguments]) == 0
     made = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
     suffixes = [".png", ".npy", ".npz", ".pfm", ".h5", ".color.png", ".ply"]
+    suffixes += [".normals.png", ".normals.npy", ".normals.exr"]
     assert made == {name + suffix for name in ("a", "sub/b") for suffix in suffixes} | {"export.json"}
     np.testing.assert_allclose(read_depth(out / "a.png"), 1.0, atol=1e-6)
     assert "2 images in" in capsys.readouterr().out
@@ -88,6 +89,8 @@ def test_a_bad_image_gives_exit_code_3_and_one_line(
         (["--format", ","], "names no format"),
         (["--fov", "60", "--range", "0,1"], "--range is for color, which --format does not name."),
         (["--format", "ply"], "give the camera as one of fov"),
+        (["--format", "normals"], "give the camera as one of fov"),
+        (["--axes", "dsine"], "--axes is for normals or normals_npy or normals_exr"),
         (["--format", "color", "--cmap", "jet"], "cmap: input should be 'turbo'"),
         (["--device", "cuda:99"], "device"),
         (["--head", "sky"], "no head 'sky'"),

@@ -122,3 +122,25 @@ def test_images_are_resized_in_fp32_whatever_the_model_computes_in(interpolation
     for precision, model.expected in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
         forward(model, image, rule, 14, precision=precision)
     assert torch.equal(*model.seen)
+
+
+class Leaning(nn.Module):
+    """Normals that lean to the bright side, and mirror with the image as true ones do."""
+
+    def forward(self, image: Float[Tensor, "b 3 h w"]) -> dict[str, Tensor]:
+        columns = torch.linspace(-1, 1, image.shape[-1])
+        bright = (image.mean(1, keepdim=True) * columns).mean((-2, -1), keepdim=True).expand_as(image[:, :1])
+        return {"normals": torch.nn.functional.normalize(torch.cat([4 * bright, 0 * bright, bright * 0 - 1], 1), dim=1)}
+
+
+def test_mirrored_normals_change_the_sign_of_x_and_all_have_length_1() -> None:
+    image = torch.rand(1, 3, 6, 8)
+    plain = forward(Leaning(), image, NATIVE, 1, normals=["normals"])["normals"]
+    assert abs(float(plain[0, 0, 0, 0])) > 0.01
+    flipped = forward(Leaning(), image, NATIVE, 1, flip=True, normals=["normals"])["normals"]
+    assert torch.allclose(flipped, plain, atol=1e-6)
+    resized = PreprocessConfig(mode="fixed", size=(12, 20))
+    for options in ({"flip": True}, {"scales": (1.0, 2.0)}, {"box": (1, 5, 2, 8)}):
+        y = forward(Leaning(), image, resized, 1, normals=["normals"], **options)["normals"]  # type: ignore[arg-type]
+        lengths = y.norm(dim=1)
+        assert torch.allclose(lengths[lengths.isfinite()], torch.ones(()), atol=1e-6)

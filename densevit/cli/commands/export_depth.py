@@ -28,10 +28,14 @@ OPTIONS = {
     "png16": ("scale",),
     "color": ("cmap", "range"),
     "ply": ("fov",),
+    **dict.fromkeys(("normals", "normals_npy", "normals_exr"), ("fov", "axes")),
     "labels": ("palette",),
     "overlay": ("opacity",),
 }
-FORMATS = "png16, npy, npz, pfm, h5, color, ply; of classes: labels, overlay, probabilities"
+FORMATS = (
+    "png16, npy, npz, pfm, h5, color, ply; of normals (a head's, else of its depth): normals, normals_npy, "
+    "normals_exr; of classes: labels, overlay, probabilities"
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser, usual: str = "png16") -> None:
@@ -70,7 +74,10 @@ def add_arguments(parser: argparse.ArgumentParser, usual: str = "png16") -> None
     formats.add_argument("--scale", type=float, metavar="S", help="png16: stored units per metre (1000 or 256)")
     formats.add_argument("--cmap", metavar="NAME", help="color: turbo, magma, inferno, viridis, spectral (turbo)")
     formats.add_argument("--range", type=numbers(2), metavar="LOW,HIGH", help="color: values at the ends of the scale")
-    formats.add_argument("--fov", type=float, metavar="DEGREES", help="ply: horizontal field of view")
+    formats.add_argument("--fov", type=float, metavar="DEGREES", help="ply, normals: horizontal field of view")
+    formats.add_argument(
+        "--axes", metavar="NAME", help="normals: opencv (default), opengl (Marigold, Hypersim) or dsine"
+    )
     formats.add_argument(
         "--palette", action="store_const", const=True, help="labels: a PNG with colours, which Pillow reads as ids"
     )
@@ -159,13 +166,12 @@ def requested(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
     if not names:
         raise ConfigError("--format: names no format.")
     problems = [
-        f"--{option} is for {format}, which --format does not name."
-        for format, options in OPTIONS.items()
-        for option in options
-        if format not in names and getattr(args, option) is not None
+        f"--{option} is for {' or '.join(formats)}, which --format does not name."
+        for option, formats in formats_of_options().items()
+        if not set(formats) & set(names) and getattr(args, option) is not None
     ]
     if args.intrinsics is not None and args.fov is not None:
-        problems.append("--format ply: give the camera as one of --fov and --intrinsics.")
+        problems.append("--fov: give the camera as one of --fov and --intrinsics.")
     if args.intrinsics is not None and args.focal is not None:
         problems.append("--focal: --intrinsics holds the focal length already.")
     if problems:
@@ -175,6 +181,12 @@ def requested(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
         name: {option: value for option, value in options.items() if value is not None}
         for name, options in given.items()
     }
+
+
+def formats_of_options() -> dict[str, list[str]]:
+    """Option -> the formats that it is for."""
+    options = dict.fromkeys(option for options in OPTIONS.values() for option in options)
+    return {option: [format for format, has in OPTIONS.items() if option in has] for option in options}
 
 
 def camera(text: str) -> "tuple[float, ...] | Path":

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from densevit.data.datasets.base import Dataset
     from densevit.evaluators.depth import DepthEvaluation
+    from densevit.evaluators.normals import NormalsEvaluation
     from densevit.evaluators.segmentation import SegmentationEvaluation
     from densevit.registry import ComponentConfig, ComponentSpec
 
@@ -202,7 +203,9 @@ def evaluation_source(args: argparse.Namespace, spec: "ComponentConfig") -> dict
 
 
 def report(
-    found: "DepthEvaluation | SegmentationEvaluation", args: argparse.Namespace, spec: "ComponentConfig"
+    found: "DepthEvaluation | NormalsEvaluation | SegmentationEvaluation",
+    args: argparse.Namespace,
+    spec: "ComponentConfig",
 ) -> None:
     """Prints an evaluation, and writes its files where `--output` asks for them."""
     print(found.summary())

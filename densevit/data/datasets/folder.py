@@ -3,6 +3,7 @@
     ROOT/[train|val|test/]images/kitchen/0001.jpg     any folders below; JPEG, PNG, WEBP, TIFF, BMP
     ROOT/[train|val|test/]depths/kitchen/0001.png     PNG16 or TIFF16 with `depth_scale`; NPY, NPZ, PFM, TIFF, HDF5, EXR
     ROOT/[train|val|test/]labels/kitchen/0001.png     class ids, gray or palette, 8 or 16 bits, 255 = ignore; or colours
+    ROOT/[train|val|test/]normals/kitchen/0001.png    RGB PNG of 8 or 16 bits, NPY, EXR: densevit.data.io.normals
     ROOT/classes.json (or .txt)                       what the ids or colours mean: densevit.data.labels.class_lists
     ROOT/intrinsics.json                              optional: one camera, or one per name
 
@@ -27,6 +28,7 @@ from densevit.data.index import matching
 from densevit.data.index.manifest import CAMERA, read_manifest
 from densevit.data.index.matching import to_nfc
 from densevit.data.index.paths import MissingItem, SampleFiles, Subset, first_five, record_missing
+from densevit.data.io.normals import Axes
 from densevit.data.labels.class_lists import find_classes
 from densevit.errors import DataError
 from densevit.ops.geometry import is_camera, pinhole
@@ -48,6 +50,8 @@ class Folder(FileDataset):
         images: str = "images",
         depths: str = "depths",
         labels: str = "labels",
+        normals: str = "normals",
+        normal_axes: Axes = "opencv",
         classes: Path | None = None,
         intrinsics: str = "intrinsics.json",
         manifest: Path | None = None,
@@ -64,7 +68,9 @@ class Folder(FileDataset):
 
         Args:
             root: the folder (densevit.data.datasets.base.resolve_root).
-            images: folder or pattern under `root`; likewise `depths` and `labels`.
+            images: folder or pattern under `root`; likewise `depths`, `labels` and `normals`.
+            normal_axes: of normals: opencv (right, down, forward), opengl (right, up, back; Marigold, Hypersim)
+                or dsine (left, up, back).
             classes: file under `root` that says what ids or colours mean (densevit.data.labels.class_lists); default
                 `classes.json`, `classes.txt` or `labelmap.txt`. Where there is none, ids are taken as stored.
             intrinsics: JSON file under `root`: {"fx", "fy", "cx", "cy"} or a 3 x 3 list in pixels, or names with
@@ -85,6 +91,7 @@ class Folder(FileDataset):
         self.root = resolve_root(root, "folder")
         self.depth_scale = depth_scale
         self.depth_range = depth_range
+        self.normal_axes = normal_axes
         self.table = find_classes(self.root, classes)
         if self.table is not None:
             self.classes, self.palette = self.table.names, self.table.palette
@@ -96,7 +103,7 @@ class Folder(FileDataset):
             base = self.root / split if split != "all" and (self.root / split).is_dir() else self.root
             if base != self.root:
                 split = "all"
-            where = {"images": images, "depths": depths, "labels": labels}
+            where = {"images": images, "depths": depths, "labels": labels, "normals": normals}
             samples = find_samples(base, where, subset, require_depth=require_depth, allow_outside=allow_outside_root)
         samples = with_intrinsics(samples, self.root / intrinsics)
         self.split_by_hash = bool(val_fraction)  # a folder is then in both splits
@@ -113,10 +120,10 @@ class Folder(FileDataset):
 def find_samples(
     base: Path, where: Mapping[str, str], subset: Subset, *, require_depth: bool | None, allow_outside: bool
 ) -> list[SampleFiles]:
-    """One sample per image, with the depth and labels that match it.
+    """One sample per image, with the depth, labels and normals that match it.
 
     Args:
-        where: folder or pattern of `images`, `depths` and `labels`.
+        where: folder or pattern of `images`, `depths`, `labels` and `normals`.
 
     Raises:
         DataError: a folder is missing, or maps are there that belong to no image and `subset` is full.
@@ -131,13 +138,13 @@ def find_samples(
         _report_unmatched(base, kind, [maps[key] for key in maps.keys() - set(pairs.values())], subset)
         return {name: maps[key] for name, key in pairs.items()}
 
-    has = {kind: matching.exists(base, where[kind]) for kind in ("depths", "labels")}
+    has = {kind: matching.exists(base, where[kind]) for kind in ("depths", "labels", "normals")}
     needed = not has["labels"] if require_depth is None else require_depth
     depths = matching_maps("depths", matching.DEPTH_SUFFIXES) if needed or has["depths"] else {}
     labels = matching_maps("labels", matching.LABEL_SUFFIXES) if has["labels"] else {}
+    normals = matching_maps("normals", matching.NORMAL_SUFFIXES) if has["normals"] else {}
     return [
-        SampleFiles(name=name, image=path, depth=depths.get(name), labels=labels.get(name))
-        for name, path in images.items()
+        SampleFiles(name, path, depths.get(name), labels.get(name), normals.get(name)) for name, path in images.items()
     ]
 
 

@@ -1,7 +1,7 @@
 """A list of samples as a table: CSV with a header, or JSONL with one object a line.
 
-Columns: image (required), depth, labels, name, split, fx, fy, cx, cy. Paths are relative to the table's root and may
-not lead out of it; intrinsics are in pixels of that image.
+Columns: image (required), depth, labels, normals, name, split, fx, fy, cx, cy. Paths are relative to the table's root
+and may not lead out of it; intrinsics are in pixels of that image.
 """
 
 import csv
@@ -20,7 +20,7 @@ from densevit.ops.geometry import is_camera, pinhole
 from densevit.registry import did_you_mean
 
 CAMERA = ("fx", "fy", "cx", "cy")
-COLUMNS = ("image", "depth", "labels", "name", "split", *CAMERA)
+COLUMNS = ("image", "depth", "labels", "normals", "name", "split", *CAMERA)
 
 
 def read_manifest(path: Path, root: Path, *, allow_outside: bool) -> list[SampleFiles]:
@@ -85,7 +85,9 @@ def _row(cells: Mapping[str, Any], root: Path, allow_outside: bool) -> SampleFil
     if "image" not in filled:
         raise DataError("no image; the column 'image' is required.")
     paths = {
-        k: confine(root, filled[k], allow_outside=allow_outside) for k in ("image", "depth", "labels") if k in filled
+        k: confine(root, filled[k], allow_outside=allow_outside)
+        for k in ("image", "depth", "labels", "normals")
+        if k in filled
     }
     name = filled.get("name") or _name(root, paths["image"])
     confine(root, name, allow_outside=False)  # exports write files of this name
@@ -94,6 +96,7 @@ def _row(cells: Mapping[str, Any], root: Path, allow_outside: bool) -> SampleFil
         paths["image"],
         paths.get("depth"),
         paths.get("labels"),
+        paths.get("normals"),
         intrinsics=camera_of(filled),
         split=filled.get("split"),
     )

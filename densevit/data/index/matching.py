@@ -24,12 +24,14 @@ ROLES = frozenset(
     {"rgb", "image", "img", "color", "colors", "colour", "colours", "photo"}
     | {"depth", "depths", "sync", "gt", "groundtruth", "truth"}
     | {"label", "labels", "mask", "seg", "semantic"}
+    | {"normal", "normals"}
     | {"pred", "prediction"}
 )
 
 IMAGE_SUFFIXES = frozenset(SUFFIX_FORMATS)
 DEPTH_SUFFIXES = frozenset([".png", ".tif", ".tiff", ".npy", ".npz", ".pfm", ".exr", ".h5", ".hdf5"])
 LABEL_SUFFIXES = frozenset([".png", ".tif", ".tiff", ".bmp", ".npy"])
+NORMAL_SUFFIXES = frozenset([".png", ".npy", ".exr"])
 
 
 def find_by_key(root: Path, where: str, suffixes: frozenset[str], *, allow_outside: bool) -> dict[str, Path]:

@@ -4,6 +4,7 @@ densevit's axes are OpenCV's: right, down, forward. Normals point towards the ca
 has (0, 0, -1).
 """
 
+import tempfile
 from pathlib import Path
 from typing import Literal
 
@@ -40,6 +41,22 @@ def encode_normals(normals: Normals, bits: Literal[8, 16] = 16) -> bytes:
     stored = np.rint((normals.clip(-1, 1).astype(np.float64) + 1) / 2 * most)
     known = np.any(normals != 0, axis=2, keepdims=True)
     return encode(".png", np.where(known, stored, 0).astype(np.uint8 if bits == 8 else np.uint16))
+
+
+def encode_exr(normals: Normals) -> bytes:
+    """OpenEXR of float32 channels R, G, B, which hold x, y, z.
+
+    Raises:
+        ImportError: OpenEXR is not installed.
+    """
+    import OpenEXR
+
+    header = {"compression": OpenEXR.ZIP_COMPRESSION, "type": OpenEXR.scanlineimage}
+    channels = {name: np.ascontiguousarray(normals[..., i]) for i, name in enumerate("RGB")}
+    with tempfile.TemporaryDirectory() as folder:  # OpenEXR writes to paths only
+        path = Path(folder) / "normals.exr"
+        OpenEXR.File(header, channels).write(str(path))
+        return path.read_bytes()
 
 
 def read_normals(path: Path, axes: Axes = "opencv", *, max_pixels: int = MAX_PIXELS) -> Normals:

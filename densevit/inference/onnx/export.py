@@ -52,7 +52,7 @@ class Pipeline(nn.Module):
     def __init__(self, model: nn.Module, card: ModelCard, options: OnnxExportOptions) -> None:
         super().__init__()
         self.model, self.card, self.options = model, card, options
-        self.logits = [name for name, spec in card.outputs.items() if spec.kind == "labels"]
+        self.logits, self.normals = card.heads_of("labels"), card.heads_of("normals")
         self.focal_is_input = focal_is_input(card, options)
         if options.focal is not None and card.needs_camera:
             assert options.size is not None
@@ -61,11 +61,12 @@ class Pipeline(nn.Module):
     def forward(self, image: Tensor, focal: Tensor | None = None) -> dict[str, Tensor]:
         x = image if self.options.floats else image.permute(0, 3, 1, 2).float().div(255)
         options: dict[str, Any] = {"box": self.options.box, "flip": self.options.flip}
+        options |= {"logits": self.logits, "normals": self.normals}
         if self.card.needs_camera:
             assert self.options.size is not None
             camera = Camera(self.camera) if focal is None else Camera.centred(focal, self.options.size)
             options["camera"] = camera_input(self.card, camera)
-        outputs = forward(self.model, x, self.card.resize, self.card.multiple, logits=self.logits, **options)
+        outputs = forward(self.model, x, self.card.resize, self.card.multiple, **options)
         return {name: self.postprocess(outputs[name], spec) for name, spec in self.card.outputs.items()}
 
     def postprocess(self, y: Tensor, spec: HeadSpec) -> Tensor:

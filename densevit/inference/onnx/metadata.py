@@ -59,7 +59,7 @@ def metadata(card: ModelCard, options: OnnxExportOptions) -> dict[str, str]:
 
 def describe_output(spec: HeadSpec, options: OnnxExportOptions) -> str:
     assert options.size is not None
-    (h, w), b, k = options.size, options.batch or BATCH, len(spec.classes) or 1
+    (h, w), b, k = options.size, options.batch or BATCH, 3 if spec.kind == "normals" else len(spec.classes) or 1
     if spec.kind == "class":
         return f"float32 {b} x {k}, logits: {MEANINGS[spec.kind]}"
     if spec.kind == "labels" and options.labels:

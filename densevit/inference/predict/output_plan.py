@@ -51,8 +51,8 @@ class OutputPlan:
         """
         check_writable(self.folder)
         for format, writer in self.writers.items():
-            if writer.needs_intrinsics and any(item.intrinsics is None for item in self.items):
-                raise ConfigError(f"format {format}: give the camera as one of fov (degrees) or intrinsics.")
+            if writer.needs_intrinsics:
+                self.check_cameras(format)
         planned = [path for item in self.items for path in self.paths(item)]
         sources = {item.source for item in self.items}
         if replaced := [path for path in planned if path in sources]:
@@ -62,6 +62,14 @@ class OutputPlan:
                 f"output {self.folder}: {amount(there, 'file')} already there. "
                 "--resume makes only what is missing, --overwrite makes all anew."
             )
+
+    def check_cameras(self, format: str) -> None:
+        """
+        Raises:
+            ConfigError: the camera of an image is not known.
+        """
+        if any(item.intrinsics is None for item in self.items):
+            raise ConfigError(f"format {format}: give the camera as one of fov (degrees) or intrinsics.")
 
     def prepare_folder(self, settings: Mapping[str, Any], existing: Existing) -> None:
         """Makes the folders, removes the temporary files of killed runs, and records the settings.

@@ -70,6 +70,8 @@ def export(
     sources = head_of_each_format(plan.writers, predictor, heads)
     for format, writer in plan.writers.items():
         writer.check(predictor.card.outputs[sources[format]])
+        if writer.needs_camera(predictor.card.outputs[sources[format]]):
+            plan.check_cameras(format)
     if predictor.tiling is not None:
         check_tileable({head: predictor.card.outputs[head].kind for head in sources.values()})
     plan.check(existing)
@@ -95,9 +97,12 @@ def head_of_each_format(
         ConfigError: a format that no head is for, or several; a head that no format is for.
     """
     wanted = [predictor.head(name) for name in wanted]
-    sources = {
-        format: predictor.head_for(writer.kinds, wanted, f"format {format}") for format, writer in writers.items()
-    }
+    outputs = predictor.card.outputs
+    sources = {}
+    for format, writer in writers.items():
+        there = any(outputs[name].kind in writer.kinds for name in wanted or outputs)
+        kinds = writer.kinds if there else (*writer.kinds, *writer.fallback)
+        sources[format] = predictor.head_for(kinds, wanted, f"format {format}")
     if unused := [name for name in wanted if name not in sources.values()]:
         raise ConfigError(f"--head: no format of {', '.join(writers)} is written from {', '.join(unused)}.")
     return sources

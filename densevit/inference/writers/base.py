@@ -12,8 +12,10 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Bool, Float32, UInt8
 
+from densevit.errors import DataError
 from densevit.inference.camera import Intrinsics
 from densevit.model_card import HeadSpec, Kind
+from densevit.ops.geometry import Matrix, pinhole_from_fov
 from densevit.registry import Registry
 
 
@@ -21,16 +23,29 @@ from densevit.registry import Registry
 class PredictedMap:
     """The output of a head for one image, and what a file may say of it."""
 
-    values: Float32[np.ndarray, "*k h w"]  # k logits for classes of pixels
+    values: Float32[np.ndarray, "*k h w"]  # k logits for classes of pixels, 3 components of normals
     image: UInt8[np.ndarray, "h w 3"]  # RGB
     spec: HeadSpec
     camera: Intrinsics | None = None
 
     def valid(self) -> Bool[np.ndarray, "h w"]:
         known: Bool[np.ndarray, "*k h w"] = np.isfinite(self.values)
-        if self.spec.kind == "labels":
+        if self.spec.kind in ("labels", "normals"):
             return np.asarray(known.all(0))
         return known & (self.values > 0) if self.spec.kind == "metric" else known
+
+    def matrix(self, fov: float | None = None) -> Matrix:
+        """The camera's intrinsics: those of a horizontal field of view in degrees, else the image's own.
+
+        Raises:
+            DataError: neither is known.
+        """
+        h, w = self.values.shape[-2:]
+        if fov is not None:
+            return pinhole_from_fov((h, w), fov)
+        if self.camera is None:
+            raise DataError("no camera is known of this image; give fov or intrinsics.")
+        return self.camera.matrix((h, w))
 
 
 class MapWriter(ABC):
@@ -39,15 +54,21 @@ class MapWriter(ABC):
     Attributes:
         suffix: is added to the image's name.
         kinds: the heads it is for.
+        fallback: the heads that it can be made of, where there is none of `kinds`, or another is asked for.
         needs_intrinsics: the camera of every image must be known.
     """
 
     suffix: ClassVar[str]
     kinds: ClassVar[tuple[Kind, ...]] = ("metric", "affine", "disparity")
+    fallback: ClassVar[tuple[Kind, ...]] = ()
 
     @property
     def needs_intrinsics(self) -> bool:
         return False
+
+    def needs_camera(self, spec: HeadSpec) -> bool:
+        """Whether it needs the camera of every image for what this head gives."""
+        return self.needs_intrinsics
 
     def check(self, spec: HeadSpec) -> None:  # noqa: B027  most formats hold every kind
         """Raises ConfigError where this format cannot hold what the model gives; called before any work."""

@@ -6,10 +6,10 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from densevit.errors import ConfigError, DataError
+from densevit.errors import ConfigError
 from densevit.inference.writers.base import DEPTH_FORMATS, MapWriter, PredictedMap
 from densevit.model_card import HeadSpec
-from densevit.ops.geometry import Matrix, backproject, pinhole_from_fov
+from densevit.ops.geometry import backproject
 from densevit.utils.atomic_io import atomic_write
 
 POINT = np.dtype([(axis, "<f4") for axis in "xyz"] + [(color, "u1") for color in ("red", "green", "blue")])
@@ -41,7 +41,7 @@ class Ply(MapWriter):
 
     def write(self, path: Path, frame: PredictedMap) -> int:
         valid = frame.valid()
-        xyz = backproject(np.where(valid, frame.values, 0), self.camera(frame))[valid]
+        xyz = backproject(np.where(valid, frame.values, 0), frame.matrix(self.fov))[valid]
         points = np.empty(len(xyz), POINT)
         for i, axis in enumerate("xyz"):
             points[axis] = xyz[:, i]
@@ -50,14 +50,6 @@ class Ply(MapWriter):
         content = header(len(points)) + points.tobytes()
         atomic_write(path, lambda file: file.write(content))
         return 0
-
-    def camera(self, frame: PredictedMap) -> Matrix:
-        h, w = frame.values.shape
-        if self.fov is not None:
-            return pinhole_from_fov((h, w), self.fov)
-        if frame.camera is None:
-            raise DataError("no camera is known of this image; give fov or intrinsics.")
-        return frame.camera.matrix((h, w))
 
 
 def header(points: int) -> bytes:

@@ -1,0 +1,69 @@
+"""Score surface normals: of a head that gives them, of the depth that a checkpoint gives, or saved by any system.
+
+Mean, median and RMS angle, and the share of pixels within 5, 7.5, 11.25, 22.5 and 30 degrees. The truth is the data
+set's normals, else plane fits to its depth.
+"""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from densevit.cli.options import checkpoint, dataset, inference, predictions
+
+if TYPE_CHECKING:
+    from densevit.inference.predictor import Predictor
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("checkpoint", nargs="?", help="a run's folder, a step folder or a model.safetensors")
+    dataset.add_dataset_options(parser, "rooms, nyu, folder")
+    parser.add_argument(
+        "--protocol",
+        default="dsine",
+        help="dsine: all pixels pooled (default); marigold: the mean over images of each image's scores",
+    )
+    parser.add_argument(
+        "--output", type=Path, metavar="DIR", help="write metrics.json, per_image.csv and report.html there"
+    )
+    maps = parser.add_argument_group("saved normals")
+    predictions.add_prediction_options(maps, "normals (PNG, NPY, EXR)", ".normals.png")
+    maps.add_argument(
+        "--axes",
+        choices=["opencv", "opengl", "dsine"],
+        default="opencv",
+        help="of --predictions: right, down, forward (default); right, up, back (Marigold); left, up, back (DSINE)",
+    )
+    model = parser.add_argument_group("model")
+    inference.add_inference_options(model)
+    model.add_argument("--head", help="of several; one that gives metric depth is scored by the normals of its depth")
+    checkpoint.add_compute_options(model)
+    checkpoint.add_checkpoint_options(model)
+
+
+def run(args: argparse.Namespace) -> int:
+    from densevit.data.datasets.base import open_dataset
+    from densevit.data.predictions import SavedNormals
+    from densevit.evaluation.normals.evaluate import find_protocol
+    from densevit.evaluators.normals import evaluate_normals
+    from densevit.utils.atomic_io import check_can_create
+
+    predictions.require_one_source(args)
+    protocol = find_protocol(args.protocol)
+    spec = dataset.dataset_spec(args)
+    data = open_dataset(spec)
+    if args.checkpoint is None:
+        source: SavedNormals | Predictor = SavedNormals(
+            args.predictions,
+            data.names,
+            axes=args.axes,
+            suffix=args.suffix,
+            manifest=args.manifest,
+            allow_outside=args.allow_outside_root,
+        )
+    else:
+        source = checkpoint.load(args)
+        inference.apply(args, source)
+    if args.output is not None:
+        check_can_create(args.output)
+    dataset.report(evaluate_normals(source, data, protocol, head=args.head), args, spec)
+    return 0

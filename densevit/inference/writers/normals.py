@@ -1,0 +1,90 @@
+"""Surface normals as files: of a head that gives them, else of the plane fits to metric depth. h x w pixels."""
+
+import io
+from abc import abstractmethod
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from densevit.data.io.normals import Axes, Normals, change_axes, encode_exr, encode_normals
+from densevit.errors import ConfigError
+from densevit.inference.writers.base import DEPTH_FORMATS, MapWriter, PredictedMap
+from densevit.model_card import HeadSpec
+from densevit.ops.normals import normals_of_map
+from densevit.utils.atomic_io import atomic_write
+
+
+class NormalsWriter(MapWriter):
+    """A format for surface normals."""
+
+    kinds = ("normals",)
+    fallback = ("metric",)
+
+    def __init__(self, *, fov: Annotated[float, Field(gt=0, lt=180)] | None = None, axes: Axes = "opencv") -> None:
+        """
+        Args:
+            fov: horizontal field of view in degrees, where normals follow from depth; None where each image has its own
+                camera.
+            axes: of the files: opencv (right, down, forward, towards the camera), opengl (right, up, back; Marigold,
+                Hypersim) or dsine (left, up, back; DSINE, StableNormal).
+        """
+        self.fov, self.axes = fov, axes
+
+    def needs_camera(self, spec: HeadSpec) -> bool:
+        return spec.kind == "metric" and self.fov is None
+
+    def write(self, path: Path, frame: PredictedMap) -> int:
+        content = self.encode(change_axes(self.normals(frame), self.axes))
+        atomic_write(path, lambda file: file.write(content))
+        return 0
+
+    def normals(self, frame: PredictedMap) -> Normals:
+        """Unit vectors in OpenCV's axes; 0 where there are none."""
+        valid = frame.valid()
+        if frame.spec.kind == "normals":
+            return np.where(valid[..., None], frame.values.transpose(1, 2, 0), np.float32(0))
+        return normals_of_map(np.where(valid, frame.values, np.float32(0)), frame.matrix(self.fov))
+
+    @abstractmethod
+    def encode(self, normals: Normals) -> bytes:
+        """The content of the file."""
+
+
+@DEPTH_FORMATS.register("normals")
+class NormalsPng(NormalsWriter):
+    """16-bit RGB PNG: (n + 1) / 2 * 65535 of each component, to the nearest; (0, 0, 0) where there is no normal."""
+
+    suffix = ".normals.png"
+
+    def encode(self, normals: Normals) -> bytes:
+        return encode_normals(normals)
+
+
+@DEPTH_FORMATS.register("normals_npy")
+class NormalsNpy(NormalsWriter):
+    """NumPy array, float32 h w 3; 0 where there is no normal."""
+
+    suffix = ".normals.npy"
+
+    def encode(self, normals: Normals) -> bytes:
+        buffer = io.BytesIO()
+        np.save(buffer, normals, allow_pickle=False)
+        return buffer.getvalue()
+
+
+@DEPTH_FORMATS.register("normals_exr")
+class NormalsExr(NormalsWriter):
+    """OpenEXR with float32 channels R, G, B, which hold x, y, z; 0 where there is no normal. Needs the extra `exr`."""
+
+    suffix = ".normals.exr"
+
+    def check(self, spec: HeadSpec) -> None:
+        try:
+            import OpenEXR  # noqa: F401
+        except ImportError:
+            raise ConfigError("format normals_exr: needs OpenEXR; run: pip install 'densevit[exr]'") from None
+
+    def encode(self, normals: Normals) -> bytes:
+        return encode_exr(normals)

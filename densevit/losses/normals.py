@@ -1,0 +1,84 @@
+"""Losses of surface normals. b images, h x w pixels; predictions and ground truth are unit vectors."""
+
+from abc import ABC, abstractmethod
+from functools import partial
+from typing import TypeAlias
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from densevit.losses.masked_reduction import Pool, Scalar, Valid, masked_mean
+from densevit.registry import Registry
+
+Normals: TypeAlias = Float[Tensor, "b 3 h w"]
+
+EPS = 1e-12  # under the root: the gradient of a length is not defined at 0, which is a perfect prediction
+
+
+class NormalsLoss(nn.Module, ABC):
+    """One number from predicted and true normals; 0, attached to the graph, where no normal is known.
+
+    Attributes:
+        step: optimiser steps done, set by the trainer before each step.
+    """
+
+    step: int = 0
+
+    @abstractmethod
+    def forward(self, pred: Normals, target: Normals, valid: Valid) -> Scalar: ...
+
+
+NORMAL_LOSSES = Registry[NormalsLoss]("normals loss")
+
+
+def angular(pred: Normals, target: Normals, valid: Valid, *, pool: Pool = "image") -> Scalar:
+    """Mean angle in radians, as atan2(|a x b|, a . b).
+
+    acos(a . b) has an infinite gradient at 0 and 180 degrees, which is why others leave such pixels out.
+    """
+    pred, target, mask = known(pred, target, valid)
+    sine = (torch.linalg.cross(pred, target, dim=1).square().sum(1, keepdim=True) + EPS).sqrt()
+    angle = torch.atan2(sine, (pred * target).sum(1, keepdim=True))
+    return masked_mean(torch.where(mask, angle, 0.0), mask, pool)
+
+
+def l1(pred: Normals, target: Normals, valid: Valid, *, pool: Pool = "image") -> Scalar:
+    """Mean over pixels of the sum of the absolute differences of the components."""
+    pred, target, mask = known(pred, target, valid)
+    return masked_mean(torch.where(mask, (pred - target).abs().sum(1, keepdim=True), 0.0), mask, pool)
+
+
+def known(pred: Normals, target: Normals, valid: Valid) -> tuple[Normals, Normals, Valid]:
+    """Both in fp32 or fp64, and the same unit vector where the truth is unknown; and the mask of where it is known."""
+    mask = valid & target.isfinite().all(1, keepdim=True) & (target != 0).any(1, keepdim=True)
+    full = torch.promote_types(pred.dtype, torch.float32)
+    constant = torch.tensor([0.0, 0.0, -1.0], dtype=full, device=pred.device)[:, None, None]
+    return torch.where(mask, pred.to(full), constant), torch.where(mask, target.to(full), constant), mask
+
+
+class FunctionLoss(NormalsLoss):
+    """A loss that is a function of (pred, target, valid)."""
+
+    def __init__(self, function: partial[Scalar]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, pred: Normals, target: Normals, valid: Valid) -> Scalar:
+        return self.function(pred, target, valid)
+
+
+@NORMAL_LOSSES.register("angular")
+class Angular(FunctionLoss):
+    """Mean angle between predicted and true normals, in radians."""
+
+    def __init__(self, *, pool: Pool = "image") -> None:
+        super().__init__(partial(angular, pool=pool))
+
+
+@NORMAL_LOSSES.register("l1")
+class NormalsL1(FunctionLoss):
+    """Mean absolute difference of the components, summed over the three."""
+
+    def __init__(self, *, pool: Pool = "image") -> None:
+        super().__init__(partial(l1, pool=pool))

@@ -1,0 +1,121 @@
+"""Surface normals from depth: plane fits that respect depth edges. b images, h x w pixels.
+
+Unit vectors in camera axes (right, down, forward), towards the camera; 0 where unknown.
+"""
+
+from functools import cache
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Float32
+from torch import Tensor
+from torch.nn import functional as F
+
+WINDOW = 5  # pixels along a side of the fitted window
+MAX_MISFIT = 0.05  # relative misfit of inverse depth from which on no plane explains the window
+DISTANCE_PENALTY = 0.1  # a plane fitted d pixels away must fit 1 + 0.1 d^2 times better than the pixel's own
+ROUNDING = 1e-13  # squared relative misfit of depth in float32
+
+
+def normals_from_depth(
+    depth: Float[Tensor, "b 1 h w"],
+    intrinsics: Float[Tensor, "b 3 3"],
+    valid: Bool[Tensor, "b 1 h w"] | None = None,
+    *,
+    window: int = WINDOW,
+) -> Float32[Tensor, "b 3 h w"]:
+    """The normals of planes fitted to windows of depth.
+
+    The inverse depth of a plane is linear in pixel coordinates, so a fit is least squares with three unknowns, exact on
+    planes under any perspective. Each pixel takes, of all windows that contain it, the one that a plane explains best
+    (as the filter of Kuwahara et al. 1976 does for means): beside a depth edge or a crease that is a window on its own
+    side.
+
+    Args:
+        depth: of any scale; an unknown shift, or disparity, gives wrong normals. Values not over 0 are unknown.
+        intrinsics: of these images, in pixels.
+        window: pixels along a side, odd; larger ones smooth noise.
+    """
+    wide = torch.float32 if depth.device.type == "mps" else torch.float64
+    known = torch.isfinite(depth) & (depth > 0) & (True if valid is None else valid)
+    inverse = torch.where(known, 1 / torch.where(known, depth, 1).to(wide), 0)
+    slope, misfit = fit_windows(inverse, known.to(wide), window)
+    u, v, at = best_window(slope, misfit, window)
+    fx, skew, cx = (intrinsics[:, 0, i, None, None].to(wide) for i in range(3))
+    fy, cy = (intrinsics[:, 1, i, None, None].to(wide) for i in (1, 2))
+    h, w = depth.shape[-2:]
+    rows = torch.arange(h, device=depth.device, dtype=wide)[:, None]
+    columns = torch.arange(w, device=depth.device, dtype=wide)
+    # K^T times the gradient over (u, v, 1): 1 / depth = g . ray, and the normal is -g.
+    g = torch.stack([fx * u, skew * u + fy * v, (cx - columns) * u + (cy - rows) * v + at], 1)
+    length = g.norm(dim=1, keepdim=True)
+    fits = known & torch.isfinite(length) & (length > 0)
+    return torch.where(fits, -g / length.where(fits, torch.ones_like(length)), torch.zeros_like(g)).float()
+
+
+def normals_of_map(
+    depth: Float[np.ndarray, "h w"], intrinsics: Float[np.ndarray, "3 3"], *, window: int = WINDOW
+) -> Float32[np.ndarray, "h w 3"]:
+    """`normals_from_depth` of one map as NumPy has it."""
+    maps = normals_from_depth(
+        torch.from_numpy(np.ascontiguousarray(depth))[None, None], torch.from_numpy(intrinsics)[None], window=window
+    )
+    return maps[0].permute(1, 2, 0).contiguous().numpy()
+
+
+def fit_windows(
+    values: Float[Tensor, "b 1 h w"], weights: Float[Tensor, "b 1 h w"], window: int
+) -> tuple[Float[Tensor, "b 3 h w"], Float[Tensor, "b 1 h w"]]:
+    """The plane a du + b dv + c of each pixel's window, (du, dv) being the offset from that pixel.
+
+    Returns:
+        a, b, c; and the squared relative misfit, infinite where less than half of a window is known or it is a line.
+    """
+    kernels = torch.from_numpy(moments(window)).to(values)[:, None]
+    pad = window // 2
+    n, u, v, uu, uv, vv = F.conv2d(weights, kernels, padding=pad).chunk(6, 1)
+    q, uq, vq = F.conv2d(weights * values, kernels[:3], padding=pad).chunk(3, 1)
+    qq = F.conv2d(weights * values.square(), kernels[:1], padding=pad)
+    count = n.clamp_min(1)
+    u, v, q = u / count, v / count, q / count
+    uu, uv, vv = uu / count - u * u, uv / count - u * v, vv / count - v * v
+    uq, vq, qq = uq / count - u * q, vq / count - v * q, qq / count - q * q
+    determinant = uu * vv - uv * uv
+    enough = (2 * n > window * window) & (determinant > 1e-3)
+    safe = determinant.where(enough, torch.ones_like(determinant))
+    a, b = (vv * uq - uv * vq) / safe, (uu * vq - uv * uq) / safe
+    misfit = (qq - a * uq - b * vq).clamp_min(0) / q.square().clamp_min(1e-30)
+    return torch.cat([a, b, q - a * u - b * v], 1), misfit.where(enough, torch.full_like(misfit, torch.inf))
+
+
+def best_window(
+    plane: Float[Tensor, "b 3 h w"], misfit: Float[Tensor, "b 1 h w"], window: int
+) -> tuple[Float[Tensor, "b h w"], Float[Tensor, "b h w"], Float[Tensor, "b h w"]]:
+    """Of the windows that contain a pixel, the slopes of the one that fits best, and its value at the pixel.
+
+    NaN where none does.
+    """
+    reach = window // 2
+    h, w = misfit.shape[-2:]
+    planes = F.pad(plane, (reach,) * 4)
+    misfits = F.pad(misfit + ROUNDING, (reach,) * 4, value=torch.inf)
+    best = torch.full_like(misfit, MAX_MISFIT**2)
+    found = torch.full_like(plane, torch.nan)
+    offsets = range(-reach, reach + 1)
+    for dy, dx in sorted(((y, x) for y in offsets for x in offsets), key=lambda o: o[0] ** 2 + o[1] ** 2):
+        rows, columns = slice(reach + dy, reach + dy + h), slice(reach + dx, reach + dx + w)
+        score = misfits[..., rows, columns] * (1 + DISTANCE_PENALTY * (dy * dy + dx * dx))
+        better = score < best
+        a, b, c = planes[..., rows, columns].chunk(3, 1)
+        found = torch.where(better, torch.cat([a, b, c - a * dx - b * dy], 1), found)
+        best = torch.where(better, score, best)
+    return found[:, 0], found[:, 1], found[:, 2]
+
+
+@cache
+def moments(window: int) -> Float[np.ndarray, "6 k k"]:
+    """Kernels that sum 1, u, v, u^2, u v, v^2 over a window, u to the right and v down from its centre."""
+    if window < 3 or window % 2 == 0:
+        raise ValueError(f"window is {window}; it is an odd number of pixels, 3 or more.")
+    v, u = np.mgrid[:window, :window] - window // 2
+    return np.stack([np.ones_like(u), u, v, u * u, u * v, v * v]).astype(np.float64)

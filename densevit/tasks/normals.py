@@ -1,0 +1,77 @@
+"""Surface normals as a task. b images, h x w pixels; unit vectors in camera axes, towards the camera."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, UInt8
+from torch import Tensor
+
+from densevit.losses.normals import NORMAL_LOSSES
+from densevit.ops.colormap import colorize, colorize_normals
+from densevit.ops.normals import normals_from_depth
+from densevit.structures import Batch, Row
+from densevit.tasks.base import NO_EXTRAS, TASKS, Extras, Task
+
+SHOWN = 4  # images in a panel
+MAX_ERROR = 45.0  # degrees with the error map's last colour
+
+
+@TASKS.register("normals")
+class NormalsTask(Task):
+    """Surface normals from one image.
+
+    The ground truth is the data set's normals; of an image without, those of its depth and intrinsics.
+
+    Args:
+        output: what the head's numbers mean.
+        losses: name, weight, loss.
+        score: predicted and true normals of one image (h w 3 arrays) -> its row, empty without ground truth.
+        aggregate: the rows of a data set -> one.
+    """
+
+    best = ("mean", "min")
+    kinds = ("normals",)
+    loss_registry = NORMAL_LOSSES
+    default_losses = ({"type": "angular"},)
+
+    def losses(
+        self, prediction: Float[Tensor, "b 3 h w"], batch: Batch, step: int, extras: Extras = NO_EXTRAS
+    ) -> dict[str, Tensor]:
+        target, valid = self.ground_truth(batch)
+        return self.weighted_losses(step, prediction, target, valid)
+
+    def ground_truth(self, batch: Batch) -> tuple[Float[Tensor, "b 3 h w"], Bool[Tensor, "b 1 h w"]]:
+        """Normals, 0 where unknown, and where they are known."""
+        normals = torch.zeros_like(batch.image) if batch.normals is None else batch.normals
+        without = ~(normals != 0).flatten(1).any(1)
+        if batch.depth is not None and batch.intrinsics is not None:
+            without &= batch.intrinsics.isfinite().flatten(1).all(1)
+            if without.any():
+                which = without.nonzero()[:, 0]
+                valid = None if batch.valid is None else batch.valid[which]
+                fitted = normals_from_depth(batch.depth[which], batch.intrinsics[which], valid)
+                normals = normals.index_copy(0, which, fitted.to(normals))
+        return normals, (normals != 0).any(1, keepdim=True)
+
+    def image_scores(self, prediction: Float[Tensor, "b 3 h w"], batch: Batch) -> list[Row]:
+        target, _ = self.ground_truth(batch)
+        maps = (t.permute(0, 2, 3, 1).cpu().numpy() for t in (prediction, target))
+        return [self.score(p, t) for p, t in zip(*maps, strict=True)]
+
+    def dataset_scores(self, rows: Sequence[Row]) -> Row:
+        """The mean over images that have ground truth."""
+        scored = [row for row in rows if row]
+        return self.aggregate(scored) if scored else {}
+
+    def panel(self, prediction: Float[Tensor, "b 3 h w"], batch: Batch) -> UInt8[np.ndarray, "height width 3"]:
+        """Up to four images, one below the other: image, ground truth, prediction, angle between them (0 to 45)."""
+        target, known = self.ground_truth(batch)
+        maps = (t[:SHOWN].permute(0, 2, 3, 1).cpu().numpy() for t in (batch.image, target, prediction, known))
+        rows = []
+        for image, truth, normals, mask in zip(*maps, strict=True):
+            angle = np.degrees(np.arccos((truth * normals).sum(2).clip(-1, 1)))
+            error = colorize(np.where(mask[..., 0], angle, np.nan), 0.0, MAX_ERROR, cmap="magma")
+            picture = (image * 255).round().astype(np.uint8)
+            rows.append(np.concatenate([picture, colorize_normals(truth), colorize_normals(normals), error], axis=1))
+        return np.concatenate(rows)

@@ -1,0 +1,111 @@
+"""Surface normals as a task: where their ground truth comes from, scores, panel; and a training by config."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from small import CONFIG, small_folder
+
+from densevit.cli.main import main
+from densevit.data.loading.collate import collate
+from densevit.evaluation.normals import metrics
+from densevit.losses.normals import Angular
+from densevit.model_card import HeadSpec
+from densevit.ops.geometry import backproject, pinhole_from_fov
+from densevit.structures import Batch, Sample
+from densevit.tasks.normals import NormalsTask
+
+SIZE = (24, 32)
+K = pinhole_from_fov(SIZE, 70)
+NORMAL = np.array([0.2, -0.4, -1]) / np.linalg.norm([0.2, -0.4, -1])
+
+
+def sample(name: str, *, normals: bool = False, depth: bool = False, camera: bool = False) -> Sample:
+    metres = (-2 / (backproject(np.ones(SIZE), K) @ NORMAL)).astype(np.float32)
+    return Sample(
+        name=name,
+        image=np.full((*SIZE, 3), 90, np.uint8),
+        depth=metres if depth else None,
+        valid=metres > 0 if depth else None,
+        normals=np.tile(np.float32([0, 0, -1]), (*SIZE, 1)) if normals else None,
+        intrinsics=K if camera else None,
+    )
+
+
+def task() -> NormalsTask:
+    output = HeadSpec(kind="normals", unit="")
+    return NormalsTask("normals", output, [("angular", 1.0, Angular())], metrics.score, metrics.mean_row)
+
+
+def mixed() -> Batch:
+    given = [
+        sample("own", normals=True, depth=True, camera=True),
+        sample("of depth", depth=True, camera=True),
+        sample("no camera", depth=True),
+        sample("nothing"),
+    ]
+    return collate(given, range(4))
+
+
+def test_the_truth_is_the_data_sets_else_that_of_depth_with_a_camera_else_none() -> None:
+    target, known = task().ground_truth(mixed())
+    assert torch.equal(target[0], torch.tensor([0.0, 0, -1])[:, None, None].expand(3, *SIZE))
+    assert torch.allclose(target[1], torch.from_numpy(NORMAL).float()[:, None, None].expand(3, *SIZE), atol=1e-4)
+    assert known[:2].all() and not known[2:].any()
+    assert not task().ground_truth(collate([sample("nothing")], [0]))[1].any()
+
+
+def test_scores_are_angles_and_images_without_truth_have_none() -> None:
+    facing = torch.tensor([0.0, 0, -1])[:, None, None].expand(4, 3, *SIZE)
+    rows = task().image_scores(facing, mixed())
+    off = np.degrees(np.arccos(-NORMAL[2]))
+    assert rows[0]["mean"] < 1e-5 and rows[0]["within_5"] == 100
+    assert rows[1]["mean"] == pytest.approx(off, abs=0.01)
+    assert rows[2] == rows[3] == {}
+    assert task().dataset_scores(rows)["mean"] == pytest.approx(off / 2, abs=0.01)
+    assert task().losses(facing, mixed(), 0)["angular"].item() == pytest.approx(np.radians(off) / 4, abs=1e-4)
+    assert task().panel(facing, mixed()).shape == (4 * SIZE[0], 4 * SIZE[1], 3)
+
+
+def normals_config(folder: Path, camera: bool) -> Path:
+    root = small_folder(folder / "data")
+    if camera:
+        (root / "intrinsics.json").write_text('{"fx": 60, "fy": 60, "cx": 39.5, "cy": 29.5}')
+    text = CONFIG.format(root=root, output=folder / "run")
+    text = text.replace("heads: {depth:", "heads: {normals: {type: normals, hidden: 8}, depth:")
+    text = text.replace("tasks:\n", "tasks:\n  normals: {type: normals, losses: [{type: angular}, {type: l1}]}\n")
+    path = folder / "normals.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_a_config_trains_normals_beside_depth_and_eval_normals_scores_both(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", str(normals_config(tmp_path, camera=True))]) == 0
+    table = (tmp_path / "run/val.csv").read_text()
+    assert "normals/mean" in table and "normals/within_11.25" in table
+    capsys.readouterr()
+    for head in ("normals", "depth"):
+        out = tmp_path / f"scores_{head}"
+        command = ["eval-normals", str(tmp_path / "run"), "--head", head, "--output", str(out)]
+        assert main([*command, "--protocol", "marigold"]) == 0
+        assert {path.name for path in out.iterdir()} == {"metrics.json", "per_image.csv", "report.html"}
+        assert "within_11.25" in capsys.readouterr().out
+    images = str(tmp_path / "data/images")
+    export = ["export-depth", str(tmp_path / "run"), images, "--format", "normals", "--output"]
+    assert main([*export, str(tmp_path / "maps")]) == 0
+    saved = ["eval-normals", "--predictions", str(tmp_path / "maps"), "--data", "folder", "--suffix", ".normals.png"]
+    root = ["--root", str(tmp_path / "data"), "--data-option", "depth_scale=1000", "--protocol", "marigold"]
+    assert main([*saved, *root, "--output", str(tmp_path / "scores_saved")]) == 0
+    scores = [(tmp_path / f"scores_{name}/per_image.csv").read_text().splitlines()[1:] for name in ("normals", "saved")]
+    for ours, theirs in zip(*scores, strict=True):
+        assert float(ours.split(",")[1]) == pytest.approx(float(theirs.split(",")[1]), abs=0.01)
+
+
+def test_data_without_normals_and_without_a_camera_is_refused_before_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", str(normals_config(tmp_path, camera=False))]) == 2
+    assert "no normals to learn from" in capsys.readouterr().err
