@@ -56,6 +56,8 @@ class Batch:
     normals: Float[Tensor, "b 3 h w"] | None = None  # 0 where unknown
     intrinsics: Float[Tensor, "b 3 3"] | None = None  # NaN where unknown
 
+    features: "EncoderOutput | None" = None  # of a frozen encoder for these images, where they are cached
+
     def __len__(self) -> int:
         return len(self.names)
 
@@ -66,7 +68,9 @@ class Batch:
         return self._map_tensors(lambda t: t.pin_memory())
 
     def _map_tensors(self, function: Any) -> "Batch":
-        return replace(self, **{k: function(v) for k, v in vars(self).items() if isinstance(v, Tensor)})
+        features = None if self.features is None else self.features.map(function)
+        tensors = {k: function(v) for k, v in vars(self).items() if isinstance(v, Tensor)}
+        return replace(self, **tensors, features=features)
 
 
 @dataclass(frozen=True)
@@ -104,6 +108,11 @@ class EncoderOutput:
     prefix: tuple[Float[Tensor, "b _ _"], ...]  # b p c_i: class token first, then registers; p may be 0
     image_size: tuple[int, int]  # (h, w) of the padded image: h_i * stride_i
     remaining: RemainingBlocks | None = None  # where a decoder runs the last blocks itself
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> "EncoderOutput":
+        """The function of every map and prefix."""
+        maps, prefix = (tuple(function(x) for x in part) for part in (self.maps, self.prefix))
+        return replace(self, maps=maps, prefix=prefix)
 
 
 def crop(pixels: Pixels, box: Box) -> Pixels:

@@ -149,8 +149,9 @@ def fit(plan: Plan, world: DistributedContext, found: Found | None, lock: Folder
     opening = trainer.describe(len(plan.train), len(plan.val) if plan.val else 0)
     if world.is_main:
         print(opening, flush=True)
+    features = training.cached_features(plan, trainer, world)
     try:
-        scores = trainer.fit(training.train_batches(plan, world), training.val_batches(plan, world))
+        scores = trainer.fit(training.train_batches(plan, world, features), training.val_batches(plan, world))
     except Preempted:
         write_report(plan, trainer, opening, None)  # without images, for there may be little time
         raise
@@ -183,6 +184,7 @@ def overfit_one_batch(draft: Draft) -> str:
         plan = plan.open()
         plan = replace(plan, run=overfit_config(plan.run))
         trainer = build_trainer(plan, world)
+        plan = replace(plan, run=replace(plan.run, data=replace(plan.run.data, cache_features=None)))
         return overfit(trainer.train_step, plan.run, training.train_batches(plan, world))
 
 

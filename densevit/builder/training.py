@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from densevit.builder.features import feature_cache
 from densevit.builder.model import build_card, build_model
 from densevit.builder.plan import Plan
 from densevit.config import parser
@@ -14,7 +15,8 @@ from densevit.config.schema import Run
 from densevit.config.validation import TaskSpec
 from densevit.data.datasets.base import dataset_fingerprint
 from densevit.data.labels.class_table import refuse_reordered
-from densevit.data.loading.dataloader import TrainLoader, eval_loader, train_loader
+from densevit.data.loading.dataloader import AugmentedDataset, TrainLoader, eval_loader, train_loader
+from densevit.data.loading.feature_cache import FeatureCache
 from densevit.data.loading.workers import auto_workers
 from densevit.data.sanity_checks import (
     check_cameras,
@@ -203,7 +205,20 @@ def run_sanity_checks(plan: Plan, card: ModelCard) -> list[str]:
     return warnings + check_train_val_overlap(plan.train, plan.val)
 
 
-def train_batches(plan: Plan, world: DistributedContext) -> Callable[[int], TrainLoader]:
+def cached_features(plan: Plan, trainer: Trainer, world: DistributedContext) -> FeatureCache | None:
+    """The outputs of the frozen encoder where the config caches them; computed now, as far as they are missing."""
+    transform = compose([choice.build() for choice in plan.transforms])
+    samples = AugmentedDataset(plan.train, transform, plan.run.seed, _views(plan.run))
+    return feature_cache(plan, trainer.model, samples, world, workers(plan.run, world))  # type: ignore[arg-type]
+
+
+def _views(run: Run) -> int | None:
+    return run.data.cache_features.views if run.data.cache_features else None
+
+
+def train_batches(
+    plan: Plan, world: DistributedContext, features: FeatureCache | None = None
+) -> Callable[[int], TrainLoader]:
     """Images already seen -> the endless micro-batches from there on."""
     run = plan.run
     transform = compose([choice.build() for choice in plan.transforms])
@@ -223,6 +238,8 @@ def train_batches(plan: Plan, world: DistributedContext) -> Callable[[int], Trai
             on_corrupt=run.data.on_corrupt,
             max_corrupt_fraction=run.data.max_corrupt_fraction,
             timeout=run.data.timeout,
+            views=_views(run),
+            features=features,
         )
 
     return batches

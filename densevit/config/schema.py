@@ -57,6 +57,15 @@ class Task:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CacheFeatures:
+    """Outputs of a frozen encoder on disk, computed before the first step and read in its place."""
+
+    folder: Annotated[Path, AfterValidator(Path.expanduser)] = Path("runs/features")  # of all runs and encoders
+    views: Count = 1  # augmentations of each image; epoch n takes number n modulo views
+    dtype: Literal["fp16", "fp32"] = "fp16"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Data:
     """Where images and ground truth come from; each data set is `{type: name, option: value}`."""
 
@@ -68,6 +77,7 @@ class Data:
     workers: Annotated[int, Field(ge=0, le=1024)] | Literal["auto"] = "auto"  # loader processes of each rank
     on_corrupt: Literal["raise", "skip"] = "raise"  # a file that turns bad: stop, or take its successor and count
     max_corrupt_fraction: Fraction = 0.001  # share of an epoch that may be skipped so
+    cache_features: CacheFeatures | None = None  # with `model.freeze_encoder`
     timeout: Annotated[float, Field(gt=0, le=1e6)] = 300.0  # seconds for a sample: network disks pause now and then
 
 
@@ -148,6 +158,10 @@ class Run:
             found.append("schedule.encoder_warmup: model.freeze_encoder leaves nothing to warm up.")
         if self.model.freeze_encoder and (self.model.encoder or {}).get("lora"):
             found.append("model.freeze_encoder: model.encoder.lora freezes the encoder itself, and trains its updates.")
+        if self.data.cache_features and not self.model.freeze_encoder:
+            found.append("data.cache_features: the encoder must stay as it is; set model.freeze_encoder.")
+        if self.data.cache_features and self.parallel == "fsdp":
+            found.append("data.cache_features: goes with parallel ddp; fsdp would shard an encoder that never runs.")
         for name in ("encoder", "decoder"):
             if self.model.init_from is None and getattr(self.model, name) is None:
                 found.append(f"model.{name}: missing.")
@@ -185,5 +199,5 @@ def _window_problems(rule: PreprocessConfig | None) -> list[str]:
     return []
 
 
-for _node in (Run, Model, Task, Data, Optim, Schedule, PreprocessConfig):
+for _node in (Run, Model, Task, Data, CacheFeatures, Optim, Schedule, PreprocessConfig):
     setattr(_node, "__pydantic_config__", ConfigDict(extra="forbid"))  # noqa: B010 (pydantic reads it, mypy does not know it)

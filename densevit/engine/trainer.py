@@ -220,7 +220,8 @@ class Trainer:
     def _losses(self, batch: Batch) -> dict[str, Tensor]:
         with autocast(self.precision, self.world.device):
             image = batch.image.contiguous(memory_format=torch.channels_last)
-            predictions = self.parallel_model(image, **self._camera_input(batch))
+            cached = {} if batch.features is None else {"features": batch.features}
+            predictions = self.parallel_model(image, **self._camera_input(batch), **cached)
         if self.world.is_main and (self.state.step + 1) % self.run.log_every == 0:
             for name, saturated in self.saturation.items():
                 self._warn(saturated(predictions[name]))

@@ -57,6 +57,7 @@ class DenseModel(nn.Module):
         image: Float[Tensor, "b 3 h w"],
         output_size: Size | None = None,
         camera: Float[Tensor, "b 4"] | None = None,
+        features: EncoderOutput | None = None,
     ) -> dict[str, Tensor]:
         """Predictions by the name of the head, for `image` in [0, 1].
 
@@ -66,9 +67,10 @@ class DenseModel(nn.Module):
         Args:
             output_size: of the predictions if the model stretches them; by default that of the image.
             camera: fx, fy, cx, cy in pixels of `image`, NaN where unknown; only a model with `rays` uses it.
+            features: of the encoder for `image`, where they are known; it is not run then.
         """
         size = (image.shape[-2], image.shape[-1])
-        features = self.encoder(image)
+        features = self.encoder(image) if features is None else features.map(lambda x: x.to(image.dtype))
         offset = centre(size, features.image_size)
         if self.rays is not None and camera is not None:
             features = self.rays(features, Camera(camera).cropped(-offset[0], -offset[1]))

@@ -37,7 +37,8 @@ def run(args: argparse.Namespace) -> int:
     world = DistributedContext(choose_device(plan.run.device))
     seed.seed_everything(plan.run.seed)
     trainer = training.build_trainer(plan, world)
-    batches = training.train_batches(plan, DistributedContext(world.device, args.rank, processes))
+    features = training.cached_features(plan, trainer, world)
+    batches = training.train_batches(plan, DistributedContext(world.device, args.rank, processes), features)
     print(summary(replay(trainer.state, trainer.forward_backward_step, batches, args.folder, args.rank)))
     return 0
 

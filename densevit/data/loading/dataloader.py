@@ -14,6 +14,7 @@ from torch.utils.data import Dataset as TorchDataset
 
 from densevit.data.datasets.base import Dataset
 from densevit.data.loading.collate import collate, collate_by_size
+from densevit.data.loading.feature_cache import FeatureCache
 from densevit.data.loading.sampler import InfiniteBatchSampler, SampleKey
 from densevit.data.loading.workers import Progress, auto_workers, run_jobs
 from densevit.data.transforms.base import Transform
@@ -27,12 +28,16 @@ OnError = Literal["raise", "skip"]
 
 
 class AugmentedDataset(TorchDataset[Sample]):
-    """Augmented samples: item (epoch, index) is the same in every process and every run of one seed."""
+    """Augmented samples: item (epoch, index) is the same in every process and every run of one seed.
 
-    def __init__(self, dataset: Dataset, transform: Transform, seed: int) -> None:
+    With `views` a sample has only so many augmentations, and epoch n has number n modulo views.
+    """
+
+    def __init__(self, dataset: Dataset, transform: Transform, seed: int, views: int | None = None) -> None:
         self.dataset = dataset
         self.transform = transform
         self.seed = seed
+        self.views = views
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -46,6 +51,8 @@ class AugmentedDataset(TorchDataset[Sample]):
         Raises:
             DataError: naming the sample's index and name, and what its reader said.
         """
+        if self.views is not None:
+            key = (key[0] % self.views, index)
         with with_sample_name(self.dataset, index):
             return self.transform(self.dataset.read(index), np.random.default_rng((self.seed, *key)))
 
@@ -83,17 +90,26 @@ class _TrainingJob:
     """Runs in the workers: sample keys -> batch."""
 
     def __init__(
-        self, samples: AugmentedDataset, sampler: InfiniteBatchSampler, on_corrupt: OnError, progress: Progress
+        self,
+        samples: AugmentedDataset,
+        sampler: InfiniteBatchSampler,
+        on_corrupt: OnError,
+        progress: Progress,
+        features: FeatureCache | None,
     ) -> None:
         self.samples = samples
         self.sampler = sampler
         self.tries = len(samples) if on_corrupt == "skip" else 1
         self.progress = progress
+        self.features = features
 
     def __call__(self, keys: list[SampleKey]) -> _Fetched:
         skipped: list[tuple[int, str]] = []
         samples, indices = zip(*(self._sample(key, skipped) for key in keys), strict=True)
-        return _Fetched(collate(samples, indices), skipped)
+        batch = collate(samples, indices)
+        if self.features is not None:
+            batch = replace(batch, features=self.features.read([s.image for s in samples], batch.names))
+        return _Fetched(batch, skipped)
 
     def _sample(self, key: SampleKey, skipped: list[tuple[int, str]]) -> tuple[Sample, int]:
         """The sample of a key or, if it is unreadable and may be skipped, the next one in the epoch's order."""
@@ -159,6 +175,8 @@ def train_loader(
     pin: bool = False,
     on_corrupt: OnError = "raise",
     max_corrupt_fraction: float = 0.001,
+    views: int | None = None,
+    features: FeatureCache | None = None,
 ) -> TrainLoader:
     """Endless micro-batches, which depend on the seed and `start` only, not on the workers.
 
@@ -167,6 +185,8 @@ def train_loader(
         start: samples seen before, over all ranks.
         on_corrupt: raise ends the run at an unreadable sample; skip takes the next of the epoch's order instead.
         max_corrupt_fraction: the share of an epoch that may be skipped, rounded up to whole samples of this rank.
+        views: augmentations of a sample, which epochs take in turn; None: another in every epoch.
+        features: of all these views.
 
     Raises:
         ConfigError: `batch_size` cannot be shared evenly.
@@ -183,7 +203,7 @@ def train_loader(
     )
     count = auto_workers(world_size) if workers == "auto" else workers
     progress = Progress(count)
-    job = _TrainingJob(AugmentedDataset(dataset, transform, seed), sampler, on_corrupt, progress)
+    job = _TrainingJob(AugmentedDataset(dataset, transform, seed, views), sampler, on_corrupt, progress, features)
     batches = run_jobs(
         sampler, job, progress, workers=count, timeout=timeout, describe=partial(describe_with_files, dataset), pin=pin
     )

@@ -1,0 +1,169 @@
+"""Outputs of a frozen encoder on disk, found by the pixels of the image that it was given.
+
+FOLDER/KEY/               KEY: of the encoder's weights and options, and of the precision
+    shard-NAME.bin        outputs one behind the other, each as its maps and prefix tokens
+    shard-NAME.json       written last: the shapes, and the images' hashes in the order of the outputs
+    views-NAME.json       the hashes of all views of one data set, transforms and seed: what is there is complete
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from math import prod
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import UInt8
+from torch import Tensor
+
+from densevit.errors import DataError
+from densevit.structures import EncoderOutput
+from densevit.utils import atomic_io
+
+SHARD_BYTES = 2**28
+Shapes = dict[str, Any]
+"""Of one image's output: `maps` c h w each, `prefix` p c each, `image_size`."""
+
+
+class _Place(NamedTuple):
+    shard: str
+    row: int
+
+
+class FeatureCache:
+    """Reads and writes the outputs of one encoder.
+
+    Args:
+        folder: of this encoder; see above.
+        dtype: in which outputs are stored.
+    """
+
+    def __init__(self, folder: Path, dtype: np.dtype[Any]) -> None:
+        self.folder, self.dtype = folder, dtype
+        self.places: dict[str, _Place] = {}
+        self.shapes: dict[str, Shapes] = {}
+        self.views: dict[str, str] = {}  # shard -> the views that it was written for
+        self.reload()
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __contains__(self, image_hash: str) -> bool:
+        return image_hash in self.places
+
+    def reload(self) -> None:
+        """Looks for shards that other processes have written."""
+        for file in sorted(self.folder.glob("shard-*.json")):
+            if file.stem not in self.shapes:
+                content = json.loads(file.read_text())
+                self.shapes[file.stem], self.views[file.stem] = content["shapes"], content["views"]
+                self.places |= {name: _Place(file.stem, row) for row, name in enumerate(content["images"])}
+
+    def written_for(self, views: str) -> int:
+        """How many of the outputs were written for these views."""
+        return sum(self.views[place.shard] == views for place in self.places.values())
+
+    def write(self, images: Sequence[str], shapes: Shapes, rows: np.ndarray, views: str) -> None:
+        """Adds a shard, whole or not at all.
+
+        Args:
+            images: hashes; rows: one for each, as from `flatten`.
+
+        Raises:
+            StorageError: the disk is full or read-only.
+        """
+        name = f"shard-{hashlib.sha256(''.join(images).encode()).hexdigest()[:16]}"
+        atomic_io.atomic_write(self.folder / f"{name}.bin", lambda file: file.write(np.ascontiguousarray(rows).data))
+        content = {"shapes": shapes, "views": views, "images": list(images)}
+        atomic_io.write_text(self.folder / f"{name}.json", json.dumps(content))
+        self.reload()
+
+    def read(self, images: Sequence[UInt8[np.ndarray, "h w 3"]], names: Sequence[str]) -> EncoderOutput:
+        """The outputs for some images, stacked, in the stored type.
+
+        Raises:
+            DataError: one is not there, since file or transforms have changed, or a shard is damaged.
+        """
+        found = []
+        for image, name in zip(images, names, strict=True):
+            place = self.places.get(hash_image(image))
+            if place is None:
+                raise DataError(
+                    f"'{name}': {self.folder} has no features of this image; its file has changed since. "
+                    f"Remove {self.folder}/views-*.json, and the next start adds them."
+                )
+            found.append((self._row(place), self.shapes[place.shard]))
+        shapes = found[0][1]
+        if any(other != shapes for _, other in found):
+            raise DataError(f"a batch needs features of one size, but those of {', '.join(names)} differ.")
+        return unflatten(torch.from_numpy(np.stack([row for row, _ in found])), shapes)
+
+    def _row(self, place: _Place) -> np.ndarray:
+        path, size = self.folder / f"{place.shard}.bin", count(self.shapes[place.shard])
+        row = np.empty(size, self.dtype)
+        try:
+            with open(path, "rb", buffering=0) as file:
+                file.seek(place.row * row.nbytes)
+                read = file.readinto(row.data)
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read ({error.strerror}).") from None
+        if read != row.nbytes:
+            raise DataError(f"{path}: damaged, it ends too early. Remove it and its .json.")
+        return row
+
+    def is_complete(self, views: str) -> bool:
+        """Whether all of these views were written, and are still there."""
+        path = self._views_file(views)
+        return path.is_file() and all(name in self.places for name in json.loads(path.read_text()))
+
+    def complete(self, views: str, images: Sequence[str]) -> None:
+        """Notes that all of these views are there."""
+        atomic_io.write_text(self._views_file(views), json.dumps(list(images)))
+
+    def _views_file(self, views: str) -> Path:
+        return self.folder / f"views-{views}.json"
+
+
+def hash_image(image: UInt8[np.ndarray, "h w 3"]) -> str:
+    digest = hashlib.blake2b(str(image.shape).encode(), digest_size=16)
+    digest.update(np.ascontiguousarray(image).data)
+    return digest.hexdigest()
+
+
+def shapes_of(output: EncoderOutput) -> Shapes:
+    return {
+        "maps": [list(x.shape[1:]) for x in output.maps],
+        "prefix": [list(x.shape[1:]) for x in output.prefix],
+        "image_size": list(output.image_size),
+    }
+
+
+def count(shapes: Shapes) -> int:
+    """Numbers in one image's output."""
+    return sum(map(prod, [*shapes["maps"], *shapes["prefix"]]))
+
+
+def flatten(output: EncoderOutput, dtype: np.dtype[Any]) -> np.ndarray:
+    """One row for each image of the batch.
+
+    Raises:
+        DataError: a feature is not finite in this type.
+    """
+    parts = [x.detach().float().cpu().flatten(1) for x in (*output.maps, *output.prefix)]
+    with np.errstate(over="ignore"):
+        rows: np.ndarray = torch.cat(parts, dim=1).numpy().astype(dtype)
+    if not np.isfinite(rows).all():
+        hint = " Some are over fp16's 65504: set data.cache_features.dtype to fp32." if dtype.itemsize == 2 else ""
+        raise DataError(f"data.cache_features: the encoder gives features that are not finite.{hint}")
+    return rows
+
+
+def unflatten(rows: Tensor, shapes: Shapes) -> EncoderOutput:
+    sizes = [*shapes["maps"], *shapes["prefix"]]
+    parts = [torch.unflatten(x, 1, size) if prod(size) else x.new_zeros(len(x), *size) for x, size in
+             zip(torch.split(rows, list(map(prod, sizes)), dim=1), sizes, strict=True)]  # fmt: skip
+    maps = len(shapes["maps"])
+    h, w = shapes["image_size"]
+    return EncoderOutput(tuple(parts[:maps]), tuple(parts[maps:]), (h, w))
