@@ -4,15 +4,22 @@
 
     run = densevit.train("depth/folder", data={"root": "mine"}, output="runs/mine")
     depth = run.predictor("photo.jpg")                    # float32 h w, metres; a NumPy array
+    evaluation = densevit.evaluate(run.best)              # on the run's own validation data
+    evaluation.report("scores/mine")                      # metrics.json, per_image.csv, report.html
+    densevit.export(run.best, "photos/", "maps")          # PNG16 files
     predictor = densevit.load("depth_anything_v2_vits.pth", family="depth-anything-v2")
 
 Functions
     train(config, **overrides) -> Run             a recipe, file or dict; trained, with its scores and predictor
     load(path, ...) -> Predictor                  a checkpoint of densevit's, or a published one
+    evaluate(model_or_maps, data, ...) -> Evaluation    by the protocol of a paper
+    export(model, images, output, ...) -> Summary       maps of many images as files
+    export_onnx(model, output, ...)               one ONNX file, checked against torch
 
 Classes
     Predictor     images in, NumPy maps out
     Run           the folder of a training
+    Evaluation    scores with intervals, a table, a report
     Dataset       the interface of data sets; `Pairs` makes one of a list, `Sample` is one image with ground truth
 
 `help(densevit.train)` tells the arguments; the same is done from a shell by `densevit --help`.
@@ -25,6 +32,8 @@ from densevit.version import __version__
 
 if TYPE_CHECKING:
     from densevit.api.checkpoint import load
+    from densevit.api.evaluation import Evaluation, evaluate
+    from densevit.api.export import export, export_onnx
     from densevit.api.training import Run, train
     from densevit.data.datasets.base import Dataset
     from densevit.data.datasets.pairs import Pairs
@@ -33,11 +42,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Dataset",
+    "Evaluation",
     "Pairs",
     "Predictor",
     "Run",
     "Sample",
     "__version__",
+    "evaluate",
+    "export",
+    "export_onnx",
     "load",
     "train",
 ]
@@ -45,10 +58,14 @@ __all__ = [
 # Torch takes a second to import; `densevit --help` must not wait for it.
 _MODULES = {
     "Dataset": "densevit.data.datasets.base",
+    "Evaluation": "densevit.api.evaluation",
     "Pairs": "densevit.data.datasets.pairs",
     "Predictor": "densevit.inference.predictor",
     "Run": "densevit.api.training",
     "Sample": "densevit.structures",
+    "evaluate": "densevit.api.evaluation",
+    "export": "densevit.api.export",
+    "export_onnx": "densevit.api.export",
     "load": "densevit.api.checkpoint",
     "train": "densevit.api.training",
 }

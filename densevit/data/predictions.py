@@ -1,12 +1,14 @@
 """Saved predictions of any system, depth or classes, matched to the images of a data set."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float32, Int64
 
+from densevit.data.datasets.base import Dataset
 from densevit.data.index.manifest import read_table
 from densevit.data.index.matching import DEPTH_SUFFIXES, LABEL_SUFFIXES, NORMAL_SUFFIXES, match_names, to_nfc, walk
 from densevit.data.index.paths import confine, first_five
@@ -135,6 +137,79 @@ class SavedNormals(SavedFiles):
     def read(self, name: str) -> Float32[np.ndarray, "h w 3"]:
         """Unit normals in OpenCV's axes; 0 where there is none."""
         return read_normals(self.paths[name], self.axes)
+
+
+Given = Mapping[str, Any] | Sequence[Any] | np.ndarray | Callable[[Any], Any]
+
+
+class GivenValues:
+    """Predictions from Python, one per image of a data set: by name, in the order of the data, or computed.
+
+    Args:
+        data: the data set whose images they are for.
+        values: name -> array, a sequence of arrays, or a function of the image (uint8 h w 3, RGB) that returns one.
+
+    Raises:
+        DataError: some images have none.
+    """
+
+    def __init__(self, data: Dataset, values: Given) -> None:
+        self.data, self.values = data, values
+        self.indices = {name: index for index, name in enumerate(data.names)}
+        if callable(values):
+            return
+        if isinstance(values, Mapping):
+            if missing := [name for name in data.names if name not in values]:
+                what = f"no prediction for {len(missing):,} of {len(data):,} images"
+                raise DataError(f"predictions: {what}:{first_five(missing)}")
+        elif len(values) != len(data):
+            raise DataError(
+                f"predictions: {len(values):,} for {len(data):,} images; give one for each, in their order."
+            )
+
+    def value(self, name: str) -> np.ndarray:
+        """
+        Raises:
+            DataError: it is no array h w.
+        """
+        if callable(self.values):
+            found = np.asarray(self.values(self.data.read(self.indices[name]).image))
+        elif isinstance(self.values, Mapping):
+            found = np.asarray(self.values[name])
+        else:
+            found = np.asarray(self.values[self.indices[name]])
+        if found.ndim != 2:
+            raise DataError(f"prediction for '{name}': an array of shape {found.shape}; it is h w.")
+        return found
+
+
+class GivenMaps(GivenValues):
+    """Depth maps from Python: metres, or numbers without unit; see `SavedMaps` for `kind`."""
+
+    scale: float | None = None
+
+    def __init__(self, data: Dataset, values: Any, *, kind: Kind = "metric") -> None:
+        super().__init__(data, values)
+        self.kind = kind
+
+    def read(self, name: str) -> Float32[np.ndarray, "h w"]:
+        """The map. No value is 0 in metric maps and NaN in others. Metres may be infinite."""
+        values = self.value(name).astype(np.float32)
+        if self.kind == "metric":
+            return np.where(values > 0, values, np.float32(0))
+        return np.where(np.isfinite(values), values, np.float32(np.nan))
+
+
+class GivenLabels(GivenValues):
+    """Label maps from Python: positions of the classes."""
+
+    def read(self, name: str) -> Int64[np.ndarray, "h w"]:
+        """Class ids; what is no class of the data counts as wrong."""
+        ids = self.value(name)
+        if ids.dtype.kind not in "iu":
+            raise DataError(f"prediction for '{name}': {ids.dtype} values; class ids are whole numbers.")
+        labels: Int64[np.ndarray, "h w"] = ids.astype(np.int64)
+        return labels
 
 
 def _suffixes(suffix: str | None, usual: frozenset[str]) -> frozenset[str]:

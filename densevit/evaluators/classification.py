@@ -1,20 +1,57 @@
 """Evaluation of image classification: a predictor and a data set -> accuracy, top-5, confusion."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from densevit.data.datasets.base import Dataset
 from densevit.data.loading.prefetch import prefetch_samples
 from densevit.errors import ConfigError
+from densevit.evaluation.classification import report
 from densevit.evaluation.classification.metrics import ClassScores, score, summarise
+from densevit.evaluators.base import Evaluation
 from densevit.evaluators.segmentation import require_same_classes
 from densevit.inference.predictor import Predictor
+from densevit.reporting.tables import Interval
 from densevit.structures import Row, Sample
 from densevit.utils.progress import tqdm
 
 
-def evaluate_classification(predictor: Predictor, data: Dataset, *, head: str | None = None) -> ClassScores:
+@dataclass(frozen=True, kw_only=True)
+class ClassificationEvaluation(Evaluation):
+    """The scores of a model that classifies images.
+
+    Attributes:
+        found: per image and class, with the confusion matrix.
+    """
+
+    found: ClassScores = field(repr=False)
+
+    @property
+    def scores(self) -> Row:
+        return self.found.mean
+
+    @property
+    def intervals(self) -> Mapping[str, Interval]:
+        return {}
+
+    @property
+    def per_image(self) -> Sequence[tuple[str, Row]]:
+        return self.found.rows
+
+    def summary(self) -> str:
+        return report.table(self.found)
+
+    def write_report(self, folder: Path, *, title: str, source: Mapping[str, Any]) -> list[Path]:
+        """Writes metrics.json, per_image.csv and confusion.csv."""
+        return report.write_report(folder, self.found, source=source)
+
+
+def evaluate_classification(
+    predictor: Predictor, data: Dataset, *, head: str | None = None
+) -> ClassificationEvaluation:
     """Scores a model that classifies images.
 
     Args:
@@ -26,7 +63,8 @@ def evaluate_classification(predictor: Predictor, data: Dataset, *, head: str | 
     name = classification_head(predictor, head)
     spec = predictor.card.outputs[name]
     require_same_classes(name, spec, data)
-    return summarise(_rows(predictor, name, data), spec.classes)
+    scores = summarise(_rows(predictor, name, data), spec.classes)
+    return ClassificationEvaluation(found=scores, data=data, card=predictor.card.to_dict())
 
 
 def classification_head(predictor: Predictor, name: str | None) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from jaxtyping import Float
@@ -19,7 +19,7 @@ from densevit.data.io.readers import image_size
 from densevit.data.loading.dataloader import describe_with_files
 from densevit.data.loading.parallel_map import ordered_parallel_map
 from densevit.data.loading.prefetch import prefetch_samples
-from densevit.data.predictions import SavedMaps
+from densevit.data.predictions import GivenMaps, SavedMaps
 from densevit.errors import ConfigError
 from densevit.evaluation.depth import report
 from densevit.evaluation.depth.evaluate import Evaluation, evaluate_all, evaluate_indexed
@@ -28,10 +28,12 @@ from densevit.evaluation.depth.ordinal import OrdinalScores, Pair, ordinal_score
 from densevit.evaluation.depth.preprocess import paste_or_resize
 from densevit.evaluation.depth.published_protocols import Protocol, applicable, find_protocol
 from densevit.evaluation.depth.unit_check import Maps, unit_warning
+from densevit.evaluators import base
 from densevit.inference.predictor import Predictor
 from densevit.model_card import Kind
 from densevit.reporting.figures import Figure, depth_figure
-from densevit.structures import Sample
+from densevit.reporting.tables import Interval
+from densevit.structures import Row, Sample
 
 log = logging.getLogger(__name__)
 
@@ -40,39 +42,49 @@ UNIT_CHECKS = 8  # images of saved maps whose unit is checked before all are sco
 DEFAULT_PROTOCOLS = {"nyu": "nyu_eigen", "kitti": "kitti_eigen_garg"}
 """What a data set is usually scored by; others by `plain`."""
 
+Value = TypeVar("Value")
+
 Predict = Callable[[int], tuple[Sample, Float[np.ndarray, "h w"]]]
 
 
-@dataclass(frozen=True)
-class DepthEvaluation:
+@dataclass(frozen=True, kw_only=True)
+class DepthEvaluation(base.Evaluation):
     """The scores of one set of predictions under each protocol.
 
     Attributes:
+        evaluations: one per protocol.
         predict: index -> the sample and its prediction, for the images of a report.
-        seconds: that the model took for each image; empty for saved maps.
-        card: the checkpoint's description of itself; empty for saved maps.
         warning: that saved maps seem to have another unit; empty where they do not.
     """
 
-    evaluations: Sequence[Evaluation]
-    data: Dataset
-    predict: Predict
-    seconds: Sequence[float] = ()
-    card: Mapping[str, Any] = field(default_factory=dict)
+    evaluations: Sequence[Evaluation] = field(repr=False)
+    predict: Predict = field(repr=False)
     warning: str = ""
 
+    @property
+    def scores(self) -> Row:
+        return {key: value for prefix, found in self._named() for key, value in prefixed(prefix, found.mean).items()}
+
+    @property
+    def intervals(self) -> Mapping[str, Interval]:
+        return {key: ends for prefix, found in self._named() for key, ends in prefixed(prefix, found.intervals).items()}
+
+    @property
+    def per_image(self) -> Sequence[tuple[str, Row]]:
+        """Under the first protocol."""
+        return self.evaluations[0].rows
+
+    def _named(self) -> list[tuple[str, Evaluation]]:
+        several = len(self.evaluations) > 1
+        return [(f"{found.protocol.name}/" if several else "", found) for found in self.evaluations]
+
     def summary(self) -> str:
-        """The scores as a table for a terminal."""
         several = len(self.evaluations) > 1
         table = report.tables(self.evaluations) if several else report.table(self.evaluations[0])
         return f"{table}\n\nwarning: {self.warning}" if self.warning else table
 
     def write_report(self, folder: Path, *, title: str, source: Mapping[str, Any]) -> list[Path]:
-        """Writes metrics.json, per_image.csv and report.html; with several protocols a folder for each.
-
-        Args:
-            source: what was evaluated and how, as plain values.
-        """
+        """Writes metrics.json, per_image.csv and report.html; with several protocols a folder for each."""
         written = []
         for found in self.evaluations:
             place = folder if len(self.evaluations) == 1 else folder / found.protocol.name
@@ -113,7 +125,7 @@ class DepthEvaluation:
 
 
 def evaluate_depth(
-    predictions: Predictor | SavedMaps,
+    predictions: Predictor | SavedMaps | GivenMaps,
     data: Dataset,
     protocols: Sequence[Protocol],
     *,
@@ -137,7 +149,7 @@ def evaluate_depth(
     Raises:
         DataError: a prediction does not fit its image, or nothing can be scored.
     """
-    if isinstance(predictions, SavedMaps):
+    if not isinstance(predictions, Predictor):
         return _evaluate_saved(predictions, data, protocols, metrics, workers, gt_cache, progress)
     predictor = copy(predictions)
     predictor.flip = protocols[0].flip if flip is None else flip
@@ -162,11 +174,13 @@ def evaluate_depth(
         return sample, predicted(sample)
 
     evaluations = evaluate_all(items(), protocols, metrics=metrics, progress=progress, total=len(data))
-    return DepthEvaluation(evaluations, data, predict, seconds, predictor.card.to_dict())
+    return DepthEvaluation(
+        evaluations=evaluations, data=data, predict=predict, seconds=seconds, card=predictor.card.to_dict()
+    )
 
 
 def _evaluate_saved(
-    maps: SavedMaps,
+    maps: SavedMaps | GivenMaps,
     data: Dataset,
     protocols: Sequence[Protocol],
     metrics: Sequence[str],
@@ -191,10 +205,14 @@ def _evaluate_saved(
         checked = range(0, len(data), max(1, len(data) // UNIT_CHECKS))
         warning = unit_warning(_at_depth_size(map(item, checked), protocols[0]), maps.scale)
     if warning:
-        log.warning("%s: %s", maps.folder, warning)
+        log.warning("%s: %s", getattr(maps, "folder", "predictions"), warning)
     spread = partial(ordered_parallel_map, workers=workers, describe=partial(describe_with_files, data))
     evaluations = evaluate_indexed(item, len(data), protocols, metrics=metrics, spread=spread, progress=progress)
-    return DepthEvaluation(evaluations, data, predict, warning=warning)
+    return DepthEvaluation(evaluations=evaluations, data=data, predict=predict, warning=warning)
+
+
+def prefixed(prefix: str, values: Mapping[str, Value]) -> dict[str, Value]:
+    return {prefix + key: value for key, value in values.items()}
 
 
 def _at_depth_size(items: Iterable[tuple[Any, ...]], protocol: Protocol) -> Iterator[Maps]:

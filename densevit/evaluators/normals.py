@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float32
-from tqdm import tqdm
 
 from densevit.data.datasets.base import Dataset
 from densevit.data.loading.prefetch import prefetch_samples
@@ -17,44 +16,50 @@ from densevit.data.predictions import SavedNormals
 from densevit.errors import DataError
 from densevit.evaluation.normals import report
 from densevit.evaluation.normals.evaluate import PROTOCOLS, NormalsProtocol, NormalsScores, evaluate
+from densevit.evaluators.base import Evaluation
 from densevit.inference.predictor import Predictor
 from densevit.ops.normals import normals_of_map
 from densevit.reporting.figures import Figure, normals_figure
-from densevit.structures import Sample
+from densevit.reporting.tables import Interval
+from densevit.structures import Row, Sample
+from densevit.utils.progress import tqdm
 
 Normals = Float32[np.ndarray, "h w 3"]
 
 
-@dataclass(frozen=True)
-class NormalsEvaluation:
+@dataclass(frozen=True, kw_only=True)
+class NormalsEvaluation(Evaluation):
     """The scores of one set of normals.
 
     Attributes:
+        found: per image and over all.
         predict: index -> the sample and its predicted normals, for the images of a report.
-        seconds: that the model took for each image; empty for saved maps.
-        card: the checkpoint's description of itself; empty for saved maps.
     """
 
-    scores: NormalsScores
-    data: Dataset
-    predict: Callable[[int], tuple[Sample, Normals]]
-    seconds: Sequence[float] = ()
-    card: Mapping[str, Any] = field(default_factory=dict)
+    found: NormalsScores = field(repr=False)
+    predict: Callable[[int], tuple[Sample, Normals]] = field(repr=False)
+
+    @property
+    def scores(self) -> Row:
+        return self.found.mean
+
+    @property
+    def intervals(self) -> Mapping[str, Interval]:
+        return self.found.intervals
+
+    @property
+    def per_image(self) -> Sequence[tuple[str, Row]]:
+        return self.found.rows
 
     def summary(self) -> str:
-        """The scores as a table for a terminal."""
-        return report.table(self.scores)
+        return report.table(self.found)
 
     def write_report(self, folder: Path, *, title: str, source: Mapping[str, Any]) -> list[Path]:
-        """Writes metrics.json, per_image.csv and report.html.
-
-        Args:
-            source: what was evaluated and how, as plain values.
-        """
+        """Writes metrics.json, per_image.csv and report.html."""
         times = {"prediction, per image": sum(self.seconds) / len(self.seconds)} if self.seconds else {}
         page = {"title": title, "samples": self.figures(), "times": times, "card": self.card}
-        written = report.write_report(folder, self.scores, source=source)
-        return [*written, report.write_html(folder / "report.html", self.scores, **page)]  # type: ignore[arg-type]
+        written = report.write_report(folder, self.found, source=source)
+        return [*written, report.write_html(folder / "report.html", self.found, **page)]  # type: ignore[arg-type]
 
     def figures(self, labels: Container[str] | None = None) -> list[Figure]:
         """The best, the median and the worst images, predicted once more.
@@ -63,9 +68,9 @@ class NormalsEvaluation:
             labels: of `NormalsScores.examples`, the images to show; None shows all.
         """
         indices = {name: index for index, name in enumerate(self.data.names)}
-        rows = dict(self.scores.rows)
+        rows = dict(self.found.rows)
         shown = []
-        for label, name in self.scores.examples().items():
+        for label, name in self.found.examples().items():
             if labels is not None and label not in labels:
                 continue
             sample, prediction = self.predict(indices[name])
@@ -152,4 +157,4 @@ def _evaluate(
         return sample, predict(sample)
 
     scores = evaluate(items(), protocol)
-    return NormalsEvaluation(scores, data, once_more, list(seconds), card)
+    return NormalsEvaluation(found=scores, data=data, predict=once_more, seconds=list(seconds), card=card)

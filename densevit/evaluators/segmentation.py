@@ -16,55 +16,65 @@ from densevit.data.labels.class_table import ClassTable, refuse_reordered
 from densevit.data.loading.dataloader import describe_with_files
 from densevit.data.loading.parallel_map import ordered_parallel_map
 from densevit.data.loading.prefetch import prefetch, prefetch_samples
-from densevit.data.predictions import SavedLabels
+from densevit.data.predictions import GivenLabels, SavedLabels
 from densevit.errors import ConfigError, DataError
 from densevit.evaluation.segmentation import report
 from densevit.evaluation.segmentation.evaluate import Counts, SegScores, count, summarise
 from densevit.evaluation.segmentation.html_report import SegReport, write_html
 from densevit.evaluation.segmentation.metrics import Ids
+from densevit.evaluators.base import Evaluation
 from densevit.inference.predictor import Predictor
 from densevit.model_card import HeadSpec, Palette
 from densevit.ops.palette import palette_for, usual_palette
 from densevit.reporting.figures import Figure, segmentation_figure
-from densevit.structures import IGNORE, Sample
+from densevit.reporting.tables import Interval
+from densevit.structures import IGNORE, Row, Sample
 from densevit.utils.progress import tqdm
 
 AnySize = Int[np.ndarray, "_ _"]  # maps that may not fit each other
 
 
-@dataclass(frozen=True)
-class SegmentationEvaluation:
+@dataclass(frozen=True, kw_only=True)
+class SegmentationEvaluation(Evaluation):
     """The scores of one set of label maps.
 
     Attributes:
+        found: per class and image, with the confusion matrix.
         predict: index -> the sample and the class ids predicted for it, for the images of a report.
         palette: colours of the classes.
-        seconds: that the model took for each image; empty for saved maps.
-        card: the checkpoint's description of itself; empty for saved maps.
     """
 
-    scores: SegScores
-    data: Dataset
-    predict: Callable[[int], tuple[Sample, Ids]]
-    palette: Palette
-    seconds: Sequence[float] = ()
-    card: Mapping[str, Any] = field(default_factory=dict)
+    found: SegScores = field(repr=False)
+    predict: Callable[[int], tuple[Sample, Ids]] = field(repr=False)
+    palette: Palette = field(repr=False)
+
+    @property
+    def scores(self) -> Row:
+        return self.found.mean
+
+    @property
+    def intervals(self) -> Mapping[str, Interval]:
+        return {name: ends for name, ends in self.found.intervals.items() if name in self.found.mean}
+
+    @property
+    def per_image(self) -> Sequence[tuple[str, Row]]:
+        return self.found.per_image()
+
+    @property
+    def per_class(self) -> Mapping[str, Row]:
+        """Class -> its IoU, accuracy, precision and share of the pixels."""
+        return self.found.per_class()
 
     def summary(self) -> str:
-        """The scores as tables for a terminal."""
-        return report.table(self.scores)
+        return report.table(self.found)
 
     def write_report(self, folder: Path, *, title: str, source: Mapping[str, Any]) -> list[Path]:
-        """Writes metrics.json, tables as CSV, confusion.png and report.html.
-
-        Args:
-            source: what was evaluated and how, as plain values.
-        """
-        written = report.write_report(folder, self.scores, source=source)
+        """Writes metrics.json, tables as CSV, confusion.png and report.html."""
+        written = report.write_report(folder, self.found, source=source)
         page = SegReport(
             title=title,
-            subtitle=report.summary_sentence(self.scores),
-            scores=self.scores,
+            subtitle=report.summary_sentence(self.found),
+            scores=self.found,
             palette=self.palette,
             samples=self.figures(),
             times={"prediction, per image": sum(self.seconds) / len(self.seconds)} if self.seconds else {},
@@ -78,24 +88,24 @@ class SegmentationEvaluation:
         Args:
             labels: of `SegScores.examples`, the images to show; None shows all.
         """
-        accuracy = {name: row["pixel_accuracy"] for name, row in self.scores.per_image()}
+        accuracy = {name: row["pixel_accuracy"] for name, row in self.per_image}
         indices = {name: index for index, name in enumerate(self.data.names)}
         shown = []
-        for label, name in self.scores.examples().items():
+        for label, name in self.found.examples().items():
             if labels is not None and label not in labels:
                 continue
             sample, ids = self.predict(indices[name])
             assert sample.labels is not None  # or it would not have been scored
             figure = segmentation_figure(
                 name=name, label=label, score=f"pixel accuracy {accuracy[name]:.4f}", image=sample.image,
-                labels=sample.labels, predicted=ids, classes=self.scores.classes, palette=self.palette,
+                labels=sample.labels, predicted=ids, classes=self.found.classes, palette=self.palette,
             )  # fmt: skip
             shown.append(figure)
         return shown
 
 
 def evaluate_segmentation(
-    predictions: Predictor | SavedLabels,
+    predictions: Predictor | SavedLabels | GivenLabels,
     data: Dataset,
     *,
     head: str | None = None,
@@ -116,7 +126,7 @@ def evaluate_segmentation(
     if not data.classes:
         raise ConfigError("data: this data set names no classes, so there is nothing to score.")
     count_image = partial(_count, classes=len(data.classes), boundary=boundary)
-    if isinstance(predictions, SavedLabels):
+    if not isinstance(predictions, Predictor):
         return _evaluate_saved(predictions, data, count_image, workers)
     predictor = predictions
     name = predictor.label_head(head, "eval-seg")
@@ -139,11 +149,12 @@ def evaluate_segmentation(
     # Pixels are counted while the model works on the next image.
     counts = prefetch(lambda item: count_image(*item), predicted(), threads=1, ahead=1)
     scores = summarise(counts, data.classes)
-    return SegmentationEvaluation(scores, data, predict, palette, seconds, predictor.card.to_dict())
+    card = predictor.card.to_dict()
+    return SegmentationEvaluation(found=scores, data=data, predict=predict, palette=palette, seconds=seconds, card=card)
 
 
 def _evaluate_saved(
-    maps: SavedLabels, data: Dataset, count_image: Callable[..., tuple[str, Counts]], workers: int
+    maps: SavedLabels | GivenLabels, data: Dataset, count_image: Callable[..., tuple[str, Counts]], workers: int
 ) -> SegmentationEvaluation:
     def counted(index: int) -> tuple[str, Counts]:
         name = data.names[index]
@@ -155,7 +166,8 @@ def _evaluate_saved(
 
     found = ordered_parallel_map(counted, len(data), workers, partial(describe_with_files, data))
     scores = summarise(_progress(found, len(data)), data.classes)
-    return SegmentationEvaluation(scores, data, predict, data.palette or usual_palette(len(data.classes)))
+    palette = data.palette or usual_palette(len(data.classes))
+    return SegmentationEvaluation(found=scores, data=data, predict=predict, palette=palette)
 
 
 def _progress(items: Any, total: int) -> Iterator[Any]:

@@ -26,6 +26,7 @@ from densevit.inference.tta import check_scales
 from densevit.model_card import Kind, ModelCard
 from densevit.ops.argmax import argmax_or_ignore
 from densevit.ops.camera import Camera
+from densevit.reporting.predicted_array import PredictedArray
 from densevit.structures import Box
 from densevit.utils.precision import gpu_products
 from densevit.weights import hub
@@ -153,11 +154,13 @@ class Predictor:
         name = self.head(head)
         if self.tiling is not None:
             check_tileable({name: self.card.outputs[name].kind})
-        return [maps[name] for maps in self.stream(map(as_rgb, images), box=box)]
+        spec = self.card.outputs[name]
+        return [PredictedArray(maps[name], spec) for maps in self.stream(map(as_rgb, images), box=box)]
 
     def predict_all(self, image: ImageLike, *, box: Box | None = None) -> dict[str, Map]:
         """The maps of every head for one image."""
-        return next(self.stream([as_rgb(image)], box=box))
+        maps = next(self.stream([as_rgb(image)], box=box))
+        return {name: PredictedArray(values, self.card.outputs[name]) for name, values in maps.items()}
 
     def stream(self, images: Iterable[Rgb], *, box: Box | None = None) -> Iterator[dict[str, Map]]:
         """The maps of one image after another, in memory no more than a batch of consecutive images of one size."""
@@ -181,7 +184,8 @@ class Predictor:
             ConfigError: no head does, or several.
         """
         name = self.label_head(head, "classes")
-        return np.asarray(argmax_or_ignore(self.predict_batch(as_rgb(image)[None])[name])[0].cpu())
+        ids = argmax_or_ignore(self.predict_batch(as_rgb(image)[None])[name])[0].cpu().numpy()
+        return PredictedArray(ids, self.card.outputs[name])
 
     def predict_arrays(self, images: UInt8[np.ndarray, "b h w 3"], *, box: Box | None = None) -> dict[str, Map]:
         """One pass through the model, or tile by tile: b k h w per head."""

@@ -76,13 +76,13 @@ def depth_figure(
     if sparse:
         gt, error = _enlarged(gt), _enlarged(error)
     maps = {
-        f"ground truth{note}": colorize(_shrunk(gt), near, far, "turbo"),
-        "prediction": colorize(_shrunk(prediction), near, far, "turbo"),
-        f"|p - d| / d{note}": colorize(_shrunk(error), 0, MAX_ERROR, "magma"),
+        f"ground truth{note}": colorize(shrink(gt), near, far, "turbo"),
+        "prediction": colorize(shrink(prediction), near, far, "turbo"),
+        f"|p - d| / d{note}": colorize(shrink(error), 0, MAX_ERROR, "magma"),
     }
     scales = [
-        (f"{near:.2f} m", _bar("turbo"), f"{far:.2f} m"),
-        ("0%", _bar("magma"), f"{MAX_ERROR:.0%} error"),
+        (f"{near:.2f} m", color_bar("turbo"), f"{far:.2f} m"),
+        ("0%", color_bar("magma"), f"{MAX_ERROR:.0%} error"),
     ]
     return _figure(image, maps, name=name, label=label, score=score, scales=scales)
 
@@ -102,9 +102,9 @@ def segmentation_figure(
     wrong = np.where((labels == predicted)[..., None], SAME, OTHER).astype(np.uint8)
     wrong[labels == IGNORE] = UNKNOWN
     maps = {
-        "ground truth": _shrunk(paint(labels, palette)),
-        "prediction": _shrunk(paint(predicted, palette)),
-        "red where they differ": _shrunk(wrong),
+        "ground truth": shrink(paint(labels, palette)),
+        "prediction": shrink(paint(predicted, palette)),
+        "red where they differ": shrink(wrong),
     }
     occurring = [i for i in np.union1d(labels, predicted).tolist() if 0 <= i < len(palette)]
     legend = [(palette[i], classes[i]) for i in occurring]
@@ -124,19 +124,19 @@ def normals_figure(
     angle = np.degrees(np.arccos((truth.astype(np.float64) * prediction).sum(2).clip(-1, 1)))
     error = np.where((truth != 0).any(axis=2), angle, np.nan)
     maps = {
-        "ground truth": _shrunk(colorize_normals(truth)),
-        "prediction": _shrunk(colorize_normals(prediction)),
-        "angle between them": colorize(_shrunk(error), 0, MAX_ANGLE, "magma"),
+        "ground truth": shrink(colorize_normals(truth)),
+        "prediction": shrink(colorize_normals(prediction)),
+        "angle between them": colorize(shrink(error), 0, MAX_ANGLE, "magma"),
     }
-    scales = [("0°", _bar("magma"), f"{MAX_ANGLE:g}°")]
+    scales = [("0°", color_bar("magma"), f"{MAX_ANGLE:g}°")]
     return _figure(image, maps, name=name, label=label, score=score, scales=scales)
 
 
 def _figure(image: Image8, maps: dict[str, Image8], **fields: Any) -> Figure:
-    image = _shrunk(image, cv2.INTER_AREA)
+    image = shrink(image, cv2.INTER_AREA)
     error = list(maps.values())[-1]
     panels = [("image", jpeg(image)), *((caption, lossless(pixels)) for caption, pixels in maps.items())]
-    thumbnails = [jpeg(_shrunk(pixels, cv2.INTER_AREA, THUMBNAIL)) for pixels in (image, error)]
+    thumbnails = [jpeg(shrink(pixels, cv2.INTER_AREA, THUMBNAIL)) for pixels in (image, error)]
     return Figure(panels=panels, thumbnails=thumbnails, **fields)
 
 
@@ -146,14 +146,16 @@ def _enlarged(values: Float[np.ndarray, "h w"]) -> Float[np.ndarray, "h w"]:
     return np.where(grown >= 0, grown, np.nan)
 
 
-def _shrunk(pixels: np.ndarray, interpolation: int = cv2.INTER_NEAREST, width: int = MAX_WIDTH) -> np.ndarray:
+def shrink(pixels: np.ndarray, interpolation: int = cv2.INTER_NEAREST, width: int = MAX_WIDTH) -> np.ndarray:
+    """The image at most `width` pixels wide."""
     h, w = pixels.shape[:2]
     if w <= width:
         return pixels
     return np.asarray(cv2.resize(pixels, (width, max(1, round(h * width / w))), interpolation=interpolation))
 
 
-def _bar(cmap: str) -> str:
+def color_bar(cmap: str) -> str:
+    """The address of an image of a colour map, its low end at the left."""
     return lossless(table(cmap)[None].repeat(8, axis=0))
 
 

@@ -21,19 +21,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from densevit.api.evaluation import score
     from densevit.data.datasets.base import open_dataset
-    from densevit.evaluation.classification import report
-    from densevit.evaluators.classification import evaluate_classification
     from densevit.utils.atomic_io import check_can_create
 
     spec = dataset.dataset_spec(args)
     data = open_dataset(spec)
-    predictor = checkpoint.load(args, flip=args.flip, batch_size=args.batch_size)
     if args.output is not None:
         check_can_create(args.output)
-    scores = evaluate_classification(predictor, data, head=args.head)
-    print(report.table(scores))
-    if args.output is not None:
-        written = report.write_report(args.output, scores, source=dataset.evaluation_source(args, spec))
-        print("written: " + ", ".join(map(str, written)))
+    predictor = checkpoint.load(args, flip=args.flip, batch_size=args.batch_size)
+    found = score(predictor, data, spec["type"], task="classification", head=args.head)
+    dataset.report(found, args, spec)
     return 0

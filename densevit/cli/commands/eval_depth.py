@@ -1,15 +1,10 @@
 """Score a checkpoint, or depth maps that any system saved, by the protocol of a paper."""
 
 import argparse
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from densevit.cli.options import checkpoint, dataset, inference, predictions
 from densevit.cli.options.types import words
-
-if TYPE_CHECKING:
-    from densevit.inference.predictor import Predictor
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,11 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from densevit.api.evaluation import score
     from densevit.data.datasets.base import open_dataset
-    from densevit.data.predictions import SavedMaps
     from densevit.evaluation.depth.extra_metrics import find_sets
-    from densevit.evaluators.depth import evaluate_depth, select_protocols
     from densevit.utils.atomic_io import check_can_create
+    from densevit.weights.recorded_run import recorded_protocol
 
     predictions.require_one_source(args)
     if args.output is not None and "distance" not in args.metrics:
@@ -61,42 +56,17 @@ def run(args: argparse.Namespace) -> int:
     find_sets(args.metrics)
     spec = dataset.dataset_spec(args)
     data = open_dataset(spec)
-    protocol = args.protocol or (run_protocol(args) if args.data is None else None)
-    if args.checkpoint is None:
-        kind = args.prediction_type
-        protocols = select_protocols(protocol, data, spec["type"], kind, align=args.align)
-        source: SavedMaps | Predictor = SavedMaps(
-            args.predictions,
-            data.names,
-            kind=kind,
-            scale=args.scale,
-            suffix=args.suffix,
-            manifest=args.manifest,
-            allow_outside=args.allow_outside_root,
-        )
-    else:
-        source = checkpoint.load(args, tiling=inference.tiling(args), focal=args.focal)
-        kind = source.card.outputs[source.head(args.head)].kind
-        protocols = select_protocols(protocol, data, spec["type"], kind, align=args.align, same_crop=True)
+    protocol = args.protocol
+    if protocol is None and args.data is None:
+        protocol = recorded_protocol(args.checkpoint, args.head)
     if args.output is not None:
         check_can_create(args.output)
-    found = evaluate_depth(
-        source,
-        data,
-        protocols,
-        metrics=args.metrics,
-        head=args.head,
-        flip=args.flip,
-        workers=args.workers,
-        gt_cache=args.gt_cache,
-        progress=True,
-    )
+    given = args.predictions or checkpoint.load(args, tiling=inference.tiling(args), focal=args.focal)
+    options = predictions.given_options(args)
+    found = score(
+        given, data, spec["type"], task="depth", protocol=protocol, head=args.head, align=args.align,
+        metrics=args.metrics, flip=args.flip, prediction_type=args.prediction_type, scale=args.scale,
+        gt_cache=args.gt_cache, **options,
+    )  # fmt: skip
     dataset.report(found, args, spec)
     return 0
-
-
-def run_protocol(args: argparse.Namespace) -> str | None:
-    """What the checkpoint's training was validated by."""
-    tasks: Mapping[str, Mapping[str, str]] = dataset.recorded_run(args).get("tasks") or {}
-    task = tasks.get(args.head or "depth") or next(iter(tasks.values()), {})
-    return task.get("protocol")

@@ -6,12 +6,8 @@ set's normals, else plane fits to its depth.
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from densevit.cli.options import checkpoint, dataset, inference, predictions
-
-if TYPE_CHECKING:
-    from densevit.inference.predictor import Predictor
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,29 +37,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from densevit.api.evaluation import score
     from densevit.data.datasets.base import open_dataset
-    from densevit.data.predictions import SavedNormals
     from densevit.evaluation.normals.evaluate import find_protocol
-    from densevit.evaluators.normals import evaluate_normals
     from densevit.utils.atomic_io import check_can_create
 
     predictions.require_one_source(args)
-    protocol = find_protocol(args.protocol)
+    find_protocol(args.protocol)
     spec = dataset.dataset_spec(args)
     data = open_dataset(spec)
-    if args.checkpoint is None:
-        source: SavedNormals | Predictor = SavedNormals(
-            args.predictions,
-            data.names,
-            axes=args.axes,
-            suffix=args.suffix,
-            manifest=args.manifest,
-            allow_outside=args.allow_outside_root,
-        )
-    else:
-        source = checkpoint.load(args)
-        inference.apply(args, source)
     if args.output is not None:
         check_can_create(args.output)
-    dataset.report(evaluate_normals(source, data, protocol, head=args.head), args, spec)
+    given = args.predictions
+    if given is None:
+        given = checkpoint.load(args)
+        inference.apply(args, given)
+    options = predictions.given_options(args)
+    found = score(
+        given, data, spec["type"], task="normals", protocol=args.protocol, head=args.head, axes=args.axes, **options
+    )
+    dataset.report(found, args, spec)
     return 0

@@ -6,12 +6,8 @@ with intervals; then each class and the confusion matrix.
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from densevit.cli.options import checkpoint, dataset, inference, predictions
-
-if TYPE_CHECKING:
-    from densevit.inference.predictor import Predictor
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,10 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from densevit.api.evaluation import score
     from densevit.data.datasets.base import open_dataset
-    from densevit.data.predictions import SavedLabels
     from densevit.errors import ConfigError
-    from densevit.evaluators.segmentation import evaluate_segmentation, label_encoding
     from densevit.utils.atomic_io import check_can_create
 
     predictions.require_one_source(args)
@@ -51,20 +46,13 @@ def run(args: argparse.Namespace) -> int:
     data = open_dataset(spec)
     if not data.classes:
         raise ConfigError(f"data '{spec['type']}' names no classes, so there is nothing to score.")
-    if args.checkpoint is None:
-        source: SavedLabels | Predictor = SavedLabels(
-            args.predictions,
-            data.names,
-            table=label_encoding(args.label_encoding, data),
-            suffix=args.suffix,
-            manifest=args.manifest,
-            allow_outside=args.allow_outside_root,
-        )
-    else:
-        source = checkpoint.load(args)
-        inference.apply(args, source)
     if args.output is not None:
         check_can_create(args.output)
-    found = evaluate_segmentation(source, data, head=args.head, boundary=args.boundary, workers=args.workers)
+    given = args.predictions
+    if given is None:
+        given = checkpoint.load(args)
+        inference.apply(args, given)
+    options = {**predictions.given_options(args), "label_encoding": args.label_encoding, "boundary": args.boundary}
+    found = score(given, data, spec["type"], task="segmentation", head=args.head, **options)
     dataset.report(found, args, spec)
     return 0

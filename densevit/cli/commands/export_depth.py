@@ -10,19 +10,16 @@ share the list.
 import argparse
 import math
 import os
-import sys
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from densevit.cli.options import checkpoint, inference
 from densevit.cli.options.types import numbers, positive_int, words
-from densevit.errors import ConfigError, Preempted
+from densevit.errors import ConfigError
 
 if TYPE_CHECKING:
-    from densevit.inference.predict.output_plan import Existing, OutputPlan
+    from densevit.inference.predict.output_plan import Existing
 
-PATIENCE = timedelta(days=7)  # what one process of several may wait for the slowest at the end
 # Which options belong to which format.
 OPTIONS = {
     "png16": ("scale",),
@@ -92,68 +89,40 @@ def add_arguments(parser: argparse.ArgumentParser, usual: str = "png16") -> None
 
 
 def run(args: argparse.Namespace) -> int:
-    from densevit.utils.signals import interruptible
-
-    with interruptible() as stop:
-        tiling = inference.tiling(args)
-        plan, existing = planned(args)
-        from densevit.engine import distributed
-        from densevit.inference.predict.pipeline import export
-        from densevit.inference.predict.summary import Incomplete
-
-        # Of those that compute, only torch takes another device than the CPU by itself.
-        device = "cpu" if args.runtime != "torch" and args.device == "auto" else args.device
-        with distributed.process_group(device, patience=PATIENCE) as world:
-            predictor = checkpoint.load(
-                args,
-                device=str(world.device),
-                batch_size=args.batch_size,
-                compile=args.compile,
-                window=inference.find_crop(args.crop),
-                tiling=tiling,
-            )
-            if plan.items[0].intrinsics is not None:
-                args.focal = (plan.items[0].intrinsics.fx, plan.items[0].intrinsics.fy)
-            inference.apply(args, predictor)
-            if stop.is_set():
-                raise Preempted("stopped before the first image; nothing was written.")
-
-            def report(text: object, **options: Any) -> None:
-                if world.is_main:
-                    print(text, **options)
-
-            where = str(world.device) if world.size == 1 else f"{world.size} x {world.device.type}"
-            by = "" if predictor.runtime == "torch" else f" by {predictor.runtime}"
-            report(f"{len(plan.items)} images on {where} in {predictor.precision}{by}", file=sys.stderr)
-            options = {"workers": args.workers, "max_pixels": args.max_pixels, "stop": stop, "progress": True}
-            try:
-                summary = export(predictor, plan, heads=args.head, existing=existing, processes=world, **options)
-            except Incomplete as error:
-                report(error.summary)
-                raise
-            report(summary)
-    return 0
-
-
-def planned(args: argparse.Namespace) -> "tuple[OutputPlan, Existing]":
-    """What to write where, checked before the model loads."""
+    tiling = inference.tiling(args)
     formats = requested(args)
-    from densevit.inference.predict.inputs import find_items, with_cameras, with_one_camera
-    from densevit.inference.predict.output_plan import OutputPlan
-    from densevit.inference.writers import DEPTH_FORMATS, LABEL_FORMATS
+    from densevit.api.export import device_for, plan_export, run_export
+    from densevit.inference.predict.summary import Incomplete
+    from densevit.inference.predictor import Predictor
 
-    writers = {}
-    for name, options in formats.items():
-        registry = LABEL_FORMATS if name in LABEL_FORMATS.components else DEPTH_FORMATS
-        writers[name] = registry.check({"type": name, **options}, f"--format {name}").build()
-    found = find_items(args.inputs, [writer.suffix for writer in writers.values()], args.output)
-    items = found.items
-    if args.intrinsics is not None:
-        items = (with_cameras if isinstance(args.intrinsics, Path) else with_one_camera)(items, args.intrinsics)
-    plan = OutputPlan(items, writers, args.output.absolute(), found.unsupported)
     existing: Existing = "resume" if args.resume else "overwrite" if args.overwrite else "refuse"
-    plan.check(existing)
-    return plan, existing
+    plan = plan_export(args.inputs, args.output, formats, args.intrinsics, existing)
+
+    def ready(device: str) -> Predictor:
+        predictor = checkpoint.load(
+            args,
+            device=device,
+            batch_size=args.batch_size,
+            compile=args.compile,
+            window=inference.find_crop(args.crop),
+            tiling=tiling,
+        )
+        if plan.items[0].intrinsics is not None:
+            args.focal = (plan.items[0].intrinsics.fx, plan.items[0].intrinsics.fy)
+        inference.apply(args, predictor)
+        return predictor
+
+    work = {"heads": args.head, "existing": existing, "workers": args.workers, "max_pixels": args.max_pixels}
+    is_main = os.environ.get("RANK", "0") == "0"
+    try:
+        summary = run_export(plan, ready, device_for(vars(args)), **work)
+    except Incomplete as error:
+        if is_main:
+            print(error.summary)
+        raise
+    if is_main:
+        print(summary)
+    return 0
 
 
 def requested(args: argparse.Namespace) -> dict[str, dict[str, Any]]:

@@ -1,19 +1,14 @@
 """Options that name data: a config's, a data set by name or folder, or the data that a run was validated on."""
 
 import argparse
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from densevit.data.datasets.base import Dataset
-    from densevit.evaluators.depth import DepthEvaluation
-    from densevit.evaluators.normals import NormalsEvaluation
-    from densevit.evaluators.segmentation import SegmentationEvaluation
+    from densevit.evaluators.base import Evaluation
     from densevit.registry import ComponentConfig, ComponentSpec
-
-SPLITS = ("train", "val", "test")
 
 
 class Split(NamedTuple):
@@ -83,9 +78,10 @@ def _splits_of_config(args: argparse.Namespace) -> Iterator[Split]:
 
 def _splits_of_dataset(args: argparse.Namespace, name: str) -> Iterator[Split]:
     from densevit.data.datasets.base import DATASETS
+    from densevit.data.datasets.named import SPLITS, named_spec, split_folders
     from densevit.registry import choices, default
 
-    tree = _spec(name, args.root, [*args.data_option, *args.overrides])
+    tree = named_spec(name, args.root, [*args.data_option, *args.overrides])
     part = DATASETS.components.get(tree["type"])
     known = choices(part, "split") if part is not None else ()
     usual = default(part, "split") if part is not None else None
@@ -102,92 +98,21 @@ def _checked(split: str, spec: "ComponentConfig", *, optional: bool = False) -> 
     return Split(split, DATASETS.check(spec, f"data.{split}"), optional)
 
 
-def _spec(name: str, root: Path | None, options: Sequence[str]) -> "ComponentConfig":
-    """The data set as a config would name it; a path to a folder is data set `folder` in it."""
-    from densevit.config.yaml_document import YamlDocument
-    from densevit.data.datasets.base import DATASETS
-
-    if root is None and name not in DATASETS.components and Path(name).is_dir():
-        name, root = "folder", Path(name)
-    document = YamlDocument({"type": name})
-    for item in options:
-        document.override(item)
-    if root is not None:
-        document.tree["root"] = str(root.absolute())
-    return document.tree
-
-
-def split_folders(spec: "ComponentConfig") -> list[str]:
-    """The folders train, val and test of data set `folder`, where its images lie in those and not beside them."""
-    from densevit.data.datasets.base import resolve_root
-
-    if spec["type"] != "folder" or spec.get("manifest") or "root" not in spec:
-        return []
-    root = resolve_root(Path(spec["root"]), "folder")
-    images = spec.get("images", "images")
-    if (root / images).exists():
-        return []
-    return [split for split in SPLITS if (root / split / images).exists()]
-
-
 def dataset_spec(args: argparse.Namespace) -> "ComponentConfig":
     """The data set to score, as a config would name it.
 
     Raises:
         ConfigError: no data set is named, and the checkpoint records none.
     """
-    from densevit.data.datasets.base import DATASETS
-    from densevit.registry import choices, default
-
-    if args.data is None:
-        return _validation_data(args)
-    tree = _spec(args.data, args.root, args.data_option)
-    part = DATASETS.components.get(tree["type"])
-    if args.split is not None:
-        tree["split"] = args.split
-    elif part is not None and default(part, "split") == "train" and "test" in choices(part, "split"):
-        tree.setdefault("split", "test")
-    elif "split" not in tree and (found := split_folders(tree)):
-        tree["split"] = found[-1]  # test before val before train
-        print(f"data: {tree['root']}, split {found[-1]} of {', '.join(found)}", file=sys.stderr)
-    return tree
-
-
-def recorded_run(args: argparse.Namespace) -> Mapping[str, Any]:
-    """The config that trained the checkpoint; empty where it records none."""
-    from densevit.errors import CheckpointError
-    from densevit.weights.checkpoint import locate, read_card
-
-    try:
-        locate(args.checkpoint)
-        return read_card(args.checkpoint).config
-    except CheckpointError:
-        if Path(args.checkpoint).exists():
-            return {}  # of others
-        raise
-
-
-def _validation_data(args: argparse.Namespace) -> "ComponentConfig":
-    """What the checkpoint's training validated on, with the root, split and options that are given here."""
-    from densevit.config.yaml_document import YamlDocument
+    from densevit.data.datasets.named import named_spec, spec_to_score
     from densevit.errors import ConfigError
+    from densevit.weights.recorded_run import validation_spec
 
+    if args.data is not None:
+        return spec_to_score(named_spec(args.data, args.root, args.data_option), args.split)
     if args.checkpoint is None:
         raise ConfigError("--data: name the data set that --predictions are for.")
-    recorded = (recorded_run(args).get("data") or {}).get("val")
-    if not recorded:
-        raise ConfigError(f"--data: {args.checkpoint} records no validation data; name a data set.")
-    document = YamlDocument(dict(recorded))
-    for item in args.data_option:
-        document.override(item)
-    if args.root is not None:
-        document.tree["root"] = str(args.root.absolute())
-    if args.split is not None:
-        document.tree["split"] = args.split
-    tree = document.tree
-    where = "".join(f", {key} {tree[key]}" for key in ("root", "split") if tree.get(key))
-    print(f"data: the run's own validation data, {tree['type']}{where}", file=sys.stderr)
-    return tree
+    return validation_spec(args.checkpoint, args.root, args.split, args.data_option)
 
 
 NOT_RECORDED = ("output", "workers", "gt_cache")
@@ -202,11 +127,7 @@ def evaluation_source(args: argparse.Namespace, spec: "ComponentConfig") -> dict
     return {key: str(value) for key, value in kept.items() if value not in (None, False, [], ())}
 
 
-def report(
-    found: "DepthEvaluation | NormalsEvaluation | SegmentationEvaluation",
-    args: argparse.Namespace,
-    spec: "ComponentConfig",
-) -> None:
+def report(found: "Evaluation", args: argparse.Namespace, spec: "ComponentConfig") -> None:
     """Prints an evaluation, and writes its files where `--output` asks for them."""
     print(found.summary())
     if found.seconds:

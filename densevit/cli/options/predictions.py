@@ -2,6 +2,7 @@
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from densevit.cli.options.checkpoint import Parser
 
@@ -31,6 +32,16 @@ def add_prediction_type_options(parser: Parser) -> None:
         help="of --predictions: metres (default); depth or disparity without unit, which is aligned to ground truth",
     )
     parser.add_argument("--scale", type=float, help="stored units per metre of PNG16 predictions that do not say")
+
+
+def given_options(args: argparse.Namespace) -> dict[str, Any]:
+    """The options of `add_prediction_options`, as `densevit.api.evaluation.score` takes them."""
+    return {
+        "suffix": args.suffix,
+        "manifest": args.manifest,
+        "allow_outside_root": args.allow_outside_root,
+        "workers": args.workers,
+    }
 
 
 def require_one_source(args: argparse.Namespace) -> None:

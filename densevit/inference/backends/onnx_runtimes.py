@@ -21,11 +21,11 @@ from torch.nn import functional as F
 from densevit.errors import ConfigError
 from densevit.inference.backends.graph_cache import cached_graph, forget
 from densevit.inference.backends.onednn import prepack_linears
-from densevit.inference.fingerprint import model_fingerprint, versions
 from densevit.inference.onnx.graph import NamedOutputs, require_packages, save_graph
 from densevit.structures import Size
 from densevit.utils.device import choose_device
 from densevit.utils.precision import Precision, resolve
+from densevit.weights.fingerprint import model_fingerprint, versions
 
 log = logging.getLogger(__name__)
 

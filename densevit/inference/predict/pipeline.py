@@ -22,7 +22,6 @@ from densevit.data.io.readers import read_image
 from densevit.data.io.rgb import Rgb
 from densevit.data.loading.prefetch import prefetch
 from densevit.errors import ConfigError, DataError, Preempted
-from densevit.inference.fingerprint import weights_fingerprint
 from densevit.inference.predict.inputs import Item
 from densevit.inference.predict.output_plan import FAILED, Existing, OutputPlan
 from densevit.inference.predict.summary import Incomplete, Summary, failure_reason, merge_summaries
@@ -33,6 +32,7 @@ from densevit.utils.atomic_io import write_text
 from densevit.utils.device import is_out_of_memory
 from densevit.utils.process_group import ProcessGroup
 from densevit.utils.progress import tqdm
+from densevit.weights.fingerprint import weights_fingerprint
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from densevit.errors import StorageError
 from densevit.inference.backends import graph_cache, onnx_runtimes
 from densevit.inference.backends.graph_cache import GRAPH, cache_folder, cached_graph
 from densevit.inference.backends.onnx_runtimes import RUNTIMES, ExternalRuntimeModule
-from densevit.inference.fingerprint import model_fingerprint
+from densevit.weights.fingerprint import model_fingerprint
 
 SHAPE = (1, 3, 4, 4)
 

@@ -1,0 +1,196 @@
+"""`export`: maps of many images as files; `export_onnx`: a model as one ONNX file."""
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from densevit.api.checkpoint import load
+from densevit.builder.checkpoint import restore
+from densevit.engine import distributed
+from densevit.errors import ConfigError, Preempted
+from densevit.inference.onnx import export as onnx
+from densevit.inference.onnx.export import ExportedModel
+from densevit.inference.onnx.metadata import OnnxExportOptions
+from densevit.inference.predict import pipeline
+from densevit.inference.predict.inputs import find_items, with_cameras, with_one_camera
+from densevit.inference.predict.output_plan import Existing, OutputPlan
+from densevit.inference.predict.summary import Summary
+from densevit.inference.predictor import Predictor
+from densevit.inference.writers import DEPTH_FORMATS, LABEL_FORMATS
+from densevit.structures import Size
+from densevit.utils.signals import interruptible
+
+PATIENCE = timedelta(days=7)  # what one process of several may wait for the slowest at the end
+
+Formats = Mapping[str, Mapping[str, Any]]
+"""Format -> its options."""
+
+
+def export(
+    model: Predictor | str | Path,
+    images: str | Path | Sequence[str | Path],
+    output: str | Path,
+    *,
+    formats: str | Sequence[str] | Formats = "png16",
+    heads: Sequence[str] = (),
+    existing: Existing = "refuse",
+    intrinsics: Sequence[float] | str | Path | None = None,
+    workers: int = 2,
+    max_pixels: int | None = None,
+    **options: Any,
+) -> Summary:
+    """Writes the maps of many images, as `densevit export-depth` and `export-seg` do: the same files, byte by byte.
+
+    >>> densevit.export("runs/mine", "photos/", "maps", formats=["png16", "color"])  # doctest: +SKIP
+
+    Args:
+        model: a checkpoint's path, or a `Predictor`.
+        images: files, folders (structure kept), globs, .tar archives, or a .txt or .csv list.
+        output: the folder to write to.
+        formats: of depth png16, npy, npz, pfm, h5, color, ply; of classes labels, overlay, probabilities; a dict gives
+            options: `{"png16": {"scale": 256}, "ply": {"fov": 60}}`.
+        heads: which to write, where the model has several that a format is for.
+        existing: what to do where outputs are there: refuse, overwrite, or resume (make only what is missing).
+        intrinsics: fx, fy, cx, cy in pixels of images that all have the first one's size; or a CSV with a camera of
+            each. Models whose metres depend on the focal length take it, too.
+        workers: threads that decode, and as many that encode.
+        max_pixels: larger images fail.
+        options: of `densevit.load`, for a path: family, device, precision, batch_size, tiling, flip, ...
+
+    Returns:
+        counts of images and values; `print` shows them.
+
+    Raises:
+        ConfigError, DataError, StorageError: before anything is written.
+        PartialError: some images failed; the others are written, and `failed.json` names the failed ones.
+        Preempted: Ctrl-C or SIGTERM; what is written is whole, and existing="resume" goes on.
+    """
+    given = [images] if isinstance(images, str | Path) else list(images)
+    names = [formats] if isinstance(formats, str) else formats
+    asked = dict(names) if isinstance(names, Mapping) else {name: {} for name in names}
+    camera = Path(intrinsics) if isinstance(intrinsics, str) else intrinsics
+    plan = plan_export(given, Path(output), asked, camera, existing)
+    if isinstance(model, Predictor) and options:
+        raise ConfigError(f"export: {', '.join(options)}: options of a checkpoint's path, and this is a Predictor.")
+
+    def ready(device: str) -> Predictor:
+        predictor = copy(model) if isinstance(model, Predictor) else load(model, **{**options, "device": device})
+        if plan.items[0].intrinsics is not None:
+            predictor.focal = (plan.items[0].intrinsics.fx, plan.items[0].intrinsics.fy)
+        return predictor
+
+    device = str(model.device) if isinstance(model, Predictor) else device_for(options)
+    work: dict[str, Any] = {"heads": heads, "workers": workers, "max_pixels": max_pixels}
+    return run_export(plan, ready, device, existing=existing, **work)
+
+
+def device_for(options: Mapping[str, Any]) -> str:
+    """Of those that compute, only torch takes another device than the CPU by itself."""
+    device = str(options.get("device", "auto"))
+    return "cpu" if options.get("runtime", "torch") != "torch" and device == "auto" else device
+
+
+def plan_export(
+    images: Sequence[str | os.PathLike[str]],
+    output: Path,
+    formats: Formats,
+    intrinsics: Sequence[float] | Path | None = None,
+    existing: Existing = "refuse",
+) -> OutputPlan:
+    """What to write where, checked before the model loads; see `export`."""
+    writers = {}
+    for name, options in formats.items():
+        registry = LABEL_FORMATS if name in LABEL_FORMATS.components else DEPTH_FORMATS
+        writers[name] = registry.check({"type": name, **options}, f"--format {name}").build()
+    found = find_items(images, [writer.suffix for writer in writers.values()], output)
+    items = found.items
+    if isinstance(intrinsics, Path):
+        items = with_cameras(items, intrinsics)
+    elif intrinsics is not None:
+        items = with_one_camera(items, intrinsics)
+    plan = OutputPlan(items, writers, output.absolute(), found.unsupported)
+    plan.check(existing)
+    return plan
+
+
+def run_export(
+    plan: OutputPlan,
+    ready: Callable[[str], Predictor],
+    device: str,
+    *,
+    heads: Sequence[str] = (),
+    existing: Existing = "refuse",
+    workers: int = 2,
+    max_pixels: int | None = None,
+) -> Summary:
+    """Writes a plan, alone or as one of torchrun's processes.
+
+    Args:
+        ready: the device of this process -> the model on it.
+    """
+    with interruptible() as stop, distributed.process_group(device, patience=PATIENCE) as world:
+        predictor = ready(str(world.device))
+        if stop.is_set():
+            raise Preempted("stopped before the first image; nothing was written.")
+        where = str(world.device) if world.size == 1 else f"{world.size} x {world.device.type}"
+        by = "" if predictor.runtime == "torch" else f" by {predictor.runtime}"
+        if world.is_main:
+            print(f"{len(plan.items)} images on {where} in {predictor.precision}{by}", file=sys.stderr)
+        return pipeline.export(
+            predictor, plan, heads=heads, existing=existing, processes=world, workers=workers, max_pixels=max_pixels,
+            stop=stop, progress=True,
+        )  # fmt: skip
+
+
+def export_onnx(
+    model: Predictor | str | Path,
+    output: str | Path,
+    size: Size | None = None,
+    *,
+    overwrite: bool = False,
+    batch: int | None = 1,
+    heads: Sequence[str] = (),
+    labels: bool = False,
+    floats: bool = False,
+    network: bool = False,
+    flip: bool = False,
+    family: str | None = None,
+    family_options: Mapping[str, Any] | None = None,
+) -> ExportedModel:
+    """Writes a model as one ONNX file, run by ONNX Runtime and compared with torch before it is kept.
+
+    >>> densevit.export_onnx("runs/mine", "mine.onnx", (480, 640))  # doctest: +SKIP
+
+    Args:
+        model: a checkpoint's path, or a `Predictor`.
+        output: the file; ends in .onnx.
+        size: height and width of the images.
+        overwrite: replace a file that is there.
+        batch: images at once; None for any number.
+        heads: all of them unless given.
+        labels: classes of pixels as ids, not logits.
+        floats: images b 3 h w in [0, 1], instead of bytes b h w 3.
+        network: only the network, for images that are already resized; `size` is theirs.
+        flip: average with the mirrored image's prediction.
+        family, family_options: of a published checkpoint; see `densevit.load`.
+
+    Returns:
+        paths, metadata, and by head the largest difference from torch as a share of the largest value.
+
+    Raises:
+        ConfigError: a package is missing (extra `onnxruntime`), a file is there, or options do not go together.
+    """
+    path = Path(output)
+    onnx.check_output(path, overwrite=overwrite)
+    if size is None and not network:
+        raise ConfigError("export_onnx: size=(height, width) of the images that the file is for.")
+    chosen = OnnxExportOptions(
+        size=size, batch=batch, heads=tuple(heads), labels=labels, floats=floats, network=network, flip=flip
+    )
+    if isinstance(model, Predictor):
+        return onnx.export_onnx(model.model, model.card, path, chosen)
+    return onnx.export_onnx(*restore(model, family, **(family_options or {})), path, chosen)

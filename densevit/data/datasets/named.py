@@ -1,0 +1,52 @@
+"""Which data set a name, a folder or the tree of a config means, and which split of it is scored."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from densevit.config.yaml_document import YamlDocument
+from densevit.data.datasets.base import DATASETS, resolve_root
+from densevit.registry import ComponentConfig, choices, default
+
+SPLITS = ("train", "val", "test")
+
+
+def named_spec(name: str, root: Path | None = None, options: Sequence[str] = ()) -> ComponentConfig:
+    """The data set as a config would name it; a path to a folder is data set `folder` in it.
+
+    Args:
+        options: `key=value`.
+    """
+    if root is None and name not in DATASETS.components and Path(name).is_dir():
+        name, root = "folder", Path(name)
+    document = YamlDocument({"type": name})
+    for item in options:
+        document.override(item)
+    if root is not None:
+        document.tree["root"] = str(root.absolute())
+    return document.tree
+
+
+def split_folders(spec: ComponentConfig) -> list[str]:
+    """The folders train, val and test of data set `folder`, where its images lie in those and not beside them."""
+    if spec["type"] != "folder" or spec.get("manifest") or "root" not in spec:
+        return []
+    root = resolve_root(Path(spec["root"]), "folder")
+    images = spec.get("images", "images")
+    if (root / images).exists():
+        return []
+    return [split for split in SPLITS if (root / split / images).exists()]
+
+
+def spec_to_score(tree: ComponentConfig, split: str | None = None) -> ComponentConfig:
+    """A data set with the split to score: the one that is named, else test where there is one."""
+    tree = dict(tree)
+    part = DATASETS.components.get(str(tree.get("type")))
+    if split is not None:
+        tree["split"] = split
+    elif part is not None and default(part, "split") == "train" and "test" in choices(part, "split"):
+        tree.setdefault("split", "test")
+    elif "split" not in tree and (found := split_folders(tree)):
+        tree["split"] = found[-1]  # test before val before train
+        print(f"data: {tree['root']}, split {found[-1]} of {', '.join(found)}", file=sys.stderr)
+    return tree

@@ -1,0 +1,119 @@
+"""Evaluation from Python: the numbers and files of the commands, for models, files, arrays and functions."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from small import small_config
+
+import densevit
+from densevit.cli.main import main
+from densevit.data.io.readers import read_depth, read_image
+from densevit.errors import ConfigError, DataError
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data and a short run."""
+    folder = tmp_path_factory.mktemp("small")
+    densevit.train(small_config(folder), steps=1, output=folder / "run")
+    return folder
+
+
+def data(folder: Path) -> dict[str, Any]:
+    return {"type": "folder", "root": folder / "data", "depth_scale": 1000}
+
+
+def command(folder: Path, output: Path, *words: str) -> dict[str, Any]:
+    base = ["--data", "folder", "--root", str(folder / "data"), "--data-option", "depth_scale=1000"]
+    assert main(["eval-depth", *words, *base, "--output", str(output)]) == 0
+    found = json.loads((output / "metrics.json").read_text())
+    return {key: value for key, value in found.items() if key != "source"}
+
+
+def test_a_checkpoint_scores_as_by_the_command(folder: Path, tmp_path: Path) -> None:
+    theirs = command(folder, tmp_path / "command", str(folder / "run"))
+    found = densevit.evaluate(folder / "run", data(folder), metrics=["distance"])
+    written = found.report(tmp_path / "python")
+    assert [path.name for path in written] == ["metrics.json", "per_image.csv", "report.html"]
+    mine = json.loads(written[0].read_text())
+    assert mine.pop("source") == {
+        "checkpoint": str(folder / "run"), "data": "folder", "root": str(folder / "data"), "metrics": "['distance']",
+    }  # fmt: skip
+    assert mine == theirs
+    assert (tmp_path / "python/per_image.csv").read_bytes() == (tmp_path / "command/per_image.csv").read_bytes()
+    assert found.scores == theirs["metrics"] and dict(found.intervals) == {
+        name: tuple(ends) for name, ends in theirs["intervals"].items()
+    }
+    assert str(found) == found.summary() and "abs_rel" in str(found)
+    html = found._repr_html_()
+    assert html.startswith("<b>run on folder</b>") and f"<td>{found.scores['abs_rel']:.4f}</td>" in html
+
+
+def test_the_runs_own_validation_data_is_the_default(folder: Path) -> None:
+    found = densevit.evaluate(folder / "run")
+    assert found.scores["abs_rel"] == pytest.approx(densevit.Run(folder / "run").scores["abs_rel"], rel=1e-6)
+    assert [name for name, _ in found.per_image] == [f"{i:03d}" for i in range(6)]
+
+
+def maps(folder: Path) -> dict[str, np.ndarray]:
+    """The ground truth, 10% too far."""
+    return {p.stem: read_depth(p, 1000) * np.float32(1.1) for p in sorted((folder / "data/depths").glob("*.png"))}
+
+
+def test_predictions_may_be_files_arrays_or_a_function(folder: Path, tmp_path: Path) -> None:
+    given = maps(folder)
+    for name, depth in given.items():
+        np.save(tmp_path / f"{name}.npy", depth)
+    pairs = [(folder / f"data/images/{name}.jpg", depth / np.float32(1.1)) for name, depth in given.items()]
+    by_image = {read_image(image).tobytes(): given[image.stem] for image, _ in pairs}
+    found = [
+        densevit.evaluate(predictions=tmp_path, data=data(folder)),
+        densevit.evaluate(predictions=given, data=data(folder)),
+        densevit.evaluate(predictions=list(given.values()), data=pairs),
+        densevit.evaluate(predictions=np.stack(list(given.values())), data=pairs),
+        densevit.evaluate(lambda image: by_image[image.tobytes()], pairs),
+    ]
+    theirs = command(folder, tmp_path / "command", "--predictions", str(tmp_path))
+    assert found[0].scores == {name: theirs["metrics"][name] for name in found[0].scores}
+    for other in found[1:]:
+        assert other.scores["abs_rel"] == pytest.approx(0.1, abs=1e-6)
+    several = densevit.evaluate(predictions=given, data=data(folder), protocol="all")
+    assert several.scores["plain/abs_rel"] == found[1].scores["abs_rel"]
+
+
+def test_classes_are_scored_where_the_data_has_them_and_no_depth() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 2, (3, 8, 9))
+    image = np.zeros((8, 9, 3), np.uint8)
+    pairs = densevit.Pairs([{"image": image, "labels": ids} for ids in labels], classes=["sky", "road"])
+    wrong = labels.copy()
+    wrong[0, :2] = 1 - wrong[0, :2]  # 18 of 216 pixels
+    found = densevit.evaluate(predictions=wrong, data=pairs)
+    assert found.scores["pixel_accuracy"] == pytest.approx(1 - 18 / 216)
+    assert set(found.per_class) == {"sky", "road"}
+    with pytest.raises(DataError, match="class ids are whole numbers"):
+        densevit.evaluate(predictions=wrong * 1.0, data=pairs)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "either a model or predictions"),
+        ({"predictions": {}}, "name the data"),
+        ({"predictions": {"000": np.ones((60, 80))}, "data": 1}, "no prediction for 5 of 6 images"),
+        ({"predictions": [np.ones((60, 80))], "data": 1}, "1 for 6 images"),
+        ({"predictions": [np.ones((1, 60, 80))] * 6, "data": 1}, "an array of shape (1, 60, 80); it is h w"),
+        ({"model": np.mean, "data": 1, "device": "cpu"}, "device: options of a checkpoint's path"),
+        ({"predictions": [], "data": 1, "protocol": "nyu_eigne"}, "nyu_eigen"),
+        ({"predictions": [np.ones((60, 80))] * 6, "data": 1, "task": "classification"}, "predictions are maps"),
+    ],
+)
+def test_what_does_not_go_together_is_said(folder: Path, options: dict[str, Any], message: str) -> None:
+    if "data" in options:
+        options = {**options, "data": data(folder)}
+    with pytest.raises((ConfigError, DataError)) as caught:
+        densevit.evaluate(**options)
+    assert message in str(caught.value)
