@@ -50,6 +50,7 @@ def test_what_is_there_stays_and_what_fails_is_named(folder: Path, tmp_path: Pat
         densevit.export(folder / "run", photo, tmp_path, formats={"png16": {"scal": 3}})
 
 
+@pytest.mark.slow
 def test_onnx_is_checked_and_asks_for_a_size(folder: Path, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     with pytest.raises(ConfigError, match="size="):
