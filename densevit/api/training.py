@@ -147,6 +147,7 @@ def fit(plan: Plan, world: DistributedContext, found: Found | None, lock: Folder
     run_folder.write_config(plan.run, world)
     trainer.checkpointer.before_save = lock.check
     opening = trainer.describe(len(plan.train), len(plan.val) if plan.val else 0)
+    trainer.on_validated = lambda: write_training_report(plan, trainer.checkpointer.folder, opening)
     if world.is_main:
         print(opening, flush=True)
     features = training.cached_features(plan, trainer, world)

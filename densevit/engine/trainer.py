@@ -56,7 +56,10 @@ class Trainer:
 
     Attributes:
         state: all that training changes; saved and loaded by `checkpointer`.
+        on_validated: called after each validation, on the main process.
     """
+
+    on_validated: Callable[[], object] | None = None
 
     def __init__(
         self,
@@ -282,6 +285,8 @@ class Trainer:
         state.scores, state.scored_at = scores, state.step
         log.scalars("val", state.step, {**scores, "seconds": state.seconds})
         log.print(f"step {state.step}: " + "  ".join(f"{key} {value:.4f}" for key, value in scores.items()))
+        if self.on_validated and self.world.is_main:
+            self.on_validated()
         return True
 
     def save(self) -> None:

@@ -1,7 +1,7 @@
 """Evaluation of image classification: a predictor and a data set -> accuracy, top-5, confusion."""
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,11 @@ from densevit.data.loading.prefetch import prefetch_samples
 from densevit.errors import ConfigError
 from densevit.evaluation.classification import report
 from densevit.evaluation.classification.metrics import ClassScores, score, summarise
+from densevit.evaluation.records import examples
 from densevit.evaluators.base import Evaluation
 from densevit.evaluators.segmentation import require_same_classes
 from densevit.inference.predictor import Predictor
+from densevit.reporting.figures import Figure, classification_figure
 from densevit.reporting.tables import Interval
 from densevit.structures import Row, Sample
 from densevit.utils.progress import tqdm
@@ -47,6 +49,27 @@ class ClassificationEvaluation(Evaluation):
     def write_report(self, folder: Path, *, title: str, source: Mapping[str, Any]) -> list[Path]:
         """Writes metrics.json, per_image.csv and confusion.csv."""
         return report.write_report(folder, self.found, source=source)
+
+    def figures(self, labels: Container[str] | None = None) -> list[Figure]:
+        """The best, the median and the worst images by the loss of their class.
+
+        Args:
+            labels: of `records.examples`, the images to show; None shows all.
+        """
+        indices = {name: index for index, name in enumerate(self.data.names)}
+        words = {name: self._words(row) for name, row in sorted(self.per_image, key=lambda item: item[1]["nll"])}
+        return [
+            classification_figure(name=name, label=label, score=words[name], image=self.data.read(indices[name]).image)
+            for label, name in examples(list(words)).items()
+            if labels is None or label in labels
+        ]
+
+    def _words(self, row: Row) -> str:
+        """The true and the predicted class."""
+        true = self.found.classes[int(row["label"])]
+        if row["predicted"] < 0:
+            return f"{true}, no finite prediction"
+        return f"{true}, predicted {self.found.classes[int(row['predicted'])]} ({row['confidence']:.0%})"
 
 
 def evaluate_classification(

@@ -15,6 +15,7 @@ from densevit.data.datasets.base import Dataset
 from densevit.engine.checkpointer import CheckpointFolder
 from densevit.engine.logger import read_csv
 from densevit.evaluation.depth.published_protocols import find_protocol
+from densevit.evaluators.classification import evaluate_classification
 from densevit.evaluators.depth import evaluate_depth
 from densevit.evaluators.normals import evaluate_normals
 from densevit.evaluators.segmentation import evaluate_segmentation
@@ -96,32 +97,31 @@ def _charts(rows: Sequence[Row]) -> list[str]:
     return [line_chart(name, [(row["step"], row[name]) for row in rows if name in row]) for name in _curves(rows)]
 
 
-def _samples(plan: Plan, device: torch.device) -> Mapping[str, Sequence[Figure]]:
-    """Head -> the worst of some validation images, and the median one; of heads that give maps."""
+def _samples(plan: Plan, device: torch.device) -> Mapping[str, tuple[str, Sequence[Figure]]]:
+    """Head -> the command that scores it; the worst of some validation images, and the median one."""
     assert plan.val is not None
     data = EvenlySpaced(plan.val, MAX_IMAGES)
     try:
         encoder = plan.model.encoder.build() if plan.model.encoder.name == OBJECT else None
         restored = restore(plan.run.output, encoder=encoder)
         predictor = Predictor(*restored, device=device, precision=plan.run.precision)
-        found = {head: _figures(plan, predictor, data, head) for head in plan.tasks}
+        return {head: _figures(plan, predictor, data, head) for head in plan.tasks}
     except Exception as error:
         log.warning("%s has no images: %s", plan.run.output / PAGE, error)
         return {}
-    return {head: figures for head, figures in found.items() if figures}
 
 
-def _figures(plan: Plan, predictor: Predictor, data: Dataset, head: str) -> Sequence[Figure]:
+def _figures(plan: Plan, predictor: Predictor, data: Dataset, head: str) -> tuple[str, Sequence[Figure]]:
     kind = predictor.card.outputs[head].kind
     if kind == "class":
-        return []
+        return "eval-class", evaluate_classification(predictor, data, head=head).figures(SHOWN)
     if kind == "normals":
-        return evaluate_normals(predictor, data, head=head).figures(SHOWN)
+        return "eval-normals", evaluate_normals(predictor, data, head=head).figures(SHOWN)
     if kind == "labels":
-        return evaluate_segmentation(predictor, data, head=head, boundary=False).figures(SHOWN)
+        return "eval-seg", evaluate_segmentation(predictor, data, head=head, boundary=False).figures(SHOWN)
     protocol = find_protocol(plan.tasks[head].protocol, data.depth_range, kind)
     depth = evaluate_depth(predictor, data, [protocol], head=head, flip=False)  # as the validation of a training
-    return depth.figures(depth.evaluations[0], SHOWN)
+    return "eval-depth", depth.figures(depth.evaluations[0], SHOWN)
 
 
 class EvenlySpaced(Dataset):

@@ -132,6 +132,12 @@ def normals_figure(
     return _figure(image, maps, name=name, label=label, score=score, scales=scales)
 
 
+def classification_figure(*, name: str, label: str, score: str, image: UInt8[np.ndarray, "h w 3"]) -> Figure:
+    """The image; `score` names its classes."""
+    pixels = lossless(image) if max(image.shape) <= THUMBNAIL else jpeg(_shrunk(image, cv2.INTER_AREA))
+    return Figure(name=name, label=label, score=score, panels=[("image", pixels)], thumbnails=[])
+
+
 def _figure(image: Image8, maps: dict[str, Image8], **fields: Any) -> Figure:
     image = shrink(image, cv2.INTER_AREA)
     error = list(maps.values())[-1]

@@ -1,6 +1,7 @@
 """`densevit eval-class`: a run that learns three colours, evaluated from the shell and from Python."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import cv2
 import numpy as np
 import pytest
 
+from densevit.api import training
 from densevit.cli.main import main
 from densevit.engine.logger import read_csv
 
@@ -74,6 +76,24 @@ def test_a_run_learns_and_evaluation_repeats_its_best_score(run: Path) -> None:
     assert tree["metrics"]["accuracy"] == pytest.approx(max(curve))
     assert list(tree["per_class"]) == ["red", "green", "blue"]
     assert len((run / "eval/per_image.csv").read_text().splitlines()) == 25
+
+
+def test_the_report_of_a_training_shows_the_worst_images_with_their_classes(run: Path) -> None:
+    page = (run / "run/report.html").read_text()
+    assert len(re.findall(r"(red|green|blue), predicted (red|green|blue) \(\d+%\)", page)) == 5
+    assert page.count('<img src="data:image') == 5 and "densevit eval-class" in page
+
+
+def test_the_report_is_written_after_each_validation(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scored, write = [], training.write_training_report
+
+    def written(*given: Any) -> Path | None:
+        scored.append(len(read_csv(run / "twice/val.csv")))
+        return write(*given)
+
+    monkeypatch.setattr(training, "write_training_report", written)
+    assert main(["train", str(run / "run.yaml"), f"output={run / 'twice'}", "steps=4", "validate_every=2"]) == 0
+    assert scored == [1, 2, 2] and (run / "twice/report.html").exists()
 
 
 def test_images_without_a_class_are_counted_and_left_out(run: Path) -> None:
