@@ -134,7 +134,7 @@ def normals_figure(
 
 def classification_figure(*, name: str, label: str, score: str, image: UInt8[np.ndarray, "h w 3"]) -> Figure:
     """The image; `score` names its classes."""
-    pixels = lossless(image) if max(image.shape) <= THUMBNAIL else jpeg(_shrunk(image, cv2.INTER_AREA))
+    pixels = lossless(image) if max(image.shape) <= THUMBNAIL else jpeg(shrink(image, cv2.INTER_AREA))
     return Figure(name=name, label=label, score=score, panels=[("image", pixels)], thumbnails=[])
 
 
