@@ -1,6 +1,7 @@
 """Models that know the lens, from training to ONNX: `model.camera`, focal lengths, and what they do to metres."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from densevit.builder.checkpoint import restore
 from densevit.builder.plan import load_plan
 from densevit.builder.training import build_trainer
 from densevit.cli.main import main
+from densevit.data.io.exif import exif_focal
 from densevit.engine.distributed import DistributedContext
 from densevit.errors import ConfigError, DataError
 from densevit.inference.predictor import Predictor
@@ -181,3 +183,115 @@ def test_saved_images_are_exported_with_the_camera_of_the_command(run: Path, dat
     predictor: Predictor = densevit.load(run, precision="fp32", focal=(50.0, 50.0, 39.5, 29.5))
     pixels = np.asarray(Image.open(data / "data/images/000.jpg"))
     np.testing.assert_allclose(np.load(out / "000.npy"), predictor(pixels), rtol=1e-5)
+
+
+def photo(path: Path, *, exif: dict[int, Any], size: tuple[int, int] = (60, 80)) -> Path:
+    """A JPEG with tags of the camera."""
+    made = Image.Exif()
+    made.get_ifd(0x8769).update(exif)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(image(size=size)).save(path, exif=made)
+    return path
+
+
+F35, MM, PITCH, UNIT, WIDTH, HEIGHT, ZOOM = 0xA405, 0x920A, 0xA20E, 0xA210, 0xA002, 0xA003, 0xA404
+
+
+def test_the_focal_length_of_a_photo_comes_from_its_35_mm_equivalent_or_its_pixel_pitch(tmp_path: Path) -> None:
+    # The diagonal of 35 mm film is 43.27 mm, that of 60 x 80 pixels is 100: 26 mm are 60.09 pixels.
+    assert exif_focal(photo(tmp_path / "a.jpg", exif={F35: 26})) == pytest.approx(26 * 100 / 43.2666, rel=1e-4)
+    # 400 pixels per cm on a sensor of which 4000 pixels became 80: 25 mm are 2.5 cm, 1000 pixels, 20 of the file's.
+    pitch = {MM: 25.0, PITCH: 400.0, UNIT: 3, WIDTH: 4000, HEIGHT: 3000}
+    assert exif_focal(photo(tmp_path / "b.jpg", exif=pitch)) == pytest.approx(20)
+    assert exif_focal(photo(tmp_path / "c.jpg", exif={**pitch, ZOOM: 2.0})) == pytest.approx(40)
+    assert exif_focal(photo(tmp_path / "d.jpg", exif={**pitch, F35: 26})) == pytest.approx(60.09, abs=0.01)
+    assert exif_focal(photo(tmp_path / "e.jpg", exif={F35: 0, MM: 25.0})) is None  # 0: not known
+    Image.fromarray(image()).save(tmp_path / "f.png")
+    assert exif_focal(tmp_path / "f.png") is None
+
+
+@pytest.mark.parametrize(
+    ("exif", "fault"),
+    [
+        (
+            {F35: 26, WIDTH: 4000, HEIGHT: 4000},
+            "EXIF is of 4000 x 4000 pixels, and the file has 80 x 60: it was cropped",
+        ),
+        ({F35: 60000}, "EXIF gives a focal length of .* pixels, a field of view of 0.0.* degrees across 80 pixels"),
+        ({MM: -3.0, PITCH: 400.0}, "EXIF says FocalLength"),
+    ],
+)
+def test_exif_that_cannot_be_true_is_refused_before_anything_is_written(
+    run: Path, tmp_path: Path, exif: dict[int, Any], fault: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = photo(tmp_path / "in/phone.jpg", exif=exif)
+    with pytest.raises(DataError, match=f"phone.jpg: {fault}"):
+        exif_focal(path)
+    assert main(["export-depth", str(run), str(path), "--output", str(tmp_path / "out")]) == 2
+    assert "phone.jpg: EXIF" in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
+def test_focal_lengths_come_from_the_command_then_exif_and_the_summary_counts_them(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    photo(tmp_path / "in/a.jpg", exif={F35: 26})
+    photo(tmp_path / "in/b.jpg", exif={F35: 52}, size=(80, 60))
+    words = ["export-depth", str(run), str(tmp_path / "in"), "--format", "npy", "--precision", "fp32", "--output"]
+    assert main([*words, str(tmp_path / "exif")]) == 0
+    assert "focal length 2 from EXIF" in capsys.readouterr().out
+    predictor = densevit.load(run, precision="fp32", focal=52 * 100 / 43.2666)
+    np.testing.assert_allclose(np.load(tmp_path / "exif/b.npy"), predictor(tmp_path / "in/b.jpg"), rtol=1e-4)
+    assert main([*words, str(tmp_path / "given"), "--fov", "60"]) == 0
+    assert "focal length 2 given" in capsys.readouterr().out
+    predictor.focal = 30 / np.tan(np.radians(30))  # of b, 60 pixels wide
+    np.testing.assert_allclose(np.load(tmp_path / "given/b.npy"), predictor(tmp_path / "in/b.jpg"), rtol=1e-4)
+    photo(tmp_path / "in/c.jpg", exif={})
+    assert main([*words, str(tmp_path / "none")]) == 2
+    said = capsys.readouterr().err
+    assert "c.jpg: metres follow from" in said and "none is known of 1 of 3 images" in said
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "fault"),
+    [
+        ("t.json", '{"a": {"focal": 50, "width": 80, "height": 60}}', ""),
+        ("t.json", '[{"image": "in/a.jpg", "fov": 60}]', ""),
+        ("t.csv", "image,focal,width,height\nin/a.jpg,50,640,480\n", "a.jpg: .* 480x640, .* 60x80 .*t.csv:2"),
+        ("t.csv", "image,focal\nin/a.jpg,0\n", "t.csv:2: focal is '0'; pixels above 0"),
+        ("t.csv", "image,focal\nin/a.jpg,nan\n", "t.csv:2: focal is 'nan'; pixels above 0"),
+        ("t.csv", "image,fov\nin/a.jpg,190\n", "t.csv:2: fov is '190'; degrees between 0 and 180"),
+        ("t.csv", "image,fx,fy,cx,cy\nin/a.jpg,50,50,90,30\n", r"a.jpg: .*\(90, 30\) lies outside .* \(.*t.csv:2\)"),
+        ("t.json", "[3]", "t.json: expected a list of rows"),
+    ],
+)
+def test_a_table_is_checked_before_anything_is_written(
+    run: Path, tmp_path: Path, name: str, rows: str, fault: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    photo(tmp_path / "in/a.jpg", exif={})
+    (tmp_path / name).write_text(rows)
+    words = ["--output", str(tmp_path / "out"), "--intrinsics", str(tmp_path / name)]
+    code = main(["export-depth", str(run), str(tmp_path / "in"), *words])
+    assert code == (2 if fault else 0)
+    assert re.search(fault, capsys.readouterr().err) and (tmp_path / "out").exists() == (not fault)
+
+
+@pytest.mark.parametrize(("option", "value"), [("--focal", "0"), ("--focal", "nan"), ("--fov", "180")])
+def test_a_focal_length_that_is_none_is_refused(
+    run: Path, tmp_path: Path, option: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = photo(tmp_path / "a.jpg", exif={})
+    assert main(["export-depth", str(run), str(path), "--output", str(tmp_path / "out"), option, value]) == 2
+    assert f"{option}: {value}; would fit: " in capsys.readouterr().err
+
+
+def test_a_plain_model_is_warned_once_of_a_lens_far_from_its_training(
+    data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert main(["train", str(data / "small.yaml"), f"output={tmp_path / 'run'}", "steps=2"]) == 0
+    inside, beyond = str(data / "data/images/000.jpg"), str(data / "data/images")
+    words = ["export-depth", str(tmp_path / "run")]
+    assert main([*words, inside, "--output", str(tmp_path / "a"), "--fov", "60"]) == 0
+    assert "field of view" not in caplog.text
+    assert main([*words, beyond, "--output", str(tmp_path / "b"), "--fov", "100"]) == 0
+    assert caplog.text.count("6 of 6 images looked at have a field of view of 100 degrees. The model was trained") == 1

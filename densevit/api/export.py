@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,13 @@ from densevit.api.checkpoint import load
 from densevit.builder.checkpoint import restore
 from densevit.engine import distributed
 from densevit.errors import ConfigError, Preempted
+from densevit.inference.camera import Lens
 from densevit.inference.onnx import export as onnx
 from densevit.inference.onnx.export import ExportedModel
 from densevit.inference.onnx.metadata import OnnxExportOptions
 from densevit.inference.predict import pipeline
-from densevit.inference.predict.inputs import find_items, with_cameras, with_one_camera
+from densevit.inference.predict.cameras import plan_cameras, resolve_cameras
+from densevit.inference.predict.inputs import find_items
 from densevit.inference.predict.output_plan import Existing, OutputPlan
 from densevit.inference.predict.summary import Summary
 from densevit.inference.predictor import Predictor
@@ -39,6 +42,7 @@ def export(
     heads: Sequence[str] = (),
     existing: Existing = "refuse",
     intrinsics: Sequence[float] | str | Path | None = None,
+    fov: float | None = None,
     workers: int = 2,
     max_pixels: int | None = None,
     **options: Any,
@@ -55,8 +59,9 @@ def export(
             options: `{"png16": {"scale": 256}, "ply": {"fov": 60}}`.
         heads: which to write, where the model has several that a format is for.
         existing: what to do where outputs are there: refuse, overwrite, or resume (make only what is missing).
-        intrinsics: fx, fy, cx, cy in pixels of images that all have the first one's size; or a CSV with a camera of
-            each. Models whose metres depend on the focal length take it, too.
+        intrinsics: fx, fy, cx, cy in pixels of images that all have the first one's size; or a CSV or JSON with the
+            camera of each. Point clouds and models whose metres depend on the focal length take it; without, EXIF.
+        fov: horizontal field of view in degrees, in place of `intrinsics`.
         workers: threads that decode, and as many that encode.
         max_pixels: larger images fail.
         options: of `densevit.load`, for a path: family, device, precision, batch_size, tiling, flip, ...
@@ -72,16 +77,13 @@ def export(
     given = [images] if isinstance(images, str | Path) else list(images)
     names = [formats] if isinstance(formats, str) else formats
     asked = dict(names) if isinstance(names, Mapping) else {name: {} for name in names}
-    camera = Path(intrinsics) if isinstance(intrinsics, str) else intrinsics
+    camera = Lens(fov=fov) if fov is not None else Path(intrinsics) if isinstance(intrinsics, str) else intrinsics
     plan = plan_export(given, Path(output), asked, camera, existing)
     if isinstance(model, Predictor) and options:
         raise ConfigError(f"export: {', '.join(options)}: options of a checkpoint's path, and this is a Predictor.")
 
     def ready(device: str) -> Predictor:
-        predictor = copy(model) if isinstance(model, Predictor) else load(model, **{**options, "device": device})
-        if plan.items[0].intrinsics is not None:
-            predictor.focal = (plan.items[0].intrinsics.fx, plan.items[0].intrinsics.fy)
-        return predictor
+        return copy(model) if isinstance(model, Predictor) else load(model, **{**options, "device": device})
 
     device = str(model.device) if isinstance(model, Predictor) else device_for(options)
     work: dict[str, Any] = {"heads": heads, "workers": workers, "max_pixels": max_pixels}
@@ -98,7 +100,7 @@ def plan_export(
     images: Sequence[str | os.PathLike[str]],
     output: Path,
     formats: Formats,
-    intrinsics: Sequence[float] | Path | None = None,
+    intrinsics: Sequence[float] | Path | Lens | None = None,
     existing: Existing = "refuse",
 ) -> OutputPlan:
     """What to write where, checked before the model loads; see `export`."""
@@ -107,11 +109,8 @@ def plan_export(
         registry = LABEL_FORMATS if name in LABEL_FORMATS.components else DEPTH_FORMATS
         writers[name] = registry.check({"type": name, **options}, f"--format {name}").build()
     found = find_items(images, [writer.suffix for writer in writers.values()], output)
-    items = found.items
-    if isinstance(intrinsics, Path):
-        items = with_cameras(items, intrinsics)
-    elif intrinsics is not None:
-        items = with_one_camera(items, intrinsics)
+    exif = any(writer.needs_intrinsics for writer in writers.values())
+    items = found.items if intrinsics is None and not exif else plan_cameras(found.items, intrinsics)
     plan = OutputPlan(items, writers, output.absolute(), found.unsupported)
     plan.check(existing)
     return plan
@@ -134,6 +133,8 @@ def run_export(
     """
     with interruptible() as stop, distributed.process_group(device, patience=PATIENCE) as world:
         predictor = ready(str(world.device))
+        if predictor.card.needs_camera or predictor.card.fov is not None:
+            plan = replace(plan, items=resolve_cameras(plan.items, predictor))
         if stop.is_set():
             raise Preempted("stopped before the first image; nothing was written.")
         where = str(world.device) if world.size == 1 else f"{world.size} x {world.device.type}"

@@ -29,6 +29,7 @@ from densevit.evaluation.depth.preprocess import paste_or_resize
 from densevit.evaluation.depth.published_protocols import Protocol, applicable, find_protocol
 from densevit.evaluation.depth.unit_check import Maps, unit_warning
 from densevit.evaluators import base
+from densevit.inference.camera import as_focal
 from densevit.inference.predictor import Predictor
 from densevit.model_card import Kind
 from densevit.reporting.figures import Figure, depth_figure
@@ -157,8 +158,8 @@ def evaluate_depth(
 
     def predicted(sample: Sample) -> Float[np.ndarray, "h w"]:
         box = protocols[0].input_box(*sample.image.shape[:2])
-        if sample.intrinsics is not None:
-            predictor.focal = (float(sample.intrinsics[0, 0]), float(sample.intrinsics[1, 1]))
+        if sample.intrinsics is not None and predictions.focal is None:
+            predictor.focal = as_focal(sample.intrinsics)
         prediction: Float[np.ndarray, "h w"] = predictor(sample.image, head=head, box=box)
         return prediction
 

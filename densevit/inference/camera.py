@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from numbers import Real
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -13,7 +14,7 @@ from densevit.errors import DataError
 from densevit.inference.tta import Outputs
 from densevit.model_card import ModelCard
 from densevit.ops.camera import Camera, canonical_scale
-from densevit.ops.geometry import Matrix, pinhole
+from densevit.ops.geometry import Matrix, pinhole, pinhole_from_fov
 from densevit.structures import Size
 
 Focal = float | Sequence[float]
@@ -52,9 +53,43 @@ class Intrinsics:
             )
         return pinhole(self.fx, self.fy, self.cx, self.cy)
 
-    @property
-    def values(self) -> tuple[float, float, float, float]:
-        return self.fx, self.fy, self.cx, self.cy
+
+@dataclass(frozen=True)
+class Lens:
+    """A camera of square pixels whose principal point is the middle of the image, by one of two numbers.
+
+    Attributes:
+        focal: focal length in pixels.
+        fov: horizontal field of view in degrees.
+        size: (h, w) of the image that it holds for; None for any.
+
+    Raises:
+        ValueError: the number makes no camera.
+    """
+
+    fits: ClassVar[Mapping[str, str]] = {"focal": "pixels above 0", "fov": "degrees between 0 and 180"}
+
+    focal: float | None = None
+    fov: float | None = None
+    size: Size | None = None
+
+    def __post_init__(self) -> None:
+        if not (0 < self.focal < inf if self.focal is not None else self.fov is not None and 0 < self.fov < 180):
+            raise ValueError(f"{self} is no camera")
+
+    def matrix(self, size: Size) -> Matrix:
+        """The 3x3 matrix for an image of this size.
+
+        Raises:
+            DataError: the camera is that of an image of another size.
+        """
+        if self.size not in (None, size):
+            raise DataError(f"the camera is of {self.size[0]}x{self.size[1]}, this image is {size[0]}x{size[1]}.")
+        h, w = size
+        if self.focal is None:
+            assert self.fov is not None
+            return pinhole_from_fov(size, self.fov)
+        return pinhole(self.focal, self.focal, (w - 1) / 2, (h - 1) / 2)
 
 
 @dataclass(frozen=True)
@@ -129,3 +164,8 @@ def as_camera(focal: Focal, size: Size, count: int = 1) -> Camera:
 
 def focal_numbers(focal: Focal) -> tuple[float, ...]:
     return tuple(focal) if isinstance(focal, Sequence) else (focal, focal)
+
+
+def as_focal(matrix: Matrix) -> tuple[float, float, float, float]:
+    """fx, fy, cx, cy of a 3x3 matrix."""
+    return float(matrix[0, 0]), float(matrix[1, 1]), float(matrix[0, 2]), float(matrix[1, 2])

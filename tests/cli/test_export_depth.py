@@ -247,8 +247,8 @@ def test_focal_lengths_of_a_table_reach_models_whose_metres_depend_on_them(
 @pytest.mark.parametrize(
     ("arguments", "fault"),
     [
-        (["--format", "ply", "--fov", "60", "--intrinsics", "1,1,1,1"], "one of --fov and --intrinsics"),
-        (["--focal", "60", "--intrinsics", "1,1,1,1"], "--intrinsics holds the focal length already"),
+        (["--format", "ply", "--fov", "60", "--intrinsics", "1,1,1,1"], "one of --focal, --fov and --intrinsics"),
+        (["--focal", "60", "--intrinsics", "1,1,1,1"], "one of --focal, --fov and --intrinsics"),
         (["--format", "ply", "--intrinsics", "nowhere.csv"], "nowhere.csv"),
     ],
 )

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 OPTIONS = {
     "png16": ("scale",),
     "color": ("cmap", "range"),
-    "ply": ("fov",),
-    **dict.fromkeys(("normals", "normals_npy", "normals_exr"), ("fov", "axes")),
+    **dict.fromkeys(("normals", "normals_npy", "normals_exr"), ("axes",)),
     "labels": ("palette",),
     "overlay": ("opacity",),
 }
@@ -52,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser, usual: str = "png16") -> None
 
     model = parser.add_argument_group("model")
     checkpoint.add_compute_options(model, precision="auto")
-    inference.add_inference_options(model)
+    inference.add_inference_options(model, focal=False)
     inference.add_tiling_options(model)
     model.add_argument("--compile", action="store_true", help="pays on many images of one size; half a minute first")
     model.add_argument("--batch-size", type=positive_int, default=1, metavar="N", help="neighbours of one size (1)")
@@ -71,7 +70,6 @@ def add_arguments(parser: argparse.ArgumentParser, usual: str = "png16") -> None
     formats.add_argument("--scale", type=float, metavar="S", help="png16: stored units per metre (1000 or 256)")
     formats.add_argument("--cmap", metavar="NAME", help="color: turbo, magma, inferno, viridis, spectral (turbo)")
     formats.add_argument("--range", type=numbers(2), metavar="LOW,HIGH", help="color: values at the ends of the scale")
-    formats.add_argument("--fov", type=float, metavar="DEGREES", help="ply, normals: horizontal field of view")
     formats.add_argument(
         "--axes", metavar="NAME", help="normals: opencv (default), opengl (Marigold, Hypersim) or dsine"
     )
@@ -79,12 +77,15 @@ def add_arguments(parser: argparse.ArgumentParser, usual: str = "png16") -> None
         "--palette", action="store_const", const=True, help="labels: a PNG with colours, which Pillow reads as ids"
     )
     formats.add_argument("--opacity", type=float, metavar="SHARE", help="overlay: of the colours (0.6)")
-    formats.add_argument(
+    lens = parser.add_argument_group("camera", "for point clouds and models that know the lens; default: as EXIF says")
+    inference.add_focal_option(lens)
+    lens.add_argument("--fov", type=float, metavar="DEGREES", help="horizontal field of view")
+    lens.add_argument(
         "--intrinsics",
         type=camera,
         metavar="FX,FY,CX,CY|FILE",
-        help="ply: camera in pixels, of images that all have the first one's size; or a CSV with the columns image (or "
-        "name), fx, fy, cx, cy for a camera of each. Models whose metres depend on the focal length take it, too",
+        help="in pixels, of images that all have the first one's size; or a CSV or JSON with a row for each image: "
+        "image (or name) and fx, fy, cx, cy, or focal, or fov; and where given width, height",
     )
 
 
@@ -96,7 +97,8 @@ def run(args: argparse.Namespace) -> int:
     from densevit.inference.predictor import Predictor
 
     existing: Existing = "resume" if args.resume else "overwrite" if args.overwrite else "refuse"
-    plan = plan_export(args.inputs, args.output, formats, args.intrinsics, existing)
+    given = args.intrinsics if args.focal is None and args.fov is None else inference.lens(args)
+    plan = plan_export(args.inputs, args.output, formats, given, existing)
 
     def ready(device: str) -> Predictor:
         predictor = checkpoint.load(
@@ -107,8 +109,6 @@ def run(args: argparse.Namespace) -> int:
             window=inference.find_crop(args.crop),
             tiling=tiling,
         )
-        if plan.items[0].intrinsics is not None:
-            args.focal = (plan.items[0].intrinsics.fx, plan.items[0].intrinsics.fy)
         inference.apply(args, predictor)
         return predictor
 
@@ -139,10 +139,8 @@ def requested(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
         for option, formats in formats_of_options().items()
         if not set(formats) & set(names) and getattr(args, option) is not None
     ]
-    if args.intrinsics is not None and args.fov is not None:
-        problems.append("--fov: give the camera as one of --fov and --intrinsics.")
-    if args.intrinsics is not None and args.focal is not None:
-        problems.append("--focal: --intrinsics holds the focal length already.")
+    if [args.intrinsics, args.focal, args.fov].count(None) < 2:
+        problems.append("--intrinsics: give the camera as one of --focal, --fov and --intrinsics.")
     if problems:
         raise ConfigError(*problems)
     given = {name: {option: getattr(args, option) for option in OPTIONS.get(name, ())} for name in names}

@@ -10,13 +10,18 @@ from densevit.cli.options.types import positive_int, scales
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from densevit.inference.camera import Lens
     from densevit.inference.predictor import Predictor
     from densevit.inference.tiling import Tiling
     from densevit.structures import Box
 
 
-def add_inference_options(parser: Parser) -> None:
-    """Test-time augmentation and sliding window; see `apply`."""
+def add_inference_options(parser: Parser, *, focal: bool = True) -> None:
+    """Test-time augmentation and sliding window; see `apply`.
+
+    Args:
+        focal: with the focal length.
+    """
     parser.add_argument("--flip", action="store_true", help="average with the mirrored image's prediction")
     parser.add_argument(
         "--scales",
@@ -27,7 +32,8 @@ def add_inference_options(parser: Parser) -> None:
     )
     parser.add_argument("--window-size", type=positive_int, metavar="PIXELS", help="side of a sliding window")
     parser.add_argument("--stride", type=positive_int, metavar="PIXELS", help="of the window (two thirds of it)")
-    add_focal_option(parser)
+    if focal:
+        add_focal_option(parser)
 
 
 def add_focal_option(parser: Parser) -> None:
@@ -35,8 +41,25 @@ def add_focal_option(parser: Parser) -> None:
         "--focal",
         type=float,
         metavar="PIXELS",
-        help="focal length, for models whose metres depend on it, where the data does not tell",
+        help="focal length in pixels of the images, before what the data says",
     )
+
+
+def lens(args: argparse.Namespace) -> "Lens":
+    """The camera of --focal or --fov.
+
+    Raises:
+        ConfigError: the number makes no camera.
+    """
+    from densevit.errors import ConfigError
+    from densevit.inference.camera import Lens
+
+    name = "focal" if args.focal is not None else "fov"
+    value = getattr(args, name)
+    try:
+        return Lens(**{name: value})
+    except ValueError:
+        raise ConfigError(f"--{name}: {value:g}; would fit: {Lens.fits[name]}.") from None
 
 
 def add_crop_option(parser: Parser) -> None:
@@ -57,10 +80,8 @@ def apply(args: argparse.Namespace, predictor: "Predictor") -> None:
         ConfigError: a window smaller than a patch; a stride without one, or larger than it.
     """
     from densevit.errors import ConfigError
-    from densevit.inference.camera import check_focal
 
     predictor.flip, predictor.scales, predictor.focal = args.flip, args.scales, args.focal
-    check_focal(predictor.card, args.focal)
     resize = predictor.card.resize
     if args.window_size is not None:
         if args.window_size < (patch := predictor.card.multiple):

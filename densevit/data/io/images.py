@@ -181,7 +181,7 @@ class Raster:
         if self.format == "TIFF":
             return 1  # Pillow turns these itself, and gives the upright size
         # Pillow decodes a whole PNG to look for an eXIf chunk behind the pixels: ask only where there may be one.
-        if self.format == "PNG" and not self._may_turn():
+        if self.format == "PNG" and not self.may_hold_exif():
             return 1
         try:
             found = self.header.getexif().get(Tag.Orientation, 1)
@@ -189,7 +189,8 @@ class Raster:
             return 1
         return found if found in UPRIGHT else 1
 
-    def _may_turn(self) -> bool:
+    def may_hold_exif(self) -> bool:
+        """Of a PNG."""
         # Chunk by chunk first: a search through the pixels costs a tenth of decoding them.
         kinds = set(chunk_kinds(self.data))
         return b"eXIf" in kinds or (

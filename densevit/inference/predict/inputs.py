@@ -7,17 +7,14 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from densevit.data.index.manifest import CAMERA, camera_of, read_table
 from densevit.data.index.matching import IMAGE_SUFFIXES
 from densevit.data.io.images import OTHER_IMAGE_SUFFIXES
-from densevit.data.io.readers import image_size
 from densevit.data.io.tar import Member, list_members
 from densevit.errors import DataError
-from densevit.inference.camera import Intrinsics
-from densevit.structures import Size
+from densevit.inference.camera import Intrinsics, Lens
 
 ARCHIVE_SUFFIXES = frozenset({".tar"})
 LIST_SUFFIXES = frozenset({".txt", ".csv"})
@@ -32,7 +29,8 @@ class Item:
     source: Path  # absolute; of a file in an archive, the archive's path and then its own
     name: str  # of its outputs below the output folder, without format suffix; "/" between folders
     member: Member | None = None  # where it lies in an archive
-    intrinsics: Intrinsics | None = None
+    intrinsics: Intrinsics | Lens | None = None
+    camera_source: str = ""  # where its camera was taken from
 
     def file(self) -> AbstractContextManager[Path]:
         """A path that decoders can open."""
@@ -200,47 +198,6 @@ def no_image(complaint: str, unsupported: Mapping[str, int] | None = None) -> Da
 def list_unsupported(unsupported: Mapping[str, int]) -> str:
     counts = ", ".join(f"{count} {suffix}" for suffix, count in sorted(unsupported.items()))
     return f"left out, for their formats are not read: {counts}"
-
-
-def with_one_camera(items: Sequence[Item], camera: Sequence[float]) -> list[Item]:
-    """The items with one camera, which holds for images of the size of the first that can be read."""
-    fx, fy, cx, cy = camera
-    intrinsics = Intrinsics(fx, fy, cx, cy, first_size(items))
-    return [replace(item, intrinsics=intrinsics) for item in items]
-
-
-def first_size(items: Sequence[Item]) -> Size | None:
-    for item in items:
-        try:
-            with item.file() as path:
-                return image_size(path)
-        except (DataError, OSError):
-            continue
-    return None
-
-
-def with_cameras(items: Sequence[Item], path: Path) -> list[Item]:
-    """The items with the cameras of a table: columns `image` (paths, relative to its folder) or `name`, fx, fy, cx, cy.
-
-    Raises:
-        DataError: the table cannot be read, or lacks the camera of an image.
-    """
-    cameras: dict[str | Path, Intrinsics] = {}
-    for number, cells in read_table(path):
-        filled = {key: str(value).strip() for key, value in cells.items() if value is not None}
-        try:
-            matrix = camera_of(filled)
-        except DataError as error:
-            raise DataError(f"{path}:{number}: {error}") from None
-        key = filled.get("image") or filled.get("name")
-        if matrix is None or not key:
-            raise DataError(f"{path}:{number}: a camera needs the columns image (or name), {', '.join(CAMERA)}.")
-        where = absolute(path.parent / key) if filled.get("image") else key
-        cameras[where] = Intrinsics(matrix[0, 0], matrix[1, 1], matrix[0, 2], matrix[1, 2])
-    found = [cameras.get(item.source) or cameras.get(item.name) for item in items]
-    if missing := [item for item, camera in zip(items, found, strict=True) if camera is None]:
-        raise DataError(f"{path}: no camera for {len(missing)} of {len(items)} images, {missing[0].source} for one.")
-    return [replace(item, intrinsics=camera) for item, camera in zip(items, found, strict=True)]
 
 
 def absolute(path: str | os.PathLike[str]) -> Path:

@@ -22,6 +22,7 @@ from densevit.data.io.readers import read_image
 from densevit.data.io.rgb import Rgb
 from densevit.data.loading.prefetch import prefetch
 from densevit.errors import ConfigError, DataError, Preempted
+from densevit.inference.camera import as_focal
 from densevit.inference.predict.inputs import Item
 from densevit.inference.predict.output_plan import FAILED, Existing, OutputPlan
 from densevit.inference.predict.summary import Incomplete, Summary, failure_reason, merge_summaries
@@ -215,6 +216,8 @@ class PredictionPipeline:
         try:
             with item.file() as path:
                 image = read_image(path, **self.limit)
+            if item.intrinsics is not None and self.predictor.card.needs_camera:
+                item.intrinsics.matrix(image.shape[:2])  # raises where it is that of another size
             if warning := self.warnings.messages.pop(str(path), ""):
                 self.summary.warnings[item.source] = warning
             return image
@@ -223,8 +226,8 @@ class PredictionPipeline:
 
     def predict(self, group: Sequence[tuple[Item, Rgb]]) -> Iterator[tuple[Item, Maps, Rgb]]:
         """The maps of each image; neighbours of one size and one camera go through the model together."""
-        for (_, intrinsics), alike in groupby(group, lambda pair: (pair[1].shape, pair[0].intrinsics)):
-            self.predictor.focal = self.focal if intrinsics is None else (intrinsics.fx, intrinsics.fy)
+        for (shape, intrinsics), alike in groupby(group, lambda pair: (pair[1].shape, pair[0].intrinsics)):
+            self.predictor.focal = self.focal if intrinsics is None else as_focal(intrinsics.matrix(shape[:2]))
             yield from self.predict_batch(list(alike))
 
     def predict_batch(self, pairs: Sequence[tuple[Item, Rgb]]) -> Iterator[tuple[Item, Maps, Rgb]]:
@@ -269,6 +272,8 @@ class PredictionPipeline:
             self.summary.failed[item.source] = failure_reason(error, item.source)
         else:
             self.summary.done += 1
+            if item.camera_source:
+                self.summary.cameras[item.camera_source] += 1
             self.summary.out_of_range += out_of_range
             self.summary.invalid += invalid
 

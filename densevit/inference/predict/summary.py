@@ -1,5 +1,6 @@
 """What became of the images of an export, in numbers and in words."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -7,6 +8,9 @@ from pathlib import Path
 from densevit.errors import PartialError
 from densevit.inference.predict.inputs import list_unsupported
 from densevit.utils.device import is_out_of_memory
+
+SOURCES = {"given": "given", "EXIF": "from EXIF", "estimate": "estimated by the model"}
+"""Where the focal length of an image is from, in words."""
 
 
 @dataclass
@@ -20,6 +24,7 @@ class Summary:
     warnings: dict[Path, str] = field(default_factory=dict)  # of images that were exported nevertheless
     invalid: int = 0  # pixels without a value
     out_of_range: int = 0  # valid values that 16 bits do not hold, written as 0, not valid
+    cameras: Counter[str] = field(default_factory=Counter)  # images by where their focal length was taken from
     seconds: float = 0.0
     unsupported: Mapping[str, int] = field(default_factory=dict)  # image files left out, by suffix
 
@@ -31,6 +36,9 @@ class Summary:
             if self.out_of_range
             else "",
             f"{self.invalid:,} pixels without a value" if self.invalid else "",
+            "focal length " + ", ".join(f"{self.cameras[s]} {text}" for s, text in SOURCES.items() if self.cameras[s])
+            if self.cameras
+            else "",
             list_unsupported(self.unsupported) if self.unsupported else "",
             f"{len(self.failed)} failed" if self.failed else "",
         ]
@@ -44,6 +52,7 @@ def merge_summaries(parts: Sequence[Summary]) -> Summary:
     return Summary(
         failed={source: why for part in parts for source, why in part.failed.items()},
         warnings={source: text for part in parts for source, text in part.warnings.items()},
+        cameras=sum((part.cameras for part in parts), Counter()),
         seconds=max(part.seconds for part in parts),
         unsupported=parts[0].unsupported,
         **{name: sum(getattr(part, name) for part in parts) for name in counts},

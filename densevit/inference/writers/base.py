@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float32, UInt8
 
 from densevit.errors import DataError
-from densevit.inference.camera import Intrinsics
+from densevit.inference.camera import Intrinsics, Lens
 from densevit.model_card import HeadSpec, Kind
 from densevit.ops.geometry import Matrix, pinhole_from_fov
 from densevit.registry import Registry
@@ -26,7 +26,7 @@ class PredictedMap:
     values: Float32[np.ndarray, "*k h w"]  # k logits for classes of pixels, 3 components of normals
     image: UInt8[np.ndarray, "h w 3"]  # RGB
     spec: HeadSpec
-    camera: Intrinsics | None = None
+    camera: Intrinsics | Lens | None = None
 
     def valid(self) -> Bool[np.ndarray, "h w"]:
         known: Bool[np.ndarray, "*k h w"] = np.isfinite(self.values)

@@ -1,0 +1,222 @@
+"""The cameras of the images of an export: from the command, a table, or EXIF; and lenses that training did not show."""
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from densevit.data.index.manifest import CAMERA, camera_of, read_table
+from densevit.data.io.exif import exif_focal
+from densevit.data.io.readers import image_size
+from densevit.errors import DataError
+from densevit.inference.camera import Intrinsics, Lens
+from densevit.inference.predict.inputs import Item, absolute
+from densevit.inference.predictor import Predictor
+from densevit.model_card import ModelCard
+from densevit.ops.geometry import field_of_view, focal_length
+from densevit.structures import Size
+
+log = logging.getLogger(__name__)
+
+LOOKED_AT = 32  # images whose lens is compared with training's
+TOLERANCE = 1.15  # times the training's narrowest and widest focal length that count as known
+COLUMNS = ("focal", "fov", *CAMERA)
+
+
+def plan_cameras(items: Sequence[Item], given: Sequence[float] | Path | Lens | None) -> list[Item]:
+    """The items with the camera that was given; without any, with that of EXIF where it tells.
+
+    Raises:
+        DataError: see `with_cameras` and `with_exif`.
+    """
+    if given is None:
+        return with_exif(items)
+    if isinstance(given, Lens):
+        return [replace(item, intrinsics=given, camera_source="given") for item in items]
+    return with_cameras(items, given) if isinstance(given, Path) else with_one_camera(items, given)
+
+
+def resolve_cameras(items: Sequence[Item], predictor: Predictor) -> list[Item]:
+    """The items with the cameras that the model needs; logs a lens that its training did not show.
+
+    Raises:
+        DataError: EXIF cannot be true, or the camera of an image is not known.
+    """
+    if predictor.focal is not None:
+        return list(items)
+    if predictor.card.needs_camera:
+        items = with_exif(items)
+        require_cameras(items)
+    elif warning := lens_warning(items, predictor.card):
+        log.warning("%s", warning)
+    return list(items)
+
+
+def with_one_camera(items: Sequence[Item], camera: Sequence[float]) -> list[Item]:
+    """The items with one camera, which holds for images of the size of the first that can be read."""
+    fx, fy, cx, cy = camera
+    intrinsics = Intrinsics(fx, fy, cx, cy, first_size(items))
+    return [replace(item, intrinsics=intrinsics, camera_source="given") for item in items]
+
+
+def first_size(items: Sequence[Item]) -> Size | None:
+    return next((size for item in items if (size := size_of(item)) is not None), None)
+
+
+def size_of(item: Item) -> Size | None:
+    """None of an image that cannot be read, which fails in its turn."""
+    try:
+        with item.file() as path:
+            return image_size(path)
+    except (DataError, OSError):
+        return None
+
+
+def with_cameras(items: Sequence[Item], path: Path) -> list[Item]:
+    """The items with the cameras of a table, CSV, JSON or JSON Lines.
+
+    A row names its image by `image` (a path relative to the table's folder) or `name` (of the output), and gives fx,
+    fy, cx, cy; or `focal`, in pixels; or `fov`, horizontal, in degrees. With `width` and `height` it holds for an image
+    of that size. JSON is a list of such rows, or an object from names to them.
+
+    Raises:
+        DataError: the table cannot be read, lacks the camera of an image, or is of an image of another size.
+    """
+    cameras: dict[str | Path, tuple[str, Intrinsics | Lens]] = {}
+    for where, cells in camera_rows(path):
+        filled = {key: str(value).strip() for key, value in cells.items() if value is not None and str(value).strip()}
+        try:
+            camera = camera_of_row(filled)
+        except DataError as error:
+            raise DataError(f"{where}: {error}") from None
+        key = filled.get("image") or filled.get("name")
+        if camera is None or not key:
+            columns = f"{', '.join(CAMERA)}, or focal, or fov"
+            raise DataError(f"{where}: a camera needs the columns image (or name), {columns}.")
+        place = absolute(path.parent / key) if filled.get("image") else key
+        cameras[place] = (where, camera)
+    found = [cameras.get(item.source) or cameras.get(item.name) for item in items]
+    if missing := [item for item, camera in zip(items, found, strict=True) if camera is None]:
+        raise DataError(f"{path}: no camera for {len(missing)} of {len(items)} images, {missing[0].source} for one.")
+    given = [(item, *row) for item, row in zip(items, found, strict=True) if row is not None]
+    return [checked(replace(item, intrinsics=camera, camera_source="given"), where) for item, where, camera in given]
+
+
+def camera_rows(path: Path) -> list[tuple[str, Mapping[str, Any]]]:
+    """Where a row stands, and its cells."""
+    if path.suffix.lower() != ".json":
+        return [(f"{path}:{number}", cells) for number, cells in read_table(path)]
+    try:
+        tree = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: cannot be read ({error}).") from error
+    rows = (
+        [{"name": name, **row} for name, row in tree.items() if isinstance(row, dict)]
+        if isinstance(tree, dict)
+        else tree
+    )
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
+        raise DataError(f"{path}: expected a list of rows, or an object from names to cameras.")
+    return [(f"{path}: row {number}", row) for number, row in enumerate(rows, 1)]
+
+
+def camera_of_row(cells: Mapping[str, str]) -> Intrinsics | Lens | None:
+    """
+    Raises:
+        DataError: numbers that make no camera.
+    """
+    size = size_in_row(cells)
+    if "focal" in cells or "fov" in cells:
+        if len(set(cells) & set(COLUMNS)) > 1:
+            raise DataError(f"give one of focal, fov and {', '.join(CAMERA)}; got {', '.join(sorted(cells))}.")
+        key = "focal" if "focal" in cells else "fov"
+        try:
+            return Lens(**{key: float(cells[key])}, size=size)
+        except ValueError:
+            raise DataError(f"{key} is {cells[key]!r}; {Lens.fits[key]}.") from None
+    matrix = camera_of(cells)
+    return None if matrix is None else Intrinsics(matrix[0, 0], matrix[1, 1], matrix[0, 2], matrix[1, 2], size)
+
+
+def size_in_row(cells: Mapping[str, str]) -> Size | None:
+    given = [cells.get(key) for key in ("height", "width")]
+    if given == [None, None]:
+        return None
+    if not all(text is not None and text.isdigit() and int(text) > 0 for text in given):
+        raise DataError(f"width and height are whole numbers of pixels; got {cells.get('width')} and {given[0]}.")
+    return int(given[0] or 0), int(given[1] or 0)
+
+
+def checked(item: Item, where: str) -> Item:
+    """
+    Raises:
+        DataError: the camera is that of an image of another size.
+    """
+    assert item.intrinsics is not None
+    if (size := size_of(item)) is not None:
+        try:
+            item.intrinsics.matrix(size)
+        except DataError as error:
+            raise DataError(f"{item.source}: {str(error).rstrip('.')} ({where}).") from None
+    return item
+
+
+def with_exif(items: Sequence[Item]) -> list[Item]:
+    """The items; those without a camera take the focal length of their EXIF, where it tells.
+
+    Raises:
+        DataError: EXIF cannot be true of the image.
+    """
+    return [item if item.intrinsics is not None else from_exif(item) for item in items]
+
+
+def from_exif(item: Item) -> Item:
+    if size_of(item) is None:
+        return item
+    with item.file() as path:
+        focal = exif_focal(path)
+    return item if focal is None else replace(item, intrinsics=Lens(focal=focal), camera_source="EXIF")
+
+
+def require_cameras(items: Sequence[Item]) -> None:
+    """
+    Raises:
+        DataError: the camera of an image that can be read is not known.
+    """
+    missing = [item for item in items if item.intrinsics is None and size_of(item) is not None]
+    if missing:
+        raise DataError(
+            f"{missing[0].source}: metres follow from the camera's focal length, and none is known of {len(missing)} "
+            f"of {len(items)} images: their EXIF has none. Give --focal PIXELS, --fov DEGREES or --intrinsics."
+        )
+
+
+def lens_warning(items: Sequence[Item], card: ModelCard) -> str:
+    """That a metric model which knows no lens is shown one that its training did not; empty where it is not."""
+    metric = any(spec.kind == "metric" for spec in card.outputs.values())
+    if card.needs_camera or card.fov is None or not metric:
+        return ""
+    angles = [angle for item in items[:LOOKED_AT] if (angle := horizontal_fov(item)) is not None]
+    return fov_warning(angles, card.fov)
+
+
+def horizontal_fov(item: Item) -> float | None:
+    if item.intrinsics is None or (size := size_of(item)) is None:
+        return None
+    return field_of_view(size[1], float(item.intrinsics.matrix(size)[0, 0]))
+
+
+def fov_warning(angles: Sequence[float], trained: tuple[float, float]) -> str:
+    """Of horizontal fields of view in degrees."""
+    shortest, longest = (focal_length(1, angle) for angle in (trained[1], trained[0]))
+    far = [angle for angle in angles if not shortest / TOLERANCE <= focal_length(1, angle) <= longest * TOLERANCE]
+    if not far:
+        return ""
+    span = f"{min(far):.0f}" if round(min(far)) == round(max(far)) else f"{min(far):.0f} to {max(far):.0f}"
+    return (
+        f"{len(far)} of {len(angles)} images looked at have a field of view of {span} degrees. The model was trained "
+        f"at {trained[0]:.0f} to {trained[1]:.0f} without knowing the lens: its metres are off by about the ratio of "
+        "focal lengths. `model.camera` trains one that knows (docs/cameras.md)."
+    )
