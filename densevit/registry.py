@@ -3,7 +3,7 @@
 import difflib
 import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from typing import Any, Generic, Literal, TypeVar, get_args, get_origin
 
@@ -112,14 +112,25 @@ def validate(model: type[BaseModel], options: Mapping[str, Any], where: str, par
     try:
         checked = model.model_validate(options)
     except ValidationError as error:
-        known = ["type", *model.model_fields]
+        known = _known_keys(model)
         faults = [fault for fault in error.errors() if not (partial and fault["type"] in MISSING)]
         if not faults:
             return dict(options)
-        raise ConfigError(*explain(faults, options, where, lambda _: known)) from None
+        raise ConfigError(*explain(faults, options, where, known)) from None
     if wrong := list(check_bool_as_number(options, checked, where)):
         raise ConfigError(*wrong)
     return {name: getattr(checked, name) for name in model.model_fields}
+
+
+def _known_keys(model: type[BaseModel]) -> Callable[[Sequence[Any]], Iterable[str]]:
+    """The keys at a place of a component's options: its own, or those of the dataclass that one of them holds."""
+
+    def known(place: Sequence[Any]) -> Iterable[str]:
+        field = model.model_fields.get(str(place[0])) if place else None
+        held = next((arg for arg in get_args(field.annotation) if is_dataclass(arg)), None) if field else None
+        return ["type", *model.model_fields] if held is None else [key.name for key in fields(held)]
+
+    return known
 
 
 def check_bool_as_number(given: Any, checked: Any, where: str) -> Iterator[str]:

@@ -1,8 +1,8 @@
 """The types that the layers hand to each other. Comments on fields give shape and unit."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -23,6 +23,10 @@ Row = dict[str, float]
 NO_LABEL = -1
 """The class id of an image without one."""
 
+DepthKind = Literal["metric", "relative", "affine", "disparity"]
+"""What ground truth depth is: metres; depth up to a scale; depth up to scale and shift; or depth whose inverse, the
+disparity, is known up to scale and shift."""
+
 IGNORE = 255
 """The class id of a pixel that counts nowhere: without a label, or of none of the classes."""
 
@@ -40,6 +44,8 @@ class Sample:
     normals: Float32[np.ndarray, "h w 3"] | None = None  # unit, camera axes, towards the camera; 0 where unknown
     intrinsics: Float64[np.ndarray, "3 3"] | None = None  # pixels, for this image's size
     pose: Float64[np.ndarray, "4 4"] | None = None  # camera to world, metres; right, down, forward
+    depth_kind: DepthKind = "metric"  # of `depth`, which is in metres only where it is metric
+    source: str = ""  # the data set of a mixture that it comes from
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,11 +61,29 @@ class Batch:
     label: Int64[Tensor, "b"] | None = None  # NO_LABEL where unknown
     normals: Float[Tensor, "b 3 h w"] | None = None  # 0 where unknown
     intrinsics: Float[Tensor, "b 3 3"] | None = None  # NaN where unknown
+    depth_kinds: tuple[DepthKind, ...] = ()  # of each image; empty: all are metric
+    sources: tuple[str, ...] = ()  # of a mixture, the data set of each image; empty: there is no mixture
 
     features: "EncoderOutput | None" = None  # of a frozen encoder for these images, where they are cached
 
     def __len__(self) -> int:
         return len(self.names)
+
+    def by_source(self) -> dict[str, list[int]]:
+        """The data sets of a mixture in this batch, each with the rows of its images; one without a name else."""
+        found: dict[str, list[int]] = {}
+        for row, source in enumerate(self.sources or ("",) * len(self)):
+            found.setdefault(source, []).append(row)
+        return found
+
+    def take(self, rows: Sequence[int]) -> "Batch":
+        """The batch of some of the images, in this order."""
+        if list(rows) == list(range(len(self))):
+            return self
+        lists: dict[str, Any] = {
+            k: tuple(v[row] for row in rows) for k, v in vars(self).items() if isinstance(v, tuple) and v
+        }
+        return replace(self._map_tensors(lambda t: t[list(rows)]), **lists)
 
     def to(self, device: torch.device) -> "Batch":
         return self._map_tensors(lambda t: t.to(device, non_blocking=True))

@@ -193,7 +193,7 @@ def build_trainer(plan: Plan, world: DistributedContext) -> Trainer:
     """The trainer, with the seeds set: one for the weights, then one for each process. Warns of what looks wrong."""
     seed.seed_everything(plan.run.seed)
     trainer = training.build_trainer(plan, world)
-    for warning in world.on_main(lambda: training.run_sanity_checks(plan, trainer.card)):
+    for warning in world.on_main(lambda: training.run_sanity_checks(plan, trainer.card, trainer.tasks)):
         if world.is_main:
             print(f"warning: {warning}", file=sys.stderr)
     seed.reseed(plan.run.seed, world.rank)

@@ -14,6 +14,7 @@ from densevit.config.parser import Draft
 from densevit.config.schema import Run
 from densevit.config.validation import ComponentChecker, ModelSpec, TaskSpec
 from densevit.data.datasets.base import Dataset
+from densevit.data.datasets.mix import Mix
 from densevit.data.sanity_checks import median_focal
 from densevit.data.transforms.base import Transform
 from densevit.data.transforms.photometric import compose
@@ -63,6 +64,8 @@ class Plan:
             DataError: a data set is not where or what it should be.
         """
         opened = {name: self._open_dataset(name) for name in self.datasets}
+        if isinstance(val := opened.get("val"), Mix):
+            val.join_onto(opened["train"].classes)
         plan = replace(self, opened=opened, model=self.model.for_classes(opened["train"].classes))
         if plan.model.camera == "canonical" and plan.model.canonical_focal is None:
             plan = replace(plan, model=replace(plan.model, canonical_focal=plan.median_focal()))
@@ -92,7 +95,7 @@ class Plan:
         try:
             return self.datasets[name].build()
         except ConfigError as error:
-            raise ConfigError(*(self.locate(f"data.{name}: {problem}") for problem in error.problems)) from None
+            raise ConfigError(*(self.locate(_under(f"data.{name}", problem)) for problem in error.problems)) from None
         except DataError as error:
             raise DataError(self.locate(f"data.{name}: {error}")) from error
 
@@ -120,6 +123,11 @@ class Plan:
             validate_every=validate_every,
             save_every=run.save_every or validate_every,
         )
+
+
+def _under(where: str, problem: str) -> str:
+    """A problem of a data set, whose own keys continue the place that it stands at."""
+    return f"{where}.{problem}" if problem.startswith("sources") else f"{where}: {problem}"
 
 
 def load_plan(path: str | Path, overrides: Sequence[str] = ()) -> Plan:

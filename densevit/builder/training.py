@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from densevit.builder import mixture
 from densevit.builder.features import feature_cache
 from densevit.builder.model import build_card, build_model
 from densevit.builder.plan import Plan
@@ -25,7 +26,9 @@ from densevit.data.sanity_checks import (
     check_normals,
     check_train_val_overlap,
     fields_of_view,
+    found_truths,
     ground_truth_sizes,
+    parts,
 )
 from densevit.data.transforms.photometric import compose
 from densevit.engine.distributed import DistributedContext
@@ -63,6 +66,7 @@ def build_trainer(plan: Plan, world: DistributedContext) -> Trainer:
         ConfigError, CheckpointError: weights that are missing or do not fit.
     """
     run = plan.run
+    teaching = mixture.teaching(plan) if plan.train.sources or any(t.sources for t in plan.tasks.values()) else {}
     model = _build_model(plan)
     if plan.init is not None:
         loaded = plan.init.load_into(model, plan.model)
@@ -73,10 +77,15 @@ def build_trainer(plan: Plan, world: DistributedContext) -> Trainer:
     model.encoder.set_grad_checkpointing(run.model.grad_checkpointing)
     card = _build_card(plan, model)
     tasks = {name: build_task(name, plan, card.outputs[name]) for name in plan.tasks}
+    for name, found in teaching.items():
+        found.tell(tasks[name], plan.tasks[name].sources)
+    best = mixture.best_score(plan, tasks) if run.best or (plan.val and plan.val.sources) else None
     # Validation runs the model once an image, so the first depth protocol's input window holds for all heads.
     protocols = [PROTOCOLS[task.protocol] for task in depth_tasks(plan, card).values()]
-    predict = make_predict_fn(protocols[0] if protocols else PROTOCOLS["plain"], card)
-    return Trainer(run, model, tasks, world, predict=predict, card=card, data=dataset_fingerprint(plan.train))
+    by_source = {s.name: PROTOCOLS[s.protocol] for s in (plan.val.sources if plan.val else ()) if s.protocol}
+    predict = make_predict_fn(protocols[0] if protocols else PROTOCOLS["plain"], card, by_source)
+    data = dataset_fingerprint(plan.train)
+    return Trainer(run, model, tasks, world, predict=predict, card=card, data=data, best=best)
 
 
 def _build_model(plan: Plan) -> DenseModel:
@@ -125,6 +134,11 @@ def build_task(name: str, plan: Plan, output: HeadSpec) -> Task:
         data = plan.val or plan.train
         scores = (find_protocol(spec.protocol, data.depth_range, output.kind).score, mean_row)
     task: Task = spec.task.build(name, output, losses, *scores)
+    if output.kind not in SCORES and plan.val is not None:
+        task.scores = {
+            source.name: find_protocol(source.protocol or spec.protocol, source.data.depth_range, output.kind).score
+            for source in plan.val.sources
+        }
     return task
 
 
@@ -148,12 +162,13 @@ def check_output(name: str, spec: TaskSpec, output: HeadSpec, plan: Plan) -> Non
             refuse_reordered(f"model.heads.{name}", output.classes, data.classes)
 
 
-def make_predict_fn(protocol: Protocol, card: ModelCard) -> Predict:
-    """How validation runs the model: on the protocol's input window, at the card's size."""
+def make_predict_fn(protocol: Protocol, card: ModelCard, by_source: Mapping[str, Protocol]) -> Predict:
+    """How validation runs the model: on the input window of the (source's) protocol, at the card's size."""
 
     def predict(model: nn.Module, batch: Batch, precision: Precision) -> dict[str, Tensor]:
         h, w = batch.image.shape[-2:]
-        options: dict[str, Any] = {"precision": precision, "box": protocol.input_box(h, w)}
+        window = by_source.get(batch.sources[0], protocol) if batch.sources else protocol
+        options: dict[str, Any] = {"precision": precision, "box": window.input_box(h, w)}
         options["normals"] = card.heads_of("normals")
         if card.needs_camera:
             options["camera"] = camera_input(card, Camera.of(batch))
@@ -162,7 +177,7 @@ def make_predict_fn(protocol: Protocol, card: ModelCard) -> Predict:
     return predict
 
 
-def run_sanity_checks(plan: Plan, card: ModelCard) -> list[str]:
+def run_sanity_checks(plan: Plan, card: ModelCard, tasks: Mapping[str, Task]) -> list[str]:
     """Looks at some samples before the first step, for what would otherwise be found out after the last.
 
     Returns:
@@ -178,30 +193,32 @@ def run_sanity_checks(plan: Plan, card: ModelCard) -> list[str]:
             f"batch_size: {plan.run.batch_size} images a step, where data.train has {len(plan.train)}: "
             "a step sees images more than once."
         )
-    outputs = [card.outputs[name] for name in plan.tasks]
     on_corrupt = plan.run.data.on_corrupt
-    for output in outputs:
-        if output.kind == "metric" and output.metres:
-            warnings += check_depth_range(plan.train, *output.metres, on_corrupt=on_corrupt)
-    if any(output.kind == "labels" for output in outputs):
-        warnings += check_labels(plan.train, on_corrupt=on_corrupt)
+    for name, task in tasks.items():
+        output = card.outputs[name]
+        for where, source in parts(plan.train, task.sources):
+            options: dict[str, Any] = {"on_corrupt": on_corrupt, "where": f"data.train{where}"}
+            if output.kind == "metric" and output.metres and (not where or "metric" in found_truths(source)):
+                warnings += check_depth_range(source.data, *output.metres, **options)
+            if output.kind == "labels":
+                warnings += check_labels(source.data, **options)
     if card.needs_camera:
         for name, data in plan.opened.items():
             warnings += check_cameras(data, f"data.{name}", on_corrupt=on_corrupt)
-    if any(output.kind == "normals" for output in outputs):
+    if any(card.outputs[name].kind == "normals" for name in tasks):
         for name, data in plan.opened.items():
             check_normals(data, name, on_corrupt=on_corrupt)
     if plan.val is None:
         return warnings
-    depths = depth_tasks(plan, card)
-    sizes = ground_truth_sizes(plan.val) if depths else {}
-    for name, task in depths.items():
-        for size, sample in sizes.items():
-            try:
-                PROTOCOLS[task.protocol].check_size(*size)
-            except DataError as error:
-                where = plan.locate(f"tasks.{name}.protocol: '{sample}' of data.val")
-                raise DataError(f"{where}: {error}") from None
+    for name, spec in depth_tasks(plan, card).items():
+        for where, source in parts(plan.val, spec.sources):
+            protocol = PROTOCOLS[source.protocol or spec.protocol]
+            for size, sample in ground_truth_sizes(source.data).items():
+                try:
+                    protocol.check_size(*size)
+                except DataError as error:
+                    place = plan.locate(f"tasks.{name}.protocol: '{sample}' of data.val{where}")
+                    raise DataError(f"{place}: {error}") from None
     return warnings + check_train_val_overlap(plan.train, plan.val)
 
 

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
-from densevit.config.schema import Run
+from densevit.config.schema import Run, Source
 from densevit.registry import ComponentConfig, Registries, Registry, schema
 
 Tree = dict[str, Any]
@@ -41,7 +41,10 @@ PLACES = {
     ("Data", "train"): "data_set",
     ("Data", "val"): "data_set",
     ("Data", "transforms"): "transform",
+    ("Source", "data"): "data_set",
+    ("Source", "transforms"): "transform",
 }
+NESTED = {"Source": Source}  # dataclasses in the options of components that hold components themselves
 
 
 def to_json_schema(registries: Registries) -> Tree:
@@ -50,8 +53,9 @@ def to_json_schema(registries: Registries) -> Tree:
     nodes: Tree = tree["$defs"]
     for registry in _all_registries(registries):
         nodes |= _definitions(registry)
+    owners = {**nodes, "Source": nodes["data_set.mix"]["properties"]["sources"]["items"]}
     for (node, field), kind in PLACES.items():
-        nodes[node]["properties"][field] = _with_component(nodes[node]["properties"][field], kind)
+        owners[node]["properties"][field] = _with_component(owners[node]["properties"][field], kind)
     losses = {name: _kind(task.loss_registry) for name, task in _tasks(registries).items()}
     for name, kind in losses.items():
         nodes[f"task.{name}"][LOSSES] = kind
@@ -234,7 +238,7 @@ def annotation(node: Tree) -> Any:
     if kind == "array":
         found: Any = GenericAlias(tuple, (annotation(node["items"]), ...))
     elif kind == "object" and "x-class" in node:
-        found = _dataclass(node)
+        found = NESTED.get(node["x-class"]) or _dataclass(node)
     elif kind == "object":
         values = node.get("additionalProperties")
         found = GenericAlias(dict, (str, annotation(values))) if isinstance(values, dict) else ComponentConfig

@@ -54,6 +54,26 @@ class Task:
     losses: list[ComponentConfig] = field(default_factory=list)  # none: the task's usual ones
     protocol: str = "plain"  # of depth, in the validation during training
     weight: Positive = 1.0  # of its losses among those of other tasks; where `loss_weighting` learns, where it begins
+    sources: list[str] = field(
+        default_factory=list
+    )  # of a mixture, those that it learns from and is scored on; none: all
+
+
+Truth = Literal["metric", "relative", "affine", "disparity", "labels", "normals", "none"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """One data set of a mixture."""
+
+    data: ComponentConfig
+    name: str = ""  # in logs and in `tasks.NAME.sources`; default: the data set's type
+    weight: NonNegative | None = None  # of its draws among those of all; none has one: by the number of images
+    truth: Truth | tuple[Truth, ...] | None = (
+        None  # what is learned from: depth in metres, up to scale, up to scale and shift, disparity up to both; labels
+    )
+    transforms: tuple[ComponentConfig, ...] = ()  # its own, before those of `data.transforms`
+    protocol: str | None = None  # of depth, in the validation during training: instead of the task's
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,6 +156,7 @@ class Run:
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0  # numpy takes no larger one
     output: Annotated[Path, AfterValidator(Path.expanduser)] = Path("runs/default")
     log_every: Count = 20  # steps
+    best: str | None = None  # the score that picks the best checkpoint, as `val.csv` names it: nyu/abs_rel, labels/miou
     validate_every: Count | None = None  # steps; default: ten times a run
     save_every: Count | None = None  # steps between checkpoints; default: at each validation
     keep_last: Annotated[int, Field(ge=0, lt=2**32)] = 2  # newest checkpoints kept besides the best; 0 keeps all
@@ -199,5 +220,5 @@ def _window_problems(rule: PreprocessConfig | None) -> list[str]:
     return []
 
 
-for _node in (Run, Model, Task, Data, CacheFeatures, Optim, Schedule, PreprocessConfig):
+for _node in (Run, Model, Task, Source, Data, CacheFeatures, Optim, Schedule, PreprocessConfig):
     setattr(_node, "__pydantic_config__", ConfigDict(extra="forbid"))  # noqa: B010 (pydantic reads it, mypy does not know it)

@@ -18,6 +18,7 @@ from densevit.utils.network import is_address
 T = TypeVar("T")
 
 CameraMode = Literal["none", "canonical", "rays"]
+MIXTURE = "mix"  # the data set whose options name other data sets
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,7 @@ class TaskSpec:
     weight: float
     losses: Sequence[tuple[float, ComponentSpec[Any]]]
     protocol: str
+    sources: Sequence[str] = ()  # of a mixture; empty: all
 
 
 def _unbuildable() -> Any:
@@ -139,9 +141,22 @@ class ComponentChecker:
     def datasets(self, data: Data) -> dict[str, ComponentSpec[Any]]:
         """`train`, and `val` where the config has one."""
         given = {"train": data.train, "val": data.val}
-        return {
-            name: self._check(self.registries.datasets, spec, f"data.{name}") for name, spec in given.items() if spec
-        }
+        return {name: self._dataset(spec, f"data.{name}") for name, spec in given.items() if spec}
+
+    def _dataset(self, spec: ComponentConfig, where: str) -> ComponentSpec[Any]:
+        checked = self._check(self.registries.datasets, spec, where)
+        for i, source in enumerate(checked.options.get("sources", ()) if checked.name == MIXTURE else ()):
+            self._dataset(source.data, f"{where}.sources.{i}.data")
+            for j, transform in enumerate(source.transforms):
+                self._check(self.registries.transforms, transform, f"{where}.sources.{i}.transforms.{j}")
+            if source.protocol is not None:
+                self._check_protocol(source.protocol, f"{where}.sources.{i}.protocol")
+        return checked
+
+    def _check_protocol(self, name: str, where: str) -> None:
+        if name not in self.registries.protocols:
+            hint = did_you_mean(name, self.registries.protocols)
+            self.problems.append(f"{where}: no protocol '{name}'.{hint}")
 
     def _check(
         self, registry: Registry[T], spec: ComponentConfig, where: str, *, partial: bool = False
@@ -179,15 +194,13 @@ class ComponentChecker:
 
     def _task(self, task: Task, where: str) -> TaskSpec:
         chosen = self._check(self.registries.tasks, {"type": task.type}, where)
-        if task.protocol not in self.registries.protocols:
-            hint = did_you_mean(task.protocol, self.registries.protocols)
-            self.problems.append(f"{where}.protocol: no protocol '{task.protocol}'.{hint}")
+        self._check_protocol(task.protocol, f"{where}.protocol")
         losses = []
         if chosen is not INVALID:
             kind: Any = chosen.component
             given = enumerate(task.losses or kind.default_losses)
             losses = [self._loss(kind.loss_registry, loss, f"{where}.losses.{i}") for i, loss in given]
-        return TaskSpec(chosen, task.weight, losses, task.protocol)
+        return TaskSpec(chosen, task.weight, losses, task.protocol, task.sources)
 
     def _loss(self, registry: Registry[T], spec: ComponentConfig, where: str) -> tuple[float, ComponentSpec[T]]:
         options = dict(spec)

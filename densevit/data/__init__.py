@@ -18,6 +18,7 @@ from densevit.data.datasets.depth.sunrgbd import SunRgbd
 from densevit.data.datasets.depth.tum import Tum
 from densevit.data.datasets.depth.vkitti2 import VirtualKitti
 from densevit.data.datasets.folder import Folder
+from densevit.data.datasets.mix import Mix
 from densevit.data.datasets.motorcycle import Motorcycle
 from densevit.data.datasets.rooms import Rooms
 from densevit.data.datasets.segmentation.ade20k import Ade20k
@@ -43,6 +44,7 @@ __all__ = [
     "Ibims",
     "Kitti",
     "Make3d",
+    "Mix",
     "Mnist",
     "Motorcycle",
     "Nyu",

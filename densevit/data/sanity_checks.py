@@ -1,13 +1,13 @@
 """Checks some training samples before the first step: depth against the head's range, labels, train/val overlap."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
 import numpy as np
 from jaxtyping import Float32
 
-from densevit.data.datasets.base import Dataset
+from densevit.data.datasets.base import Dataset, MixtureSource
 from densevit.data.loading.dataloader import OnError, with_sample_name
 from densevit.data.transforms.base import Transform
 from densevit.errors import DataError
@@ -17,6 +17,7 @@ from densevit.structures import IGNORE
 T = TypeVar("T")
 
 NUM_SAMPLES = 16
+LOOKS = 4  # of them, that are read to see what ground truth a source of a mixture has
 PIXELS = 4096  # of each sample; enough for percentiles
 UNITS = {1000.0: "millimetres", 100.0: "centimetres", 256.0: "KITTI's 1/256 m", 0.001: "kilometres"}
 MAX_OUTSIDE, MIN_USED = 0.5, 0.25  # fractions beyond which a warning is given
@@ -25,11 +26,14 @@ MAX_OUTSIDE, MIN_USED = 0.5, 0.25  # fractions beyond which a warning is given
 MIXED_UNITS = 100
 
 
-def check_depth_range(dataset: Dataset, low: float, high: float, *, on_corrupt: OnError = "raise") -> list[str]:
+def check_depth_range(
+    dataset: Dataset, low: float, high: float, *, on_corrupt: OnError = "raise", where: str = "data.train"
+) -> list[str]:
     """Compares the depth of some samples, spread over the data set, with a head's range in metres.
 
     Args:
         on_corrupt: skip ignores unreadable samples; the loader counts them.
+        where: what messages call the data set.
 
     Returns:
         warnings, each with what to do.
@@ -42,9 +46,9 @@ def check_depth_range(dataset: Dataset, low: float, high: float, *, on_corrupt: 
     depth = np.concatenate(list(looks.values()))
     if not depth.size:
         looked = f"{len(indices)} samples looked at, of {len(dataset)}"
-        return [f"data.train: none of {looked}, has any depth to learn from."]
+        return [f"{where}: none of {looked}, has any depth to learn from."]
     least, middle, most = (float(x) for x in np.percentile(depth, (1, 50, 99)))
-    found = f"depth in {len(indices)} samples of data.train: median {middle:.4g}, 1% to 99% {least:.4g} to {most:.4g} m"
+    found = f"depth in {len(indices)} samples of {where}: median {middle:.4g}, 1% to 99% {least:.4g} to {most:.4g} m"
     outside = float(((depth < low) | (depth > high)).mean())
     if outside == 1:
         raise DataError(
@@ -60,10 +64,10 @@ def check_depth_range(dataset: Dataset, low: float, high: float, *, on_corrupt: 
         warnings = [
             f"{found}; the head reaches {high:g} m. If there is nothing further away, set max_depth to {2 * most:.2g}."
         ]
-    return warnings + _mixed({name: float(np.median(values)) for name, values in looks.items() if values.size})
+    return warnings + _mixed({name: float(np.median(values)) for name, values in looks.items() if values.size}, where)
 
 
-def check_labels(dataset: Dataset, *, on_corrupt: OnError = "raise") -> list[str]:
+def check_labels(dataset: Dataset, *, on_corrupt: OnError = "raise", where: str = "data.train") -> list[str]:
     """Checks that the label maps of some samples, spread over the data set, have two classes or more.
 
     Returns:
@@ -76,10 +80,10 @@ def check_labels(dataset: Dataset, *, on_corrupt: OnError = "raise") -> list[str
     looked = f"{len(indices)} samples looked at, of {len(dataset)}"
     found = sorted(set().union(*(_ids(dataset, index, on_corrupt) for index in indices)))
     if not found:
-        return [f"data.train: none of {looked}, has a pixel with a class to learn from."]
+        return [f"{where}: none of {looked}, has a pixel with a class to learn from."]
     if len(found) == 1:
         return [
-            f"data.train: every pixel that has a class is '{dataset.classes[found[0]]}', in all {looked}. Masks of 0 "
+            f"{where}: every pixel that has a class is '{dataset.classes[found[0]]}', in all {looked}. Masks of 0 "
             f"and {IGNORE}, say? {IGNORE} means no class, unless the list of classes names it."
         ]
     return []
@@ -183,9 +187,30 @@ def check_train_val_overlap(train: Dataset, val: Dataset) -> list[str]:
     ]
 
 
+def parts(dataset: Dataset, names: Collection[str] = ()) -> list[tuple[str, MixtureSource]]:
+    """The sources of a mixture (those of these names, or all), each with what messages call it; else the data set."""
+    if not dataset.sources:
+        return [("", MixtureSource("", dataset, 1.0))]
+    return [(f", source '{s.name}'", s) for s in dataset.sources if not names or s.name in names]
+
+
 def _image(dataset: Dataset, index: int) -> str:
     path = dataset.files(index).get("image")
     return str(path) if path else ""  # absolute paths would cost seconds of 100,000 images
+
+
+def found_truths(source: MixtureSource) -> frozenset[str]:
+    """The ground truth that a source is said to have, or that some of its images have."""
+    if source.truths is not None:
+        return frozenset(source.truths)
+    found: set[str] = set()
+    indices = spread_indices(source.data)
+    for index in indices[:: max(1, len(indices) // LOOKS)]:
+        sample = source.data.read(index)
+        found |= {sample.depth_kind} if sample.depth is not None else set()
+        found |= {"normals"} if sample.normals is not None else set()
+        found |= {"labels"} if sample.labels is not None or sample.label is not None else set()
+    return frozenset(found)
 
 
 def spread_indices(dataset: Dataset) -> list[int]:
@@ -218,13 +243,13 @@ def _depth(dataset: Dataset, index: int, on_corrupt: OnError) -> Float32[np.ndar
     return depth[:: max(1, depth.size // PIXELS)]
 
 
-def _mixed(medians: Mapping[str, float]) -> list[str]:
+def _mixed(medians: Mapping[str, float], where: str) -> list[str]:
     """A warning about samples whose depth is likely in different units."""
     near, far = (pick(medians, key=lambda name: medians[name]) for pick in (min, max))
     if medians[far] < MIXED_UNITS * medians[near]:
         return []
     return [
-        f"depth in data.train: the median of '{near}' is {medians[near]:.3g} m, that of '{far}' {medians[far]:.3g} m. "
+        f"depth in {where}: the median of '{near}' is {medians[near]:.3g} m, that of '{far}' {medians[far]:.3g} m. "
         "Do their files hold different units? `depth_scale` divides all of them, those of floats, too. "
         "`densevit check-data` names each."
     ]

@@ -1,6 +1,6 @@
 """What the training loop asks of data loaders, and of parts of a model that change over a run."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Protocol, runtime_checkable
 
 from torch import nn
@@ -15,6 +15,19 @@ class Batches(Protocol):
     def __next__(self) -> Batch: ...
     def __iter__(self) -> Iterator[Batch]: ...
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class CountsDraws(Protocol):
+    """Batches of a mixture, which know how often each of its data sets was drawn."""
+
+    def drawn(self, samples: int) -> Mapping[str, int]:
+        """Of the first so many samples of the run, over all processes."""
+
+
+def samples_drawn(batches: Batches, samples: int) -> Mapping[str, int]:
+    """How many of the samples of a run are of each data set of a mixture; empty where there is none."""
+    return batches.drawn(samples) if isinstance(batches, CountsDraws) else {}
 
 
 @runtime_checkable

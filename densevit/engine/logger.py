@@ -46,8 +46,11 @@ class MetricLogger:
         """Counts a step."""
         self.bar.update()
 
-    def train(self, step: int, values: Mapping[str, float], scores: Mapping[str, float]) -> None:
-        """Logs the values of a step, and shows its loss; on a terminal beside the first of the last scores."""
+    def train(self, step: int, values: Mapping[str, float | None], scores: Mapping[str, float]) -> None:
+        """Logs the values of a step, and shows its loss; on a terminal beside the first of the last scores.
+
+        A value is None where the step had no image that it is of; its cell stays empty.
+        """
         self.scalars("train", step, values)
         self.bar.set_postfix({k: f"{v:.4f}" for k, v in [("loss", values["loss"]), *list(scores.items())[:1]]})
         passed = time.monotonic() - self._began
@@ -58,13 +61,14 @@ class MetricLogger:
             loss, lr = f"loss {values['loss']:.4f}", f"lr {values['lr']:.2e}"
             self.print(f"step {step}/{self.steps}  {loss}  {lr}  {pace:.3g} s/step  {left} left")
 
-    def scalars(self, name: str, step: int, values: Mapping[str, float]) -> None:
+    def scalars(self, name: str, step: int, values: Mapping[str, float | None]) -> None:
         """Adds a row to `name.csv` and points to the curves `name/...`."""
         if self.folder is None or self.board is None:
             return
         _append(self.folder / f"{name}.csv", {"step": step, **values})
         for key, value in values.items():
-            self.board.add_scalar(f"{name}/{key}", value, step)
+            if value is not None:
+                self.board.add_scalar(f"{name}/{key}", value, step)
         self.board.flush()
 
     def image(self, name: str, step: int, image: UInt8[np.ndarray, "h w 3"]) -> None:
@@ -112,12 +116,12 @@ def _lines(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").rpartition("\n")[0].splitlines() if path.is_file() else []
 
 
-def _append(path: Path, row: Mapping[str, float]) -> None:
+def _append(path: Path, row: Mapping[str, float | None]) -> None:
     fresh = not path.exists()
     with open(path, "a", newline="") as file:
         if fresh:
             csv.writer(file).writerow(row)
-        csv.writer(file).writerow(f"{value:.8g}" for value in row.values())
+        csv.writer(file).writerow("" if value is None else f"{value:.8g}" for value in row.values())
 
 
 def _cut(path: Path, step: int) -> None:

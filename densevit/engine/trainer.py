@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from densevit.config.schema import Run
 from densevit.engine import skipped_steps
-from densevit.engine.checkpointer import Checkpointer
+from densevit.engine.checkpointer import BestScore, Checkpointer
 from densevit.engine.distributed import DistributedContext, no_sync
 from densevit.engine.ema import EMA
 from densevit.engine.fsdp import clip_grad_norm
-from densevit.engine.interfaces import Batches, Validation, scheduled_parts
+from densevit.engine.interfaces import Batches, Validation, samples_drawn, scheduled_parts
 from densevit.engine.logger import MetricLogger, describe_run
 from densevit.engine.loss_weighting import LOSS_WEIGHTINGS
 from densevit.engine.monitors import LossSpikeMonitor, OutputSaturationMonitor, check_max_skipped, first_names
@@ -30,6 +30,7 @@ from densevit.engine.optim import (
     set_learning_rate,
 )
 from densevit.engine.skipped_steps import StepRecord
+from densevit.engine.source_losses import SourceLosses
 from densevit.engine.train_state import Scores, TrainState
 from densevit.engine.validation import Predict, validate
 from densevit.errors import ConfigError, Preempted
@@ -53,6 +54,7 @@ class Trainer:
         predict: how validation runs the model, so that its scores are those of `densevit eval-depth`.
         card: goes into every checkpoint.
         data: the fingerprint of the training data; goes into every checkpoint.
+        best: the score that picks the best checkpoint; by default the first task's own.
 
     Attributes:
         state: all that training changes; saved and loaded by `checkpointer`.
@@ -71,6 +73,7 @@ class Trainer:
         predict: Predict,
         card: ModelCard,
         data: str = "",
+        best: BestScore | None = None,
     ) -> None:
         assert run.steps is not None
         self.run, self.steps, self.tasks, self.world = run, run.steps, tasks, world
@@ -102,9 +105,8 @@ class Trainer:
         self.state = TrainState(
             self.model, self.optimizer, self.loss_weighting, self.scaler, self.ema, world, run_seed=run.seed
         )
-        best, direction = next(iter(tasks.values())).best
-        name = best if len(tasks) == 1 else f"{next(iter(tasks))}/{best}"
-        self.checkpointer = Checkpointer(self.state, run, card, data, (name, direction))
+        self.checkpointer = Checkpointer(self.state, run, card, data, best or usual_best(tasks))
+        self.source_losses = SourceLosses(tasks) if any(task.sources for task in tasks.values()) else None
         self.loss_spikes = LossSpikeMonitor()
         ranges = {name: output.range for name, output in card.outputs.items() if name in tasks}
         self.saturation = {name: OutputSaturationMonitor(ends) for name, ends in ranges.items() if ends is not None}
@@ -137,7 +139,7 @@ class Trainer:
                 state.seconds = before + time.monotonic() - began
                 log.advance()
                 if self._due(self.run.log_every):
-                    self._log(log, values)
+                    self._log(log, values, batches)
                 if not stopping and self._validation_due(val):
                     stopping = not self.validate(val, log, stop)
                 if stopping or self._due(self.run.save_every):
@@ -200,6 +202,8 @@ class Trainer:
         values: dict[str, Tensor] = {}
         names: list[str] = []
         indices: list[int] = []
+        if self.source_losses:
+            self.source_losses.clear()
         count = self.run.grad_accum_steps
         for number in range(1, count + 1):
             batch = next(batches).to(self.world.device)
@@ -228,10 +232,13 @@ class Trainer:
         if self.world.is_main and (self.state.step + 1) % self.run.log_every == 0:
             for name, saturated in self.saturation.items():
                 self._warn(saturated(predictions[name]))
-        losses = {
-            name: task.losses(predictions[name], batch, self.state.updates, extras_of(name, predictions))
-            for name, task in self.tasks.items()
-        }
+        losses = {}
+        for name, task in self.tasks.items():
+            y = predictions[name]
+            found = task.losses_by_source(y, batch, self.state.updates, extras_of(name, predictions))
+            if self.source_losses:
+                self.source_losses.add(name, found, batch)
+            losses[name] = task.joined_losses(found, y, batch)
         return dict(self.loss_weighting(losses))
 
     def _camera_input(self, batch: Batch) -> dict[str, Tensor]:
@@ -264,12 +271,16 @@ class Trainer:
     def _validation_due(self, val: Validation | None) -> bool:
         return val is not None and self._due(self.run.validate_every) and self.state.scored_at != self.state.step
 
-    def _log(self, log: MetricLogger, values: Scores) -> None:
+    def _log(self, log: MetricLogger, values: Scores, batches: Batches) -> None:
         state = self.state
         values = self.world.all_reduce_mean({**values, "spikes": self.loss_spikes.count * self.world.size})
         values["skipped"] = state.step - state.updates
         values["seconds"] = state.seconds
-        log.train(state.step, values, state.scores)
+        of_sources: dict[str, float | None] = {}
+        if self.source_losses:
+            of_sources |= {f"{source}/samples": n for source, n in samples_drawn(batches, state.samples).items()}
+            of_sources |= self.source_losses.means(self.world)
+        log.train(state.step, values | of_sources, state.scores)
 
     def validate(self, val: Validation | None, log: MetricLogger, stop: Event) -> bool:
         """Scores the model; False if it was stopped on the way."""
@@ -299,6 +310,13 @@ class Trainer:
             CheckpointError: it is of another model, or lacks something.
         """
         self.checkpointer.load(path, manifest)
+
+
+def usual_best(tasks: Mapping[str, Task]) -> BestScore:
+    """The score of the first task that picks the best checkpoint."""
+    name, task = next(iter(tasks.items()))
+    score, direction = task.best
+    return score if len(tasks) == 1 else f"{name}/{score}", direction
 
 
 def extras_of(head: str, predictions: Mapping[str, Tensor]) -> dict[str, Tensor]:

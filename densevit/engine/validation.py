@@ -43,27 +43,35 @@ def validate(
     """
     world, model = state.world, state.model
     rows: dict[str, dict[int, Scores]] = {name: {} for name in tasks}
+    sources: dict[int, str] = {}
+    shown: set[str] = set()
     world.broadcast(state.running_statistics)  # each process has its own
     model.eval()
     bar = tqdm(total=len(val), desc="validate", unit="image", leave=False, disable=not log.shows_bar, delay=1)
     try:
         averaged = state.ema.applied() if state.ema else nullcontext()
         with averaged, torch.no_grad(), gpu_products(tf32=precision == "tf32"), bar:
-            for number, batch in enumerate(synchronized_batches(val, world, stop)):
+            for batch in synchronized_batches(val, world, stop):
                 if batch is None:
                     dummy_forward(model, multiple, world, precision)
                     continue
                 batch = batch.to(world.device)
                 predictions = predict(model, batch, precision)
+                source = batch.sources[0] if batch.sources else ""  # a validation batch is of one data set
+                sources |= dict.fromkeys(batch.indices, source)
                 for name, task in tasks.items():
+                    if source and task.only and source not in task.only:
+                        continue
                     prediction = predictions[name].float()
                     rows[name] |= dict(zip(batch.indices, task.image_scores(prediction, batch), strict=True))
-                    if number == 0:
-                        log.image(f"panel/{name}", state.step, task.panel(prediction, batch))
+                    panel = f"panel/{source}/{name}" if source else f"panel/{name}"
+                    if panel not in shown:
+                        shown.add(panel)
+                        log.image(panel, state.step, task.panel(prediction, batch))
                 bar.update(len(batch))
     except _Stopped:
         return None
-    return gather_scores(tasks, rows, world)
+    return gather_scores(tasks, rows, sources, world)
 
 
 def synchronized_batches(batches: Iterable[Batch], world: DistributedContext, stop: Event) -> Iterator[Batch | None]:
@@ -94,14 +102,28 @@ def dummy_forward(model: nn.Module, multiple: int, world: DistributedContext, pr
 
 
 def gather_scores(
-    tasks: Mapping[str, Task], rows: Mapping[str, dict[int, Scores]], world: DistributedContext
+    tasks: Mapping[str, Task],
+    rows: Mapping[str, dict[int, Scores]],
+    sources: Mapping[int, str],
+    world: DistributedContext,
 ) -> Scores:
-    """The scores of the data set from the scores of images by index, which are spread over the processes."""
+    """The scores of the data set from the scores of images by index, which are spread over the processes.
+
+    Of a mixture, those of each of its data sets, as `source/...`.
+    """
+    source_of: dict[int, str] = {}
+    for found in world.all_gather(dict(sources)):
+        source_of |= found
     scores: Scores = {}
     for name, task in tasks.items():
         by_index: dict[int, Scores] = {}
         for part in world.all_gather(rows[name]):
             by_index |= part
-        summary = task.dataset_scores([by_index[index] for index in sorted(by_index)])
-        scores |= summary if len(tasks) == 1 else {f"{name}/{key}": value for key, value in summary.items()}
+        by_source: dict[str, list[Scores]] = {}
+        for index in sorted(by_index):
+            by_source.setdefault(source_of[index], []).append(by_index[index])
+        for source, of_source in by_source.items():
+            head = f"{name}/" if len(tasks) > 1 else ""
+            prefix = f"{source}/{head}" if source else head
+            scores |= {f"{prefix}{key}": value for key, value in task.dataset_scores(of_source).items()}
     return scores

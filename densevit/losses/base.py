@@ -1,13 +1,14 @@
 """The interface of depth losses, and the names by which a config chooses them."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from densevit.losses.masked_reduction import Depth, Scalar, Valid
 from densevit.registry import Registry
+from densevit.structures import DepthKind
 
 
 class DepthLoss(nn.Module, ABC):
@@ -18,9 +19,11 @@ class DepthLoss(nn.Module, ABC):
 
     Attributes:
         step: optimiser steps done, set by the trainer before each step; losses with a warm-up read it.
+        depth_kinds: the kinds of ground truth that it can compare with; it is 0 for images of others.
     """
 
     step: int = 0
+    depth_kinds: frozenset[DepthKind] = frozenset({"metric"})
 
     @abstractmethod
     def forward(
@@ -34,9 +37,9 @@ DEPTH_LOSSES = Registry[DepthLoss]("depth loss")
 class FunctionLoss(DepthLoss):
     """A loss that is a function of (pred, target, valid), with its options bound."""
 
-    def __init__(self, function: Callable[..., Scalar]) -> None:
+    def __init__(self, function: Callable[..., Scalar], depth_kinds: Iterable[DepthKind] = ("metric",)) -> None:
         super().__init__()
-        self.function = function
+        self.function, self.depth_kinds = function, frozenset(depth_kinds)
 
     def forward(self, pred: Depth, target: Depth, valid: Valid) -> Scalar:
         return self.function(pred, target, valid)

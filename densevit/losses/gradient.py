@@ -11,6 +11,7 @@ from torch import Tensor
 
 from densevit.losses.base import DEPTH_LOSSES, FunctionLoss
 from densevit.losses.masked_reduction import Depth, Eps, Pool, Scalar, Valid, log_ratio, rows
+from densevit.structures import DepthKind
 
 Stride = Annotated[int, Field(ge=1)]
 
@@ -77,4 +78,5 @@ class Gradient(FunctionLoss):
         eps: Eps = 0.0,
         pool: Pool = "image",
     ) -> None:
-        super().__init__(partial(gradient, strides=strides, reach=reach, eps=eps, pool=pool))
+        kinds: tuple[DepthKind, ...] = ("metric",) if eps else ("metric", "relative")
+        super().__init__(partial(gradient, strides=strides, reach=reach, eps=eps, pool=pool), kinds)

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from densevit.losses.base import DEPTH_LOSSES, FunctionLoss
 from densevit.losses.masked_reduction import Depth, Eps, Pool, Scalar, Valid, log_ratio, rows
+from densevit.structures import DepthKind
 
 EPS = 1e-12  # under the root: the gradient of sqrt is infinite at 0, which is a perfect prediction
 
@@ -70,7 +71,8 @@ class SILog(FunctionLoss):
         eps: Eps = 0.0,
         pool: Pool = "image",
     ) -> None:
-        super().__init__(partial(silog, variance_focus=variance_focus, unbiased=unbiased, eps=eps, pool=pool))
+        kinds: tuple[DepthKind, ...] = ("metric",) if variance_focus < 1 or eps else ("metric", "relative")
+        super().__init__(partial(silog, variance_focus=variance_focus, unbiased=unbiased, eps=eps, pool=pool), kinds)
         self.warmup = warmup
 
     def forward(self, pred: Depth, target: Depth, valid: Valid) -> Scalar:

@@ -3,7 +3,7 @@
 The prediction is compared after each image's own affine alignment, with depth or with disparity (1 / depth in metres).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Annotated, Literal
 
@@ -15,10 +15,17 @@ from torch import Tensor
 from densevit.losses.base import DEPTH_LOSSES, FunctionLoss
 from densevit.losses.gradient import Stride, roughness
 from densevit.losses.masked_reduction import MIN_DEPTH, Depth, Pool, Scalar, Valid, measured, rows
+from densevit.structures import DepthKind
 
 Space = Literal["disparity", "depth"]
 Alignment = Literal["median", "lstsq"]
 Error = Literal["mae", "mse"]
+
+# The ground truth that an alignment in this space makes comparable.
+KINDS: Mapping[Space, tuple[DepthKind, ...]] = {
+    "disparity": ("metric", "relative", "disparity"),
+    "depth": ("metric", "relative", "affine"),
+}
 
 Row = Float[Tensor, "b p"]
 Mask = Bool[Tensor, "b p"]
@@ -121,7 +128,7 @@ class SSI(FunctionLoss):
         trim: Annotated[float, Field(ge=0, lt=1)] = 0.2,
         pool: Pool = "image",
     ) -> None:
-        super().__init__(partial(ssi, space=space, align=align, error=error, trim=trim, pool=pool))
+        super().__init__(partial(ssi, space=space, align=align, error=error, trim=trim, pool=pool), KINDS[space])
 
 
 @DEPTH_LOSSES.register("ssi_gradient")
@@ -140,4 +147,4 @@ class SSIGradient(FunctionLoss):
         strides: Annotated[tuple[Stride, ...], Field(min_length=1)] = (1, 2, 4, 8),
         pool: Pool = "image",
     ) -> None:
-        super().__init__(partial(ssi_gradient, space=space, align=align, strides=strides, pool=pool))
+        super().__init__(partial(ssi_gradient, space=space, align=align, strides=strides, pool=pool), KINDS[space])

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Float32
 
 from densevit.errors import DataError
 from densevit.ops.dot import dot_single_thread
@@ -22,6 +22,19 @@ class NothingToFit(DataError):
 Pixels = Float[np.ndarray, " n"]
 Values = Float[np.ndarray, "..."]
 Aligned = Callable[[Values], Values]
+
+
+def disparity_as_depth(
+    disparity: Float32[np.ndarray, "h w"], valid: Bool[np.ndarray, "h w"]
+) -> Float32[np.ndarray, "h w"]:
+    """Depth whose inverse is a disparity, both up to scale and shift; 0 where not valid.
+
+    The inverse runs from 0.1 to 1.1 over the valid pixels, so that the furthest have finite depth. A loss that aligns
+    the inverse by scale and shift is the same as with the disparity itself.
+    """
+    low, high = (disparity[valid].min(), disparity[valid].max()) if valid.any() else (0.0, 0.0)
+    inverse = (disparity - low) / max(float(high - low), 1e-12) + np.float32(0.1)
+    return np.where(valid, 1 / np.where(valid, inverse, 1), 0).astype(np.float32)
 
 
 def least_squares(prediction: Pixels, target: Pixels) -> tuple[float, float]:

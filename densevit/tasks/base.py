@@ -1,7 +1,7 @@
 """The interface of tasks, and the names by which a config chooses them."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
@@ -28,6 +28,12 @@ class Task(nn.Module, ABC):
         kinds: the kinds of heads that it can train.
         loss_registry: the losses that it can have.
         default_losses: the losses of a config that names none.
+        directions: other scores that may pick it.
+        sources: of a mixture, the data sets that it learns from; empty where there is none.
+        only: of the data sets of a mixture, those that it learns from and is scored on by the config; empty: all.
+        share: of the draws of a mixture that it learns from. Its losses are divided by it, so that they are means over
+            images that teach it, in any split of a step over processes.
+        scores: of single data sets of a mixture, in place of `score`.
     """
 
     name: str
@@ -35,6 +41,10 @@ class Task(nn.Module, ABC):
     kinds: ClassVar[tuple[Kind, ...]]
     loss_registry: ClassVar[Registry[Any]]
     default_losses: ClassVar[Sequence[ComponentConfig]]
+    directions: ClassVar[Mapping[str, Literal["min", "max"]]] = {}
+    sources: Collection[str] = ()
+    only: Collection[str] = ()
+    share: float = 1.0
 
     def __init__(
         self,
@@ -48,6 +58,42 @@ class Task(nn.Module, ABC):
         self.name, self.output, self.score, self.aggregate = name, output, score, aggregate
         self.weights = [(key, weight) for key, weight, _ in losses]
         self.criteria = [loss for _, _, loss in losses]
+        self.scores: Mapping[str, Callable[..., Row]] = {}
+
+    @classmethod
+    def truths(cls, losses: Sequence[Any]) -> frozenset[str]:
+        """The kinds of ground truth that losses learn from, as `truth` of a mixture's sources names them."""
+        return frozenset({"labels"})
+
+    def losses_by_source(
+        self, prediction: Tensor, batch: Batch, step: int, extras: Extras = NO_EXTRAS
+    ) -> dict[str, dict[str, Tensor]]:
+        """`losses` of the images of each data set of a mixture; the whole batch, without a name, where there is none.
+
+        A data set that it does not learn from is left out.
+        """
+        found = {}
+        for source, rows in batch.by_source().items():
+            if source in self.sources or not source:
+                whole = len(rows) == len(batch)
+                of_part = {k: v[rows] if v.ndim > 2 and not whole else v for k, v in extras.items()}
+                part = prediction if whole else prediction[rows]
+                found[source] = self.losses(part, batch.take(rows), step, of_part)
+        return found
+
+    def joined_losses(
+        self, found: Mapping[str, Mapping[str, Tensor]], prediction: Tensor, batch: Batch
+    ) -> dict[str, Tensor]:
+        """The losses of a batch from those of its data sets, each by its share of the images that teach this task."""
+        if "" in found:
+            return dict(found[""])
+        rows = batch.by_source()
+        none = prediction[:0].sum().float()  # 0, and attached to the graph
+        terms = dict.fromkeys((name for name, _ in self.weights), none)
+        for source, losses in found.items():
+            part = len(rows[source]) / (len(batch) * self.share)
+            terms |= {name: terms.get(name, none) + part * loss for name, loss in losses.items()}
+        return terms
 
     def weighted_losses(self, step: int, *inputs: Any) -> dict[str, Tensor]:
         """Each loss of the inputs times its weight; losses of one name are summed."""

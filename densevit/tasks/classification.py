@@ -1,7 +1,7 @@
 """Image classification as a task. b images, h x w pixels, k classes; logits come as maps of 1 x 1."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import cv2
 import numpy as np
@@ -32,6 +32,7 @@ class ClassificationTask(Task):
     kinds = ("class",)
     loss_registry = CLASS_LOSSES
     default_losses = ({"type": "cross_entropy"},)
+    directions: ClassVar = {"accuracy": "max"}
 
     def losses(
         self, prediction: Float[Tensor, "b k 1 1"], batch: Batch, step: int, extras: Extras = NO_EXTRAS

@@ -1,13 +1,14 @@
 """Monocular depth as a task. b images, h x w pixels; depth in metres."""
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 
-from densevit.losses.base import DEPTH_LOSSES
+from densevit.losses.base import DEPTH_LOSSES, DepthLoss
 from densevit.ops.camera import Camera, canonical_scale
 from densevit.ops.colormap import colorize
 from densevit.structures import Batch, Row
@@ -29,12 +30,29 @@ class DepthTask(Task):
     kinds = ("metric", "affine", "disparity")
     loss_registry = DEPTH_LOSSES
     default_losses = ({"type": "silog"},)
+    directions: ClassVar = {
+        **dict.fromkeys(("abs_rel", "sq_rel", "rmse", "rmse_log", "log10", "silog"), "min"),
+        **dict.fromkeys(("d1", "d2", "d3"), "max"),
+    }
 
     def losses(
         self, prediction: Float[Tensor, "b 1 h w"], batch: Batch, step: int, extras: Extras = NO_EXTRAS
     ) -> dict[str, Tensor]:
         target, valid = self.ground_truth(batch, self.output.focal)
-        return self.weighted_losses(step, prediction, target, valid)
+        kinds = set(batch.depth_kinds or ("metric",))
+        if all(kinds <= loss.depth_kinds for loss in self.criteria):
+            return self.weighted_losses(step, prediction, target, valid)
+        terms: dict[str, Tensor] = {}
+        for (name, weight), loss in zip(self.weights, self.criteria, strict=True):
+            loss.step = step
+            fits = [kind in loss.depth_kinds for kind in batch.depth_kinds or ("metric",) * len(batch)]
+            fitting = valid & torch.tensor(fits, device=valid.device)[:, None, None, None]
+            terms[name] = terms.get(name, 0) + weight * loss(prediction, target, fitting)
+        return terms
+
+    @classmethod
+    def truths(cls, losses: Sequence[DepthLoss]) -> frozenset[str]:
+        return frozenset().union(*(loss.depth_kinds for loss in losses))
 
     def ground_truth(
         self, batch: Batch, focal: float | None = None
@@ -54,14 +72,23 @@ class DepthTask(Task):
             known = scale.isfinite()
             depth, valid, limits = depth / scale.where(known, 1), valid & known, self.output.range
         if self.output.kind == "metric" and limits is not None:
-            valid = valid & (depth >= limits[0]) & (depth <= limits[1])
+            inside = (depth >= limits[0]) & (depth <= limits[1])
+            if batch.depth_kinds:
+                without_unit = [kind != "metric" for kind in batch.depth_kinds]
+                inside |= torch.tensor(without_unit, device=valid.device)[:, None, None, None]
+            valid = valid & inside
         return depth, valid
 
     def image_scores(self, prediction: Float[Tensor, "b 1 h w"], batch: Batch) -> list[Row]:
         if batch.depth is None or batch.valid is None:
             return [{} for _ in batch.names]
         maps = (t[:, 0].cpu().numpy() for t in (prediction, batch.depth, batch.valid))
-        return [self.score(p, d, v) for p, d, v in zip(*maps, strict=True)]
+        sources, kinds = batch.sources or ("",) * len(batch), batch.depth_kinds or ("metric",) * len(batch)
+        scorable = ("metric",) if self.output.kind == "metric" else ("metric", "relative")
+        return [
+            self.scores.get(source, self.score)(p, d, v) if kind in scorable else {}
+            for p, d, v, source, kind in zip(*maps, sources, kinds, strict=True)
+        ]
 
     def dataset_scores(self, rows: Sequence[Row]) -> Row:
         """The mean over images that have ground truth."""

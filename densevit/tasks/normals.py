@@ -1,6 +1,7 @@
 """Surface normals as a task. b images, h x w pixels; unit vectors in camera axes, towards the camera."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,6 +35,10 @@ class NormalsTask(Task):
     kinds = ("normals",)
     loss_registry = NORMAL_LOSSES
     default_losses = ({"type": "angular"},)
+
+    @classmethod
+    def truths(cls, losses: Sequence[Any]) -> frozenset[str]:
+        return frozenset({"normals", "metric"})  # of depth, with the camera
 
     def losses(
         self, prediction: Float[Tensor, "b 3 h w"], batch: Batch, step: int, extras: Extras = NO_EXTRAS

@@ -1,7 +1,7 @@
 """Semantic segmentation as a task. b images, k classes, h x w pixels."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -33,6 +33,7 @@ class SegmentationTask(Task):
     kinds = ("labels",)
     loss_registry = LABEL_LOSSES
     default_losses = ({"type": "cross_entropy"},)
+    directions: ClassVar = {"miou": "max", "pixel_accuracy": "max"}
 
     def __init__(self, *given: Any) -> None:
         """

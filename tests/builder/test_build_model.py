@@ -58,7 +58,8 @@ def test_a_batch_larger_than_the_data_is_warned_of(tmp_path: Path) -> None:
     config, world = small_config(tmp_path), DistributedContext(torch.device("cpu"))
     for size, warned in ((6, False), (7, True)):
         plan = load_plan(config, [f"batch_size={size}", "data.val=null"]).open()
-        warnings = run_sanity_checks(plan, build_trainer(plan, world).card)
+        trainer = build_trainer(plan, world)
+        warnings = run_sanity_checks(plan, trainer.card, trainer.tasks)
         assert any(f"batch_size: {size} images a step, where data.train has 6" in text for text in warnings) is warned
 
 

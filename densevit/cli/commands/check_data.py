@@ -55,10 +55,16 @@ def splits_to_validate(args: argparse.Namespace) -> "Iterator[SplitToValidate]":
     Raises:
         ConfigError: neither or both are named, or an option is wrong.
     """
+    from densevit.data.datasets.mix import Mix, split_sources
     from densevit.data.validation import SplitToValidate
     from densevit.data.validation.cache import cache_path
 
-    for split, data, optional in dataset.find_splits(args):
+    found = (
+        (split, data, optional)
+        for given, whole, optional in dataset.find_splits(args)
+        for split, data in (split_sources(given, whole.options) if whole.component is Mix else [(given, whole)])
+    )
+    for split, data, optional in found:
         cache = None if args.no_cache else cache_path(data.spec())
         yield SplitToValidate(split, data.build, cache, args.classes, optional)
 

@@ -4,6 +4,7 @@ import hashlib
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -12,12 +13,14 @@ import numpy as np
 from jaxtyping import Float32, Float64, Int64
 from pydantic import AfterValidator
 
+from densevit.config.schema import Truth
 from densevit.data.index.paths import SampleFiles, Subset, keep_present
 from densevit.data.io.depth_cache import DepthCache
 from densevit.data.io.normals import Axes, read_normals
 from densevit.data.io.readers import read_depth, read_image
 from densevit.data.io.samples import make_sample, read_label_map
 from densevit.data.labels.class_table import ClassTable
+from densevit.data.transforms.base import Transform
 from densevit.errors import DataError
 from densevit.model_card import Palette
 from densevit.registry import ComponentConfig, Registry
@@ -69,6 +72,12 @@ class Dataset(ABC):
     table: ClassTable | None = None
     """What numbers and colours in label files mean; None where the numbers are class ids."""
 
+    sources: Sequence["MixtureSource"] = ()
+    """The data sets of a mixture, in the order of the indices; empty where there is none."""
+
+    balanced: bool = False
+    """Whether the images of each training step are shared out to the sources, not drawn independently."""
+
     depth_cache: DepthCache | None = None
     """Where decoded depth files are kept; None decodes them every time."""
 
@@ -108,6 +117,18 @@ class Dataset(ABC):
         Raises:
             DataError: naming the file, when it is unreadable or not what the data set promises.
         """
+
+
+@dataclass(frozen=True)
+class MixtureSource:
+    """One data set of a mixture, as it was opened."""
+
+    name: str
+    data: Dataset
+    share: float  # of the draws; those of all sources sum to 1
+    truths: tuple[Truth, ...] | None = None  # what is learned from it; None: what it has
+    transforms: Sequence[Transform] = ()  # its own, before those that all share
+    protocol: str | None = None  # in the validation during training
 
 
 class FileDataset(Dataset):

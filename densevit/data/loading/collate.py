@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -10,6 +10,8 @@ from torch import Tensor
 
 from densevit.errors import DataError
 from densevit.structures import IGNORE, NO_LABEL, Batch, Sample
+
+T = TypeVar("T")
 
 
 def collate(samples: Sequence[Sample], indices: Sequence[int]) -> Batch:
@@ -35,12 +37,14 @@ def collate(samples: Sequence[Sample], indices: Sequence[int]) -> Batch:
         label=_label([s.label for s in samples]),
         normals=_normals([s.normals for s in samples], (h, w)),
         intrinsics=_intrinsics([s.intrinsics for s in samples]),
+        depth_kinds=_unless_usual([s.depth_kind for s in samples], "metric"),
+        sources=_unless_usual([s.source for s in samples], ""),
     )
 
 
 def collate_by_size(samples: Sequence[Sample], indices: Sequence[int]) -> Iterator[Batch]:
-    """One Batch for each run of samples of the same size, in order."""
-    for _, run in groupby(zip(samples, indices, strict=True), key=lambda pair: pair[0].image.shape):
+    """One Batch for each run of samples of the same size, and of one data set of a mixture, in order."""
+    for _, run in groupby(zip(samples, indices, strict=True), key=lambda pair: (pair[0].image.shape, pair[0].source)):
         same, positions = zip(*run, strict=True)
         yield collate(same, positions)
 
@@ -68,6 +72,11 @@ def _stack(
 def _normals(maps: Sequence[np.ndarray | None], size: tuple[int, int]) -> Tensor | None:
     stacked = _stack(maps, lambda: np.zeros((*size, 3), np.float32), (*size, 3))
     return None if stacked is None else stacked.permute(0, 3, 1, 2).contiguous()
+
+
+def _unless_usual(values: Sequence[T], usual: T) -> tuple[T, ...]:
+    """The values; none where all of them are the usual one."""
+    return () if all(value == usual for value in values) else tuple(values)
 
 
 def _label(ids: Sequence[int | None]) -> Tensor | None:

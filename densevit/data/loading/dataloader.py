@@ -3,7 +3,7 @@
 import logging
 import math
 from collections import Counter
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -15,9 +15,10 @@ from torch.utils.data import Dataset as TorchDataset
 from densevit.data.datasets.base import Dataset
 from densevit.data.loading.collate import collate, collate_by_size
 from densevit.data.loading.feature_cache import FeatureCache
-from densevit.data.loading.sampler import InfiniteBatchSampler, SampleKey
+from densevit.data.loading.sampler import DrawOrder, EpochOrder, InfiniteBatchSampler, MixtureOrder, SampleKey
 from densevit.data.loading.workers import Progress, auto_workers, run_jobs
 from densevit.data.transforms.base import Transform
+from densevit.data.transforms.warp import compose
 from densevit.errors import DataError
 from densevit.structures import Batch, Sample
 
@@ -35,9 +36,10 @@ class AugmentedDataset(TorchDataset[Sample]):
 
     def __init__(self, dataset: Dataset, transform: Transform, seed: int, views: int | None = None) -> None:
         self.dataset = dataset
-        self.transform = transform
         self.seed = seed
         self.views = views
+        self.transforms: dict[str, Transform] = {"": transform}
+        self.transforms |= {source.name: compose([*source.transforms, transform]) for source in dataset.sources}
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -54,7 +56,8 @@ class AugmentedDataset(TorchDataset[Sample]):
         if self.views is not None:
             key = (key[0] % self.views, index)
         with with_sample_name(self.dataset, index):
-            return self.transform(self.dataset.read(index), np.random.default_rng((self.seed, *key)))
+            sample = self.dataset.read(index)
+            return self.transforms[sample.source](sample, np.random.default_rng((self.seed, *key)))
 
 
 @contextmanager
@@ -132,10 +135,18 @@ class TrainLoader:
 
     Attributes:
         skipped: unreadable samples that were substituted, per epoch.
+        drawn: samples of the run, over all ranks -> how many of them are of each data set of a mixture.
     """
 
-    def __init__(self, batches: Generator[_Fetched, None, None], share: int, max_corrupt_fraction: float) -> None:
+    def __init__(
+        self,
+        batches: Generator[_Fetched, None, None],
+        share: int,
+        max_corrupt_fraction: float,
+        drawn: Callable[[int], Mapping[str, int]] = lambda samples: {},
+    ) -> None:
         self.batches = batches
+        self.drawn = drawn
         self.allowed = math.ceil(max_corrupt_fraction * share)
         self.share = share
         self.skipped: Counter[int] = Counter()
@@ -192,6 +203,7 @@ def train_loader(
         ConfigError: `batch_size` cannot be shared evenly.
         DataError: while iterating: a sample is unreadable, samples differ in size, a worker died or hangs.
     """
+    order = draw_order(dataset, seed, batch_size)
     sampler = InfiniteBatchSampler(
         len(dataset),
         seed=seed,
@@ -200,6 +212,7 @@ def train_loader(
         rank=rank,
         world_size=world_size,
         start=start,
+        order=order,
     )
     count = auto_workers(world_size) if workers == "auto" else workers
     progress = Progress(count)
@@ -207,7 +220,21 @@ def train_loader(
     batches = run_jobs(
         sampler, job, progress, workers=count, timeout=timeout, describe=partial(describe_with_files, dataset), pin=pin
     )
-    return TrainLoader(batches, math.ceil(len(dataset) / world_size), max_corrupt_fraction)
+    names = [source.name for source in dataset.sources]
+    return TrainLoader(
+        batches,
+        math.ceil(len(dataset) / world_size),
+        max_corrupt_fraction,
+        lambda samples: dict(zip(names, order.counts(samples), strict=True)),
+    )
+
+
+def draw_order(dataset: Dataset, seed: int, batch_size: int) -> DrawOrder:
+    """Epochs of a data set, or draws by the shares of a mixture."""
+    if not dataset.sources:
+        return EpochOrder(len(dataset), seed)
+    lengths, shares = [len(s.data) for s in dataset.sources], [s.share for s in dataset.sources]
+    return MixtureOrder(lengths, shares, seed, batch_size if dataset.balanced else 1)
 
 
 class EvalLoader:

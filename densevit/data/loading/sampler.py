@@ -1,7 +1,8 @@
 """An infinite batch sampler whose order is a function of the seed; a position in it is one integer."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Int64
@@ -12,19 +13,126 @@ SampleKey = tuple[int, int]
 """(epoch, index) of a sample; it also seeds the sample's augmentation."""
 
 
+@runtime_checkable
+class DrawOrder(Protocol):
+    """Which sample stands at each position of an endless stream: a function of the position alone."""
+
+    def key(self, position: int) -> SampleKey: ...
+
+    def substitute(self, key: SampleKey, steps: int) -> SampleKey:
+        """The key that replaces one `steps` further on, where that sample is unreadable."""
+
+    def counts(self, position: int) -> Sequence[int]:
+        """How many of the samples before a position come from each data set of a mixture; empty without one."""
+
+
+class EpochOrder:
+    """One permutation of `range(length)` per epoch: position p holds `permutation(seed, p // length)[p % length]`."""
+
+    def __init__(self, length: int, seed: int, stream: tuple[int, ...] = ()) -> None:
+        """
+        Args:
+            stream: tells the permutations of several data sets of one run apart.
+        """
+        self.length, self.seed, self.stream = length, seed, stream
+
+    def key(self, position: int) -> SampleKey:
+        epoch, offset = divmod(position, self.length)
+        return epoch, int(permutation(self.seed, epoch, self.length, self.stream)[offset])
+
+    def substitute(self, key: SampleKey, steps: int) -> SampleKey:
+        """The key `steps` further on in the same epoch's permutation, which wraps around."""
+        epoch, index = key
+        order = permutation(self.seed, epoch, self.length, self.stream)
+        offset = int(np.flatnonzero(order == index)[0])
+        return epoch, int(order[(offset + steps) % self.length])
+
+    def counts(self, position: int) -> Sequence[int]:
+        return ()
+
+
+CHUNK = 1024  # groups whose draws are computed together
+
+Places = Int64[np.ndarray, " places"]
+
+
+class MixtureOrder:
+    """Draws from several data sets by their shares; within each, one permutation per epoch.
+
+    Positions come in groups of `group`. A data set of share w gets w * group places of each, rounded up or down at
+    random (systematic sampling: right on average, never off by one or more), in random order. The group of 1 is a plain
+    weighted draw. The k-th draw of a data set is position k of its own `EpochOrder`, so that none of its images comes
+    again before all have come.
+
+    Args:
+        lengths: images of each data set; the indices of keys count through all of them.
+        shares: of the draws; they sum to 1.
+    """
+
+    def __init__(self, lengths: Sequence[int], shares: Sequence[float], seed: int, group: int = 1) -> None:
+        self.orders = [EpochOrder(length, seed, (i,)) for i, length in enumerate(lengths)]
+        self.starts = np.cumsum([0, *lengths])
+        self.edges = np.cumsum([0.0, *shares])
+        self.edges[-1] = 1.0
+        self.seed, self.group = seed, group
+        self._chunk: tuple[int, Places, Places] | None = None
+        self._counts: list[Int64[np.ndarray, " sources"]] = [np.zeros(len(lengths), np.int64)]
+
+    def key(self, position: int) -> SampleKey:
+        chunk, place = divmod(position, CHUNK * self.group)
+        earlier = self._counts_until(chunk)
+        draws, before = self._draws(chunk)
+        source = int(draws[place])
+        epoch, index = self.orders[source].key(int(earlier[source] + before[place]))
+        return epoch, int(self.starts[source]) + index
+
+    def substitute(self, key: SampleKey, steps: int) -> SampleKey:
+        """The key `steps` further on in the permutation of the same data set."""
+        epoch, index = key
+        source = int(np.searchsorted(self.starts, index, side="right")) - 1
+        start = int(self.starts[source])
+        epoch, index = self.orders[source].substitute((epoch, index - start), steps)
+        return epoch, start + index
+
+    def counts(self, position: int) -> Sequence[int]:
+        chunk, place = divmod(position, CHUNK * self.group)
+        earlier = self._counts_until(chunk)
+        inside = np.bincount(self._draws(chunk)[0][:place], minlength=len(self.orders))
+        return [int(n) for n in earlier + inside]
+
+    def _counts_until(self, chunk: int) -> Int64[np.ndarray, " sources"]:
+        while len(self._counts) <= chunk:
+            draws, _ = self._draws(len(self._counts) - 1)
+            self._counts.append(self._counts[-1] + np.bincount(draws, minlength=len(self.orders)))
+        return self._counts[chunk]
+
+    def _draws(self, chunk: int) -> tuple[Places, Places]:
+        """The data set at each place of a chunk, and how many places of the chunk before it have the same one."""
+        if self._chunk is None or self._chunk[0] != chunk:
+            rng = np.random.default_rng(np.random.SeedSequence((self.seed, chunk), spawn_key=(2,)))
+            points = (np.arange(self.group) + rng.random((CHUNK, 1))) / self.group
+            draws = rng.permuted(np.searchsorted(self.edges, points, side="right") - 1, axis=1).ravel()
+            before = np.empty_like(draws)
+            for source in range(len(self.orders)):
+                own = np.flatnonzero(draws == source)
+                before[own] = np.arange(own.size)
+            self._chunk = chunk, draws, before
+        return self._chunk[1], self._chunk[2]
+
+
 class InfiniteBatchSampler:
     """Endless micro-batches of sample keys for one rank.
 
-    The order is the concatenation of one permutation of `range(length)` per epoch, so position p holds sample
-    `permutation(seed, p // length)[p % length]`, whatever the workers, ranks or batch size. An optimiser step takes
-    the next `batch_size` positions; its micro-batches, and the ranks within each, take theirs in turn. So a run
-    resumes from the number of samples seen, also on another number of ranks.
+    Which sample stands at position p is a function of the seed (`EpochOrder`, or `MixtureOrder`), whatever the workers
+    and ranks. An optimiser step takes the next `batch_size` positions; its micro-batches, and the ranks within each,
+    take theirs in turn. So a run resumes from the number of samples seen, also on another number of ranks.
 
     Args:
         length: samples in the data set.
         batch_size: samples an optimiser step sees, over all ranks and accumulated micro-batches.
         grad_accum_steps: micro-batches per optimiser step on each rank.
         start: samples seen before, over all ranks.
+        order: another one than that of epochs.
 
     Raises:
         ConfigError: `batch_size` does not divide evenly, or there is nothing to draw from.
@@ -40,11 +148,11 @@ class InfiniteBatchSampler:
         rank: int = 0,
         world_size: int = 1,
         start: int = 0,
+        order: DrawOrder | None = None,
     ) -> None:
         _check(length, seed, batch_size, grad_accum_steps, world_size, start)
         assert 0 <= rank < world_size
-        self.length = length
-        self.seed = seed
+        self.order: DrawOrder = order or EpochOrder(length, seed)
         self.batch_size = batch_size
         self.grad_accum_steps = grad_accum_steps
         self.rank = rank
@@ -56,30 +164,22 @@ class InfiniteBatchSampler:
         """Samples in one micro-batch of one rank."""
         return self.batch_size // (self.grad_accum_steps * self.world_size)
 
-    def key(self, position: int) -> SampleKey:
-        epoch, offset = divmod(position, self.length)
-        return epoch, int(permutation(self.seed, epoch, self.length)[offset])
-
     def substitute(self, key: SampleKey, steps: int) -> SampleKey:
-        """The key `steps` further on in the same epoch's permutation, which wraps around."""
-        epoch, index = key
-        order = permutation(self.seed, epoch, self.length)
-        offset = int(np.flatnonzero(order == index)[0])
-        return epoch, int(order[(offset + steps) % self.length])
+        return self.order.substitute(key, steps)
 
     def __iter__(self) -> Iterator[list[SampleKey]]:
         size = self.micro_batch_size
         first = self.start + self.rank * size
         while True:
-            yield [self.key(position) for position in range(first, first + size)]
+            yield [self.order.key(position) for position in range(first, first + size)]
             first += self.world_size * size
 
 
-@lru_cache(maxsize=4)
-def permutation(seed: int, epoch: int, length: int) -> Int64[np.ndarray, " length"]:
+@lru_cache(maxsize=32)
+def permutation(seed: int, epoch: int, length: int, stream: tuple[int, ...] = ()) -> Int64[np.ndarray, " length"]:
     """The order of one epoch."""
     # The spawn key keeps it apart from the augmentation of sample 0: seeds pad with zeros, (s, e) equals (s, e, 0).
-    sequence = np.random.SeedSequence((seed, epoch), spawn_key=(1,))
+    sequence = np.random.SeedSequence((seed, epoch), spawn_key=(1, *stream))
     order = np.random.default_rng(sequence).permutation(length)
     order.flags.writeable = False
     return order

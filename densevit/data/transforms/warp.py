@@ -67,7 +67,9 @@ class Pipeline(Transform):
 
 
 def compose(transforms: Sequence[Transform]) -> Pipeline:
-    return Pipeline(transforms)
+    """All of them in order; a pipeline among them counts as its transforms, so that its last warp joins the next."""
+    parts = (part.transforms if isinstance(part, Pipeline) else (part,) for part in transforms)
+    return Pipeline([transform for part in parts for transform in part])
 
 
 @dataclass(frozen=True)

@@ -184,10 +184,13 @@ def _inspect(data: Dataset, cache: StatsCache, threads: int) -> Iterator[Inspect
 
 
 def _find_leaks(opened: Sequence[OpenSplit], inspected: Mapping[str, Sequence[InspectedSample]]) -> Iterator[Issue]:
-    train = next((one.data for one in opened if one.request.split == TRAIN), None)
-    if train is None:
-        return
-    for one in opened:
-        split = one.request.split
-        if split != TRAIN:
-            yield from find_leaks(train, inspected[TRAIN], one.data, split, inspected[split])
+    for train in (one for one in opened if is_train(one.request.split)):
+        for one in opened:
+            split = one.request.split
+            if not is_train(split):
+                yield from find_leaks(train.data, inspected[train.request.split], one.data, split, inspected[split])
+
+
+def is_train(split: str) -> bool:
+    """Whether a split, or a source of a mixture (`train/nyu`), is trained on."""
+    return split.partition("/")[0] == TRAIN

@@ -6,7 +6,7 @@ from itertools import chain, islice
 import numpy as np
 import pytest
 
-from densevit.data.loading.sampler import InfiniteBatchSampler, SampleKey, permutation
+from densevit.data.loading.sampler import InfiniteBatchSampler, MixtureOrder, SampleKey, permutation
 from densevit.errors import ConfigError
 
 
@@ -118,3 +118,44 @@ def test_what_cannot_be_streamed_is_refused(options: dict[str, int], says: str) 
     given = {"length": 10, "seed": 0, "batch_size": 2} | options
     with pytest.raises(ConfigError, match=says):
         InfiniteBatchSampler(given.pop("length"), **given)
+
+
+@pytest.mark.parametrize("group", [1, 8])
+def test_a_mixture_draws_by_its_shares_and_repeats_no_image_before_all_have_come(group: int) -> None:
+    order = MixtureOrder([3, 50, 7], [0.5, 0.2, 0.3], seed=3, group=group)
+    keys = [order.key(position) for position in range(3000)]
+    sources = np.searchsorted([3, 53], [index for _, index in keys], side="right")
+    counts = np.bincount(sources, minlength=3)
+    assert np.abs(counts / 3000 - [0.5, 0.2, 0.3]).max() < 0.03
+    assert order.counts(3000) == counts.tolist() and order.counts(0) == [0, 0, 0]
+    for source, (start, length) in enumerate(((0, 3), (3, 50), (53, 7))):
+        own = [key for key, of in zip(keys, sources, strict=True) if of == source]
+        for epoch in range(len(own) // length):
+            block = own[epoch * length : (epoch + 1) * length]
+            assert sorted(block) == [(epoch, start + i) for i in range(length)]
+
+
+def test_a_balanced_mixture_has_its_shares_in_every_group() -> None:
+    order = MixtureOrder([100, 100, 100], [0.5, 0.3, 0.2], seed=0, group=8)
+    sources = np.array([order.key(p)[1] // 100 for p in range(4000)]).reshape(-1, 8)
+    counts = np.stack([(sources == s).sum(1) for s in range(3)])
+    expected = np.array([[4.0], [2.4], [1.6]])
+    assert np.abs(counts - expected).max() < 1 + 1e-9
+    assert np.abs(counts.mean(1) - expected[:, 0]).max() < 0.1
+    assert (sources[:, 0] != sources[0, 0]).any()  # in random order
+
+
+def test_a_mixture_is_a_function_of_seed_and_position_however_it_is_asked() -> None:
+    lengths, shares = [5, 40], [0.7, 0.3]
+    forward = MixtureOrder(lengths, shares, seed=1, group=4)
+    keys = [forward.key(position) for position in range(9000)]
+    for position in (8999, 17, 5000, 4096, 4095):
+        assert MixtureOrder(lengths, shares, seed=1, group=4).key(position) == keys[position]
+    assert [MixtureOrder(lengths, shares, seed=2, group=4).key(p) for p in range(50)] != keys[:50]
+
+
+def test_the_substitute_of_an_unreadable_sample_is_of_the_same_source() -> None:
+    order = MixtureOrder([4, 6], [0.5, 0.5], seed=0)
+    for key in ((0, 2), (1, 7)):
+        others = [order.substitute(key, steps) for steps in range(1, 4)]
+        assert {index >= 4 for _, index in others} == {key[1] >= 4} and len({*others, key}) == 4

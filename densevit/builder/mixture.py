@@ -1,0 +1,98 @@
+"""What a mixture of data sets means for the tasks: which source teaches which head, and which score is the best."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from densevit.builder.plan import Plan
+from densevit.config.validation import TaskSpec
+from densevit.data.datasets.base import MixtureSource
+from densevit.data.sanity_checks import found_truths
+from densevit.engine.checkpointer import BestScore
+from densevit.errors import ConfigError
+from densevit.registry import did_you_mean
+from densevit.tasks.base import Task
+
+
+@dataclass(frozen=True)
+class Teaching:
+    """The sources of the training mixture that teach a task, and their share of the draws."""
+
+    sources: tuple[str, ...]
+    share: float
+
+    def tell(self, task: Task, only: Sequence[str]) -> None:
+        task.sources, task.share, task.only = self.sources, self.share, tuple(only)
+
+
+def teaching(plan: Plan) -> dict[str, Teaching]:
+    """Which sources teach which task, by the ground truth that its losses learn from.
+
+    Raises:
+        ConfigError: every mistake at once: a source whose ground truth fits no task, a task that no source teaches, a
+            source that is not there.
+    """
+    train = plan.train
+    problems = list(_unknown_sources(plan))
+    have = {source.name: found_truths(source) for source in train.sources}
+    wanted = {name: _wanted(task) for name, task in plan.tasks.items()}
+    found = {}
+    for name, task in plan.tasks.items():
+        own = [s for s in train.sources if wanted[name] & have[s.name] and (not task.sources or s.name in task.sources)]
+        found[name] = Teaching(tuple(s.name for s in own), sum(s.share for s in own) or 1.0)
+        if train.sources and not own:
+            kinds = ", ".join(sorted(wanted[name]))
+            problems.append(f"tasks.{name}: no source of data.train has ground truth that it learns from ({kinds}).")
+    taught = {source for each in found.values() for source in each.sources}
+    for i, source in enumerate(train.sources):
+        if source.name not in taught and source.share:
+            kinds = "; ".join(f"{name} from {', '.join(sorted(of_task))}" for name, of_task in wanted.items())
+            problems.append(
+                f"data.train.sources.{i}: the ground truth of '{source.name}' fits no task: it has "
+                f"{', '.join(sorted(have[source.name])) or 'none'}; {kinds}. Set its `truth`, or leave it out."
+            )
+    if problems:
+        raise ConfigError(*map(plan.locate, problems))
+    return found
+
+
+def _wanted(task: TaskSpec) -> frozenset[str]:
+    component: type[Task] = task.task.component  # type: ignore[assignment]
+    return component.truths([loss.build() for _, loss in task.losses])
+
+
+def _unknown_sources(plan: Plan) -> Iterator[str]:
+    known = [source.name for source in plan.train.sources]
+    for name, task in plan.tasks.items():
+        for i, source in enumerate(task.sources):
+            if source not in known:
+                why = did_you_mean(source, known) if known else " data.train is no mixture."
+                yield f"tasks.{name}.sources.{i}: no source '{source}' in data.train.{why}"
+
+
+def best_score(plan: Plan, tasks: Mapping[str, Task]) -> BestScore:
+    """The score that picks the best checkpoint, by its name in `val.csv`.
+
+    Without `best` it is that of the first task, on the first source that it is scored on.
+
+    Raises:
+        ConfigError: `best` is no such score.
+    """
+    names = dict(_scores(plan, tasks))
+    if plan.run.best is None:
+        return next(iter(names.items()))
+    if plan.run.best not in names:
+        raise ConfigError(plan.locate(f"best: no score '{plan.run.best}'.{did_you_mean(plan.run.best, names)}"))
+    return plan.run.best, names[plan.run.best]
+
+
+def _scores(plan: Plan, tasks: Mapping[str, Task]) -> Iterator[BestScore]:
+    sources: Sequence[MixtureSource | None] = plan.val.sources if plan.val is not None else ()
+    for name, task in tasks.items():
+        score, direction = task.best
+        for source in sources or [None]:
+            if source is not None and task.only and source.name not in task.only:
+                continue
+            prefix = (f"{source.name}/" if source else "") + (f"{name}/" if len(tasks) > 1 else "")
+            yield prefix + score, direction
+            for other, way in task.directions.items():
+                yield prefix + other, way

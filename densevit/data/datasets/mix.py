@@ -1,0 +1,193 @@
+"""`mix`: several data sets as one, each with its share of the draws, its transforms and its kind of ground truth."""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate
+from pathlib import Path
+from typing import Annotated, Any, get_args
+
+import numpy as np
+from jaxtyping import Float32, Int64
+from pydantic import Field
+
+import densevit.data.transforms.photometric  # noqa: F401 (registers transforms)
+from densevit.config.schema import NonNegative, Source, Truth
+from densevit.data.datasets.base import DATASETS, Dataset, MixtureSource
+from densevit.data.labels.joined_classes import JoinedClasses, join_by_name, join_by_table
+from densevit.data.transforms.base import TRANSFORMS
+from densevit.errors import ConfigError
+from densevit.ops.align import disparity_as_depth
+from densevit.registry import ComponentSpec
+from densevit.structures import DepthKind, Sample
+
+DEPTH_KINDS: tuple[DepthKind, ...] = get_args(DepthKind)
+
+
+@DATASETS.register("mix")
+class Mix(Dataset):
+    """Several data sets as one. In training, the draws follow the weights, and each loss learns from the images whose
+    ground truth fits it; in validation, every image comes once, and each data set has scores of its own."""
+
+    def __init__(
+        self,
+        *,
+        sources: Annotated[tuple[Source, ...], Field(min_length=1)],
+        temperature: NonNegative = 1.0,
+        balanced: bool = True,
+        classes: Path | None = None,
+    ) -> None:
+        """Opens all data sets.
+
+        Args:
+            sources: the data sets, each `{data: {type: ...}, name, weight, truth, transforms, protocol}`.
+            temperature: where no source has a weight, it is its number of images to this power: 1 draws every image
+                equally often, 0 every data set.
+            balanced: every step has the weights' share of images of each data set, rounded up or down; else the draws
+                of a step are independent.
+            classes: a CSV table that joins class lists, one row a class: its name in the first column, then a column
+                for each source with its names for it, `|` between several. Without it, equal names are one class.
+
+        Raises:
+            ConfigError: names that come twice, weights that sum to nothing or that only some sources have, a source's
+                options.
+            DataError: a data set is not where or what it should be, a table of classes that does not fit.
+        """
+        names = source_names(sources)
+        opened = [open_source(source, f"sources.{i}") for i, source in enumerate(sources)]
+        shares = shares_of(sources, [len(data) for data in opened], temperature)
+        self.sources = [
+            MixtureSource(
+                name=name,
+                data=data,
+                share=share,
+                truths=truths_of(source),
+                transforms=[
+                    TRANSFORMS.check(spec, f"sources.{i}.transforms.{j}").build()
+                    for j, spec in enumerate(source.transforms)
+                ],
+                protocol=source.protocol,
+            )
+            for i, (name, source, data, share) in enumerate(zip(names, sources, opened, shares, strict=True))
+        ]
+        self.balanced = balanced
+        self.starts = [0, *accumulate(map(len, opened))]
+        self.names = [f"{source.name}/{name}" for source in self.sources for name in source.data.names]
+        ranges = [data.depth_range for data in opened]
+        self.depth_range = (min(low for low, _ in ranges), max(high for _, high in ranges))
+        self.by_table = classes is not None
+        labelled = {s.name: s.data for s in self.sources if s.data.classes and teaches_labels(s)}
+        self._join(join_by_name(labelled) if classes is None else join_by_table(classes, labelled))
+
+    def join_onto(self, names: Sequence[str]) -> None:
+        """Takes the classes of the training data, where it joins class lists by name; its others are ignored."""
+        if names and self.classes and not self.by_table and tuple(names) != tuple(self.classes):
+            labelled = {s.name: s.data for s in self.sources if s.name in self.joined.lookups}
+            self._join(join_by_name(labelled, names))
+
+    def _join(self, joined: JoinedClasses) -> None:
+        self.joined = joined
+        self.classes, self.palette = joined.names, joined.palette
+
+    def locate(self, index: int) -> tuple[MixtureSource, int]:
+        """The data set of a sample, and its index in that."""
+        number = bisect_right(self.starts, index) - 1
+        return self.sources[number], index - self.starts[number]
+
+    def read(self, index: int) -> Sample:
+        source, own = self.locate(index)
+        sample = source.data.read(own)
+        named = replace(sample, name=f"{source.name}/{sample.name}", source=source.name)
+        return self.joined.map_sample(source.name, with_truths(named, source.truths))
+
+    def files(self, index: int) -> Mapping[str, Path]:
+        source, own = self.locate(index)
+        return source.data.files(own)
+
+    def scene(self, index: int) -> str:
+        source, own = self.locate(index)
+        scene = source.data.scene(own)
+        return f"{source.name}/{scene}" if scene else ""
+
+    def label_map(self, index: int) -> Int64[np.ndarray, "h w"] | None:
+        source, own = self.locate(index)
+        labels = source.data.label_map(own) if teaches_labels(source) else None
+        return None if labels is None else self.joined.map_ids(source.name, labels)
+
+    def depth_map(self, index: int) -> Float32[np.ndarray, "h w"] | None:
+        source, own = self.locate(index)
+        if source.truths is not None and not {"metric", "relative", "affine"} & set(source.truths):
+            return super().depth_map(index)
+        return source.data.depth_map(own)
+
+
+def split_sources(split: str, options: Mapping[str, Any]) -> Iterator[tuple[str, ComponentSpec[Dataset]]]:
+    """The data sets of a mixture one by one, as `split/source`, to be checked each for itself."""
+    for i, (name, source) in enumerate(zip(source_names(options["sources"]), options["sources"], strict=True)):
+        data = DATASETS.check(source.data, f"data.{split}.sources.{i}.data")
+        if {"relative", "affine", "disparity"} & set(truths_of(source) or ()):  # which are no metres
+            data = DATASETS.check({"type": "mix", "sources": [{**vars(source), "weight": None}]}, "source")
+        yield f"{split}/{name}", data
+
+
+def source_names(sources: Sequence[Source]) -> list[str]:
+    """
+    Raises:
+        ConfigError: a name comes twice, or would not fit into the name of a column.
+    """
+    names = [source.name or str(source.data.get("type", "")) for source in sources]
+    problems = [f"sources.{i}.name: '{name}' comes twice; give each source its own." for i, name in enumerate(names)
+                if name in names[:i]]  # fmt: skip
+    problems += [f"sources.{i}.name: '{name}' must not hold '.', '/', ',' or '='." for i, name in enumerate(names)
+                 if set(name) & set("./,=")]  # fmt: skip
+    if problems:
+        raise ConfigError(*problems)
+    return names
+
+
+def open_source(source: Source, where: str) -> Dataset:
+    if source.data.get("type") == "mix":
+        raise ConfigError(f"{where}.data: a mixture within a mixture; list its sources beside the others.")
+    return DATASETS.check(source.data, f"{where}.data").build()
+
+
+def shares_of(sources: Sequence[Source], lengths: Sequence[int], temperature: float) -> list[float]:
+    """Each data set's share of the draws: its weight, or its size to the power of the temperature, over their sum.
+
+    Raises:
+        ConfigError: only some have weights, or all are 0.
+    """
+    given = [source.weight for source in sources]
+    if None in given and any(weight is not None for weight in given):
+        missing = given.index(None)
+        raise ConfigError(f"sources.{missing}.weight: missing, where other sources have one; give all of them or none.")
+    weights = [length**temperature if weight is None else weight for weight, length in zip(given, lengths, strict=True)]
+    total = sum(weights)
+    if not total > 0:
+        raise ConfigError("sources: their weights sum to 0, so there is nothing to draw.")
+    return [weight / total for weight in weights]
+
+
+def truths_of(source: Source) -> tuple[Truth, ...] | None:
+    return (source.truth,) if isinstance(source.truth, str) else source.truth
+
+
+def teaches_labels(source: MixtureSource) -> bool:
+    return source.truths is None or "labels" in source.truths
+
+
+def with_truths(sample: Sample, truths: Sequence[Truth] | None) -> Sample:
+    """The sample with the ground truth that is named, and none else; all of it for None.
+
+    Depth is what the source says it is. Disparity is read as depth is, and turned into it.
+    """
+    if truths is None:
+        return sample
+    kind = next((kind for kind in DEPTH_KINDS if kind in truths), None)
+    if kind is None or sample.depth is None or sample.valid is None:
+        sample = replace(sample, depth=None, valid=None)
+    elif kind != sample.depth_kind:
+        depth = disparity_as_depth(sample.depth, sample.valid) if kind == "disparity" else sample.depth
+        sample = replace(sample, depth=depth, depth_kind=kind)
+    sample = sample if "labels" in truths else replace(sample, labels=None, label=None)
+    return sample if "normals" in truths else replace(sample, normals=None)

@@ -1,0 +1,117 @@
+"""Training on a mixture: each head learns from what fits it; scores, losses and draws of each source; resuming."""
+
+import csv
+from pathlib import Path
+
+import pytest
+import torch
+from forked import ForkServer
+from small_mixture import small_mixture_config
+
+from densevit.builder import plan as planning
+from densevit.builder import training
+from densevit.cli.main import main
+from densevit.engine.distributed import DistributedContext
+from densevit.engine.logger import read_csv
+from densevit.weights import checkpoint
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("mixture")
+    assert main(["train", str(small_mixture_config(folder)), "steps=12", "save_every=1", "keep_last=0"]) == 0
+    return folder
+
+
+def test_the_logs_have_losses_draws_and_scores_of_each_source(folder: Path) -> None:
+    train, val = read_csv(folder / "run/train.csv"), read_csv(folder / "run/val.csv")
+    last = train[-1]
+    assert [last[f"{name}/samples"] for name in ("rooms", "web", "seg")] == [24, 12, 12]  # 2 : 1 : 1 of 48
+    assert last["rooms/depth/silog"] == pytest.approx(last["depth/silog"])  # its only teacher
+    mean = (2 * last["rooms/relative/ssi"] + last["web/relative/ssi"]) / 3  # 2 images and 1 in the step
+    assert last["relative/ssi"] == pytest.approx(mean, rel=1e-5)
+    assert not [name for name in last if name.startswith(("web/depth", "seg/depth", "web/labels", "rooms/labels"))]
+    assert {"rooms/depth/abs_rel", "seg/depth/abs_rel", "rooms/labels/miou", "seg/labels/miou"} <= val[-1].keys()
+
+
+def test_an_image_moves_only_the_heads_that_its_ground_truth_fits(folder: Path) -> None:
+    world = DistributedContext(torch.device("cpu"))
+    plan = planning.load_plan(folder / "mix.yaml", ["batch_size=1"]).open()
+    trainer = training.build_trainer(plan, world)
+    taught: dict[str, set[str]] = {}
+    batches = training.train_batches(plan, world)(0)
+    for batch, _ in zip(batches, range(12), strict=False):
+        trainer.optimizer.zero_grad()
+        torch.stack(list(trainer._losses(batch).values())).sum().backward()
+        moved = {name for name, head in trainer.model.heads.items() if any(p.grad.any() for p in head.parameters())}
+        taught.setdefault(batch.sources[0], set()).update(moved)
+    assert taught == {"rooms": {"depth", "relative"}, "web": {"relative"}, "seg": {"labels"}}
+
+
+def test_stopped_and_resumed_at_any_step_the_run_is_bit_equal(folder: Path, tmp_path: Path) -> None:
+    whole = checkpoint.read(folder / "run/checkpoints/step-00000012")[0]
+    for stop in (1, 7):
+        words = [str(folder / "mix.yaml"), f"output={tmp_path / str(stop)}", "save_every=1"]
+        assert main(["train", *words, f"steps={stop}"]) == 0
+        assert main(["train", *words, "steps=12", "--resume"]) == 0
+        weights = checkpoint.read(tmp_path / f"{stop}/checkpoints/step-00000012")[0]
+        assert all(torch.equal(value, whole[name]) for name, value in weights.items())
+        assert read_csv(tmp_path / f"{stop}/train.csv")[-1]["rooms/samples"] == 24
+
+
+def test_one_named_score_picks_the_best_checkpoint(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["train", str(folder / "mix.yaml"), f"output={folder / 'best'}", "steps=4", "validate_every=1"]
+    assert main([*words, "best=seg/labels/miou"]) == 0
+    rows = read_csv(folder / "best/val.csv")
+    best = max(rows, key=lambda row: row["seg/labels/miou"])["step"]
+    assert checkpoint.step_of((folder / "best/checkpoints/best").resolve()) == best
+    capsys.readouterr()
+    assert main([*words, "best=seg/labels/mio", f"output={folder / 'none'}"]) == 2
+    assert "best: no score 'seg/labels/mio'. Did you mean 'seg/labels/miou'" in capsys.readouterr().err
+
+
+SOURCES = "data.train.sources"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([f"{SOURCES}.2.truth=none"], "data.train.sources.2: the ground truth of 'seg' fits no task: it has none"),
+        ([f"{SOURCES}.2.truth=affine"], "it has affine; depth from metric; relative from disparity, metric, relative"),
+        ([f"{SOURCES}.0.truth=labels"], "tasks.depth: no source of data.train has ground truth that it learns from"),
+        ([f"{SOURCES}.{i}.weight=0" for i in range(3)], "data.train.sources: their weights sum to 0"),
+        ([f"{SOURCES}.0.weigth=1"], "data.train.sources.0.weigth: no such option. Did you mean 'weight'?"),
+        ([f"{SOURCES}.0.data.rooot=x"], "data.train.sources.0.data.rooot: no such option. Did you mean 'root'?"),
+        ([f"{SOURCES}.0.protocol=nyu_eigan"], "sources.0.protocol: no protocol 'nyu_eigan'. Did you mean 'nyu_eigen'"),
+        (["tasks.depth.sources=[roms]"], "tasks.depth.sources.0: no source 'roms' in data.train. Did you mean 'rooms'"),
+    ],
+)
+def test_what_does_not_fit_together_is_told_before_training(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    assert main(["train", str(folder / "mix.yaml"), f"output={tmp_path / 'run'}", *words]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "run/train.csv").exists()
+
+
+def test_check_data_validates_each_source(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check-data", str(folder / "mix.yaml"), "--no-cache"]) == 2  # trained on what is validated on
+    told = capsys.readouterr().out
+    assert all(f"train/{name}: {n} of {n} samples" in told for name, n in (("rooms", 4), ("web", 5), ("seg", 6)))
+    assert "[val/seg]" in told and "is the training image" in told
+
+
+@pytest.mark.slow
+def test_two_processes_learn_from_a_mixture_as_one_does(tmp_path: Path, fork_server: ForkServer) -> None:
+    config = small_mixture_config(tmp_path)
+    for count, name in ((1, "one"), (2, "two")):
+        children = fork_server.together(count, "train", config, f"output={tmp_path / name}", "steps=6")
+        assert [child.wait() for child in children] == [0] * count, children[0].err.read_text()
+    one, two = (checkpoint.read(tmp_path / name / "checkpoints/last")[0] for name in ("one", "two"))
+    # A loss up to scale and shift has no gradient on the last bias of its head; Adam makes steps of the rounding error.
+    learned = [name for name in one if name != "heads.relative.projection.before.bias"]
+    assert max(float((one[name] - two[name]).abs().max()) for name in learned) < 2e-5
+    rows = [list(csv.DictReader((tmp_path / name / "train.csv").read_text().splitlines())) for name in ("one", "two")]
+    for first, second in zip(*rows, strict=True):
+        for column in first.keys() - {"seconds"}:
+            assert float(first[column] or "nan") == pytest.approx(float(second[column] or "nan"), rel=1e-4, nan_ok=True)
