@@ -30,7 +30,6 @@ from densevit.engine.optim import (
     set_learning_rate,
 )
 from densevit.engine.skipped_steps import StepRecord
-from densevit.engine.source_losses import SourceLosses
 from densevit.engine.train_state import Scores, TrainState
 from densevit.engine.validation import Predict, validate
 from densevit.errors import ConfigError, Preempted
@@ -38,6 +37,7 @@ from densevit.model_card import ModelCard
 from densevit.ops.camera import Camera
 from densevit.structures import Batch
 from densevit.tasks.base import Task
+from densevit.tasks.source_losses import SourceLosses
 from densevit.utils.precision import autocast, gpu_products, resolve
 from densevit.utils.progress import tqdm
 from densevit.utils.signals import interruptible
@@ -279,7 +279,7 @@ class Trainer:
         of_sources: dict[str, float | None] = {}
         if self.source_losses:
             of_sources |= {f"{source}/samples": n for source, n in samples_drawn(batches, state.samples).items()}
-            of_sources |= self.source_losses.means(self.world)
+            of_sources |= self.source_losses.means(self.world.all_reduce_mean)
         log.train(state.step, values | of_sources, state.scores)
 
     def validate(self, val: Validation | None, log: MetricLogger, stop: Event) -> bool:

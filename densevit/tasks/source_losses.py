@@ -1,11 +1,10 @@
 """The losses of each data set of a mixture, for the logs: means over its images in one step, of all processes."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
 
-from densevit.engine.distributed import DistributedContext
 from densevit.structures import Batch
 from densevit.tasks.base import Task
 
@@ -33,8 +32,6 @@ class SourceLosses:
 
     def add(self, head: str, found: Mapping[str, Mapping[str, Tensor]], batch: Batch) -> None:
         """Counts what `Task.losses_by_source` found in a batch."""
-        if not self.columns:
-            return
         rows = batch.by_source()
         for source, losses in found.items():
             for loss, value in losses.items():
@@ -43,14 +40,12 @@ class SourceLosses:
                     self.sums[column] = self.sums.get(column, 0) + len(rows[source]) * value.detach().float()
                     self.counts[column] += len(rows[source])
 
-    def means(self, world: DistributedContext) -> dict[str, float | None]:
+    def means(self, all_reduce_mean: Callable[[dict[str, float]], dict[str, float]]) -> dict[str, float | None]:
         """The mean of each column; None where no process had an image of it. All processes must call it together."""
-        if not self.columns:
-            return {}
-        zero = torch.zeros((), device=world.device)
-        sums = torch.stack([self.sums.get(column, zero) for column in self.columns]).tolist()
-        total = world.all_reduce_mean(dict(zip(self.columns, sums, strict=True)))
-        count = world.all_reduce_mean({column: float(n) for column, n in self.counts.items()})
+        sums = torch.stack(list(self.sums.values())).tolist() if self.sums else []
+        found = dict(zip(self.sums, sums, strict=True))
+        total = all_reduce_mean({column: found.get(column, 0.0) for column in self.columns})
+        count = all_reduce_mean({column: float(n) for column, n in self.counts.items()})
         return {column: total[column] / count[column] if count[column] else None for column in self.columns}
 
     def _column(self, source: str, head: str, loss: str) -> str:
