@@ -34,6 +34,8 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "train": Command("train", "train", "train a model from a config", True, True),
+    "init": Command("init", "train", "write a first config for a folder of your own"),
+    "recipes": Command("recipes", "train", "list the configs that come with densevit, or print one"),
     "components": Command("components", "train", "list what a config can choose from, with all options"),
     "schema": Command("schema", "train", "print the JSON Schema of configs, for editors"),
     "replay": Command("replay", "train", "repeat a training step that was skipped, and show where it went wrong"),

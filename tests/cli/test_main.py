@@ -80,7 +80,8 @@ def test_every_command_that_loads_checkpoints_or_names_components_takes_plugins(
         importlib.import_module(f"densevit.cli.commands.{command.module}").add_arguments(parser)
         if "--plugin" not in parser.format_help():
             without.append(name)
-    assert without == ["train", "compare", "protocols", "benchmark"]  # a config names its own; the others need none
+    # A config names its own; the others need none.
+    assert without == ["train", "init", "recipes", "compare", "protocols", "benchmark"]
 
 
 ENTRY = "import sys; from densevit.cli.main import main; sys.exit(main(sys.argv[1:]))"

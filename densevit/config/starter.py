@@ -1,0 +1,150 @@
+"""A first config for a user's folder: small, commented, ready to train."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from math import ceil, floor, log10
+from typing import Any
+
+PLAIN = re.compile(r"/?[A-Za-z_][\w./-]*")  # text that YAML takes for nothing else without quotes
+PATCH = 14  # of the encoder
+LARGEST_CROP = 518  # pixels, as DINOv2 was trained at last
+BATCH_SIZE = 8
+STEPS = (500, 20_000)  # at least and at most
+EPOCHS = 40
+
+
+@dataclass(frozen=True, kw_only=True)
+class FolderFacts:
+    """What a look at some samples of a folder found.
+
+    Attributes:
+        root: the folder.
+        options: of data set `folder`, other than the usual ones, as `images`.
+        splits: the folders train, val and test in it.
+        images: how many it has to train on.
+        val_images: how many it has to validate on; of `val_fraction` where there is no folder.
+        sizes: (h, w) of the images that were looked at.
+        depth_scale: stored units per metre; None for float files, files that say it themselves, or no depth.
+        depth_guess: why the scale is a guess; empty where it is known.
+        depth_metres: the 1st, 50th and 99th percentile of depth; None without depth.
+        classes: names of the classes, or how many there are; None without labels.
+        video: whether names are numbered frames of few folders.
+    """
+
+    root: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    splits: tuple[str, ...] = ()
+    images: int
+    val_images: int
+    val_fraction: float
+    sizes: tuple[tuple[int, int], ...]
+    depth_scale: float | None = None
+    depth_guess: str = ""
+    depth_metres: tuple[float, float, float] | None = None
+    classes: tuple[str, ...] | int | None = None
+    video: bool = False
+
+    def lines(self) -> Iterator[str]:
+        """What was found, for a terminal."""
+        hs, ws = zip(*self.sizes, strict=True)
+        size = f"{hs[0]} x {ws[0]}" if len(set(self.sizes)) == 1 else f"{min(hs)} x {min(ws)} to {max(hs)} x {max(ws)}"
+        yield f"images   {self.images:,} to train, {self.val_images:,} to validate, {size} (h x w)"
+        if self.depth_metres is not None:
+            near, median, far = self.depth_metres
+            scale = "float metres" if self.depth_scale is None else f"{self.depth_scale:g} stored units per metre"
+            yield f"depth    {scale}; {near:.2f} to {far:.2f} m, median {median:.2f} m"
+        if self.depth_guess:
+            yield f"check    data.depth_scale: {self.depth_guess}"
+        if isinstance(self.classes, int):
+            yield f"labels   ids 0 to {self.classes - 1}; write their names into classes.txt in the folder"
+        elif self.classes is not None:
+            more = ", ..." if len(self.classes) > 6 else ""
+            yield f"labels   {len(self.classes)} classes: {', '.join(self.classes[:6])}{more}"
+        if self.video and not self.splits:
+            yield "check    the names look like frames of a video: make folders train and val of different videos"
+
+
+def starter_config(name: str, facts: FolderFacts) -> str:
+    """The config as YAML with comments."""
+    depth, labels = facts.depth_metres is not None, facts.classes is not None
+    data = {"type": "folder", **facts.options}
+    splits: list[dict[str, Any]] = [{**data, "split": split} for split in ("train", "val")]
+    if not facts.splits:
+        splits = [{**split, "val_fraction": facts.val_fraction} for split in splits]
+    if depth and labels:
+        splits = [{**split, "require_depth": False, "require_labels": False} for split in splits]
+    side = crop_side(facts)
+    steps = min(max(ceil(EPOCHS * facts.images / BATCH_SIZE), STEPS[0]), STEPS[1])
+    lines = [
+        f"# `densevit init` found {facts.images:,} images to train and {facts.val_images:,} to validate on.",
+        f"#   densevit train {name}.yaml",
+        f"#   densevit eval-{'depth' if depth else 'seg'} runs/{name}",
+        "# DINOv2 ViT-S/14 + DPT, fine-tuned. `densevit components` lists what else can stand here.",
+        "model:",
+        "  encoder: {type: timm, name: vit_small_patch14_dinov2.lvd142m, pretrained: true} # or weights: FILE",
+        "  decoder: {type: dpt, channels: 64, hidden: [48, 96, 192, 384]}",
+        "  heads:",
+    ]
+    if facts.depth_metres is not None:
+        lines += [
+            f"    depth: {{type: metric, activation: sigmoid, max_depth: {upper_end(facts.depth_metres[2]):g}}} "
+            f"# metres; 99% of the depth is below {facts.depth_metres[2]:.3g}"
+        ]
+    if facts.classes is not None:
+        count = f", classes: {facts.classes}" if isinstance(facts.classes, int) else ""
+        lines += [f"    labels: {{type: segmentation{count}}}"]
+    lines += ["tasks:"]
+    if depth:
+        lines += ["  depth: {losses: [{type: silog, variance_focus: 0.85}, {type: gradient, weight: 0.5}]}"]
+    if labels:
+        lines += ["  labels: {type: segmentation}"]
+    if depth and labels:
+        lines += ["loss_weighting: uncertainty # learned weights of the two tasks"]
+    lines += ["data:", f"  root: {quoted(facts.root)}"]
+    if facts.depth_scale is not None:
+        guess = f"; a guess: {facts.depth_guess}" if facts.depth_guess else ""
+        lines += [f"  depth_scale: {facts.depth_scale:g} # stored units per metre{guess}"]
+    lines += [f"  {split}: {flow(options)}" for split, options in zip(("train", "val"), splits, strict=True)]
+    lines += [
+        "  transforms:",
+        f"    - {{type: resize, short_side: {side}}}",
+        f"    - {{type: random_crop, size: [{side}, {side}]}} # multiples of the patch, {PATCH}",
+        "    - {type: hflip}",
+        "    - {type: color, p: 0.5}",
+        "optim: {lr: 1e-4, encoder_lr_scale: 0.1, weight_decay: 0.01}",
+        f"steps: {steps} # of batch_size images: {steps * BATCH_SIZE / facts.images:.0f} epochs",
+        f"batch_size: {BATCH_SIZE} # where memory runs out, grad_accum_steps: 2 halves what is in it",
+        "ema: 0.999",
+        f"output: runs/{name}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def crop_side(facts: FolderFacts) -> int:
+    """The side of training crops: the short side of the images, a multiple of the patch."""
+    short = min(min(size) for size in facts.sizes)
+    return max(PATCH, min(short, LARGEST_CROP) // PATCH * PATCH)
+
+
+def upper_end(metres: float) -> float:
+    """A round number of metres above: 1, 1.5, 2, 3, 5 or 8 times a power of ten.
+
+    >>> upper_end(7.2), upper_end(79.0), upper_end(0.9)
+    (8.0, 80.0, 1.0)
+    """
+    power = 10.0 ** floor(log10(metres))
+    return next(step * power for step in (1, 1.5, 2, 3, 5, 8, 10) if step * power >= metres)
+
+
+def flow(options: Mapping[str, Any]) -> str:
+    """A mapping on one line of YAML."""
+    return "{" + ", ".join(f"{key}: {quoted(value)}" for key, value in options.items()) + "}"
+
+
+def quoted(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str) and not PLAIN.fullmatch(value):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return str(value)

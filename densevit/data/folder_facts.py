@@ -1,0 +1,179 @@
+"""A look at a user's folder: which folders hold what, sizes, the unit of depth, classes."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from densevit.config.starter import FolderFacts
+from densevit.data.datasets.folder import Folder, hash_fraction
+from densevit.data.datasets.named import SPLITS
+from densevit.data.index.paths import SampleFiles
+from densevit.data.io.arrays import READERS
+from densevit.data.io.images import Raster, file_format
+from densevit.data.io.readers import SCALE_KEY, image_size, read_stored_labels, read_values
+from densevit.errors import DataError
+from densevit.structures import IGNORE
+
+NAMES = {
+    "images": ("images", "image", "rgb", "img", "imgs", "color"),
+    "depths": ("depths", "depth", "depth_maps", "gt"),
+    "labels": ("labels", "label", "masks", "mask", "annotations", "seg"),
+}
+"""What folders of images and maps are called; the first is the data set's own default."""
+
+LOOKED_AT = 48  # samples, evenly spaced
+VAL_FRACTION, FEWEST = 0.1, 4  # share of validation images, and how many there are at least
+SPARSE = 0.4  # share of valid pixels below which depth is a laser scanner's
+FRAMES = re.compile(r"\d{3,}$")
+
+
+def look_at_folder(root: Path) -> FolderFacts:
+    """Pairs the files and decodes some of them.
+
+    Raises:
+        DataError: no folder of images, images without maps, or files that cannot be read.
+    """
+    root = root.expanduser().absolute()
+    if not root.is_dir():
+        raise DataError(f"{root}: no such folder.")
+    splits = tuple(split for split in SPLITS if any((root / split / name).is_dir() for name in NAMES["images"]))
+    if splits and "train" not in splits:
+        raise DataError(f"{root}: has folders {', '.join(splits)}, and no 'train'.")
+    where = find_names(root / "train" if splits else root)
+    options = {kind: name for kind, name in where.items() if name != NAMES[kind][0]}
+    given: dict[str, Any] = {
+        "root": root,
+        "depth_scale": 1.0,
+        "require_depth": False,
+        "require_labels": False,
+        **options,
+    }
+    train = Folder(**given, split="train" if splits else "all")
+    val = Folder(**given, split="val") if "val" in splits else None
+    chosen = [train.samples[i] for i in np.unique(np.linspace(0, len(train) - 1, LOOKED_AT).astype(int))]
+    depths = [files for files in chosen if files.depth is not None]
+    labels = [files for files in chosen if files.labels is not None]
+    if not depths and not labels:
+        raise DataError(f"{root}: {len(train):,} images and no maps; depth lies in 'depths', classes in 'labels'.")
+    sizes = tuple(dict.fromkeys(image_size(files.image) for files in chosen))
+    scale, guess, metres = depth_facts(depths) if depths else (None, "", None)
+    fraction = val_fraction(train.names)
+    drawn = sum(hash_fraction(name) < fraction for name in train.names)
+    return FolderFacts(
+        root=str(root),
+        options=options,
+        splits=splits if val is not None else (),
+        images=len(train) - (0 if val is not None else drawn),
+        val_images=drawn if val is None else len(val),
+        val_fraction=fraction,
+        sizes=sizes,
+        depth_scale=scale,
+        depth_guess=guess,
+        depth_metres=metres,
+        classes=class_facts(train, labels) if labels else None,
+        video=len(train) > LOOKED_AT and all(FRAMES.search(name) for name in train.names),
+    )
+
+
+def find_names(base: Path) -> dict[str, str]:
+    """Kind -> the folder that holds it.
+
+    Raises:
+        DataError: none holds images.
+    """
+    found = {kind: next((name for name in names if (base / name).is_dir()), "") for kind, names in NAMES.items()}
+    if not found["images"]:
+        there = ", ".join(sorted(path.name for path in base.iterdir() if path.is_dir())[:8]) or "none"
+        raise DataError(
+            f"{base}: no folder of images ({', '.join(NAMES['images'])}); its folders: {there}. For other layouts see "
+            "`densevit components data_set folder`: patterns, or a table."
+        )
+    return {kind: name for kind, name in found.items() if name}
+
+
+def val_fraction(names: Sequence[str]) -> float:
+    """The smallest share from a tenth on that gives some validation images, by the hash that draws them."""
+    shares = sorted(hash_fraction(name) for name in names)
+    wanted = min(FEWEST, max(1, len(names) // 2)) - 1
+    needed = np.ceil(100 * (shares[wanted] + 1e-9)) / 100
+    return round(min(0.9, max(VAL_FRACTION, float(needed))), 2)
+
+
+def depth_facts(samples: Sequence[SampleFiles]) -> tuple[float | None, str, tuple[float, float, float]]:
+    """Units per metre (None where files hold metres or say it), why it is a guess, percentiles in metres.
+
+    Raises:
+        DataError: no depth is valid in any of them.
+    """
+    values, share = [], []
+    for files in samples:
+        assert files.depth is not None
+        stored = read_values(files.depth)
+        valid = stored[np.isfinite(stored) & (stored > 0)]
+        values.append(valid[:: max(1, valid.size // 10_000)])
+        share.append(valid.size / stored.size)
+    together = np.concatenate(values)
+    if not together.size:
+        raise DataError(f"{samples[0].depth}: none of {len(samples)} depth maps has a value over 0.")
+    percentiles = np.quantile(together, (0.01, 0.5, 0.99))
+    first = samples[0].depth
+    assert first is not None
+    scale, guess = unit_of(first, percentiles, float(np.mean(share)))
+    own = own_scale(first)
+    near, median, far = (percentiles / (scale or own or 1.0)).tolist()
+    return scale, guess, (near, median, far)
+
+
+def own_scale(path: Path) -> float | None:
+    """The scale in a PNG's own text chunk."""
+    if file_format(path) in READERS:
+        return None
+    text = Raster.open(path).text(SCALE_KEY)
+    return None if text is None else float(text)
+
+
+def unit_of(path: Path, percentiles: np.ndarray, share: float) -> tuple[float | None, str]:
+    """Units per metre of a kind of file; whole numbers do not say theirs, so that is a guess."""
+    stored = np.asarray(percentiles)
+    whole = file_format(path) not in ("PFM", "EXR") and bool((read_values(path) % 1 == 0).all())
+    if own_scale(path) is not None:
+        return None, ""
+    if not whole:
+        if stored[1] > 200:
+            return 1000.0, f"the median is {stored[1]:.0f}, so these floats are hardly metres but millimetres"
+        return None, ""
+    if share < SPARSE and stored[2] / 256 < 130:
+        scale, why = 256.0, "few pixels are measured, as in KITTI's PNGs"
+    elif stored[2] / 1000 > 12 and stored[2] / 5000 < 13.2:  # beyond a depth camera's range, at the end of 16 bits
+        scale, why = 5000.0, "as in TUM's PNGs"
+    elif stored[2] <= 200:
+        return 1.0, f"the values look like metres; the median is {stored[1]:.2f}"
+    else:
+        scale, why = 1000.0, "millimetres are usual"
+    medians = ", ".join(f"{stored[1] / unit:.2f} m at {unit}" for unit in (256, 1000, 5000))
+    return scale, f"{why}; the median is {medians}"
+
+
+def class_facts(data: Folder, samples: Sequence[SampleFiles]) -> tuple[str, ...] | int:
+    """Names of the classes, or how many ids occur where no file names them.
+
+    Raises:
+        DataError: the maps hold colours that no file explains.
+    """
+    if data.classes:
+        return tuple(data.classes)
+    largest = 0
+    for files in samples:
+        assert files.labels is not None
+        stored = read_stored_labels(files.labels)
+        if stored.pixels.ndim == 3:
+            raise DataError(
+                f"{files.labels}: holds colours; say in {data.root / 'classes.json'} what they mean: "
+                '{"wall": [120, 120, 120], "floor": "#503232"}.'
+            )
+        ids = stored.pixels[stored.pixels != IGNORE]
+        largest = max(largest, int(ids.max(initial=0)))
+    return largest + 1

@@ -1,0 +1,130 @@
+"""`densevit init`: what a look at a folder finds, and a config that trains."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from small import small_folder
+
+from densevit.builder.plan import load_plan
+from densevit.cli.main import main
+from densevit.config.starter import upper_end
+from densevit.data.folder_facts import look_at_folder, unit_of
+from densevit.errors import DataError
+
+
+def labels(root: Path) -> None:
+    (root / "labels").mkdir()
+    for path in sorted((root / "images").iterdir()):
+        ids = np.arange(60 * 80).reshape(60, 80) % 4
+        ids[0] = 255
+        Image.fromarray(ids.astype(np.uint8)).save(root / f"labels/{path.stem}.png")
+
+
+def test_depth_its_unit_sizes_and_split_are_found(tmp_path: Path) -> None:
+    facts = look_at_folder(small_folder(tmp_path, count=20))
+    assert facts.images + facts.val_images == 20 and facts.val_images >= 4 and facts.sizes == ((60, 80),)
+    assert facts.depth_scale == 1000 and "3." in facts.depth_guess and facts.classes is None
+    assert facts.depth_metres is not None
+    near, median, far = facts.depth_metres
+    assert 1.5 <= near < median < far <= 6
+
+
+def test_float_depth_other_names_and_folders_of_splits(tmp_path: Path) -> None:
+    for split in ("train", "val"):
+        root = small_folder(tmp_path / split, count=3)
+        (root / "images").rename(root / "rgb")
+        for path in (root / "depths").iterdir():
+            np.save(path.with_suffix(".npy"), np.asarray(Image.open(path)).astype(np.float32) / 1000)
+            path.unlink()
+    facts = look_at_folder(tmp_path)
+    assert facts.splits == ("train", "val") and (facts.images, facts.val_images) == (3, 3)
+    assert facts.options == {"images": "rgb"} and (facts.depth_scale, facts.depth_guess) == (None, "")
+
+
+@pytest.mark.parametrize(
+    ("scale", "metres", "share", "found"),
+    [(1000, 3, 1, 1000), (5000, 2, 1, 5000), (256, 15, 0.05, 256), (1, 3, 1, 1)],
+    ids=["Kinect in millimetres", "TUM", "KITTI", "whole metres"],
+)
+def test_whole_numbers_are_a_guess_that_says_so(
+    tmp_path: Path, scale: float, metres: float, share: float, found: float
+) -> None:
+    rng = np.random.default_rng(0)
+    stored = (scale * metres * rng.uniform(0.5, 2, (60, 80))).round()
+    path = tmp_path / "depth.npy"
+    np.save(path, (stored * (rng.random(stored.shape) < share)).astype(np.uint16))
+    unit, guess = unit_of(path, np.quantile(stored, (0.01, 0.5, 0.99)), share)
+    assert unit == found and guess
+
+
+@pytest.mark.parametrize("with_labels", [False, True], ids=["depth", "depth and classes"])
+def test_the_config_is_ready_to_train(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], with_labels: bool
+) -> None:
+    root = small_folder(tmp_path / "my data")
+    if with_labels:
+        labels(root)
+    monkeypatch.chdir(tmp_path)
+    assert main(["init", "mine", "--root", str(root)]) == 0
+    out = capsys.readouterr().out
+    assert "1000 stored units per metre" in out and "densevit train mine.yaml" in out
+    assert ("ids 0 to 3" in out) == with_labels
+    plan = load_plan("mine.yaml", ["model.encoder={type: vit, dim: 32, depth: 4, heads: 2, image_size: 56}"]).open()
+    assert len(plan.train) + len(plan.val or ()) == 6 and len(plan.val or ()) > 0
+    assert plan.run.model.heads["depth"]["max_depth"] == 8
+    assert [step["type"] for step in plan.run.data.transforms] == ["resize", "random_crop", "hflip", "color"]
+    assert main(["init", "mine", "--root", str(root)]) == 2
+    assert "is there already" in capsys.readouterr().err
+
+
+def no_images(root: Path) -> None:
+    (root / "pictures").mkdir()
+
+
+def no_maps(root: Path) -> None:
+    small_folder(root)
+    for path in (root / "depths").iterdir():
+        path.unlink()
+    (root / "depths").rmdir()
+
+
+def colours(root: Path) -> None:
+    no_maps(root)
+    labels(root)
+    for path in (root / "labels").iterdir():
+        Image.open(path).convert("RGB").save(path)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (no_images, "its folders: pictures"),
+        (no_maps, "no maps; depth lies in 'depths'"),
+        (colours, "holds colours; say in"),
+        (lambda root: root.rmdir(), "no such folder"),
+    ],
+)
+def test_what_cannot_be_trained_on_is_said(tmp_path: Path, make: Callable[[Path], None], message: str) -> None:
+    root = tmp_path / "data"
+    root.mkdir()
+    make(root)
+    with pytest.raises(DataError) as caught:
+        look_at_folder(root)
+    assert message in str(caught.value)
+
+
+def test_ends_of_the_range_are_round() -> None:
+    assert [upper_end(metres) for metres in (0.9, 1.0, 7.2, 8.1, 31, 79)] == [1, 1, 8, 10, 50, 80]
+
+
+def test_recipes_are_listed_and_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["recipes"]) == 0
+    out = capsys.readouterr().out
+    assert "\ndepth:\n" in f"\n{out}" and "  nyu_dinov2_vits_dpt  " in out and "  depth/folder  " in out
+    assert main(["recipes", "depth/folder"]) == 0
+    assert capsys.readouterr().out.startswith("# Your own images and depth maps")
+    assert main(["recipes", "depth/foldr"]) == 2
+    assert "Did you mean" in capsys.readouterr().err
