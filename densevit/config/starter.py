@@ -88,7 +88,7 @@ def starter_config(name: str, facts: FolderFacts) -> str:
     ]
     if facts.depth_metres is not None:
         lines += [
-            f"    depth: {{type: metric, activation: sigmoid, max_depth: {upper_end(facts.depth_metres[2]):g}}} "
+            f"    depth: {{type: metric, activation: sigmoid, max_depth: {upper_end(1.1 * facts.depth_metres[2]):g}}} "
             f"# metres; 99% of the depth is below {facts.depth_metres[2]:.3g}"
         ]
     if facts.classes is not None:
