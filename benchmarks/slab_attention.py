@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from densevit.benchmark.interleaved_timing import Spread, Work, speedup, time_interleaved
+from densevit.benchmark.timing import Spread, Work, speedup, time_interleaved
 from densevit.ops.attention import slab_attention
 from densevit.utils.malloc import tune_malloc
 

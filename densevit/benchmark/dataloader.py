@@ -14,9 +14,9 @@ from tempfile import TemporaryDirectory
 import cv2
 import numpy as np
 
-from densevit.benchmark.interleaved_timing import Spread, Work
 from densevit.benchmark.report import Row
 from densevit.benchmark.settings import Settings
+from densevit.benchmark.timing import Spread, Work
 from densevit.data.datasets.base import FileDataset
 from densevit.data.index.paths import SampleFiles
 from densevit.data.io.readers import read_depth, read_image

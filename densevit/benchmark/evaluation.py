@@ -8,9 +8,9 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from densevit.benchmark.dataloader import make_pairs
-from densevit.benchmark.interleaved_timing import Spread, time_interleaved
 from densevit.benchmark.report import Row
 from densevit.benchmark.settings import Settings
+from densevit.benchmark.timing import Spread, time_interleaved
 from densevit.data.io.readers import read_depth
 from densevit.data.loading.parallel_map import ordered_parallel_map
 from densevit.evaluation.depth.evaluate import evaluate_indexed

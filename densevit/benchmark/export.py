@@ -16,11 +16,10 @@ import torch
 
 from densevit.benchmark import reference_models
 from densevit.benchmark.dataloader import write_images
-from densevit.benchmark.interleaved_timing import Spread, Work, speedup, time_interleaved
-from densevit.benchmark.isolated import Prepare, time_in_subprocess
 from densevit.benchmark.reference_models import our_network
 from densevit.benchmark.report import Row
 from densevit.benchmark.settings import Settings
+from densevit.benchmark.timing import Prepare, Spread, Work, speedup, time_in_subprocess, time_interleaved
 from densevit.builder.checkpoint import restore
 from densevit.data.io.readers import read_image
 from densevit.inference.backends.onnx_runtimes import RuntimeName

@@ -10,8 +10,8 @@ import cv2
 import torch
 
 import densevit
-from densevit.benchmark.interleaved_timing import Spread, Work, time_interleaved
 from densevit.benchmark.report import HARDWARE, Row
+from densevit.benchmark.timing import Spread, Work, time_interleaved
 from densevit.utils.precision import DTYPES, resolve
 
 SIDE = 2048  # of the matrices: larger than any cache, and what the rate no longer grows with

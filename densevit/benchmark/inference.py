@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from densevit.benchmark import hardware, reference_models
-from densevit.benchmark.interleaved_timing import Spread, speedup, time_interleaved, time_once
 from densevit.benchmark.reference_models import ReferenceModel, Unavailable, our_network
 from densevit.benchmark.report import Row, three_digits
 from densevit.benchmark.settings import Settings
+from densevit.benchmark.timing import Spread, speedup, time_interleaved, time_once
 from densevit.errors import DensevitError
 from densevit.inference.backends.onednn import prepack_linears
 from densevit.inference.backends.onnx_runtimes import ExternalRuntimeModule

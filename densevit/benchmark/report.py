@@ -7,7 +7,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
-from densevit.benchmark.interleaved_timing import Spread
+from densevit.benchmark.timing import Spread
 from densevit.errors import DataError
 from densevit.utils.atomic_io import write_text
 

@@ -4,9 +4,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from densevit.benchmark.interleaved_timing import Spread, time_interleaved
 from densevit.benchmark.report import Row
 from densevit.benchmark.settings import Settings
+from densevit.benchmark.timing import Spread, time_interleaved
 
 BARE = "python -c pass"
 COMMANDS = {

@@ -11,11 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from densevit.benchmark import reference_models
-from densevit.benchmark.interleaved_timing import Spread, Work, speedup, time_interleaved
-from densevit.benchmark.isolated import peak_memory_growth
 from densevit.benchmark.reference_models import our_network, single_output
 from densevit.benchmark.report import Row
 from densevit.benchmark.settings import Settings
+from densevit.benchmark.timing import Spread, Work, peak_memory_growth, speedup, time_interleaved
 from densevit.config.schema import Optim
 from densevit.engine.optim import build_optimizer, parameter_groups
 from densevit.losses.silog import silog

@@ -25,7 +25,7 @@ from densevit.errors import CheckpointError
 from densevit.model_card import ModelCard
 from densevit.utils import atomic_io
 from densevit.utils.state_dict import is_finite
-from densevit.weights import unused_tensors
+from densevit.weights.key_mapping import split_unused
 from densevit.weights.migrations import migrate_card, migrate_state
 from densevit.weights.readers import SAFETENSORS, read_metadata, read_pickled, read_safetensors
 
@@ -208,7 +208,7 @@ def read_whole(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Tensor], 
     if path.suffix != ".safetensors":
         raise CheckpointError(f"{path}: not a densevit checkpoint ({WEIGHTS} or a folder that holds it).")
     tensors, metadata = read_safetensors(path)
-    return *unused_tensors.split_unused(tensors), _card(path, metadata)
+    return *split_unused(tensors), _card(path, metadata)
 
 
 def read_card(path: str | Path) -> ModelCard:

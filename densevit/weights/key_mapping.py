@@ -1,4 +1,4 @@
-"""Renames tensors by tables of rules that work in both directions.
+"""Renames tensors by tables of rules that work in both directions, and keeps those that no forward pass uses.
 
 A rule is a pair of names in which `{i}` is a number and a trailing `*` any rest:
 
@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 
+import torch
 from torch import Tensor
 
 Rule = tuple[str, str]
@@ -65,3 +66,28 @@ def matches_any(name: str, patterns: Iterable[str]) -> bool:
 def compiled(pattern: str) -> re.Pattern[str]:
     exact = re.escape(pattern).replace(r"\*", "(?P<rest>.*)")
     return re.compile(re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>\\d+)", exact))
+
+
+UNUSED = "spare."
+"""Prefix, in our files, of tensors that published layouts store and no forward pass uses."""
+
+
+def add_unused(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Adds DINOv2's mask token and the deepest fusion's residual unit, as zeros if absent."""
+    full = dict(tensors)
+    full.setdefault("encoder.vit.mask_token", torch.zeros(1, tensors["encoder.vit.cls_token"].shape[-1]))
+    for name, tensor in tensors.items():
+        if name.startswith("decoder.fusions.3.refine."):
+            full.setdefault(name.replace(".refine.", ".level."), torch.zeros_like(tensor))
+    return full
+
+
+def prefix_unused(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Under the names in our files."""
+    return {UNUSED + name: tensor for name, tensor in tensors.items()}
+
+
+def split_unused(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Splits the tensors of our file into the model's and the unused ones, these under their own names."""
+    unused = {name.removeprefix(UNUSED): tensor for name, tensor in tensors.items() if name.startswith(UNUSED)}
+    return {name: tensor for name, tensor in tensors.items() if not name.startswith(UNUSED)}, unused

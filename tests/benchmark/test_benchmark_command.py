@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from densevit.benchmark import hardware, inference, reference_models, training
-from densevit.benchmark.interleaved_timing import Spread
 from densevit.benchmark.report import Report, Row
 from densevit.benchmark.settings import Settings
+from densevit.benchmark.timing import Spread
 from densevit.builder.checkpoint import parse_model
 from densevit.builder.model import build_card, build_model
 from densevit.cli.main import main

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from densevit.benchmark.interleaved_timing import Spread, speedup, time_interleaved
 from densevit.benchmark.report import Report, Row, regressions, summarize_overlap, three_digits
+from densevit.benchmark.timing import Spread, speedup, time_interleaved
 from densevit.errors import DataError
 
 

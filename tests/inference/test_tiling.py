@@ -11,7 +11,7 @@ from jaxtyping import Float, UInt8
 from PIL import Image
 from torch import Tensor, nn
 
-from densevit.benchmark.isolated import STATUS, megabytes
+from densevit.benchmark.timing import STATUS, megabytes
 from densevit.errors import ConfigError
 from densevit.inference.predict.inputs import Item
 from densevit.inference.predict.output_plan import OutputPlan

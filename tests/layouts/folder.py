@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from densevit.data.io.writers import ImageFormat, encode
+from densevit.data.io.writers import encode
 from densevit.model_card import Palette
 from densevit.structures import IGNORE, Sample
 from layouts.common import put
@@ -16,7 +16,7 @@ def write_folder(
     root: Path,
     samples: Iterable[Sample],
     *,
-    image: ImageFormat = ".jpg",
+    image: str = ".jpg",
     depth: DepthFormat = ".png",
     scale: float = 1000.0,
     labels: LabelFormat = "ids",

@@ -1,7 +1,6 @@
 """Arrays as the bytes of image, depth and label files; what densevit.data.io.readers reads back."""
 
 from io import BytesIO
-from typing import Literal
 
 import cv2
 import numpy as np
@@ -9,8 +8,6 @@ from jaxtyping import Float32, Int64, Shaped, UInt8, UInt16
 from PIL import Image
 
 from densevit.model_card import Palette
-
-ImageFormat = Literal[".jpg", ".png"]
 
 
 def encode(suffix: str, pixels: Shaped[np.ndarray, "..."]) -> bytes:

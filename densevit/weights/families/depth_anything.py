@@ -16,8 +16,7 @@ from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
 from densevit.weights.families.base import FAMILIES, Family, Metres
 from densevit.weights.families.dpt_keys import decoder_options, fusion_rules, head_options
 from densevit.weights.infer_vit_config import num_blocks, vit_options
-from densevit.weights.key_mapping import KeyMapping, Rule
-from densevit.weights.unused_tensors import add_unused
+from densevit.weights.key_mapping import KeyMapping, Rule, add_unused
 
 # Preprocessing of both repositories, and V2's resizing of predictions (V1: without align_corners).
 RESIZE = PreprocessConfig(mode="lower_bound", size=(518, 518), interpolation="bicubic", output_align_corners=True)

@@ -19,8 +19,7 @@ from densevit.weights.families.huggingface import config as configs
 from densevit.weights.families.huggingface.image_processor import processor_of, read_processor
 from densevit.weights.families.huggingface.keys import DEPTH_ANYTHING_HEAD, NECK, dinov2_rules, never_run
 from densevit.weights.infer_vit_config import vit_options
-from densevit.weights.key_mapping import KeyMapping
-from densevit.weights.unused_tensors import add_unused
+from densevit.weights.key_mapping import KeyMapping, add_unused
 
 FUSED = 8
 """Pixels of the last fusion's map for a patch."""

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from densevit.benchmark import isolated
-from densevit.benchmark.interleaved_timing import Work
+from densevit.benchmark import timing
+from densevit.benchmark.timing import Work
 
 
 def allocate(megabytes: int) -> Work:
@@ -12,6 +12,6 @@ def allocate(megabytes: int) -> Work:
     return lambda: kept.add(torch.ones(megabytes * 2**18).sum())
 
 
-@pytest.mark.skipif(not isolated.STATUS.exists(), reason="only Linux says how much memory a process has")
+@pytest.mark.skipif(not timing.STATUS.exists(), reason="only Linux says how much memory a process has")
 def test_peak_growth_is_what_the_work_takes_and_not_what_was_there_before() -> None:
-    assert 60 < (isolated.peak_memory_growth(allocate, 64) or 0) < 110
+    assert 60 < (timing.peak_memory_growth(allocate, 64) or 0) < 110
