@@ -18,6 +18,7 @@ from densevit.inference.onnx import export as onnx
 from densevit.inference.onnx.export import ExportedModel
 from densevit.inference.onnx.metadata import OnnxExportOptions
 from densevit.inference.predict import pipeline
+from densevit.inference.predict.anchors import AnchorFiles
 from densevit.inference.predict.cameras import plan_cameras, resolve_cameras
 from densevit.inference.predict.inputs import find_items
 from densevit.inference.predict.output_plan import Existing, OutputPlan
@@ -43,6 +44,7 @@ def export(
     existing: Existing = "refuse",
     intrinsics: Sequence[float] | str | Path | None = None,
     fov: float | None = None,
+    anchors: str | Path | AnchorFiles | None = None,
     workers: int = 2,
     max_pixels: int | None = None,
     **options: Any,
@@ -62,6 +64,7 @@ def export(
         intrinsics: fx, fy, cx, cy in pixels of images that all have the first one's size; or a CSV or JSON with the
             camera of each. Point clouds and models whose metres depend on the focal length take it; without, EXIF.
         fov: horizontal field of view in degrees, in place of `intrinsics`.
+        anchors: measured points, which bring depth of any kind to metres: CSV (u, v, depth), PNG of LiDAR depth or PLY.
         workers: threads that decode, and as many that encode.
         max_pixels: larger images fail.
         options: of `densevit.load`, for a path: family, device, precision, batch_size, tiling, flip, ...
@@ -78,7 +81,8 @@ def export(
     names = [formats] if isinstance(formats, str) else formats
     asked = dict(names) if isinstance(names, Mapping) else {name: {} for name in names}
     camera = Lens(fov=fov) if fov is not None else Path(intrinsics) if isinstance(intrinsics, str) else intrinsics
-    plan = plan_export(given, Path(output), asked, camera, existing)
+    points = AnchorFiles(Path(anchors)) if isinstance(anchors, str | Path) else anchors
+    plan = plan_export(given, Path(output), asked, camera, existing, points)
     if isinstance(model, Predictor) and options:
         raise ConfigError(f"export: {', '.join(options)}: options of a checkpoint's path, and this is a Predictor.")
 
@@ -102,6 +106,7 @@ def plan_export(
     formats: Formats,
     intrinsics: Sequence[float] | Path | Lens | None = None,
     existing: Existing = "refuse",
+    anchors: AnchorFiles | None = None,
 ) -> OutputPlan:
     """What to write where, checked before the model loads; see `export`."""
     writers = {}
@@ -109,10 +114,12 @@ def plan_export(
         registry = LABEL_FORMATS if name in LABEL_FORMATS.components else DEPTH_FORMATS
         writers[name] = registry.check({"type": name, **options}, f"--format {name}").build()
     found = find_items(images, [writer.suffix for writer in writers.values()], output)
-    exif = any(writer.needs_intrinsics for writer in writers.values())
+    exif = any(writer.needs_intrinsics for writer in writers.values()) or anchors is not None
     items = found.items if intrinsics is None and not exif else plan_cameras(found.items, intrinsics)
-    plan = OutputPlan(items, writers, output.absolute(), found.unsupported)
+    plan = OutputPlan(items, writers, output.absolute(), found.unsupported, anchors)
     plan.check(existing)
+    if anchors is not None:
+        anchors.check(items)
     return plan
 
 

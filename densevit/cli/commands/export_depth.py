@@ -18,6 +18,7 @@ from densevit.cli.options.types import numbers, positive_int, words
 from densevit.errors import ConfigError
 
 if TYPE_CHECKING:
+    from densevit.inference.predict.anchors import AnchorFiles
     from densevit.inference.predict.output_plan import Existing
 
 # Which options belong to which format.
@@ -77,6 +78,18 @@ def add_arguments(parser: argparse.ArgumentParser, usual: str = "png16") -> None
         "--palette", action="store_const", const=True, help="labels: a PNG with colours, which Pillow reads as ids"
     )
     formats.add_argument("--opacity", type=float, metavar="SHARE", help="overlay: of the colours (0.6)")
+    points = parser.add_argument_group("measured points", "bring depth of any kind to metres")
+    points.add_argument(
+        "--anchors",
+        type=Path,
+        metavar="FILE|DIR",
+        help="CSV of u, v, depth (for several images with a column image or name), PNG of LiDAR depth, PLY; or a "
+        "folder with NAME.csv, .png or .ply for each image",
+    )
+    points.add_argument("--anchor-scale", type=float, metavar="S", help="png: stored units per metre")
+    points.add_argument(
+        "--anchor-pose", type=Path, metavar="FILE", help="ply: 4x4 matrix from its frame to the camera's"
+    )
     lens = parser.add_argument_group("camera", "for point clouds and models that know the lens; default: as EXIF says")
     inference.add_focal_option(lens)
     lens.add_argument("--fov", type=float, metavar="DEGREES", help="horizontal field of view")
@@ -98,7 +111,7 @@ def run(args: argparse.Namespace) -> int:
 
     existing: Existing = "resume" if args.resume else "overwrite" if args.overwrite else "refuse"
     given = args.intrinsics if args.focal is None and args.fov is None else inference.lens(args)
-    plan = plan_export(args.inputs, args.output, formats, given, existing)
+    plan = plan_export(args.inputs, args.output, formats, given, existing, anchor_files(args))
 
     def ready(device: str) -> Predictor:
         predictor = checkpoint.load(
@@ -123,6 +136,25 @@ def run(args: argparse.Namespace) -> int:
     if is_main:
         print(summary)
     return 0
+
+
+def anchor_files(args: argparse.Namespace) -> "AnchorFiles | None":
+    """
+    Raises:
+        ConfigError: options of anchors without any.
+        DataError: no such file.
+    """
+    from densevit.errors import DataError
+    from densevit.inference.predict.anchors import AnchorFiles
+
+    if args.anchors is None:
+        if args.anchor_scale is not None or args.anchor_pose is not None:
+            raise ConfigError("--anchor-scale and --anchor-pose belong to --anchors.")
+        return None
+    for path in (args.anchors, args.anchor_pose):
+        if path is not None and not path.exists():
+            raise DataError(f"--anchors: {path}: no such file or folder.")
+    return AnchorFiles(args.anchors, args.anchor_scale, args.anchor_pose)
 
 
 def requested(args: argparse.Namespace) -> dict[str, dict[str, Any]]:

@@ -2,13 +2,16 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from densevit.errors import ConfigError, StorageError
+from densevit.inference.predict.anchors import AnchorFiles
 from densevit.inference.predict.inputs import Item
 from densevit.inference.writers import MapWriter
+from densevit.model_card import HeadSpec
+from densevit.ops.anchors import FEWEST
 from densevit.utils.atomic_io import make_folder, place_for, remove_stale_temporaries, write_text
 
 Existing = Literal["refuse", "overwrite", "resume"]
@@ -24,15 +27,23 @@ class OutputPlan:
     Attributes:
         writers: by format.
         unsupported: by suffix, how many image files were left out; for the summary.
+        anchors: measured points, which bring depth of any kind to metres.
     """
 
     items: Sequence[Item]
     writers: Mapping[str, MapWriter]
     folder: Path
     unsupported: Mapping[str, int] = field(default_factory=dict)
+    anchors: AnchorFiles | None = None
 
     def path(self, item: Item, format: str) -> Path:
         return self.folder / (item.name + self.writers[format].suffix)
+
+    def spec(self, spec: HeadSpec) -> HeadSpec:
+        """What the maps of a head are when they are written."""
+        if self.anchors is None or spec.kind not in FEWEST:
+            return spec
+        return replace(spec, kind="metric", unit="m", range=None)
 
     def paths(self, item: Item) -> list[Path]:
         return [self.path(item, format) for format in self.writers]

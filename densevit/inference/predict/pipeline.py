@@ -15,7 +15,7 @@ from contextlib import closing
 from dataclasses import astuple
 from itertools import groupby
 from threading import Event
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from densevit.data.io import images
 from densevit.data.io.readers import read_image
@@ -29,6 +29,7 @@ from densevit.inference.predict.summary import Incomplete, Summary, failure_reas
 from densevit.inference.predictor import Map, Predictor, stack
 from densevit.inference.tiling import check_tileable
 from densevit.inference.writers import MapWriter, PredictedMap
+from densevit.ops.anchors import FEWEST, Anchored, fit_to_anchors
 from densevit.utils.atomic_io import write_text
 from densevit.utils.device import is_out_of_memory
 from densevit.utils.process_group import ProcessGroup
@@ -39,6 +40,14 @@ T = TypeVar("T")
 
 Maps = dict[str, Map]
 """By head."""
+
+
+class Written(NamedTuple):
+    """Of one image: values out of range, pixels without a value, and the fits to its measured points."""
+
+    out_of_range: int
+    invalid: int
+    anchored: list[Anchored]
 
 
 def export(
@@ -70,8 +79,9 @@ def export(
     """
     sources = head_of_each_format(plan.writers, predictor, heads)
     for format, writer in plan.writers.items():
-        writer.check(predictor.card.outputs[sources[format]])
-        if writer.needs_camera(predictor.card.outputs[sources[format]]):
+        spec = plan.spec(predictor.card.outputs[sources[format]])
+        writer.check(spec)
+        if writer.needs_camera(spec):
             plan.check_cameras(format)
     if predictor.tiling is not None:
         check_tileable({head: predictor.card.outputs[head].kind for head in sources.values()})
@@ -113,7 +123,7 @@ def write_shared_files(predictor: Predictor, plan: OutputPlan, sources: Mapping[
     """Makes the folders, and the files that all images share."""
     plan.prepare_folder(settings(predictor, plan, sources), existing)
     for format, writer in plan.writers.items():
-        writer.write_shared(plan.folder, predictor.card.outputs[sources[format]])
+        writer.write_shared(plan.folder, plan.spec(predictor.card.outputs[sources[format]]))
 
 
 def finish(summary: Summary, stopped: bool, plan: OutputPlan) -> Summary:
@@ -178,7 +188,7 @@ class PredictionPipeline:
         begun = time.perf_counter()
         ahead = 2 * workers + self.predictor.batch_size
         total = self.summary.images - self.summary.already
-        pending: deque[tuple[Item, Future[tuple[int, int]]]] = deque()
+        pending: deque[tuple[Item, Future[Written]]] = deque()
         # After an error, too, images being written are finished, and those that wait to be decoded are dropped.
         with (
             self.warnings,
@@ -227,7 +237,8 @@ class PredictionPipeline:
     def predict(self, group: Sequence[tuple[Item, Rgb]]) -> Iterator[tuple[Item, Maps, Rgb]]:
         """The maps of each image; neighbours of one size and one camera go through the model together."""
         for (shape, intrinsics), alike in groupby(group, lambda pair: (pair[1].shape, pair[0].intrinsics)):
-            self.predictor.focal = self.focal if intrinsics is None else as_focal(intrinsics.matrix(shape[:2]))
+            if self.predictor.card.needs_camera and intrinsics is not None:
+                self.predictor.focal = as_focal(intrinsics.matrix(shape[:2]))
             yield from self.predict_batch(list(alike))
 
     def predict_batch(self, pairs: Sequence[tuple[Item, Rgb]]) -> Iterator[tuple[Item, Maps, Rgb]]:
@@ -251,11 +262,17 @@ class PredictionPipeline:
                 raise  # a fault of the model or of the program, not of this image
             return None, failure_reason(error, first.source)
 
-    def write(self, item: Item, maps: Maps, image: Rgb) -> tuple[int, int]:
-        """Writes the formats of one image; returns how many values are out of range, and how many pixels have none."""
-        spec, camera = self.predictor.card.outputs, item.intrinsics
+    def write(self, item: Item, maps: Maps, image: Rgb) -> Written:
+        """Writes the formats of one image."""
+        outputs, residuals = self.predictor.card.outputs, []
+        if (files := self.plan.anchors) is not None:
+            anchors = files.read(item, (image.shape[0], image.shape[1]), alone=len(self.plan.items) == 1)
+            for head in [name for name in maps if outputs[name].kind in FEWEST]:
+                fitted = fit_to_anchors(maps[head], anchors, outputs[head].kind)
+                maps = {**maps, head: fitted.depth}
+                residuals.append(fitted)
         frames = {
-            head: PredictedMap(values=values, image=image, spec=spec[head], camera=camera)
+            head: PredictedMap(values=values, image=image, spec=self.plan.spec(outputs[head]), camera=item.intrinsics)
             for head, values in maps.items()
         }
         formats = self.plan.missing(item) if self.resume else list(self.plan.writers)
@@ -263,19 +280,21 @@ class PredictionPipeline:
             self.plan.writers[format].write(self.plan.path(item, format), frames[self.sources[format]])
             for format in formats
         ]
-        return sum(out_of_range), sum(int((~frame.valid()).sum()) for frame in frames.values())
+        invalid = sum(int((~frame.valid()).sum()) for frame in frames.values())
+        return Written(sum(out_of_range), invalid, residuals)
 
-    def count(self, item: Item, written: Future[tuple[int, int]]) -> None:
+    def count(self, item: Item, written: Future[Written]) -> None:
         try:
-            out_of_range, invalid = written.result()
+            done = written.result()
         except DataError as error:
             self.summary.failed[item.source] = failure_reason(error, item.source)
         else:
             self.summary.done += 1
             if item.camera_source:
                 self.summary.cameras[item.camera_source] += 1
-            self.summary.out_of_range += out_of_range
-            self.summary.invalid += invalid
+            self.summary.out_of_range += done.out_of_range
+            self.summary.invalid += done.invalid
+            self.summary.anchored += done.anchored
 
 
 def share_of(items: Sequence[T], size: int, processes: ProcessGroup) -> list[Sequence[T]]:
@@ -298,6 +317,7 @@ def settings(predictor: Predictor, plan: OutputPlan, sources: Mapping[str, str])
         "focal": predictor.focal,
         "intrinsics": recorded_intrinsics(plan.items),
         "sliding": [predictor.card.resize.window, predictor.card.resize.stride],
+        **({"anchors": list(map(str, astuple(plan.anchors)))} if plan.anchors else {}),
         "window": getattr(predictor.window, "__name__", None),
         "tiling": predictor.tiling and vars(predictor.tiling),
         "formats": {name: {"head": sources[name], **vars(writer)} for name, writer in plan.writers.items()},

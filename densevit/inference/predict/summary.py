@@ -4,9 +4,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 
 from densevit.errors import PartialError
 from densevit.inference.predict.inputs import list_unsupported
+from densevit.ops.anchors import Anchored
 from densevit.utils.device import is_out_of_memory
 
 SOURCES = {"given": "given", "EXIF": "from EXIF", "estimate": "estimated by the model"}
@@ -25,6 +27,7 @@ class Summary:
     invalid: int = 0  # pixels without a value
     out_of_range: int = 0  # valid values that 16 bits do not hold, written as 0, not valid
     cameras: Counter[str] = field(default_factory=Counter)  # images by where their focal length was taken from
+    anchored: list[Anchored] = field(default_factory=list)  # fits of images to their measured points
     seconds: float = 0.0
     unsupported: Mapping[str, int] = field(default_factory=dict)  # image files left out, by suffix
 
@@ -39,6 +42,7 @@ class Summary:
             "focal length " + ", ".join(f"{self.cameras[s]} {text}" for s, text in SOURCES.items() if self.cameras[s])
             if self.cameras
             else "",
+            describe_anchors(self.anchored) if self.anchored else "",
             list_unsupported(self.unsupported) if self.unsupported else "",
             f"{len(self.failed)} failed" if self.failed else "",
         ]
@@ -52,11 +56,25 @@ def merge_summaries(parts: Sequence[Summary]) -> Summary:
     return Summary(
         failed={source: why for part in parts for source, why in part.failed.items()},
         warnings={source: text for part in parts for source, text in part.warnings.items()},
+        anchored=[fit for part in parts for fit in part.anchored],
         cameras=sum((part.cameras for part in parts), Counter()),
         seconds=max(part.seconds for part in parts),
         unsupported=parts[0].unsupported,
         **{name: sum(getattr(part, name) for part in parts) for name in counts},
     )
+
+
+def describe_anchors(fits: Sequence[Anchored]) -> str:
+    """The medians over the images."""
+    points, fitted, corrected = (median(values) for values in zip(*map(residuals, fits), strict=True))
+    return (
+        f"{points:.0f} anchors an image, off by {fitted:.1%} after the fit and {corrected:.1%} with the local "
+        "correction, each by the others (medians)"
+    )
+
+
+def residuals(fit: Anchored) -> tuple[int, float, float]:
+    return fit.points, fit.residual, fit.corrected
 
 
 class Incomplete(PartialError):

@@ -1,0 +1,142 @@
+"""Measured points for the images of an export: CSV, PNG of LiDAR depth, or PLY with a pose."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float64
+
+from densevit.data.datasets.base import read_numbers
+from densevit.data.index.manifest import read_table
+from densevit.data.io.point_cloud import read_ply_points
+from densevit.data.io.readers import read_depth
+from densevit.errors import DataError
+from densevit.inference.predict.cameras import size_of
+from densevit.inference.predict.inputs import Item, absolute
+from densevit.ops.anchors import Anchors
+from densevit.structures import Size
+
+SUFFIXES = (".csv", ".png", ".ply")
+COLUMNS = ("u", "v", "depth")
+
+
+@dataclass(frozen=True)
+class AnchorFiles:
+    """Where the measured points of each image are.
+
+    Attributes:
+        path: a file for one image; a CSV with a column `image` (a path relative to the table's folder) or `name` (of
+            the output) for several; or a folder that holds NAME.csv, NAME.png or NAME.ply for each.
+        scale: of PNG, stored units per metre; None: the file says it (`depth_scale`).
+        pose: of PLY, a text file of 12 or 16 numbers, row by row: from the points' frame to the camera's (right, down,
+            forward, metres); None where the points are in the camera's frame.
+    """
+
+    path: Path
+    scale: float | None = None
+    pose: Path | None = None
+
+    def check(self, items: Sequence[Item]) -> None:
+        """Reads the points of every image.
+
+        Raises:
+            DataError: an image without points, points that are no numbers or lie outside of their image.
+        """
+        for item in items:
+            if (size := size_of(item)) is not None:
+                self.read(item, size, alone=len(items) == 1)
+
+    def read(self, item: Item, size: Size, alone: bool) -> Anchors:
+        """
+        Args:
+            alone: it is the only image, so that a file needs not name it.
+        """
+        path = self.file(item)
+        if path.suffix.lower() == ".csv":
+            return from_table(path, item, size, alone)
+        if path.suffix.lower() == ".png":
+            return from_map(path, size, self.scale)
+        return from_cloud(path, item, size, self.pose)
+
+    def file(self, item: Item) -> Path:
+        if not self.path.is_dir():
+            return self.path
+        tried = [self.path / f"{item.name}{suffix}" for suffix in SUFFIXES]
+        found = next((path for path in tried if path.is_file()), None)
+        if found is None:
+            raise DataError(f"{item.source}: no anchors; looked for {', '.join(map(str, tried))}.")
+        return found
+
+
+def from_table(path: Path, item: Item, size: Size, alone: bool) -> Anchors:
+    """Columns u, v (pixels, the centre of the first one is 0, 0) and depth (metres)."""
+    rows = [(number, cells) for number, cells in read_table(path) if alone or is_of(cells, item, path)]
+    if not rows:
+        hint = "" if alone else "; a CSV for several images has a column image or name"
+        raise DataError(f"{path}: no points of {item.source}{hint}.")
+    h, w = size
+    points = []
+    for number, cells in rows:
+        try:
+            u, v, depth = (float(str(cells[column])) for column in COLUMNS)
+        except (KeyError, ValueError):
+            raise DataError(f"{path}:{number}: needs numbers u, v and depth; got {dict(cells)}.") from None
+        if not (np.isfinite([u, v, depth]).all() and depth > 0):
+            raise DataError(f"{path}:{number}: u {u:g}, v {v:g}, depth {depth:g}: a point has a depth over 0 metres.")
+        if not (-0.5 <= u < w - 0.5 and -0.5 <= v < h - 0.5):
+            raise DataError(f"{path}:{number}: u {u:g}, v {v:g} lies outside {item.source} of {h}x{w}.")
+        points.append((u, v, depth))
+    columns = np.array(points).T
+    return Anchors(columns[0], columns[1], columns[2])
+
+
+def is_of(cells: Mapping[str, Any], item: Item, path: Path) -> bool:
+    image = cells.get("image")
+    return absolute(path.parent / str(image)) == item.source if image else cells.get("name") == item.name
+
+
+def from_map(path: Path, size: Size, scale: float | None) -> Anchors:
+    depth = read_depth(path, scale)
+    if depth.shape != size:
+        raise DataError(f"{path}: is {depth.shape[0]}x{depth.shape[1]}, and its image {size[0]}x{size[1]}.")
+    v, u = np.nonzero(depth)
+    if not len(u):
+        raise DataError(f"{path}: holds no depth.")
+    return Anchors(u.astype(np.float64), v.astype(np.float64), depth[v, u].astype(np.float64))
+
+
+def from_cloud(path: Path, item: Item, size: Size, pose: Path | None) -> Anchors:
+    """The points that the camera sees; of those in one pixel the nearest."""
+    if item.intrinsics is None:
+        raise DataError(f"{path}: points of a cloud need the camera of {item.source}: --intrinsics, --focal or --fov.")
+    points = read_ply_points(path)
+    if not np.isfinite(points).all():
+        raise DataError(f"{path}: {int((~np.isfinite(points)).any(1).sum())} points are not finite.")
+    if pose is not None:
+        matrix = read_pose(pose)
+        points = points @ matrix[:3, :3].T + matrix[:3, 3]
+    points = points[points[:, 2] > 0]
+    projected = points @ item.intrinsics.matrix(size).T
+    u, v = (np.rint(projected[:, axis] / projected[:, 2]) for axis in (0, 1))
+    inside = (u >= 0) & (u < size[1]) & (v >= 0) & (v < size[0])
+    if not inside.any():
+        raise DataError(f"{path}: none of its points lies in {item.source}; is the pose from points to camera?")
+    u, v, depth = u[inside], v[inside], points[inside, 2]
+    order = np.argsort(depth, kind="stable")
+    _, first = np.unique(v[order] * size[1] + u[order], return_index=True)
+    seen = order[first]
+    return Anchors(u[seen], v[seen], depth[seen])
+
+
+def read_pose(path: Path) -> Float64[np.ndarray, "4 4"]:
+    try:
+        values = read_numbers(path, 16)
+    except DataError:
+        values = [*read_numbers(path, 12), 0.0, 0.0, 0.0, 1.0]
+    matrix = np.array(values).reshape(4, 4)
+    turn = matrix[:3, :3]
+    if not np.allclose(turn @ turn.T, np.eye(3), atol=1e-2):
+        raise DataError(f"{path}: its 3x3 part is no rotation.")
+    return matrix

@@ -1,0 +1,158 @@
+"""`export-depth --anchors`: measured points in files of three kinds."""
+
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from jaxtyping import Float
+from PIL import Image
+from torch import Tensor, nn
+
+from densevit import api
+from densevit.cli.main import main
+from densevit.data.io.point_cloud import read_ply_points
+from densevit.errors import DataError
+from densevit.inference.predictor import Predictor
+from densevit.model_card import HeadSpec, ModelCard
+
+H, W = 24, 32
+
+
+class Light(nn.Module):
+    """Disparity is the red channel."""
+
+    def forward(self, image: Float[Tensor, "b 3 h w"]) -> dict[str, Tensor]:
+        return {"depth": image[:, :1]}
+
+
+@pytest.fixture
+def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    def load(path: str, family: object = None, **options: Any) -> Predictor:
+        card = ModelCard(outputs={"depth": HeadSpec(kind="disparity", unit="")}, multiple=1)
+        return Predictor(Light(), card, device="cpu", precision="fp32")
+
+    monkeypatch.setattr("densevit.cli.options.checkpoint.load", lambda args, **options: load(""))
+    monkeypatch.setattr(api, "load", load)
+    (tmp_path / "in").mkdir()
+    for name in "ab":
+        pixels = np.zeros((H, W, 3), np.uint8)
+        pixels[..., 0] = np.linspace(50, 250, W).astype(np.uint8)
+        Image.fromarray(pixels).save(tmp_path / f"in/{name}.png")
+    return tmp_path
+
+
+def truth() -> Float[np.ndarray, "h w"]:
+    """Depth of which the image shows the disparity: 1 / (0.5 red + 0.1)."""
+    red = np.linspace(50, 250, W).astype(np.uint8) / 255
+    return np.broadcast_to(1 / (0.5 * red + 0.1), (H, W)).copy()
+
+
+def some(count: int = 30) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    draw = np.random.default_rng(0)
+    u, v = draw.integers(0, W, count), draw.integers(0, H, count)
+    return u, v, truth()[v, u]
+
+
+def rows(prefix: str = "") -> str:
+    return "".join(f"{prefix}{u},{v},{depth:.6f}\n" for u, v, depth in zip(*some(), strict=True))
+
+
+def ply(path: Path, points: np.ndarray, binary: bool = True) -> None:
+    layout = "binary_little_endian" if binary else "ascii"
+    lines = [
+        f"property {kind} {name}" for kind, name in (("float", "x"), ("double", "y"), ("float", "z"), ("uchar", "r"))
+    ]
+    head = "\n".join(["ply", f"format {layout} 1.0", f"element vertex {len(points)}", *lines, "end_header", ""])
+    fields = np.dtype([("x", "<f4"), ("y", "<f8"), ("z", "<f4"), ("r", "u1")])
+    table = np.zeros(len(points), fields)
+    for i, axis in enumerate("xyz"):
+        table[axis] = points[:, i]
+    text = "".join(f"{x} {y} {z} 7\n" for x, y, z in points).encode()
+    path.write_bytes(head.encode() + (table.tobytes() if binary else text))
+
+
+def export(photos: Path, *words: str) -> int:
+    return main(["export-depth", "checkpoint", *words, "--format", "npy", "--output", str(photos / "out")])
+
+
+def test_a_relative_map_becomes_metres_by_a_table(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (photos / "p.csv").write_text("u,v,depth\n" + rows())
+    assert export(photos, str(photos / "in/a.png"), "--anchors", str(photos / "p.csv")) == 0
+    np.testing.assert_allclose(np.load(photos / "out/a.npy"), truth(), rtol=1e-3)
+    assert "30 anchors an image, off by 0.0% after the fit" in capsys.readouterr().out
+
+
+def test_one_table_serves_several_images_by_path_or_name(photos: Path) -> None:
+    (photos / "p.csv").write_text("image,name,u,v,depth\n" + rows("in/a.png,,") + rows(",b,"))
+    assert export(photos, str(photos / "in"), "--anchors", str(photos / "p.csv")) == 0
+    for name in "ab":
+        np.testing.assert_allclose(np.load(photos / f"out/{name}.npy"), truth(), rtol=1e-3)
+
+
+def test_a_folder_holds_lidar_maps_and_clouds(photos: Path) -> None:
+    u, v, depth = some()
+    lidar = np.zeros((H, W), np.uint16)
+    lidar[v, u] = np.round(depth * 5000)
+    (photos / "points").mkdir()
+    cv2.imwrite(str(photos / "points/a.png"), lidar)
+    camera = np.array([[30.0, 0, 15.5], [0, 30, 11.5], [0, 0, 1]])
+    seen = np.linalg.inv(camera) @ np.stack([u * depth, v * depth, depth])
+    # The LiDAR looks along its x axis: its x, y, z are the camera's z, -x, -y; and it sits 0.2 m above.
+    pose = np.array([[0, -1, 0, 0], [0, 0, -1, 0.2], [1, 0, 0, 0], [0, 0, 0, 1.0]])
+    np.savetxt(photos / "pose.txt", pose)
+    behind = seen[:, :3] * [[1], [1], [-1]]
+    hidden = seen * 1.5  # on the same rays, further away
+    cloud = np.linalg.inv(pose) @ np.concatenate([np.concatenate([seen, behind, hidden], 1), np.ones((1, 63))])
+    ply(photos / "points/b.ply", cloud[:3].T)
+    words = ["--anchors", str(photos / "points"), "--anchor-scale", "5000", "--anchor-pose", str(photos / "pose.txt")]
+    assert export(photos, str(photos / "in"), *words, "--intrinsics", "30,30,15.5,11.5") == 0
+    for name in "ab":
+        np.testing.assert_allclose(np.load(photos / f"out/{name}.npy"), truth(), rtol=5e-3)
+
+
+@pytest.mark.parametrize("binary", [True, False])
+def test_points_of_a_ply_file_are_read_whatever_else_it_holds(tmp_path: Path, binary: bool) -> None:
+    points = np.array([[1.0, 2.0, 3.0], [-4.0, 5.5, 6.25]])
+    ply(tmp_path / "a.ply", points, binary)
+    np.testing.assert_array_equal(read_ply_points(tmp_path / "a.ply"), points)
+    content = (tmp_path / "a.ply").read_bytes()
+    (tmp_path / "b.ply").write_bytes(content[:-9])
+    (tmp_path / "c.ply").write_bytes(b"nothing")
+    for name, fault in (("b", "is damaged"), ("c", "no PLY file")):
+        with pytest.raises(DataError, match=rf"{name}.ply: {fault}"):
+            read_ply_points(tmp_path / f"{name}.ply")
+
+
+@pytest.mark.parametrize(
+    ("table", "fault"),
+    [
+        ("u,v,depth\n1,2,nan\n", "p.csv:2: u 1, v 2, depth nan: a point has a depth over 0"),
+        ("u,v,depth\n1,2,0\n", "p.csv:2: u 1, v 2, depth 0: a point has a depth over 0"),
+        ("u,v,depth\n40,2,1\n", "p.csv:2: u 40, v 2 lies outside"),
+        ("u,v\n1,2\n", "p.csv:2: needs numbers u, v and depth"),
+        ("u,v,depth\n", "p.csv: no points of"),
+    ],
+)
+def test_points_that_cannot_be_are_refused_before_anything_is_written(
+    photos: Path, table: str, fault: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (photos / "p.csv").write_text(table)
+    assert export(photos, str(photos / "in/a.png"), "--anchors", str(photos / "p.csv")) == 2
+    assert fault in capsys.readouterr().err and not (photos / "out").exists()
+
+
+def test_missing_files_and_cameras_are_named(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    image = str(photos / "in/a.png")
+    assert export(photos, image, "--anchors", str(photos / "no.csv")) == 2
+    assert "no.csv: no such file" in capsys.readouterr().err
+    assert export(photos, image, "--anchor-scale", "1000") == 2
+    assert "belong to --anchors" in capsys.readouterr().err
+    assert export(photos, image, "--anchors", str(photos / "in" / "..")) == 2
+    assert "a.png: no anchors; looked for" in capsys.readouterr().err
+    ply(photos / "p.ply", np.ones((3, 3)))
+    assert export(photos, image, "--anchors", str(photos / "p.ply")) == 2
+    assert "points of a cloud need the camera" in capsys.readouterr().err
+    assert not (photos / "out").exists() and torch.is_grad_enabled()
