@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Float32, Float64, Int64, UInt8
+from jaxtyping import Bool, Float, Float32, Float64, Int64, Integer, UInt8
 from torch import Tensor
 
 Size = tuple[int, int]
@@ -50,14 +50,17 @@ class Sample:
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """Samples of one size, stacked; missing ground truth is zero and not valid."""
+    """Samples of one size, stacked; missing ground truth is zero and not valid.
+
+    A loader gives images and labels in as few bytes as hold them; `to` makes them float32 in [0, 1] and int64.
+    """
 
     names: tuple[str, ...]
     indices: tuple[int, ...]  # positions in the data set
-    image: Float[Tensor, "b 3 h w"]  # in [0, 1]; the encoder normalises
+    image: Float[Tensor, "b 3 h w"] | UInt8[Tensor, "b 3 h w"]  # in [0, 1], or as bytes; the encoder normalises
     depth: Float[Tensor, "b 1 h w"] | None = None  # metres
     valid: Bool[Tensor, "b 1 h w"] | None = None
-    labels: Int64[Tensor, "b h w"] | None = None  # class ids; IGNORE where unknown
+    labels: Integer[Tensor, "b h w"] | None = None  # class ids; IGNORE where unknown
     label: Int64[Tensor, "b"] | None = None  # NO_LABEL where unknown
     normals: Float[Tensor, "b 3 h w"] | None = None  # 0 where unknown
     intrinsics: Float[Tensor, "b 3 3"] | None = None  # NaN where unknown
@@ -86,7 +89,14 @@ class Batch:
         return replace(self._map_tensors(lambda t: t[list(rows)]), **lists)
 
     def to(self, device: torch.device) -> "Batch":
-        return self._map_tensors(lambda t: t.to(device, non_blocking=True))
+        """On a device, in the types that models and losses take; the bytes are copied, and widened there."""
+        there = self._map_tensors(lambda t: t.to(device, non_blocking=True))
+        image, labels = there.image, there.labels
+        return replace(
+            there,
+            image=image if image.is_floating_point() else image.to(torch.float32).div_(255),
+            labels=None if labels is None else labels.long(),
+        )
 
     def pin_memory(self) -> "Batch":  # called by DataLoader
         return self._map_tensors(lambda t: t.pin_memory())

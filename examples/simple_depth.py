@@ -40,7 +40,7 @@ class SimpleDepth(nn.Module):
 def main(loss: str = "silog", steps: int = 100) -> float:
     torch.manual_seed(0)
     photograph = Resize(size=SIZE)(Motorcycle().read(0), np.random.default_rng(0))
-    batch = collate([photograph], [0])
+    batch = collate([photograph], [0]).to(torch.device("cpu"))
     model, criterion = SimpleDepth(), LOSSES[loss]()
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-4)
     for step in range(steps):

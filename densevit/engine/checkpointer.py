@@ -43,9 +43,11 @@ class Checkpointer:
     Attributes:
         saved_at: the step of the newest checkpoint, 0 before the first.
         before_save: called on the process that writes, before each checkpoint; may raise.
+        settle: called on every process before the state is read.
     """
 
     before_save: Callable[[], object] = staticmethod(lambda: None)
+    settle: Callable[[], object] = staticmethod(lambda: None)
 
     def __init__(self, state: TrainState, run: Run, card: ModelCard, data: str, best: BestScore) -> None:
         self.state, self.run, self.card, self.data = state, run, card, data
@@ -59,6 +61,7 @@ class Checkpointer:
             CheckpointError: a weight is not finite, or what came back from the disk is not what was written.
             StorageError: the disk is full or read-only.
         """
+        self.settle()
         state, world = self.state.state_dict(), self.state.world
         weights = state.pop("weights")
         manifest = Manifest(

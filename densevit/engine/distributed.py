@@ -40,6 +40,12 @@ class DistributedContext(ProcessGroup):
         any_failed, any_stop = flags.tolist()
         return not any_failed, bool(any_stop)
 
+    def all_reduce_max(self, values: Tensor) -> Tensor:
+        """The largest of all processes, element by element and in place; the host does not wait for it."""
+        if self.size > 1:
+            dist.all_reduce(values, op=dist.ReduceOp.MAX)
+        return values
+
     def all_reduce_mean(self, values: dict[str, float]) -> dict[str, float]:
         """Each value averaged over the processes; all must name the same."""
         if self.size == 1:

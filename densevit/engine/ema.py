@@ -20,17 +20,19 @@ class EMA:
         self.model = model
         self.decay = decay
         self.average = {name: value.detach().clone() for name, value in model.state_dict().items()}
+        parameters, current = dict(model.named_parameters()), model.state_dict(keep_vars=True)
+        self.averaged = [name for name in self.average if name in parameters]
+        self.copied = [name for name in self.average if name not in parameters]
+        self.current = [current[name] for name in (*self.averaged, *self.copied)]
 
     @torch.no_grad()
     def update(self, updates: int) -> None:
         decay = min(self.decay, (1 + updates) / (10 + updates))
-        parameters = dict(self.model.named_parameters())
-        floats = [name for name in self.average if name in parameters]
-        averages = [local(self.average[name]) for name in floats]
-        torch._foreach_lerp_(averages, [local(parameters[name].detach()) for name in floats], 1 - decay)
-        for name, buffer in self.model.state_dict().items():
-            if name not in parameters:
-                self.average[name].copy_(buffer)
+        weights, buffers = self.current[: len(self.averaged)], self.current[len(self.averaged) :]
+        averages = [local(self.average[name]) for name in self.averaged]
+        torch._foreach_lerp_(averages, [local(weight.detach()) for weight in weights], 1 - decay)
+        for name, buffer in zip(self.copied, buffers, strict=True):
+            self.average[name].copy_(buffer)
 
     @contextmanager
     def applied(self) -> Iterator[None]:

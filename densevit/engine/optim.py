@@ -5,7 +5,8 @@ from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from densevit.config.schema import Optim, Schedule
 
@@ -58,6 +59,15 @@ def build_optimizer(groups: list[dict[str, Any]], optim: Optim) -> torch.optim.O
     if optim.type == "sgd":  # weight decay is added to the gradient, as in mmseg and Segmenter
         return torch.optim.SGD(groups, lr=optim.lr, momentum=optim.momentum, fused=True)
     return torch.optim.AdamW(groups, lr=optim.lr, betas=optim.betas, eps=optim.eps, fused=True)
+
+
+def step_unless(optimizer: torch.optim.Optimizer, failed: Float[Tensor, ""]) -> None:
+    """Takes a step unless `failed` is 1. A fused optimiser reads that on the device, so that the host does not wait."""
+    optimizer.found_inf = failed  # type: ignore[attr-defined]
+    try:
+        optimizer.step()
+    finally:
+        del optimizer.found_inf  # type: ignore[attr-defined]
 
 
 LearningRate = Callable[[int], float]

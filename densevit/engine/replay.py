@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from densevit.engine import seed, skipped_steps
 from densevit.engine.interfaces import Batches
-from densevit.engine.skipped_steps import StepRecord
+from densevit.engine.skipped_steps import StepRecord, StepTensors
 from densevit.engine.train_state import TrainState, load_weights
 from densevit.errors import ConfigError
 from densevit.weights import checkpoint
@@ -46,7 +46,7 @@ class ReplayResult:
 
 def replay(
     state: TrainState,
-    step: Callable[[Batches], StepRecord],
+    step: Callable[[Batches], StepTensors],
     train: Callable[[int], Batches],
     folder: Path,
     rank: int,
@@ -74,7 +74,8 @@ def replay(
     state.loss_weighting.load_state_dict(saved["loss_weighting"])
     seed.set_random_state(saved["random"][rank], state.world.device)
     with closing(train(skipped.samples)) as batches, non_finite_modules(state.model) as modules:
-        now = step(batches)
+        tensors = step(batches)
+        now = tensors.record(tensors.numbers().tolist())
     return ReplayResult(
         skipped.step, rank, len(skipped.parts), skipped.parts[rank], now, modules, non_finite_gradients(state.model)
     )

@@ -12,6 +12,11 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from densevit.config import parser
 from densevit.config.schema import Run
@@ -20,6 +25,7 @@ from densevit.engine.train_state import TrainState
 from densevit.errors import CheckpointError, StorageError
 from densevit.model_card import ModelCard
 from densevit.utils import atomic_io
+from densevit.utils.device import DeviceNumbers
 from densevit.utils.progress import tqdm
 from densevit.weights import checkpoint
 from densevit.weights.checkpoint import Manifest
@@ -45,6 +51,52 @@ class StepRecord:
 
 
 @dataclass(frozen=True)
+class StepTensors:
+    """The same while its numbers are on the device."""
+
+    names: Sequence[str]
+    indices: Sequence[int]
+    losses: Mapping[str, Float[Tensor, ""]]
+    grad_norm: Float[Tensor, ""]
+
+    def numbers(self) -> Float[Tensor, " n"]:
+        """The losses, and behind them the norm of the gradient."""
+        return torch.stack([*self.losses.values(), self.grad_norm])
+
+    def record(self, numbers: Sequence[float]) -> StepRecord:
+        """
+        Args:
+            numbers: `self.numbers()` as plain numbers.
+        """
+        *losses, grad_norm = numbers
+        return StepRecord(self.names, self.indices, dict(zip(self.losses, losses, strict=True)), grad_norm)
+
+
+@dataclass(frozen=True)
+class PendingStep:
+    """A step that is queued on the device.
+
+    Attributes:
+        step: its number, from 1; `samples`: images seen before it.
+        numbers: of its tensors, then whether any process had one that is not finite, and whether any is to stop.
+        lr: its learning rate.
+        random: the random states of this process before it.
+    """
+
+    step: int
+    samples: int
+    tensors: StepTensors
+    numbers: DeviceNumbers
+    lr: float
+    random: Mapping[str, Any]
+
+    def read(self) -> tuple[StepRecord, bool, bool]:
+        """What it computed, whether that was finite on every process, and whether any is to stop; waits for it."""
+        *numbers, failed, stop = self.numbers.read()
+        return self.tensors.record(numbers), not failed, bool(stop)
+
+
+@dataclass(frozen=True)
 class SkippedStep:
     """A skipped step; `parts` are by rank. It began after `samples` images."""
 
@@ -54,8 +106,10 @@ class SkippedStep:
     parts: Sequence[StepRecord]
 
 
-def record(state: TrainState, part: StepRecord, run: Run, card: ModelCard, data: str) -> Path | None:
-    """Writes the step in progress; all processes must call it together.
+def record(
+    state: TrainState, pending: PendingStep, part: StepRecord, run: Run, card: ModelCard, data: str
+) -> Path | None:
+    """Writes a step that changed no weights; all processes must call it together.
 
     Args:
         part: what this process computed.
@@ -65,7 +119,7 @@ def record(state: TrainState, part: StepRecord, run: Run, card: ModelCard, data:
         the folder, on every process; None where nothing was written.
     """
     world = state.world
-    parts, random = world.all_gather(part), world.all_gather(state.random_before)
+    parts, random = world.all_gather(part), world.all_gather(pending.random)
     weights = full_state_dict(state.model.state_dict(), keep=world.is_main)
     saved = {
         "random": random,
@@ -73,9 +127,9 @@ def record(state: TrainState, part: StepRecord, run: Run, card: ModelCard, data:
         "scaler": state.scaler.state_dict(),
         "loss_weighting": state.loss_weighting.state_dict(),
     }
-    skipped = SkippedStep(state.step + 1, state.samples, run.seed, parts)
+    skipped = SkippedStep(pending.step, pending.samples, run.seed, parts)
     folder = run.output / FOLDER / f"step-{skipped.step:08d}"
-    manifest = Manifest(step=state.step, samples=state.samples, world_size=world.size, data=data)
+    manifest = Manifest(step=pending.step - 1, samples=pending.samples, world_size=world.size, data=data)
 
     def write() -> Path | None:
         if len(checkpoint.steps(folder.parent)) >= MAX_RECORDS:

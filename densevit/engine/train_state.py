@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
@@ -65,15 +66,15 @@ class TrainState:
         self._statistics_before = [buffer.clone() for buffer in self.running_statistics]
 
     @torch.no_grad()
-    def restore_statistics(self) -> None:
-        """Sets the running statistics of BatchNorm back to those at `begin_step`."""
+    def restore_statistics(self, failed: Float[Tensor, ""]) -> None:
+        """Sets the running statistics of BatchNorm back to those at `begin_step` where `failed` is not 0."""
         for buffer, before in zip(self.running_statistics, self._statistics_before, strict=True):
-            buffer.copy_(before)
+            buffer.copy_(torch.where(failed != 0, before, buffer))
 
     def undo_step(self) -> None:
         """Sets random states and running statistics back to those at `begin_step`."""
         seed.set_random_state(self.random_before, self.world.device)
-        self.restore_statistics()
+        self.restore_statistics(torch.ones((), device=self.world.device))
 
     def state_dict(self) -> dict[str, Any]:
         """Whole tensors, on rank 0 only; all processes must call it together.

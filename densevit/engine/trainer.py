@@ -28,8 +28,9 @@ from densevit.engine.optim import (
     no_decay_group,
     parameter_groups,
     set_learning_rate,
+    step_unless,
 )
-from densevit.engine.skipped_steps import StepRecord
+from densevit.engine.skipped_steps import PendingStep, StepRecord, StepTensors
 from densevit.engine.train_state import Scores, TrainState
 from densevit.engine.validation import Predict, validate
 from densevit.errors import ConfigError, Preempted
@@ -38,6 +39,7 @@ from densevit.ops.camera import Camera
 from densevit.structures import Batch
 from densevit.tasks.base import Task
 from densevit.tasks.source_losses import SourceLosses
+from densevit.utils.device import BatchUpload, DeviceNumbers
 from densevit.utils.precision import autocast, gpu_products, resolve
 from densevit.utils.progress import tqdm
 from densevit.utils.signals import interruptible
@@ -91,6 +93,8 @@ class Trainer:
         self.model = model.to(world.device).to(memory_format=torch.channels_last)
         if run.compile:
             self.model.compile()
+        for task in tasks.values():
+            task.to(world.device)
         self.parallel_model = world.parallelize(self.model, run.parallel, self.precision)
         self.encoder: LayeredEncoder = model.encoder  # type: ignore[assignment]
         self.scheduled = scheduled_parts(model)
@@ -111,6 +115,10 @@ class Trainer:
         ranges = {name: output.range for name, output in card.outputs.items() if name in tasks}
         self.saturation = {name: OutputSaturationMonitor(ends) for name, ends in ranges.items() if ends is not None}
         self.records = 0
+        self.upload = BatchUpload(world.device)
+        self.pending: PendingStep | None = None
+        self.latest: tuple[Scores, bool] = ({}, False)
+        self.checkpointer.settle = self.settle
 
     def describe(self, train_images: int, val_images: int) -> str:
         """What is about to run, for the first lines of a training."""
@@ -135,7 +143,7 @@ class Trainer:
         with interruptible() as stop, closing(log), closing(train(state.samples)) as batches:
             self._begin(val, log, stop)
             while state.step < self.steps:
-                values, stopping = self.train_step(batches, stop)
+                values, stopping = self.train_step(batches, stop, wait=self._settles_at(state.step + 1))
                 state.seconds = before + time.monotonic() - began
                 log.advance()
                 if self._due(self.run.log_every):
@@ -161,43 +169,70 @@ class Trainer:
             kept = f"the checkpoint of step {state.step} stands" if state.step else "there is nothing to save"
             raise Preempted(f"stopped before the next step; {kept}.")
 
-    def train_step(self, batches: Batches, stop: Event) -> tuple[Scores, bool]:
+    def train_step(self, batches: Batches, stop: Event, *, wait: bool = True) -> tuple[Scores, bool]:
         """Forward and backward; then, if all processes have finite values, optimiser and EMA; else skip and count.
 
+        Args:
+            wait: for the step's numbers. Without, a GPU always has work queued: the host reads numbers one step later,
+                between the next step's backward pass and its optimiser.
+
         Returns:
-            the step's row of `train.csv`, and whether any process was asked to stop.
+            the row of `train.csv`, and whether any process was asked to stop: of this step, or without `wait` of the
+            one before, empty and False before the first.
         """
         state = self.state
-        lr = self.learning_rate(state.updates)
-        set_learning_rate(self.optimizer, lr, self.encoder_learning_rate(state.updates))
         state.begin_step()
         with self.checkpointer.save_on_exception(undo=True):
-            part = self.forward_backward_step(batches)
+            tensors = self.forward_backward_step(batches)
+        numbers = tensors.numbers()
+        failed = 1 - numbers.isfinite().all().float()
+        flags = self.world.all_reduce_max(torch.stack([failed, torch.full_like(failed, stop.is_set())]))
+        self.settle()
+        lr = self.learning_rate(state.updates)
+        set_learning_rate(self.optimizer, lr, self.encoder_learning_rate(state.updates))
+        step_unless(self.optimizer, flags[0])
+        state.restore_statistics(flags[0])
+        self.scaler.update()
+        state.step += 1
+        read_later = DeviceNumbers(torch.cat([numbers, flags]))
+        self.pending = PendingStep(state.step, state.samples, tensors, read_later, lr, state.random_before)
+        state.samples += self.run.batch_size
+        if wait:
+            self.settle()
+        return self.latest
+
+    def settle(self) -> None:
+        """Reads the numbers of the last step, if they are not read yet, and does what depends on them.
+
+        Raises:
+            Diverged: too many steps in a row had a non-finite loss or gradient.
+        """
+        pending, self.pending = self.pending, None
+        if pending is None:
+            return
+        state = self.state
+        part, finite, stopping = pending.read()
         values = {"loss": sum(part.losses.values()), **part.losses, "grad_norm": part.grad_norm}
-        finite, stopping = self.world.all_reduce_flags(all(map(math.isfinite, values.values())), stop.is_set())
         if finite:
-            self.scaler.step(self.optimizer)
             state.updates += 1
             if self.ema:
                 self.ema.update(state.updates)
-            self._warn(self.loss_spikes(values["loss"]), part)
+            self._warn(pending.step, self.loss_spikes(values["loss"]), part)
         else:
-            state.restore_statistics()
-            self._warn("loss or gradient is not finite; step skipped", part)
-            self._record(part)
-        self.scaler.update()
-        state.step += 1
-        state.samples += self.run.batch_size
+            if not state.updates:
+                self.optimizer.state.clear()  # SGD has made momentum of no gradient
+            self._warn(pending.step, "loss or gradient is not finite; step skipped", part)
+            self._record(pending, part)
         state.skipped_in_row = 0 if finite else state.skipped_in_row + 1
-        check_max_skipped(state.skipped_in_row, self.run.max_skipped, state.step, self.precision)
-        return {**values, "lr": lr}, stopping
+        self.latest = {**values, "lr": pending.lr}, stopping
+        check_max_skipped(state.skipped_in_row, self.run.max_skipped, pending.step, self.precision)
 
-    def forward_backward_step(self, batches: Batches) -> StepRecord:
+    def forward_backward_step(self, batches: Batches) -> StepTensors:
         """Losses and clipped gradients of the next step's images; weights and moving average stay as they are."""
         self.parallel_model.train()
         if self.run.model.freeze_encoder:
             self.encoder.eval()
-        self._set_progress(self.state.updates)
+        self._set_progress(self._updates())
         self.optimizer.zero_grad(set_to_none=True)
         values: dict[str, Tensor] = {}
         names: list[str] = []
@@ -206,7 +241,7 @@ class Trainer:
             self.source_losses.clear()
         count = self.run.grad_accum_steps
         for number in range(1, count + 1):
-            batch = next(batches).to(self.world.device)
+            batch = self.upload(next(batches))
             names += batch.names
             indices += batch.indices
             # Under mixed precision, what autocast leaves in fp32 needs no more than TF32.
@@ -221,8 +256,7 @@ class Trainer:
         self.scaler.unscale_(self.optimizer)
         parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         norm = clip_grad_norm(parameters, self.run.optim.clip_grad)
-        *means, grad_norm = torch.stack([*values.values(), norm.float()]).tolist()
-        return StepRecord(names, indices, dict(zip(values, means, strict=True)), grad_norm)
+        return StepTensors(names, indices, values, norm.float())
 
     def _losses(self, batch: Batch) -> dict[str, Tensor]:
         with autocast(self.precision, self.world.device):
@@ -231,11 +265,11 @@ class Trainer:
             predictions = self.parallel_model(image, **self._camera_input(batch), **cached)
         if self.world.is_main and (self.state.step + 1) % self.run.log_every == 0:
             for name, saturated in self.saturation.items():
-                self._warn(saturated(predictions[name]))
+                self._warn(self.state.step + 1, saturated(predictions[name]))
         losses = {}
         for name, task in self.tasks.items():
             y = predictions[name]
-            found = task.losses_by_source(y, batch, self.state.updates, extras_of(name, predictions))
+            found = task.losses_by_source(y, batch, self._updates(), extras_of(name, predictions))
             if self.source_losses:
                 self.source_losses.add(name, found, batch)
             losses[name] = task.joined_losses(found, y, batch)
@@ -246,24 +280,34 @@ class Trainer:
             return {}
         return {"camera": Camera.of(batch).values}
 
+    def _updates(self) -> int:
+        """Steps taken. One whose numbers are not read yet counts: they are finite but for one step in thousands."""
+        return self.state.updates + (self.pending is not None)
+
     def _set_progress(self, updates: int) -> None:
         for part in self.scheduled:
             part.on_train_step(updates / self.steps)
 
-    def _warn(self, warning: str | None, part: StepRecord | None = None) -> None:
-        """Prints a line about the step in progress; of every process, for each has other images."""
+    def _warn(self, step: int, warning: str | None, part: StepRecord | None = None) -> None:
+        """Prints a line about a step; of every process, for each has other images."""
         if warning is not None:
             images = f". Rank {self.world.rank} had: {first_names(part.names)}" if part else ""
-            tqdm.write(f"step {self.state.step + 1}: {warning}{images}")
+            tqdm.write(f"step {step}: {warning}{images}")
 
-    def _record(self, part: StepRecord) -> None:
+    def _record(self, pending: PendingStep, part: StepRecord) -> None:
         """Records the first skipped steps for `densevit replay`; under fp16 only those whose loss is not finite."""
         finite, _ = self.world.all_reduce_flags(all(map(math.isfinite, part.losses.values())))
         if self.records < skipped_steps.MAX_RECORDS and not (finite and self.precision == "fp16"):
             self.records += 1
-            folder = skipped_steps.record(self.state, part, self.run, self.card, self.data)
+            folder = skipped_steps.record(self.state, pending, part, self.run, self.card, self.data)
             if folder is not None and self.world.is_main:
                 tqdm.write(f"to look into it: densevit replay {folder}")
+
+    def _settles_at(self, step: int) -> bool:
+        """Whether the numbers of a step are needed before the next one."""
+        every = (self.run.log_every, self.run.validate_every, self.run.save_every)
+        due = step == self.steps or any(n is not None and step % n == 0 for n in every)
+        return due or self.world.device.type != "cuda"
 
     def _due(self, every: int | None) -> bool:
         return self.state.step == self.steps or (every is not None and self.state.step % every == 0)

@@ -74,7 +74,7 @@ class Ohem(WeightedLoss):
         self.threshold, self.keep = threshold, keep
 
     def forward(self, logits: Logits, labels: Labels, extras: Mapping[str, Tensor]) -> Scalar:
-        return ohem(logits, labels, weights=self.weights_for(logits), threshold=self.threshold, keep=self.keep)
+        return ohem(logits, labels, weights=self.weights, threshold=self.threshold, keep=self.keep)
 
 
 @LABEL_LOSSES.register("focal")
@@ -92,4 +92,4 @@ class Focal(WeightedLoss):
         self.gamma, self.pool = gamma, pool
 
     def forward(self, logits: Logits, labels: Labels, extras: Mapping[str, Tensor]) -> Scalar:
-        return focal(logits, labels, weights=self.weights_for(logits), gamma=self.gamma, pool=self.pool)
+        return focal(logits, labels, weights=self.weights, gamma=self.gamma, pool=self.pool)

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from densevit.structures import IGNORE
+from densevit.structures import IGNORE, Size
 
 Points = Float[Tensor, "n p 2"]
 
@@ -47,9 +47,14 @@ def point_sample(maps: Float[Tensor, "n h w"], points: Points) -> Float[Tensor, 
     return F.grid_sample(maps[:, None], 2 * points[:, None] - 1, align_corners=False)[:, 0, 0]
 
 
+def in_pixels(points: Points, size: Size) -> Points:
+    """Points of an image h x w; its size is not made a tensor, which a GPU would be waited for."""
+    return torch.stack([points[..., 0] * size[1], points[..., 1] * size[0]], dim=-1)
+
+
 def nearest_labels(labels: Int64[Tensor, "b h w"], owner: Int64[Tensor, " n"], points: Points) -> Int64[Tensor, "n p"]:
     h, w = labels.shape[-2:]
-    x, y = (points * points.new_tensor([w, h])).long().unbind(-1)
+    x, y = in_pixels(points, (h, w)).long().unbind(-1)
     return labels[owner[:, None], y.clamp(0, h - 1), x.clamp(0, w - 1)]
 
 
@@ -64,7 +69,7 @@ def sample_label_masks(
         owner: the image of each row of points; `ids`: its label.
     """
     h, w = labels.shape[-2:]
-    place = points * points.new_tensor([w, h]) - 0.5
+    place = in_pixels(points, (h, w)) - 0.5
     corner, part = place.floor().long(), place - place.floor()
     inside, unknown, pixels = (torch.zeros_like(part[..., 0]) for _ in range(3))
     for right in (0, 1):

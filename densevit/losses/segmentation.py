@@ -82,9 +82,12 @@ def labelled_mean(losses: Float[Tensor, "b h w"], labelled: Bool[Tensor, "b h w"
 class WeightedLoss(LabelLoss):
     """A loss with a weight for each class, or None."""
 
+    weights: Float[Tensor, " k"] | None
+
     def __init__(self, weights: Weights | None) -> None:
         super().__init__()
-        self.weights = weights
+        # A buffer: made on the device once, not in each step, where the device would be waited for.
+        self.register_buffer("weights", None if weights is None else torch.tensor(weights), persistent=False)
 
     def check(self, classes: int) -> None:
         """
@@ -93,9 +96,6 @@ class WeightedLoss(LabelLoss):
         """
         if self.weights is not None and len(self.weights) != classes:
             raise ConfigError(f"weights: {len(self.weights)} numbers for the {classes} classes of the head.")
-
-    def weights_for(self, logits: Logits) -> Float[Tensor, " k"] | None:
-        return None if self.weights is None else torch.tensor(self.weights, device=logits.device)
 
 
 @LABEL_LOSSES.register("cross_entropy")
@@ -113,7 +113,7 @@ class CrossEntropy(WeightedLoss):
         self.label_smoothing, self.pool = label_smoothing, pool
 
     def forward(self, logits: Logits, labels: Labels, extras: Mapping[str, Tensor]) -> Scalar:
-        weights = self.weights_for(logits)
+        weights = self.weights
         return cross_entropy(logits, labels, weights=weights, label_smoothing=self.label_smoothing, pool=self.pool)
 
 

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 from pydantic import Field
 from torch import Tensor
 
@@ -18,6 +18,7 @@ from densevit.errors import ConfigError
 from densevit.losses.point_sampling import point_sample, random_points, sample_label_masks, uncertain_points
 from densevit.losses.segmentation import LABEL_LOSSES, LabelLoss, Labels, Logits, Scalar
 from densevit.structures import IGNORE
+from densevit.utils.device import upload
 
 Weight = Annotated[float, Field(ge=0)]
 Masks = Float[Tensor, "b l q mh mw"]
@@ -110,20 +111,36 @@ class SetCriterion(LabelLoss):
 
     @torch.no_grad()
     def match(self, masks: Masks, classes: Classes, labels: Labels) -> Pairs:
-        """Bipartite matching of least cost, for each image and layer by itself."""
+        """Bipartite matching of least cost, for each image and layer by itself, on the CPU.
+
+        One copy comes from the device and one goes there. Which classes occur is in it, so on a GPU the costs of all
+        classes are computed: the host would else wait to know for which.
+        """
         from scipy.optimize import linear_sum_assignment
 
+        occurs = present(labels, classes.shape[-1] - 1)
+        on_cpu = labels.device.type == "cpu"
+        everything = torch.arange(occurs.shape[1], device=labels.device)
+        candidates = [row.nonzero()[:, 0] for row in occurs] if on_cpu else [everything] * len(labels)
+        costs = [
+            self.costs(masks[image], classes[image], labels[image], ids) if len(ids) else masks.new_empty(0)
+            for image, ids in enumerate(candidates)
+        ]
+        sizes = [occurs.numel(), *(cost.numel() for cost in costs)]
+        down = torch.cat([occurs.flatten().float(), *(cost.flatten().float() for cost in costs)]).cpu()
+        occurring, *flat = torch.split(down, sizes)
         found = []
-        for image, ids in enumerate(present(labels, classes.shape[-1] - 1)):
+        for image, row in enumerate(occurring.view(occurs.shape).bool()):
+            ids = row.nonzero()[:, 0]
             if not len(ids):
                 continue
-            costs = self.costs(masks[image], classes[image], labels[image], ids)
-            for layer, cost in enumerate(costs.cpu().numpy()):
-                queries, rows = map(torch.from_numpy, linear_sum_assignment(cost))
+            cost = flat[image].view(costs[image].shape)
+            for layer, pairwise in enumerate((cost if on_cpu else cost[..., ids]).numpy()):
+                queries, rows = map(torch.from_numpy, linear_sum_assignment(pairwise))
                 where = torch.tensor([[image], [layer]]).expand(-1, len(rows))
                 found.append(torch.stack([*where, queries, ids[rows]]))
         joined = torch.cat(found, dim=1) if found else torch.empty(4, 0, dtype=torch.int64)
-        return Pairs(*joined.to(labels.device))
+        return Pairs(*upload(joined, labels.device))
 
     def costs(
         self,
@@ -134,7 +151,7 @@ class SetCriterion(LabelLoss):
     ) -> Float[Tensor, "l q t"]:
         """The matching cost of each query and each of `ids`, at the same points for all."""
         by_class, by_mask, by_dice = self.weights
-        points, ids = random_points(1, self.points, masks.device), ids.to(masks.device)
+        points = random_points(1, self.points, masks.device)
         first_image = torch.zeros_like(ids)
         target, known = sample_label_masks(labels[None], first_image, ids, points.expand(len(ids), -1, -1))
         target, known = target * known, known[0]
@@ -155,9 +172,9 @@ def padded(labels: Labels, size: tuple[int, int]) -> Int64[Tensor, "b height wid
     return F.pad(labels, (right // 2, right - right // 2, down // 2, down - down // 2), value=IGNORE)
 
 
-def present(labels: Labels, classes: int) -> list[Int64[Tensor, " t"]]:
-    """The classes that occur in each image, in order, on the CPU."""
+def present(labels: Labels, classes: int) -> Bool[Tensor, "b {classes}"]:
+    """Whether each class occurs in each image."""
     seen = torch.zeros(len(labels), max(classes, IGNORE + 1), dtype=torch.bool, device=labels.device)
     seen.scatter_(1, labels.flatten(1), value=True)
     seen[:, IGNORE] = False
-    return [row.nonzero()[:, 0] for row in seen[:, :classes].cpu()]
+    return seen[:, :classes]

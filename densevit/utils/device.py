@@ -1,8 +1,10 @@
-"""The choice of the device."""
+"""The choice of the device, and copies to and from a GPU that do not hold up its queue."""
 
 import torch
+from torch import Tensor
 
 from densevit.errors import ConfigError
+from densevit.structures import Batch
 
 KINDS = ("cpu", "cuda", "mps", "xpu")
 
@@ -49,6 +51,47 @@ def device_of_process(wanted: str, local_rank: int, local_size: int) -> str:
             "device=cuda, and choose GPUs by CUDA_VISIBLE_DEVICES."
         )
     return name
+
+
+class BatchUpload:
+    """Copies batches to a device: to a GPU on a stream of its own, beside the step in progress."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+
+    def __call__(self, batch: Batch) -> Batch:
+        if self.stream is None:
+            return batch.to(self.device)
+        with torch.cuda.stream(self.stream):
+            there = batch.to(self.device)
+        current = torch.cuda.current_stream(self.device)
+        current.wait_stream(self.stream)
+        for value in vars(there).values():
+            if isinstance(value, Tensor):
+                value.record_stream(current)  # or its memory would be given away while the step uses it
+        return there
+
+
+class DeviceNumbers:
+    """Numbers on their way from a device: the copy is queued at once, and `read` waits for it."""
+
+    def __init__(self, numbers: Tensor) -> None:
+        self.numbers = numbers.detach().to("cpu", non_blocking=True)
+        self.copied = torch.cuda.Event() if numbers.device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        if self.copied is not None:
+            self.copied.record()
+
+    def read(self) -> list[float]:
+        if self.copied is not None:
+            self.copied.synchronize()
+        values: list[float] = self.numbers.tolist()
+        return values
+
+
+def upload(x: Tensor, device: torch.device) -> Tensor:
+    """A tensor of the CPU on a device, without waiting for what is queued there."""
+    return x.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else x.to(device)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -308,7 +308,7 @@ def test_a_step_that_is_not_finite_changes_nothing_and_is_counted(tmp_path: Path
     step = trainer.train_step
     states = []
 
-    def spy(batches, stop):
+    def spy(batches, stop, wait):
         before = {n: p.detach().clone() for n, p in trainer.model.named_parameters()}
         seen.append(step(batches, stop))
         after = dict(trainer.model.named_parameters())
@@ -335,7 +335,7 @@ def test_a_step_that_is_not_finite_leaves_no_trace(tmp_path: Path, where: str) -
             bad = where == "image" and place == 2
             yield replace(batch, image=batch.image * math.nan) if bad else batch
 
-    def spy(batches, stop):
+    def spy(batches, stop, wait):
         states.append(everything(trainer))
         ruin = trainer.model.head.weight.register_hook(lambda gradient: gradient * math.nan)
         if where == "image" or trainer.state.step != 2:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import timm
 import torch
+from timm.layers.pos_embed_sincos import RotaryEmbeddingDinoV3
 from torch import Tensor
 
 from densevit.errors import CheckpointError, ConfigError
@@ -158,3 +159,16 @@ def test_a_file_that_does_not_fit_says_what_and_how_much() -> None:
         "1 unexpected: surprise; "
         "1 of another shape: blocks.0.mlp.fc1.bias (file [7], model [768])."
     )
+
+
+def test_the_rotary_table_of_dinov3_is_made_once_for_a_grid_and_anew_for_augmentation() -> None:
+    encoder = TimmEncoder(name="vit_small_patch16_dinov3", image_size=64)
+    rope = encoder.vit.rope
+    plain = RotaryEmbeddingDinoV3.get_embed(rope, [3, 5])
+    assert torch.equal(rope.get_embed((3, 5)), plain) and rope.get_embed((3, 5)) is rope.get_embed((3, 5))
+    assert len(rope.get_embed((4, 4))) == 16
+    with torch.inference_mode():
+        rope.get_embed((3, 5))
+    assert not rope.get_embed((3, 5)).is_inference()
+    rope.aug_active, rope.shift_coords = True, 0.5
+    assert not torch.equal(rope.train().get_embed((3, 5)), rope.get_embed((3, 5)))

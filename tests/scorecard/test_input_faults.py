@@ -57,6 +57,8 @@ KEYS = {
     "data.transforms.0.crop_size": "size",
 }
 
+CPU = torch.device("cpu")
+
 
 def failing(capsys: pytest.CaptureFixture[str], *words: object) -> list[str]:
     """The lines of a command that must end with 2 and say why, without a traceback."""
@@ -206,9 +208,9 @@ def test_training_evaluation_and_prediction_see_the_same_pixels(tmp_path: Path) 
     data, predictor = open_folder(tmp_path), echo()
     assert len(data) == 18
     training = train_loader(data, Still(), seed=0, batch_size=1)
-    trained = {batch.names[0]: batch.image for batch, _ in zip(training, range(18), strict=False)}
+    trained = {batch.names[0]: batch.to(CPU).image for batch, _ in zip(training, range(18), strict=False)}
     evaluated = {
-        name: batch.image[i] for batch in eval_loader(data, batch_size=4) for i, name in enumerate(batch.names)
+        name: batch.to(CPU).image[i] for batch in eval_loader(data, batch_size=4) for i, name in enumerate(batch.names)
     }
     for path in sorted(folder.iterdir()):
         answer = predictor(path)

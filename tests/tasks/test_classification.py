@@ -29,13 +29,13 @@ def logits(*rows: tuple[float, float]) -> torch.Tensor:
 
 
 def test_a_batch_knows_which_images_have_no_class() -> None:
-    batch = collate([sample(1), sample(None), sample(0)], range(3))
+    batch = collate([sample(1), sample(None), sample(0)], range(3)).to(torch.device("cpu"))
     assert batch.label is not None and batch.label.tolist() == [1, NO_LABEL, 0]
     assert collate([sample(None)], [0]).label is None
 
 
 def test_the_loss_and_the_rows_are_those_of_the_images_with_a_class() -> None:
-    batch = collate([sample(1), sample(None)], range(2))
+    batch = collate([sample(1), sample(None)], range(2)).to(torch.device("cpu"))
     prediction = logits((0.0, 0.0), (5.0, 0.0))
     assert task().losses(prediction, batch, 0)["cross_entropy"].item() == pytest.approx(2 * np.log(2))
     rows = task().image_scores(prediction, batch)
@@ -45,7 +45,7 @@ def test_the_loss_and_the_rows_are_those_of_the_images_with_a_class() -> None:
 
 
 def test_a_batch_without_classes_teaches_nothing() -> None:
-    batch = collate([sample(None)], [0])
+    batch = collate([sample(None)], [0]).to(torch.device("cpu"))
     assert task().losses(logits((1.0, 0.0)), batch, 0)["cross_entropy"].item() == 0
     assert task().image_scores(logits((1.0, 0.0)), batch) == [{}]
 
@@ -57,7 +57,7 @@ def test_bars_are_as_long_as_probabilities_and_coloured_by_what_is_true() -> Non
 
 
 def test_the_panel_shows_small_images_large() -> None:
-    batch = collate([sample(0, 10 * i) for i in range(10)], range(10))
+    batch = collate([sample(0, 10 * i) for i in range(10)], range(10)).to(torch.device("cpu"))
     panel = task().panel(logits(*[(1.0, 0.0)] * 10), batch)
     assert panel.shape == (8 * 96, 2 * 96, 3)
     assert tuple(panel[96, 0]) == (10, 10, 10)
@@ -74,4 +74,4 @@ def test_the_classes_of_a_card_survive_the_checkpoint() -> None:
 
 def test_a_class_that_the_model_does_not_know_is_named() -> None:
     with pytest.raises(DataError, match="class 2"):
-        task().image_scores(logits((0.0, 1.0)), collate([sample(2)], [0]))
+        task().image_scores(logits((0.0, 1.0)), collate([sample(2)], [0]).to(torch.device("cpu")))

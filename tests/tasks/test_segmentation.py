@@ -25,7 +25,9 @@ def sample(name: str, labels: list[list[int]] | None) -> Sample:
 
 
 def batch(*labels: list[list[int]] | None) -> Batch:
-    return collate([sample(str(i), given) for i, given in enumerate(labels)], range(len(labels)))
+    return collate([sample(str(i), given) for i, given in enumerate(labels)], range(len(labels))).to(
+        torch.device("cpu")
+    )
 
 
 TRUTH = [[0, 0, 1], [1, 2, IGNORE]]

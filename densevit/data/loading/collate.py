@@ -1,4 +1,4 @@
-"""Samples of one size -> Batch. Pictures become float32 in [0, 1]; what a sample lacks is filled and not valid."""
+"""Samples of one size -> Batch, in as few bytes as hold them; what a sample lacks is filled and not valid."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
@@ -29,11 +29,11 @@ def collate(samples: Sequence[Sample], indices: Sequence[int]) -> Batch:
     return Batch(
         names=tuple(s.name for s in samples),
         indices=tuple(indices),
-        # NHWC bytes seen as NCHW and widened: the result keeps channels_last strides, which saves a transposed copy.
-        image=pixels.permute(0, 3, 1, 2).to(torch.float32).div_(255),
+        # NHWC bytes seen as NCHW: the strides stay those of channels_last, which saves a transposed copy.
+        image=pixels.permute(0, 3, 1, 2),
         depth=_stack([s.depth for s in samples], lambda: np.zeros((h, w), np.float32), (1, h, w)),
         valid=_stack([s.valid for s in samples], lambda: np.zeros((h, w), np.bool_), (1, h, w)),
-        labels=_stack([s.labels for s in samples], lambda: np.full((h, w), IGNORE, np.int64), (h, w)),
+        labels=_labels([s.labels for s in samples], (h, w)),
         label=_label([s.label for s in samples]),
         normals=_normals([s.normals for s in samples], (h, w)),
         intrinsics=_intrinsics([s.intrinsics for s in samples]),
@@ -77,6 +77,17 @@ def _normals(maps: Sequence[np.ndarray | None], size: tuple[int, int]) -> Tensor
 def _unless_usual(values: Sequence[T], usual: T) -> tuple[T, ...]:
     """The values; none where all of them are the usual one."""
     return () if all(value == usual for value in values) else tuple(values)
+
+
+def _labels(maps: Sequence[np.ndarray | None], size: tuple[int, int]) -> Tensor | None:
+    stacked = _stack(maps, lambda: np.full(size, IGNORE, np.int64), size)
+    if stacked is None:
+        return None
+    low, high = (int(end) for end in stacked.aminmax())
+    narrow = (
+        torch.uint8 if low >= 0 and high < 2**8 else torch.int16 if low >= -(2**15) and high < 2**15 else torch.int64
+    )
+    return stacked.to(narrow)
 
 
 def _label(ids: Sequence[int | None]) -> Tensor | None:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
+from timm.layers.pos_embed_sincos import RotaryEmbeddingDinoV3
 from timm.models import Beit, Eva, VisionTransformer
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
@@ -46,6 +47,7 @@ def create(name: str, with_weights: bool, given: Mapping[str, Any]) -> Any:
     is_beit = isinstance(meta_model, Beit)
     vit = factory.create_model(name, known, with_weights, given if is_beit else {**given, "dynamic_img_size": True})
     vit.prune_intermediate_layers(len(vit.blocks), prune_head=True)
+    cache_rope(vit)
     if is_beit:
         beit.move_bias_to_blocks(vit)
     return vit
@@ -60,6 +62,31 @@ def square_patch_size(vit: Any, name: str) -> int:
 
 def adapter_for(vit: Any) -> ModelAdapter:
     return BEIT_ADAPTER if isinstance(vit, Beit) else DEFAULT_ADAPTER
+
+
+class CachedRope(RotaryEmbeddingDinoV3):
+    """DINOv3's rotary embedding, kept for the grids that came last.
+
+    timm makes its grid on the CPU in each forward pass and copies it to the GPU, which the host waits for.
+    """
+
+    def get_embed(self, shape: Sequence[int] | None = None, dtype: torch.dtype | None = None) -> Tensor:
+        size = None if shape is None else list(shape)
+        if size is None or (self.training and self.aug_active):  # random shifts and scales
+            return super().get_embed(size, dtype)
+        # What is made in inference mode cannot be trained with.
+        key = (*size, dtype, self.periods.device, torch.is_inference_mode_enabled())
+        kept: dict[Any, Tensor] = self.__dict__.setdefault("_kept", {})
+        if key not in kept:
+            while len(kept) >= MAX_GRIDS:
+                del kept[next(iter(kept))]
+            kept[key] = super().get_embed(size, dtype)
+        return kept[key]
+
+
+def cache_rope(vit: Any) -> None:
+    if type(getattr(vit, "rope", None)) is RotaryEmbeddingDinoV3:
+        vit.rope.__class__ = CachedRope
 
 
 def forward_blocks(
@@ -117,6 +144,7 @@ def pad_rope(rope: Float[Tensor, "*heads cells r"], num_queries: int) -> Float[T
     return torch.cat([identity.expand(*identity.shape[:-2], num_queries, -1), rope], dim=-2)
 
 
+MAX_GRIDS = 4  # of rotary embeddings that are kept
 SUPPORTED_CLASSES = (VisionTransformer, Eva, Beit)
 DEFAULT_ADAPTER = ModelAdapter(forward_blocks, factory.convert, block_functions)
 BEIT_ADAPTER = ModelAdapter(beit.forward_blocks, beit.convert, beit.block_functions)

@@ -164,7 +164,7 @@ def test_a_skipped_sample_is_replaced_by_the_next_in_order_and_counted(workers: 
         expected[place] = wanted[begin + (place - begin + 1) % 10]
     assert list(got) == expected
     assert loader.skipped == {0: 1, 1: 1}
-    values = [round(float(p[0, 0, 0]) * 255) for b in batches for p in b.image]
+    values = [int(p[0, 0, 0]) for b in batches for p in b.image]
     assert values == expected  # the picture is the substitute's, and `indices` owns up to it
 
 
@@ -215,7 +215,7 @@ def test_workers_leave_signals_to_the_parent() -> None:
 
 def test_workers_ignore_signals_and_are_born_with_them_blocked() -> None:
     (batch,) = take(1, Deaf(10), Still(), workers=1)
-    assert (batch.image[:, :, 0, :4] == 1).all()
+    assert (batch.image[:, :, 0, :4] == 255).all()
 
 
 def test_closing_does_not_wait_for_a_stuck_worker() -> None:
@@ -313,6 +313,9 @@ def test_collate_scales_images_to_one_and_keeps_metres() -> None:
     image[0, 1] = (255, 51, 0)
     depth = np.array([[0, 1, 2], [3, 4, 5]], np.float32)
     batch = collate([Sample(name="a", image=image, depth=depth, valid=depth > 0)], [7])
+    assert batch.image.dtype == torch.uint8  # so cross to a GPU a quarter of the bytes
+    batch = batch.to(torch.device("cpu"))
+    assert batch.image.is_contiguous(memory_format=torch.channels_last)
     assert batch.image.shape == (1, 3, 2, 3) and batch.image.dtype == torch.float32
     assert batch.image[0, :, 0, 1].tolist() == pytest.approx([1.0, 0.2, 0.0])  # 51 / 255
     assert batch.depth is not None and batch.depth[0, 0].tolist() == depth.tolist()
@@ -339,6 +342,15 @@ def test_collate_names_samples_of_different_sizes_and_the_cure() -> None:
     small, large = Numbered(2, sizes=((4, 6), (8, 6))).read(0), Numbered(2, sizes=((4, 6), (8, 6))).read(1)
     with pytest.raises(DataError, match=r"'scene/000' is 4x6 and 'scene/001' is 8x6. Add random_crop"):
         collate([small, large], [0, 1])
+
+
+@pytest.mark.parametrize(("highest", "kind"), [(255, torch.uint8), (256, torch.int16), (40_000, torch.int64)])
+def test_labels_take_the_bytes_that_they_need_and_are_int64_on_the_device(highest: int, kind: torch.dtype) -> None:
+    labels = np.array([[0, highest]], np.int64)
+    batch = collate([Sample(name="a", image=np.zeros((1, 2, 3), np.uint8), labels=labels)], [0])
+    assert batch.labels is not None and batch.labels.dtype == kind
+    there = batch.to(torch.device("cpu")).labels
+    assert there is not None and there.dtype == torch.int64 and there[0].tolist() == labels.tolist()
 
 
 def test_auto_workers_leaves_a_core_for_the_model() -> None:
