@@ -98,6 +98,10 @@ class Batch:
             labels=None if labels is None else labels.long(),
         )
 
+    def record_stream(self, stream: torch.Stream) -> None:
+        """Keeps the memory until this stream is done with it, too, as `Tensor.record_stream`."""
+        self._map_tensors(lambda t: (t.record_stream(stream), t)[1])
+
     def pin_memory(self) -> "Batch":  # called by DataLoader
         return self._map_tensors(lambda t: t.pin_memory())
 

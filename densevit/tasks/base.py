@@ -57,7 +57,7 @@ class Task(nn.Module, ABC):
         super().__init__()
         self.name, self.output, self.score, self.aggregate = name, output, score, aggregate
         self.weights = [(key, weight) for key, weight, _ in losses]
-        self.criteria = nn.ModuleList(loss for _, _, loss in losses)
+        self.criteria: Any = nn.ModuleList(loss for _, _, loss in losses)
         self.scores: Mapping[str, Callable[..., Row]] = {}
 
     @classmethod
@@ -99,7 +99,7 @@ class Task(nn.Module, ABC):
         """Each loss of the inputs times its weight; losses of one name are summed."""
         terms: dict[str, Tensor] = {}
         for (name, weight), loss in zip(self.weights, self.criteria, strict=True):
-            loss.step = step  # type: ignore[assignment]
+            loss.step = step
             terms[name] = terms.get(name, 0) + weight * loss(*inputs)
         return terms
 

@@ -67,9 +67,7 @@ class BatchUpload:
             there = batch.to(self.device)
         current = torch.cuda.current_stream(self.device)
         current.wait_stream(self.stream)
-        for value in vars(there).values():
-            if isinstance(value, Tensor):
-                value.record_stream(current)  # or its memory would be given away while the step uses it
+        there.record_stream(current)
         return there
 
 

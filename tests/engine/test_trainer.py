@@ -122,7 +122,12 @@ def some_run(output: Path, **changes) -> Run:
 def some_trainer(run: Run, task: ToyTask | None = None) -> Trainer:
     seed.seed_everything(run.seed)
     trainer = Trainer(
-        run, Toy(), {"depth": task or ToyTask()}, CPU, predict=lambda model, image, precision: model(image), card=CARD
+        run,
+        Toy(),
+        {"depth": task or ToyTask()},
+        CPU,
+        predict=lambda model, batch, precision: model(batch.image),
+        card=CARD,
     )
     seed.reseed(run.seed, 0)
     return trainer
@@ -516,7 +521,7 @@ def test_training_multiplies_in_tf32_under_mixed_precision_and_validation_exactl
             return super().forward(image)
 
     run = some_run(tmp_path, steps=1, precision=precision)
-    Trainer(run, Spy(), {"depth": ToyTask()}, CPU, predict=lambda model, image, precision: model(image), card=CARD).fit(
-        train, VAL
-    )
+    Trainer(
+        run, Spy(), {"depth": ToyTask()}, CPU, predict=lambda model, batch, precision: model(batch.image), card=CARD
+    ).fit(train, VAL)
     assert set(seen) == {(True, products, products), (False, "ieee", "ieee")}

@@ -41,7 +41,7 @@ def test_a_part_is_told_before_each_step_and_a_skipped_step_is_no_progress(tmp_p
     run = some_run(tmp_path, steps=5, ema=None)
     poisoned = ToyTask({3: float("nan")})  # the second step's first half
     trainer = Trainer(
-        run, model, {"depth": poisoned}, CPU, predict=lambda model, image, precision: model(image), card=CARD
+        run, model, {"depth": poisoned}, CPU, predict=lambda model, batch, precision: model(batch.image), card=CARD
     )
     trainer.fit(train, None)
     assert part.told == pytest.approx([0, 1 / 5, 1 / 5, 2 / 5, 3 / 5])
