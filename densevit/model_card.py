@@ -7,9 +7,24 @@ from typing import Any, Literal
 Palette = tuple[tuple[int, int, int], ...]
 """RGB colours of 8 bits, in the order of the class ids."""
 
-Kind = Literal["metric", "affine", "disparity", "class", "labels", "normals"]
-"""Of predictions at image size: three kinds of depth; `labels`, logits for each pixel; `normals`, unit vectors. Of
-`class`: logits for the whole image, a map of 1 x 1."""
+Kind = Literal["metric", "affine", "disparity", "class", "labels", "normals", "uncertainty"]
+"""Of predictions at image size: three kinds of depth; `labels`, logits for each pixel; `normals`, unit vectors;
+`uncertainty`, the scale of the error of another head. Of `class`: logits for the whole image, a map of 1 x 1."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interval:
+    """How wide an interval of depth must be, as calibrated on images that were not trained on.
+
+    The interval of a pixel is depth * exp(-+ factor * uncertainty), with the factor of its depth: linear in the
+    logarithm of the depth between those given, and constant beyond.
+    """
+
+    level: float  # share of pixels that it shall hold
+    depths: tuple[float, ...]  # predicted metres, ascending
+    factors: tuple[float, ...]  # of the uncertainty, at these depths
+    images: int  # that it was calibrated on
+    data: str  # which these were
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,11 +37,17 @@ class HeadSpec:
     classes: tuple[str, ...] = ()  # names, in the order of the logits
     palette: Palette = ()  # RGB of the classes; empty: generated
     focal: float | None = None  # pixels at network size: the camera for which values are metres; None: any camera
+    interval: Interval | None = None  # of metric depth, where it was calibrated
 
     @property
     def metres(self) -> tuple[float, float] | None:
         """`range` in the unit of the prediction; None where it depends on the camera."""
         return self.range if self.focal is None else None
+
+
+def uncertainty_of(head: str) -> str:
+    """The output that holds the uncertainty of a depth head."""
+    return f"{head}/uncertainty"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +131,10 @@ class ModelCard:
 
 def _head_spec(spec: Mapping[str, Any]) -> HeadSpec:
     palette = tuple(map(tuple, spec.get("palette", ())))
+    interval = spec.get("interval")
+    if interval is not None:
+        pairs = {key: tuple(interval[key]) for key in ("depths", "factors")}
+        spec = {**spec, "interval": Interval(**{**interval, **pairs})}
     rest = {"range": _pair(spec.get("range")), "classes": tuple(spec.get("classes", ())), "palette": palette}
     return HeadSpec(**{**spec, **rest})
 

@@ -11,7 +11,7 @@ import densevit.models
 import densevit.weights.families  # noqa: F401 (both imports register components)
 from densevit.config.validation import ModelSpec
 from densevit.errors import ConfigError
-from densevit.model_card import HeadSpec, ModelCard, Palette
+from densevit.model_card import HeadSpec, ModelCard, Palette, uncertainty_of
 from densevit.models.decoders.base import Decoder
 from densevit.models.dense import DenseModel
 from densevit.models.encoders.base import Encoder
@@ -119,8 +119,12 @@ def build_card(
         multiple: the network's sides are multiples of it; the encoder's patch size unless given.
     """
     heads: Mapping[str, Any] = dict(model.heads.items())
+    outputs = {name: _with_palette(head.output, palette) for name, head in heads.items()}
+    for name, head in heads.items():
+        if getattr(head, "uncertainty", None) is not None:
+            outputs[uncertainty_of(name)] = HeadSpec(kind="uncertainty", unit="")
     return ModelCard(
-        outputs={name: _with_palette(head.output, palette) for name, head in heads.items()},
+        outputs=outputs,
         multiple=multiple or model.encoder.patch_size,
         resize=spec.resize,
         mean=to_float_tuple(model.encoder.mean),

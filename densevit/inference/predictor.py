@@ -43,6 +43,7 @@ MEANINGS = {
     "class": "classes of whole images",
     "labels": "classes of pixels",
     "normals": "surface normals",
+    "uncertainty": "the scale of the error of depth",
 }
 """What the outputs of heads are, by kind."""
 
@@ -260,9 +261,9 @@ class Predictor:
 
     def head(self, name: str | None = None) -> str:
         """The name of the head: the only one, `depth` among several, or the one that is given."""
-        known = list(self.card.outputs)
+        known = [head for head, spec in self.card.outputs.items() if spec.kind != "uncertainty"]
         name = name or (known[0] if len(known) == 1 else "depth")
-        if name not in known:
+        if name not in self.card.outputs:
             raise DataError(f"this model has no head '{name}'. It has: {', '.join(known)}.")
         return name
 

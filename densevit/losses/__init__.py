@@ -3,6 +3,7 @@
 from densevit.losses import (
     dice_lovasz,
     gradient,
+    laplace,
     normals,
     ohem_focal,
     pixelwise,
@@ -24,6 +25,7 @@ __all__ = [
     "LabelLoss",
     "dice_lovasz",
     "gradient",
+    "laplace",
     "normals",
     "ohem_focal",
     "pixelwise",

@@ -1,6 +1,6 @@
 """Monocular depth as a task. b images, h x w pixels; depth in metres."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 
 from densevit.losses.base import DEPTH_LOSSES, DepthLoss
+from densevit.losses.laplace import laplace
 from densevit.ops.camera import Camera, canonical_scale
 from densevit.ops.colormap import colorize
 from densevit.structures import Batch, Row
@@ -17,7 +18,7 @@ from densevit.tasks.base import NO_EXTRAS, TASKS, Extras, Task
 
 @TASKS.register("depth")
 class DepthTask(Task):
-    """Depth from one image.
+    """Depth from one image, and the scale of its error where the head predicts it.
 
     Args:
         output: what the head's numbers mean; ground truth outside a metric head's range is ignored.
@@ -39,16 +40,36 @@ class DepthTask(Task):
         self, prediction: Float[Tensor, "b 1 h w"], batch: Batch, step: int, extras: Extras = NO_EXTRAS
     ) -> dict[str, Tensor]:
         target, valid = self.ground_truth(batch, self.output.focal)
+        terms = self._depth_losses(prediction, batch, step, target, valid)
+        if "uncertainty" in extras:
+            metric = valid & self._of_kinds(batch, {"metric"})
+            pred, scale = prediction.detach(), extras["uncertainty"]
+            terms["laplace"] = laplace(pred, scale, target, metric, kind=self.output.kind)  # type: ignore[arg-type]
+        return terms
+
+    def _depth_losses(
+        self,
+        prediction: Float[Tensor, "b 1 h w"],
+        batch: Batch,
+        step: int,
+        target: Float[Tensor, "b 1 h w"],
+        valid: Bool[Tensor, "b 1 h w"],
+    ) -> dict[str, Tensor]:
         kinds = set(batch.depth_kinds or ("metric",))
         if all(kinds <= loss.depth_kinds for loss in self.criteria):
             return self.weighted_losses(step, prediction, target, valid)
         terms: dict[str, Tensor] = {}
         for (name, weight), loss in zip(self.weights, self.criteria, strict=True):
             loss.step = step
-            fits = [kind in loss.depth_kinds for kind in batch.depth_kinds or ("metric",) * len(batch)]
-            fitting = valid & torch.tensor(fits, device=valid.device)[:, None, None, None]
+            fitting = valid & self._of_kinds(batch, loss.depth_kinds)
             terms[name] = terms.get(name, 0) + weight * loss(prediction, target, fitting)
         return terms
+
+    @staticmethod
+    def _of_kinds(batch: Batch, kinds: Collection[str]) -> Bool[Tensor, "b 1 1 1"]:
+        """Which images have ground truth of these kinds."""
+        fits = [kind in kinds for kind in batch.depth_kinds or ("metric",) * len(batch)]
+        return torch.tensor(fits, device=batch.image.device)[:, None, None, None]
 
     @classmethod
     def truths(cls, losses: Sequence[DepthLoss]) -> frozenset[str]:

@@ -307,6 +307,7 @@ def applicable(data: str, size: tuple[int, int], kind: Kind, depth_range: tuple[
 EVALUATOR_HINTS: Mapping[str, str] = {
     "class": "classes of whole images, not depth; `densevit eval-class`",
     "labels": "classes of pixels, not depth; `densevit eval-seg`",
+    "uncertainty": "the scale of the error of depth; the depth's own head: `densevit eval-depth --metrics uncertainty`",
     "normals": "surface normals, not depth; `densevit eval-normals`",
 }
 

@@ -10,9 +10,11 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from densevit.model_card import HeadSpec
-from densevit.models.heads.base import HEADS, Head, Width
+from densevit.models.decoders.base import DecoderOutput
+from densevit.models.heads.base import HEADS, Width
 from densevit.models.heads.depth import Count, Metres, checked_range
 from densevit.models.heads.depth_activations import clamp_ste
+from densevit.models.heads.uncertainty import DepthHead, Uncertainty
 from densevit.models.layers.conv_head import ConvHead, upsample
 
 Spacing = Literal["linear", "log", "mixed"]
@@ -54,7 +56,7 @@ class LinearProbe(nn.Sequential):
 
 
 @HEADS.register("bins")
-class BinsHead(Head):
+class BinsHead(DepthHead):
     """Depth as the expectation over fixed bins, as in DINOv2 (adaptive bins: AdaBins)."""
 
     centres: Tensor
@@ -73,6 +75,7 @@ class BinsHead(Head):
         hidden: Width = 0,
         upsample: Count = 4,
         kind: Literal["metric", "affine"] = "metric",
+        uncertainty: Uncertainty = None,
     ) -> None:
         """
         Args:
@@ -90,7 +93,7 @@ class BinsHead(Head):
         Raises:
             ConfigError: an empty range.
         """
-        super().__init__()
+        super().__init__(channels, uncertainty)
         low, high = checked_range(min_depth, max_depth)
         self.register_buffer("centres", SPACINGS[spacing](low, high, bins), persistent=False)
         self.softmax, self.floor, self.bounds = weights == "softmax", floor, (low, high)
@@ -102,9 +105,11 @@ class BinsHead(Head):
         metric = kind == "metric"
         self.output = HeadSpec(kind=kind, unit="m" if metric else "", range=self.bounds if metric else None)
 
-    def forward(self, x: Float[Tensor, "b c h w"], size: tuple[int, int]) -> Float[Tensor, "b 1 height width"]:
+    def forward(
+        self, x: Float[Tensor, "b c h w"], size: tuple[int, int]
+    ) -> Float[Tensor, "b 1 height width"] | DecoderOutput:
         logits = self.projection(x, size).float()
         # An expectation as products and a sum, not as a matrix product, which autocast would do in bfloat16.
         scores = logits.softmax(1) if self.softmax else logits.relu() + self.floor
         depth = (scores * self.centres[:, None, None]).sum(1, keepdim=True) / scores.sum(1, keepdim=True)
-        return clamp_ste(upsample(depth, size), *self.bounds)
+        return self.with_uncertainty(clamp_ste(upsample(depth, size), *self.bounds), x, size)

@@ -10,8 +10,10 @@ from torch.nn import functional as F
 
 from densevit.errors import ConfigError
 from densevit.model_card import HeadSpec
-from densevit.models.heads.base import HEADS, Head, Width
+from densevit.models.decoders.base import DecoderOutput
+from densevit.models.heads.base import HEADS, Width
 from densevit.models.heads.depth_activations import ACTIVATIONS, clamp_ste
+from densevit.models.heads.uncertainty import DepthHead, Uncertainty
 from densevit.models.layers.conv_head import ConvHead, UpsampleMode, upsample
 
 Metres = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -27,7 +29,7 @@ def checked_range(min_depth: float, max_depth: float) -> tuple[float, float]:
 
 
 @HEADS.register("metric")
-class MetricHead(Head):
+class MetricHead(DepthHead):
     """Depth in metres within a range."""
 
     def __init__(
@@ -43,6 +45,7 @@ class MetricHead(Head):
         align_corners: bool = False,
         scale: ScaleFactor | None = None,
         interpolation: UpsampleMode = "bilinear",
+        uncertainty: Uncertainty = None,
     ) -> None:
         """
         Args:
@@ -61,7 +64,7 @@ class MetricHead(Head):
         Raises:
             ConfigError: an empty range, an initial depth outside it, or `min_depth` 0 with a logarithm.
         """
-        super().__init__()
+        super().__init__(channels, uncertainty)
         if max_depth is None and activation in ("sigmoid", "log"):
             raise ConfigError(f"head.max_depth: activation '{activation}' needs one; would fit: exp, softplus, relu.")
         self.low, self.high = checked_range(min_depth, math.inf if max_depth is None else max_depth)
@@ -77,15 +80,18 @@ class MetricHead(Head):
         self.projection.init_output(ACTIVATIONS[activation].inverse(start, self.low, self.high))
         self.output = HeadSpec(kind="metric", unit="m", range=None if max_depth is None else (min_depth, max_depth))
 
-    def forward(self, x: Float[Tensor, "b c h w"], size: tuple[int, int]) -> Float[Tensor, "b 1 height width"]:
+    def forward(
+        self, x: Float[Tensor, "b c h w"], size: tuple[int, int]
+    ) -> Float[Tensor, "b 1 height width"] | DecoderOutput:
         # bfloat16 has three digits: activation and resizing are computed in float32.
         logits = self.projection(x, size).float()
         depth = ACTIVATIONS[self.activation].depth(logits, self.low, self.high)
-        return upsample(clamp_ste(depth, self.low, self.high), size, how=self.interpolation)
+        depth = upsample(clamp_ste(depth, self.low, self.high), size, how=self.interpolation)
+        return self.with_uncertainty(depth, x, size)
 
 
 @HEADS.register("disparity")
-class DisparityHead(Head):
+class DisparityHead(DepthHead):
     """Inverse depth up to scale and shift, larger is nearer, never negative (MiDaS, Depth Anything)."""
 
     def __init__(
@@ -98,12 +104,13 @@ class DisparityHead(Head):
         align_corners: bool = False,
         scale: ScaleFactor | None = None,
         interpolation: UpsampleMode = "bilinear",
+        uncertainty: Uncertainty = None,
     ) -> None:
         """
         Args:
             hidden, mid_channels, align_corners, scale, interpolation: as in `metric`.
         """
-        super().__init__()
+        super().__init__(channels, uncertainty)
         self.smooth, self.interpolation = activation == "softplus", interpolation
         self.projection = ConvHead(
             channels, 1, hidden=hidden, align_corners=align_corners, scale=scale, mid_channels=mid_channels
@@ -111,13 +118,16 @@ class DisparityHead(Head):
         self.projection.init_output(1.0)  # away from 0, where a ReLU learns nothing
         self.output = HeadSpec(kind="disparity", unit="")
 
-    def forward(self, x: Float[Tensor, "b c h w"], size: tuple[int, int]) -> Float[Tensor, "b 1 height width"]:
-        x = self.projection(x, size).float()
-        return upsample(F.softplus(x) if self.smooth else F.relu(x), size, how=self.interpolation)
+    def forward(
+        self, x: Float[Tensor, "b c h w"], size: tuple[int, int]
+    ) -> Float[Tensor, "b 1 height width"] | DecoderOutput:
+        y = self.projection(x, size).float()
+        disparity = upsample(F.softplus(y) if self.smooth else F.relu(y), size, how=self.interpolation)
+        return self.with_uncertainty(disparity, x, size)
 
 
 @HEADS.register("affine")
-class AffineHead(Head):
+class AffineHead(DepthHead):
     """Depth up to scale and shift; with `exp` positive, as in Depth Anything 3."""
 
     def __init__(
@@ -127,20 +137,23 @@ class AffineHead(Head):
         activation: Literal["identity", "exp"] = "identity",
         hidden: Width = 32,
         align_corners: bool = False,
+        uncertainty: Uncertainty = None,
     ) -> None:
-        super().__init__()
+        super().__init__(channels, uncertainty)
         self.positive = activation == "exp"
         self.projection = ConvHead(channels, 1, hidden=hidden, align_corners=align_corners)
         self.projection.init_output(0.0)
         self.output = HeadSpec(kind="affine", unit="")
 
-    def forward(self, x: Float[Tensor, "b c h w"], size: tuple[int, int]) -> Float[Tensor, "b 1 height width"]:
-        x = self.projection(x, size).float()
-        return clamp_ste(x, -20.0, 20.0).exp() if self.positive else x
+    def forward(
+        self, x: Float[Tensor, "b c h w"], size: tuple[int, int]
+    ) -> Float[Tensor, "b 1 height width"] | DecoderOutput:
+        y = self.projection(x, size).float()
+        return self.with_uncertainty(clamp_ste(y, -20.0, 20.0).exp() if self.positive else y, x, size)
 
 
 @HEADS.register("inverse_depth")
-class InverseHead(Head):
+class InverseHead(DepthHead):
     """Metres as 1 / (scale * disparity + shift), as DPT turns its disparity into depth for KITTI and NYU."""
 
     def __init__(
@@ -151,6 +164,7 @@ class InverseHead(Head):
         shift: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1,
         hidden: Width = 32,
         align_corners: bool = False,
+        uncertainty: Uncertainty = None,
     ) -> None:
         """
         Args:
@@ -159,30 +173,35 @@ class InverseHead(Head):
             hidden: width of the last 3x3 convolution; 0 makes the head a single 1x1.
             align_corners: of the upsampling; true as published for DPT.
         """
-        super().__init__()
+        super().__init__(channels, uncertainty)
         self.scale, self.shift = scale, shift
         self.projection = ConvHead(channels, 1, hidden=hidden, align_corners=align_corners)
         self.projection.init_output(max(shift, 0.1) / scale)
         furthest = 1 / max(shift, MIN_INVERSE_DEPTH)
         self.output = HeadSpec(kind="metric", unit="m", range=(0.0, furthest))
 
-    def forward(self, x: Float[Tensor, "b c h w"], size: tuple[int, int]) -> Float[Tensor, "b 1 height width"]:
+    def forward(
+        self, x: Float[Tensor, "b c h w"], size: tuple[int, int]
+    ) -> Float[Tensor, "b 1 height width"] | DecoderOutput:
         disparity = F.relu(self.projection(x, size).float())
-        return 1 / (self.scale * disparity + self.shift).clamp(min=MIN_INVERSE_DEPTH)
+        depth = 1 / (self.scale * disparity + self.shift).clamp(min=MIN_INVERSE_DEPTH)
+        return self.with_uncertainty(depth, x, size)
 
 
 @HEADS.register("identity_depth")
-class IdentityDepthHead(Head):
+class IdentityDepthHead(DepthHead):
     """The decoder's map is depth in metres, as of `zoedepth`; a 1x1 convolution if it has several channels."""
 
-    def __init__(self, channels: int, *, max_depth: Metres | None = None) -> None:
+    def __init__(self, channels: int, *, max_depth: Metres | None = None, uncertainty: Uncertainty = None) -> None:
         """
         Args:
             max_depth: upper bound of the decoder's depth, for the card; None if unbounded.
         """
-        super().__init__()
+        super().__init__(channels, uncertainty)
         self.join = nn.Identity() if channels == 1 else nn.Conv2d(channels, 1, 1)
         self.output = HeadSpec(kind="metric", unit="m", range=None if max_depth is None else (0.0, max_depth))
 
-    def forward(self, x: Float[Tensor, "b c h w"], size: tuple[int, int]) -> Float[Tensor, "b 1 height width"]:
-        return upsample(self.join(x), size).float()
+    def forward(
+        self, x: Float[Tensor, "b c h w"], size: tuple[int, int]
+    ) -> Float[Tensor, "b 1 height width"] | DecoderOutput:
+        return self.with_uncertainty(upsample(self.join(x), size).float(), x, size)

@@ -9,9 +9,10 @@ from torch import Tensor
 
 from densevit.model_card import HeadSpec, Kind
 from densevit.models.decoders.base import DecoderOutput
-from densevit.models.heads.base import HEADS, Head, Width
+from densevit.models.heads.base import HEADS, Width
 from densevit.models.heads.depth import Metres
 from densevit.models.heads.depth_activations import clamp_ste
+from densevit.models.heads.uncertainty import DepthHead, Uncertainty
 from densevit.models.layers.conv_head import ConvHead, upsample
 
 MIN_PIXELS = 10  # of sky and of ground; with no more, the sky is not filled
@@ -19,7 +20,7 @@ SKY_PERCENT = 99  # the quantile of the ground's depth that the sky is given
 
 
 @HEADS.register("sky_depth")
-class SkyDepthHead(Head):
+class SkyDepthHead(DepthHead):
     """Positive depth; pixels that a second branch takes for sky get the depth of the farthest ground.
 
     With `focal` depth is metric: metres for a camera of this focal length, in pixels at network size; it scales with
@@ -34,6 +35,7 @@ class SkyDepthHead(Head):
         threshold: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.3,
         hidden: Width = 32,
         align_corners: bool = True,
+        uncertainty: Uncertainty = None,
     ) -> None:
         """
         Args:
@@ -42,7 +44,7 @@ class SkyDepthHead(Head):
             hidden: channels of the last 3x3 convolution of both branches.
             align_corners: of the upsampling; true as published.
         """
-        super().__init__()
+        super().__init__(channels, uncertainty)
         self.threshold, self.align_corners = threshold, align_corners
         self.projection = ConvHead(channels, 1, hidden=hidden, align_corners=align_corners)
         self.projection.init_output(0.0)
@@ -56,12 +58,13 @@ class SkyDepthHead(Head):
     def forward(
         self, x: Float[Tensor, "b c h w"], size: tuple[int, int]
     ) -> Float[Tensor, "b 1 height width"] | DecoderOutput:
-        x = upsample(self.projection.before(x), size, self.align_corners)
-        depth = clamp_ste(self.projection.after(x).float(), -20.0, 20.0).exp()
-        sky = self.sky(x).float().relu()
-        if self.training:
-            return DecoderOutput(depth, {"sky": sky})
-        return fill_sky(depth, sky < self.threshold)
+        wide = upsample(self.projection.before(x), size, self.align_corners)
+        depth = clamp_ste(self.projection.after(wide).float(), -20.0, 20.0).exp()
+        sky = self.sky(wide).float().relu()
+        if not self.training:
+            return self.with_uncertainty(fill_sky(depth, sky < self.threshold), x, size)
+        extras = {} if self.uncertainty is None else {"uncertainty": self.uncertainty(x, size)}
+        return DecoderOutput(depth, {"sky": sky, **extras})
 
 
 def fill_sky(depth: Float[Tensor, "b 1 h w"], ground: Bool[Tensor, "b 1 h w"]) -> Float[Tensor, "b 1 h w"]:
