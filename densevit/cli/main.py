@@ -51,6 +51,9 @@ COMMANDS = {
     "export-depth": Command("export_depth", "predict", "write depth maps for images", True, True),
     "export-seg": Command("export_seg", "predict", "write segmentation maps for images", True, True),
     "visualize-attention": Command("visualize_attention", "predict", "show a model's attention in one image"),
+    "calibrate-uncertainty": Command(
+        "calibrate_uncertainty", "models", "calibrate depth intervals on held-out images", True
+    ),
     "inspect": Command("inspect", "models", "describe a checkpoint, ours or third-party"),
     "convert": Command("convert", "models", "write a checkpoint in another layout"),
     "export-onnx": Command("export_onnx", "models", "write a checkpoint as one ONNX file"),

@@ -31,7 +31,7 @@ from densevit.evaluation.depth.unit_check import Maps, unit_warning
 from densevit.evaluators import base
 from densevit.inference.camera import as_focal
 from densevit.inference.predictor import Predictor
-from densevit.model_card import Kind
+from densevit.model_card import Kind, uncertainty_of
 from densevit.reporting.figures import Figure, depth_figure
 from densevit.reporting.tables import Interval
 from densevit.structures import Row, Sample
@@ -156,23 +156,29 @@ def evaluate_depth(
     predictor.flip = protocols[0].flip if flip is None else flip
     seconds: list[float] = []
 
-    def predicted(sample: Sample) -> Float[np.ndarray, "h w"]:
+    name = predictor.head(head)
+    spec, doubt = predictor.card.outputs[name], uncertainty_of(name)
+    if doubt in predictor.card.outputs and predictor.tiling is None:
+        metrics = tuple(dict.fromkeys((*metrics, "uncertainty")))
+
+    def predicted(sample: Sample) -> dict[str, Any]:
         box = protocols[0].input_box(*sample.image.shape[:2])
         if sample.intrinsics is not None and predictions.focal is None:
             predictor.focal = as_focal(sample.intrinsics)
-        prediction: Float[np.ndarray, "h w"] = predictor(sample.image, head=head, box=box)
-        return prediction
+        return predictor.predict_all(sample.image, box=box)
 
     def items() -> Iterator[tuple[Any, ...]]:
         for sample in prefetch_samples(data):
             start = perf_counter()
-            prediction = predicted(sample)
+            maps = predicted(sample)
             seconds.append(perf_counter() - start)
-            yield sample.name, prediction, sample.depth, sample.valid, sample.intrinsics
+            yield (
+                sample.name, maps[name], sample.depth, sample.valid, sample.intrinsics, maps.get(doubt), spec.interval
+            )  # fmt: skip
 
     def predict(index: int) -> tuple[Sample, Float[np.ndarray, "h w"]]:
         sample = data.read(index)
-        return sample, predicted(sample)
+        return sample, predicted(sample)[name]
 
     evaluations = evaluate_all(items(), protocols, metrics=metrics, progress=progress, total=len(data))
     return DepthEvaluation(

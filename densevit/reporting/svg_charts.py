@@ -19,17 +19,21 @@ NOISY = 120  # points from which on a curve is noise, and a smoothed one is draw
 MAX_POINTS = 500  # of a polyline: as many as the chart has pixels
 
 
-def line_chart(name: str, points: Points) -> Markup:
-    """One curve over training steps; its non-finite points are left out, and counted in the caption."""
+def line_chart(name: str, points: Points, *, reference: Points = ()) -> Markup:
+    """One curve over training steps; its non-finite points are left out, and counted in the caption.
+
+    Args:
+        reference: a second curve, drawn thin.
+    """
     finite = [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
     lost = len(points) - len(finite)
     title = name + (f" ({lost} non-finite points not drawn)" if lost else "")
     if not finite:
         return render("chart.html", title=title, last=None, empty=True)
-    xs, ys = axis([x for x, _ in finite]), axis([y for _, y in finite])
+    xs, ys = (axis([point[i] for point in (*finite, *reference)]) for i in (0, 1))
     noisy = len(finite) >= NOISY
     curve = smoothed(finite) if noisy else finite
-    curves = [("raw", finite)] * noisy + [("curve", curve)]
+    curves = [("raw", reference)] * bool(reference) + [("raw", finite)] * noisy + [("curve", curve)]
     x, y = curve[-1]
     return _chart(
         title,

@@ -17,7 +17,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=words,
         default=(),
         metavar="A,B",
-        help="beside the nine standard ones: extra, silog, kitti, curve, boundary, distance, points",
+        help="beside the nine standard ones: extra, silog, kitti, curve, boundary, distance, points, fov, "
+        "uncertainty (always, where the model predicts it)",
     )
     maps = parser.add_argument_group("saved maps")
     predictions.add_prediction_options(maps, "depth maps", ".png")
@@ -51,8 +52,8 @@ def run(args: argparse.Namespace) -> int:
     from densevit.weights.recorded_run import recorded_protocol
 
     predictions.require_one_source(args)
-    if args.output is not None and "distance" not in args.metrics:
-        args.metrics = (*args.metrics, "distance")  # its charts belong to a report
+    if args.output is not None:
+        args.metrics = tuple(dict.fromkeys((*args.metrics, "distance", "fov")))  # their charts belong to a report
     find_sets(args.metrics)
     spec = dataset.dataset_spec(args)
     data = open_dataset(spec)

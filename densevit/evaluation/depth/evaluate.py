@@ -17,8 +17,8 @@ from densevit.structures import Row
 from densevit.utils.progress import tqdm
 
 Item = tuple[Any, ...]
-"""Name, prediction, depth in metres, where depth was measured (None for an image without); and the camera's intrinsics
-where they are known."""
+"""Name, prediction, depth in metres, where depth was measured (None for an image without); the camera's intrinsics
+where they are known; the predicted uncertainty where there is one, and its calibrated interval (`Protocol.score`)."""
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,13 @@ from typing import get_args
 import numpy as np
 from jaxtyping import Bool, Float, Float64
 
-from densevit.errors import ConfigError
+from densevit.errors import ConfigError, DataError
 from densevit.evaluation.depth.boundary_f1 import boundary_depth_pro, boundary_moge
 from densevit.evaluation.depth.metrics import FORMULAE, Metrics, SilogForm, silog_form
 from densevit.evaluation.depth.point_cloud import point_metrics
+from densevit.evaluation.depth.uncertainty import FORMULAE as UNCERTAINTY_FORMULAE
+from densevit.evaluation.depth.uncertainty import uncertainty_metrics
+from densevit.model_card import Interval
 from densevit.ops.align import lower_median
 from densevit.ops.dot import dot_single_thread
 from densevit.registry import did_you_mean
@@ -29,6 +32,9 @@ class MetricInput:
         gt: ground truth there; of meaning where `counted`.
         intrinsics: of the region.
         range: the protocol's.
+        fov: horizontal field of view of the whole image in degrees, where its camera is known.
+        scale: the predicted scale of the relative error, where ground truth counts.
+        interval: as calibrated.
     """
 
     pixels: Float64[np.ndarray, " n"]
@@ -38,6 +44,9 @@ class MetricInput:
     counted: Bool[np.ndarray, "h w"]
     intrinsics: Float[np.ndarray, "3 3"] | None
     range: tuple[float, float]
+    fov: float | None = None
+    scale: Float64[np.ndarray, " n"] | None = None
+    interval: Interval | None = None
 
     @cached_property
     def errors(self) -> Float64[np.ndarray, " n"]:
@@ -83,14 +92,16 @@ def find_sets(names: Iterable[str]) -> list[str]:
 
 def is_larger_better(metric: str) -> bool:
     """Whether a metric improves upwards."""
-    return metric in LARGER or metric.startswith("d1@")
+    return metric in LARGER or metric.startswith(("d1@", "aurg_"))
 
 
 def formula(metric: str) -> str:
     """Its formula; of a row by distance, its base metric's with the distances."""
     base, _, distances = metric.partition("@")
     told = ALL_FORMULAE.get(base, "")
-    return f"{told}, where d is in {distances}" if distances else told
+    if distances.endswith("m"):
+        return f"{told}, where d is in {distances}"
+    return f"{told}, of images whose field of view is {distances}" if distances.endswith("deg") else told
 
 
 def _extra(inputs: MetricInput) -> Metrics:
@@ -164,6 +175,29 @@ def _points(inputs: MetricInput) -> Metrics:
     return point_metrics(inputs.frame, inputs.gt, inputs.counted, inputs.intrinsics, furthest=inputs.range[1])
 
 
+FIELDS_OF_VIEW = (0, 30, 45, 60, 75, 90, 105, 120, 180)
+"""Degrees at which the rows by field of view begin and end."""
+
+
+def _fov(inputs: MetricInput) -> Metrics:
+    """Rows for the range that the image's field of view lies in; none where its camera is not known."""
+    if inputs.fov is None:
+        return {}
+    low, high = next((low, high) for low, high in pairwise(FIELDS_OF_VIEW) if inputs.fov < high)
+    end = f"@{low}-{high}deg"
+    return {
+        f"abs_rel{end}": float((np.abs(inputs.errors) / inputs.depths).mean()),
+        f"rmse{end}": float(np.sqrt((inputs.errors**2).mean())),
+        f"d1{end}": float((np.abs(inputs.logs) < np.log(1.25)).mean()),
+    }
+
+
+def _uncertainty(inputs: MetricInput) -> Metrics:
+    if inputs.scale is None:
+        raise DataError("this model predicts no uncertainty; train its head with `uncertainty: laplace`.")
+    return uncertainty_metrics(inputs.pixels, inputs.depths, inputs.scale, inputs.interval, DISTANCES)
+
+
 METRIC_SETS: dict[str, MetricSet] = {
     "extra": MetricSet(
         description="errors in metres and in inverse depth",
@@ -227,6 +261,16 @@ METRIC_SETS: dict[str, MetricSet] = {
             "chamfer": "mean distance to the other cloud, of both, in metres",
         },
         compute=_points,
+    ),
+    "fov": MetricSet(
+        description="AbsRel, RMSE and delta by the camera's horizontal field of view in degrees",
+        formulae={},
+        compute=_fov,
+    ),
+    "uncertainty": MetricSet(
+        description="coverage of the predicted intervals, also by distance, and sparsification by the uncertainty",
+        formulae=UNCERTAINTY_FORMULAE,
+        compute=_uncertainty,
     ),
 }
 """Name -> set. One more is one more row."""

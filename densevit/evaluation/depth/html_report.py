@@ -77,7 +77,9 @@ def write_html(path: str | Path, report: Report) -> Path:
         curves=[line_chart(name, points) for name, points in report.curves.items() if points],
         columns=[*means, *intervals],
         metrics=metrics,
-        distance=_distance_charts(found),
+        distance=_range_charts(found, "m", "true distance in metres"),
+        fov=_range_charts(found, "deg", "horizontal field of view in degrees"),
+        uncertainty=_uncertainty_charts(found),
         histogram=_histogram(found),
         worst=[sample for sample in report.samples if sample.label.startswith("worst")],
         samples=report.samples,
@@ -105,15 +107,34 @@ def _cards(report: Report) -> list[tuple[str, str, str]]:
     ]
 
 
-def _distance_charts(found: Evaluation) -> list[Markup]:
-    """The error against the true distance, where that was asked for."""
-    charts = []
-    for base, caption in (("abs_rel", "AbsRel"), ("rmse", "RMSE in metres"), ("d1", "share within 1.25")):
-        ends = {name: name.removeprefix(f"{base}@")[:-1] for name in found.mean if name.startswith(f"{base}@")}
-        names = sorted(ends, key=lambda name: float(ends[name].partition("-")[0]))
-        bars = [(ends[name], found.mean[name], found.intervals.get(name)) for name in names]
-        charts += [bar_chart(f"{caption}, by true distance in metres", bars)] if bars else []
-    return charts
+def _range_charts(found: Evaluation, unit: str, caption: str) -> list[Markup]:
+    """The error by ranges of distance or of fields of view, where that was asked for and there are several."""
+    errors = (("abs_rel", "AbsRel"), ("rmse", "RMSE in metres"), ("d1", "share within 1.25"))
+    bars = {what: _bars_by_range(found, base, unit) for base, what in errors}
+    return [bar_chart(f"{what}, by {caption}", each) for what, each in bars.items() if len(each) > (unit == "deg")]
+
+
+def _bars_by_range(found: Evaluation, base: str, unit: str) -> list[Bar]:
+    fitting = [name for name in found.mean if name.startswith(f"{base}@") and name.endswith(unit)]
+    ends = {name: name.removeprefix(f"{base}@").removesuffix(unit) for name in fitting}
+    names = sorted(ends, key=lambda name: float(ends[name].partition("-")[0]))
+    return [(ends[name], found.mean[name], found.intervals.get(name)) for name in names]
+
+
+def _uncertainty_charts(found: Evaluation) -> list[Markup]:
+    """Sparsification beside that of the true errors, and the coverage of intervals by distance."""
+    if "coverage" not in found.mean:
+        return []
+
+    def curve(base: str) -> Points:
+        points = {name: value for name, value in found.mean.items() if name.startswith(f"{base}@") and name[-1] == "%"}
+        return [*((float(name.partition("@")[2][:-1]), value) for name, value in points.items()), (100.0, 0.0)]
+
+    return [
+        line_chart("AbsRel without the most uncertain % of the pixels (thin: by true error)", curve("sparsification"),
+                   reference=curve("oracle")),
+        bar_chart("coverage of intervals, by true distance in metres", _bars_by_range(found, "coverage", "m")),
+    ]  # fmt: skip
 
 
 def _histogram(found: Evaluation) -> Markup | None:

@@ -16,9 +16,10 @@ from densevit.evaluation.depth.crops import FixedBox, RelativeBox
 from densevit.evaluation.depth.extra_metrics import METRIC_SETS, MetricInput, find_sets
 from densevit.evaluation.depth.metrics import LogBase, SilogForm, depth_metrics
 from densevit.evaluation.depth.preprocess import Resize, fill_background, paste_or_resize
-from densevit.model_card import Kind
+from densevit.model_card import Interval, Kind
 from densevit.ops.align import ALIGNMENTS, OF_DISPARITY, Aligned, NothingToFit
 from densevit.ops.crops import kb_box
+from densevit.ops.geometry import field_of_view
 from densevit.registry import did_you_mean
 from densevit.structures import Box, Row
 
@@ -170,6 +171,8 @@ class Protocol:
         depth: Float[np.ndarray, "h w"],
         valid: Bool[np.ndarray, "h w"],
         intrinsics: Float[np.ndarray, "3 3"] | None = None,
+        uncertainty: Float[np.ndarray, "_ _"] | None = None,
+        interval: Interval | None = None,
         *,
         metrics: Sequence[str] = (),
     ) -> Row:
@@ -179,7 +182,9 @@ class Protocol:
         programs do so in silence, here they are counted.
 
         Args:
-            intrinsics: of the frame, in pixels; for point clouds.
+            intrinsics: of the frame, in pixels; for point clouds and fields of view.
+            uncertainty: the predicted Laplace scale (densevit.models.heads.uncertainty), of the prediction's size.
+            interval: as calibrated.
             metrics: names of further sets (`METRIC_SETS`).
 
         Raises:
@@ -200,7 +205,11 @@ class Protocol:
         if sets := find_sets((*self.metrics, *metrics)):
             whole = self._finished(move(shown.astype(np.float64)))[0]
             camera = None if intrinsics is None else _shifted(intrinsics, x0, y0)
-            inputs = MetricInput(p, d, whole, gt.astype(np.float64), counted, camera, self.range)
+            fov = None if intrinsics is None else field_of_view(depth.shape[1], float(intrinsics[0, 0]))
+            scale = None if uncertainty is None else self._scale(uncertainty, depth.shape, counted, p)
+            inputs = MetricInput(
+                p, d, whole, gt.astype(np.float64), counted, camera, self.range, fov=fov, scale=scale, interval=interval
+            )
             row |= {name: value for part in sets for name, value in METRIC_SETS[part].compute(inputs).items()}
         counts = (d.size, invalid + lost, clamped + cut, resized)
         return row | {name: float(count) for name, count in zip(COUNTS, counts, strict=True)}
@@ -252,6 +261,24 @@ class Protocol:
             with np.errstate(over="ignore"):
                 frame = np.divide(1, frame, out=np.full_like(frame, np.nan), where=frame > 0)
         return frame, resized, lost, cut
+
+    def _scale(
+        self,
+        uncertainty: Float[np.ndarray, "_ _"],
+        size: tuple[int, ...],
+        counted: Bool[np.ndarray, "h w"],
+        p: Float64[np.ndarray, " n"],
+    ) -> Float64[np.ndarray, " n"]:
+        """The scale of the relative error of the pixels that count; `p` is their depth as it is scored."""
+        h, w = size
+        y0, y1, x0, x1 = self.score_box(h, w)
+        frame, _ = paste_or_resize(uncertainty, (h, w), self._window(h, w), self.resize)
+        scale = frame[y0:y1, x0:x1][counted].astype(np.float64)
+        if self.align is None:
+            return np.asarray(scale)
+        # Of a map without unit it is a share of the deviation of that map's own values.
+        values = 1 / p if self.compared_as == "disparity" else p
+        return np.asarray(scale * np.abs(values - np.median(values)).mean() / values)
 
     def _alignment(
         self, p: Float64[np.ndarray, " n"], d: Float64[np.ndarray, " n"], counted: Bool[np.ndarray, "h w"]

@@ -25,7 +25,7 @@ def table(evaluation: Evaluation) -> str:
     lines = [describe(evaluation.protocol), "", names, values]
     lines += interval_lines(evaluation.intervals, METRICS, "95% over images", width=10)
     lines += interval_lines(evaluation.scene_intervals, METRICS, "95% over scenes", width=10)
-    further = [metric for metric in evaluation.mean if metric not in METRICS]
+    further = [metric for metric in evaluation.mean if metric not in METRICS and not metric.endswith("%")]
     if further:
         lines += ["", *(_further(evaluation, metric) for metric in further)]
     return "\n".join([*lines, "", summary_sentence(evaluation)])

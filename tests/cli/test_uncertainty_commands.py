@@ -1,0 +1,62 @@
+"""A training with `uncertainty: laplace`, calibrated, scored and exported."""
+
+import json
+from pathlib import Path
+
+import pytest
+from small import CONFIG, small_folder
+
+import densevit
+from densevit.cli.main import main
+from densevit.model_card import ModelCard
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("uncertain")
+    root = small_folder(folder / "data", 10)
+    (root / "intrinsics.json").write_text('{"fx": 60, "fy": 60, "cx": 39.5, "cy": 29.5}')
+    text = CONFIG.format(root=root, output=folder / "run").replace("hidden: 8", "hidden: 8, uncertainty: laplace")
+    (folder / "config.yaml").write_text(text)
+    assert main(["train", str(folder / "config.yaml")]) == 0
+    return folder
+
+
+def data(run: Path) -> list[str]:
+    return ["--data", "folder", "--root", str(run / "data"), "--data-option", "depth_scale=1000"]
+
+
+def test_training_logs_it_and_the_card_and_the_predictor_have_it(run: Path) -> None:
+    assert "laplace" in (run / "run/train.csv").read_text().splitlines()[0]
+    predictor = densevit.load(run / "run")
+    assert predictor.card.outputs["depth/uncertainty"].kind == "uncertainty"
+    maps = predictor.predict_all(str(run / "data/images/000.jpg"))
+    assert maps["depth/uncertainty"].shape == maps["depth"].shape == (60, 80)
+    assert predictor(str(run / "data/images/000.jpg")).shape == (60, 80)  # the depth, still the only head
+
+
+def test_calibrated_intervals_are_in_the_card_and_in_the_scores(run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "calibrated"
+    assert main(["calibrate-uncertainty", str(run / "run"), *data(run), "--output", str(out)]) == 0
+    card = densevit.load(out).card
+    interval = card.outputs["depth"].interval
+    assert interval is not None and interval.level == 0.9 and interval.images == 10
+    assert ModelCard.from_dict(json.loads(json.dumps(card.to_dict()))) == card
+    assert main(["eval-depth", str(out), *data(run), "--output", str(tmp_path / "scores")]) == 0
+    found = json.loads((tmp_path / "scores/metrics.json").read_text())["metrics"]
+    assert found["coverage"] == pytest.approx(0.99, abs=0.01)  # of the same images, 0.9 * 11 / 10
+    assert {"ause_abs_rel", "aurg_rmse", "sparsification@10%", "coverage@2-3m"} <= set(found)
+    page = (tmp_path / "scores/report.html").read_text()
+    assert "Uncertainty" in page and "coverage of intervals" in page
+
+
+def test_what_cannot_be_calibrated_is_said_and_nothing_written(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    command = ["calibrate-uncertainty", str(run / "run"), *data(run), "--output", str(out)]
+    for more, says in ((["--level", "0.95"], "need 19 or more"), (["--level", "2"], "a share between 0 and 1")):
+        assert main([*command, *more]) == 2
+        assert says in capsys.readouterr().err and not out.exists()
+    out.mkdir()
+    assert main(command) == 2 and "exists already" in capsys.readouterr().err
