@@ -10,7 +10,7 @@ from tqdm import tqdm
 from densevit.data.datasets.base import Dataset
 from densevit.data.loading.prefetch import prefetch_samples
 from densevit.errors import ConfigError
-from densevit.evaluation.depth.conformal import Scores, calibrate, image_scores
+from densevit.evaluation.uncertainty.conformal import Scores, calibrate, image_scores
 from densevit.inference.camera import as_focal
 from densevit.inference.predictor import Predictor
 from densevit.model_card import Interval, ModelCard, uncertainty_of

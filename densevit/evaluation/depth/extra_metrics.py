@@ -13,8 +13,8 @@ from densevit.errors import ConfigError, DataError
 from densevit.evaluation.depth.boundary_f1 import boundary_depth_pro, boundary_moge
 from densevit.evaluation.depth.metrics import FORMULAE, Metrics, SilogForm, silog_form
 from densevit.evaluation.depth.point_cloud import point_metrics
-from densevit.evaluation.depth.uncertainty import FORMULAE as UNCERTAINTY_FORMULAE
-from densevit.evaluation.depth.uncertainty import uncertainty_metrics
+from densevit.evaluation.uncertainty.metrics import FORMULAE as UNCERTAINTY_FORMULAE
+from densevit.evaluation.uncertainty.metrics import uncertainty_metrics
 from densevit.model_card import Interval
 from densevit.ops.align import lower_median
 from densevit.ops.dot import dot_single_thread

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from densevit.errors import DataError
-from densevit.evaluation.depth.conformal import calibrate, image_scores
 from densevit.evaluation.depth.extra_metrics import DISTANCES
-from densevit.evaluation.depth.uncertainty import uncertainty_metrics
+from densevit.evaluation.uncertainty.conformal import calibrate, image_scores
+from densevit.evaluation.uncertainty.metrics import uncertainty_metrics
 from densevit.model_card import Interval
 from densevit.ops.intervals import area, confidence, sparsification, widths
 

@@ -1,0 +1,1 @@
+"""How well a predicted uncertainty tells the error, and intervals that are calibrated by it."""
