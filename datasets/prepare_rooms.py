@@ -27,10 +27,12 @@ def main() -> int:
                 fov=args.fov and tuple(args.fov),
                 views=args.views,
                 normals=args.normals,
+                fps=args.fps,
+                movers=args.movers,
             )
         else:
-            if args.fov or args.views != 1 or args.normals:
-                raise DataError("--fov, --views and --normals go with --layout rooms.")
+            if args.fov or args.views != 1 or args.normals or args.fps:
+                raise DataError("--fov, --views, --normals and --fps go with --layout rooms.")
             write_as(args.layout, args.root, scenes, args.frames, args.size, args.seed)
     except DensevitError as error:
         print(error, file=sys.stderr)
@@ -70,6 +72,19 @@ def parse() -> argparse.Namespace:
         help="camera poses of the place that each frame shows; 2 and more write poses.json (default: %(default)s)",
     )
     add("--normals", action="store_true", help="write exact surface normals, too")
+    add(
+        "--fps",
+        type=float,
+        metavar="RATE",
+        help="each scene is a walk of a camera, so many frames a second: poses.json and optical flow, too",
+    )
+    add(
+        "--movers",
+        type=int,
+        default=2,
+        metavar="N",
+        help="with --fps: things that move, at most (default: %(default)s)",
+    )
     add("--workers", type=int, default=1, metavar="N", help="processes, layout rooms only (default: %(default)s)")
     add("--overwrite", action="store_true", help="replace another `rooms` data set at --root")
     add(

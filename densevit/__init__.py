@@ -14,6 +14,7 @@ Functions
     load(path, ...) -> Predictor                  a checkpoint of densevit's, or a published one
     evaluate(model_or_maps, data, ...) -> Evaluation    by the protocol of a paper
     export(model, images, output, ...) -> Summary       maps of many images as files
+    export_video(model, clips, output, ...) -> ClipSummary    depth of videos, stabilised if asked
     export_onnx(model, output, ...)               one ONNX file, checked against torch
 
 Classes
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from densevit.api.evaluation import Evaluation, evaluate
     from densevit.api.export import export, export_onnx
     from densevit.api.training import Run, train
+    from densevit.api.video import export_video
     from densevit.data.datasets.base import Dataset
     from densevit.data.datasets.pairs import Pairs
     from densevit.inference.predictor import Predictor
@@ -51,6 +53,7 @@ __all__ = [
     "evaluate",
     "export",
     "export_onnx",
+    "export_video",
     "load",
     "train",
 ]
@@ -66,6 +69,7 @@ _MODULES = {
     "evaluate": "densevit.api.evaluation",
     "export": "densevit.api.export",
     "export_onnx": "densevit.api.export",
+    "export_video": "densevit.api.video",
     "load": "densevit.api.checkpoint",
     "train": "densevit.api.training",
 }

@@ -80,7 +80,7 @@ class Predicted(NamedTuple):
 def predict(predictor: Predictor, test: Dataset) -> dict[str, Predicted]:
     """By the name of the sample."""
     samples = list(prefetch_samples(test))
-    maps = predictor.stream(sample.image for sample in samples)
+    maps = predictor.stream_all(sample.image for sample in samples)
     return {s.name: Predicted(s, m["depth"], m["labels"].argmax(0)) for s, m in zip(samples, maps, strict=True)}
 
 

@@ -109,6 +109,6 @@ def _rows(predictor: Predictor, head: str, data: Dataset) -> Iterator[tuple[str,
             pending.append(sample)
             yield sample.image
 
-    for logits in tqdm(predictor.stream(images()), desc="evaluate", unit="image", total=len(data), delay=1):
+    for logits in tqdm(predictor.stream_all(images()), desc="evaluate", unit="image", total=len(data), delay=1):
         sample = pending.popleft()
         yield sample.name, {} if sample.label is None else score(logits[head], sample.label)

@@ -1,9 +1,11 @@
 """Predictor: images in, NumPy maps out. Device, precision and gradient mode are chosen here and nowhere deeper."""
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 import torch
@@ -11,6 +13,7 @@ from jaxtyping import Float, Float32, Int64, UInt8
 from torch import Tensor, nn
 
 from densevit.data.io.rgb import ImageLike, Rgb, as_rgb, is_batch
+from densevit.data.io.video import LiveCamera, Span, VideoFrame, open_video
 from densevit.errors import ConfigError, DataError
 from densevit.inference.backends.onednn import prepack_linears
 from densevit.inference.backends.onnx_runtimes import (
@@ -23,6 +26,7 @@ from densevit.inference.camera import Focal, as_camera, camera_input, check_foca
 from densevit.inference.forward import check_box, forward
 from densevit.inference.tiling import Tiling, check_tileable, predict_tiled
 from densevit.inference.tta import check_scales
+from densevit.inference.video.stabilizer import Stabilizer, stabilize_stream
 from densevit.model_card import Kind, ModelCard
 from densevit.ops.argmax import argmax_or_ignore
 from densevit.ops.camera import Camera
@@ -46,6 +50,21 @@ MEANINGS = {
     "uncertainty": "the scale of the error of depth",
 }
 """What the outputs of heads are, by kind."""
+
+
+@dataclass(frozen=True, eq=False)
+class VideoDepth:
+    """A frame of a video with its map.
+
+    Attributes:
+        index: its position among the frames that were asked for.
+        time: seconds since the first frame of the file.
+    """
+
+    index: int
+    time: float
+    image: Rgb
+    depth: Map
 
 
 class Predictor:
@@ -156,14 +175,95 @@ class Predictor:
         if self.tiling is not None:
             check_tileable({name: self.card.outputs[name].kind})
         spec = self.card.outputs[name]
-        return [PredictedArray(maps[name], spec) for maps in self.stream(map(as_rgb, images), box=box)]
+        return [PredictedArray(maps[name], spec) for maps in self.stream_all(map(as_rgb, images), box=box)]
 
     def predict_all(self, image: ImageLike, *, box: Box | None = None) -> dict[str, Map]:
         """The maps of every head for one image."""
-        maps = next(self.stream([as_rgb(image)], box=box))
+        maps = next(self.stream_all([as_rgb(image)], box=box))
         return {name: PredictedArray(values, self.card.outputs[name]) for name, values in maps.items()}
 
-    def stream(self, images: Iterable[Rgb], *, box: Box | None = None) -> Iterator[dict[str, Map]]:
+    def stream(
+        self,
+        frames: Iterable[ImageLike],
+        *,
+        head: str | None = None,
+        box: Box | None = None,
+        stabilize: bool = False,
+        lookahead: int = 0,
+        fuse: bool = False,
+    ) -> Iterator[Map]:
+        """The map of one frame of a camera or video after another; the next frame is asked for when its map was taken.
+
+        Args:
+            frames: without end, too. With a batch size of 1, a map comes before the next frame is read.
+            head: which one, where the model has several.
+            stabilize: bring each map to the running scale of its neighbours (inference/video/stabilizer.py).
+            lookahead: maps come so many frames late, and are stabilised by later frames, too.
+            fuse: also average static parts per pixel.
+
+        Raises:
+            DataError: a frame is no image, or no such head.
+            ConfigError: the head to stabilise gives no depth.
+        """
+        name = self.head(head)
+        if not stabilize:
+            yield from (maps[name] for maps in self.stream_all(map(as_rgb, frames), box=box))
+            return
+        shown: deque[Rgb] = deque()
+
+        def kept() -> Iterator[Rgb]:
+            for frame in map(as_rgb, frames):
+                shown.append(frame)
+                yield frame
+
+        maps = (maps[name] for maps in self.stream_all(kept(), box=box))
+        yield from stabilize_stream(
+            ((shown.popleft(), values) for values in maps), self.stabilizer(name, lookahead=lookahead, fuse=fuse)
+        )
+
+    def video(
+        self,
+        path: str | Path,
+        *,
+        head: str | None = None,
+        start: float = 0.0,
+        end: float | None = None,
+        every: int = 1,
+        stabilize: bool = False,
+        lookahead: int = 6,
+        fuse: bool = False,
+    ) -> Iterator[VideoDepth]:
+        """The frames of a video with their times and maps, one after another, in memory that does not grow.
+
+        Args:
+            path: a video file, a folder of frames, or `camera:0`. Files need `densevit[video]`.
+            start, end, every: seconds to begin and end at, and every how many frames.
+            stabilize, lookahead, fuse: as of `stream`; a camera is never looked ahead of.
+
+        Raises:
+            DataError: it cannot be read.
+        """
+        source = open_video(path)
+        shown: deque[VideoFrame] = deque()
+
+        def images() -> Iterator[Rgb]:
+            for frame in source.frames(Span(start, end, every)):
+                shown.append(frame)
+                yield frame.image
+
+        ahead = 0 if isinstance(source, LiveCamera) else lookahead
+        for depth in self.stream(images(), head=head, stabilize=stabilize, lookahead=ahead, fuse=fuse):
+            frame = shown.popleft()
+            yield VideoDepth(frame.index, frame.time, frame.image, depth)
+
+    def stabilizer(self, head: str | None = None, **options: Any) -> Stabilizer:
+        """A stabiliser for maps of a head; options as of `Stabilizer`."""
+        spec = self.card.outputs[self.head(head)]
+        focal = self.focal[0] if isinstance(self.focal, Sequence) else self.focal
+        future = options.pop("lookahead", 0)
+        return Stabilizer(spec.kind, future=future, focal=focal, limits=spec.range, **options)
+
+    def stream_all(self, images: Iterable[Rgb], *, box: Box | None = None) -> Iterator[dict[str, Map]]:
         """The maps of one image after another, in memory no more than a batch of consecutive images of one size."""
         for _, alike in groupby(images, lambda image: image.shape):
             while batch := list(islice(alike, self.batch_size)):

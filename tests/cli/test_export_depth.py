@@ -87,7 +87,7 @@ def test_a_bad_image_gives_exit_code_3_and_one_line(
     [
         (["--format", "png"], "no format 'png'. Did you mean 'png16'"),
         (["--format", ","], "names no format"),
-        (["--fov", "60", "--range", "0,1"], "--range is for color, which --format does not name."),
+        (["--fov", "60", "--range", "0,1"], "--range is for color or mp4, which --format does not name."),
         (["--format", "ply"], "give the camera as one of fov"),
         (["--format", "normals"], "give the camera as one of fov"),
         (["--axes", "dsine"], "--axes is for normals or normals_npy or normals_exr"),
@@ -280,3 +280,29 @@ def test_a_fifo_is_a_fault_of_one_image_and_never_waited_for(
     assert "pipe.jpg: is a FIFO" in capsys.readouterr().out.replace("'", "")
     with pytest.raises(DataError, match="not a regular file"):
         api.load("checkpoint")(tmp_path / "pipe.jpg")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--fuse"], "--fuse: belongs to --stabilize."),
+        (["--stabilize", "--lookahead", "-1"], "--lookahead: -1 frames"),
+        (["--start", "3", "--end", "1"], "seconds are 0 <= start <= end"),
+        (["--format", "mp4", "--fps", "0"], "make no video"),
+    ],
+)
+def test_wrong_arguments_of_clips_end_with_exit_code_2(
+    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    assert main(["export-depth", "checkpoint", str(photos), "--output", str(tmp_path / "out"), *arguments]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_of_frames_becomes_a_clip_when_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for i in range(5):
+        photo(tmp_path / f"walk/{i}.png", (48, 64))
+    arguments = ["--format", "npz_clip", "--stabilize", "--fov", "70", "--output", str(tmp_path / "out")]
+    assert main(["export-depth", "checkpoint", str(tmp_path / "walk"), *arguments]) == 0
+    assert np.load(tmp_path / "out/walk.depth.npz")["depth"].shape == (5, 48, 64)
+    assert "5 frames of 1 clip" in capsys.readouterr().out

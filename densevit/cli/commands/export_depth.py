@@ -1,10 +1,13 @@
-"""Write depth maps for images: files, folders (structure kept), globs, or a .txt or .csv list.
+"""Write depth maps for images (files, folders, globs, a .txt or .csv list), or for videos and cameras.
 
 Each map has its image's size. From a model with several heads, formats for classes of pixels may be asked for as well:
 each format takes the head that it is for, and one pass through the model serves all.
 
 One bad image costs one line in the summary and exit code 3; the others are written. Under torchrun, several processes
 share the list.
+
+Videos become a colour video and a lossless 16-bit one, or the formats of images, a file a frame; --stabilize takes out
+the flicker.
 """
 
 import argparse
@@ -28,24 +31,29 @@ OPTIONS = {
     **dict.fromkeys(("normals", "normals_npy", "normals_exr"), ("axes",)),
     "labels": ("palette",),
     "overlay": ("opacity",),
+    "mp4": ("cmap", "range"),
+    "ffv1": ("scale",),
 }
+CLIP_FORMATS = ("mp4", "ffv1", "npz_clip", "h5_clip")
 FORMATS = (
-    "png16, npy, npz, pfm, h5, color, ply; of normals (a head's, else of its depth): normals, normals_npy, "
-    "normals_exr; of classes: labels, overlay, probabilities"
+    "png16, npy, npz, pfm, h5, color, ply; of clips: mp4, ffv1, npz_clip, h5_clip; of normals (a head's, else of its "
+    "depth): normals, normals_npy, normals_exr; of classes: labels, overlay, probabilities"
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser, usual: str = "png16") -> None:
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a checkpoint folder or .safetensors file")
-    parser.add_argument("inputs", metavar="INPUT", nargs="+", help="image, folder, .tar, glob, .txt or .csv list")
+    parser.add_argument(
+        "inputs", metavar="INPUT", nargs="+", help="image, folder, .tar, glob, list; or videos, camera:0"
+    )
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder to write to")
     parser.add_argument(
         "--format",
         type=words,
-        default=usual,
         metavar="NAMES",
-        help=f"comma-separated, of depth: {FORMATS} (default {usual})",
+        help=f"comma-separated, of depth: {FORMATS} (default {usual}; of videos mp4,ffv1)",
     )
+    parser.set_defaults(usual=usual)
     again = parser.add_mutually_exclusive_group()
     again.add_argument("--overwrite", action="store_true", help="make all files anew")
     again.add_argument("--resume", action="store_true", help="make only the files that are missing")
@@ -67,10 +75,12 @@ def add_arguments(parser: argparse.ArgumentParser, usual: str = "png16") -> None
     )
     work.add_argument("--max-pixels", type=positive_int, metavar="N", help="refuse larger images")
 
+    inference.add_video_options(parser.add_argument_group("videos"))
+
     formats = parser.add_argument_group("formats")
-    formats.add_argument("--scale", type=float, metavar="S", help="png16: stored units per metre (1000 or 256)")
-    formats.add_argument("--cmap", metavar="NAME", help="color: turbo, magma, inferno, viridis, spectral (turbo)")
-    formats.add_argument("--range", type=numbers(2), metavar="LOW,HIGH", help="color: values at the ends of the scale")
+    formats.add_argument("--scale", type=float, metavar="S", help="png16, ffv1: stored units per metre (1000 or 256)")
+    formats.add_argument("--cmap", metavar="NAME", help="color, mp4: turbo, magma, inferno, viridis, spectral (turbo)")
+    formats.add_argument("--range", type=numbers(2), metavar="LOW,HIGH", help="color, mp4: values at the scale's ends")
     formats.add_argument(
         "--axes", metavar="NAME", help="normals: opencv (default), opengl (Marigold, Hypersim) or dsine"
     )
@@ -104,6 +114,9 @@ def add_arguments(parser: argparse.ArgumentParser, usual: str = "png16") -> None
 
 def run(args: argparse.Namespace) -> int:
     tiling = inference.tiling(args)
+    clips = wants_clips(args)
+    if args.format is None:
+        args.format = CLIP_FORMATS[:2] if clips and args.usual == "png16" else words(args.usual)
     formats = requested(args)
     from densevit.api.export import device_for, plan_export, run_export
     from densevit.inference.predict.summary import Incomplete
@@ -111,7 +124,6 @@ def run(args: argparse.Namespace) -> int:
 
     existing: Existing = "resume" if args.resume else "overwrite" if args.overwrite else "refuse"
     given = args.intrinsics if args.focal is None and args.fov is None else inference.lens(args)
-    plan = plan_export(args.inputs, args.output, formats, given, existing, anchor_files(args))
 
     def ready(device: str) -> Predictor:
         predictor = checkpoint.load(
@@ -125,6 +137,11 @@ def run(args: argparse.Namespace) -> int:
         inference.apply(args, predictor)
         return predictor
 
+    if clips:
+        from densevit.cli.options.video import run_clips
+
+        return run_clips(args, formats, given, existing, ready)
+    plan = plan_export(args.inputs, args.output, formats, given, existing, anchor_files(args))
     work = {"heads": args.head, "existing": existing, "workers": args.workers, "max_pixels": args.max_pixels}
     is_main = os.environ.get("RANK", "0") == "0"
     try:
@@ -155,6 +172,16 @@ def anchor_files(args: argparse.Namespace) -> "AnchorFiles | None":
         if path is not None and not path.exists():
             raise DataError(f"--anchors: {path}: no such file or folder.")
     return AnchorFiles(args.anchors, args.anchor_scale, args.anchor_pose)
+
+
+def wants_clips(args: argparse.Namespace) -> bool:
+    """Whether the inputs are clips: they can be nothing else, or an option or format that only clips have is given."""
+    given = any(getattr(args, name) is not None for name in inference.VIDEO_OPTIONS)
+    if given or set(args.format or ()) & set(CLIP_FORMATS):
+        return True
+    from densevit.inference.predict.inputs import is_video
+
+    return any(map(is_video, args.inputs))
 
 
 def requested(args: argparse.Namespace) -> dict[str, dict[str, Any]]:

@@ -62,6 +62,21 @@ def lens(args: argparse.Namespace) -> "Lens":
         raise ConfigError(f"--{name}: {value:g}; would fit: {Lens.fits[name]}.") from None
 
 
+VIDEO_OPTIONS = ("start", "end", "every", "fps", "stabilize", "fuse", "lookahead")
+
+
+def add_video_options(parser: Parser) -> None:
+    """Which part of a clip, and how it is stabilised; see `densevit.cli.options.video.clip_plan`."""
+    add = parser.add_argument
+    add("--start", type=float, metavar="SECONDS", help="begin there")
+    add("--end", type=float, metavar="SECONDS", help="stop there; of a camera, after so many")
+    add("--every", type=positive_int, metavar="N", help="only every n-th frame")
+    add("--fps", type=float, metavar="RATE", help="frames per second of a folder of frames (30)")
+    add("--stabilize", action="store_const", const=True, help="against flicker: one running scale for all frames")
+    add("--fuse", action="store_const", const=True, help="with --stabilize: also average static parts per pixel")
+    add("--lookahead", type=int, metavar="N", help="later frames that --stabilize uses (6; 0 for a camera)")
+
+
 def add_crop_option(parser: Parser) -> None:
     parser.add_argument("--crop", choices=("kb",), help="show the model only this part; kb: KITTI's 352x1216")
 

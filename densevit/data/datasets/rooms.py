@@ -11,8 +11,10 @@
         intrinsics.json               one 3x3 matrix per frame; the centre of the first pixel is (0, 0)
         normals_00.png                with --normals: 16-bit RGB, (n + 1) / 2 * 65535, of the unit normal in camera
                                       axes (right, down, forward), towards the camera; (0, 0, 0) = none
-        poses.json                    with --views: one 4x4 matrix per frame, camera to world, metres, z up
+        poses.json                    with --views or --fps: one 4x4 matrix per frame, camera to world, metres, z up
+        flow_00.png                   with --fps: to the next frame, 16-bit (densevit.data.io.flow); the last has none
 
+With `fps` in dataset.json, the frames of a scene are a walk.
 With `views` in dataset.json, so many frames after each other show one place: 00 and 01, 02 and 03, ... for 2.
 Splits share no scene. A frame depends on (seed, split, scene, frame, size, mount, fov) alone.
 """
@@ -67,6 +69,7 @@ class Rooms(FileDataset):
         self.root = resolve_root(root, "rooms")
         meta = read_meta(self.root)
         self.views = int(meta.get("views", 1))
+        self.fps: float | None = meta.get("fps")
         frames, scenes = int(meta["frames"]) * self.views, int(meta["scenes"].get(split, 0))
         if not scenes:
             raise DataError(f"{self.root / 'dataset.json'}: no '{split}' scenes. Make some with prepare_rooms.py.")
@@ -93,7 +96,7 @@ class Rooms(FileDataset):
         return read_matrix(self.root, files.name, "intrinsics", 3)
 
     def decode_pose(self, files: SampleFiles) -> Float64[np.ndarray, "4 4"] | None:
-        return read_matrix(self.root, files.name, "poses", 4) if self.views > 1 else None
+        return read_matrix(self.root, files.name, "poses", 4) if self.views > 1 or self.fps else None
 
     def scene(self, index: int) -> str:
         return folder_of(self.names[index])

@@ -1,9 +1,11 @@
 """Bounded prefetching in threads: results come in order, and only a few items are computed ahead of the consumer."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from queue import Queue
+from threading import Event, Thread
+from typing import Any, TypeVar
 
 from densevit.data.datasets.base import Dataset
 from densevit.structures import Sample
@@ -30,6 +32,45 @@ def prefetch(work: Callable[[Item], Result], items: Iterable[Item], *, threads: 
         finally:
             for future in pending:
                 future.cancel()
+
+
+def prefetch_iterator(items: Iterator[Item], ahead: int) -> Generator[Item, None, None]:
+    """The items of an iterator that runs in a thread of its own, at most `ahead` of them before they are asked for.
+
+    Its error is raised here. Closing this one ends it at its next item.
+    """
+    queue: Queue[tuple[str, Any]] = Queue(ahead)
+    closed = Event()
+
+    def run() -> None:
+        try:
+            for item in items:
+                queue.put(("item", item))
+                if closed.is_set():
+                    break
+            queue.put(("end", None))
+        except BaseException as error:
+            queue.put(("error", error))
+        finally:
+            if isinstance(items, Generator):
+                items.close()
+
+    thread = Thread(target=run, name="prefetch", daemon=True)
+    thread.start()
+    try:
+        while True:
+            what, value = queue.get()
+            if what == "error":
+                raise value
+            if what == "end":
+                return
+            yield value
+    finally:
+        closed.set()
+        while thread.is_alive():  # it may wait for room in the queue
+            while not queue.empty():
+                queue.get_nowait()
+            thread.join(timeout=0.05)
 
 
 def prefetch_samples(dataset: Dataset, ahead: int = 4, threads: int = 2) -> Iterator[Sample]:

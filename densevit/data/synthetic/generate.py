@@ -13,10 +13,12 @@ import cv2
 import numpy as np
 
 from densevit.data.datasets.rooms import CLASSES, DEPTH_SCALE, VERSION, read_meta, scene_name
+from densevit.data.io.flow import encode_flow
 from densevit.data.io.normals import encode_normals
 from densevit.data.io.writers import encode, encode_depth
 from densevit.data.synthetic.ray_tracer import require_embree
 from densevit.data.synthetic.renderer import Frame, render_frames
+from densevit.data.synthetic.walk import WalkFrame, render_walk
 from densevit.errors import DataError
 from densevit.utils.atomic_io import atomic_folder, remove_stale_temporaries, write_text
 from densevit.utils.progress import tqdm
@@ -37,6 +39,8 @@ class RenderConfig:
     fov: tuple[float, float] | None = None  # degrees; None: the mount's
     views: int = 1
     normals: bool = False
+    fps: float | None = None  # of walks; None: single frames
+    movers: int = 2
 
 
 def generate(
@@ -52,6 +56,8 @@ def generate(
     fov: tuple[float, float] | None = None,
     views: int = 1,
     normals: bool = False,
+    fps: float | None = None,
+    movers: int = 2,
 ) -> None:
     """Makes the scenes that `root` does not hold yet; what comes out does not depend on the number of workers.
 
@@ -67,6 +73,8 @@ def generate(
         fov: range in degrees that horizontal fields of view are drawn from; None is the mount's.
         views: camera poses of the place that each frame shows; with more than one, poses are written.
         normals: write exact surface normals, too.
+        fps: each scene is a walk of a camera, so many frames a second, with poses and optical flow (walk.py).
+        movers: things that move in a walk, at most.
 
     Raises:
         DataError: `root` holds something else, the numbers make no sense, or embreex is not installed.
@@ -75,9 +83,10 @@ def generate(
     require_embree()
     check_numbers(scenes, frames, size, seed, views)
     check_fov(fov)
+    check_walk(fps, movers, views)
     if workers < 1:
         raise DataError(f"{workers} workers; there is at least one.")
-    config = RenderConfig(Path(root), frames, size, seed, mount, fov, views, normals)
+    config = RenderConfig(Path(root), frames, size, seed, mount, fov, views, normals, fps, movers)
     meta = dataset_json(config, scenes)
     _prepare_root(config.root, meta, overwrite)
     write_text(config.root / "dataset.json", json.dumps(meta, indent=1) + "\n")
@@ -95,6 +104,7 @@ def dataset_json(config: RenderConfig, scenes: Mapping[str, int]) -> dict[str, A
     chosen: dict[str, Any] = {} if config.fov is None else {"fov": list(config.fov)}
     chosen |= {"views": config.views} if config.views > 1 else {}
     chosen |= {"normals": True} if config.normals else {}
+    chosen |= {} if config.fps is None else {"fps": config.fps, "movers": config.movers}
     return {
         "version": VERSION,
         "seed": config.seed,
@@ -110,16 +120,25 @@ def dataset_json(config: RenderConfig, scenes: Mapping[str, int]) -> dict[str, A
 
 def write_scene(config: RenderConfig, split: str, scene: int) -> None:
     """Renders one scene into its folder, which appears when it is complete."""
-    options: dict[str, Any] = {"mount": config.mount, "fov": config.fov, "views": config.views}
-    frames = list(render_frames(config.seed, split, scene, config.frames, config.size, **options))
+    options: dict[str, Any] = {"mount": config.mount, "fov": config.fov}
+    place = (config.seed, split, scene, config.frames, config.size)
+    walk: list[WalkFrame] = []
+    if config.fps is None:
+        frames = list(render_frames(*place, views=config.views, **options))
+    else:
+        walk = list(render_walk(*place, config.fps, movers=config.movers, **options))
+        frames = [part.frame for part in walk]
     with atomic_folder(_folder(config, split, scene)) as folder:
+        for number, part in enumerate(walk):
+            if part.flow is not None:
+                (folder / f"flow_{number:02d}.png").write_bytes(encode_flow(part.flow))
         for number, frame in enumerate(frames):
             for name, data in encode_frame(frame, normals=config.normals).items():
                 stem, suffix = name.split(".")
                 (folder / f"{stem}_{number:02d}.{suffix}").write_bytes(data)
         intrinsics = [frame.sample.intrinsics.tolist() for frame in frames if frame.sample.intrinsics is not None]
         (folder / "intrinsics.json").write_text(json.dumps(intrinsics) + "\n", encoding="utf-8")
-        if config.views > 1:
+        if config.views > 1 or walk:
             poses = [frame.sample.pose.tolist() for frame in frames if frame.sample.pose is not None]
             (folder / "poses.json").write_text(json.dumps(poses) + "\n", encoding="utf-8")
 
@@ -159,6 +178,15 @@ def check_fov(fov: tuple[float, float] | None) -> None:
             f"fov {fov[0]:g} to {fov[1]:g}: horizontal fields of view lie between {FOV[0]} and {FOV[1]} degrees, the "
             "smaller one first."
         )
+
+
+def check_walk(fps: float | None, movers: int, views: int) -> None:
+    if fps is not None and not 1 <= fps <= 240:
+        raise DataError(f"{fps} frames per second; a walk has 1 to 240.")
+    if fps is not None and views > 1:
+        raise DataError("a walk shows each place many times; views are for single frames.")
+    if movers < 0:
+        raise DataError(f"{movers} things that move; there are 0 or more.")
 
 
 def _prepare_root(root: Path, meta: dict[str, Any], overwrite: bool) -> None:

@@ -161,8 +161,14 @@ def rate_view(scene: Scene, camera: Camera) -> float:
     return float(np.prod(np.minimum(marks, 1.0)))
 
 
-def render_frame(rng: np.random.Generator, scene: Scene, camera: Camera, name: str) -> Frame:
-    """The image and the ground truth that a camera records."""
+def render_frame(
+    rng: np.random.Generator, scene: Scene, camera: Camera, name: str, look: np.random.Generator | None = None
+) -> Frame:
+    """The image and the ground truth that a camera records.
+
+    Args:
+        look: draws the camera's vignette, exposure and white balance, so that several frames can share them.
+    """
     h, w = camera.size
     rays = camera.rays()
     triangle, distance, weights = scene.tracer.intersect(camera.position, rays)
@@ -173,7 +179,7 @@ def render_frame(rng: np.random.Generator, scene: Scene, camera: Camera, name: s
     light = shade(rng, scene, camera, rays, triangle, distance, weights)
     sample = Sample(
         name=name,
-        image=simulate_sensor(rng, np.where(hit[:, None], light, 0).reshape(h, w, 3).astype(np.float32)),
+        image=simulate_sensor(rng, np.where(hit[:, None], light, 0).reshape(h, w, 3).astype(np.float32), look or rng),
         depth=depth,
         valid=depth > 0,
         labels=np.where(hit, geometry.label[triangle], IGNORE).astype(np.int64).reshape(h, w),
@@ -231,16 +237,18 @@ def shade(
     return np.asarray(np.where(glow[:, None], albedo * 2.5 * mean, albedo * lit), dtype=np.float32)
 
 
-def simulate_sensor(rng: np.random.Generator, light: Float32[np.ndarray, "h w 3"]) -> UInt8[np.ndarray, "h w 3"]:
+def simulate_sensor(
+    rng: np.random.Generator, light: Float32[np.ndarray, "h w 3"], look: np.random.Generator
+) -> UInt8[np.ndarray, "h w 3"]:
     """An 8-bit image: lens blur, vignette, exposure, noise, a filmic tone curve, sRGB gamma."""
     h, w, _ = light.shape
     soft = cv2.GaussianBlur(light, (0, 0), 0.55)
     exposed = (
         soft
-        * vignette(h, w, rng.uniform(0, 0.35))
-        * (GREY * np.exp(rng.normal(0, 0.25)) / max(float(soft.mean()), 1e-6))
+        * vignette(h, w, look.uniform(0, 0.35))
+        * (GREY * np.exp(look.normal(0, 0.25)) / max(float(soft.mean()), 1e-6))
     )
-    exposed *= np.exp(rng.normal(0, 0.04, 3))  # white balance
+    exposed *= np.exp(look.normal(0, 0.04, 3))  # white balance
     noise = rng.standard_normal((h, w, 3), dtype=np.float32)
     noisy = exposed + noise * rng.uniform(0.002, 0.012) * np.sqrt(exposed + 0.02)
     film = 1 - np.exp(-1.6 * np.maximum(noisy, 0))

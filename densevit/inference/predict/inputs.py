@@ -13,6 +13,8 @@ from pathlib import Path, PurePosixPath
 from densevit.data.index.matching import IMAGE_SUFFIXES
 from densevit.data.io.images import OTHER_IMAGE_SUFFIXES
 from densevit.data.io.tar import Member, list_members
+from densevit.data.io.video import CAMERA as CAMERA_INPUT
+from densevit.data.io.video import VIDEO_SUFFIXES, natural_order
 from densevit.errors import DataError
 from densevit.inference.camera import Intrinsics, Lens
 
@@ -203,3 +205,18 @@ def list_unsupported(unsupported: Mapping[str, int]) -> str:
 def absolute(path: str | os.PathLike[str]) -> Path:
     # Links stay as they are written: a folder of links keeps the structure that its owner gave it.
     return Path(os.path.abspath(Path(path).expanduser()))  # noqa: PTH100  Path.absolute keeps `..`
+
+
+def is_video(given: str) -> bool:
+    """Whether an input can only be a video: a camera, a video file, a folder of them."""
+    path = Path(given)
+    if given.startswith(CAMERA_INPUT) or path.suffix.lower() in VIDEO_SUFFIXES:
+        return True
+    return (
+        path.is_dir() and bool(videos_in(path)) and not any(p.suffix.lower() in IMAGE_SUFFIXES for p in path.iterdir())
+    )
+
+
+def videos_in(folder: Path) -> list[Path]:
+    inside = (p for p in folder.iterdir() if p.suffix.lower() in VIDEO_SUFFIXES and not p.name.startswith("."))
+    return sorted(inside, key=natural_order)

@@ -15,7 +15,7 @@ from contextlib import closing
 from dataclasses import astuple
 from itertools import groupby
 from threading import Event
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from densevit.data.io import images
 from densevit.data.io.readers import read_image
@@ -28,7 +28,8 @@ from densevit.inference.predict.output_plan import FAILED, Existing, OutputPlan
 from densevit.inference.predict.summary import Incomplete, Summary, failure_reason, merge_summaries
 from densevit.inference.predictor import Map, Predictor, stack
 from densevit.inference.tiling import check_tileable
-from densevit.inference.writers import MapWriter, PredictedMap
+from densevit.inference.writers import PredictedMap
+from densevit.model_card import Kind
 from densevit.ops.anchors import FEWEST, Anchored, fit_to_anchors
 from densevit.utils.atomic_io import write_text
 from densevit.utils.device import is_out_of_memory
@@ -48,6 +49,16 @@ class Written(NamedTuple):
     out_of_range: int
     invalid: int
     anchored: list[Anchored]
+
+
+@runtime_checkable
+class Writer(Protocol):
+    """A format, of images or of clips."""
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]: ...
+    @property
+    def fallback(self) -> tuple[Kind, ...]: ...
 
 
 def export(
@@ -96,9 +107,7 @@ def export(
     return processes.on_main(lambda: finish(summary, any(stopped for _, stopped in parts), plan))
 
 
-def head_of_each_format(
-    writers: Mapping[str, MapWriter], predictor: Predictor, wanted: Sequence[str]
-) -> dict[str, str]:
+def head_of_each_format(writers: Mapping[str, Writer], predictor: Predictor, wanted: Sequence[str]) -> dict[str, str]:
     """Format -> the head it is written from: the only one of its kind, or the one that is named, or `depth`.
 
     All come from one pass through the model.
@@ -305,6 +314,16 @@ def share_of(items: Sequence[T], size: int, processes: ProcessGroup) -> list[Seq
 
 def settings(predictor: Predictor, plan: OutputPlan, sources: Mapping[str, str]) -> dict[str, Any]:
     """What decides the bytes of the outputs, as `export.json` records it."""
+    return {
+        **settings_of_model(predictor, sources),
+        "intrinsics": recorded_intrinsics(plan.items),
+        **({"anchors": list(map(str, astuple(plan.anchors)))} if plan.anchors else {}),
+        "formats": {name: {"head": sources[name], **vars(writer)} for name, writer in plan.writers.items()},
+    }
+
+
+def settings_of_model(predictor: Predictor, sources: Mapping[str, str]) -> dict[str, Any]:
+    """What decides the maps of an image."""
     heads = {head: predictor.card.outputs[head] for head in sources.values()}
     return {
         "weights": weights_fingerprint(predictor.model),
@@ -315,12 +334,9 @@ def settings(predictor: Predictor, plan: OutputPlan, sources: Mapping[str, str])
         "flip": predictor.flip,
         "scales": list(predictor.scales),
         "focal": predictor.focal,
-        "intrinsics": recorded_intrinsics(plan.items),
         "sliding": [predictor.card.resize.window, predictor.card.resize.stride],
-        **({"anchors": list(map(str, astuple(plan.anchors)))} if plan.anchors else {}),
         "window": getattr(predictor.window, "__name__", None),
         "tiling": predictor.tiling and vars(predictor.tiling),
-        "formats": {name: {"head": sources[name], **vars(writer)} for name, writer in plan.writers.items()},
     }
 
 

@@ -1,0 +1,139 @@
+"""`export_video`: depth of clips as videos, arrays or a file a frame."""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from pathlib import Path
+from typing import Any
+
+from densevit.api.checkpoint import load
+from densevit.api.export import PATIENCE, Formats, device_for
+from densevit.data.io.video import Span
+from densevit.engine import distributed
+from densevit.errors import ConfigError, Preempted
+from densevit.inference.camera import Intrinsics, Lens
+from densevit.inference.predict.output_plan import Existing
+from densevit.inference.predictor import Predictor
+from densevit.inference.video.clips import ClipPlan, find_clips
+from densevit.inference.video.export import ClipSummary, export_clips
+from densevit.inference.video.formats import CLIP_FORMATS, ClipFormat
+from densevit.inference.writers import DEPTH_FORMATS, LABEL_FORMATS, MapWriter
+from densevit.utils.signals import interruptible
+
+
+def export_video(
+    model: Predictor | str | Path,
+    clips: str | Path | Sequence[str | Path],
+    output: str | Path,
+    *,
+    formats: str | Sequence[str] | Formats = ("mp4", "ffv1"),
+    heads: Sequence[str] = (),
+    existing: Existing = "refuse",
+    stabilize: bool = False,
+    lookahead: int = 6,
+    fuse: bool = False,
+    start: float = 0.0,
+    end: float | None = None,
+    every: int = 1,
+    fps: float = 30.0,
+    intrinsics: Sequence[float] | None = None,
+    fov: float | None = None,
+    workers: int = 2,
+    **options: Any,
+) -> ClipSummary:
+    """Writes the depth of videos, folders of frames and cameras, as `densevit export-depth` does.
+
+    >>> densevit.export_video("runs/mine", "film.mp4", "maps", stabilize=True)  # doctest: +SKIP
+
+    Args:
+        model: a checkpoint's path, or a `Predictor`.
+        clips: video files, folders of them or of frames, `camera:0`.
+        output: the folder to write to.
+        formats: mp4, ffv1, npz_clip, h5_clip, and those of images, a file a frame; a dict gives options.
+        heads: which to write, where the model has several that a format is for.
+        existing: what to do where outputs are there: refuse, overwrite, or resume.
+        stabilize: bring each map to the running scale of its neighbours.
+        lookahead: later frames that this uses; 0 for a camera.
+        fuse: also average static parts per pixel.
+        start, end, every: seconds to begin and end at, and every how many frames.
+        fps: frames per second of folders of frames.
+        intrinsics: fx, fy, cx, cy of the frames, in pixels.
+        fov: horizontal field of view in degrees, in place of `intrinsics`.
+        workers: threads that encode single frames.
+        options: of `densevit.load`, for a path.
+
+    Returns:
+        counts of clips and frames; `print` shows them.
+
+    Raises:
+        ConfigError, DataError, StorageError: before anything is written.
+        PartialError: some clips could not be read, or not to their end; what was read is written.
+        Preempted: Ctrl-C or SIGTERM; existing="resume" goes on.
+    """
+    given = [clips] if isinstance(clips, str | Path) else list(clips)
+    names = [formats] if isinstance(formats, str) else formats
+    asked = dict(names) if isinstance(names, Mapping) else {name: {} for name in names}
+    camera = Lens(fov=fov) if fov is not None else intrinsics
+    chosen = {"future": lookahead, "fuse": fuse} if stabilize else None
+    plan = plan_clips(
+        list(map(str, given)), Path(output), asked, camera, existing, Span(start, end, every), chosen, fps
+    )
+    if isinstance(model, Predictor) and options:
+        raise ConfigError(f"export_video: {', '.join(options)}: options of a checkpoint's path.")
+
+    def ready(device: str) -> Predictor:
+        return copy(model) if isinstance(model, Predictor) else load(model, **{**options, "device": device})
+
+    device = str(model.device) if isinstance(model, Predictor) else device_for(options)
+    return run_plan(plan, ready, device, heads, existing, workers)
+
+
+def plan_clips(
+    inputs: Sequence[str],
+    output: Path,
+    formats: Formats,
+    camera: Sequence[float] | Lens | None,
+    existing: Existing,
+    span: Span,
+    stabilize: Mapping[str, Any] | None,
+    fps: float,
+) -> ClipPlan:
+    """What to write where, checked before the model loads; see `export_video`."""
+    clip_formats: dict[str, ClipFormat] = {}
+    writers: dict[str, MapWriter] = {}
+    for name, options in formats.items():
+        spec = {"type": name, **options}
+        if name in CLIP_FORMATS.components:
+            clip_formats[name] = CLIP_FORMATS.check(spec, f"--format {name}").build()
+        else:
+            registry = LABEL_FORMATS if name in LABEL_FORMATS.components else DEPTH_FORMATS
+            writers[name] = registry.check(spec, f"--format {name}").build()
+    lens = Intrinsics(camera[0], camera[1], camera[2], camera[3]) if isinstance(camera, Sequence) else camera
+    plan = ClipPlan(find_clips(inputs, fps), writers, clip_formats, output.absolute(), span, stabilize, lens)
+    plan.check(existing)
+    return plan
+
+
+def run_plan(
+    plan: ClipPlan,
+    ready: Callable[[str], Predictor],
+    device: str,
+    heads: Sequence[str],
+    existing: Existing,
+    workers: int,
+) -> ClipSummary:
+    """Writes a plan, alone or as one of torchrun's processes.
+
+    Args:
+        ready: the device of this process -> the model on it.
+    """
+    with interruptible() as stop, distributed.process_group(device, patience=PATIENCE) as world:
+        predictor = ready(str(world.device))
+        if stop.is_set():
+            raise Preempted("stopped before the first frame; nothing was written.")
+        if world.is_main:
+            noun = "clip" if len(plan.clips) == 1 else "clips"
+            print(f"{len(plan.clips)} {noun} on {world.device} in {predictor.precision}", file=sys.stderr)
+        return export_clips(
+            predictor, plan, heads=heads, existing=existing, workers=workers, stop=stop, progress=True, processes=world
+        )

@@ -1,0 +1,393 @@
+"""Video files, folders of frames and cameras as streams of RGB frames with their times (extra `densevit[video]`).
+
+h x w pixels; seconds since the first frame of the file. Frames are upright: the rotation that a phone notes in its file
+is applied.
+"""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from math import ceil, floor
+from pathlib import Path
+from threading import Condition, Thread
+from time import perf_counter
+from typing import Any
+
+import cv2
+import numpy as np
+from jaxtyping import UInt8
+
+from densevit.data.index.matching import IMAGE_SUFFIXES
+from densevit.data.io.readers import read_image
+from densevit.errors import ConfigError, DataError
+
+VIDEO_SUFFIXES = frozenset(
+    {".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".ts", ".mts", ".m2ts", ".wmv", ".flv"}
+    | {".3gp", ".ogv", ".y4m", ".mxf"}
+)
+CAMERA = "camera:"
+SILENCE = 10.0  # seconds without a frame after which a camera counts as gone
+
+
+@dataclass(frozen=True, eq=False)
+class VideoFrame:
+    """One frame.
+
+    Attributes:
+        index: its position among the frames that were asked for.
+        time: seconds since the first frame of the file, exact for variable frame rates, too.
+        name: of the file of a folder's frame, without suffix; empty otherwise.
+    """
+
+    index: int
+    time: float
+    image: UInt8[np.ndarray, "h w 3"]
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Span:
+    """The part of a video to read: from `start` to `end` seconds, both included, and of it every n-th frame.
+
+    Raises:
+        ConfigError: numbers that make no span.
+    """
+
+    start: float = 0.0
+    end: float | None = None
+    every: int = 1
+
+    def __post_init__(self) -> None:
+        if not (self.start >= 0 and self.every >= 1 and (self.end is None or self.end >= self.start)):
+            raise ConfigError(
+                f"start {self.start:g}, end {self.end}, every {self.every}: seconds are 0 <= start <= end, and every "
+                "is 1 or more."
+            )
+
+
+class VideoSource(ABC):
+    """A stream of frames.
+
+    Attributes:
+        problems: what could not be read so far, in words; the frames that could be read were given nevertheless.
+    """
+
+    problems: list[str]
+
+    @abstractmethod
+    def rate(self) -> float:
+        """Mean frames per second.
+
+        Raises:
+            DataError: it cannot be opened, or holds no video.
+        """
+
+    @abstractmethod
+    def frames(self, span: Span = Span(), *, skip: int = 0) -> Iterator[VideoFrame]:
+        """The frames in order of time, decoded one by one.
+
+        Args:
+            skip: so many frames of the span are passed over; indices and times count them.
+
+        Raises:
+            DataError: it cannot be opened, or holds no video.
+        """
+
+    def length(self, span: Span = Span()) -> int | None:
+        """How many frames there should be, for a progress bar; None if unknown."""
+        return None
+
+
+@dataclass
+class VideoFile(VideoSource):
+    """A file that FFmpeg decodes, of any bit depth and frame rate."""
+
+    path: Path
+    problems: list[str] = field(default_factory=list)
+
+    def frames(self, span: Span = Span(), *, skip: int = 0) -> Iterator[VideoFrame]:
+        self.problems.clear()
+        av = require_av()
+        with self.open() as container:
+            stream = first_video_stream(container, self.path)
+            stream.thread_type = "AUTO"
+            if span.start > 0:
+                origin = stream.start_time or 0
+                container.seek(origin + int(span.start / stream.time_base), stream=stream)  # the key frame before
+            yield from self._select(self._decode(av, container, stream, span.start == 0), stream, span, skip)
+
+    def open(self) -> Any:
+        """The container, opened by PyAV.
+
+        Raises:
+            DataError: it is not there, or no file that FFmpeg reads.
+        """
+        av = require_av()
+        try:
+            return av.open(str(self.path))
+        except (av.FFmpegError, OSError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            hint = " It may be truncated: an MP4 whose end is missing has no index." if self.is_mp4() else ""
+            raise DataError(f"{self.path}: cannot be read as a video ({why}).{hint}") from None
+
+    def is_mp4(self) -> bool:
+        return self.path.suffix.lower() in (".mp4", ".m4v", ".mov") and self.path.is_file()
+
+    def length(self, span: Span = Span()) -> int | None:
+        try:
+            with self.open() as container:
+                stream = first_video_stream(container, self.path)
+                rate = float(stream.average_rate or 0)
+                duration = float(stream.duration * stream.time_base) if stream.duration else 0.0
+                total = stream.frames or round(rate * duration)
+        except DataError:
+            return None
+        if not total:
+            return None
+        if (span.start or span.end is not None) and rate:
+            first = ceil(span.start * rate - 1e-6)
+            last = total - 1 if span.end is None else min(total - 1, floor(span.end * rate + 1e-6))
+            total = max(0, last - first + 1)
+        return -(-total // span.every)
+
+    def rate(self) -> float:
+        """Of a file that does not say, 30."""
+        with self.open() as container:
+            return float(first_video_stream(container, self.path).average_rate or 30)
+
+    def _decode(self, av: Any, container: Any, stream: Any, whole: bool) -> Iterator[Any]:
+        """Decoded frames; packets that cannot be decoded are noted and passed over.
+
+        Args:
+            whole: from the first frame on.
+        """
+        last, seen, listed = 0.0, 0, stream.frames
+        complete = True
+        packets = container.demux(stream)
+        while True:
+            try:
+                packet = next(packets)
+                decoded = packet.decode()
+            except StopIteration:
+                break
+            except av.InvalidDataError as error:
+                self.problems.append(f"a frame after {last:.2f} s cannot be decoded ({error.strerror})")
+                continue
+            except (av.FFmpegError, OSError) as error:
+                self.problems.append(f"it ends after {last:.2f} s ({getattr(error, 'strerror', None) or error})")
+                complete = False
+                break
+            for frame in decoded:
+                seen += 1
+                last = seconds(frame, stream, seen)
+                if frame.is_corrupt:
+                    self.problems.append(f"the frame at {last:.2f} s is damaged")
+                yield frame
+        if complete and not self.problems and listed and seen < listed and whole:
+            self.problems.append(f"it ends after {last:.2f} s: {seen} of {listed} frames are there")
+
+    def _select(self, decoded: Iterator[Any], stream: Any, span: Span, skip: int) -> Iterator[VideoFrame]:
+        position, size = 0, None
+        for number, frame in enumerate(decoded):
+            time = seconds(frame, stream, number)
+            if time < span.start - 1e-6:
+                continue
+            if span.end is not None and time > span.end + 1e-6:
+                return
+            position += 1
+            if (position - 1) % span.every:
+                continue
+            index = (position - 1) // span.every
+            if index < skip:
+                continue
+            image = upright(frame)
+            size = size or image.shape
+            if image.shape != size:
+                self.problems.append(size_problem(f"at {time:.2f} s", image, size))
+                return
+            yield VideoFrame(index, time, image)
+
+
+def seconds(frame: Any, stream: Any, number: int) -> float:
+    """Since the stream's first frame; by the mean rate where a frame has no time."""
+    if frame.pts is None:
+        return number / float(stream.average_rate or 30)
+    return float((frame.pts - (stream.start_time or 0)) * frame.time_base)
+
+
+def upright(frame: Any) -> UInt8[np.ndarray, "h w 3"]:
+    """8-bit RGB, turned as the file says."""
+    image = frame.to_ndarray(format="rgb24")
+    return np.ascontiguousarray(np.rot90(image, frame.rotation // 90)) if frame.rotation else image
+
+
+def first_video_stream(container: Any, path: Path) -> Any:
+    """
+    Raises:
+        DataError: there is none.
+    """
+    streams = [s for s in container.streams.video if s.codec_context is not None]
+    if not streams:
+        kinds = ", ".join(sorted({stream.type for stream in container.streams})) or "nothing"
+        raise DataError(f"{path}: holds no video, only {kinds}.")
+    return streams[0]
+
+
+@dataclass
+class FrameFolder(VideoSource):
+    """The images of a folder, in the natural order of their names (`2.png` before `10.png`).
+
+    Attributes:
+        rate: frames per second.
+    """
+
+    path: Path
+    rate_per_second: float = 30.0
+    problems: list[str] = field(default_factory=list)
+
+    def files(self) -> list[Path]:
+        inside = [p for p in self.path.iterdir() if p.suffix.lower() in IMAGE_SUFFIXES and not p.name.startswith(".")]
+        return sorted(inside, key=natural_order)
+
+    def selected(self, span: Span) -> list[tuple[float, Path]]:
+        timed = [(number / self.rate_per_second, path) for number, path in enumerate(self.files())]
+        end = float("inf") if span.end is None else span.end
+        return [pair for pair in timed if span.start - 1e-6 <= pair[0] <= end + 1e-6][:: span.every]
+
+    def frames(self, span: Span = Span(), *, skip: int = 0) -> Iterator[VideoFrame]:
+        self.problems.clear()
+        size = None
+        for index, (time, path) in enumerate(self.selected(span)[skip:], skip):
+            try:
+                image = read_image(path)
+            except (DataError, OSError) as error:
+                self.problems.append(f"{path.name} {str(error).removeprefix(f'{path}: ')}")
+                continue
+            size = size or image.shape
+            if image.shape != size:
+                self.problems.append(size_problem(path.name, image, size))
+                return
+            yield VideoFrame(index, time, image, path.stem)
+
+    def length(self, span: Span = Span()) -> int | None:
+        return len(self.selected(span))
+
+    def rate(self) -> float:
+        return self.rate_per_second
+
+
+@dataclass
+class LiveCamera(VideoSource):
+    """A camera of this machine, by number. Always gives the newest frame: what the model is too slow for is dropped."""
+
+    number: int
+    problems: list[str] = field(default_factory=list)
+
+    def rate(self) -> float:
+        return 30.0
+
+    def frames(self, span: Span = Span(), *, skip: int = 0) -> Iterator[VideoFrame]:
+        self.problems.clear()
+        device = cv2.VideoCapture(self.number)
+        if not device.isOpened():
+            raise DataError(f"{CAMERA}{self.number}: no such camera, or another program uses it.")
+        newest = NewestFrame(device)
+        try:
+            begun, index, size = perf_counter(), count(skip), None
+            for passed in count():
+                image = newest.take()
+                time = perf_counter() - begun
+                if image is None:
+                    self.problems.append(f"it gave no more frames after {time:.1f} s")
+                    return
+                if span.end is not None and time > span.end:
+                    return
+                if time < span.start or passed % span.every:
+                    continue
+                size = size or image.shape
+                if image.shape != size:
+                    self.problems.append(size_problem(f"at {time:.1f} s", image, size))
+                    return
+                yield VideoFrame(next(index), time, image)
+        finally:
+            newest.close()
+
+
+class NewestFrame:
+    """Reads a device in a thread and keeps its last frame only, so that a slow consumer is never behind."""
+
+    def __init__(self, device: Any) -> None:
+        self.device = device
+        self.changed = Condition()
+        self.image: UInt8[np.ndarray, "h w 3"] | None = None
+        self.open = True
+        self.thread = Thread(target=self._read, name="camera", daemon=True)
+        self.thread.start()
+
+    def _read(self) -> None:
+        while self.open:
+            there, bgr = self.device.read()
+            with self.changed:
+                self.open = self.open and bool(there)
+                self.image = bgr[..., ::-1].copy() if there else self.image
+                self.changed.notify()
+
+    def take(self) -> UInt8[np.ndarray, "h w 3"] | None:
+        """The newest frame that was not taken yet; None when the camera is gone."""
+        with self.changed:
+            self.changed.wait_for(lambda: self.image is not None or not self.open, timeout=SILENCE)
+            image, self.image = self.image, None
+            return image
+
+    def close(self) -> None:
+        self.open = False
+        self.thread.join(timeout=2)
+        self.device.release()
+
+
+def open_video(given: str | Path, rate: float = 30.0) -> VideoSource:
+    """A video file, a folder of frames, or `camera:0`.
+
+    Args:
+        rate: frames per second of a folder.
+
+    Raises:
+        DataError: none of them.
+    """
+    text = str(given)
+    if text.startswith(CAMERA) and text.removeprefix(CAMERA).isdigit():
+        return LiveCamera(int(text.removeprefix(CAMERA)))
+    path = Path(given).expanduser()
+    if path.is_dir():
+        folder = FrameFolder(path, rate)
+        if not folder.files():
+            raise DataError(f"{path}: holds no image to be a frame of a video.")
+        return folder
+    if not path.exists():
+        raise DataError(f"{path}: no such file, folder or camera (camera:0).")
+    return VideoFile(path)
+
+
+def natural_order(path: Path) -> list[tuple[int, str]]:
+    """`frame2` before `frame10`."""
+    return [(int(word), "") if word.isdigit() else (0, word) for word in re.split(r"(\d+)", path.name)]
+
+
+def size_problem(where: str, image: np.ndarray, first: tuple[int, ...]) -> str:
+    (h, w), (height, width) = image.shape[:2], first[:2]
+    return f"it ends before {where}: that frame is {h}x{w}, those before {height}x{width}, and a video has one size"
+
+
+def require_av() -> Any:
+    """PyAV.
+
+    Raises:
+        DataError: it is not installed.
+    """
+    try:
+        import av
+    except ImportError as error:
+        raise DataError(f"videos need PyAV ({error}). Run: pip install 'densevit[video]'") from None
+    return av

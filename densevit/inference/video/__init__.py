@@ -1,0 +1,1 @@
+"""Videos: depth of clips and live streams, stabilised and written as videos."""

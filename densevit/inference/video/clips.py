@@ -1,0 +1,151 @@
+"""The clips of an export, with the names of their outputs, and the files that each will become."""
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from densevit.data.io.video import CAMERA, VIDEO_SUFFIXES, Span, VideoSource, open_video
+from densevit.errors import ConfigError, DataError
+from densevit.inference.camera import Intrinsics, Lens
+from densevit.inference.predict.inputs import is_video, videos_in
+from densevit.inference.predict.output_plan import (
+    FAILED,
+    SETTINGS,
+    Existing,
+    amount,
+    check_same_settings,
+    check_writable,
+)
+from densevit.inference.video.formats import ClipFormat
+from densevit.inference.writers.base import MapWriter
+from densevit.utils.atomic_io import make_folder, remove_stale_temporaries, write_text
+
+TIMES = "times.csv"
+PROGRESS = "progress.json"
+
+
+@dataclass(frozen=True, eq=False)
+class Clip:
+    """One clip to export."""
+
+    given: str  # as the user named it
+    name: str  # of its outputs
+    source: VideoSource
+
+
+def find_clips(inputs: Sequence[str], rate: float) -> list[Clip]:
+    """Video files, folders of video files, folders of frames, cameras.
+
+    Args:
+        rate: frames per second of folders of frames.
+
+    Raises:
+        DataError: an input does not exist, or is an image.
+    """
+    expanded = [
+        str(path)
+        for given in inputs
+        for path in (videos_in(Path(given)) if Path(given).is_dir() and is_video(given) else [given])
+    ]
+    for given in expanded:
+        if Path(given).is_file() and Path(given).suffix.lower() not in VIDEO_SUFFIXES:
+            raise DataError(
+                f"{given}: is no video. Give videos, folders of frames or camera:0 together, and images by themselves."
+            )
+    expanded = list(dict.fromkeys(expanded))
+    names = [clip_name(given) for given in expanded]
+    counts = Counter(names)
+    full = [name if counts[name] == 1 else Path(given).name for name, given in zip(names, expanded, strict=True)]
+    if twice := [name for name, count in Counter(full).items() if count > 1]:
+        raise DataError(f"several clips are called {twice[0]}; export them into folders of their own.")
+    return [Clip(given, name, open_video(given, rate)) for given, name in zip(expanded, full, strict=True)]
+
+
+def clip_name(given: str) -> str:
+    if given.startswith(CAMERA):
+        return given.replace(":", "")
+    path = Path(given).absolute()
+    return path.name if path.is_dir() else path.stem
+
+
+@dataclass(frozen=True)
+class ClipPlan:
+    """Which clips become which files.
+
+    Attributes:
+        writers: formats of single frames, written into a folder of the clip's name.
+        formats: formats of whole clips.
+        stabilize: None, or the options of the stabiliser.
+    """
+
+    clips: Sequence[Clip]
+    writers: Mapping[str, MapWriter]
+    formats: Mapping[str, ClipFormat]
+    folder: Path
+    span: Span = Span()  # noqa: RUF009  frozen
+    stabilize: Mapping[str, Any] | None = None
+    intrinsics: Intrinsics | Lens | None = None
+
+    def path(self, clip: Clip, format: str) -> Path:
+        return self.folder / (clip.name + self.formats[format].suffix)
+
+    def frame_path(self, clip: Clip, name: str, format: str) -> Path:
+        return self.folder / clip.name / (name + self.writers[format].suffix)
+
+    def finals(self, clip: Clip) -> list[Path]:
+        """The files that are there when a clip is complete."""
+        times = [self.folder / clip.name / TIMES] if self.writers else []
+        return [*(self.path(clip, format) for format in self.formats), *times]
+
+    def work(self, clip: Clip) -> Path:
+        """The folder of what is under way."""
+        return self.folder / f".{clip.name}.parts"
+
+    def is_complete(self, clip: Clip) -> bool:
+        return all(path.exists() for path in self.finals(clip))
+
+    def check(self, existing: Existing) -> None:
+        """
+        Raises:
+            ConfigError: an output would replace an earlier one (`refuse`) or an input; a format needs a camera.
+            StorageError: the folder cannot be written to.
+        """
+        check_writable(self.folder)
+        for format, writer in self.writers.items():
+            if writer.needs_intrinsics and self.intrinsics is None:
+                raise ConfigError(f"format {format}: give the camera by --fov, --focal or --intrinsics.")
+        planned = [path for clip in self.clips for path in self.finals(clip)]
+        sources = {Path(clip.given).absolute() for clip in self.clips}
+        folders = {self.folder / clip.name for clip in self.clips if self.writers}
+        if replaced := [path for path in [*planned, *folders] if path.absolute() in sources]:
+            raise ConfigError(f"output {self.folder}: would replace {amount(replaced, 'input')}; choose another.")
+        there = [path for path in [*planned, *(self.work(clip) for clip in self.clips)] if path.exists()]
+        if existing == "refuse" and there:
+            raise ConfigError(
+                f"output {self.folder}: {amount(there, 'file')} already there. "
+                "--resume goes on where an export stood, --overwrite makes all anew."
+            )
+
+    def prepare(self, settings: Mapping[str, Any], existing: Existing) -> None:
+        """Makes the folders and records the settings.
+
+        Raises:
+            ConfigError: resuming an export that was made with other settings.
+        """
+        text = json.dumps(settings, indent=1)
+        record = self.folder / SETTINGS
+        if existing == "resume" and record.exists():
+            check_same_settings(record, json.loads(text))
+        make_folder(self.folder)
+        remove_stale_temporaries(self.folder)
+        for clip in self.clips:
+            if existing == "overwrite":
+                for path in self.finals(clip):
+                    path.unlink(missing_ok=True)
+                shutil.rmtree(self.work(clip), ignore_errors=True)
+        write_text(record, text)
+        (self.folder / FAILED).unlink(missing_ok=True)

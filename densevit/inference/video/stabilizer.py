@@ -1,0 +1,285 @@
+"""Depth that does not flicker: each frame is brought to a running reference, the mean of its neighbours in time.
+
+A network that sees frames one by one chooses the scale (a relative one also the shift) of each anew. Neighbouring maps
+are brought onto a frame by optical flow, their values changed as the motion of the camera has it
+(ops.flow.depth_change), and the scale and shift between them and the frame is fitted where both see the same. The frame
+takes the weighted mean of these. What is averaged is a scale and a shift, so edges and moving things stay the frame's
+own. With `fuse` the rest of the difference, smoothed, is averaged as well where a place is seen again and agrees.
+
+A window of frames decides, so nothing drifts, a frame depends on few others, and a cut simply ends the window. h x w
+pixels.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import exp
+
+import cv2
+import numpy as np
+from jaxtyping import Bool, Float32
+
+from densevit.data.io.rgb import Rgb
+from densevit.errors import ConfigError
+from densevit.model_card import Kind
+from densevit.ops.flow import Flow, Gray, consistent, dense_flow, depth_change, sample
+
+SIDE = 160  # pixels of the longer side, at which flow is computed and maps are compared
+CUT = 0.25  # share of pixels seen in both frames under which there is a cut between them
+SUPPORT = 0.05  # share of pixels that a neighbour must share with a frame to count
+AGREE = 0.1  # relative difference at which a neighbour's weight in a fusion has fallen to 1/e
+FIELD_OF_VIEW = 60.0  # degrees, where no focal length is known
+
+Map = Float32[np.ndarray, "h w"]
+
+
+@dataclass
+class Small:
+    """A frame at the size of the work.
+
+    Attributes:
+        values: log of metric depth, else the map as it is.
+        known: where there is a value.
+        ahead: to the newest frame: x, y to where each pixel of this one is there, log(Z there / Z here), and 1 where it
+            was seen in every frame between.
+    """
+
+    gray: Gray
+    values: Map
+    known: Bool[np.ndarray, "h w"]
+    full: Map
+    neighbours: list["Neighbour"] = field(default_factory=list)
+    ahead: Float32[np.ndarray, "h w 4"] | None = None
+
+    @cached_property
+    def packed(self) -> Float32[np.ndarray, "h w 2"]:
+        return np.dstack([self.values, self.known.astype(np.float32)])
+
+
+@dataclass
+class Neighbour:
+    """Another frame's values on a frame's pixels."""
+
+    values_and_weight: Float32[np.ndarray, "h w 2"]  # the weight is 1 where both see the same, 0 where not
+    distance: int  # in frames; below 0 for later ones
+
+    @property
+    def values(self) -> Map:
+        return self.values_and_weight[..., 0]
+
+    @property
+    def weight(self) -> Map:
+        return self.values_and_weight[..., 1]
+
+
+class Stabilizer:
+    """Takes frames with their maps one by one, and gives the stabilised maps in the same order.
+
+    >>> stabilizer = Stabilizer("metric")                            # causal    # doctest: +SKIP
+    >>> (depth,) = stabilizer.push(image, depth)                                 # doctest: +SKIP
+
+    Attributes:
+        past, future: frames that a map depends on; `future` is also how many maps are held back.
+    """
+
+    def __init__(
+        self,
+        kind: Kind,
+        *,
+        past: int = 6,
+        future: int = 0,
+        fuse: bool = False,
+        focal: float | None = None,
+        limits: tuple[float, float] | None = None,
+    ) -> None:
+        """
+        Args:
+            kind: of the maps: metric maps get a scale, affine and disparity maps a scale and a shift.
+            fuse: average static parts per pixel as well.
+            focal: of the camera, in pixels of the frames; unknown, a field of view of 60 degrees is assumed.
+            limits: smallest and largest value that a map may have.
+
+        Raises:
+            ConfigError: maps of another kind, or a negative number of frames.
+        """
+        if kind not in ("metric", "affine", "disparity"):
+            raise ConfigError(f"only depth can be stabilised, not {kind}.")
+        if past < 0 or future < 0:
+            raise ConfigError(f"past is {past} and future {future}; both are a number of frames, 0 or more.")
+        self.kind, self.past, self.future, self.fuse = kind, past, future, fuse
+        self.focal, self.limits = focal, limits
+        self.recent: deque[Small] = deque(maxlen=1)
+        self.behind: list[Neighbour] = []  # former frames on the newest one's pixels
+        self.pending: deque[Small] = deque()
+        self.cuts = 0
+
+    def push(self, image: Rgb, values: Map) -> list[Map]:
+        """Takes the next frame; returns the maps that are ready: none, or the one from `future` frames ago.
+
+        A frame of another size begins anew, like a cut; what was held back comes first.
+        """
+        new = self.shrink(image, values)
+        done: list[Map] = []
+        if self.recent and self.recent[0].values.shape != new.values.shape:
+            done += self.flush()
+        if self.recent:
+            self.connect(self.recent[0], new)
+        new.neighbours = list(self.behind)
+        self.recent.append(new)
+        self.pending.append(new)
+        if len(self.pending) > self.future:
+            done.append(self.finish(self.pending.popleft()))
+        return done
+
+    def flush(self) -> list[Map]:
+        """The maps that are still held back; the next frame begins anew."""
+        done = [self.finish(held) for held in self.pending]
+        self.pending.clear()
+        self.recent.clear()
+        self.behind.clear()
+        return done
+
+    def shrink(self, image: Rgb, values: Map) -> Small:
+        h, w = values.shape
+        ratio = min(1.0, SIDE / max(h, w))
+        size = (max(8, round(w * ratio)), max(8, round(h * ratio)))
+        gray = cv2.cvtColor(cv2.resize(image, size, interpolation=cv2.INTER_AREA), cv2.COLOR_RGB2GRAY)
+        small = cv2.resize(values, size, interpolation=cv2.INTER_AREA)  # one unknown pixel makes its area unknown
+        known = np.isfinite(small) & ((small > 0) if self.kind == "metric" else True)
+        small = np.where(known, small, np.float32(1))
+        return Small(gray, np.log(small) if self.kind == "metric" else small, known, values)
+
+    def connect(self, old: Small, new: Small) -> None:
+        """Brings former frames onto the new one, and the new one onto those that are held back."""
+        back, forth = dense_flow(new.gray, old.gray), dense_flow(old.gray, new.gray)
+        seen = consistent(back, forth, new.gray, old.gray)
+        if seen.mean() < CUT:
+            self.cuts += 1
+            self.behind = []
+            for held in self.pending:
+                held.ahead = None
+            return
+        change = -self.depth_change(back, new, seen)  # log(Z new / Z old) on the new frame's pixels
+        self.behind = self.warp([Neighbour(old.packed, 0), *self.behind][: self.past], back, change, seen)
+        if self.future:
+            visible = consistent(forth, back, old.gray, new.gray)
+            step = np.dstack([forth, sample(change, forth), visible.astype(np.float32)])
+            old.ahead = np.zeros((*old.values.shape, 4), np.float32)
+            old.ahead[..., 3] = 1
+            for held in self.pending:
+                self.look_ahead(held, new, step)
+
+    def depth_change(self, flow: Flow, new: Small, seen: Bool[np.ndarray, "h w"]) -> Map:
+        h, w = new.values.shape
+        if self.kind == "affine":
+            return np.zeros((h, w), np.float32)  # without its shift there is no parallax to tell
+        depth = np.exp(new.values) if self.kind == "metric" else 1 / np.maximum(new.values, floor_of(new))
+        width = w / 2 / float(np.tan(np.deg2rad(FIELD_OF_VIEW / 2)))
+        focal = width if self.focal is None else self.focal * w / new.full.shape[1]
+        return depth_change(flow, depth, seen & new.known, focal)
+
+    def warp(self, frames: list[Neighbour], flow: Flow, change: Map, seen: Bool[np.ndarray, "h w"]) -> list[Neighbour]:
+        found = []
+        for frame in frames:  # one by one: OpenCV rounds otherwise with other numbers of channels
+            moved = sample(frame.values_and_weight, flow)
+            moved[..., 0] = self.moved(moved[..., 0], change)
+            moved[..., 1] *= seen
+            found.append(Neighbour(moved, frame.distance + 1))
+        return found
+
+    def look_ahead(self, held: Small, new: Small, step: Float32[np.ndarray, "h w 4"]) -> None:
+        """Follows the pixels of a frame that is held back one frame further, and takes the new frame's values there."""
+        if held.ahead is None:
+            return
+        moved = sample(step, np.ascontiguousarray(held.ahead[..., :2]))
+        held.ahead[..., :3] += moved[..., :3]
+        held.ahead[..., 3] *= moved[..., 3]
+        there = sample(new.packed, np.ascontiguousarray(held.ahead[..., :2]))
+        there[..., 0] = self.moved(there[..., 0], -held.ahead[..., 2])
+        there[..., 1] *= held.ahead[..., 3]
+        held.neighbours.append(Neighbour(there, -1 - sum(n.distance < 0 for n in held.neighbours)))
+
+    def moved(self, values: Map, change: Map) -> Map:
+        """Values of a neighbour as they would be in this frame."""
+        if self.kind == "metric":
+            return np.asarray(values + change)
+        return np.asarray(values * np.exp(-change)) if self.kind == "disparity" else values
+
+    def finish(self, frame: Small) -> Map:
+        """The map with the mean scale and shift of its neighbours, and with their mean where places are static."""
+        h, w = frame.full.shape
+        reach = max(self.past, self.future, 1) / 2
+        fits: list[tuple[float, float, float, Neighbour]] = []
+        for neighbour in frame.neighbours:
+            both = (neighbour.weight > 0.5) & frame.known
+            support = float(both.mean())
+            if support < SUPPORT:
+                continue
+            scale, shift = self.fit(frame.values[both], neighbour.values[both])
+            weight = exp(-0.5 * (neighbour.distance / reach) ** 2) * min(1.0, support / 0.5)
+            fits.append((weight, scale, shift, neighbour))
+        total = 1 + sum(weight for weight, *_ in fits)
+        scale = (1 + sum(weight * s for weight, s, *_ in fits)) / total
+        shift = sum(weight * b for weight, _, b, _ in fits) / total
+        rest = self.fused(frame, fits) if self.fuse and fits else None
+        if self.kind == "metric":
+            out = frame.full * np.float32(exp(shift))
+            out = out if rest is None else out * resize(np.exp(rest), (h, w))
+        else:
+            out = frame.full * np.float32(scale) + np.float32(shift)
+            out = out if rest is None else out + resize(rest * np.float32(scale), (h, w))
+        frame.neighbours = []
+        return np.asarray(out if self.limits is None else np.clip(out, *self.limits, out=out))
+
+    def fit(self, own: Float32[np.ndarray, " n"], other: Float32[np.ndarray, " n"]) -> tuple[float, float]:
+        """Scale and shift that bring the frame's values to a neighbour's; of metric depth a shift of the logarithm."""
+        step = max(1, len(own) // 4000)
+        x, y = own[::step].astype(np.float64), other[::step].astype(np.float64)
+        if self.kind == "metric":
+            return 1.0, float(np.median(y - x))
+        weights = np.ones_like(x)
+        scale, shift = 1.0, 0.0
+        for _ in range(5):
+            mean_x, mean_y = np.average(x, weights=weights), np.average(y, weights=weights)
+            variance = float(weights @ (x - mean_x) ** 2)
+            if variance <= 1e-12 * max(1.0, mean_x**2):
+                return 1.0, float(np.median(y - x))
+            scale = float(weights @ ((x - mean_x) * (y - mean_y))) / variance
+            shift = float(mean_y - scale * mean_x)
+            off = np.abs(y - scale * x - shift)
+            spread = max(1.5 * float(np.median(off)), 1e-9)
+            weights = 1 / (1 + (off / spread) ** 2)
+        return (scale, shift) if scale > 0 else (1.0, float(np.median(y - x)))
+
+    def fused(self, frame: Small, fits: list[tuple[float, float, float, Neighbour]]) -> Map:
+        """What the neighbours' mean has over the frame's own values, once they are of its scale; smooth."""
+        unit = 1.0 if self.kind == "metric" else max(float(np.median(np.abs(frame.values))), 1e-9)
+        total, weights = np.zeros_like(frame.values), np.ones_like(frame.values)
+        for weight, scale, shift, neighbour in fits:
+            off = (neighbour.values - np.float32(shift)) / np.float32(scale) - frame.values
+            share = (
+                np.float32(weight) * neighbour.weight * np.exp(-((off / np.float32(AGREE * unit)) ** 2)) * frame.known
+            )
+            total += share * off
+            weights += share
+        mean = total / weights
+        trust = weights - 1 + np.float32(1e-3)
+        top, bottom = (cv2.GaussianBlur(part, (0, 0), 1.0) for part in (mean * trust, trust))
+        return np.asarray(top / bottom)
+
+
+def stabilize_stream(frames: Iterable[tuple[Rgb, Map]], stabilizer: Stabilizer) -> Iterator[Map]:
+    """The stabilised maps of (image, map) pairs, `stabilizer.future` frames behind them."""
+    for image, values in frames:
+        yield from stabilizer.push(image, values)
+    yield from stabilizer.flush()
+
+
+def floor_of(frame: Small) -> float:
+    """Disparity under which a place counts as so far: a hundredth of the median."""
+    return max(0.01 * float(np.median(frame.values)), 1e-9)
+
+
+def resize(values: Map, size: tuple[int, int]) -> Map:
+    return np.asarray(cv2.resize(values, size[::-1], interpolation=cv2.INTER_LINEAR))

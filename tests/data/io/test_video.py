@@ -1,0 +1,204 @@
+"""Videos, folders of frames and cameras as streams of frames; what is wrong with them is said."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import cv2
+import numpy as np
+import pytest
+from films import frame, write_film, write_frames
+
+from densevit.data.io.depth_video import Coding, DepthVideoWriter, join_depth_videos, read_depth_video
+from densevit.data.io.video import FrameFolder, LiveCamera, Span, VideoFile, open_video
+from densevit.errors import ConfigError, DataError
+
+FRAMES = [frame(3 * i) for i in range(20)]
+
+
+@pytest.fixture(scope="module")
+def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_film(tmp_path_factory.mktemp("films") / "film.mp4", FRAMES)
+
+
+def test_a_film_gives_its_frames_in_order_with_their_times(film: Path) -> None:
+    video = VideoFile(film)
+    found = list(video.frames())
+    assert [f.index for f in found] == list(range(20)) and video.length() == 20 and video.rate() == 10
+    np.testing.assert_allclose([f.time for f in found], np.arange(20) / 10, atol=1e-4)
+    for given, read in zip(FRAMES, found, strict=True):
+        assert np.abs(given.astype(int) - read.image).mean() < 6
+    assert video.problems == []
+
+
+def test_times_of_a_variable_frame_rate_are_exact(tmp_path: Path) -> None:
+    times = [0.0, 0.033, 0.05, 0.4, 0.41, 1.2]
+    path = write_film(tmp_path / "vfr.mp4", FRAMES[:6], times=times)
+    np.testing.assert_allclose([f.time for f in VideoFile(path).frames()], times, atol=1e-4)
+
+
+def test_ten_bits_are_read(tmp_path: Path) -> None:
+    path = write_film(tmp_path / "ten.mkv", FRAMES[:3], codec="ffv1", pix_fmt="yuv420p10le")
+    found = list(VideoFile(path).frames())
+    assert len(found) == 3 and found[0].image.dtype == np.uint8
+    assert np.abs(FRAMES[0].astype(int) - found[0].image).mean() < 6
+
+
+def test_a_frame_is_turned_upright_as_its_file_says(film: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from densevit.data.io import video
+
+    picture = SimpleNamespace(rotation=90, to_ndarray=lambda format: FRAMES[0])
+    np.testing.assert_array_equal(video.upright(picture), np.rot90(FRAMES[0]))
+
+
+@pytest.mark.parametrize(
+    ("span", "expected"),
+    [
+        (Span(start=0.5), range(5, 20)),
+        (Span(start=1.0, end=1.3), range(10, 14)),
+        (Span(every=7), (0, 7, 14)),
+        (Span(start=0.95, end=1.5, every=2), (10, 12, 14)),
+    ],
+)
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_a_span_is_the_same_of_a_file_and_a_folder(
+    film: Path, tmp_path: Path, span: Span, expected: range, kind: str
+) -> None:
+    source = VideoFile(film) if kind == "file" else FrameFolder(write_frames(tmp_path / "frames", FRAMES), 10)
+    found = list(source.frames(span))
+    assert [round(10 * f.time) for f in found] == list(expected) and [f.index for f in found] == list(range(len(found)))
+    assert source.length(span) == len(found) and source.problems == []
+    later = list(source.frames(span, skip=2))
+    assert [(f.index, f.time) for f in later] == [(f.index, f.time) for f in found[2:]]
+    np.testing.assert_array_equal(later[0].image, found[2].image)
+
+
+def test_a_span_that_is_none_is_refused() -> None:
+    for wrong in ({"start": -1.0}, {"start": 2.0, "end": 1.0}, {"every": 0}):
+        with pytest.raises(ConfigError, match="seconds are 0 <= start <= end"):
+            Span(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_truncated_film_and_a_file_without_video_are_refused_with_the_reason(film: Path, tmp_path: Path) -> None:
+    import av
+
+    (tmp_path / "cut.mp4").write_bytes(film.read_bytes()[:3000])
+    with pytest.raises(DataError, match=r"cut.mp4: cannot be read as a video .*may be truncated"):
+        list(VideoFile(tmp_path / "cut.mp4").frames())
+    with av.open(str(tmp_path / "sound.wav"), "w") as out:
+        stream = out.add_stream("pcm_s16le", rate=8000, layout="mono")
+        sound = av.AudioFrame.from_ndarray(np.zeros((1, 800), np.int16), layout="mono")
+        sound.rate = 8000
+        out.mux(stream.encode(sound))
+    with pytest.raises(DataError, match=r"holds no video, only audio"):
+        list(VideoFile(tmp_path / "sound.wav").frames())
+    with pytest.raises(DataError, match="no such file, folder or camera"):
+        open_video(tmp_path / "none.mp4")
+
+
+def test_an_unreadable_frame_in_the_middle_is_said_and_the_others_are_given(film: Path, tmp_path: Path) -> None:
+    data = bytearray(film.read_bytes())
+    data[len(data) // 2 : len(data) // 2 + 400] = bytes(400)
+    (tmp_path / "bad.mp4").write_bytes(data)
+    video = VideoFile(tmp_path / "bad.mp4")
+    found = list(video.frames())
+    assert 15 <= len(found) <= 20 and video.problems and "s" in video.problems[0]
+    frames = write_frames(tmp_path / "frames", FRAMES[:5])
+    (frames / "2.png").write_bytes(b"no image")
+    folder = FrameFolder(frames)
+    assert [f.name for f in folder.frames()] == ["0", "1", "3", "4"] and "2.png" in folder.problems[0]
+
+
+def test_a_film_that_lost_its_end_says_how_many_frames_are_there(tmp_path: Path) -> None:
+    whole = write_film(tmp_path / "whole.mp4", FRAMES, options={"movflags": "+faststart"})
+    moved = tmp_path / "front.mp4"
+    import av
+
+    with av.open(str(whole)) as source, av.open(str(moved), "w", options={"movflags": "+faststart"}) as out:
+        stream = out.add_stream_from_template(source.streams.video[0])
+        for packet in source.demux(source.streams.video[0]):
+            if packet.dts is not None:
+                packet.stream = stream
+                out.mux(packet)
+    data = moved.read_bytes()
+    assert data.find(b"moov") < data.find(b"mdat")
+    (tmp_path / "cut.mp4").write_bytes(data[: len(data) * 2 // 3])
+    video = VideoFile(tmp_path / "cut.mp4")
+    assert 5 < len(list(video.frames())) < 20
+    assert any("it ends after" in text or "cannot be decoded" in text for text in video.problems)
+
+
+def test_a_size_that_changes_ends_the_clip_with_a_message(tmp_path: Path) -> None:
+    folder = write_frames(tmp_path / "frames", FRAMES[:3])
+    write_frames(tmp_path / "other", [frame(0, (40, 64))])
+    (tmp_path / "other/0.png").rename(folder / "3.png")
+    source = FrameFolder(folder)
+    assert len(list(source.frames())) == 3
+    assert source.problems == [
+        "it ends before 3.png: that frame is 40x64, those before 48x64, and a video has one size"
+    ]
+
+
+def test_frames_are_in_natural_order(tmp_path: Path) -> None:
+    folder = write_frames(tmp_path / "frames", FRAMES[:12])
+    assert [f.name for f in FrameFolder(folder).frames()] == [str(i) for i in range(12)]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="holds no image"):
+        open_video(tmp_path / "empty")
+
+
+class FakeDevice:
+    """Gives some frames at once, and is then gone."""
+
+    def __init__(self, number: int) -> None:
+        self.left: Iterator[np.ndarray] = iter(FRAMES[:4] if number == 0 else [])
+        self.number = number
+
+    def isOpened(self) -> bool:
+        return self.number == 0
+
+    def read(self) -> tuple[bool, np.ndarray | None]:
+        image = next(self.left, None)
+        return image is not None, None if image is None else image[..., ::-1]
+
+    def release(self) -> None:
+        pass
+
+
+def test_a_camera_gives_its_newest_frame_and_says_when_it_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cv2, "VideoCapture", FakeDevice)
+    camera = open_video("camera:0")
+    assert isinstance(camera, LiveCamera)
+    found = list(camera.frames())
+    np.testing.assert_array_equal(found[-1].image, FRAMES[3])  # those that nobody took in time are dropped
+    assert "no more frames" in camera.problems[0]
+    with pytest.raises(DataError, match="no such camera"):
+        next(open_video("camera:1").frames())
+
+
+def test_a_depth_video_is_read_back_to_half_a_unit_whatever_parts_it_is_of(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    maps = [draw.uniform(0.5, 60, (37, 51)).astype(np.float32) for _ in range(7)]
+    maps[3][:5] = np.nan
+    times = [0.25, 0.283, 0.4, 1.0, 1.001, 5.5, 9.75]
+    coding = Coding(1000.0)
+    paths = []
+    for number, (first, last) in enumerate([(0, 7), (0, 3), (3, 6), (6, 7)]):
+        paths.append(tmp_path / f"{number}.mkv")
+        with DepthVideoWriter(paths[-1], (37, 51), coding) as writer:
+            for i in range(first, last):
+                writer.add(coding.encode(maps[i]), times[i])
+    for name in ("joined.mkv", "again.mkv"):
+        join_depth_videos(paths[1:], tmp_path / name)
+    assert (tmp_path / "joined.mkv").read_bytes() == (tmp_path / "again.mkv").read_bytes()
+    for path in (paths[0], tmp_path / "joined.mkv"):
+        found = list(read_depth_video(path))
+        np.testing.assert_allclose([f.time for f in found], times, atol=1e-6)
+        for given, read in zip(maps, found, strict=True):
+            np.testing.assert_allclose(read.values, given, atol=0.5 / 1000 + 1e-5)
+            assert read.kind == "metric"
+
+
+def test_another_video_is_no_depth_video(film: Path) -> None:
+    with pytest.raises(DataError, match="is no depth video of densevit"):
+        next(read_depth_video(film))

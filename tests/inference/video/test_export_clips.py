@@ -1,0 +1,238 @@
+"""Clips in, files out: whatever happens on the way, what is written is whole, and resuming gives the same bytes."""
+
+import json
+import shutil
+import threading
+from pathlib import Path
+from typing import Any
+
+import cv2
+import h5py
+import numpy as np
+import pytest
+import torch
+from films import frame, write_film, write_frames
+from torch import Tensor, nn
+
+from densevit.data.io.depth_video import read_depth_video
+from densevit.data.io.readers import read_depth
+from densevit.data.io.video import Span, VideoFile
+from densevit.errors import ConfigError, DataError, PartialError, Preempted
+from densevit.inference.predictor import Predictor
+from densevit.inference.video import export as module
+from densevit.inference.video.clips import ClipPlan, find_clips
+from densevit.inference.video.export import export_clips
+from densevit.inference.video.formats import CLIP_FORMATS
+from densevit.inference.writers import DEPTH_FORMATS
+from densevit.model_card import HeadSpec, Kind, ModelCard
+
+COUNT = 20
+FRAMES = [frame(2 * i) for i in range(COUNT)]
+
+
+class Mean(nn.Module):
+    """Depth is 1 + the mean colour, times a factor that flickers with the number of the call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[int] = []
+
+    def forward(self, image: Tensor) -> dict[str, Tensor]:
+        self.seen.append(len(image))
+        flicker = 1 + 0.05 * (image[:, :, 0, 0].mean(1) * 1000 % 2)
+        return {"depth": (1 + image.mean(1, keepdim=True)) * flicker[:, None, None, None]}
+
+
+def predictor(kind: Kind = "metric", batch_size: int = 1) -> Predictor:
+    limits = (1e-3, 10.0) if kind == "metric" else None
+    card = ModelCard(outputs={"depth": HeadSpec(kind=kind, unit="m" if limits else "", range=limits)}, multiple=1)
+    return Predictor(Mean(), card, device="cpu", precision="fp32", batch_size=batch_size)
+
+
+@pytest.fixture(scope="module")
+def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_film(tmp_path_factory.mktemp("films") / "film.mp4", FRAMES)
+
+
+@pytest.fixture(autouse=True)
+def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SEGMENT", 6)
+
+
+def plan(source: Path | str, output: Path, *formats: str, **options: Any) -> ClipPlan:
+    clips = {n: CLIP_FORMATS.check({"type": n}, n).build() for n in formats if n in CLIP_FORMATS.components}
+    writers = {n: DEPTH_FORMATS.check({"type": n}, n).build() for n in formats if n in DEPTH_FORMATS.components}
+    return ClipPlan(find_clips([str(source)], 10), writers, clips, output, **options)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def test_every_format_holds_the_maps_of_a_film(film: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    summary = export_clips(predictor(), plan(film, out, "mp4", "ffv1", "npz_clip", "h5_clip", "npy", "png16"))
+    assert (summary.clips, summary.frames, summary.failed) == (1, COUNT, {})
+    images = [f.image for f in VideoFile(film).frames()]
+    expected = np.stack(predictor()(images))
+    times = np.arange(COUNT) / 10
+    stored = np.load(out / "film.depth.npz")
+    np.testing.assert_array_equal(stored["depth"], expected)
+    np.testing.assert_allclose(stored["time"], times, atol=1e-4)
+    with h5py.File(out / "film.depth.h5") as file:
+        np.testing.assert_array_equal(file["depth"][:], expected)
+        assert file["depth"].attrs["kind"] == "metric"
+    found = list(read_depth_video(out / "film.depth.mkv"))
+    np.testing.assert_allclose(np.stack([f.values for f in found]), expected, atol=0.5 / 1000 + 1e-5)
+    np.testing.assert_allclose([f.time for f in found], times, atol=1e-3)
+    np.testing.assert_array_equal(np.load(out / "film/000007.npy"), expected[7])
+    np.testing.assert_allclose(read_depth(out / "film/000007.png"), expected[7], atol=0.5 / 1000 + 1e-5)
+    assert (out / "film/times.csv").read_text().splitlines()[8] == "000007,0.700000"
+    colors = list(VideoFile(out / "film.color.mp4").frames())
+    np.testing.assert_allclose([f.time for f in colors], times, atol=1e-3)
+    near = [c.image[np.abs(e - np.median(expected)) < 0.02].mean(0) for c, e in zip(colors, expected, strict=True)]
+    assert np.std(near, axis=0).max() < 25  # one colour is one depth in the whole clip
+    assert not list(out.glob(".*"))
+
+
+@pytest.mark.parametrize("stabilize", [None, {"future": 3, "past": 3, "fuse": True}])
+@pytest.mark.parametrize("batch_size", [1, 4])
+def test_an_export_that_was_stopped_goes_on_to_the_same_bytes(
+    film: Path, tmp_path: Path, stabilize: dict[str, Any] | None, batch_size: int
+) -> None:
+    formats = ("mp4", "ffv1", "npz_clip", "npy")
+    whole = predictor(batch_size=batch_size)
+    export_clips(whole, plan(film, tmp_path / "whole", *formats, stabilize=stabilize))
+    stop = threading.Event()
+    first = predictor(batch_size=batch_size)
+    forward = first.model.forward
+
+    def model(image: Tensor) -> dict[str, Tensor]:
+        if sum(first.model.seen) >= 12:
+            stop.set()
+        return forward(image)
+
+    first.model.forward = model
+    with pytest.raises(Preempted, match="--resume goes on"):
+        export_clips(first, plan(film, tmp_path / "out", *formats, stabilize=stabilize), stop=stop)
+    assert not (tmp_path / "out/film.color.mp4").exists()
+    second = predictor(batch_size=batch_size)
+    summary = export_clips(second, plan(film, tmp_path / "out", *formats, stabilize=stabilize), existing="resume")
+    assert 6 <= summary.already < COUNT and sum(second.model.seen) < COUNT
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+    third = predictor(batch_size=batch_size)
+    export_clips(third, plan(film, tmp_path / "out", *formats, stabilize=stabilize), existing="resume")
+    assert third.model.seen == []
+
+
+def test_resuming_with_other_settings_is_refused_and_what_is_there_is_not_replaced(film: Path, tmp_path: Path) -> None:
+    export_clips(predictor(), plan(film, tmp_path / "out", "npz_clip"))
+    with pytest.raises(ConfigError, match=r"already there. --resume goes on"):
+        export_clips(predictor(), plan(film, tmp_path / "out", "npz_clip"))
+    with pytest.raises(ConfigError, match="cannot resume with other settings .*span"):
+        export_clips(predictor(), plan(film, tmp_path / "out", "npz_clip", span=Span(every=2)), existing="resume")
+    export_clips(predictor(), plan(film, tmp_path / "out", "npz_clip", span=Span(every=2)), existing="overwrite")
+    assert np.load(tmp_path / "out/film.depth.npz")["depth"].shape == (10, 48, 64)
+
+
+def test_what_cannot_be_read_costs_only_that(film: Path, tmp_path: Path) -> None:
+    films = tmp_path / "films"
+    films.mkdir()
+    shutil.copy(film, films / "a.mp4")
+    (films / "b.mp4").write_bytes(film.read_bytes()[:3000])
+    (films / "c.mp4").write_bytes(b"")
+    data = bytearray(film.read_bytes())
+    data[len(data) // 2 : len(data) // 2 + 400] = bytes(400)
+    (films / "d.mp4").write_bytes(data)
+    with pytest.raises(PartialError, match="3 of 4 clips failed or are incomplete") as caught:
+        export_clips(predictor(), plan(films, tmp_path / "out", "npz_clip"))
+    assert caught.value.exit_code == 3
+    made = {path.name for path in (tmp_path / "out").glob("*.npz")}
+    assert made == {"a.depth.npz", "d.depth.npz"}
+    failed = json.loads((tmp_path / "out/failed.json").read_text())["failed"]
+    assert [Path(entry["clip"]).name for entry in failed] == ["b.mp4", "c.mp4", "d.mp4"]
+    assert "may be truncated" in str(caught.value.summary)  # type: ignore[attr-defined]
+    assert not list((tmp_path / "out").glob(".*"))
+
+
+def test_frames_of_a_folder_keep_their_names_and_a_bad_one_is_left_out(tmp_path: Path) -> None:
+    folder = write_frames(tmp_path / "walk", FRAMES[:9])
+    (folder / "4.png").write_bytes(b"no image")
+    with pytest.raises(PartialError) as caught:
+        export_clips(predictor(), plan(folder, tmp_path / "out", "npy", "npz_clip"))
+    assert "4.png" in str(caught.value.summary)  # type: ignore[attr-defined]
+    names = {path.stem for path in (tmp_path / "out/walk").glob("*.npy")}
+    assert names == set("01235678") and len(np.load(tmp_path / "out/walk.depth.npz")["time"]) == 8
+
+
+def test_a_camera_that_goes_away_leaves_what_it_gave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Device:
+        left = iter(FRAMES[:5])
+
+        def __init__(self, number: int) -> None: ...
+        def isOpened(self) -> bool:
+            return True
+
+        def read(self) -> tuple[bool, Any]:
+            threading.Event().wait(0.05)
+            image = next(self.left, None)
+            return image is not None, image
+
+        def release(self) -> None: ...
+
+    monkeypatch.setattr(cv2, "VideoCapture", Device)
+    with pytest.raises(PartialError) as caught:
+        export_clips(predictor(), plan("camera:0", tmp_path / "out", "mp4", "ffv1"))
+    assert "no more frames" in str(caught.value.summary)  # type: ignore[attr-defined]
+    assert 1 <= len(list(read_depth_video(tmp_path / "out/camera0.depth.mkv"))) <= 5
+    assert (tmp_path / "out/camera0.color.mp4").exists()
+
+
+def test_maps_without_unit_keep_their_numbers(film: Path, tmp_path: Path) -> None:
+    export_clips(predictor("disparity"), plan(film, tmp_path / "out", "ffv1"))
+    expected = np.stack(predictor("disparity")([f.image for f in VideoFile(film).frames()]))
+    found = list(read_depth_video(tmp_path / "out/film.depth.mkv"))
+    assert found[0].kind == "disparity"
+    np.testing.assert_allclose(np.stack([f.values for f in found]), expected, atol=np.ptp(expected) / 5000)
+
+
+def test_images_among_clips_are_refused(film: Path, tmp_path: Path) -> None:
+    picture = write_frames(tmp_path / "frames", FRAMES[:1]) / "0.png"
+    with pytest.raises(DataError, match="is no video"):
+        find_clips([str(film), str(picture)], 30)
+
+
+def test_a_video_never_replaces_itself(film: Path, tmp_path: Path) -> None:
+    folder = write_frames(tmp_path / "walk", FRAMES[:2])
+    with pytest.raises(ConfigError, match="would replace 1 input"):
+        plan(folder, tmp_path, "npy").check("overwrite")
+
+
+def test_the_predictor_gives_a_films_frames_with_their_maps(film: Path) -> None:
+    found = list(predictor().video(film, start=0.5, every=2, stabilize=True, lookahead=3))
+    assert [f.index for f in found] == list(range(8)) and found[1].time == pytest.approx(0.7, abs=1e-3)
+    np.testing.assert_array_equal(found[0].image, list(VideoFile(film).frames())[5].image)
+    assert found[0].depth.shape == (48, 64)
+
+
+@pytest.mark.parametrize("lookahead", [0, 3])
+def test_a_stream_is_behind_by_its_look_ahead_and_no_more(lookahead: int) -> None:
+    asked: list[int] = []
+
+    def camera() -> Any:
+        for number, image in enumerate(FRAMES[:8]):
+            asked.append(number)
+            yield image
+
+    taken = 0
+    for _ in predictor().stream(camera(), stabilize=True, lookahead=lookahead):
+        taken += 1
+        assert len(asked) == min(8, taken + lookahead)
+    assert taken == 8
+
+
+def test_a_stream_without_stabiliser_is_the_prediction() -> None:
+    maps = list(predictor().stream(FRAMES[:3]))
+    for image, depth in zip(FRAMES, maps, strict=False):
+        np.testing.assert_array_equal(depth, predictor()(image))
+    assert torch.is_grad_enabled()
