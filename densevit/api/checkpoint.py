@@ -46,5 +46,5 @@ def load(
     resolve_device_and_precision(runtime, device, precision, compiled=options.get("compile", False))
     if plugins:
         plugin_files.load([Path(plugin) for plugin in plugins])
-    model, card = restore(path, family, encoder=encoder, **(family_options or {}))
+    model, card = restore(path, family, encoder, **(family_options or {}))
     return Predictor(model, card, device=device, precision=precision, runtime=runtime, **options)

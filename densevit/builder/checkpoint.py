@@ -40,12 +40,13 @@ PRETRAINED_OPTIONS = ("pretrained", "weights")
 
 
 def restore(
-    path: str | Path, family: str | None = None, *, encoder: nn.Module | None = None, **options: Any
+    path: str | Path, family: str | None = None, encoder: nn.Module | None = None, /, **options: Any
 ) -> tuple[DenseModel, ModelCard]:
     """Model and card of a checkpoint; see `open_checkpoint`.
 
     Args:
         encoder: of a model that was trained with an object as its encoder; a copy of it takes the weights.
+        options: of the family, which may have an option `encoder` of its own.
 
     Raises:
         CheckpointError: also of components that are not registered here, or weights that do not fit them; with counts

@@ -103,7 +103,7 @@ def _samples(plan: Plan, device: torch.device) -> Mapping[str, tuple[str, Sequen
     data = EvenlySpaced(plan.val, MAX_IMAGES)
     try:
         encoder = plan.model.encoder.build() if plan.model.encoder.name == OBJECT else None
-        restored = restore(plan.run.output, encoder=encoder)
+        restored = restore(plan.run.output, None, encoder)
         predictor = Predictor(*restored, device=device, precision=plan.run.precision)
         return {head: _figures(plan, predictor, data, head) for head in plan.tasks}
     except Exception as error:
