@@ -18,20 +18,26 @@ from densevit.data.datasets.depth.sunrgbd import SunRgbd
 from densevit.data.datasets.depth.tum import Tum
 from densevit.data.datasets.depth.vkitti2 import VirtualKitti
 from densevit.data.datasets.folder import Folder
+from densevit.data.datasets.huggingface import HuggingFace
 from densevit.data.datasets.mix import Mix
 from densevit.data.datasets.motorcycle import Motorcycle
 from densevit.data.datasets.rooms import Rooms
 from densevit.data.datasets.segmentation.ade20k import Ade20k
+from densevit.data.datasets.segmentation.camvid import CamVid
 from densevit.data.datasets.segmentation.cityscapes import Cityscapes
+from densevit.data.datasets.segmentation.coco import Coco
 from densevit.data.datasets.segmentation.coco_stuff import CocoStuff
 from densevit.data.datasets.segmentation.pascal_context import PascalContext
 from densevit.data.datasets.segmentation.voc import Voc
+from densevit.data.datasets.segmentation.yolo import Yolo
 from densevit.data.datasets.webdataset import WebDataset
 
 __all__ = [
     "DATASETS",
     "Ade20k",
+    "CamVid",
     "Cityscapes",
+    "Coco",
     "CocoStuff",
     "Dataset",
     "Ddad",
@@ -40,6 +46,7 @@ __all__ = [
     "Diode",
     "Eth3d",
     "Folder",
+    "HuggingFace",
     "Hypersim",
     "Ibims",
     "Kitti",
@@ -57,5 +64,6 @@ __all__ = [
     "VirtualKitti",
     "Voc",
     "WebDataset",
+    "Yolo",
     "resolve_root",
 ]

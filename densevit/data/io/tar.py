@@ -56,7 +56,7 @@ class Member:
         Raises:
             DataError: see `read`; and what the block raises.
         """
-        with _as_path(self.read()) as path:
+        with bytes_as_path(self.read()) as path:
             try:
                 yield path
             except DataError as error:
@@ -119,7 +119,7 @@ def _compressed(archive: Path) -> bool:
 
 
 @contextmanager
-def _as_path(data: bytes) -> Iterator[Path]:
+def bytes_as_path(data: bytes) -> Iterator[Path]:
     """The bytes behind a path: in memory where the system can, else in a temporary file."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("member")

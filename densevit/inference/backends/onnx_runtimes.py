@@ -21,9 +21,10 @@ from torch.nn import functional as F
 from densevit.errors import ConfigError
 from densevit.inference.backends.graph_cache import cached_graph, forget
 from densevit.inference.backends.onednn import prepack_linears
-from densevit.inference.onnx.graph import NamedOutputs, require_packages, save_graph
+from densevit.inference.onnx.graph import NamedOutputs, save_graph
 from densevit.structures import Size
 from densevit.utils.device import choose_device
+from densevit.utils.packages import require_packages
 from densevit.utils.precision import Precision, resolve
 from densevit.weights.fingerprint import model_fingerprint, versions
 

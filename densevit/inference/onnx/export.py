@@ -16,7 +16,7 @@ from densevit.errors import ConfigError, StorageError
 from densevit.inference.backends.onnx_runtimes import OnnxRuntime
 from densevit.inference.camera import as_camera, camera_input, check_focal
 from densevit.inference.forward import check_box, checked_network_size, forward
-from densevit.inference.onnx.graph import NamedOutputs, require_packages, save_graph
+from densevit.inference.onnx.graph import NamedOutputs, save_graph
 from densevit.inference.onnx.metadata import OnnxExportOptions, as_text, metadata
 from densevit.inference.onnx.verify import TOLERANCE, verify_against_torch
 from densevit.inference.predictor import Predictor
@@ -26,6 +26,7 @@ from densevit.ops.camera import Camera
 from densevit.ops.resize import network_size
 from densevit.structures import IGNORE
 from densevit.utils import atomic_io
+from densevit.utils.packages import require_packages
 
 NEEDS = OnnxRuntime.needs
 

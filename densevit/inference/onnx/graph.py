@@ -5,7 +5,6 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
 from copy import deepcopy
-from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -38,16 +37,6 @@ class NamedOutputs(nn.Module):
         inputs = {} if more is None else {self.second: more}
         outputs = self.model(image, **inputs, **self.constants)
         return tuple(outputs[name] for name in self.names)
-
-
-def require_packages(*packages: str, extra: str) -> None:
-    """
-    Raises:
-        ConfigError: one of them is not installed.
-    """
-    missing = [name for name in packages if find_spec(name) is None]
-    if missing:
-        raise ConfigError(f"{', '.join(missing)} is not installed: pip install 'densevit[{extra}]'.")
 
 
 def save_graph(

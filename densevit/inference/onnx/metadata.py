@@ -7,10 +7,11 @@ from pathlib import Path
 
 from densevit.errors import CheckpointError
 from densevit.inference.camera import Focal
-from densevit.inference.onnx.graph import BATCH, require_packages
+from densevit.inference.onnx.graph import BATCH
 from densevit.inference.predictor import MEANINGS
 from densevit.model_card import HeadSpec, ModelCard
 from densevit.structures import IGNORE, Box, Size
+from densevit.utils.packages import require_packages
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,170 @@
+"""`huggingface`: a data set of the Hugging Face `datasets` library, by its name on the hub or from a local folder.
+
+    {type: huggingface, path: owner/name, image: image, depth: depth_map, depth_scale: 1000}
+    {type: huggingface, path: exported/, image: image, labels: annotation}      as `save_to_disk` writes it
+    {type: huggingface, path: parquet/, depth: depth}                           files that `load_dataset` reads
+
+Images and maps are columns of encoded files, or of numbers h w. Needs `pip install 'densevit[huggingface]'`.
+"""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from importlib import import_module
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from jaxtyping import Float32, Int64
+from pydantic import Field
+
+from densevit.data.datasets.base import DATASETS, Dataset, DepthRange
+from densevit.data.index.paths import SampleFiles
+from densevit.data.io.readers import read_depth, read_image
+from densevit.data.io.samples import make_sample, read_label_map, valid_depth
+from densevit.data.io.tar import bytes_as_path
+from densevit.data.labels.class_lists import read_classes, table_of_names
+from densevit.errors import ConfigError, DataError
+from densevit.registry import did_you_mean
+from densevit.structures import Sample
+from densevit.utils.packages import require_packages
+
+
+class Encoded:
+    """The bytes of an encoded file, or its path."""
+
+    def __init__(self, cell: Any) -> None:
+        self.content, self.place = cell.get("bytes"), cell.get("path")
+
+    def file(self) -> AbstractContextManager[Path]:
+        return nullcontext(Path(self.place)) if self.content is None else bytes_as_path(self.content)
+
+
+@DATASETS.register("huggingface")
+class HuggingFace(Dataset):
+    """A data set of the Hugging Face `datasets` library: images with depth, labels or both in columns."""
+
+    def __init__(
+        self,
+        *,
+        path: str,
+        name: str | None = None,
+        split: str = "train",
+        image: str = "image",
+        depth: str | None = None,
+        labels: str | None = None,
+        classes: tuple[str, ...] | Path | None = None,
+        depth_scale: Annotated[float, Field(gt=0)] | None = None,
+        depth_range: DepthRange = (1e-3, 80.0),
+        streaming: bool = False,
+        samples: Annotated[int, Field(gt=0)] | None = None,
+    ) -> None:
+        """Opens the data set; nothing is decoded.
+
+        Args:
+            path: `owner/name` on the hub, a folder of `save_to_disk`, or a folder of files that `load_dataset` reads.
+            name: of a configuration, where it has several.
+            split: as the data set calls it; `train[:90%]` takes a part.
+            image: the column of images.
+            depth: the column of depth maps: encoded files, or numbers h w; none for images without.
+            labels: the column of label maps, likewise.
+            classes: names of the ids, or a file of them (densevit.data.labels.class_lists).
+            depth_scale: stored units per metre; floats need none.
+            depth_range: metres that the ground truth can have.
+            streaming: fetch `samples` only, and keep their encoded bytes in memory. Training draws samples in any
+                order, so all that it draws from must be within reach.
+            samples: at most so many, the first ones.
+
+        Raises:
+            ConfigError: `datasets` is not installed, or streaming without `samples`.
+            DataError: no such data set, split or column.
+        """
+        if streaming and samples is None:
+            raise ConfigError("data.samples: streaming needs to know how many samples to fetch.")
+        self.what, self.columns = path, {"image": image, "depth": depth, "labels": labels}
+        self.scale, self.depth_range = depth_scale, depth_range
+        if isinstance(classes, Path):
+            self.table = read_classes(classes)
+        elif classes:
+            self.table = table_of_names(classes, f"the classes of {path}")
+        if self.table is not None:
+            self.classes, self.palette = self.table.names, self.table.palette
+        chosen = [column for column in self.columns.values() if column is not None]
+        self.rows = open_rows(path, name, split, chosen, streaming, samples)
+        digits = max(6, len(str(len(self.rows))))
+        self.names = [f"{i:0{digits}}" for i in range(len(self.rows))]
+
+    def read(self, index: int) -> Sample:
+        row = self.rows[index]
+        where = {
+            kind: Path(f"{self.what}[{index}].{column}")
+            for kind, column in self.columns.items()
+            if column is not None and row[column] is not None
+        }
+        if "image" not in where:
+            raise DataError(f"{self.what}[{index}].{self.columns['image']}: there is none.")
+        decoded = {kind: self._decode(kind, row[str(self.columns[kind])], place) for kind, place in where.items()}
+        files = SampleFiles(self.names[index], where["image"], where.get("depth"), where.get("labels"))
+        return make_sample(files, decoded["image"], depth=decoded.get("depth"), labels=decoded.get("labels"))
+
+    def _decode(self, kind: str, cell: Any, where: Path) -> Any:
+        """
+        Raises:
+            DataError: naming the cell.
+        """
+        if not isinstance(cell, dict):
+            return self._of_array(kind, np.asarray(cell), where)
+        with Encoded(cell).file() as path:
+            try:
+                if kind == "image":
+                    return read_image(path)
+                return read_depth(path, self.scale) if kind == "depth" else read_label_map(path, self.table)
+            except DataError as error:
+                raise DataError(str(error).replace(str(path), str(where))) from None
+
+    def _of_array(
+        self, kind: str, values: np.ndarray, where: Path
+    ) -> np.ndarray | Float32[np.ndarray, "h w"] | Int64[np.ndarray, "h w"]:
+        if kind == "image":
+            if values.ndim != 3 or values.shape[-1] != 3 or values.dtype.kind not in "iu":
+                raise DataError(
+                    f"{where}: {values.dtype} of shape {values.shape}; images are whole numbers h w 3, RGB."
+                )
+            return values.astype(np.uint8)
+        if values.ndim == 3 and 1 in (values.shape[0], values.shape[-1]):
+            values = values.squeeze(0 if values.shape[0] == 1 else -1)
+        if values.ndim != 2:
+            raise DataError(f"{where}: an array of shape {values.shape}; maps are h w.")
+        if kind == "depth":
+            if values.dtype.kind != "f" and self.scale is None:
+                raise DataError(f"{where}: {values.dtype} of no known unit. Set depth_scale, the units per metre.")
+            return valid_depth(values / (self.scale or 1.0))
+        ids = values.astype(np.int64)
+        return ids if self.table is None else self.table.map_ids(where, ids)
+
+
+def open_rows(
+    path: str, name: str | None, split: str, columns: Sequence[str], streaming: bool, samples: int | None
+) -> Any:
+    """A sequence of rows, with encoded files left as they are."""
+    require_packages("datasets", extra="huggingface")
+    datasets: Any = import_module("datasets")  # pyarrow takes most of a second
+    try:
+        if (Path(path) / "state.json").is_file() or (Path(path) / "dataset_dict.json").is_file():
+            found = datasets.load_from_disk(path)
+            found = found[split] if isinstance(found, datasets.DatasetDict) else found
+        else:
+            found = datasets.load_dataset(path, name, split=split, streaming=streaming)
+    except Exception as error:  # of many libraries: file systems, HTTP, Arrow
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise DataError(f"{path}: cannot be opened as a Hugging Face data set, split '{split}' ({reason}).") from error
+    have = list(found.features or ())
+    if missing := [column for column in columns if column not in have]:
+        raise DataError(f"{path}: no column '{missing[0]}'.{did_you_mean(missing[0], have)}")
+    found = found.select_columns(list(columns))
+    for column in columns:
+        if isinstance(found.features[column], datasets.Image):
+            found = found.cast_column(column, datasets.Image(decode=False))
+    if isinstance(found, datasets.IterableDataset):
+        return list(islice(found, samples))
+    return found if samples is None else found.select(range(min(samples, len(found))))

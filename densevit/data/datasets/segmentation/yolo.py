@@ -1,0 +1,180 @@
+"""`yolo`: label files of YOLO segmentation, a line per object: its class and the corners of its outline.
+
+    data.yaml                        names: [cat, dog] or {0: cat, 1: dog}; train: images/train; path: .
+    images/train/kitchen_0001.jpg
+    labels/train/kitchen_0001.txt    0 0.51 0.20 0.63 0.21 0.60 0.44      x y x y ..., as shares of width and height
+
+The format of Ultralytics' segmentation data sets. An image without a label file, or with an empty one, has no object.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import cv2
+import numpy as np
+from jaxtyping import Float64, Int64
+
+from densevit.config.yaml_document import YamlDocument
+from densevit.data.datasets.base import DATASETS, FileDataset, resolve_root
+from densevit.data.index.matching import IMAGE_SUFFIXES
+from densevit.data.index.paths import Listing, SampleFiles, Subset, confine, glob_visible
+from densevit.data.io.readers import image_size
+from densevit.errors import ConfigError, DataError
+from densevit.structures import IGNORE, Size
+
+Split = Literal["train", "val", "test"]
+Outline = tuple[int, Float64[np.ndarray, "n 2"]]
+"""Class, and the corners as shares of width and height."""
+
+
+@DATASETS.register("yolo")
+class Yolo(FileDataset):
+    """Outlines of objects as classes of pixels; where outlines overlap, the smaller object is on top."""
+
+    def __init__(
+        self,
+        *,
+        root: Path,
+        file: Path = Path("data.yaml"),
+        split: Split = "train",
+        background: bool = True,
+        subset: Subset = "full",
+        allow_outside_root: bool = False,
+    ) -> None:
+        """Lists the images; no label file is read.
+
+        Args:
+            root: the folder (densevit.data.datasets.base.resolve_root).
+            file: under `root`: names of the classes, and folders or lists of the splits' images.
+            background: pixels in no object are class 0, `background`; false ignores them.
+            subset: `available` goes on with the images that are there.
+            allow_outside_root: `file` may name folders outside of the root.
+
+        Raises:
+            DataError: no file, classes or images.
+        """
+        self.root = resolve_root(root, "yolo")
+        tree = read_yaml(self.root / file)
+        names = class_names(tree, self.root / file)
+        self.background = background
+        self.classes = ("background", *names) if background else names
+        base = confine(self.root, str(tree.get("path") or "."), allow_outside=allow_outside_root)
+        where = tree.get(split)
+        if not where:
+            raise DataError(f"{self.root / file}: names no images of '{split}'.")
+        places = [where] if isinstance(where, str) else list(where)
+        folders = [confine(base, str(place), allow_outside=allow_outside_root) for place in places]
+        images = [image for folder in folders for image in images_of(folder)]
+        names_of = [image.relative_to(base) if image.is_relative_to(base) else Path(image.name) for image in images]
+        samples = [SampleFiles(str(name.with_suffix("")), image) for name, image in zip(names_of, images, strict=True)]
+        super().__init__(samples, subset, f"yolo '{split}' in {self.root}")
+        there = Listing()
+        self.outlines = [path if (path := label_path(files.image)) in there else None for files in self.samples]
+        if not any(self.outlines):
+            raise DataError(
+                f"{self.root}: none of {len(images):,} images has a label file, as {label_path(images[0])}."
+            )
+
+    def files(self, index: int) -> Mapping[str, Path]:
+        own = self.outlines[index]
+        return {**super().files(index), **({} if own is None else {"labels": own})}
+
+    def read(self, index: int) -> Any:
+        sample = super().read(index)
+        return type(sample)(**{**vars(sample), "labels": self._labels(index, sample.image.shape[:2])})
+
+    def label_map(self, index: int) -> Int64[np.ndarray, "h w"]:
+        return self._labels(index, image_size(self.samples[index].image))
+
+    def _labels(self, index: int, size: Size) -> Int64[np.ndarray, "h w"]:
+        path = self.outlines[index]
+        outlines = [] if path is None else read_outlines(path, len(self.classes) - self.background)
+        return paint(outlines, size, first=1 if self.background else 0, empty=0 if self.background else IGNORE)
+
+
+def read_yaml(path: Path) -> Mapping[str, Any]:
+    """
+    Raises:
+        DataError: it is not there, or no YAML.
+    """
+    try:
+        return YamlDocument.read(path).tree
+    except ConfigError as error:
+        raise DataError(str(error)) from None
+
+
+def class_names(tree: Mapping[str, Any], path: Path) -> tuple[str, ...]:
+    """
+    Raises:
+        DataError: `names` is missing, or does not go from 0 on.
+    """
+    names = tree.get("names")
+    if isinstance(names, Mapping):
+        if sorted(names) != sorted(str(i) for i in range(len(names))):
+            raise DataError(f"{path}: names: ids go from 0 on, got {', '.join(map(str, names))}.")
+        names = [names[str(i)] for i in range(len(names))]
+    if not isinstance(names, list) or not names:
+        raise DataError(f"{path}: names: a list of class names, or id: name.")
+    return tuple(map(str, names))
+
+
+def images_of(place: Path) -> list[Path]:
+    """The images of a folder, folders in it included, or of a list with one path a line.
+
+    Raises:
+        DataError: neither is there.
+    """
+    if place.is_file():
+        lines = [line.strip() for line in place.read_text(encoding="utf-8").splitlines() if line.strip()]
+        return [place.parent / line for line in lines]
+    found = [path for path in glob_visible(place, "**/*") if path.suffix.lower() in IMAGE_SUFFIXES]
+    if not found:
+        raise DataError(f"{place}: no images, nor a list of them.")
+    return found
+
+
+def label_path(image: Path) -> Path:
+    """The label file of an image: `images` in its path becomes `labels`, as the format has it."""
+    parts = list(image.with_suffix(".txt").parts)
+    places = [i for i, part in enumerate(parts) if part == "images"]
+    if places:
+        parts[places[-1]] = "labels"
+    return Path(*parts)
+
+
+def read_outlines(path: Path, classes: int) -> list[Outline]:
+    """
+    Raises:
+        DataError: naming the line: a box instead of an outline, a class that has no name, corners outside the image.
+    """
+    found = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        words = line.split()
+        if not words:
+            continue
+        try:
+            values = [float(word) for word in words]
+        except ValueError:
+            raise DataError(f"{path}:{number}: not all of it is numbers.") from None
+        if len(values) == 5:
+            raise DataError(f"{path}:{number}: a box; classes of pixels need outlines, class x y x y x y ...")
+        if len(values) < 7 or len(values) % 2 == 0:
+            raise DataError(f"{path}:{number}: {len(values)} numbers; an outline is class x y x y x y ...")
+        if not 0 <= values[0] < classes or values[0] % 1:
+            raise DataError(f"{path}:{number}: class {values[0]:g}; there are 0 to {classes - 1}.")
+        corners = np.array(values[1:]).reshape(-1, 2)
+        if corners.min() < -0.01 or corners.max() > 1.01:
+            raise DataError(f"{path}:{number}: corners are shares of width and height, 0 to 1, got {corners.max():g}.")
+        found.append((int(values[0]), corners))
+    return found
+
+
+def paint(outlines: Sequence[Outline], size: Size, *, first: int, empty: int) -> Int64[np.ndarray, "h w"]:
+    """The classes of the pixels, the largest objects first; a class is its number and `first`."""
+    h, w = size
+    pixels = [(name, np.rint(corners * (w, h)).astype(np.int32)) for name, corners in outlines]
+    labels = np.full((h, w), empty, np.int32)
+    for name, corners in sorted(pixels, key=lambda outline: -cv2.contourArea(outline[1])):
+        cv2.fillPoly(labels, [corners], name + first)
+    return labels.astype(np.int64)

@@ -1,0 +1,295 @@
+"""CamVid, YOLO's outlines, COCO's annotation files and Hugging Face data sets, as they lie on disk."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image
+
+from densevit.cli.main import main
+from densevit.data.datasets.base import Dataset, open_dataset
+from densevit.data.datasets.segmentation.coco import decode_counts, mask_of
+from densevit.errors import ConfigError, DataError
+from densevit.structures import IGNORE
+
+SIZE = (40, 60)
+RNG = np.random.default_rng(0)
+
+
+def photo(path: Path, seed: int = 0) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pixels = np.random.default_rng(seed).integers(0, 256, (*SIZE, 3), np.uint8)
+    Image.fromarray(cv2.blur(pixels, (7, 7))).save(path)
+    return path
+
+
+def png(path: Path, pixels: np.ndarray) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels).save(path)
+
+
+def encode_counts(mask: np.ndarray) -> str:
+    """COCO's compressed run lengths, written from its description: LEB128 of five bits, differences from the fourth."""
+    flat = np.concatenate([[0], mask.T.reshape(-1).astype(int)])
+    edges = np.flatnonzero(np.diff(flat)).tolist()
+    runs = np.diff([0, *edges, mask.size]).tolist()
+    text = ""
+    for i, run in enumerate(runs):
+        value = run - (runs[i - 2] if i > 2 else 0)
+        while True:
+            bits, value = value & 31, value >> 5
+            last = (value == -1 and bits & 16) or (value == 0 and not bits & 16)
+            text += chr(bits + (0 if last else 32) + 48)
+            if last:
+                break
+    return text
+
+
+def blob(top: int, left: int, bottom: int, right: int) -> np.ndarray:
+    mask = np.zeros(SIZE, bool)
+    mask[top:bottom, left:right] = True
+    mask[(top + bottom) // 2, (left + right) // 2] = False
+    return mask
+
+
+def test_run_lengths_come_back() -> None:
+    for mask in (blob(3, 4, 20, 31), blob(0, 0, 40, 60), RNG.random(SIZE) < 0.3, np.zeros(SIZE, bool)):
+        text = encode_counts(mask)
+        assert sum(decode_counts(text)) == mask.size
+        assert np.array_equal(mask_of({"size": list(SIZE), "counts": text}, SIZE, "test"), mask)
+
+
+@pytest.mark.parametrize("layout", [("train", "trainannot"), ("train/rgb", "train/labels")])
+def test_camvid_has_eleven_classes_and_ignores_the_twelfth(tmp_path: Path, layout: tuple[str, str]) -> None:
+    stored = (np.arange(SIZE[0] * SIZE[1]).reshape(SIZE) % 12).astype(np.uint8)
+    for i in range(2):
+        photo(tmp_path / layout[0] / f"0001TP_{i:06d}.png", i)
+        png(tmp_path / layout[1] / f"0001TP_{i:06d}.png", stored)
+    data = open_dataset({"type": "camvid", "root": str(tmp_path)})
+    assert len(data) == 2 and len(data.classes) == len(data.palette) == 11 and data.classes[8] == "car"
+    labels = data.read(0).labels
+    assert labels is not None and np.array_equal(labels, np.where(stored == 11, IGNORE, stored))
+    assert data.scene(0) == "0001TP"
+    with pytest.raises(DataError, match="neither val/ beside valannot/"):
+        open_dataset({"type": "camvid", "root": str(tmp_path), "split": "val"})
+
+
+def yolo(root: Path, lines: Mapping[str, str], yaml: str = "names: [cat, dog]\ntrain: images/train\n") -> Path:
+    root.mkdir(parents=True, exist_ok=True)
+    (root / "data.yaml").write_text(yaml)
+    for i, (name, text) in enumerate(lines.items()):
+        photo(root / f"images/train/{name}.png", i)
+        if text:
+            (label := root / f"labels/train/{name}.txt").parent.mkdir(parents=True, exist_ok=True)
+            label.write_text(text)
+    return root
+
+
+LARGE, SMALL = "0 0.1 0.1 0.9 0.1 0.9 0.9 0.1 0.9", "1 0.4 0.4 0.6 0.4 0.6 0.6 0.4 0.6"
+
+
+def test_yolo_outlines_are_filled_and_small_ones_lie_on_top(tmp_path: Path) -> None:
+    root = yolo(tmp_path, {"a": f"{SMALL}\n{LARGE}\n", "b": ""})
+    data = open_dataset({"type": "yolo", "root": str(root)})
+    assert data.classes == ("background", "cat", "dog") and list(data.names) == ["images/train/a", "images/train/b"]
+    labels = data.label_map(0)
+    assert labels is not None and (labels[20, 30], labels[8, 10], labels[1, 1]) == (2, 1, 0)
+    # An outline from 0.1 to 0.9 covers 0.8 x 0.8 of the image, and half a pixel more at its ends.
+    assert (labels > 0).mean() == pytest.approx(0.64, abs=0.04)
+    assert (labels == 2).mean() == pytest.approx(0.04, abs=0.01)
+    assert np.array_equal(data.read(0).labels, labels) and not data.read(1).labels.any()
+    ignoring = open_dataset({"type": "yolo", "root": str(root), "background": False})
+    assert ignoring.classes == ("cat", "dog")
+    assert np.array_equal(ignoring.label_map(0), np.where(labels == 0, IGNORE, labels - 1))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("0 0.5 0.5 0.2 0.2", "a.txt:1: a box"),
+        (f"{LARGE}\n2 0 0 1 0 1 1", "a.txt:2: class 2; there are 0 to 1"),
+        ("0 0 0 30 0 30 20", "shares of width and height"),
+        ("0 0 0 1 0 1", "an outline is class x y"),
+        ("cat 0 0 1 0 1 1", "not all of it is numbers"),
+    ],
+)
+def test_yolo_lines_that_are_no_outlines_are_named(tmp_path: Path, text: str, message: str) -> None:
+    data = open_dataset({"type": "yolo", "root": str(yolo(tmp_path, {"a": text}))})
+    with pytest.raises(DataError, match=message):
+        data.read(0)
+
+
+@pytest.mark.parametrize(
+    ("yaml", "message"),
+    [
+        ("train: images/train\n", "names: a list of class names"),
+        ("names: {0: cat, 2: dog}\ntrain: images/train\n", "ids go from 0 on"),
+        ("names: [cat]\n", "names no images of 'train'"),
+        ("names: [cat]\ntrain: ../elsewhere\n", "leads out of"),
+        ("names: [cat]\ntrain: images/val\n", "no images, nor a list"),
+    ],
+)
+def test_yolo_files_that_say_too_little_are_refused(tmp_path: Path, yaml: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        open_dataset({"type": "yolo", "root": str(yolo(tmp_path, {"a": LARGE}, yaml))})
+
+
+ANNOTATIONS = "annotations=annotations/panoptic_val2017.json"
+CATEGORIES = [{"id": 18, "name": "dog", "color": [0, 80, 100]}, {"id": 1, "name": "person", "color": [220, 20, 60]}]
+PERSON, DOG, CROWD = blob(2, 3, 30, 20), blob(10, 25, 38, 55), blob(0, 40, 8, 58)
+
+
+def coco(root: Path, annotations: list[dict[str, Any]], name: str) -> Path:
+    photo(root / "val2017/000000000139.jpg")
+    (root / "annotations").mkdir()
+    image = {"id": 139, "file_name": "000000000139.jpg", "height": SIZE[0], "width": SIZE[1]}
+    tree = {"images": [image], "annotations": annotations, "categories": CATEGORIES}
+    (root / f"annotations/{name}.json").write_text(json.dumps(tree))
+    return root
+
+
+def panoptic(root: Path) -> Path:
+    masks = {300: PERSON, 70_000: DOG, 9: CROWD}
+    pixels = np.zeros((*SIZE, 3), np.uint8)
+    for number, mask in masks.items():
+        pixels[mask] = [number % 256, number // 256 % 256, number // 65536]
+    segments = [{"id": 300, "category_id": 1}, {"id": 70_000, "category_id": 18}]
+    segments += [{"id": 9, "category_id": 1, "iscrowd": 1}]
+    annotation = {"image_id": 139, "file_name": "000000000139.png", "segments_info": segments}
+    coco(root, [annotation], "panoptic_val2017")
+    png(root / "annotations/panoptic_val2017/000000000139.png", pixels)
+    return root
+
+
+def instances(root: Path) -> Path:
+    def segment(mask: np.ndarray, category: int, **more: Any) -> dict[str, Any]:
+        form = {"size": list(SIZE), "counts": encode_counts(mask)}
+        return {"image_id": 139, "category_id": category, "segmentation": form, **more}
+
+    return coco(root, [segment(PERSON, 1), segment(DOG, 18), segment(CROWD, 1, iscrowd=1)], "instances_val2017")
+
+
+@pytest.mark.parametrize("make", [panoptic, instances])
+def test_coco_segments_are_classes_in_the_order_of_their_ids(tmp_path: Path, make: Callable[[Path], Path]) -> None:
+    root = make(tmp_path)
+    file = f"annotations/{make.__name__}_val2017.json"
+    data = open_dataset({"type": "coco", "root": str(root), "annotations": file})
+    assert data.classes == ("person", "dog") and data.palette == ((220, 20, 60), (0, 80, 100))
+    expected = np.full(SIZE, IGNORE)
+    expected[PERSON], expected[DOG] = 0, 1
+    expected[CROWD] = IGNORE
+    assert np.array_equal(data.read(0).labels, expected)
+    data = open_dataset({"type": "coco", "root": str(root), "annotations": file, "background": True})
+    assert data.classes == ("background", "person", "dog")
+    expected = np.zeros(SIZE, int)
+    expected[PERSON], expected[DOG], expected[CROWD] = 1, 2, IGNORE
+    assert np.array_equal(data.read(0).labels, expected)
+
+
+def test_coco_polygons_are_filled(tmp_path: Path) -> None:
+    square = {"image_id": 139, "category_id": 18, "segmentation": [[10, 5, 30, 5, 30, 25, 10, 25]]}
+    data = open_dataset(
+        {
+            "type": "coco",
+            "root": str(coco(tmp_path, [square], "a_val2017")),
+            "annotations": "annotations/a_val2017.json",
+        }
+    )
+    labels = data.read(0).labels
+    assert labels is not None and (labels[6:24, 11:29] == 1).all() and (labels[:4] == IGNORE).all()
+
+
+def test_coco_faults_are_named(tmp_path: Path) -> None:
+    root = panoptic(tmp_path)
+    spec = {"type": "coco", "root": str(root), "annotations": "annotations/panoptic_val2017.json"}
+    png(root / "annotations/panoptic_val2017/000000000139.png", np.full((*SIZE, 3), 7, np.uint8))
+    with pytest.raises(DataError, match=f"segment {7 * (1 + 256 + 65536)} is not in the JSON"):
+        open_dataset(spec).read(0)
+    (root / "annotations/panoptic_val2017/000000000139.png").unlink()
+    with pytest.raises(DataError, match="lack a file"):
+        open_dataset(spec)
+    (root / "annotations/none.json").write_text("[]")
+    with pytest.raises(DataError, match="no COCO annotations"):
+        open_dataset({**spec, "annotations": "annotations/none.json"})
+
+
+def hugging_face(folder: Path, encoded: bool) -> Dataset:
+    """Two photographs with depth of 2 m and 3 m, and their classes; saved to disk and opened."""
+    hf = pytest.importorskip("datasets")
+    images = [photo(folder / f"{i}.png", i) for i in range(2)]
+    depths = [np.full(SIZE, 2000 + 1000 * i, np.uint16) for i in range(2)]
+    labels = [np.full(SIZE, i, np.uint8) for i in range(2)]
+    for i in range(2):
+        png(folder / f"depth{i}.png", depths[i])
+        png(folder / f"labels{i}.png", labels[i])
+    columns: dict[str, Any] = {"photo": list(map(str, images))}
+    kinds: dict[str, Any] = {"photo": hf.Image()}
+    if encoded:
+        columns |= {kind: [str(folder / f"{kind}{i}.png") for i in range(2)] for kind in ("depth", "labels")}
+        kinds |= {"depth": hf.Image(), "labels": hf.Image()}
+    else:
+        columns |= {"depth": [d / 1000 for d in depths], "labels": labels}
+        kinds |= {"depth": hf.Array2D(SIZE, "float32"), "labels": hf.Array2D(SIZE, "uint8")}
+    hf.Dataset.from_dict(columns, features=hf.Features(kinds)).save_to_disk(folder / "saved")
+    spec = {
+        "type": "huggingface",
+        "path": str(folder / "saved"),
+        "image": "photo",
+        "depth": "depth",
+        "labels": "labels",
+    }
+    return open_dataset({**spec, "classes": ["near", "far"], **({"depth_scale": 1000} if encoded else {})})
+
+
+@pytest.mark.parametrize("encoded", [True, False], ids=["files", "numbers"])
+def test_hugging_face_columns_are_files_or_numbers(tmp_path: Path, encoded: bool) -> None:
+    data = hugging_face(tmp_path, encoded)
+    assert list(data.names) == ["000000", "000001"] and data.classes == ("near", "far")
+    sample = data.read(1)
+    assert np.array_equal(sample.image, np.asarray(Image.open(tmp_path / "1.png")))
+    assert sample.depth is not None and sample.labels is not None
+    assert (sample.depth == 3).all() and (sample.labels == 1).all()
+
+
+def test_hugging_face_faults_are_named(tmp_path: Path) -> None:
+    hf = pytest.importorskip("datasets")
+    hugging_face(tmp_path, True)
+    saved = {"type": "huggingface", "path": str(tmp_path / "saved")}
+    with pytest.raises(DataError, match="no column 'image'"):
+        open_dataset(saved)
+    with pytest.raises(DataError, match=r"saved\[0\]\.depth: integers .* of no known unit"):
+        open_dataset({**saved, "image": "photo", "depth": "depth"}).read(0)
+    with pytest.raises(ConfigError, match=r"data\.samples"):
+        open_dataset({**saved, "streaming": True})
+    with pytest.raises(DataError, match="cannot be opened as a Hugging Face data set"):
+        open_dataset({"type": "huggingface", "path": str(tmp_path / "nowhere")})
+    hf.load_from_disk(str(tmp_path / "saved")).to_parquet(tmp_path / "files/train.parquet")
+    streamed = {
+        "type": "huggingface",
+        "path": str(tmp_path / "files"),
+        "image": "photo",
+        "streaming": True,
+        "samples": 1,
+    }
+    assert len(open_dataset(streamed)) == 1 and open_dataset(streamed).read(0).image.shape == (*SIZE, 3)
+
+
+def test_check_data_reads_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    yolo(tmp_path / "yolo", {"a": LARGE, "b": SMALL})
+    panoptic(tmp_path / "coco")
+    words = {
+        "yolo": ["--data", "yolo", "--root", str(tmp_path / "yolo"), "--split", "train"],
+        "coco": ["--data", "coco", "--root", str(tmp_path / "coco"), "--data-option", ANNOTATIONS],
+    }
+    for name, options in words.items():
+        code = main(["check-data", *options, "--no-cache"])
+        assert code == 0, (name, capsys.readouterr().out)
+    yolo(tmp_path / "bad", {"a": "0 0.5 0.5 0.2 0.2"})
+    assert (
+        main(["check-data", "--data", "yolo", "--root", str(tmp_path / "bad"), "--split", "train", "--no-cache"]) == 2
+    )
+    assert "a box" in capsys.readouterr().out
