@@ -28,6 +28,32 @@ class Interval:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """A correction of metric depth that was measured on images: a depth + b, or exp(a log(depth) + b).
+
+    Attributes:
+        source: the data it was fitted to.
+        images: their number.
+        abs_rel: without and with it, mean over images that were left out of the fit.
+        gain: the 95% interval of their difference.
+    """
+
+    form: Literal["identity", "scale", "affine", "log_affine"]
+    a: float = 1.0
+    b: float = 0.0
+    source: str = ""
+    images: int = 0
+    abs_rel: tuple[float, float] | None = None
+    gain: tuple[float, float] | None = None
+
+    def describe(self) -> str:
+        """The formula, as `1.13 depth + 0.05`."""
+        if self.form == "log_affine":
+            return f"exp({self.a:.4g} log(depth) {self.b:+.4g})"
+        return "depth" if self.form == "identity" else f"{self.a:.4g} depth" + (f" {self.b:+.4g}" if self.b else "")
+
+
+@dataclass(frozen=True, kw_only=True)
 class HeadSpec:
     """What one head predicts."""
 
@@ -38,11 +64,12 @@ class HeadSpec:
     palette: Palette = ()  # RGB of the classes; empty: generated
     focal: float | None = None  # pixels at network size: the camera for which values are metres; None: any camera
     interval: Interval | None = None  # of metric depth, where it was calibrated
+    calibration: Calibration | None = None  # applied to every prediction
 
     @property
     def metres(self) -> tuple[float, float] | None:
-        """`range` in the unit of the prediction; None where it depends on the camera."""
-        return self.range if self.focal is None else None
+        """`range` in the unit of the prediction; None where it depends on the camera, or on a calibration."""
+        return self.range if self.focal is None and self.calibration is None else None
 
 
 def uncertainty_of(head: str) -> str:
@@ -102,6 +129,11 @@ class ModelCard:
         return {name: spec.focal for name, spec in self.outputs.items() if spec.focal is not None}
 
     @property
+    def calibrations(self) -> dict[str, Calibration]:
+        """By head."""
+        return {name: spec.calibration for name, spec in self.outputs.items() if spec.calibration is not None}
+
+    @property
     def takes_rays(self) -> bool:
         """Whether the network takes the camera as an input."""
         return bool(self.model.get("camera") == "rays")
@@ -136,7 +168,11 @@ def _head_spec(spec: Mapping[str, Any]) -> HeadSpec:
         pairs = {key: tuple(interval[key]) for key in ("depths", "factors")}
         spec = {**spec, "interval": Interval(**{**interval, **pairs})}
     rest = {"range": _pair(spec.get("range")), "classes": tuple(spec.get("classes", ())), "palette": palette}
-    return HeadSpec(**{**spec, **rest})
+    given = spec.get("calibration")
+    calibration = None
+    if given is not None:
+        calibration = Calibration(**{**given, **{key: _pair(given.get(key)) for key in ("abs_rel", "gain")}})
+    return HeadSpec(**{**spec, **rest, "calibration": calibration})
 
 
 def _pair(values: Sequence[Any] | None) -> Any:

@@ -46,6 +46,7 @@ COMMANDS = {
     "eval-normals": Command("eval_normals", "evaluate", "score surface normals, or the normals of depth", True),
     "eval-class": Command("eval_class", "evaluate", "score a checkpoint that classifies images", True),
     "eval-ordinal": Command("eval_ordinal", "evaluate", "score which of two points is closer (DA-2K)", True),
+    "calibrate": Command("calibrate", "evaluate", "correct a checkpoint's metres by measured images", True),
     "compare": Command("compare", "evaluate", "tell whether one of two evaluations is better"),
     "protocols": Command("protocols", "evaluate", "list and explain the evaluation protocols"),
     "export-depth": Command("export_depth", "predict", "write depth maps for images", True, True),

@@ -4,10 +4,11 @@ b images, h x w pixels, k numbers per pixel; images in [0, 1]. Device and gradie
 computes in a lower precision; images and outputs are resized in fp32.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from operator import index
+from types import MappingProxyType
 from typing import Any
 
 from jaxtyping import Float
@@ -18,11 +19,14 @@ from densevit.errors import DataError
 from densevit.inference.camera import CameraInput
 from densevit.inference.sliding_window import SlidingWindow
 from densevit.inference.tta import Outputs, merge_tta, scale_preprocessing
-from densevit.model_card import PreprocessConfig
+from densevit.model_card import Calibration, PreprocessConfig
+from densevit.ops.calibration import calibrate
 from densevit.ops.resize import crop, is_image_level, network_size, network_steps, resize
 from densevit.ops.resize_uint8 import resize_uint8
 from densevit.structures import Box, Size
 from densevit.utils.precision import Precision, autocast
+
+NO_CALIBRATIONS: Mapping[str, Calibration] = MappingProxyType({})
 
 # A 1 x 5000 image under `lower_bound 518` asks for 1.3 gigapixels; 33 megapixels are past every real use.
 MAX_INPUT_PIXELS = 2**25
@@ -41,6 +45,7 @@ def forward(
     logits: Collection[str] = (),
     normals: Collection[str] = (),
     camera: CameraInput | None = None,
+    calibrations: Mapping[str, Calibration] = NO_CALIBRATIONS,
 ) -> Outputs:
     """Preprocesses images, runs the model, and resizes its outputs to the size of the images, in fp32.
 
@@ -54,6 +59,7 @@ def forward(
         normals: heads that give unit vectors, whose x changes sign in the mirrored image, and whose length is 1 again
             after resizing and averaging.
         camera: of the images, for models that need it.
+        calibrations: of heads, applied to the result.
 
     Returns:
         one b k h w tensor per head, at the size of `image`; b k 1 1 from a head for whole images.
@@ -64,6 +70,7 @@ def forward(
     h, w = image.shape[-2:]
     options: dict[str, Any] = {
         "precision": precision, "flip": flip, "scales": scales, "logits": logits, "normals": normals, "camera": camera,
+        "calibrations": calibrations,
     }  # fmt: skip
     if box is not None:
         inside = forward(model, crop_box(image, box), config, multiple, **moved(options, box[0], box[2]))
@@ -83,6 +90,7 @@ def forward(
         for mirrored in (False, True)[: 1 + flip]
     )
     outputs = merge_tta(predictions, logits) if flip or len(scales) > 1 else next(predictions)
+    outputs |= {name: calibrate(outputs[name], calibration) for name, calibration in calibrations.items()}
     return {name: F.normalize(y, dim=1) if name in normals else y for name, y in outputs.items()}
 
 

@@ -344,6 +344,7 @@ class Predictor:
                 scales=self.scales,
                 logits=self.logits,
                 normals=self.normals,
+                calibrations=self.card.calibrations,
                 camera=None if camera is None else camera_input(self.card, Camera(camera.values.to(self.device))),
             )
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from densevit.model_card import HeadSpec, ModelCard, PreprocessConfig
+from densevit.model_card import Calibration, HeadSpec, ModelCard, PreprocessConfig
 from densevit.weights import checkpoint, detect
 from densevit.weights.external import RawCheckpoint
 from densevit.weights.families.base import FAMILIES
@@ -154,7 +154,18 @@ def _size(found: Description) -> str:
 def _meaning(output: HeadSpec) -> str:
     what = f"{output.kind}{f' in {output.unit}' if output.unit else ' without unit'}"
     span = f", {output.range[0]:g} to {output.range[1]:g}" if output.range else ""
-    return what + span + (f", {len(output.classes)} classes" if output.classes else "")
+    classes = f", {len(output.classes)} classes" if output.classes else ""
+    return (
+        what
+        + span
+        + classes
+        + (f", calibrated: {describe_calibration(found)}" if (found := output.calibration) else "")
+    )
+
+
+def describe_calibration(found: Calibration) -> str:
+    errors = f", AbsRel {found.abs_rel[0]:.4f} before and {found.abs_rel[1]:.4f} after" if found.abs_rel else ""
+    return f"{found.describe()}, from {found.source}{errors}"
 
 
 def _rule(rule: PreprocessConfig) -> str:

@@ -61,7 +61,11 @@ class Pipeline(nn.Module):
 
     def forward(self, image: Tensor, focal: Tensor | None = None) -> dict[str, Tensor]:
         x = image if self.options.floats else image.permute(0, 3, 1, 2).float().div(255)
-        options: dict[str, Any] = {"box": self.options.box, "flip": self.options.flip}
+        options: dict[str, Any] = {
+            "box": self.options.box,
+            "flip": self.options.flip,
+            "calibrations": self.card.calibrations,
+        }
         options |= {"logits": self.logits, "normals": self.normals}
         if self.card.needs_camera:
             assert self.options.size is not None

@@ -1,0 +1,152 @@
+"""`densevit calibrate` on a model whose error is known."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from small import small_config
+
+import densevit
+from densevit.cli.main import main
+from densevit.data.datasets.base import open_dataset
+from densevit.errors import ConfigError, DataError
+from densevit.evaluators.calibration import Measured, calibrated_card, choose_calibration, stacked
+from densevit.model_card import Calibration, HeadSpec, ModelCard
+from densevit.ops.calibration import calibrate, fit_calibration
+
+
+def measured(wrong: object, count: int = 12, noise: float = 0.02) -> list[Measured]:
+    draw = np.random.default_rng(0)
+    images = []
+    for i in range(count):
+        truth = draw.uniform(1, 8, 200)
+        images.append(Measured(f"{i:02d}", wrong(truth) * np.exp(draw.normal(0, noise, 200)), truth))  # type: ignore[operator]
+    return images
+
+
+CASES = {
+    "scale": (lambda d: d / 1.3, (1.3, 0.0)),
+    "affine": (lambda d: (d - 0.7) / 1.3, (1.3, 0.7)),
+    "log_affine": (lambda d: (d / 1.2) ** (1 / 1.4), (1.4, np.log(1.2))),
+}
+
+
+@pytest.mark.parametrize("form", list(CASES))
+def test_the_simplest_form_that_mends_the_error_is_chosen(form: str) -> None:
+    wrong, expected = CASES[form]
+    found = choose_calibration(measured(wrong))
+    assert found.chosen.form == form and (found.chosen.a, found.chosen.b) == pytest.approx(expected, abs=0.06)
+    assert found.abs_rel[form] < 0.03 < found.abs_rel["identity"] and found.gain[form][0] > 0
+    card = calibrated_card(ModelCard(outputs={"depth": HeadSpec(kind="metric")}, multiple=1), "depth", found, "here")
+    kept = ModelCard.from_dict(card.to_dict()).outputs["depth"].calibration
+    assert kept is not None and (kept.form, kept.source, kept.images) == (form, "here", 12)
+    assert kept.abs_rel == (found.abs_rel["identity"], found.abs_rel[form]) and kept.gain == found.gain[form]
+
+
+def test_one_that_does_not_help_is_refused_with_its_numbers() -> None:
+    found = choose_calibration(measured(lambda d: d, noise=0.05))
+    assert found.chosen.form == "identity"
+    card = ModelCard(outputs={"depth": HeadSpec(kind="metric")}, multiple=1)
+    with pytest.raises(ConfigError, match=r"no correction .* helps(.|\n)*identity +0\.0\d+\nscale +0\.0\d+ +-0"):
+        calibrated_card(card, "depth", found, "here")
+    with pytest.raises(DataError, match="5 images have measured depth; cross-validation needs 6"):
+        choose_calibration(measured(lambda d: d, count=5))
+
+
+def test_outliers_do_not_move_a_fit() -> None:
+    depth, truth = stacked(measured(lambda d: (d - 0.7) / 1.3))
+    truth[::10] *= 4
+    fitted = fit_calibration("affine", depth, truth)
+    assert (fitted.a, fitted.b) == pytest.approx((1.3, 0.7), abs=0.08)
+
+
+def test_formulas_and_a_floor() -> None:
+    depth = torch.tensor([1.0, 4.0])
+    assert calibrate(depth, Calibration(form="affine", a=2, b=-3)).tolist() == pytest.approx([1e-3, 5])
+    assert calibrate(depth, Calibration(form="log_affine", a=0.5, b=np.log(3))).tolist() == pytest.approx([3, 6])
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model whose metres are half of what it was taught."""
+    folder = tmp_path_factory.mktemp("calibrate")
+    config = small_config(folder)
+    assert main(["train", str(config), "steps=30", "optim.lr=3e-3", "validate_every=30"]) == 0
+    predictor = densevit.load(folder / "run", precision="fp32")
+    half = Calibration(form="scale", a=0.5)
+    predictor.card = replace(
+        predictor.card, outputs={"depth": replace(predictor.card.outputs["depth"], calibration=half)}
+    )
+    predictor.save_pretrained(folder / "half")
+    return folder
+
+
+def options(folder: Path) -> list[str]:
+    return ["--data", "folder", "--root", str(folder / "data"), "--data-option", "depth_scale=1000"]
+
+
+def test_a_calibration_is_part_of_the_card_and_of_every_prediction(run: Path) -> None:
+    plain, half = (densevit.load(run / name, precision="fp32") for name in ("run", "half"))
+    image = run / "data/images/000.jpg"
+    np.testing.assert_allclose(half(image), plain(image) / 2, rtol=1e-5)
+    assert half.card.outputs["depth"].metres is None
+    half.flip = plain.flip = True
+    np.testing.assert_allclose(half(image), plain(image) / 2, rtol=1e-5)
+
+
+def test_the_command_writes_a_new_checkpoint_whose_errors_are_smaller(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Weights that are wrong by about a factor, as after a change of the camera.
+    predictor = densevit.load(run / "run", precision="fp32")
+    with torch.no_grad():
+        last = predictor.model.heads["depth"].projection.last
+        last.bias.sub_(1.0)  # under the sigmoid: smaller depth everywhere
+    predictor.save_pretrained(tmp_path / "off")
+    words = ["calibrate", str(tmp_path / "off"), *options(run), "--output", str(tmp_path / "mended")]
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"identity +0\.[3-9]\d+\n(.*\n)+6 images", said), said
+    mended = densevit.load(tmp_path / "mended", precision="fp32")
+    kept = mended.card.outputs["depth"].calibration
+    assert kept is not None and kept.images == 6 and "folder" in kept.source
+    data = open_dataset({"type": "folder", "root": str(run / "data"), "depth_scale": 1000})
+    sample = data.read(0)
+    error = np.abs(mended(sample.image) - sample.depth) / sample.depth
+    assert float(error.mean()) == pytest.approx(kept.abs_rel[1], abs=0.1)
+    assert main(words) == 2 and "exists already" in capsys.readouterr().err
+    assert main([*words[:1], str(tmp_path / "mended"), *options(run), "--output", str(tmp_path / "again")]) == 2
+    assert "is calibrated already" in capsys.readouterr().err
+
+
+def test_points_with_a_tape_measure_serve_as_well(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = open_dataset({"type": "folder", "root": str(run / "data"), "depth_scale": 1000})
+    rows = [
+        f"images/{name}.jpg,{u},{v},{data.read(i).depth[v, u] * 2:.4f}"  # type: ignore[index]
+        for i, name in enumerate(data.names)
+        for u, v in ((10, 10), (40, 30), (70, 50), (20, 50))
+    ]
+    table = run / "data/points.csv"
+    table.write_text("\n".join(["image,u,v,depth", *rows]))
+    assert main(["calibrate", str(run / "run"), "--points", str(table), "--output", str(tmp_path / "out")]) == 0
+    kept = densevit.load(tmp_path / "out").card.outputs["depth"].calibration
+    assert kept is not None and kept.source == str(table) and kept.abs_rel[1] < 0.6 * kept.abs_rel[0]
+    table.write_text("u,v,depth\n1,2,3\n")
+    assert main(["calibrate", str(run / "run"), "--points", str(table), "--output", str(tmp_path / "none")]) == 2
+    assert "every row needs an image" in capsys.readouterr().err and not (tmp_path / "none").exists()
+
+
+@pytest.mark.slow
+def test_an_onnx_file_is_calibrated_too(run: Path, tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    words = ["--image-size", "60,80", "--output", str(tmp_path / "half.onnx")]
+    assert main(["export-onnx", str(run / "half"), *words]) == 0
+    image = np.random.default_rng(0).integers(0, 255, (1, 60, 80, 3), dtype=np.uint8)
+    (found,) = onnxruntime.InferenceSession(str(tmp_path / "half.onnx")).run(None, {"image": image})
+    expected = densevit.load(run / "half", precision="fp32")(image[0])
+    assert np.abs(found[0, 0] - expected).max() / expected.max() < 1e-4

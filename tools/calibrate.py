@@ -1,0 +1,5 @@
+"""Runs `densevit calibrate`; --help lists its options."""
+
+from densevit.cli.main import tool
+
+tool("calibrate")
