@@ -18,13 +18,13 @@ from densevit.data.io.readers import read_image
 from densevit.data.loading.prefetch import prefetch_samples
 from densevit.errors import ConfigError, DataError
 from densevit.evaluation.bootstrap import FEWEST, intervals
+from densevit.inference.calibration import FORMS, calibrate, fit_calibration
 from densevit.inference.camera import as_focal
 from densevit.inference.predict.anchors import from_table
 from densevit.inference.predict.inputs import Item, absolute
 from densevit.inference.predictor import Predictor
 from densevit.model_card import Calibration, ModelCard
 from densevit.ops.anchors import sample
-from densevit.ops.calibration import FORMS, calibrate, fit_calibration
 
 PIXELS = 500  # of each image: all images weigh the same
 FOLDS = 5

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from densevit.errors import DataError
+from densevit.inference.calibration import calibrate
 from densevit.inference.camera import CameraInput
 from densevit.inference.sliding_window import SlidingWindow
 from densevit.inference.tta import Outputs, merge_tta, scale_preprocessing
 from densevit.model_card import Calibration, PreprocessConfig
-from densevit.ops.calibration import calibrate
 from densevit.ops.resize import crop, is_image_level, network_size, network_steps, resize
 from densevit.ops.resize_uint8 import resize_uint8
 from densevit.structures import Box, Size

@@ -155,12 +155,8 @@ def _meaning(output: HeadSpec) -> str:
     what = f"{output.kind}{f' in {output.unit}' if output.unit else ' without unit'}"
     span = f", {output.range[0]:g} to {output.range[1]:g}" if output.range else ""
     classes = f", {len(output.classes)} classes" if output.classes else ""
-    return (
-        what
-        + span
-        + classes
-        + (f", calibrated: {describe_calibration(found)}" if (found := output.calibration) else "")
-    )
+    found = output.calibration
+    return what + span + classes + (f", calibrated: {describe_calibration(found)}" if found else "")
 
 
 def describe_calibration(found: Calibration) -> str:
