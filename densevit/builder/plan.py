@@ -18,6 +18,7 @@ from densevit.data.datasets.mix import Mix
 from densevit.data.sanity_checks import median_focal
 from densevit.data.transforms.base import Transform
 from densevit.data.transforms.photometric import compose
+from densevit.engine.trackers import Trackers
 from densevit.errors import ConfigError, DataError
 from densevit.model_card import PreprocessConfig
 from densevit.registries import REGISTRIES
@@ -148,6 +149,10 @@ def resolve_plan(draft: Draft) -> Plan:
     run = replace(draft.run, plugins=plugins.load(draft.run.plugins, draft.folder))
     objects = {place: as_component(place, value) for place, value in draft.objects.items()}
     checker = ComponentChecker(REGISTRIES, draft.problems, objects)
+    try:
+        Trackers(run.trackers)
+    except ConfigError as error:
+        checker.problems += error.problems
     checker.init_file(run.model)
     heads, decoders = checker.heads(run.model), checker.decoders(run.model)
     tasks, transforms, datasets = checker.tasks(run.tasks), checker.transforms(run.data), checker.datasets(run.data)

@@ -157,6 +157,9 @@ class Run:
     output: Annotated[Path, AfterValidator(Path.expanduser)] = Path("runs/default")
     log_every: Count = 20  # steps
     best: str | None = None  # the score that picks the best checkpoint, as `val.csv` names it: nyu/abs_rel, labels/miou
+    trackers: list[str | ComponentConfig] = field(
+        default_factory=list
+    )  # beside CSV and TensorBoard: wandb, mlflow, trackio; or {type: name, option: value}
     validate_every: Count | None = None  # steps; default: ten times a run
     save_every: Count | None = None  # steps between checkpoints; default: at each validation
     keep_last: Annotated[int, Field(ge=0, lt=2**32)] = 2  # newest checkpoints kept besides the best; 0 keeps all

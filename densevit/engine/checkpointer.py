@@ -29,7 +29,7 @@ from densevit.weights.migrations import migrate_config
 BestScore = tuple[str, Literal["min", "max"]]
 """The score that picks the best checkpoint, and its direction."""
 
-IGNORED_KEYS = ("output", "device", "data.workers", "data.cache_features.folder", "log_every")
+IGNORED_KEYS = ("output", "device", "data.workers", "data.cache_features.folder", "log_every", "trackers")
 """Options of a run that change nothing in what it learns."""
 
 

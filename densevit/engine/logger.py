@@ -13,6 +13,7 @@ from jaxtyping import UInt8
 from torch.utils.tensorboard import SummaryWriter
 
 from densevit.config.schema import Run
+from densevit.engine.trackers import Trackers
 from densevit.engine.train_state import TrainState
 from densevit.utils import atomic_io
 from densevit.utils.progress import in_notebook, tqdm
@@ -21,18 +22,21 @@ LINE_EVERY = 10.0  # seconds between two lines at least
 
 
 class MetricLogger:
-    """Writes `train.csv`, `val.csv` and `tensorboard/` in a folder; with `folder=None` (other ranks) nothing.
+    """Writes `train.csv`, `val.csv` and `tensorboard/` in a folder, and to trackers; with `folder=None` (other ranks)
+    nothing.
 
     On resuming at step n, rows that an interrupted run logged after n are dropped, so that no step comes twice.
 
     Args:
         start: the step that the run goes on from.
         steps: its last step.
+        trackers: that were started.
     """
 
-    def __init__(self, folder: Path | None, start: int = 0, steps: int = 0) -> None:
+    def __init__(self, folder: Path | None, start: int = 0, steps: int = 0, trackers: Trackers | None = None) -> None:
         self.folder, self.start, self.steps = folder, start, steps
         self.board: SummaryWriter | None = None
+        self.trackers = trackers
         self.shows_bar = folder is not None and (sys.stderr.isatty() or in_notebook())
         self.bar = tqdm(total=steps, initial=start, desc="train", unit="step", disable=not self.shows_bar)
         self._began, self._last_line = time.monotonic(), -LINE_EVERY
@@ -70,6 +74,9 @@ class MetricLogger:
             if value is not None:
                 self.board.add_scalar(f"{name}/{key}", value, step)
         self.board.flush()
+        if self.trackers is not None:
+            known = {f"{name}/{key}": value for key, value in values.items() if value is not None}
+            self.trackers.log(step, known)
 
     def image(self, name: str, step: int, image: UInt8[np.ndarray, "h w 3"]) -> None:
         if self.board is not None:
@@ -85,6 +92,8 @@ class MetricLogger:
         self.bar.close()
         if self.board is not None:
             self.board.close()
+        if self.trackers is not None:
+            self.trackers.finish()
 
 
 def describe_run(run: Run, state: TrainState, precision: str, train_images: int, val_images: int) -> str:

@@ -31,6 +31,7 @@ from densevit.engine.optim import (
     step_unless,
 )
 from densevit.engine.skipped_steps import PendingStep, StepRecord, StepTensors
+from densevit.engine.trackers import start_trackers
 from densevit.engine.train_state import Scores, TrainState
 from densevit.engine.validation import Predict, validate
 from densevit.errors import ConfigError, Preempted
@@ -138,7 +139,8 @@ class Trainer:
             Diverged: too many steps in a row had a non-finite loss or gradient.
         """
         state = self.state
-        log = MetricLogger(self.run.output if self.world.is_main else None, state.step, self.steps)
+        folder = self.run.output if self.world.is_main else None
+        log = MetricLogger(folder, state.step, self.steps, start_trackers(self.run, folder))
         began, before = time.monotonic(), state.seconds
         with interruptible() as stop, closing(log), closing(train(state.samples)) as batches:
             self._begin(val, log, stop)
