@@ -11,8 +11,8 @@ from safetensors.torch import load_file
 from small import small_config
 
 import densevit
-from densevit.engine import trackers
 from densevit.engine.trackers import TRACKERS, Tracker, Trackers
+from densevit.engine.trackers.base import PROJECT
 from densevit.errors import ConfigError
 
 SHORT = {"steps": 2, "validate_every": 2}
@@ -122,6 +122,6 @@ def test_mlflow_keeps_metrics_and_params_in_a_database(tmp_path: Path) -> None:
     mlflow = pytest.importorskip("mlflow")
     filled(tmp_path, "mlflow")
     client = mlflow.tracking.MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
-    (run,) = client.search_runs([client.get_experiment_by_name(trackers.PROJECT).experiment_id])
+    (run,) = client.search_runs([client.get_experiment_by_name(PROJECT).experiment_id])
     assert run.data.params == {"optim.lr": "0.001", "data.root": "mine"} and run.info.status == "FINISHED"
     assert [metric.value for metric in client.get_metric_history(run.info.run_id, "train/loss")] == [0.5, 0.25]
