@@ -46,8 +46,8 @@ View = tuple[str, UInt8[np.ndarray, "h w 3"] | None]
 
 def feature_cache(
     plan: Plan, model: DenseModel, samples: AugmentedDataset, world: DistributedContext, workers: int
-) -> FeatureCache | None:
-    """The outputs of the frozen encoder for all views of the training images; None where the config does not ask.
+) -> FeatureCache:
+    """The outputs of the frozen encoder for all views of the training images, as `data.cache_features` says.
 
     Says first how many gigabytes they take.
 
@@ -57,8 +57,7 @@ def feature_cache(
         Preempted: a signal came; what was written stays.
     """
     options = plan.run.data.cache_features
-    if options is None:
-        return None
+    assert options is not None
     if getattr(model.encoder, "num_detached", 0):
         raise ConfigError(
             plan.locate("data.cache_features: the decoder runs the encoder's last blocks, which nothing can cache.")

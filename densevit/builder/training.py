@@ -224,6 +224,8 @@ def run_sanity_checks(plan: Plan, card: ModelCard, tasks: Mapping[str, Task]) ->
 
 def cached_features(plan: Plan, trainer: Trainer, world: DistributedContext) -> FeatureCache | None:
     """The outputs of the frozen encoder where the config caches them; computed now, as far as they are missing."""
+    if plan.run.data.cache_features is None:
+        return None
     transform = compose([choice.build() for choice in plan.transforms])
     samples = AugmentedDataset(plan.train, transform, plan.run.seed, _views(plan.run))
     return feature_cache(plan, trainer.model, samples, world, workers(plan.run, world))  # type: ignore[arg-type]
