@@ -12,7 +12,8 @@ from densevit.evaluation.depth.published_protocols import PROTOCOLS
 from densevit.models.decoders.base import DECODERS
 from densevit.models.encoders.base import ENCODERS
 from densevit.models.heads.base import HEADS
+from densevit.models.pretraining.base import OBJECTIVES
 from densevit.registry import Registries
 from densevit.tasks.base import TASKS
 
-REGISTRIES = Registries(ENCODERS, DECODERS, HEADS, TASKS, TRANSFORMS, DATASETS, PROTOCOLS)
+REGISTRIES = Registries(ENCODERS, OBJECTIVES, DECODERS, HEADS, TASKS, TRANSFORMS, DATASETS, PROTOCOLS)

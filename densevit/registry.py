@@ -224,6 +224,7 @@ class Registries:
     """The registries that a config chooses from."""
 
     encoders: Registry[Any]
+    objectives: Registry[Any]
     decoders: Registry[Any]
     heads: Registry[Any]
     tasks: Registry[Any]  # each has a `loss_registry` and `default_losses`

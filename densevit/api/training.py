@@ -160,6 +160,9 @@ def fit(plan: Plan, world: DistributedContext, found: Found | None, lock: Folder
     if world.is_main:
         if page:
             print(f"report: {page}")
+        if plan.pretrain is not None:
+            training.write_best_encoder(plan)
+            print(f"encoder: {plan.run.output / training.ENCODER}  (for model.encoder.weights)")
         if best := trainer.checkpointer.folder.best():
             scores = dict(checkpoint.verify(best).scores)
         print(f"done: {plan.run.output}" + (f", best {best.name}" if best else ""))

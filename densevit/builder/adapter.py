@@ -1,20 +1,22 @@
-"""Adapter files: a model with low-rank updates without the weights of its encoder, which the file names instead."""
+"""Files of a part of a model: an encoder alone, or an adapter, all but the frozen weights of the encoder."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import safetensors.torch
 from torch import Tensor
 
 from densevit.builder.model import build_component
 from densevit.errors import CheckpointError
 from densevit.model_card import ModelCard
 from densevit.models.encoders.base import ENCODERS, Encoder
+from densevit.utils import atomic_io
 from densevit.utils.state_dict import fingerprint
 from densevit.weights import checkpoint
 from densevit.weights.external import ConvertedCheckpoint
-from densevit.weights.lora import is_update, lora_of
+from densevit.weights.lora import is_update, lora_of, merged_checkpoint
 from densevit.weights.readers import read_tensors
 
 ENCODER = "encoder."
@@ -35,6 +37,21 @@ def write_adapter(path: Path, opened: ConvertedCheckpoint) -> None:
     base = {**_source(opened.card, opened.path), "fingerprint": fingerprint(frozen)}
     kept = {name: tensor for name, tensor in opened.tensors.items() if name not in frozen}
     checkpoint.write_weights(path, kept, replace(opened.card, base=base))
+
+
+def write_encoder(path: Path, opened: ConvertedCheckpoint) -> None:
+    """Writes the encoder alone, under the names of the model in it (timm's, for ViT and Swin), updates merged.
+
+    Raises:
+        StorageError: the disk is full or read-only.
+    """
+    tensors = merged_checkpoint(opened).tensors
+    kept = {name: tensor for name, tensor in tensors.items() if name.startswith(ENCODER) and name not in KEPT}
+    inner = {name.split(".")[1] for name in kept}
+    prefix = f"{ENCODER}{inner.pop()}." if len(inner) == 1 else ENCODER
+    dense = {name.removeprefix(prefix): tensor.detach().cpu().contiguous() for name, tensor in kept.items()}
+    content = safetensors.torch.save(dense, {"format": "pt"})
+    atomic_io.atomic_write(path, lambda file: file.write(content))
 
 
 def frozen_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -10,7 +10,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from densevit.builder.adapter import write_adapter
+from densevit.builder.adapter import write_adapter, write_encoder
 from densevit.builder.checkpoint import build_and_load, open_checkpoint, parse_model
 from densevit.config.yaml_document import flat
 from densevit.errors import CheckpointError, ConfigError
@@ -26,7 +26,7 @@ from densevit.weights.key_mapping import prefix_unused
 from densevit.weights.readers import PICKLED, SAFETENSORS
 
 OURS = "densevit"
-ADAPTER = "adapter"  # the low-rank updates of a model, and all but its encoder
+PARTS = {"adapter": write_adapter, "encoder": write_encoder}  # of a model
 HEAD = "depth"  # the name of the only head in published layouts
 # Options that a trained model no longer depends on, or that follow from the names and shapes of its tensors.
 IGNORED_OPTIONS = frozenset(
@@ -50,7 +50,7 @@ def convert(source: str, target: Path, to: str, family: str | None = None, **opt
 
     Args:
         target: a file, or a folder where the layout is one (huggingface; densevit where the name has no suffix).
-        to: `densevit`, `adapter` or a family's name.
+        to: `densevit`, `adapter`, `encoder` or a family's name.
         family, options: of the source, where its keys cannot tell.
 
     Returns:
@@ -60,18 +60,18 @@ def convert(source: str, target: Path, to: str, family: str | None = None, **opt
         CheckpointError: the layout cannot hold this model, or something stands at `target`.
         ConfigError: no such layout, or a target with a suffix that is not written.
     """
-    if to not in (OURS, ADAPTER, *FAMILIES.components):
-        raise ConfigError(f"--to: no layout '{to}'.{did_you_mean(to, [OURS, ADAPTER, *FAMILIES.components])}")
+    if to not in (OURS, *PARTS, *FAMILIES.components):
+        raise ConfigError(f"--to: no layout '{to}'.{did_you_mean(to, [OURS, *PARTS, *FAMILIES.components])}")
     if target.exists():
         raise CheckpointError(f"{target}: exists already; conversions replace nothing.")
-    if to == ADAPTER and target.suffix not in SAFETENSORS:
-        raise ConfigError(f"{target}: an adapter is a {' or '.join(SAFETENSORS)} file.")
+    if to in PARTS and target.suffix not in SAFETENSORS:
+        raise ConfigError(f"{target}: an {to} is a {' or '.join(SAFETENSORS)} file.")
     if target.suffix not in ("", *SAFETENSORS, *PICKLED) or (to == OURS and target.suffix not in ("", *SAFETENSORS)):
         kinds = " or ".join(SAFETENSORS if to == OURS else (*SAFETENSORS, *PICKLED[:2]))
         raise ConfigError(f"{target}: written are {kinds} files, and folders, which have no suffix.")
     opened = open_checkpoint(source, family, **options)
-    if to == ADAPTER:
-        write_adapter(target, opened)
+    if to in PARTS:
+        PARTS[to](target, opened)
         return []
     model, card = build_and_load(opened)
     if to == OURS:

@@ -21,6 +21,7 @@ from densevit.data.transforms.photometric import compose
 from densevit.engine.trackers import Trackers
 from densevit.errors import ConfigError, DataError
 from densevit.model_card import PreprocessConfig
+from densevit.models.pretraining.base import Objective
 from densevit.registries import REGISTRIES
 from densevit.registry import ComponentSpec
 from densevit.weights.finetune import filled
@@ -34,8 +35,9 @@ class Plan:
 
     Attributes:
         run: once open, every default spelled out and `steps` known: its dump repeats the run.
-        datasets: `train`, and `val` where the config has one.
+        datasets: `train`, and `val` and `probe` where the config has them.
         init: the checkpoint of `model.init_from`.
+        pretrain: the objective of a pre-training.
         locate: puts file and line of its key in front of an error message.
         opened: the data sets by the same names; empty until `open()`.
     """
@@ -46,6 +48,7 @@ class Plan:
     transforms: Sequence[ComponentSpec[Transform]]
     datasets: Mapping[str, ComponentSpec[Dataset]]
     init: InitCheckpoint | None = None
+    pretrain: ComponentSpec[Objective] | None = None
     locate: Locate = str
     opened: Mapping[str, Dataset] = field(default_factory=dict)
 
@@ -117,8 +120,10 @@ class Plan:
                 run.data,
                 train=self.datasets["train"].spec(),
                 val=self.datasets["val"].spec() if "val" in self.datasets else None,
+                probe=self.datasets["probe"].spec() if "probe" in self.datasets else None,
                 transforms=[transform.spec() for transform in self.transforms],
             ),
+            pretrain=None if self.pretrain is None else self.pretrain.spec(),
             steps=steps,
             epochs=None,
             validate_every=validate_every,
@@ -162,6 +167,7 @@ def resolve_plan(draft: Draft) -> Plan:
         if init is None
         else {name: filled(getattr(run.model, name), init.info.model[name]) for name in ("encoder", "decoder")}
     )
+    pretrain = checker.objective(run)
     encoder, decoder = checker.encoder(run.model, stored["encoder"]), checker.decoder(run.model, stored["decoder"])
     for name in heads:
         if hasattr(nn.ModuleDict, name) or name == "training":
@@ -172,4 +178,4 @@ def resolve_plan(draft: Draft) -> Plan:
     canonical = run.model.canonical_focal or (stored_model.get("canonical_focal") if camera == "canonical" else None)
     resize = run.model.resize or (init.info.resize if init else PreprocessConfig())
     model = ModelSpec(encoder, decoder, heads, decoders, resize, camera, canonical)
-    return Plan(run, model, tasks, transforms, datasets, init, draft.locate)
+    return Plan(run, model, tasks, transforms, datasets, init, pretrain, draft.locate)

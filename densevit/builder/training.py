@@ -8,9 +8,12 @@ from typing import Any
 from torch import Tensor, nn
 
 from densevit.builder import mixture
+from densevit.builder.adapter import write_encoder
+from densevit.builder.checkpoint import open_checkpoint
 from densevit.builder.features import feature_cache
 from densevit.builder.model import build_card, build_model
 from densevit.builder.plan import Plan
+from densevit.builder.pretraining import build_pretrain_model, build_probe
 from densevit.config import parser
 from densevit.config.schema import Run
 from densevit.config.validation import TaskSpec
@@ -45,11 +48,14 @@ from densevit.inference.camera import camera_input
 from densevit.inference.forward import forward
 from densevit.model_card import HeadSpec, ModelCard
 from densevit.models.dense import DenseModel
+from densevit.models.pretraining.base import PretrainModel
 from densevit.ops.camera import Camera
 from densevit.structures import Batch, Row
 from densevit.tasks.base import Task
 from densevit.utils.device import is_out_of_memory
 from densevit.utils.precision import Precision
+
+ENCODER = "encoder.safetensors"  # in the folder of a pre-training
 
 # The scores of one image, and of all of them, in the validation of heads that do not predict depth.
 SCORES: Mapping[str, tuple[Callable[..., Row], Callable[[Sequence[Row]], Row]]] = {
@@ -67,7 +73,7 @@ def build_trainer(plan: Plan, world: DistributedContext) -> Trainer:
     """
     run = plan.run
     teaching = mixture.teaching(plan) if plan.train.sources or any(t.sources for t in plan.tasks.values()) else {}
-    model = _build_model(plan)
+    model: DenseModel = _build_model(plan)
     if plan.init is not None:
         loaded = plan.init.load_into(model, plan.model)
         if world.is_main:
@@ -75,6 +81,8 @@ def build_trainer(plan: Plan, world: DistributedContext) -> Trainer:
     if run.model.freeze_encoder:
         model.encoder.requires_grad_(False)
     model.encoder.set_grad_checkpointing(run.model.grad_checkpointing)
+    if plan.pretrain is not None:
+        model = build_pretrain_model(plan, model)
     card = _build_card(plan, model)
     tasks = {name: build_task(name, plan, card.outputs[name]) for name in plan.tasks}
     for name, found in teaching.items():
@@ -84,8 +92,9 @@ def build_trainer(plan: Plan, world: DistributedContext) -> Trainer:
     protocols = [PROTOCOLS[task.protocol] for task in depth_tasks(plan, card).values()]
     by_source = {s.name: PROTOCOLS[s.protocol] for s in (plan.val.sources if plan.val else ()) if s.protocol}
     predict = make_predict_fn(protocols[0] if protocols else PROTOCOLS["plain"], card, by_source)
+    probe = build_probe(plan, model, tasks, card) if isinstance(model, PretrainModel) else None
     data = dataset_fingerprint(plan.train)
-    return Trainer(run, model, tasks, world, predict=predict, card=card, data=data, best=best)
+    return Trainer(run, model, tasks, world, predict=predict, card=card, data=data, best=best, probe=probe)
 
 
 def _build_model(plan: Plan) -> DenseModel:
@@ -229,6 +238,11 @@ def cached_features(plan: Plan, trainer: Trainer, world: DistributedContext) -> 
     transform = compose([choice.build() for choice in plan.transforms])
     samples = AugmentedDataset(plan.train, transform, plan.run.seed, _views(plan.run))
     return feature_cache(plan, trainer.model, samples, world, workers(plan.run, world))  # type: ignore[arg-type]
+
+
+def write_best_encoder(plan: Plan) -> None:
+    """Writes the best encoder of a pre-training, for `model.encoder.weights`."""
+    write_encoder(plan.run.output / ENCODER, open_checkpoint(plan.run.output))
 
 
 def _views(run: Run) -> int | None:

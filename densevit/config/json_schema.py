@@ -40,6 +40,8 @@ PLACES = {
     ("Model", "decoders"): "decoder",
     ("Data", "train"): "data_set",
     ("Data", "val"): "data_set",
+    ("Data", "probe"): "data_set",
+    ("Run", "pretrain"): "pretraining_objective",
     ("Data", "transforms"): "transform",
     ("Source", "data"): "data_set",
     ("Source", "transforms"): "transform",
@@ -55,7 +57,8 @@ def to_json_schema(registries: Registries) -> Tree:
         nodes |= _definitions(registry)
     owners = {**nodes, "Source": nodes["data_set.mix"]["properties"]["sources"]["items"]}
     for (node, field), kind in PLACES.items():
-        owners[node]["properties"][field] = _with_component(owners[node]["properties"][field], kind)
+        options = (tree if node == "Run" else owners[node])["properties"]
+        options[field] = _with_component(options[field], kind)
     losses = {name: _kind(task.loss_registry) for name, task in _tasks(registries).items()}
     for name, kind in losses.items():
         nodes[f"task.{name}"][LOSSES] = kind
@@ -79,6 +82,7 @@ def _untitled(tree: Any) -> Any:
 def _all_registries(registries: Registries) -> Iterator[Registry[Any]]:
     yield from (
         registries.encoders,
+        registries.objectives,
         registries.decoders,
         registries.heads,
         registries.tasks,
@@ -178,6 +182,7 @@ def read(tree: Tree) -> Registries:
         registry.components |= {name: SignatureStub(node, registries) for name, node in kinds[kind].items()}
     return Registries(
         registries["encoder"],
+        registries["pretraining_objective"],
         registries["decoder"],
         registries["head"],
         registries["task"],

@@ -125,7 +125,7 @@ def _settle_length(document: YamlDocument) -> None:
 
 
 def _share_data_options(document: YamlDocument) -> None:
-    """Moves `data.root` and `data.depth_scale` into `data.train` and `data.val`, unless these have their own.
+    """Moves `data.root` and `data.depth_scale` into the data sets of `data`, unless these have their own.
 
     On the command line they replace what the file says there.
     """
@@ -134,7 +134,7 @@ def _share_data_options(document: YamlDocument) -> None:
         return
     for key in SHARED_DATA_OPTIONS:
         value = data.pop(key, None)
-        for split in ("train", "val") if value is not None else ():
+        for split in ("train", "val", "probe") if value is not None else ():
             own = ("data", split, key)
             overrides = document.is_override("data", key) and not document.is_override(*own)
             named = isinstance(data.get(split), dict) and data[split].get("type") != OBJECT

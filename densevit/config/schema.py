@@ -93,12 +93,22 @@ class Data:
     depth_scale: Positive | None = None  # likewise
     train: ComponentConfig
     val: ComponentConfig | None = None
+    probe: ComponentConfig | None = None  # labelled images of a pre-training's probe; by default of `train`
     transforms: list[ComponentConfig] = field(default_factory=list)
     workers: Annotated[int, Field(ge=0, le=1024)] | Literal["auto"] = "auto"  # loader processes of each rank
     on_corrupt: Literal["raise", "skip"] = "raise"  # a file that turns bad: stop, or take its successor and count
     max_corrupt_fraction: Fraction = 0.001  # share of an epoch that may be skipped so
     cache_features: CacheFeatures | None = None  # with `model.freeze_encoder`
     timeout: Annotated[float, Field(gt=0, le=1e6)] = 300.0  # seconds for a sample: network disks pause now and then
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probe:
+    """Of a pre-training: decoder and heads, trained anew on the frozen encoder before each validation."""
+
+    images: Count = 64  # labelled ones, spread over `data.probe`
+    steps: Count = 200  # of AdamW, with batches of 8
+    lr: Positive = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,6 +151,8 @@ class Run:
     model: Model
     data: Data
     tasks: dict[str, Task] = field(default_factory=lambda: {"depth": Task()})
+    pretrain: ComponentConfig | None = None  # what the encoder learns from images alone; then the tasks are the probe's
+    probe: Probe = field(default_factory=Probe)  # of a pre-training
     loss_weighting: Literal["fixed", "uncertainty"] = "fixed"  # of several tasks: by their weights, or learned
     optim: Optim = field(default_factory=Optim)
     schedule: Schedule = field(default_factory=Schedule)
@@ -209,7 +221,23 @@ class Run:
             found.append(f"model.canonical_focal: belongs to camera 'canonical', not to '{self.model.camera}'.")
         if self.loss_weighting == "uncertainty" and len(self.tasks) == 1:
             found.append("loss_weighting: there is only one task, and nothing to balance it with.")
+        if self.pretrain is not None:
+            found += self._pretraining_problems()
+        elif self.data.probe is not None:
+            found.append("data.probe: only a pre-training has a probe; there is no `pretrain`.")
         return found + _window_problems(self.model.resize)
+
+    def _pretraining_problems(self) -> list[str]:
+        found = []
+        if self.data.val is None:
+            found.append("data.val: missing; the probe of a pre-training is scored on its labelled images.")
+        if self.model.freeze_encoder:
+            found.append("model.freeze_encoder: leaves a pre-training nothing to learn.")
+        if self.parallel == "fsdp":
+            found.append("parallel: a pre-training goes with ddp, which holds the whole model.")
+        if self.loss_weighting != "fixed":
+            found.append("loss_weighting: of the probe's tasks, which a pre-training does not learn; leave it out.")
+        return found
 
 
 def _window_problems(rule: PreprocessConfig | None) -> list[str]:
@@ -223,5 +251,5 @@ def _window_problems(rule: PreprocessConfig | None) -> list[str]:
     return []
 
 
-for _node in (Run, Model, Task, Source, Data, CacheFeatures, Optim, Schedule, PreprocessConfig):
+for _node in (Run, Model, Task, Source, Data, CacheFeatures, Probe, Optim, Schedule, PreprocessConfig):
     setattr(_node, "__pydantic_config__", ConfigDict(extra="forbid"))  # noqa: B010 (pydantic reads it, mypy does not know it)

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 from densevit.config.json_schema import load_shipped_schema
 from densevit.config.objects import OBJECT
 from densevit.config.parser import Draft
-from densevit.config.schema import Data, Model, Task
+from densevit.config.schema import Data, Model, Run, Task
 from densevit.errors import ConfigError
 from densevit.model_card import PreprocessConfig
 from densevit.registry import ComponentConfig, ComponentSpec, Registries, Registry, did_you_mean
@@ -139,8 +139,8 @@ class ComponentChecker:
         return [self._check(registry, spec, f"data.transforms.{i}") for i, spec in enumerate(data.transforms)]
 
     def datasets(self, data: Data) -> dict[str, ComponentSpec[Any]]:
-        """`train`, and `val` where the config has one."""
-        given = {"train": data.train, "val": data.val}
+        """`train`, and `val` and `probe` where the config has them."""
+        given = {"train": data.train, "val": data.val, "probe": data.probe}
         return {name: self._dataset(spec, f"data.{name}") for name, spec in given.items() if spec}
 
     def _dataset(self, spec: ComponentConfig, where: str) -> ComponentSpec[Any]:
@@ -157,6 +157,10 @@ class ComponentChecker:
         if name not in self.registries.protocols:
             hint = did_you_mean(name, self.registries.protocols)
             self.problems.append(f"{where}: no protocol '{name}'.{hint}")
+
+    def objective(self, run: Run) -> ComponentSpec[Any] | None:
+        """Of a pre-training."""
+        return None if run.pretrain is None else self._check(self.registries.objectives, run.pretrain, "pretrain")
 
     def _check(
         self, registry: Registry[T], spec: ComponentConfig, where: str, *, partial: bool = False
@@ -226,6 +230,7 @@ def check(draft: Draft) -> None:
         checker.tasks(run.tasks)
         checker.transforms(run.data)
         checker.datasets(run.data)
+        checker.objective(run)
         checker.encoder(run.model)
         checker.decoder(run.model)
     checker.raise_problems(draft.locate)

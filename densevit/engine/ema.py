@@ -44,6 +44,14 @@ class EMA:
         finally:
             self.model.load_state_dict(own)
 
+    @torch.no_grad()
+    def copy_from(self, model: nn.Module, part: nn.Module) -> None:
+        """Takes the weights of a part of the model as they are, in place of their average."""
+        known = {id(value) for value in part.state_dict(keep_vars=True).values()}
+        for name, value in model.state_dict(keep_vars=True).items():
+            if id(value) in known:
+                self.average[name].copy_(value)
+
     def state_dict(self) -> dict[str, Tensor]:
         return self.average
 

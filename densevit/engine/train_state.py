@@ -52,6 +52,7 @@ class TrainState:
     ) -> None:
         self.model, self.optimizer, self.loss_weighting = model, optimizer, loss_weighting
         self.scaler, self.ema, self.world, self.run_seed = scaler, ema, world, run_seed
+        self.training_only: tuple[str, ...] = getattr(model, "training_only", ())
         self.step = self.samples = self.updates = self.skipped_in_row = self.scored_at = 0
         self.seconds = 0.0
         self.scores: Scores = {}
@@ -91,6 +92,7 @@ class TrainState:
             "random": self.world.all_gather(seed.random_state(self.world.device)),
             **{name: getattr(self, name) for name in COUNTERS},
         }
+        split_training_only(state, self.training_only)
         full: dict[str, Any] = full_state_dict(state, keep=self.world.is_main)
         return full
 
@@ -104,6 +106,7 @@ class TrainState:
             CheckpointError: the weights are of another model.
             KeyError, ValueError, RuntimeError: something else is missing or does not fit.
         """
+        state = join_training_only(state)
         weights = state["weights"]
         # A run that drops its moving average goes on from the weights in training, not from their average.
         load_weights(self.model, state["raw_weights"] if self.ema else state.get("raw_weights", weights), source)
@@ -118,6 +121,19 @@ class TrainState:
             seed.set_random_state(state["random"][self.world.rank], self.world.device)
         else:
             seed.reseed(self.run_seed, self.world.rank, self.step)
+
+
+def split_training_only(state: dict[str, Any], prefixes: tuple[str, ...]) -> None:
+    """Moves the weights that only training needs out of `weights`, which others load."""
+    if prefixes:
+        weights = state["weights"]
+        state["training_only"] = {name: value for name, value in weights.items() if name.startswith(prefixes)}
+        state["weights"] = {name: value for name, value in weights.items() if not name.startswith(prefixes)}
+
+
+def join_training_only(state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The inverse of `split_training_only`."""
+    return {**state, "weights": {**state["weights"], **state.get("training_only", {})}}
 
 
 def load_weights(model: nn.Module, weights: Mapping[str, Tensor], source: Path) -> None:

@@ -30,6 +30,7 @@ from densevit.engine.optim import (
     set_learning_rate,
     step_unless,
 )
+from densevit.engine.probe import Probe
 from densevit.engine.skipped_steps import PendingStep, StepRecord, StepTensors
 from densevit.engine.trackers import start_trackers
 from densevit.engine.train_state import Scores, TrainState
@@ -58,6 +59,7 @@ class Trainer:
         card: goes into every checkpoint.
         data: the fingerprint of the training data; goes into every checkpoint.
         best: the score that picks the best checkpoint; by default the first task's own.
+        probe: of a pre-training, whose model gives its own losses, and whose tasks are the probe's.
 
     Attributes:
         state: all that training changes; saved and loaded by `checkpointer`.
@@ -77,10 +79,11 @@ class Trainer:
         card: ModelCard,
         data: str = "",
         best: BestScore | None = None,
+        probe: Probe | None = None,
     ) -> None:
         assert run.steps is not None
         self.run, self.steps, self.tasks, self.world = run, run.steps, tasks, world
-        self.predict, self.card, self.data = predict, card, data
+        self.predict, self.card, self.data, self.probe = predict, card, data, probe
         self.precision = resolve(run.precision, world.device)
         if run.parallel == "fsdp" and self.precision == "fp16":
             raise ConfigError(
@@ -167,6 +170,8 @@ class Trainer:
             stopping = not self.validate(val, log, stop)
             if not stopping:
                 self.save()
+        if not stopping and self.probe is not None and state.step == 0:
+            stopping = not self.validate(val, log, stop)  # what the start is worth
         if stopping:
             kept = f"the checkpoint of step {state.step} stands" if state.step else "there is nothing to save"
             raise Preempted(f"stopped before the next step; {kept}.")
@@ -265,6 +270,8 @@ class Trainer:
             image = batch.image.contiguous(memory_format=torch.channels_last)
             cached = {} if batch.features is None else {"features": batch.features}
             predictions = self.parallel_model(image, **self._camera_input(batch), **cached)
+        if self.probe is not None:
+            return dict(self.loss_weighting({"pretrain": predictions}))
         if self.world.is_main and (self.state.step + 1) % self.run.log_every == 0:
             for name, saturated in self.saturation.items():
                 self._warn(self.state.step + 1, saturated(predictions[name]))
@@ -333,12 +340,14 @@ class Trainer:
         assert val is not None
         state = self.state
         with self.checkpointer.save_on_exception():
+            spread = self.probe.fit(state, self.precision) if self.probe else {}
             scores = validate(
                 state, self.tasks, val, self.predict, log, stop,
                 precision=self.precision, multiple=self.card.multiple,
             )  # fmt: skip
         if scores is None:
             return False
+        scores |= spread
         state.scores, state.scored_at = scores, state.step
         log.scalars("val", state.step, {**scores, "seconds": state.seconds})
         log.print(f"step {state.step}: " + "  ".join(f"{key} {value:.4f}" for key, value in scores.items()))

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from pydantic import Field
 from torch import Tensor
 
+from densevit.errors import ConfigError
 from densevit.models.encoders.base import ENCODERS, check_one_weight_source
 from densevit.models.encoders.vit_base import OutIndices, TokenEncoder
 from densevit.models.lora import Lora
@@ -79,6 +80,17 @@ class TimmEncoder(TokenEncoder):
         self, image: Float[Tensor, "b 3 h w"], blocks: Sequence[int], norm: bool
     ) -> Sequence[BlockOutput]:
         return self.adapter.forward_blocks(self.vit, image, blocks, norm)
+
+    def visible_tokens(
+        self, image: Float[Tensor, "b 3 h w"], kept: Int64[Tensor, "b kept"]
+    ) -> Float[Tensor, "b visible d"]:
+        return self.adapter.visible_tokens(self.vit, image, kept)
+
+    def check_visible_tokens(self) -> None:
+        from densevit.models.timm_adapters.vit import BEIT_ADAPTER
+
+        if self.adapter is BEIT_ADAPTER:
+            raise ConfigError("pretrain: BEiT's blocks need all patches of an image; take dino, or another ViT.")
 
     def remaining_blocks(self, first: int, grid: tuple[int, int]) -> tuple[BlockFunction, ...]:
         return self.adapter.block_functions(self.vit, first, grid)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -16,6 +16,7 @@ from densevit.models.vit.attention import EPS
 from densevit.models.vit.checkpoint_filter import convert
 from densevit.models.vit.configs import SIZES, choose_grid
 from densevit.models.vit.init_weights import Init
+from densevit.models.vit.intermediate_layers import keep_patches
 from densevit.models.vit.mlp import MlpKind
 from densevit.models.vit.pos_embed import Positions, Resampling
 from densevit.models.vit.vision_transformer import BlockOutput, VisionTransformer
@@ -149,6 +150,15 @@ class ViTEncoder(TokenEncoder):
     ) -> Sequence[BlockOutput]:
         vit: VisionTransformer = self.vit
         return vit.block_outputs(image.mean(dim=1, keepdim=True) if self.grey else image, blocks, norm=norm)
+
+    def visible_tokens(
+        self, image: Float[Tensor, "b 3 h w"], kept: Int64[Tensor, "b kept"]
+    ) -> Float[Tensor, "b visible d"]:
+        vit: VisionTransformer = self.vit
+        x = keep_patches(vit.embed(image.mean(dim=1, keepdim=True) if self.grey else image), kept, self.prefix_tokens)
+        for block in vit.blocks:
+            x = vit.run_block(block, x)
+        return vit.norm(x)
 
     def remaining_blocks(self, first: int, grid: tuple[int, int]) -> tuple[BlockFunction, ...]:
         vit: VisionTransformer = self.vit

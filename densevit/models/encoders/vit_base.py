@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from densevit.errors import ConfigError
@@ -83,6 +83,19 @@ class TokenEncoder(Encoder):
 
         Raises:
             ConfigError: these blocks cannot take query tokens.
+        """
+
+    @abstractmethod
+    def visible_tokens(
+        self, image: Float[Tensor, "b 3 h w"], kept: Int64[Tensor, "b kept"]
+    ) -> Float[Tensor, "b visible d"]:
+        """Prefix tokens, then those patches of each image that are kept, after all blocks and the norm; the others are
+        left out from the start. `image` is normalised and padded."""
+
+    def check_visible_tokens(self) -> None:
+        """
+        Raises:
+            ConfigError: the blocks need all patches of an image.
         """
 
     def forward(self, image: Float[Tensor, "b 3 h w"]) -> EncoderOutput:

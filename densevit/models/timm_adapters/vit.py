@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int64
 from timm.layers.pos_embed_sincos import RotaryEmbeddingDinoV3
 from timm.models import Beit, Eva, VisionTransformer
 from torch import Tensor
@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from densevit.errors import ConfigError
 from densevit.models.timm_adapters import beit, factory
+from densevit.models.vit.intermediate_layers import keep_patches
 from densevit.models.vit.vision_transformer import BlockOutput
 from densevit.structures import BlockFunction
 
@@ -25,6 +26,7 @@ class ModelAdapter(NamedTuple):
     forward_blocks: Callable[[Any, Tensor, Sequence[int], bool], list[BlockOutput]]
     convert: Callable[[Any, dict[str, Tensor]], dict[str, Tensor]]
     block_functions: Callable[[Any, int, tuple[int, int]], tuple[BlockFunction, ...]]
+    visible_tokens: Callable[[Any, Tensor, Tensor], Tensor]
 
 
 def create(name: str, with_weights: bool, given: Mapping[str, Any]) -> Any:
@@ -144,7 +146,37 @@ def pad_rope(rope: Float[Tensor, "*heads cells r"], num_queries: int) -> Float[T
     return torch.cat([identity.expand(*identity.shape[:-2], num_queries, -1), rope], dim=-2)
 
 
+def visible_tokens(vit: Any, image: Float[Tensor, "b 3 h w"], kept: Int64[Tensor, "b kept"]) -> Tokens:
+    """Prefix and kept patches after all blocks and the norm; the other patches never enter a block."""
+    x = vit.patch_embed(image)
+    grid = (x.shape[1], x.shape[2])  # dynamic_img_size: b h w d
+    rotary = isinstance(vit, Eva)
+    x = vit._pos_embed(x)[0] if rotary else vit._pos_embed(x)
+    x = keep_patches(x, kept, vit.num_prefix_tokens)
+    x = vit.norm_pre(x) if hasattr(vit, "norm_pre") else x
+    ropes = rope_tables(vit, grid) if rotary else [None] * len(vit.blocks)
+    for block, rope in zip(vit.blocks, ropes, strict=True):
+        given: dict[str, Any] = {} if rope is None else {"rope": keep_rope(rope, kept)}
+        if vit.grad_checkpointing and torch.is_grad_enabled():
+            x = checkpoint(block, x, use_reentrant=False, **given)
+        else:
+            x = block(x, **given)
+    return vit.norm(x)
+
+
+def keep_rope(
+    rope: Float[Tensor, "*heads cells r"], kept: Int64[Tensor, "b kept"]
+) -> Float[Tensor, "b heads_or_1 kept r"]:
+    """The rotary embeddings of each image's kept patches."""
+    chosen = rope[..., kept, :]
+    return chosen[:, None] if rope.ndim == 2 else chosen.transpose(0, 1)
+
+
+def all_patches_needed(vit: Any, image: Tensor, kept: Tensor) -> Tensor:
+    raise AssertionError("check_visible_tokens has refused it")
+
+
 MAX_GRIDS = 4  # of rotary embeddings that are kept
 SUPPORTED_CLASSES = (VisionTransformer, Eva, Beit)
-DEFAULT_ADAPTER = ModelAdapter(forward_blocks, factory.convert, block_functions)
-BEIT_ADAPTER = ModelAdapter(beit.forward_blocks, beit.convert, beit.block_functions)
+DEFAULT_ADAPTER = ModelAdapter(forward_blocks, factory.convert, block_functions, visible_tokens)
+BEIT_ADAPTER = ModelAdapter(beit.forward_blocks, beit.convert, beit.block_functions, all_patches_needed)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -21,6 +21,14 @@ class BlockOutput(NamedTuple):
 
     patches: Float[Tensor, "b cells d"]  # row by row
     prefix: Float[Tensor, "b p d"]  # class token, then registers
+
+
+def keep_patches(
+    tokens: Float[Tensor, "b n d"], kept: Int64[Tensor, "b kept"], prefix_tokens: int
+) -> Float[Tensor, "b visible d"]:
+    """The prefix, and some patches of each image in the order of `kept`."""
+    prefix, patches = tokens[:, :prefix_tokens], tokens[:, prefix_tokens:]
+    return torch.cat([prefix, patches.gather(1, kept[..., None].expand(-1, -1, tokens.shape[-1]))], dim=1)
 
 
 Layers = Sequence[int] | int | None

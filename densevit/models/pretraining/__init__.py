@@ -1,0 +1,1 @@
+"""Self-supervised pre-training of encoders."""

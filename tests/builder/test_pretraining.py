@@ -1,0 +1,117 @@
+"""Pre-training by config: the probe scores and picks, the encoder comes out as a file, a resumed run is the same."""
+
+from pathlib import Path
+from shutil import rmtree
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from small import small_config
+
+from densevit.api.training import Run
+from densevit.cli.main import main
+from densevit.engine import probe
+from densevit.engine.probe import spread
+from densevit.errors import Diverged
+from densevit.structures import EncoderOutput
+
+MAE = "pretrain={type: mae, dim: 32, depth: 1, heads: 2}"
+DINO = "pretrain={type: dino, prototypes: 32, hidden: 16, bottleneck: 8, local_crops: 1}"
+SHORT = ["probe.images=6", "probe.steps=8", "steps=4", "validate_every=2", "model.decoder={type: linear}", "ema=0.9"]
+
+
+def train(folder: Path, name: str, *words: str) -> int:
+    return main(["train", str(folder / "small.yaml"), f"output={folder / name}", *words])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pretraining")
+    small_config(folder)
+    assert train(folder, "mae", MAE, *SHORT) == 0
+    assert train(folder, "dino", DINO, *SHORT) == 0
+    return folder
+
+
+@pytest.mark.parametrize("name", ["mae", "dino"])
+def test_the_probe_scores_the_start_and_every_validation(folder: Path, name: str) -> None:
+    run = Run(folder / name)
+    assert [row["step"] for row in run.val_log] == [0, 2, 4]
+    assert all({"abs_rel", "feature_std", "feature_rank"} <= row.keys() for row in run.val_log)
+    assert len({row["abs_rel"] for row in run.val_log}) == 3
+    assert run.scores["abs_rel"] == pytest.approx(min(row["abs_rel"] for row in run.val_log[1:]), rel=1e-6)
+    assert run.train_log[-1].keys() >= ({"mae"} if name == "mae" else {"dino", "ibot", "koleo"})
+
+
+@pytest.mark.parametrize("name", ["mae", "dino"])
+def test_a_checkpoint_is_an_ordinary_model_with_the_probe(
+    folder: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    weights = load_file(folder / name / "checkpoints/last/model.safetensors")
+    assert {key.partition(".")[0] for key in weights} == {"encoder", "heads"}  # `linear` has none
+    words = ["--data", "folder", "--root", str(folder / "data"), "--data-option", "depth_scale=1000"]
+    last = folder / name / "checkpoints/step-00000004"
+    capsys.readouterr()
+    assert main(["eval-depth", str(last), *words]) == 0
+    assert f"{Run(folder / name).val_log[-1]['abs_rel']:.4f}" in capsys.readouterr().out
+
+
+def test_the_encoder_file_goes_into_other_trainings(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    encoder = load_file(folder / "mae/encoder.safetensors")
+    assert "blocks.0.attn.qkv.weight" in encoder
+    assert not [name for name in encoder if name.startswith(("encoder.", "objective."))]
+    frozen = ["steps=1", "model.freeze_encoder=true", "validate_every=1"]
+    assert train(folder, "by_file", f"model.encoder.weights={folder / 'mae/encoder.safetensors'}", *frozen) == 0
+    assert train(folder, "by_run", f"model.init_from={folder / 'mae'}", *frozen) == 0
+    for name in ("by_file", "by_run"):
+        taken = load_file(folder / name / "checkpoints/last/model.safetensors")
+        assert torch.equal(taken["encoder.vit.blocks.0.attn.qkv.weight"], encoder["blocks.0.attn.qkv.weight"])
+    target = folder / "again.safetensors"
+    assert main(["convert", str(folder / "mae"), str(target), "--to", "encoder"]) == 0
+    assert {name: tensor.sum() for name, tensor in load_file(target).items()} == {
+        name: tensor.sum() for name, tensor in encoder.items()
+    }
+
+
+@pytest.mark.parametrize(("name", "objective"), [("mae", MAE), ("dino", DINO)])
+def test_a_resumed_pretraining_is_the_same(folder: Path, name: str, objective: str) -> None:
+    whole = torch.load(folder / name / "checkpoints/step-00000004/state.pt", weights_only=False)
+    before = load_file(folder / name / "checkpoints/step-00000004/model.safetensors")
+    other = folder / f"{name}_resumed"
+    assert train(folder, other.name, objective, *SHORT) == 0
+    rmtree(other / "checkpoints/step-00000004")
+    (other / "checkpoints/last").unlink()
+    assert train(folder, other.name, objective, *SHORT, "--resume") == 0
+    after = load_file(other / "checkpoints/step-00000004/model.safetensors")
+    assert [key for key in before if not torch.equal(before[key], after[key])] == []
+    state = torch.load(other / "checkpoints/step-00000004/state.pt", weights_only=False)
+    kept = whole["training_only"]
+    assert {key.partition(".")[0] for key in kept} == {"objective"}
+    assert [key for key in kept if not torch.equal(kept[key], state["training_only"][key])] == []
+
+
+def test_a_collapse_stops_the_training_and_leaves_the_checkpoints(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(probe, "COLLAPSED", 10.0)
+    assert train(folder, "collapsed", MAE, *SHORT) == 4
+    assert "the encoder has collapsed at step 2" in capsys.readouterr().err
+    same = EncoderOutput((torch.ones(4, 8, 3, 3),), (torch.zeros(4, 0, 8),), (48, 48))
+    monkeypatch.undo()
+    with pytest.raises(Diverged):
+        spread([same], 1)
+    torch.manual_seed(0)
+    other = spread([EncoderOutput((torch.randn(64, 8, 3, 3),), (torch.zeros(64, 0, 8),), (48, 48))], 1)
+    assert other["feature_std"] == pytest.approx(1.0, abs=0.01)
+    assert other["feature_rank"] == pytest.approx(8, abs=0.1)
+
+
+def test_what_a_pretraining_lacks_is_said_at_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert train(folder, "x", MAE, "data.val=null", "model.freeze_encoder=true", "parallel=fsdp") == 2
+    said = capsys.readouterr().err
+    for words in ("data.val: missing; the probe", "model.freeze_encoder: leaves", "goes with ddp"):
+        assert words in said
+    assert train(folder, "x", "pretrain={type: mea}") == 2
+    assert "Did you mean 'mae'?" in capsys.readouterr().err
+    assert train(folder, "x", "pretrain={type: dino, local_size: [30, 32]}", *SHORT) == 2
+    assert "sides are multiples of 16" in capsys.readouterr().err
