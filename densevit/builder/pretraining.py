@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from torch import Tensor, nn
 
 from densevit.builder.plan import Plan
+from densevit.builder.probe import Probe
 from densevit.data.datasets.base import Dataset
 from densevit.data.loading.collate import collate_by_size
 from densevit.data.loading.dataloader import with_sample_name
-from densevit.engine.probe import Probe
 from densevit.errors import ConfigError, DataError
 from densevit.inference.forward import preprocess, resize_to_input
 from densevit.model_card import ModelCard

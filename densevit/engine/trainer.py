@@ -16,7 +16,7 @@ from densevit.engine.checkpointer import BestScore, Checkpointer
 from densevit.engine.distributed import DistributedContext, no_sync
 from densevit.engine.ema import EMA
 from densevit.engine.fsdp import clip_grad_norm
-from densevit.engine.interfaces import Batches, Validation, samples_drawn, scheduled_parts
+from densevit.engine.interfaces import Batches, EncoderProbe, Validation, samples_drawn, scheduled_parts
 from densevit.engine.logger import MetricLogger, describe_run
 from densevit.engine.loss_weighting import LOSS_WEIGHTINGS
 from densevit.engine.monitors import LossSpikeMonitor, OutputSaturationMonitor, check_max_skipped, first_names
@@ -30,7 +30,6 @@ from densevit.engine.optim import (
     set_learning_rate,
     step_unless,
 )
-from densevit.engine.probe import Probe
 from densevit.engine.skipped_steps import PendingStep, StepRecord, StepTensors
 from densevit.engine.trackers import start_trackers
 from densevit.engine.train_state import Scores, TrainState
@@ -79,7 +78,7 @@ class Trainer:
         card: ModelCard,
         data: str = "",
         best: BestScore | None = None,
-        probe: Probe | None = None,
+        probe: EncoderProbe | None = None,
     ) -> None:
         assert run.steps is not None
         self.run, self.steps, self.tasks, self.world = run, run.steps, tasks, world

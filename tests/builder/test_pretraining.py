@@ -9,9 +9,9 @@ from safetensors.torch import load_file
 from small import small_config
 
 from densevit.api.training import Run
+from densevit.builder import probe
+from densevit.builder.probe import spread
 from densevit.cli.main import main
-from densevit.engine import probe
-from densevit.engine.probe import spread
 from densevit.errors import Diverged
 from densevit.structures import EncoderOutput
 
