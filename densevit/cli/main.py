@@ -43,6 +43,9 @@ COMMANDS = {
     "class-weights": Command("class_weights", "data", "count the classes of label maps; weights for a loss"),
     "eval-depth": Command("eval_depth", "evaluate", "score a checkpoint or saved depth maps by a protocol", True),
     "eval-seg": Command("eval_seg", "evaluate", "score a segmentation checkpoint or saved label maps", True),
+    "eval-video": Command(
+        "eval_video", "evaluate", "score depth over time: accuracy, flicker, alignment by poses", True
+    ),
     "eval-normals": Command("eval_normals", "evaluate", "score surface normals, or the normals of depth", True),
     "eval-class": Command("eval_class", "evaluate", "score a checkpoint that classifies images", True),
     "eval-ordinal": Command("eval_ordinal", "evaluate", "score which of two points is closer (DA-2K)", True),

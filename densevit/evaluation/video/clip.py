@@ -1,0 +1,212 @@
+"""Scores of clips: one alignment a clip, frame metrics averaged over its frames, and temporal consistency."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Bool, Float, Float32, Float64, UInt8
+
+from densevit.errors import DataError
+from densevit.evaluation.depth.metrics import depth_metrics
+from densevit.evaluation.video.metrics import flicker, flow_change, temporal_alignment_error
+from densevit.structures import Box, Row
+
+Align = Literal["none", "scale", "affine", "disparity"]
+"""How a clip's predictions are fitted to its ground truth, once for the whole clip: not at all; by the ratio that is
+best in log depth; by scale and shift in depth; by scale and shift in disparity."""
+
+USUAL: dict[str, Align] = {"metric": "none", "affine": "affine", "disparity": "disparity"}
+"""By what predictions are."""
+
+METRICS = ("abs_rel", "d1", "rmse", "tae", "opw", "rtc", "flicker", "scale_jitter")
+"""In the order of the tables; d1 and rtc are better when larger."""
+
+Map = Float[np.ndarray, "h w"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class VideoProtocol:
+    """What of a clip counts.
+
+    Attributes:
+        frames: at most so many of a clip, from its first; None is all.
+        range: metres between which ground truth counts, and to which predictions are clamped.
+        margins: rows and columns left out at each side: (top, bottom, left, right).
+    """
+
+    name: str = "plain"
+    frames: int | None = None
+    range: tuple[float, float] = (1e-3, 80.0)
+    margins: tuple[int, int, int, int] = (0, 0, 0, 0)
+
+    def box(self, h: int, w: int) -> Box:
+        top, bottom, left, right = self.margins
+        return top, h - bottom, left, w - right
+
+
+VIDEO_DEPTH_ANYTHING = {
+    "kitti": VideoProtocol(name="video_depth_anything", frames=110, range=(1e-3, 80.0)),
+    "sintel": VideoProtocol(name="video_depth_anything", frames=100, range=(1e-3, 70.0)),
+    "scannet": VideoProtocol(name="video_depth_anything", frames=90, range=(1e-3, 10.0), margins=(8, 8, 11, 11)),
+}
+"""By data set, as benchmark/eval of Video Depth Anything has them."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ClipFrame:
+    """A frame with its prediction, and what is known of it."""
+
+    name: str
+    image: UInt8[np.ndarray, "h w 3"]
+    prediction: Float32[np.ndarray, "h w"]
+    depth: Float32[np.ndarray, "h w"] | None = None
+    valid: Bool[np.ndarray, "h w"] | None = None
+    intrinsics: Float64[np.ndarray, "3 3"] | None = None
+    pose: Float64[np.ndarray, "4 4"] | None = None
+
+
+Frames = Callable[[], Iterator[ClipFrame]]
+"""Reads the frames of a clip anew at each call, so that none must stay in memory."""
+
+
+@dataclass
+class Fit:
+    """Least squares of one line, summed up frame by frame in float64."""
+
+    n: float = 0.0
+    sums: Float64[np.ndarray, "5"] = field(default_factory=lambda: np.zeros(5))
+    logs: float = 0.0
+
+    def add(self, x: Float64[np.ndarray, " n"], y: Float64[np.ndarray, " n"]) -> None:
+        self.n += x.size
+        self.sums += (x.sum(), y.sum(), x @ x, x @ y, y @ y)
+
+    def line(self) -> tuple[float, float]:
+        x, y, xx, xy, _ = self.sums / self.n
+        variance = xx - x * x
+        if variance <= 1e-12 * max(xx, 1e-300):
+            return 0.0, float(y)
+        scale = (xy - x * y) / variance
+        return float(scale), float(y - scale * x)
+
+
+Aligned = Callable[[Map], Map]
+
+
+def score_clip(frames: Frames, protocol: VideoProtocol, align: Align, kind: str) -> Row:
+    """The metrics of a clip; those for which something is not known are left out.
+
+    Args:
+        align: how predictions are fitted, once for the whole clip.
+        kind: of the predictions: metric, affine or disparity.
+
+    Raises:
+        DataError: predictions without unit and no ground truth that they can be fitted to; or nothing to score.
+    """
+    move = fit_clip(frames, protocol, align, kind)
+    rows: list[Row] = []
+    errors: list[float] = []
+    opws: list[float] = []
+    steady: list[float] = []
+    ratios: list[float] = []
+    scales: list[float] = []
+    before: tuple[ClipFrame, Map] | None = None
+    count = 0
+    for frame in limited(frames(), protocol):
+        count += 1
+        depth = move(frame.prediction)
+        picked = pixels(frame, depth, protocol)
+        if picked is not None:
+            p, d = picked
+            scores = depth_metrics(p, d)
+            rows.append({name: scores[name] for name in ("abs_rel", "d1", "rmse")})
+            scales.append(float(np.log(np.median(d / p))))
+        if before is not None:
+            old, earlier = before
+            if old.image.shape == frame.image.shape:
+                change = flow_change(old.image, frame.image, earlier, depth)
+                opws.append(change.opw)
+                steady.append(change.rtc)
+                ratios.append(change.ratio)
+            if old.pose is not None and frame.pose is not None and old.intrinsics is not None:
+                assert frame.intrinsics is not None
+                errors.append(
+                    temporal_alignment_error(
+                        earlier,
+                        depth,
+                        old.pose,
+                        frame.pose,
+                        old.intrinsics,
+                        frame.intrinsics,
+                    )
+                )
+        before = frame, depth
+    if count < 2:
+        raise DataError(f"a clip of {count} frames; temporal consistency needs two or more.")
+    found: Row = {"frames": float(count)}
+    if rows:
+        found |= {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
+    means = {"tae": errors, "opw": opws, "rtc": steady}
+    found |= {name: float(np.nanmean(values)) for name, values in means.items() if np.isfinite(values).any()}
+    if np.isfinite(wobble := flicker(ratios)):
+        found["flicker"] = wobble
+    if len(scales) > 1:
+        found["scale_jitter"] = 100 * float(np.std(scales))
+    return found
+
+
+def fit_clip(frames: Frames, protocol: VideoProtocol, align: Align, kind: str) -> Aligned:
+    """What makes depth in metres of the clip's predictions; of a clip without ground truth the map as it is."""
+    near, far = protocol.range
+    if align == "none":
+        return lambda values: np.clip(values, near, far)
+    fit, logs = Fit(), [0.0, 0.0]
+    for frame in limited(frames(), protocol):
+        picked = pixels(frame, frame.prediction, protocol)
+        if picked is None:
+            continue
+        p, d = picked
+        if align == "scale":
+            positive = p > 0
+            logs[0] += float(np.log(d[positive] / p[positive]).sum())
+            logs[1] += float(positive.sum())
+        else:
+            fit.add(p, 1 / d if align == "disparity" else d)
+    if align == "scale":
+        factor = float(np.exp(logs[0] / logs[1])) if logs[1] else 1.0
+        return lambda values: np.clip(values * factor, near, far)
+    if not fit.n:
+        return (lambda values: 1 / np.maximum(values, 1e-6)) if kind == "disparity" else (lambda values: values)
+    scale, shift = fit.line()
+    if align == "affine":
+        return lambda values: np.clip(scale * values + shift, near, far)
+    return lambda values: np.clip(1 / np.maximum(scale * values + shift, 1e-3), near, far)
+
+
+def limited(frames: Iterator[ClipFrame], protocol: VideoProtocol) -> Iterator[ClipFrame]:
+    for number, frame in enumerate(frames):
+        if protocol.frames is not None and number >= protocol.frames:
+            return
+        yield frame
+
+
+def pixels(
+    frame: ClipFrame, prediction: Map, protocol: VideoProtocol
+) -> tuple[Float64[np.ndarray, " n"], Float64[np.ndarray, " n"]] | None:
+    """Prediction and ground truth of the pixels that count; None where there are none."""
+    if frame.depth is None or frame.valid is None:
+        return None
+    y0, y1, x0, x1 = protocol.box(*frame.depth.shape)
+    d, p = frame.depth[y0:y1, x0:x1], prediction[y0:y1, x0:x1]
+    near, far = protocol.range
+    counted = frame.valid[y0:y1, x0:x1] & (d > near) & (d < far) & np.isfinite(p)
+    if not counted.any():
+        return None
+    return p[counted].astype(np.float64), d[counted].astype(np.float64)
+
+
+def mean_scores(rows: Sequence[Row]) -> Row:
+    """The mean of each metric over the clips that have it."""
+    names = [name for name in METRICS if any(name in row for row in rows)]
+    return {name: float(np.mean([row[name] for row in rows if name in row])) for name in names}

@@ -1,0 +1,184 @@
+"""Video evaluation: a predictor or saved depth maps, the clips of a data set or films -> scores."""
+
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float32
+
+from densevit.data.datasets.base import Dataset, folder_of
+from densevit.data.io.video import VideoFrame, open_video
+from densevit.data.predictions import SavedMaps
+from densevit.errors import DataError
+from densevit.evaluation.depth.preprocess import paste_or_resize
+from densevit.evaluation.video.clip import Align, ClipFrame, VideoProtocol, fit_clip, score_clip
+from densevit.evaluation.video.report import ClipPictures, VideoEvaluation, draw
+from densevit.inference.predictor import Predictor
+from densevit.inference.video.stabilizer import Stabilizer, stabilize_stream
+from densevit.model_card import Kind
+from densevit.structures import Row, Sample
+from densevit.utils.progress import tqdm
+
+Map = Float32[np.ndarray, "h w"]
+
+
+def evaluate_video(
+    predictions: Predictor | SavedMaps,
+    data: Dataset,
+    protocol: VideoProtocol,
+    align: Align,
+    *,
+    head: str | None = None,
+    stabilize: Mapping[str, Any] | None = None,
+    pictures: bool = True,
+    progress: bool = False,
+) -> VideoEvaluation:
+    """Scores the clips of a data set: the frames of each scene, in the data set's order.
+
+    Args:
+        align: how predictions are fitted to ground truth, once per clip.
+        head: of a model that has several depth heads.
+        stabilize: options of `Stabilizer`; None scores the maps as they are.
+        pictures: make those of a report.
+
+    Raises:
+        DataError: the data set has no clips, or a prediction cannot be read.
+    """
+    kind = kind_of(predictions, head)
+    found: list[tuple[str, Row]] = []
+    shown: list[ClipPictures] = []
+    bar = tqdm(total=len(data), desc="evaluate", unit="frame", disable=not progress)
+    for name, indices in clips_of(data).items():
+        indices = indices[: protocol.frames]
+
+        def samples(chosen: Sequence[int] = indices) -> Iterator[Sample]:
+            return map(data.read, chosen)
+
+        def predicted(chosen: Sequence[int] = indices) -> Iterator[tuple[Any, Map]]:
+            for sample in samples(chosen):
+                yield sample.image, predict(predictions, sample, head)
+                bar.update()
+
+        with tempfile.TemporaryDirectory(prefix="densevit-video-") as folder:
+            spool(predicted(), Path(folder), make_stabilizer(predictions, kind, head, stabilize))
+
+            def frames(place: Path = Path(folder), chosen: Sequence[int] = indices) -> Iterator[ClipFrame]:
+                for number, sample in enumerate(samples(chosen)):
+                    yield ClipFrame(
+                        name=sample.name, image=sample.image, prediction=np.load(place / f"{number}.npy"),
+                        depth=sample.depth, valid=sample.valid, intrinsics=sample.intrinsics, pose=sample.pose,
+                    )  # fmt: skip
+
+            row = score_clip(frames, protocol, align, kind)
+            found.append((name, row))
+            if pictures:
+                shown.append(draw(name, row, frames, fit_clip(frames, protocol, align, kind)))
+    bar.close()
+    return VideoEvaluation(found, protocol, align, shown)
+
+
+def evaluate_films(
+    predictor: Predictor,
+    films: Sequence[str],
+    *,
+    head: str | None = None,
+    stabilize: Mapping[str, Any] | None = None,
+    pictures: bool = True,
+    fps: float = 30.0,
+    progress: bool = False,
+) -> VideoEvaluation:
+    """Scores the consistency of films and folders of frames without ground truth: opw, rtc and flicker.
+
+    Maps without unit are divided by the median of the clip's first.
+
+    Raises:
+        DataError: a film cannot be read.
+    """
+    kind = kind_of(predictor, head)
+    found: list[tuple[str, Row]] = []
+    shown: list[ClipPictures] = []
+    protocol = VideoProtocol(name="films", range=(1e-6, float("inf")))
+    for film in films:
+        source = open_video(film, fps)
+        name = Path(film).stem
+        with tempfile.TemporaryDirectory(prefix="densevit-video-") as folder:
+            bar = tqdm(source.frames(), desc=name, unit="frame", total=source.length(), disable=not progress)
+
+            def predicted(frames: Iterable[VideoFrame] = bar) -> Iterator[tuple[Any, Map]]:
+                for frame in frames:
+                    yield frame.image, predictor(frame.image, head=head)
+
+            spool(predicted(), Path(folder), make_stabilizer(predictor, kind, head, stabilize))
+            first = (
+                np.load(Path(folder) / "0.npy") if (Path(folder) / "0.npy").exists() else np.ones((1, 1), np.float32)
+            )
+            unit = np.float32(1.0 if kind == "metric" else max(float(np.median(first)), 1e-9))
+
+            def frames(place: Path = Path(folder), source: Any = source, unit: Any = unit) -> Iterator[ClipFrame]:
+                for number, frame in enumerate(source.frames()):
+                    yield ClipFrame(
+                        name=str(number), image=frame.image, prediction=np.load(place / f"{number}.npy") / unit
+                    )
+
+            row = score_clip(frames, protocol, "none", kind)
+            found.append((name, row))
+            if pictures:
+                shown.append(draw(name, row, frames, lambda values: values))
+    return VideoEvaluation(found, protocol, "none", shown)
+
+
+def kind_of(predictions: Predictor | SavedMaps, head: str | None) -> Kind:
+    """What the maps are: metric, affine or disparity."""
+    if isinstance(predictions, SavedMaps):
+        return predictions.kind
+    return predictions.card.outputs[
+        predictions.head_for(("metric", "affine", "disparity"), [head] if head else [])
+    ].kind
+
+
+def clips_of(data: Dataset) -> dict[str, list[int]]:
+    """Clip -> its frames, by scene, or by folder where no scene is known.
+
+    Raises:
+        DataError: the frames of a scene do not follow each other in time.
+    """
+    if getattr(data, "fps", 1) is None:
+        raise DataError("these rooms are single views, not walks; make walks by prepare_rooms.py --fps 15.")
+    found: dict[str, list[int]] = {}
+    for index, name in enumerate(data.names):
+        found.setdefault(data.scene(index) or folder_of(name) or "clip", []).append(index)
+    if max(map(len, found.values())) < 2:
+        raise DataError("no clip: every scene has one frame.")
+    return {name: indices for name, indices in found.items() if len(indices) > 1}
+
+
+def predict(predictions: Predictor | SavedMaps, sample: Sample, head: str | None) -> Map:
+    """The prediction at the size of the ground truth, or of the image."""
+    size = sample.image.shape[:2] if sample.depth is None else sample.depth.shape
+    h, w = int(size[0]), int(size[1])
+    if isinstance(predictions, SavedMaps):
+        values = predictions.read(sample.name)
+    else:
+        if sample.intrinsics is not None:
+            k = sample.intrinsics
+            predictions.focal = (float(k[0, 0]), float(k[1, 1]), float(k[0, 2]), float(k[1, 2]))
+        values = np.asarray(predictions(sample.image, head=head))
+    return np.asarray(paste_or_resize(values, (h, w), (0, h, 0, w), "borders")[0], np.float32)
+
+
+def make_stabilizer(
+    predictions: Predictor | SavedMaps, kind: Kind, head: str | None, options: Mapping[str, Any] | None
+) -> Stabilizer | None:
+    if options is None:
+        return None
+    limits = None if isinstance(predictions, SavedMaps) else predictions.card.outputs[predictions.head(head)].range
+    return Stabilizer(kind, limits=limits, **options)
+
+
+def spool(pairs: Iterator[tuple[Any, Map]], folder: Path, stabilizer: Stabilizer | None) -> None:
+    """Keeps the maps of a clip on disk: they are read twice, and a long clip would not fit into memory."""
+    maps = (values for _, values in pairs) if stabilizer is None else stabilize_stream(pairs, stabilizer)
+    for number, values in enumerate(maps):
+        np.save(folder / f"{number}.npy", np.asarray(values, np.float32))

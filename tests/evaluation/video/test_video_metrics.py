@@ -1,0 +1,140 @@
+"""Temporal metrics by hand: exact scenes, a scale that jumps, and one alignment for a whole clip."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from films import frame, write_frames
+
+from densevit.cli.main import main
+from densevit.data.synthetic.generate import generate
+from densevit.errors import DataError
+from densevit.evaluation.video.clip import ClipFrame, VideoProtocol, score_clip
+from densevit.evaluation.video.metrics import flicker, flow_change, temporal_alignment_error
+from densevit.ops.geometry import pinhole
+
+SIZE = (48, 64)
+CAMERA = pinhole(50.0, 50.0, 31.5, 23.5)
+STILL = np.eye(4)
+
+
+def moved(x: float = 0.0, z: float = 0.0) -> np.ndarray:
+    pose = np.eye(4)
+    pose[:3, 3] = x, 0, z
+    return pose
+
+
+def test_alignment_error_of_a_still_camera_is_the_relative_change() -> None:
+    first, second = np.full(SIZE, 2.0), np.full(SIZE, 2.2)
+    found = temporal_alignment_error(first, second, STILL, STILL, CAMERA, CAMERA)
+    assert found == pytest.approx(100 * (0.2 / 2.2 + 0.2 / 2.0) / 2)
+
+
+def test_true_depth_of_a_camera_that_walks_has_no_alignment_error() -> None:
+    wall = [np.full(SIZE, 4.0 - 0.1 * i) for i in range(2)]
+    assert temporal_alignment_error(*wall, moved(), moved(z=0.1), CAMERA, CAMERA) == pytest.approx(0, abs=1e-9)
+    assert temporal_alignment_error(wall[0], wall[0], moved(), moved(z=0.1), CAMERA, CAMERA) > 2
+    assert np.isnan(temporal_alignment_error(*wall, moved(), moved(x=100), CAMERA, CAMERA))
+
+
+def test_flow_tells_how_steady_a_panned_plane_is() -> None:
+    images = [frame(0, SIZE), frame(3, SIZE)]
+    depth = np.full(SIZE, 2.0, np.float32)
+    steady = flow_change(*images, depth, depth)
+    assert steady.rtc == 1 and steady.ratio == pytest.approx(0, abs=1e-6) and steady.opw == pytest.approx(0, abs=1e-3)
+    jumped = flow_change(*images, depth, depth * np.float32(1.1))
+    assert jumped.rtc == 0 and jumped.ratio == pytest.approx(np.log(1.1), rel=1e-5)
+    assert 0.1 < jumped.opw <= 0.2 + 1e-6
+
+
+def test_flicker_is_blind_to_steady_motion() -> None:
+    assert flicker([0.02] * 5) == pytest.approx(0, abs=1e-12)
+    assert flicker([0.02, -0.02, 0.02]) == pytest.approx(4)
+    assert np.isnan(flicker([0.1]))
+
+
+def clip(scale: float, shift: float, jitter: float = 0.0) -> Iterator[ClipFrame]:
+    rows = np.linspace(1, 5, SIZE[0], dtype=np.float32)[:, None]
+    for i in range(4):
+        depth = np.broadcast_to(rows, SIZE) + np.float32(0.1 * i)
+        disparity = (1 / depth - shift) / scale * (1 + jitter * (-1) ** i)
+        yield ClipFrame(
+            name=str(i), image=frame(2 * i, SIZE), prediction=disparity.astype(np.float32), depth=depth,
+            valid=np.ones(SIZE, bool), intrinsics=CAMERA, pose=STILL,
+        )  # fmt: skip
+
+
+def test_one_scale_and_shift_fits_a_whole_clip_of_disparity() -> None:
+    exact = score_clip(lambda: clip(0.02, 0.1), VideoProtocol(), "disparity", "disparity")
+    assert exact["abs_rel"] < 1e-4 and exact["d1"] == 1 and exact["frames"] == 4
+    jumping = score_clip(lambda: clip(0.02, 0.1, jitter=0.1), VideoProtocol(), "disparity", "disparity")
+    assert jumping["abs_rel"] > 0.02 and jumping["flicker"] > 10 * exact["flicker"]  # a fit per frame would hide it
+    assert jumping["scale_jitter"] > exact["scale_jitter"] + 1
+    two = score_clip(lambda: clip(0.02, 0.1), VideoProtocol(frames=2, margins=(8, 8, 8, 8)), "disparity", "disparity")
+    assert two["frames"] == 2
+
+
+def test_a_clip_of_one_frame_has_no_consistency() -> None:
+    with pytest.raises(DataError, match="needs two or more"):
+        score_clip(lambda: iter(list(clip(1, 0))[:1]), VideoProtocol(), "none", "metric")
+
+
+@pytest.fixture(scope="module")
+def walks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("walks")
+    generate(root / "data", {"test": 1}, frames=4, size=SIZE, seed=3, fps=10, progress=False)
+    maps = root / "maps/test/scene_00000"
+    maps.mkdir(parents=True)
+    from densevit.data.datasets.rooms import Rooms
+
+    data = Rooms(root=root / "data", split="test")
+    for i, name in enumerate(data.names):
+        depth = data.read(i).depth
+        np.save(root / f"maps/{name}.npy", depth * np.float32(1 + 0.05 * (-1) ** i))
+    return root
+
+
+def test_saved_maps_of_a_walk_are_scored_and_stabilised(walks: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--predictions", str(walks / "maps"), "--data", "rooms", "--root", str(walks / "data")]
+    assert main(["eval-video", *words, "--output", str(walks / "report")]) == 0
+    plain = capsys.readouterr().out
+    assert "tae" in plain and "metres as predicted" in plain
+    import json
+
+    before = json.loads((walks / "report/metrics.json").read_text())["metrics"]
+    assert before["abs_rel"] == pytest.approx(0.05, abs=1e-3) and before["scale_jitter"] == pytest.approx(5, abs=0.2)
+    page = (walks / "report/report.html").read_text()
+    assert "the same row of the ground truth" in page and page.count("data:image") >= 10
+    assert main(["eval-video", *words, "--stabilize", "--output", str(walks / "steady")]) == 0
+    after = json.loads((walks / "steady/metrics.json").read_text())["metrics"]
+    assert after["tae"] < 0.7 * before["tae"] and after["scale_jitter"] < 0.5 * before["scale_jitter"]
+    assert after["abs_rel"] < before["abs_rel"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--fuse"], "belongs to --stabilize"),
+        (["--protocol", "video_depth_anything"], "is for kitti, sintel, scannet, not rooms"),
+        (["--films", "a.mp4"], "go with a CHECKPOINT"),
+    ],
+)
+def test_wrong_options_are_refused(
+    walks: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    words = ["--predictions", str(walks / "maps"), "--data", "rooms", "--root", str(walks / "data")]
+    assert main(["eval-video", *words, *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_single_views_are_no_clip(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    generate(tmp_path / "data", {"test": 1}, frames=2, size=(16, 16), seed=3, progress=False)
+    write_frames(tmp_path / "maps", [frame(0)])
+    words = ["--data", "rooms", "--root", str(tmp_path / "data"), "--suffix", ".npy"]
+    maps = tmp_path / "maps/test/scene_00000"
+    maps.mkdir(parents=True)
+    for i in range(2):
+        np.save(maps / f"{i:02d}.npy", np.ones((16, 16), np.float32))
+    assert main(["eval-video", "--predictions", str(tmp_path / "maps"), *words]) == 2
+    assert "single views, not walks" in capsys.readouterr().err

@@ -1,0 +1,5 @@
+"""Runs `densevit eval-video`; --help lists its options."""
+
+from densevit.cli.main import tool
+
+tool("eval-video")
