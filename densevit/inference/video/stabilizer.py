@@ -28,7 +28,7 @@ from densevit.ops.flow import Flow, Gray, consistent, dense_flow, depth_change, 
 SIDE = 160  # pixels of the longer side, at which flow is computed and maps are compared
 CUT = 0.25  # share of pixels seen in both frames under which there is a cut between them
 SUPPORT = 0.05  # share of pixels that a neighbour must share with a frame to count
-AGREE = 0.1  # relative difference at which a neighbour's weight in a fusion has fallen to 1/e
+AGREE = 0.2  # relative difference at which a neighbour's weight in a fusion has fallen to 1/e
 FIELD_OF_VIEW = 60.0  # degrees, where no focal length is known
 
 Map = Float32[np.ndarray, "h w"]
