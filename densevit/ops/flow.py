@@ -10,6 +10,8 @@ import cv2
 import numpy as np
 from jaxtyping import Bool, Float32, UInt8
 
+from densevit.ops.align import lower_median
+
 Gray = UInt8[np.ndarray, "h w"]
 Flow = Float32[np.ndarray, "h w 2"]
 
@@ -89,7 +91,7 @@ def depth_change(
     # Columns: translation x, y, z, rotation x, y, z.
     horizontal = np.stack([inverse, zero, -px * inverse, -px * py, 1 + px**2, -py], 1)
     vertical = np.stack([zero, inverse, -py * inverse, -(1 + py**2), px * py, px], 1)
-    unit = 1 / float(np.median(inverse))  # conditions the translation
+    unit = 1 / lower_median(inverse)  # conditions the translation
     scale = np.array([unit, unit, unit, 1.0, 1.0, 1.0])
     system, target = np.concatenate([horizontal, vertical]) * scale, np.concatenate([u, v])
     weights = np.ones(len(rows))
@@ -101,7 +103,7 @@ def depth_change(
         motion = np.linalg.solve(system.T @ weighted + ridge, weighted.T @ target)
         rest = (target - system @ motion).reshape(2, -1)
         size = np.hypot(*rest)
-        spread = max(1.5 * float(np.median(size)), 0.1 / focal)
+        spread = max(1.5 * lower_median(size), 0.1 / focal)
         weights = 1 / (1 + (size / spread) ** 2) ** 2  # Geman-McClure
     along, turn = motion[2] * unit, motion[3:5]
     change = np.log(np.maximum(1 + along / depth + turn[0] * y - turn[1] * x, 0.2))

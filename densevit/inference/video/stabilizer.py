@@ -23,6 +23,7 @@ from jaxtyping import Bool, Float32
 from densevit.data.io.rgb import Rgb
 from densevit.errors import ConfigError
 from densevit.model_card import Kind
+from densevit.ops.align import lower_median
 from densevit.ops.flow import Flow, Gray, consistent, dense_flow, depth_change, sample
 
 SIDE = 160  # pixels of the longer side, at which flow is computed and maps are compared
@@ -41,8 +42,8 @@ class Small:
     Attributes:
         values: log of metric depth, else the map as it is.
         known: where there is a value.
-        ahead: to the newest frame: x, y to where each pixel of this one is there, log(Z there / Z here), and 1 where it
-            was seen in every frame between.
+        ahead: to where each pixel of this one is in the newest frame.
+        change: log(Z there / Z here), and 1 where it was seen in every frame between.
     """
 
     gray: Gray
@@ -50,7 +51,8 @@ class Small:
     known: Bool[np.ndarray, "h w"]
     full: Map
     neighbours: list["Neighbour"] = field(default_factory=list)
-    ahead: Float32[np.ndarray, "h w 4"] | None = None
+    ahead: Flow | None = None
+    change: Float32[np.ndarray, "h w 2"] | None = None
 
     @cached_property
     def packed(self) -> Float32[np.ndarray, "h w 2"]:
@@ -144,7 +146,7 @@ class Stabilizer:
         h, w = values.shape
         ratio = min(1.0, SIDE / max(h, w))
         size = (max(8, round(w * ratio)), max(8, round(h * ratio)))
-        gray = cv2.cvtColor(cv2.resize(image, size, interpolation=cv2.INTER_AREA), cv2.COLOR_RGB2GRAY)
+        gray = cv2.resize(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY), size, interpolation=cv2.INTER_AREA)
         small = cv2.resize(values, size, interpolation=cv2.INTER_AREA)  # one unknown pixel makes its area unknown
         known = np.isfinite(small) & ((small > 0) if self.kind == "metric" else True)
         small = np.where(known, small, np.float32(1))
@@ -164,11 +166,11 @@ class Stabilizer:
         self.behind = self.warp([Neighbour(old.packed, 0), *self.behind][: self.past], back, change, seen)
         if self.future:
             visible = consistent(forth, back, old.gray, new.gray)
-            step = np.dstack([forth, sample(change, forth), visible.astype(np.float32)])
-            old.ahead = np.zeros((*old.values.shape, 4), np.float32)
-            old.ahead[..., 3] = 1
+            step = np.dstack([sample(change, forth), visible.astype(np.float32)])
+            old.ahead, old.change = np.zeros_like(forth), np.zeros_like(forth)
+            old.change[..., 1] = 1
             for held in self.pending:
-                self.look_ahead(held, new, step)
+                self.look_ahead(held, new, forth, step)
 
     def depth_change(self, flow: Flow, new: Small, seen: Bool[np.ndarray, "h w"]) -> Map:
         h, w = new.values.shape
@@ -188,16 +190,17 @@ class Stabilizer:
             found.append(Neighbour(moved, frame.distance + 1))
         return found
 
-    def look_ahead(self, held: Small, new: Small, step: Float32[np.ndarray, "h w 4"]) -> None:
+    def look_ahead(self, held: Small, new: Small, forth: Flow, step: Float32[np.ndarray, "h w 2"]) -> None:
         """Follows the pixels of a frame that is held back one frame further, and takes the new frame's values there."""
-        if held.ahead is None:
+        if held.ahead is None or held.change is None:
             return
-        moved = sample(step, np.ascontiguousarray(held.ahead[..., :2]))
-        held.ahead[..., :3] += moved[..., :3]
-        held.ahead[..., 3] *= moved[..., 3]
-        there = sample(new.packed, np.ascontiguousarray(held.ahead[..., :2]))
-        there[..., 0] = self.moved(there[..., 0], -held.ahead[..., 2])
-        there[..., 1] *= held.ahead[..., 3]
+        moved = sample(step, held.ahead)
+        held.ahead += sample(forth, held.ahead)
+        held.change[..., 0] += moved[..., 0]
+        held.change[..., 1] *= moved[..., 1]
+        there = sample(new.packed, held.ahead)
+        there[..., 0] = self.moved(there[..., 0], -held.change[..., 0])
+        there[..., 1] *= held.change[..., 1]
         held.neighbours.append(Neighbour(there, -1 - sum(n.distance < 0 for n in held.neighbours)))
 
     def moved(self, values: Map, change: Map) -> Map:
@@ -234,23 +237,23 @@ class Stabilizer:
 
     def fit(self, own: Float32[np.ndarray, " n"], other: Float32[np.ndarray, " n"]) -> tuple[float, float]:
         """Scale and shift that bring the frame's values to a neighbour's; of metric depth a shift of the logarithm."""
-        step = max(1, len(own) // 4000)
+        step = max(1, len(own) // 2000)
         x, y = own[::step].astype(np.float64), other[::step].astype(np.float64)
         if self.kind == "metric":
-            return 1.0, float(np.median(y - x))
+            return 1.0, lower_median(y - x)
         weights = np.ones_like(x)
         scale, shift = 1.0, 0.0
         for _ in range(5):
             mean_x, mean_y = np.average(x, weights=weights), np.average(y, weights=weights)
             variance = float(weights @ (x - mean_x) ** 2)
             if variance <= 1e-12 * max(1.0, mean_x**2):
-                return 1.0, float(np.median(y - x))
+                return 1.0, lower_median(y - x)
             scale = float(weights @ ((x - mean_x) * (y - mean_y))) / variance
             shift = float(mean_y - scale * mean_x)
             off = np.abs(y - scale * x - shift)
-            spread = max(1.5 * float(np.median(off)), 1e-9)
+            spread = max(1.5 * lower_median(off), 1e-9)
             weights = 1 / (1 + (off / spread) ** 2)
-        return (scale, shift) if scale > 0 else (1.0, float(np.median(y - x)))
+        return (scale, shift) if scale > 0 else (1.0, lower_median(y - x))
 
     def fused(self, frame: Small, fits: list[tuple[float, float, float, Neighbour]]) -> Map:
         """What the neighbours' mean has over the frame's own values, once they are of its scale; smooth."""
