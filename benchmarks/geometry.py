@@ -21,24 +21,25 @@ FRAMES = 5
 
 CONFIG = """
 model:
-  encoder: {{type: vit, dim: 192, depth: 6, heads: 3, patch_size: 16, image_size: [96, 128], stem: conv,
+  encoder: {{type: vit, dim: 128, depth: 4, heads: 4, patch_size: 8, image_size: [64, 80], stem: conv,
              positions: sincos, init: jax}}
-  decoder: {{type: dpt, channels: 64}}
+  decoder: {{type: dpt, channels: 32}}
   heads:
-    depth: {{type: metric, activation: log, min_depth: 0.1, max_depth: 13, initial_depth: 2, hidden: 16{uncertainty}}}
-    normals: {{type: normals, hidden: 16}}
+    depth: {{type: metric, activation: log, min_depth: 0.1, max_depth: 13, initial_depth: 2, hidden: 0{uncertainty}}}
+    normals: {{type: normals, hidden: 0}}
+  resize: {{mode: fixed, size: [64, 80], interpolation: area}}
 tasks:
   depth: {{losses: [{{type: silog, variance_focus: 0.5}}]}}
   normals: {{type: normals, losses: [{{type: angular}}]}}
 data:
   train: {{type: rooms, root: {root}, split: train}}
   val: {{type: rooms, root: {root}, split: val}}
-  transforms: [{{type: hflip}}, {{type: color, p: 0.3}}]
+  transforms: [{{type: resize, size: [64, 80]}}, {{type: hflip}}, {{type: color, p: 0.3}}]
   workers: 0
 optim: {{lr: 1e-3, weight_decay: 0.05}}
 schedule: {{type: cosine, warmup: 0.03}}
 steps: {steps}
-batch_size: 16
+batch_size: 8
 ema: 0.99
 validate_every: {steps}
 output: {output}
@@ -76,7 +77,7 @@ def main() -> None:
     parser.add_argument("what", choices=["data", "train", "report"])
     parser.add_argument("folder", type=Path)
     parser.add_argument("name", nargs="?", choices=["plain", "laplace"])
-    parser.add_argument("--steps", type=int, default=1500)
+    parser.add_argument("--steps", type=int, default=800)
     args = parser.parse_args()
     folder = args.folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)

@@ -29,6 +29,9 @@ OPTIONS = {
     "png16": ("scale",),
     "color": ("cmap", "range"),
     **dict.fromkeys(("normals", "normals_npy", "normals_exr"), ("axes",)),
+    "ply": ("min_confidence", "assume_depth", "normals"),
+    **dict.fromkeys(("glb", "obj"), ("min_confidence", "assume_depth", "edge")),
+    "viewer": ("min_confidence", "assume_depth"),
     "labels": ("palette",),
     "overlay": ("opacity",),
     "mp4": ("cmap", "range"),
@@ -36,8 +39,8 @@ OPTIONS = {
 }
 CLIP_FORMATS = ("mp4", "ffv1", "npz_clip", "h5_clip")
 FORMATS = (
-    "png16, npy, npz, pfm, h5, color, ply; of clips: mp4, ffv1, npz_clip, h5_clip; of normals (a head's, else of its "
-    "depth): normals, normals_npy, normals_exr; of classes: labels, overlay, probabilities"
+    "png16, npy, npz, pfm, h5, color, confidence; 3D: ply, glb, obj, viewer; clips: mp4, ffv1, npz_clip, h5_clip; "
+    "normals (a head's, else of its depth): normals, normals_npy, normals_exr; classes: labels, overlay, probabilities"
 )
 
 
@@ -84,6 +87,21 @@ def add_arguments(parser: argparse.ArgumentParser, usual: str = "png16") -> None
     formats.add_argument(
         "--axes", metavar="NAME", help="normals: opencv (default), opengl (Marigold, Hypersim) or dsine"
     )
+    formats.add_argument("--viewer", action="store_true", help="also one HTML page an image that shows its point cloud")
+    formats.add_argument("--normals", action="store_const", const=True, help="ply: normals of the points, too")
+    formats.add_argument(
+        "--min-confidence",
+        type=float,
+        metavar="SHARE",
+        help="3D: leave out points that lie within a factor of 1.25 with a lower probability",
+    )
+    formats.add_argument(
+        "--assume-depth",
+        type=numbers(2),
+        metavar="NEAR,FAR",
+        help="3D: metres that the ends of a map without unit are taken for; what comes out is an assumption",
+    )
+    formats.add_argument("--edge", type=float, metavar="SHARE", help="glb, obj: jump of depth to cut at (0.05)")
     formats.add_argument(
         "--palette", action="store_const", const=True, help="labels: a PNG with colours, which Pillow reads as ids"
     )
@@ -190,11 +208,11 @@ def requested(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
     Raises:
         ConfigError: an option belongs to a format that was not asked for.
     """
-    names = args.format
+    names = list(dict.fromkeys([*args.format, *["viewer"] * args.viewer]))
     if not names:
         raise ConfigError("--format: names no format.")
     problems = [
-        f"--{option} is for {' or '.join(formats)}, which --format does not name."
+        f"--{option.replace('_', '-')} is for {' or '.join(formats)}, which --format does not name."
         for option, formats in formats_of_options().items()
         if not set(formats) & set(names) and getattr(args, option) is not None
     ]

@@ -29,7 +29,7 @@ from densevit.inference.predict.summary import Incomplete, Summary, failure_reas
 from densevit.inference.predictor import Map, Predictor, stack
 from densevit.inference.tiling import check_tileable
 from densevit.inference.writers import PredictedMap
-from densevit.model_card import Kind
+from densevit.model_card import Kind, uncertainty_of
 from densevit.ops.anchors import FEWEST, Anchored, fit_to_anchors
 from densevit.utils.atomic_io import write_text
 from densevit.utils.device import is_out_of_memory
@@ -92,6 +92,11 @@ def export(
     for format, writer in plan.writers.items():
         spec = plan.spec(predictor.card.outputs[sources[format]])
         writer.check(spec)
+        if writer.needs_uncertainty and uncertainty_of(sources[format]) not in predictor.card.outputs:
+            raise ConfigError(
+                f"format {format}: --min-confidence needs a head with `uncertainty: laplace`; '{sources[format]}' "
+                "predicts none."
+            )
         if writer.needs_camera(spec):
             plan.check_cameras(format)
     if predictor.tiling is not None:
@@ -265,7 +270,8 @@ class PredictionPipeline:
         """The maps, or None and why there are none."""
         try:
             maps = self.predictor.predict_arrays(stack(images))
-            return {head: maps[head] for head in self.sources.values()}, ""
+            wanted = {name for head in self.sources.values() for name in (head, uncertainty_of(head)) if name in maps}
+            return {name: maps[name] for name in wanted}, ""
         except (DataError, MemoryError, RuntimeError) as error:
             if isinstance(error, RuntimeError) and not is_out_of_memory(error):
                 raise  # a fault of the model or of the program, not of this image
@@ -281,8 +287,14 @@ class PredictionPipeline:
                 maps = {**maps, head: fitted.depth}
                 residuals.append(fitted)
         frames = {
-            head: PredictedMap(values=values, image=image, spec=self.plan.spec(outputs[head]), camera=item.intrinsics)
-            for head, values in maps.items()
+            head: PredictedMap(
+                values=maps[head],
+                image=image,
+                spec=self.plan.spec(outputs[head]),
+                camera=item.intrinsics,
+                uncertainty=maps.get(uncertainty_of(head)),
+            )
+            for head in self.sources.values()
         }
         formats = self.plan.missing(item) if self.resume else list(self.plan.writers)
         out_of_range = [

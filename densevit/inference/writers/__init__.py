@@ -2,15 +2,20 @@
 
 from densevit.inference.writers.arrays import Hdf5, Npy, Npz, Pfm
 from densevit.inference.writers.base import DEPTH_FORMATS, MapWriter, PredictedMap
+from densevit.inference.writers.confidence import Confidence
 from densevit.inference.writers.labels import LABEL_FORMATS, LabelWriter
+from densevit.inference.writers.mesh import Glb, Obj
 from densevit.inference.writers.normals import NormalsExr, NormalsNpy, NormalsPng
 from densevit.inference.writers.ply import Ply
 from densevit.inference.writers.png import Color, Png16
+from densevit.inference.writers.viewer import Viewer
 
 __all__ = [
     "DEPTH_FORMATS",
     "LABEL_FORMATS",
     "Color",
+    "Confidence",
+    "Glb",
     "Hdf5",
     "LabelWriter",
     "MapWriter",
@@ -19,8 +24,10 @@ __all__ = [
     "NormalsPng",
     "Npy",
     "Npz",
+    "Obj",
     "Pfm",
     "Ply",
     "Png16",
     "PredictedMap",
+    "Viewer",
 ]

@@ -27,6 +27,7 @@ class PredictedMap:
     image: UInt8[np.ndarray, "h w 3"]  # RGB
     spec: HeadSpec
     camera: Intrinsics | Lens | None = None
+    uncertainty: Float32[np.ndarray, "h w"] | None = None  # of depth (densevit.models.heads.uncertainty)
 
     def valid(self) -> Bool[np.ndarray, "h w"]:
         known: Bool[np.ndarray, "*k h w"] = np.isfinite(self.values)
@@ -64,6 +65,11 @@ class MapWriter(ABC):
 
     @property
     def needs_intrinsics(self) -> bool:
+        return False
+
+    @property
+    def needs_uncertainty(self) -> bool:
+        """Whether the model must predict the uncertainty of the depth, too."""
         return False
 
     def needs_camera(self, spec: HeadSpec) -> bool:

@@ -6,56 +6,60 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from densevit.errors import ConfigError
-from densevit.inference.writers.base import DEPTH_FORMATS, MapWriter, PredictedMap
-from densevit.model_card import HeadSpec
-from densevit.ops.geometry import backproject
+from densevit.inference.writers.base import DEPTH_FORMATS, PredictedMap
+from densevit.inference.writers.surface import AssumedDepth, SurfaceWriter
+from densevit.ops.normals import normals_of_map
 from densevit.utils.atomic_io import atomic_write
 
-POINT = np.dtype([(axis, "<f4") for axis in "xyz"] + [(color, "u1") for color in ("red", "green", "blue")])
+AXES = [(axis, "<f4") for axis in "xyz"]
+NORMALS = [(f"n{axis}", "<f4") for axis in "xyz"]
+COLORS = [(color, "u1") for color in ("red", "green", "blue")]
 
 
 @DEPTH_FORMATS.register("ply")
-class Ply(MapWriter):
+class Ply(SurfaceWriter):
     """Binary little-endian PLY, one coloured point per valid pixel: metres; x right, y down, z forward."""
 
     suffix = ".ply"
 
-    def __init__(self, *, fov: Annotated[float, Field(gt=0, lt=180)] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        fov: Annotated[float, Field(gt=0, lt=180)] | None = None,
+        min_confidence: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+        assume_depth: AssumedDepth | None = None,
+        normals: bool = False,
+    ) -> None:
         """
         Args:
-            fov: horizontal field of view in degrees; None where each image has its own camera.
+            fov, min_confidence, assume_depth: as of `SurfaceWriter`.
+            normals: nx, ny, nz of plane fits to the depth, too, towards the camera; 0 where there is none.
         """
-        self.fov = fov
-
-    @property
-    def needs_intrinsics(self) -> bool:
-        return self.fov is None
-
-    def check(self, spec: HeadSpec) -> None:
-        if spec.kind != "metric":
-            raise ConfigError(
-                f"format ply: needs metric depth, but this model gives {spec.kind} values, known only up to scale and "
-                "shift. Choose another format, or a metric model."
-            )
+        super().__init__(fov=fov, min_confidence=min_confidence, assume_depth=assume_depth)
+        self.normals = normals
 
     def write(self, path: Path, frame: PredictedMap) -> int:
-        valid = frame.valid()
-        xyz = backproject(np.where(valid, frame.values, 0), frame.matrix(self.fov))[valid]
-        points = np.empty(len(xyz), POINT)
+        surface = self.surface(frame)
+        xyz = surface.points[surface.valid]
+        points = np.empty(len(xyz), np.dtype([*AXES, *NORMALS * self.normals, *COLORS]))
         for i, axis in enumerate("xyz"):
             points[axis] = xyz[:, i]
         for i, color in enumerate(("red", "green", "blue")):
-            points[color] = frame.image[..., i][valid]
-        content = header(len(points)) + points.tobytes()
+            points[color] = frame.image[..., i][surface.valid]
+        if self.normals:
+            depth = np.where(surface.valid, surface.points[..., 2], np.float32(0))
+            vectors = normals_of_map(depth, surface.camera)[surface.valid]
+            for i, axis in enumerate("xyz"):
+                points[f"n{axis}"] = vectors[:, i]
+        content = header(points, self.unit) + points.tobytes()
         atomic_write(path, lambda file: file.write(content))
         return 0
 
 
-def header(points: int) -> bytes:
+def header(points: np.ndarray, unit: str) -> bytes:
     names = {"<f4": "float", "|u1": "uchar"}
-    properties = "".join(f"property {names[POINT[name].str]} {name}\n" for name in POINT.names or ())
+    properties = "".join(f"property {names[points.dtype[name].str]} {name}\n" for name in points.dtype.names or ())
     return (
-        "ply\nformat binary_little_endian 1.0\ncomment metres; x right, y down, z forward\n"
-        f"element vertex {points}\n{properties}end_header\n"
+        f"ply\nformat binary_little_endian 1.0\ncomment {unit}; x right, y down, z forward\n"
+        f"element vertex {len(points)}\n{properties}end_header\n"
     ).encode()

@@ -1,0 +1,77 @@
+"""Depth maps as coloured meshes: GLB and OBJ, by trimesh (extra `mesh`)."""
+
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from densevit.errors import ConfigError
+from densevit.inference.writers.base import DEPTH_FORMATS, PredictedMap
+from densevit.inference.writers.surface import AssumedDepth, SurfaceWriter
+from densevit.model_card import HeadSpec
+from densevit.ops.surface import EDGE, grid_triangles
+from densevit.utils.atomic_io import atomic_write
+
+# glTF's axes, which viewers of OBJ take for granted, too: right, up, back.
+FLIP = np.array([1, -1, -1], np.float32)
+
+
+class MeshWriter(SurfaceWriter):
+    """Triangles between neighbouring pixels, none across depth edges; x right, y up, z towards the viewer."""
+
+    file_type: ClassVar[str]
+
+    def __init__(
+        self,
+        *,
+        fov: Annotated[float, Field(gt=0, lt=180)] | None = None,
+        min_confidence: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+        assume_depth: AssumedDepth | None = None,
+        edge: Annotated[float, Field(gt=0)] = EDGE,
+    ) -> None:
+        """
+        Args:
+            fov, min_confidence, assume_depth: as of `SurfaceWriter`.
+            edge: the relative jump of depth, beyond the slope of the surface, at which the mesh is cut.
+        """
+        super().__init__(fov=fov, min_confidence=min_confidence, assume_depth=assume_depth)
+        self.edge = edge
+
+    def check(self, spec: HeadSpec) -> None:
+        super().check(spec)
+        try:
+            import trimesh  # noqa: F401
+        except ImportError:
+            raise ConfigError(f"format {self.file_type}: needs trimesh; run: pip install 'densevit[mesh]'") from None
+
+    def write(self, path: Path, frame: PredictedMap) -> int:
+        import trimesh
+
+        surface = self.surface(frame)
+        faces = grid_triangles(surface.points[..., 2], surface.valid, self.edge)
+        used, faces = np.unique(faces, return_inverse=True)
+        mesh = trimesh.Trimesh(
+            vertices=surface.points.reshape(-1, 3)[used] * FLIP,
+            faces=faces.reshape(-1, 3),
+            vertex_colors=frame.image.reshape(-1, 3)[used],
+            process=False,
+        )
+        content = mesh.export(file_type=self.file_type)
+        data: bytes = content.encode() if isinstance(content, str) else bytes(content)
+        atomic_write(path, lambda file: file.write(data))
+        return 0
+
+
+@DEPTH_FORMATS.register("glb")
+class Glb(MeshWriter):
+    """Binary glTF mesh with a colour per vertex; cut at depth edges. 40 bytes a pixel."""
+
+    suffix, file_type = ".glb", "glb"
+
+
+@DEPTH_FORMATS.register("obj")
+class Obj(MeshWriter):
+    """Wavefront OBJ mesh with a colour per vertex, as text; cut at depth edges."""
+
+    suffix, file_type = ".obj", "obj"
