@@ -19,7 +19,7 @@ from densevit.evaluation.normals.evaluate import PROTOCOLS, NormalsProtocol, Nor
 from densevit.evaluators.base import Evaluation
 from densevit.inference.camera import as_focal
 from densevit.inference.predictor import Predictor
-from densevit.ops.normals import normals_of_map
+from densevit.ops.surfaces.normals import normals_of_map
 from densevit.reporting.figures import Figure, normals_figure
 from densevit.reporting.tables import Interval
 from densevit.structures import Row, Sample

@@ -10,7 +10,7 @@ from densevit.errors import ConfigError
 from densevit.inference.writers.base import DEPTH_FORMATS, PredictedMap
 from densevit.inference.writers.surface import AssumedDepth, SurfaceWriter
 from densevit.model_card import HeadSpec
-from densevit.ops.surface import EDGE, grid_triangles
+from densevit.ops.surfaces.triangles import EDGE, grid_triangles
 from densevit.utils.atomic_io import atomic_write
 
 # glTF's axes, which viewers of OBJ take for granted, too: right, up, back.

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from densevit.inference.writers.base import DEPTH_FORMATS, PredictedMap
 from densevit.inference.writers.surface import AssumedDepth, SurfaceWriter
-from densevit.ops.normals import normals_of_map
+from densevit.ops.surfaces.normals import normals_of_map
 from densevit.utils.atomic_io import atomic_write
 
 AXES = [(axis, "<f4") for axis in "xyz"]

@@ -3,7 +3,7 @@
 import numpy as np
 
 from densevit.ops.geometry import backproject, pinhole_from_fov
-from densevit.ops.surface import grid_triangles, joined
+from densevit.ops.surfaces.triangles import grid_triangles, joined
 
 SIZE = (24, 32)
 K = pinhole_from_fov(SIZE, 75)

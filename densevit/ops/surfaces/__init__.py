@@ -1,0 +1,1 @@
+"""Depth as surfaces: normals, depth edges, triangles."""
