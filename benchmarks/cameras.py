@@ -8,6 +8,7 @@ cropped; the distance between the point clouds of two poses of a place. What is 
 """
 
 import argparse
+import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -168,17 +169,24 @@ def overlap(one: Sample, two: Sample) -> np.ndarray:
 
 
 def score(work: Path) -> dict[str, dict[str, Any]]:
+    """The scores of each trained model; those that are there already are taken as they are."""
     results: dict[str, dict[str, Any]] = {}
     for mode in MODES:
-        predictor = api.load(work / mode, precision="fp32")
-        row: dict[str, Any] = {}
-        for angles in ANGLES:
-            data = Rooms(root=work / f"test-{angles}", split="test")
-            row[f"abs_rel {angles}"] = float(np.mean([abs_rel(p, s) for s, p in predictions(predictor, data)]))
-            row[f"clouds {angles}"] = cloud_distance(predictor, data)
-        row |= changed(predictor, Rooms(root=work / f"test-{TRAINED}", split="test"))
-        results[mode] = row
+        kept = work / f"scores-{mode}.json"
+        if not kept.exists() and (work / mode).exists():
+            write_text(kept, json.dumps(score_one(api.load(work / mode, precision="fp32"), work), indent=1))
+        if kept.exists():
+            results[mode] = json.loads(kept.read_text())
     return results
+
+
+def score_one(predictor: Predictor, work: Path) -> dict[str, float]:
+    row: dict[str, float] = {}
+    for angles in ANGLES:
+        data = Rooms(root=work / f"test-{angles}", split="test")
+        row[f"abs_rel {angles}"] = float(np.mean([abs_rel(p, s) for s, p in predictions(predictor, data)]))
+        row[f"clouds {angles}"] = cloud_distance(predictor, data)
+    return row | changed(predictor, Rooms(root=work / f"test-{TRAINED}", split="test"))
 
 
 def table(results: dict[str, dict[str, Any]], columns: Sequence[str], form: Callable[[float], str]) -> str:

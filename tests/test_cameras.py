@@ -1,9 +1,11 @@
 """Models that know the lens, from training to ONNX: `model.camera`, focal lengths, and what they do to metres."""
 
+import importlib.util
 import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from densevit.builder.plan import load_plan
 from densevit.builder.training import build_trainer
 from densevit.cli.main import main
 from densevit.data.io.exif import exif_focal
+from densevit.data.io.point_cloud import read_ply_points
 from densevit.engine.distributed import DistributedContext
 from densevit.errors import ConfigError, DataError
 from densevit.inference.predictor import Predictor
@@ -295,3 +298,31 @@ def test_a_plain_model_is_warned_once_of_a_lens_far_from_its_training(
     assert "field of view" not in caplog.text
     assert main([*words, beyond, "--output", str(tmp_path / "b"), "--fov", "100"]) == 0
     assert caplog.text.count("6 of 6 images looked at have a field of view of 100 degrees. The model was trained") == 1
+
+
+def example(name: str) -> ModuleType:
+    path = Path(__file__).parents[1] / f"examples/{name}.py"
+    spec = importlib.util.spec_from_file_location(f"example_{name}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_examples_end_in_metric_clouds(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = photo(tmp_path / "phone.jpg", exif={F35: 26})
+    cloud = read_ply_points(example("phone_photo").main(str(run), path, tmp_path / "cloud"))
+    assert cloud.shape == (60 * 80, 3) and (cloud[:, 2] > 0).all()
+    # The corner of the image lies on the ray that the focal length of EXIF says.
+    assert np.abs(cloud[0, :2] / cloud[0, 2]) == pytest.approx(np.array([39.5, 29.5]) / 60.09, rel=1e-3)
+    frames, lidar = tmp_path / "frames", tmp_path / "lidar"
+    photo(frames / "a.jpg", exif={})
+    lidar.mkdir()
+    draw = np.random.default_rng(0)
+    points = np.stack([draw.uniform(-1, 1, 50), draw.uniform(-0.7, 0.7, 50), np.full(50, 7.0)], 1)
+    rows = "".join(f"{x} {y} {z}\n" for x, y, z in points)
+    kinds = "property float x\nproperty float y\nproperty float z\nend_header\n"
+    (lidar / "a.ply").write_text(f"ply\nformat ascii 1.0\nelement vertex 50\n{kinds}{rows}")
+    folder = example("robot_lidar").main(str(run), frames, lidar, [60.0, 60, 39.5, 29.5], None, tmp_path / "clouds")
+    assert "40 anchors an image" in capsys.readouterr().out  # of 50, ten share a pixel with another
+    assert np.median(read_ply_points(folder / "a.ply")[:, 2]) == pytest.approx(7, rel=0.2)
