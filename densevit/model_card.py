@@ -116,6 +116,7 @@ class ModelCard:
     out_indices: tuple[int, ...] = ()
     source: str = "densevit"
     licence: str = "unknown"
+    teachers: Mapping[str, str] = field(default_factory=dict)  # models whose predictions it learned from -> licence
     model: Mapping[str, Any] = field(default_factory=dict)  # the resolved `model` section of the config
     config: Mapping[str, Any] = field(default_factory=dict)  # the resolved training config; empty if unknown
     trained_on: str = ""

@@ -46,6 +46,7 @@ class Sample:
     pose: Float64[np.ndarray, "4 4"] | None = None  # camera to world, metres; right, down, forward
     depth_kind: DepthKind = "metric"  # of `depth`, which is in metres only where it is metric
     source: str = ""  # the data set of a mixture that it comes from
+    pasted: Bool[np.ndarray, "h w"] | None = None  # True where another image was pasted in (CutMix)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +65,7 @@ class Batch:
     label: Int64[Tensor, "b"] | None = None  # NO_LABEL where unknown
     normals: Float[Tensor, "b 3 h w"] | None = None  # 0 where unknown
     intrinsics: Float[Tensor, "b 3 3"] | None = None  # NaN where unknown
+    pasted: Bool[Tensor, "b h w"] | None = None  # True where another image was pasted in (CutMix)
     depth_kinds: tuple[DepthKind, ...] = ()  # of each image; empty: all are metric
     sources: tuple[str, ...] = ()  # of a mixture, the data set of each image; empty: there is no mixture
 

@@ -17,11 +17,12 @@ from densevit.tasks.base import Task
 class Teaching:
     """The sources of the training mixture that teach a task, and their share of the draws."""
 
-    sources: tuple[str, ...]
+    sources: tuple[MixtureSource, ...]
     share: float
 
     def tell(self, task: Task, only: Sequence[str]) -> None:
-        task.sources, task.share, task.only = self.sources, self.share, tuple(only)
+        task.sources, task.share, task.only = tuple(s.name for s in self.sources), self.share, tuple(only)
+        task.drop_worst = {source.name: source.drop_worst for source in self.sources}
 
 
 def teaching(plan: Plan) -> dict[str, Teaching]:
@@ -38,11 +39,11 @@ def teaching(plan: Plan) -> dict[str, Teaching]:
     found = {}
     for name, task in plan.tasks.items():
         own = [s for s in train.sources if wanted[name] & have[s.name] and (not task.sources or s.name in task.sources)]
-        found[name] = Teaching(tuple(s.name for s in own), sum(s.share for s in own) or 1.0)
+        found[name] = Teaching(tuple(own), sum(s.share for s in own) or 1.0)
         if train.sources and not own:
             kinds = ", ".join(sorted(wanted[name]))
             problems.append(f"tasks.{name}: no source of data.train has ground truth that it learns from ({kinds}).")
-    taught = {source for each in found.values() for source in each.sources}
+    taught = {source.name for each in found.values() for source in each.sources}
     for i, source in enumerate(train.sources):
         if source.name not in taught and source.share:
             kinds = "; ".join(f"{name} from {', '.join(sorted(of_task))}" for name, of_task in wanted.items())

@@ -26,6 +26,7 @@ from densevit.data.sanity_checks import (
     check_cameras,
     check_depth_range,
     check_labels,
+    check_licences,
     check_normals,
     check_train_val_overlap,
     fields_of_view,
@@ -126,7 +127,8 @@ def _build_card(plan: Plan, model: DenseModel) -> ModelCard:
             multiple=init.multiple if init.resize == plan.model.resize else None,
             fov=fov,
         )
-    return replace(card, config=parser.to_dict(plan.run))
+    teachers = {teacher.name: teacher.licence for teacher in plan.train.teachers}
+    return replace(card, config=parser.to_dict(plan.run), teachers=teachers)
 
 
 def depth_tasks(plan: Plan, card: ModelCard) -> dict[str, TaskSpec]:
@@ -202,6 +204,7 @@ def run_sanity_checks(plan: Plan, card: ModelCard, tasks: Mapping[str, Task]) ->
             f"batch_size: {plan.run.batch_size} images a step, where data.train has {len(plan.train)}: "
             "a step sees images more than once."
         )
+    warnings += check_licences(plan.train)
     on_corrupt = plan.run.data.on_corrupt
     for name, task in tasks.items():
         output = card.outputs[name]

@@ -17,6 +17,8 @@ Count = Annotated[int, Field(ge=1, lt=2**32)]
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
+Share = Annotated[float, Field(ge=0, lt=1)]
+
 Memory = Annotated[float, Field(ge=0, lt=1)]  # share that a moving average keeps in each step
 SHARED_DATA_OPTIONS = ("root", "depth_scale")  # keys of `data` that its train and val share
 
@@ -73,6 +75,8 @@ class Source:
         None  # what is learned from: depth in metres, up to scale, up to scale and shift, disparity up to both; labels
     )
     transforms: tuple[ComponentConfig, ...] = ()  # its own, before those of `data.transforms`
+    drop_worst: Share = 0.0  # of an image's pixels, those with the largest error: faults of a teacher, not learned from
+    cutmix: Share = 0.0  # probability that a rectangle of another of its images is pasted in, with its ground truth
     protocol: str | None = None  # of depth, in the validation during training: instead of the task's
 
 

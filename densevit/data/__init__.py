@@ -21,6 +21,7 @@ from densevit.data.datasets.folder import Folder
 from densevit.data.datasets.huggingface import HuggingFace
 from densevit.data.datasets.mix import Mix
 from densevit.data.datasets.motorcycle import Motorcycle
+from densevit.data.datasets.pseudo_labels import PseudoLabels
 from densevit.data.datasets.rooms import Rooms
 from densevit.data.datasets.segmentation.ade20k import Ade20k
 from densevit.data.datasets.segmentation.camvid import CamVid
@@ -56,6 +57,7 @@ __all__ = [
     "Motorcycle",
     "Nyu",
     "PascalContext",
+    "PseudoLabels",
     "Rooms",
     "Scannet",
     "Sintel",

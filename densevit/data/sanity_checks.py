@@ -1,6 +1,7 @@
 """Checks some training samples before the first step: depth against the head's range, labels, train/val overlap."""
 
 import math
+import re
 from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
@@ -15,6 +16,8 @@ from densevit.ops.geometry import field_of_view, is_camera
 from densevit.structures import IGNORE
 
 T = TypeVar("T")
+
+NON_COMMERCIAL = re.compile(r"\bnc\b|non-?commercial|research", re.IGNORECASE)
 
 NUM_SAMPLES = 16
 LOOKS = 4  # of them, that are read to see what ground truth a source of a mixture has
@@ -197,6 +200,16 @@ def parts(dataset: Dataset, names: Collection[str] = ()) -> list[tuple[str, Mixt
 def _image(dataset: Dataset, index: int) -> str:
     path = dataset.files(index).get("image")
     return str(path) if path else ""  # absolute paths would cost seconds of 100,000 images
+
+
+def check_licences(dataset: Dataset) -> list[str]:
+    """Warnings of teachers whose licence forbids commercial use, which may hold for what learns from them, too."""
+    return [
+        f"data.train: its teacher '{teacher.name}' has the licence {teacher.licence}, which is not for commercial use; "
+        "the card of this model names it."
+        for teacher in dataset.teachers
+        if NON_COMMERCIAL.search(teacher.licence)
+    ]
 
 
 def found_truths(source: MixtureSource) -> frozenset[str]:

@@ -58,3 +58,12 @@ def masked_mean(errors: Depth, mask: Valid, pool: Pool) -> Scalar:
     """Mean of errors that are 0 outside the mask; 0, attached to the graph, where the mask is empty."""
     counts = rows(mask, pool).sum(1).clamp_min(1)
     return (rows(errors, pool).sum(1) / counts).mean()
+
+
+def best_pixels(errors: Float[Tensor, "b *h_w"], mask: Bool[Tensor, "b *h_w"], share: float) -> Bool[Tensor, "b *h_w"]:
+    """The mask without the `share` of each image's pixels whose error is largest (Depth Anything V2: a tenth)."""
+    rows = torch.where(mask, errors.float(), -torch.inf).flatten(1)
+    dropped = (mask.flatten(1).sum(1, keepdim=True) * share).long()
+    place = rows.argsort(dim=1, descending=True, stable=True).argsort(1)
+    kept: Bool[Tensor, b * h_w] = mask & (place >= dropped).view_as(mask)
+    return kept

@@ -34,6 +34,8 @@ class Task(nn.Module, ABC):
         share: of the draws of a mixture that it learns from. Its losses are divided by it, so that they are means over
             images that teach it, in any split of a step over processes.
         scores: of single data sets of a mixture, in place of `score`.
+        drop_worst: data set of a mixture -> share of each image's pixels, those with the largest error, that is not
+            learned from.
     """
 
     name: str
@@ -59,6 +61,7 @@ class Task(nn.Module, ABC):
         self.weights = [(key, weight) for key, weight, _ in losses]
         self.criteria: Any = nn.ModuleList(loss for _, _, loss in losses)
         self.scores: Mapping[str, Callable[..., Row]] = {}
+        self.drop_worst: Mapping[str, float] = {}
 
     @classmethod
     def truths(cls, losses: Sequence[Any]) -> frozenset[str]:
@@ -78,8 +81,15 @@ class Task(nn.Module, ABC):
                 whole = len(rows) == len(batch)
                 of_part = {k: v[rows] if v.ndim > 2 and not whole else v for k, v in extras.items()}
                 part = prediction if whole else prediction[rows]
-                found[source] = self.losses(part, batch.take(rows), step, of_part)
+                taken = batch.take(rows)
+                if share := self.drop_worst.get(source, 0.0):
+                    taken = self.without_worst(part, taken, share)
+                found[source] = self.losses(part, taken, step, of_part)
         return found
+
+    def without_worst(self, prediction: Tensor, batch: Batch, share: float) -> Batch:
+        """The batch without the ground truth of each image's pixels of the largest error; for tasks of pixels."""
+        return batch
 
     def joined_losses(
         self, found: Mapping[str, Mapping[str, Tensor]], prediction: Tensor, batch: Batch

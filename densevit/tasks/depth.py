@@ -1,6 +1,7 @@
 """Monocular depth as a task. b images, h x w pixels; depth in metres."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -10,6 +11,8 @@ from torch import Tensor
 
 from densevit.losses.base import DEPTH_LOSSES, DepthLoss
 from densevit.losses.laplace import laplace
+from densevit.losses.masked_reduction import best_pixels, log_ratio
+from densevit.losses.ssi import Space, aligned_error
 from densevit.ops.camera import Camera, canonical_scale
 from densevit.ops.colormap import colorize
 from densevit.structures import Batch, Row
@@ -55,6 +58,21 @@ class DepthTask(Task):
         target: Float[Tensor, "b 1 h w"],
         valid: Bool[Tensor, "b 1 h w"],
     ) -> dict[str, Tensor]:
+        if batch.pasted is None:
+            return self._compared(prediction, batch, step, target, valid)
+        terms: dict[str, Tensor] = {}
+        for i, pasted in enumerate(batch.pasted[:, None]):  # each region is aligned by itself (Depth Anything)
+            one, row = batch.take([i]), slice(i, i + 1)
+            for region in (pasted, ~pasted):
+                found = self._compared(prediction[row], one, step, target[row], valid[row] & region)
+                part = region.float().mean() / len(batch)
+                terms = {name: terms.get(name, 0) + part * loss for name, loss in found.items()}
+        return terms
+
+    def _compared(
+        self, prediction: Tensor, batch: Batch, step: int, target: Tensor, valid: Tensor
+    ) -> dict[str, Tensor]:
+        """Each loss of the images whose ground truth it can compare with."""
         kinds = set(batch.depth_kinds or ("metric",))
         if all(kinds <= loss.depth_kinds for loss in self.criteria):
             return self.weighted_losses(step, prediction, target, valid)
@@ -70,6 +88,17 @@ class DepthTask(Task):
         """Which images have ground truth of these kinds."""
         fits = [kind in kinds for kind in batch.depth_kinds or ("metric",) * len(batch)]
         return torch.tensor(fits, device=batch.image.device)[:, None, None, None]
+
+    @torch.no_grad()
+    def without_worst(self, prediction: Float[Tensor, "b 1 h w"], batch: Batch, share: float) -> Batch:
+        """By the error in log depth, of a head without unit after alignment by scale and shift."""
+        target, valid = self.ground_truth(batch, self.output.focal)
+        if self.output.kind == "metric" and set(batch.depth_kinds) <= {"metric"}:
+            errors, mask = log_ratio(prediction, target, valid)
+        else:
+            space: Space = "disparity" if self.output.kind == "disparity" else "depth"
+            errors, mask = aligned_error(prediction, target, valid, space=space, align="median")
+        return replace(batch, valid=best_pixels(errors.abs(), mask, share))
 
     @classmethod
     def truths(cls, losses: Sequence[DepthLoss]) -> frozenset[str]:

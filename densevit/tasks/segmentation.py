@@ -1,6 +1,7 @@
 """Semantic segmentation as a task. b images, k classes, h x w pixels."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -8,7 +9,8 @@ import torch
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
-from densevit.losses.segmentation import LABEL_LOSSES, WeightedLoss
+from densevit.losses.masked_reduction import best_pixels
+from densevit.losses.segmentation import LABEL_LOSSES, WeightedLoss, pixel_losses
 from densevit.ops.argmax import argmax_or_ignore
 from densevit.ops.palette import paint, palette_for
 from densevit.structures import IGNORE, Batch, Row
@@ -55,6 +57,12 @@ class SegmentationTask(Task):
         if batch.labels is not None:
             return batch.labels
         return torch.full_like(batch.image[:, 0], IGNORE, dtype=torch.int64)
+
+    @torch.no_grad()
+    def without_worst(self, prediction: Float[Tensor, "b k h w"], batch: Batch, share: float) -> Batch:
+        labels = self.ground_truth(batch)
+        kept = best_pixels(pixel_losses(prediction, labels), labels != IGNORE, share)
+        return replace(batch, labels=torch.where(kept, labels, IGNORE))
 
     def image_scores(self, prediction: Float[Tensor, "b k h w"], batch: Batch) -> list[Row]:
         if batch.labels is None:

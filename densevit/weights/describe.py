@@ -109,6 +109,8 @@ def _ours(found: Description) -> Iterator[str]:
         yield _row("adapter of", f"{source}; the encoder's weights are there")
     yield _row("source", card.source)
     yield _row("licence", card.licence)
+    for name, licence in card.teachers.items():
+        yield _row("teacher", f"{name}, licence {licence}")
     yield _row("trained on", card.trained_on or "not recorded")
     if "step" in found:
         yield _row("step", f"{found['step']}, {found['samples']} images seen")

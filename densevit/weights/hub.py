@@ -218,10 +218,11 @@ def readme(card: ModelCard) -> str:
     top = {"library_name": "densevit", "pipeline_tag": task, **licence}
     lines = "\n".join(f"- {name}: {kind}" for name, kind in kinds.items())
     scores = "\n".join(f"- {name}: {value:.4g}" for name, value in card.scores.items()) or "none recorded"
+    taught = (f"Learned from predictions of {name}, licence {terms}. " for name, terms in card.teachers.items())
     return (
         f"---\n{yaml.safe_dump(top, sort_keys=False)}---\n\n# A densevit model\n\n"
         '```python\nimport densevit\n\npredict = densevit.load("hf:OWNER/NAME")\nmaps = predict("photo.jpg")\n```\n\n'
-        f"Predicts:\n\n{lines}\n\nSource: {card.source}. Licence: {card.licence}. {licence_note(card)}"
+        f"Predicts:\n\n{lines}\n\nSource: {card.source}. Licence: {card.licence}. {licence_note(card)}{''.join(taught)}"
         f"Trained on: {card.trained_on or 'not recorded'}.\n\nScores:\n\n{scores}\n"
     )
 

@@ -78,6 +78,9 @@ class Dataset(ABC):
     balanced: bool = False
     """Whether the images of each training step are shared out to the sources, not drawn independently."""
 
+    teachers: Sequence["TeacherInfo"] = ()
+    """The models that made its ground truth; empty where it was measured or rendered."""
+
     depth_cache: DepthCache | None = None
     """Where decoded depth files are kept; None decodes them every time."""
 
@@ -120,6 +123,14 @@ class Dataset(ABC):
 
 
 @dataclass(frozen=True)
+class TeacherInfo:
+    """A model whose predictions are learned from."""
+
+    name: str
+    licence: str
+
+
+@dataclass(frozen=True)
 class MixtureSource:
     """One data set of a mixture, as it was opened."""
 
@@ -128,6 +139,8 @@ class MixtureSource:
     share: float  # of the draws; those of all sources sum to 1
     truths: tuple[Truth, ...] | None = None  # what is learned from it; None: what it has
     transforms: Sequence[Transform] = ()  # its own, before those that all share
+    drop_worst: float = 0.0  # share of an image's pixels, those with the largest error, that is not learned from
+    cutmix: float = 0.0  # probability that a rectangle of another of its images is pasted in
     protocol: str | None = None  # in the validation during training
 
 

@@ -40,7 +40,8 @@ class Mix(Dataset):
         """Opens all data sets.
 
         Args:
-            sources: the data sets, each `{data: {type: ...}, name, weight, truth, transforms, protocol}`.
+            sources: the data sets, each `{data: {type: ...}, name, weight, truth, transforms, drop_worst, cutmix,
+                protocol}`.
             temperature: where no source has a weight, it is its number of images to this power: 1 draws every image
                 equally often, 0 every data set.
             balanced: every step has the weights' share of images of each data set, rounded up or down; else the draws
@@ -66,11 +67,14 @@ class Mix(Dataset):
                     TRANSFORMS.check(spec, f"sources.{i}.transforms.{j}").build()
                     for j, spec in enumerate(source.transforms)
                 ],
+                drop_worst=source.drop_worst,
+                cutmix=source.cutmix,
                 protocol=source.protocol,
             )
             for i, (name, source, data, share) in enumerate(zip(names, sources, opened, shares, strict=True))
         ]
         self.balanced = balanced
+        self.teachers = tuple(dict.fromkeys(teacher for data in opened for teacher in data.teachers))
         self.starts = [0, *accumulate(map(len, opened))]
         self.names = [f"{source.name}/{name}" for source in self.sources for name in source.data.names]
         ranges = [data.depth_range for data in opened]

@@ -37,6 +37,7 @@ def collate(samples: Sequence[Sample], indices: Sequence[int]) -> Batch:
         label=_label([s.label for s in samples]),
         normals=_normals([s.normals for s in samples], (h, w)),
         intrinsics=_intrinsics([s.intrinsics for s in samples]),
+        pasted=_stack([s.pasted for s in samples], lambda: np.zeros((h, w), np.bool_), (h, w)),
         depth_kinds=_unless_usual([s.depth_kind for s in samples], "metric"),
         sources=_unless_usual([s.source for s in samples], ""),
     )

@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import accumulate
 from typing import Literal
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch.utils.data import Dataset as TorchDataset
 
 from densevit.data.datasets.base import Dataset
 from densevit.data.loading.collate import collate, collate_by_size
+from densevit.data.loading.cutmix import cutmix
 from densevit.data.loading.feature_cache import FeatureCache
 from densevit.data.loading.sampler import DrawOrder, EpochOrder, InfiniteBatchSampler, MixtureOrder, SampleKey
 from densevit.data.loading.workers import Progress, auto_workers, run_jobs
@@ -39,6 +41,11 @@ class AugmentedDataset(TorchDataset[Sample]):
         self.seed = seed
         self.views = views
         self.transforms: dict[str, Transform] = {"": transform}
+        starts = accumulate((len(source.data) for source in dataset.sources), initial=0)
+        self.partners = {
+            source.name: (range(start, start + len(source.data)), source.cutmix)
+            for source, start in zip(dataset.sources, starts, strict=False)
+        }
         self.transforms |= {source.name: compose([*source.transforms, transform]) for source in dataset.sources}
 
     def __len__(self) -> int:
@@ -56,8 +63,16 @@ class AugmentedDataset(TorchDataset[Sample]):
         if self.views is not None:
             key = (key[0] % self.views, index)
         with with_sample_name(self.dataset, index):
-            sample = self.dataset.read(index)
-            return self.transforms[sample.source](sample, np.random.default_rng((self.seed, *key)))
+            rng = np.random.default_rng((self.seed, *key))
+            sample = self._transformed(index, rng)
+            indices, share = self.partners.get(sample.source, (range(0), 0.0))
+            if share and rng.random() < share:
+                return cutmix(sample, self._transformed(indices[int(rng.integers(len(indices)))], rng), rng)
+            return sample
+
+    def _transformed(self, index: int, rng: np.random.Generator) -> Sample:
+        sample = self.dataset.read(index)
+        return self.transforms[sample.source](sample, rng)
 
 
 @contextmanager

@@ -30,10 +30,10 @@ class PredictedMap:
     uncertainty: Float32[np.ndarray, "h w"] | None = None  # of depth (densevit.models.heads.uncertainty)
 
     def valid(self) -> Bool[np.ndarray, "h w"]:
-        known: Bool[np.ndarray, "*k h w"] = np.isfinite(self.values)
         if self.spec.kind in ("labels", "normals"):
-            return np.asarray(known.all(0))
-        return known & (self.values > 0) if self.spec.kind == "metric" else known
+            return np.asarray(np.isfinite(self.values).all(0))
+        depth = self.values[0] if self.values.ndim == 3 else self.values  # the second is a teacher's confidence
+        return np.asarray(np.isfinite(depth) & (depth > 0) if self.spec.kind == "metric" else np.isfinite(depth))
 
     def matrix(self, fov: float | None = None) -> Matrix:
         """The camera's intrinsics: those of a horizontal field of view in degrees, else the image's own.

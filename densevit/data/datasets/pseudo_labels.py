@@ -1,0 +1,167 @@
+"""`pseudo_labels`: images with a teacher's maps, as `densevit pseudo-label` writes them.
+
+DIR/manifest.json      the teacher's name and licence, and what its maps mean
+DIR/images.jsonl       where each image is; DIR/NAME.depth.npz, DIR/NAME.labels.npz beside it
+DIR/shard-000000.tar   or, packed: NAME.jpg, NAME.depth.npz, NAME.labels.npz
+"""
+
+import json
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from jaxtyping import Bool, Float32, Int64, Shaped
+from pydantic import Field
+
+from densevit.data.datasets.base import DATASETS, Dataset, TeacherInfo, folder_of, resolve_root
+from densevit.data.index.paths import first_five
+from densevit.data.io.images import MAX_PIXELS
+from densevit.data.io.readers import read_image
+from densevit.data.io.tar import Member, list_members
+from densevit.errors import DataError
+from densevit.ops.align import disparity_as_depth
+from densevit.structures import IGNORE, DepthKind, Sample
+
+MANIFEST, IMAGES = "manifest.json", "images.jsonl"
+SUFFIXES = {"depth": ".depth.npz", "labels": ".labels.npz"}
+
+
+@DATASETS.register("pseudo_labels")
+class PseudoLabels(Dataset):
+    """Images with depth, labels or both from a teacher; the kind of depth is that of its head."""
+
+    def __init__(
+        self,
+        *,
+        root: Path,
+        min_confidence: Annotated[float, Field(ge=0, le=1)] = 0.0,
+        limit: Annotated[int, Field(ge=1)] | None = None,
+    ) -> None:
+        """Reads the manifest and the names.
+
+        Args:
+            root: what `densevit pseudo-label --output` named (densevit.data.datasets.base.resolve_root).
+            min_confidence: pixels below count as unknown. Of classes it is a probability (UniMatch: 0.95), of depth it
+                is 1 where all views of the teacher agree and 0.37 where they differ by 10%.
+            limit: only the first so many images.
+
+        Raises:
+            DataError: no pseudo-labels are there, or an image or a map is missing; with the count and the first five.
+        """
+        self.root = resolve_root(root, "pseudo_labels")
+        manifest = read_json(self.root / MANIFEST)
+        try:
+            self.maps: Mapping[str, Mapping[str, Any]] = {kind: dict(m) for kind, m in manifest["maps"].items()}
+            teacher = manifest["teacher"]
+            self.teachers = (TeacherInfo(str(teacher["name"]), str(teacher["licence"])),)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise DataError(f"{self.root / MANIFEST}: is no manifest of pseudo-labels ({error}).") from None
+        self.least = min_confidence
+        if depth := self.maps.get("depth"):
+            self.kind: DepthKind = depth["kind"]
+            self.depth_range = tuple(depth["range"]) if depth["range"] and depth["range"][1] else (1e-3, 1e3)
+        if labels := self.maps.get("labels"):
+            self.classes = tuple(labels["classes"])
+            self.palette = tuple(tuple(colour) for colour in labels["palette"])
+        found = self._from_shards() if manifest.get("shard_size") else self._from_folders()
+        self.parts = dict(list(found.items())[:limit])
+        self.names = list(self.parts)
+
+    def _from_folders(self) -> dict[str, dict[str, Path | Member]]:
+        path = self.root / IMAGES
+        try:
+            rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+            found = {
+                row["name"]: {
+                    "image": (self.root / row["image"]).resolve(),
+                    **{kind: self.root / (row["name"] + SUFFIXES[kind]) for kind in self.maps},
+                }
+                for row in rows
+            }
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DataError(
+                f"{path}: cannot be read ({error}). Was the labelling finished? --resume goes on."
+            ) from None
+        failed = {name for name, parts in found.items() if not all(parts[kind].is_file() for kind in self.maps)}
+        missing = [
+            parts["image"] for name, parts in found.items() if name not in failed and not parts["image"].exists()
+        ]
+        if missing or len(failed) == len(found):
+            raise DataError(f"{self.root}: {len(missing) or len(failed):,} images or maps are missing:"
+                            f"{first_five(missing or failed)}")  # fmt: skip
+        return {name: dict(parts) for name, parts in found.items() if name not in failed}
+
+    def _from_shards(self) -> dict[str, dict[str, Path | Member]]:
+        found: dict[str, dict[str, Path | Member]] = {}
+        archives = sorted(self.root.glob("shard-*.tar"))
+        for member in (member for archive in archives for member in list_members(archive)):
+            folder, slash, file = member.name.rpartition("/")
+            stem, _, _ = file.partition(".")
+            kind = next((kind for kind, suffix in SUFFIXES.items() if file.endswith(suffix)), "image")
+            found.setdefault(folder + slash + stem, {})[kind] = member
+        if not found:
+            raise DataError(f"{self.root}: holds no shard-*.tar with images.")
+        return found
+
+    def files(self, index: int) -> Mapping[str, Path]:
+        parts = self.parts[self.names[index]]
+        return {kind: part for kind, part in parts.items() if isinstance(part, Path)}
+
+    def scene(self, index: int) -> str:
+        return folder_of(self.names[index])
+
+    def read(self, index: int) -> Sample:
+        name = self.names[index]
+        with ExitStack() as stack:
+            paths = {
+                kind: part if isinstance(part, Path) else stack.enter_context(part.file())
+                for kind, part in self.parts[name].items()
+            }
+            image = read_image(paths["image"])
+            sample: dict[str, Any] = {"name": name, "image": image}
+            for kind in self.maps:
+                values, sure = self._map(paths[kind], kind, image.shape[:2])
+                if kind == "depth":
+                    depth, valid = self._depth(values, sure)
+                    sample |= {"depth": depth, "valid": valid, "depth_kind": self.kind}
+                else:
+                    labels: Int64[np.ndarray, "h w"] = np.where(sure, values.astype(np.int64), IGNORE)
+                    sample["labels"] = labels
+        return Sample(**sample)
+
+    def _map(
+        self, path: Path, kind: str, size: tuple[int, ...]
+    ) -> tuple[Shaped[np.ndarray, "h w"], Bool[np.ndarray, "h w"]]:
+        """Values, and where they are as sure as asked for."""
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                values, confidence = file[kind], file["confidence"]
+        except (OSError, ValueError, KeyError, EOFError) as error:
+            raise DataError(f"{path}: is no map of pseudo-labels ({error}).") from error
+        if values.shape != size or confidence.shape != size or values.size > MAX_PIXELS:
+            raise DataError(f"{path}: is {values.shape}, its image {size} (h, w). Was the image changed since?")
+        return values, confidence >= np.float32(255 * self.least)
+
+    def _depth(
+        self, values: Shaped[np.ndarray, "h w"], sure: Bool[np.ndarray, "h w"]
+    ) -> tuple[Float32[np.ndarray, "h w"], Bool[np.ndarray, "h w"]]:
+        valid = sure & np.isfinite(values)
+        stored = np.where(valid, values, 0).astype(np.float32)
+        if self.kind == "disparity":
+            return disparity_as_depth(stored, valid), valid
+        if self.kind == "affine":  # may be negative, and its zero means nothing: 1 to 2
+            low, high = (stored[valid].min(), stored[valid].max()) if valid.any() else (0.0, 1.0)
+            stored = np.where(valid, 1 + (stored - low) / max(float(high - low), 1e-12), 0).astype(np.float32)
+        return stored, valid & (stored > 0)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    try:
+        tree = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: cannot be read ({error}); `densevit pseudo-label` writes it.") from None
+    if not isinstance(tree, dict):
+        raise DataError(f"{path}: expected an object.")
+    return tree

@@ -1,0 +1,304 @@
+"""Pseudo-labels: a teacher's maps with confidence, beside the images or packed with them into tar shards.
+
+    DIR/manifest.json              the teacher: name, licence, what its maps mean; the data set `pseudo_labels` reads it
+    DIR/images.jsonl               without shards: where each image is, relative to DIR
+    DIR/kitchen/0001.depth.npz     `depth` (float16, or float32 where that overflows) and `confidence` (0 to 255)
+    DIR/kitchen/0001.labels.npz    `labels` (class ids, 255 = none) and `confidence`
+    DIR/shard-000000.tar           with shards: 0001.jpg, 0001.depth.npz, 0001.labels.npz of each image
+
+b images, h x w pixels, k classes, v views of an image.
+"""
+
+import io
+import json
+import os
+import shutil
+import tarfile
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Float32, UInt8
+
+from densevit.errors import ConfigError, Preempted, StorageError
+from densevit.inference.predict.inputs import Item
+from densevit.inference.predict.output_plan import FAILED, Existing, OutputPlan, check_same_settings
+from densevit.inference.predict.pipeline import export, head_of_each_format
+from densevit.inference.predict.summary import Incomplete, Summary, merge_summaries
+from densevit.inference.predictor import Map, Predictor
+from densevit.inference.writers import MapWriter, PredictedMap
+from densevit.inference.writers.labels import LabelWriter
+from densevit.model_card import Kind
+from densevit.structures import IGNORE, Box
+from densevit.utils.atomic_io import atomic_path, atomic_write, make_folder, write_text
+from densevit.utils.process_group import ProcessGroup
+from densevit.weights.fingerprint import weights_fingerprint
+
+MANIFEST, IMAGES = "manifest.json", "images.jsonl"
+DISAGREEMENT = 0.1  # relative, at which the confidence of depth is 1 / e
+HALF = float(np.finfo(np.float16).max)
+DEPTH_KINDS: tuple[Kind, ...] = ("metric", "affine", "disparity")
+
+
+class Teacher(Predictor):
+    """A predictor that averages over its views (mirror image, scales) and tells how far they agree.
+
+    Its maps are b 2 h w for depth (mean, confidence from 0 to 1), and b k h w logarithms of mean probabilities for
+    classes.
+    """
+
+    def __init__(self, predictor: Predictor) -> None:
+        vars(self).update(vars(predictor))
+        self.views = [(scale, mirrored) for scale in self.scales for mirrored in (False, True)[: 1 + self.flip]]
+
+    def predict_arrays(self, images: UInt8[np.ndarray, "b h w 3"], *, box: Box | None = None) -> dict[str, Map]:
+        one = copy(self)
+        one.flip = False
+        found: dict[str, list[Map]] = {}
+        for scale, mirrored in self.views:
+            one.scales = (scale,)
+            seen = np.ascontiguousarray(images[:, :, ::-1]) if mirrored else images
+            for head, maps in Predictor.predict_arrays(one, seen, box=box).items():
+                found.setdefault(head, []).append(maps[..., ::-1] if mirrored else maps)
+        kinds = {head: spec.kind for head, spec in self.card.outputs.items()}
+        return {
+            head: mean_and_agreement(np.stack(maps), kinds[head]) if kinds[head] in DEPTH_KINDS else _mean(maps)
+            for head, maps in found.items()
+        }
+
+
+def mean_and_agreement(views: Float32[np.ndarray, "v b 1 h w"], kind: Kind) -> Float32[np.ndarray, "b 2 h w"]:
+    """The mean of the views, and exp(-d / 0.1), d being their mean relative deviation from it.
+
+    Depth in metres deviates in its logarithm. Depth or disparity without unit is compared after each view is brought to
+    the mean of all by scale and shift, and d is relative to the mean's own mean deviation from its median.
+    """
+    mean = views.mean(0)
+    if kind == "metric":
+        with np.errstate(invalid="ignore", divide="ignore"):
+            deviation = np.abs(np.log(views) - np.log(mean)).mean(0)
+    else:
+        axes = (-2, -1)
+        centred, target = views - views.mean(axes, keepdims=True), mean - mean.mean(axes, keepdims=True)
+        slope = (centred * target).mean(axes, keepdims=True) / np.maximum(
+            np.square(centred).mean(axes, keepdims=True), 1e-12
+        )
+        spread = np.abs(mean - np.median(mean, axes, keepdims=True)).mean(axes, keepdims=True)
+        deviation = np.abs(slope * centred - target).mean(0) / np.maximum(spread, 1e-12)
+        mean = mean if len(views) == 1 else views.mean(0)
+    confidence = np.nan_to_num(np.exp(-deviation / DISAGREEMENT), nan=0.0)
+    return np.concatenate([mean, confidence], 1).astype(np.float32)
+
+
+def _mean(views: Sequence[Map]) -> Map:
+    """Logarithms of the mean probabilities of views of logits, b k h w."""
+    total = sum(_softmax(view) for view in views) / len(views)
+    return np.asarray(np.log(np.maximum(total, np.finfo(np.float32).tiny)), np.float32)
+
+
+def _softmax(logits: Float[np.ndarray, "b k h w"]) -> Float[np.ndarray, "b k h w"]:
+    shares: Float[np.ndarray, "b k h w"] = np.exp(logits - logits.max(1, keepdims=True))
+    return np.asarray(shares / shares.sum(1, keepdims=True))
+
+
+class DepthWriter(MapWriter):
+    """`depth` and `confidence` of a teacher."""
+
+    suffix = ".depth.npz"
+
+    def write(self, path: Path, frame: PredictedMap) -> int:
+        depth, confidence = frame.values
+        valid = np.isfinite(depth) & (depth > 0) if frame.spec.kind == "metric" else np.isfinite(depth)
+        stored = np.where(valid, depth, np.float32(np.nan))
+        half = stored.astype(np.float16) if not valid.any() or np.abs(depth[valid]).max() < HALF else stored
+        _save(path, depth=half, confidence=to_bytes(np.where(valid, confidence, 0)))
+        return 0
+
+
+class ClassWriter(LabelWriter):
+    """`labels` and `confidence` of a teacher: the class of the largest mean probability, and that probability."""
+
+    suffix = ".labels.npz"
+
+    def write_shared(self, folder: Path, spec: Any) -> None:
+        """The manifest has the classes."""
+
+    def write(self, path: Path, frame: PredictedMap) -> int:
+        known = np.isfinite(frame.values).all(0)
+        ids = np.where(known, frame.values.argmax(0), IGNORE)
+        confidence = np.where(known, np.exp(frame.values.max(0)), 0)
+        _save(path, labels=ids.astype(np.uint8 if ids.max() <= IGNORE else np.uint16), confidence=to_bytes(confidence))
+        return 0
+
+
+def to_bytes(share: Float[np.ndarray, "h w"]) -> UInt8[np.ndarray, "h w"]:
+    return np.asarray(np.rint(share * 255).clip(0, 255), np.uint8)
+
+
+def _save(path: Path, **arrays: np.ndarray) -> None:
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
+    atomic_write(path, lambda file: file.write(buffer.getbuffer()))
+
+
+WRITERS: Mapping[str, MapWriter] = {"depth": DepthWriter(), "labels": ClassWriter()}
+
+
+@dataclass(frozen=True)
+class PseudoLabelJob:
+    """What to label, and where to.
+
+    Attributes:
+        name: of the teacher, for the manifest.
+        shard_size: images in a tar archive; None leaves images where they are and writes maps into folders.
+    """
+
+    items: Sequence[Item]
+    output: Path
+    name: str
+    shard_size: int | None = None
+    existing: Existing = "refuse"
+    workers: int = 2
+    max_pixels: int | None = None
+
+    def check(self) -> None:
+        """
+        Raises:
+            ConfigError: something is there and is not to be replaced; images in archives, without shards.
+            StorageError: the folder cannot be written to.
+        """
+        OutputPlan([], {}, self.output).check()
+        if self.existing == "refuse" and (self.output / MANIFEST).exists():
+            raise ConfigError(
+                f"output {self.output}: holds pseudo-labels. --resume goes on, --overwrite makes all anew."
+            )
+        if self.shard_size is None and any(item.member for item in self.items):
+            raise ConfigError("images in .tar archives are labelled into shards: set --shard-size.")
+
+
+def write_pseudo_labels(
+    predictor: Predictor, job: PseudoLabelJob, heads: Sequence[str], stop: Event, processes: ProcessGroup
+) -> Summary:
+    """Labels all images; several processes share them, or the shards.
+
+    Raises:
+        ConfigError: the teacher has no head for depth or classes of pixels, or was another one where this resumes.
+        PartialError: some images failed; the others are labelled, and `failed.json` names the failed ones.
+        Preempted: `stop` was set; what is written is whole.
+    """
+    job.check()
+    teacher = Teacher(predictor)
+    kinds = {spec.kind for spec in teacher.card.outputs.values()}
+    writers = {name: writer for name, writer in WRITERS.items() if kinds & set(writer.kinds)}
+    if heads:
+        wanted = {teacher.card.outputs[teacher.head(head)].kind for head in heads}
+        writers = {name: writer for name, writer in writers.items() if wanted & set(writer.kinds)}
+    if not writers:
+        raise ConfigError(f"the teacher gives {', '.join(sorted(kinds))}: no depth, and no classes of pixels.")
+    sources = head_of_each_format(writers, teacher, heads)
+    processes.on_main(lambda: write_manifest(job, teacher, sources))
+    plan = OutputPlan(job.items, writers, job.output)
+    options: dict[str, Any] = {"heads": list(sources.values()), "workers": job.workers, "max_pixels": job.max_pixels}
+    if job.shard_size is None:
+        summary = export(teacher, plan, existing=job.existing, processes=processes, stop=stop, progress=True, **options)
+        processes.on_main(lambda: write_image_list(job))
+        return summary
+    parts, stopped = [], False
+    shards = [job.items[i : i + job.shard_size] for i in range(0, len(job.items), job.shard_size)]
+    for number in range(processes.rank, len(shards), processes.size):
+        if stop.is_set():
+            stopped = True
+            break
+        path = job.output / f"shard-{number:06d}.tar"
+        if path.exists() and job.existing != "overwrite":
+            parts.append(Summary(len(shards[number]), already=len(shards[number])))
+            continue
+        try:
+            parts.append(write_shard(path, teacher, replace(plan, items=shards[number]), stop, options))
+        except Preempted:
+            stopped = True
+            break
+    own = merge_summaries(parts or [Summary(0)])
+    own.seconds = sum(part.seconds for part in parts)  # one after the other
+    gathered = processes.all_gather((own, stopped))
+    total = merge_summaries([of_process for of_process, _ in gathered])
+    if any(stopped for _, stopped in gathered):
+        raise Preempted(f"stopped after {total.done + total.already} of {len(job.items)} images; --resume goes on.")
+    if total.failed:
+        reasons = [{"image": str(source), "reason": why} for source, why in total.failed.items()]
+        processes.on_main(lambda: write_text(job.output / FAILED, json.dumps({"failed": reasons}, indent=1)))
+        raise Incomplete(total, job.output / FAILED)
+    return total
+
+
+def write_shard(path: Path, teacher: Teacher, plan: OutputPlan, stop: Event, options: Mapping[str, Any]) -> Summary:
+    """Labels the images of a shard beside it, then packs both; an interrupted shard goes on where it was."""
+    folder = path.with_suffix(".parts")
+    plan = replace(plan, folder=folder)
+    try:
+        summary = export(teacher, plan, existing="resume", stop=stop, **options)
+    except Incomplete as error:
+        summary = error.summary
+    with atomic_path(path) as temporary, tarfile.open(temporary, "w") as tar:
+        for item in plan.items:
+            if not plan.missing(item):
+                for name, content in members(item, plan):
+                    info = tarfile.TarInfo(name)
+                    info.size = len(content)
+                    tar.addfile(info, io.BytesIO(content))
+    shutil.rmtree(folder, ignore_errors=True)
+    return summary
+
+
+def members(item: Item, plan: OutputPlan) -> Iterator[tuple[str, bytes]]:
+    name = item.name.replace(".", "_")  # a sample is what shares a name up to its first dot
+    with item.file() as file:
+        yield name + item.source.suffix.lower(), file.read_bytes()
+    for format, writer in plan.writers.items():
+        yield name + writer.suffix, plan.path(item, format).read_bytes()
+
+
+def write_manifest(job: PseudoLabelJob, teacher: Teacher, sources: Mapping[str, str]) -> None:
+    """
+    Raises:
+        ConfigError: it resumes what another teacher began.
+    """
+    card = teacher.card
+    manifest = {
+        "teacher": {
+            "name": job.name,
+            "source": card.source,
+            "licence": card.licence,
+            "weights": weights_fingerprint(teacher.model),
+        },
+        "maps": {
+            kind: {
+                "head": head,
+                "kind": card.outputs[head].kind,
+                "range": card.outputs[head].range,
+                "classes": list(card.outputs[head].classes),
+                "palette": [list(colour) for colour in card.outputs[head].palette],
+            }
+            for kind, head in sources.items()
+        },
+        "views": [list(view) for view in teacher.views],
+        "shard_size": job.shard_size,
+    }
+    make_folder(job.output)
+    path = job.output / MANIFEST
+    text = json.dumps(manifest, indent=1)
+    if path.exists() and job.existing == "resume":
+        check_same_settings(path, json.loads(text))
+    write_text(path, text)
+
+
+def write_image_list(job: PseudoLabelJob) -> None:
+    lines = [json.dumps({"name": item.name, "image": os.path.relpath(item.source, job.output)}) for item in job.items]
+    try:
+        write_text(job.output / IMAGES, "".join(f"{line}\n" for line in lines))
+    except ValueError as error:  # another drive
+        raise StorageError(f"{job.output}: {error}") from None

@@ -1,0 +1,66 @@
+"""CutMix: a rectangle of another image with its ground truth, aligned by itself in losses without unit."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from densevit.data.loading.cutmix import AREA, cutmix
+from densevit.errors import DataError
+from densevit.losses.masked_reduction import best_pixels
+from densevit.losses.ssi import SSI
+from densevit.model_card import HeadSpec
+from densevit.structures import IGNORE, Batch, Sample
+from densevit.tasks.depth import DepthTask
+
+
+def sample(value: int, **more: object) -> Sample:
+    image = np.full((40, 50, 3), value, np.uint8)
+    depth = np.full((40, 50), float(value), np.float32)
+    return Sample(name=str(value), image=image, depth=depth, valid=depth > 0, **more)  # type: ignore[arg-type]
+
+
+def test_a_rectangle_comes_from_the_other_image_with_its_ground_truth() -> None:
+    labels = np.ones((40, 50), np.int64)
+    for seed in range(20):
+        mixed = cutmix(sample(3, labels=labels), sample(7), np.random.default_rng(seed))
+        assert mixed.pasted is not None and mixed.labels is not None
+        assert (mixed.image[mixed.pasted] == 7).all() and (mixed.image[~mixed.pasted] == 3).all()
+        np.testing.assert_array_equal(mixed.depth, np.where(mixed.pasted, 7, 3))
+        np.testing.assert_array_equal(mixed.labels, np.where(mixed.pasted, IGNORE, 1))  # the other has none
+        rows, columns = np.nonzero(mixed.pasted)
+        assert mixed.pasted[rows.min() : rows.max() + 1, columns.min() : columns.max() + 1].all()
+        assert mixed.pasted.mean() < AREA[1] + 0.03 and mixed.name == "3"
+
+
+def test_images_of_two_sizes_are_not_mixed() -> None:
+    other = Sample(name="other", image=np.zeros((8, 8, 3), np.uint8))
+    with pytest.raises(DataError, match="cutmix needs images of one size, but they are 40x50 and 8x8"):
+        cutmix(sample(3), other, np.random.default_rng(0))
+
+
+def test_each_region_is_aligned_by_itself_and_counts_by_its_area() -> None:
+    torch.manual_seed(0)
+    target = torch.rand(1, 1, 10, 12) + 1
+    pasted = torch.zeros(1, 10, 12, dtype=torch.bool)
+    pasted[:, 2:6, 3:9] = True
+    pred = torch.where(pasted[:, None], 5 * (1 / target) + 3, 0.5 / target - 1)  # two scales and shifts
+    task = DepthTask("depth", HeadSpec(kind="disparity", unit=""), [("ssi", 1.0, SSI(trim=0))], dict, dict)
+    options = {"names": ("a",), "indices": (0,), "image": torch.zeros(1, 3, 10, 12), "depth": target}
+    batch = Batch(**options, valid=torch.ones(1, 1, 10, 12, dtype=torch.bool), pasted=pasted)  # type: ignore[arg-type]
+    assert float(task.losses(pred, batch, 0)["ssi"]) < 1e-5
+    assert float(task.losses(pred, replace(batch, pasted=None), 0)["ssi"]) > 0.1
+    noisy = torch.where(pasted[:, None], torch.rand(1, 1, 10, 12), pred)
+    inside = SSI(trim=0)(noisy, target, pasted[:, None])
+    assert float(task.losses(noisy, batch, 0)["ssi"]) == pytest.approx(float(inside) * 24 / 120, rel=1e-4)
+
+
+def test_the_worst_pixels_of_each_image_are_dropped_among_those_that_count() -> None:
+    errors = torch.tensor([[[9.0, 1, 2, 3, 8, 4, 5, 6, 7, 0]], [[0.0, 1, 2, 3, 4, 5, 6, 7, 8, 9]]])
+    mask = torch.ones(2, 1, 10, dtype=torch.bool)
+    mask[1, 0, 5:] = False
+    kept = best_pixels(errors, mask, 0.2)
+    assert kept[0, 0].tolist() == [False, True, True, True, False, *[True] * 5]
+    assert kept[1, 0].tolist() == [True, True, True, True, False, *[False] * 5]  # 1 of 5
+    assert best_pixels(errors, mask, 0.0).equal(mask)

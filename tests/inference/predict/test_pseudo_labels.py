@@ -1,0 +1,147 @@
+"""`pseudo-label` and the data set that reads it: views of a teacher, folders and shards, resuming, licences."""
+
+import json
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small_scenes import small_joint_config
+
+from densevit import api
+from densevit.cli.main import main
+from densevit.data.datasets.base import open_dataset
+from densevit.errors import DataError
+from densevit.inference.predict.pseudo_labels import mean_and_agreement
+from densevit.weights.checkpoint import read_card
+
+
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("teacher")
+    assert main(["train", str(small_joint_config(folder)), "steps=4", "optim.lr=1e-2", "data.val=null"]) == 0
+    return folder
+
+
+def label(teacher: Path, output: Path, *words: str) -> int:
+    given = [str(teacher / "run"), str(teacher / "data/images"), "--output", str(output), "--precision", "fp32"]
+    return main(["pseudo-label", *given, *words])
+
+
+@pytest.fixture(scope="module")
+def labelled(teacher: Path) -> tuple[Path, Path]:
+    """In folders, and in shards of four images."""
+    assert label(teacher, teacher / "folders") == 0
+    assert label(teacher, teacher / "shards", "--shard-size", "4") == 0
+    return teacher / "folders", teacher / "shards"
+
+
+def test_views_of_metric_depth_agree_by_their_log_ratio() -> None:
+    views = np.array([2.0, 2.0, 2.0, 2.42], np.float32).reshape(2, 1, 1, 1, 2)  # the second view: 2 and 2.42 m
+    mean, confidence = mean_and_agreement(views, "metric")[0, :, 0]
+    assert mean.tolist() == pytest.approx([2, 2.21])
+    deviation = (abs(np.log(2 / 2.21)) + abs(np.log(2.42 / 2.21))) / 2
+    assert confidence.tolist() == pytest.approx([1, np.exp(-deviation / 0.1)], rel=1e-4)
+
+
+def test_views_of_disparity_agree_whatever_their_scale_and_shift() -> None:
+    one = np.random.default_rng(0).uniform(1, 5, (1, 1, 8, 9)).astype(np.float32)
+    assert mean_and_agreement(np.stack([one, 3 * one + 2]), "disparity")[0, 1].min() > 0.999
+    other = np.random.default_rng(1).uniform(1, 5, (1, 1, 8, 9)).astype(np.float32)
+    assert mean_and_agreement(np.stack([one, other]), "disparity")[0, 1].mean() < 0.1
+    assert (mean_and_agreement(one[None], "disparity")[0, 1] == 1).all()
+
+
+def test_folders_and_shards_hold_the_mean_of_image_and_mirror_image(teacher: Path, labelled: tuple[Path, Path]) -> None:
+    flipped = api.load(teacher / "run", precision="fp32", flip=True)
+    folders, shards = (open_dataset({"type": "pseudo_labels", "root": str(root)}) for root in labelled)
+    assert folders.names == shards.names == [f"{i:03d}" for i in range(6)]
+    assert folders.classes == ("wall", "floor", "box")
+    for i in (0, 5):
+        one, other = folders.read(i), shards.read(i)
+        for part in ("image", "depth", "valid", "labels"):
+            np.testing.assert_array_equal(getattr(one, part), getattr(other, part))
+        image = teacher / f"data/images/{i:03d}.jpg"
+        np.testing.assert_allclose(one.depth, flipped(image, head="depth"), rtol=1e-3)
+        assert (one.labels == flipped.classes(image)).mean() > 0.999
+        assert one.depth_kind == "metric"
+    with tarfile.open(labelled[1] / "shard-000001.tar") as tar:
+        assert tar.getnames() == [f"00{i}{end}" for i in (4, 5) for end in (".jpg", ".depth.npz", ".labels.npz")]
+
+
+def test_unsure_pixels_count_as_unknown(labelled: tuple[Path, Path]) -> None:
+    def known(least: float) -> float:
+        sample = open_dataset({"type": "pseudo_labels", "root": str(labelled[0]), "min_confidence": least}).read(0)
+        assert sample.labels is not None
+        return float((sample.labels != 255).mean())
+
+    assert known(0) == 1 > known(0.5) >= known(0.9)
+
+
+def test_resuming_makes_what_is_missing_by_the_same_teacher_only(
+    teacher: Path, labelled: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shard = labelled[1] / "shard-000001.tar"
+    before = shard.read_bytes()
+    assert label(teacher, labelled[1], "--shard-size", "4") == 2
+    assert "holds pseudo-labels. --resume goes on" in capsys.readouterr().err
+    shard.unlink()
+    assert label(teacher, labelled[1], "--shard-size", "4", "--resume") == 0
+    assert "2 images in" in (told := capsys.readouterr().out) and "4 were already there" in told
+    assert shard.read_bytes() == before
+    assert label(teacher, labelled[1], "--shard-size", "4", "--resume", "--scales", "1,1.5") == 2
+    assert "cannot resume with other settings (views was" in capsys.readouterr().err
+
+
+def test_an_image_that_cannot_be_read_costs_itself_only(teacher: Path, tmp_path: Path) -> None:
+    images = tmp_path / "images"
+    images.mkdir()
+    for i in range(2):
+        (images / f"{i}.jpg").write_bytes((teacher / f"data/images/00{i}.jpg").read_bytes())
+    (images / "bad.jpg").write_bytes(b"\xff\xd8 no image")
+    for words in ([], ["--shard-size", "2"]):
+        output = tmp_path / f"out{len(words)}"
+        assert main(["pseudo-label", str(teacher / "run"), str(images), "--output", str(output), *words]) == 3
+        if words:
+            assert open_dataset({"type": "pseudo_labels", "root": str(output)}).names == ["0", "1"]
+
+
+def student(teacher: Path, root: Path, output: Path, *words: str) -> list[str]:
+    data = f"data.train={{type: mix, sources: [{{data: {{type: pseudo_labels, root: {root}}}}}]}}"
+    return ["train", str(teacher / "joint.yaml"), data, "data.val=null", "steps=2", f"output={output}", *words]
+
+
+def test_a_student_learns_and_its_card_names_the_teacher_and_its_licence(
+    teacher: Path, labelled: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manifest = labelled[0] / "manifest.json"
+    tree = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps(tree | {"teacher": {**tree["teacher"], "licence": "CC-BY-NC-4.0"}}))
+    try:
+        assert main(student(teacher, labelled[0], tmp_path / "run")) == 0
+    finally:
+        manifest.write_text(json.dumps(tree))
+    assert "teacher 'run' has the licence CC-BY-NC-4.0, which is not for commercial use" in capsys.readouterr().err
+    assert read_card(tmp_path / "run").teachers == {"run": "CC-BY-NC-4.0"}
+    assert main(["inspect", str(tmp_path / "run")]) == 0
+    assert "run, licence CC-BY-NC-4.0" in capsys.readouterr().out
+    assert main(student(teacher, labelled[1], tmp_path / "free")) == 0
+    assert "not for commercial use" not in capsys.readouterr().err
+
+
+def test_a_teacher_of_another_task_is_refused(
+    teacher: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert label(teacher, tmp_path / "labels", "--head", "labels") == 0
+    only_depth = ["model.heads={depth: {type: metric}}", "tasks={depth: {}}"]
+    assert main(student(teacher, tmp_path / "labels", tmp_path / "run", *only_depth)) == 2
+    told = capsys.readouterr().err
+    assert "the ground truth of 'pseudo_labels' fits no task: it has labels; depth from metric" in told
+
+
+def test_what_is_no_pseudo_labels_is_refused(labelled: tuple[Path, Path], tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="`densevit pseudo-label` writes it"):
+        open_dataset({"type": "pseudo_labels", "root": str(tmp_path)})
+    (tmp_path / "manifest.json").write_text("{}")
+    with pytest.raises(DataError, match="is no manifest of pseudo-labels"):
+        open_dataset({"type": "pseudo_labels", "root": str(tmp_path)})
