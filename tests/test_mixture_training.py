@@ -40,7 +40,8 @@ def test_an_image_moves_only_the_heads_that_its_ground_truth_fits(folder: Path) 
     trainer = training.build_trainer(plan, world)
     taught: dict[str, set[str]] = {}
     batches = training.train_batches(plan, world)(0)
-    for batch, _ in zip(batches, range(12), strict=False):
+    for read, _ in zip(batches, range(12), strict=False):
+        batch = read.to(world.device)
         trainer.optimizer.zero_grad()
         torch.stack(list(trainer._losses(batch).values())).sum().backward()
         moved = {name for name, head in trainer.model.heads.items() if any(p.grad.any() for p in head.parameters())}

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
@@ -17,6 +18,8 @@ Extras = Mapping[str, Tensor]
 """What decoder and head give to the losses beside the prediction, in training."""
 
 NO_EXTRAS: Extras = MappingProxyType({})
+
+NO_SOURCE = "."  # no source has this name
 
 
 class Task(nn.Module, ABC):
@@ -85,6 +88,9 @@ class Task(nn.Module, ABC):
                 if share := self.drop_worst.get(source, 0.0):
                     taken = self.without_worst(part, taken, share)
                 found[source] = self.losses(part, taken, step, of_part)
+        if not found:  # every loss all the same, as 0, so that all processes have the same ones
+            unknown = replace(batch, depth=None, valid=None, labels=None, label=None, normals=None)
+            found[NO_SOURCE] = self.losses(prediction, unknown, step, extras)
         return found
 
     def without_worst(self, prediction: Tensor, batch: Batch, share: float) -> Batch:
@@ -101,7 +107,7 @@ class Task(nn.Module, ABC):
         none = prediction[:0].sum().float()  # 0, and attached to the graph
         terms = dict.fromkeys((name for name, _ in self.weights), none)
         for source, losses in found.items():
-            part = len(rows[source]) / (len(batch) * self.share)
+            part = len(rows.get(source, ())) / (len(batch) * self.share)
             terms |= {name: terms.get(name, none) + part * loss for name, loss in losses.items()}
         return terms
 

@@ -32,13 +32,13 @@ class SourceLosses:
 
     def add(self, head: str, found: Mapping[str, Mapping[str, Tensor]], batch: Batch) -> None:
         """Counts what `Task.losses_by_source` found in a batch."""
-        rows = batch.by_source()
-        for source, losses in found.items():
+        for source, rows in batch.by_source().items():
+            losses = found.get(source, {})
             for loss, value in losses.items():
                 column = self._column(source, head, loss)
                 if column in self.counts:
-                    self.sums[column] = self.sums.get(column, 0) + len(rows[source]) * value.detach().float()
-                    self.counts[column] += len(rows[source])
+                    self.sums[column] = self.sums.get(column, 0) + len(rows) * value.detach().float()
+                    self.counts[column] += len(rows)
 
     def means(self, all_reduce_mean: Callable[[dict[str, float]], dict[str, float]]) -> dict[str, float | None]:
         """The mean of each column; None where no process had an image of it. All processes must call it together."""
