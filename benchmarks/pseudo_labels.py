@@ -1,6 +1,6 @@
 """Fifty labelled images and a thousand without labels, beside the fifty alone: depth and classes of unseen rooms.
 
-    benchmarks/pseudo_labels.py --rooms DIR [--work DIR] [--steps N] [--report FILE]
+    benchmarks/pseudo_labels.py --rooms DIR [--work DIR] [--steps N] [--unlabelled N] [--report FILE]
 
 DIR is a data set of datasets/prepare_rooms.py. Fifty frames, of as many scenes, have ground truth; the student sees a
 thousand others as images only. A larger teacher learns from the fifty, `densevit pseudo-label` labels the thousand, and
@@ -24,7 +24,7 @@ from densevit.data.datasets.base import Dataset, open_dataset
 from densevit.engine.logger import read_csv
 from densevit.utils.atomic_io import write_text
 
-LABELLED, UNLABELLED, SQUARE = 50, 1000, 8
+LABELLED, SQUARE = 50, 8
 STRONG = [
     {"type": "color", "p": 0.8, "brightness": [0.6, 1.4], "contrast": [0.6, 1.4], "saturation": [0.5, 1.5]},
     {"type": "grayscale", "p": 0.2},
@@ -101,6 +101,7 @@ def main() -> None:
     parser.add_argument("--rooms", type=Path, required=True)
     parser.add_argument("--work", type=Path, default=Path("runs/pseudo_labels_benchmark"))
     parser.add_argument("--steps", type=int, default=500)
+    parser.add_argument("--unlabelled", type=int, default=1000, metavar="N", help="images without labels")
     parser.add_argument("--report", type=Path)
     args = parser.parse_args()
     work = args.work
@@ -112,7 +113,7 @@ def main() -> None:
     some = list(scenes.values())
     labelled = [frames[0] for frames in some[:: max(1, len(some) // LABELLED)]][:LABELLED]
     others = sorted(set(range(len(data))) - set(labelled))
-    unlabelled = [others[i] for i in np.linspace(0, len(others) - 1, UNLABELLED).astype(int)]
+    unlabelled = [others[i] for i in np.linspace(0, len(others) - 1, args.unlabelled).astype(int)]
     write_folder(data, labelled, work / "labelled", truth=True)
     write_folder(data, unlabelled, work / "unlabelled", truth=False)
     own = {"name": "labelled", "data": {"type": "folder", "root": str(work / "labelled")}, "weight": 1}
@@ -138,9 +139,9 @@ def main() -> None:
              for n, (a, m) in rows.items()]  # fmt: skip
     text = "\n".join(
         [
-            f"# {LABELLED} labelled and {UNLABELLED} unlabelled images",
+            f"# {LABELLED} labelled and {args.unlabelled} unlabelled images",
             "",
-            f"`benchmarks/pseudo_labels.py --rooms DIR --steps {args.steps}`, {os.cpu_count()} CPU cores, seed 0.",
+            f"`benchmarks/pseudo_labels.py --rooms DIR --steps {args.steps} --unlabelled {args.unlabelled}`, {os.cpu_count()} CPU cores, seed 0.",
             "Rooms seen at 96 x 128, scored on those of the test scenes. All models take as many steps of 12 images.",
             "The teacher is 192 wide and 6 blocks deep, baseline and student 128 and 5. The student draws 1 : 2, with",
             "strong colour, grey and blur, CutMix 0.5 and the worst 10% of the pixels dropped.",
