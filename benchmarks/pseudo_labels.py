@@ -141,7 +141,8 @@ def main() -> None:
         [
             f"# {LABELLED} labelled and {args.unlabelled} unlabelled images",
             "",
-            f"`benchmarks/pseudo_labels.py --rooms DIR --steps {args.steps} --unlabelled {args.unlabelled}`, {os.cpu_count()} CPU cores, seed 0.",
+            f"`benchmarks/pseudo_labels.py --rooms DIR --steps {args.steps} --unlabelled {args.unlabelled}`, "
+            f"{os.cpu_count()} CPU cores, seed 0.",
             "Rooms seen at 96 x 128, scored on those of the test scenes. All models take as many steps of 12 images.",
             "The teacher is 192 wide and 6 blocks deep, baseline and student 128 and 5. The student draws 1 : 2, with",
             "strong colour, grey and blur, CutMix 0.5 and the worst 10% of the pixels dropped.",
