@@ -1,5 +1,6 @@
 """What a user of pip gets: the wheel with recipes and data files, and an sdist from which the same wheel is built."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -22,6 +23,16 @@ DISTRIBUTIONS = {
     "sklearn": "scikit_learn",
 }  # fmt: skip
 BUILD = "import sys; from setuptools import build_meta as backend; print(getattr(backend, sys.argv[1])(sys.argv[2]))"
+
+# Imports every module of the installed package, from there; prints how many.
+IMPORT_ALL = """
+import pkgutil, sys, importlib, densevit
+names = ["densevit"] + [m.name for m in pkgutil.walk_packages(densevit.__path__, "densevit.")]
+names.remove("densevit.__main__")
+files = [importlib.import_module(name).__file__ for name in names]
+assert all(file.startswith(sys.argv[1]) for file in files), files
+print(len(files) + 1)
+"""
 
 
 def build(kind: str, source: Path, target: Path) -> Path:
@@ -50,15 +61,37 @@ def test_the_sdist_is_whole_and_the_wheel_built_from_it_holds_recipes_and_data(t
     packed = {name for name in wheel.namelist() if ".dist-info/" not in name}
     expected = {name for name in tracked if name.startswith("densevit/")}
     assert packed == expected | {f"densevit/{name}" for name in tracked if name.startswith("configs/")}
-    wheel.extractall(tmp_path / "installed")
+    installed = tmp_path / "installed"
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(installed)]
+    done = subprocess.run([*pip, str(wheel.filename)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    env = {"PYTHONPATH": str(installed), "PATH": ""}
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORT_ALL, str(installed)], cwd=tmp_path, env=env, capture_output=True, text=True
+    )
+    assert done.returncode == 0 and int(done.stdout) == sum(name.endswith(".py") for name in packed), done.stderr
+    script = installed / "bin/densevit"
+    done = subprocess.run([sys.executable, script, "--version"], env=env, capture_output=True, text=True)
+    assert done.stdout.strip() == densevit.__version__
     done = subprocess.run(
         [sys.executable, "-m", "densevit", "train", "nyu_dinov2_vits_dtp"],
         cwd=tmp_path,
-        env={"PYTHONPATH": str(tmp_path / "installed"), "PATH": ""},
+        env=env,
         capture_output=True,
         text=True,
     )
     assert done.returncode == 2 and "Did you mean the recipe 'nyu_dinov2_vits_dpt'?" in done.stderr
+
+
+def test_the_metadata_say_the_same_version_everywhere() -> None:
+    assert f"version: {densevit.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+    config = ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    workflow = (ROOT / ".github/workflows/ci.yml").read_text() if (ROOT / ".github").is_dir() else ""
+    pythons = re.findall(r"Python :: (3\.\d+)", config["metadata"]["classifiers"])
+    assert config["options"]["python_requires"] == f">={pythons[0]}"
+    assert not workflow or json.dumps(pythons) in workflow
+    assert "embreex" not in config["options"]["install_requires"]  # the renderer is an extra
 
 
 def test_what_the_package_imports_is_declared() -> None:

@@ -38,6 +38,7 @@ COMMANDS = {
     "recipes": Command("recipes", "train", "list the configs that come with densevit, or print one"),
     "components": Command("components", "train", "list what a config can choose from, with all options"),
     "schema": Command("schema", "train", "print the JSON Schema of configs, for editors"),
+    "completion": Command("completion", "train", "print a script that completes commands in bash or zsh"),
     "replay": Command("replay", "train", "repeat a training step that was skipped, and show where it went wrong"),
     "check-data": Command("check_data", "data", "validate a data set before training", True),
     "class-weights": Command("class_weights", "data", "count the classes of label maps; weights for a loss"),

@@ -3,6 +3,7 @@
 import argparse
 import importlib
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -81,7 +82,29 @@ def test_every_command_that_loads_checkpoints_or_names_components_takes_plugins(
         if "--plugin" not in parser.format_help():
             without.append(name)
     # A config names its own; the others need none.
-    assert without == ["train", "init", "recipes", "compare", "protocols", "benchmark"]
+    assert without == ["train", "init", "recipes", "completion", "compare", "protocols", "benchmark"]
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("eval-d", {"eval-depth"}),
+        ("train --re", {"--resume"}),
+        ("train nyu_dinov2_vits_d", {"nyu_dinov2_vits_dpt"}),
+        ("export-depth --prec", {"--precision"}),
+    ],
+)
+def test_the_shell_completes_commands_options_and_recipes(
+    line: str, found: set[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["completion", "bash"]) == 0
+    words = ["densevit", *line.split()]
+    script = capsys.readouterr().out + f"COMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1}; _densevit\n"
+    done = subprocess.run(["bash", "-c", script + 'echo "${COMPREPLY[@]}"'], capture_output=True, text=True, check=True)
+    assert (set(done.stdout.split()), done.stderr) == (found, "")
+    assert main(["completion", "zsh"]) == 0
+    assert "bashcompinit" in capsys.readouterr().out
 
 
 ENTRY = "import sys; from densevit.cli.main import main; sys.exit(main(sys.argv[1:]))"
