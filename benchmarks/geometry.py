@@ -72,12 +72,32 @@ def scores(folder: Path, name: str, evaluator: str, *options: str) -> dict[str, 
     return found
 
 
+def report(folder: Path) -> None:
+    """Calibrates on val, scores both models on test, and prints the tables."""
+    calibrated, data = folder / "calibrated", ["--data", "rooms", "--root", str(folder / "rooms")]
+    if not calibrated.exists():
+        words = ["calibrate-uncertainty", str(folder / "laplace"), *data, "--split", "val", "--output", str(calibrated)]
+        if command(words):
+            sys.exit(1)
+    head, own = scores(folder, "laplace", "eval-normals"), scores(folder, "laplace", "eval-normals", "--head", "depth")
+    print("| normals (dsine) | mean | median | < 11.25 | < 30 |\n|---|---|---|---|---|")
+    for name, row in (("head", head), ("of its own depth", own)):
+        cells = (row["mean"], row["median"], row["within_11.25"], row["within_30"])
+        print(f"| {name} | " + " | ".join(f"{cell:.2f}" for cell in cells) + " |")
+    plain, laplace = scores(folder, "plain", "eval-depth"), scores(folder, "calibrated", "eval-depth")
+    print(f"\nAbsRel: {plain['abs_rel']:.4f} without uncertainty, {laplace['abs_rel']:.4f} with it")
+    print("\n| | value |\n|---|---|")
+    for name, value in laplace.items():
+        if name.startswith(("coverage", "ause_", "aurg_")):
+            print(f"| `{name}` | {value:.4f} |")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["data", "train", "report"])
     parser.add_argument("folder", type=Path)
     parser.add_argument("name", nargs="?", choices=["plain", "laplace"])
-    parser.add_argument("--steps", type=int, default=800)
+    parser.add_argument("--steps", type=int, default=400)
     args = parser.parse_args()
     folder = args.folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
