@@ -1,33 +1,43 @@
 """What training takes before anyone rents a GPU: memory, batch sizes and hours, by calculation.
 
-The model of each config is built on fake tensors (shapes without numbers) and run forward by the very code that trains:
-what autograd would keep is counted byte by byte, and what is multiplied, operation by operation. Nothing is measured.
+A model is built on a stand-in of a GPU, without numbers, and run forward, with its losses, by the very code that
+trains. What autograd would keep is counted byte by byte for 2 and for 6 images: the difference grows with the images,
+the rest does not. What is multiplied is counted operation by operation. Nothing is measured.
 
     python benchmarks/scale.py                     # ViT-S to 7B with the DPT decoder
     python benchmarks/scale.py configs/{depth,segmentation}/*_*.yaml    # hours and memory of recipes
+
+The bytes of recipes are those of tests/cuda/budgets.json (benchmarks/cuda_dry_run.py).
 """
 
 import argparse
+import json
+import math
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from densevit.builder import plan as planning
 from densevit.builder.model import build_model
+from densevit.builder.plan import Plan
 from densevit.config.schema import Run
 from densevit.config.validation import ModelSpec
 from densevit.errors import DensevitError
 from densevit.models import DenseModel
-from densevit.utils.precision import autocast
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests/cuda"))
+import dry_run
+from dry_run import IMAGES
 
 GB = 2**30
 # fp32 weights and gradients, and AdamW's two moments; an average of the weights is four more.
@@ -52,21 +62,19 @@ LENGTHS = {"nyu": 24231, "kitti": 23158, "ade20k": 20210, "cityscapes": 2975, "v
 
 @dataclass(frozen=True)
 class Cost:
-    """Of training one model on images of one size.
+    """Of training one model on images of one size, model and losses.
 
     Attributes:
         parameters: in all; `trained`: those that learn.
-        kept: bytes an image leaves behind for the backward pass; `kept_checkpointed` with gradient checkpointing.
-        flops: of an image, forward and backward.
-        channels: of the encoder.
+        kept: bytes that grow with each image, for the backward pass; `kept_checkpointed` with gradient checkpointing.
+        constant: bytes that do not: weights in bf16, which autocast makes once a step.
     """
 
     parameters: int
     trained: int
     kept: float
     kept_checkpointed: float
-    flops: float
-    channels: int
+    constant: float
 
     def state(self, gpus: int = 1) -> float:
         return (4 * (self.parameters - self.trained) + STATE * self.trained) / gpus
@@ -74,60 +82,35 @@ class Cost:
     def batch(self, memory: float, gpus: int = 1, *, checkpointed: bool = False) -> int:
         """Images that fit on one card."""
         kept = self.kept_checkpointed if checkpointed else self.kept
-        return max(0, int((memory - SPARE - self.state(gpus)) / kept))
+        constant = self.constant if gpus == 1 else 0  # FSDP gathers in bf16, block by block
+        return max(0, int((memory - SPARE - constant - self.state(gpus)) / kept))
 
 
-@contextmanager
-def counting(found: dict[int, int]) -> Iterator[None]:
-    """Notes the bytes of every storage that autograd keeps, once."""
-
-    def keep(x: Tensor) -> Tensor:
-        if not isinstance(x, nn.Parameter):
-            found[x.untyped_storage()._cdata] = x.untyped_storage().nbytes()
-            alive.append(x)  # or another tensor would take its place, and its number
-        return x
-
-    alive: list[Tensor] = []
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
-        yield
-
-
-def cost(plan: ModelSpec, size: tuple[int, int], *, freeze: bool = False) -> Cost:
-    """Of one image h x w."""
-    # The one initialisation that looks at numbers, which such tensors have not.
-    with torch.device("meta"), patch("torch.nn.init.trunc_normal_", lambda tensor, *_, **__: tensor):
-        model = build_model(without_weights(plan)).train()
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        model.to_empty(device="cpu")
-        if freeze:
-            model.encoder.requires_grad_(requires_grad=False)
-        parameters = sum(p.numel() for p in model.parameters())
-        trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
-        image = torch.empty(2, 3, *size)  # of two: batch norm needs as many
-        forward, encoder = flops(model, image)
-        full = kept(model, image)
-        model.encoder.set_grad_checkpointing()
-        outside = kept(model, image)
-    depth = max(1, len(getattr(model.encoder, "vit", nn.Identity()).blocks))
-    channels = model.encoder.features[0].channels
-    tokens = (size[0] // model.encoder.patch_size) * (size[1] // model.encoder.patch_size)
-    inputs = depth * tokens * channels * 4
-    checkpointed = full if freeze else outside + inputs + (full - outside) / depth
-    backward = 2 * (forward - encoder if freeze else forward)
-    return Cost(parameters, trained, full, checkpointed, forward + backward, channels)
+def cost(plan: Plan, size: tuple[int, int]) -> Cost:
+    """On the stand-in of a GPU (tests/cuda/fake_gpu.py), whose tensors have shapes and no numbers."""
+    with TemporaryDirectory() as folder, ExitStack() as stack:
+        trainer = dry_run.shapes_only_trainer(replace(plan, run=replace(plan.run, output=Path(folder))), stack)
+        parameters = sum(p.numel() for p in trainer.model.parameters())
+        trained = sum(p.numel() for p in trainer.model.parameters() if p.requires_grad)
+        few, many = (dry_run.batch_of(plan, n, size) for n in IMAGES)
+        less, more = (dry_run.bytes_kept(trainer, batch) for batch in (few, many))
+        trainer.model.encoder.set_grad_checkpointing()
+        outside_less, outside_more = (dry_run.bytes_kept(trainer, batch) for batch in (few, many))
+    step = IMAGES[1] - IMAGES[0]
+    kept, outside = (more - less) / step, (outside_more - outside_less) / step
+    vit = getattr(trainer.model.encoder, "vit", None)
+    depth = max(1, len(getattr(vit, "blocks", ())))
+    # What checkpointing leaves of the encoder: the input of each block, and one block that is computed again.
+    tokens = math.prod(side // trainer.model.encoder.patch_size for side in size)
+    inputs = depth * tokens * trainer.model.encoder.features[0].channels * 4
+    checkpointed = outside + inputs + (kept - outside) / depth
+    return Cost(parameters, trained, kept, checkpointed, max(0.0, less - IMAGES[0] * kept))
 
 
 def without_weights(plan: ModelSpec) -> ModelSpec:
     """The same network; of numbers none are needed."""
     options = {name: value for name, value in plan.encoder.options.items() if name not in ("pretrained", "weights")}
     return replace(plan, encoder=replace(plan.encoder, options=options))
-
-
-def kept(model: DenseModel, image: Tensor) -> float:
-    found: dict[int, int] = {}
-    with counting(found), autocast("bf16", torch.device("cpu")):
-        model(image)
-    return sum(found.values()) / len(image)
 
 
 def flops(model: DenseModel, image: Tensor) -> tuple[float, float]:
@@ -139,33 +122,29 @@ def flops(model: DenseModel, image: Tensor) -> tuple[float, float]:
 
 
 def sizes(side: int) -> Iterator[str]:
-    yield f"Images of {side} x {side}, bfloat16, AdamW in fp32."
+    yield f"Images of {side} x {side}, bfloat16, AdamW in fp32, the loss included."
     yield ""
-    heads = ("encoder + DPT", "parameters", "weights, gradients, AdamW", "kept an image", "checkpointed")
+    heads = ("encoder + DPT", "parameters", "weights, gradients, AdamW", "constant", "kept an image", "checkpointed")
     yield "| " + " | ".join([*heads, "batch, 80 GB", "checkpointed", "8 x 80 GB, FSDP, each", "checkpointed"]) + " |"
-    yield "|---|---|---|---|---|---|---|---|---|"
+    yield "|---|---|---|---|---|---|---|---|---|---|"
     for name, options in SIZES.items():
         cells = options.get("patch_size", 14)
         fitting = side // cells * cells
         encoder = {"type": "vit", "patch_size": cells, "image_size": fitting, "layer_scale": 1e-5, **options}
+        text = ", ".join(f"{key}: {value}" for key, value in encoder.items())
         channels = CHANNELS.get(options.get("size", "giant"), 384)
-        decoder = {"type": "dpt", "channels": channels}
-        spec = {"encoder": encoder, "decoder": decoder, "heads": {"depth": {"type": "metric"}}}
-        found = cost(planned(spec), (fitting, fitting))
+        words = [
+            f"model.encoder={{{text}}}", f"model.decoder={{type: dpt, channels: {channels}}}", "device=cuda",
+            "model.heads.depth={type: metric}", "model.resize=null", "precision=bf16",
+        ]  # fmt: skip
+        found = cost(dry_run.plan_of("depth/rooms", *words), (fitting, fitting))
         batches = [found.batch(80 * GB, gpus, checkpointed=c) for gpus in (1, 8) for c in (False, True)]
         yield (
-            f"| {name} | {found.parameters / 1e6:,.0f} M | {found.state() / GB:.1f} GB | {found.kept / GB:.2f} GB "
-            f"| {found.kept_checkpointed / GB:.2f} GB | "
+            f"| {name} | {found.parameters / 1e6:,.0f} M | {found.state() / GB:.1f} GB | {found.constant / GB:.2f} GB "
+            f"| {found.kept / GB:.2f} GB | {found.kept_checkpointed / GB:.2f} GB | "
             + " | ".join(str(n) if n else "does not fit" for n in batches)
             + " |"
         )
-
-
-def planned(spec: dict[str, Any]) -> ModelSpec:
-    from densevit.models import DECODERS, ENCODERS, HEADS
-
-    heads = {name: HEADS.check(head, "head") for name, head in spec["heads"].items()}
-    return ModelSpec(ENCODERS.check(spec["encoder"], "encoder"), DECODERS.check(spec["decoder"], "decoder"), heads)
 
 
 def recipes(paths: list[Path]) -> Iterator[str]:
@@ -173,8 +152,8 @@ def recipes(paths: list[Path]) -> Iterator[str]:
     yield f"On one H200 at a share of its {PEAK / 1e12:.0f} TFLOP/s ({shares}); memory with the whole batch on it."
     yield ""
     heads = ("recipe", "parameters", "image", "batch", "steps", "TFLOP a step")
-    yield "| " + " | ".join([*heads, "hours of computing", "of loading", "memory", "checkpointed"]) + " |"
-    yield "|---|---|---|---|---|---|---|---|---|---|"
+    yield "| " + " | ".join([*heads, "hours of computing", "of loading", "memory"]) + " |"
+    yield "|---|---|---|---|---|---|---|---|---|"
     for path in paths:
         try:
             yield recipe(path)
@@ -186,20 +165,35 @@ def recipe(path: Path) -> str:
     found = planning.load_plan(path)
     run = found.run
     size = image_size(run)
-    spent = cost(found.model, size, freeze=run.model.freeze_encoder)
+    model, forward, encoder = network(found.model, size)
+    parameters = sum(p.numel() for p in model.parameters())
+    trained = parameters - run.model.freeze_encoder * sum(p.numel() for p in model.encoder.parameters())
+    flops = forward + 2 * (forward - encoder if run.model.freeze_encoder else forward)
     length = LENGTHS.get(str(run.data.train.get("type")), 0)
     steps = run.steps or round((run.epochs or 0) * length / run.batch_size)
-    share = max(share for dim, share in UTILISATION.items() if dim <= spent.channels)
-    computing = steps * spent.flops * run.batch_size / (PEAK * share) / 3600
+    share = max(share for dim, share in UTILISATION.items() if dim <= model.encoder.features[0].channels)
+    computing = steps * flops * run.batch_size / (PEAK * share) / 3600
     loading = steps * run.batch_size * LOADING / 3600
+    kept = json.loads(dry_run.BUDGETS.read_text())[str(path.resolve().relative_to(dry_run.CONFIGS).with_suffix(""))]
     images = run.batch_size / run.grad_accum_steps
-    memory = [spent.state() + SPARE + images * kept for kept in (spent.kept, spent.kept_checkpointed)]
+    state = 4 * (parameters - trained) + STATE * trained
+    memory = state + SPARE + 2**20 * (kept["constant_mb"] + images * kept["kept_mb"])
     hours = [f"{h:.1f}" if steps else "" for h in (computing, loading)]
     cells = [
-        path.stem, f"{spent.parameters / 1e6:.0f} M", f"{size[0]} x {size[1]}", run.batch_size, steps or "by its data",
-        f"{spent.flops * run.batch_size / 1e12:.1f}", *hours, *(f"{m / GB:.0f} GB" for m in memory),
+        path.stem, f"{parameters / 1e6:.0f} M", f"{size[0]} x {size[1]}", run.batch_size, steps or "by its data",
+        f"{flops * run.batch_size / 1e12:.1f}", *hours, f"{memory / GB:.0f} GB",
     ]  # fmt: skip
     return "| " + " | ".join(map(str, cells)) + " |"
+
+
+def network(spec: ModelSpec, size: tuple[int, int]) -> tuple[DenseModel, float, float]:
+    """A model without numbers, and the FLOP of one image forward: of the whole, and of its encoder."""
+    # The one initialisation that looks at numbers, which such tensors have not.
+    with torch.device("meta"), patch("torch.nn.init.trunc_normal_", lambda tensor, *_, **__: tensor):
+        model = build_model(without_weights(spec)).train()
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        model.to_empty(device="cpu")
+        return model, *flops(model, torch.empty(2, 3, *size))  # of two: batch norm needs as many
 
 
 def image_size(run: Run) -> tuple[int, int]:

@@ -100,7 +100,7 @@ class Batch:
             labels=None if labels is None else labels.long(),
         )
 
-    def record_stream(self, stream: torch.Stream) -> None:
+    def record_stream(self, stream: Any) -> None:
         """Keeps the memory until this stream is done with it, too, as `Tensor.record_stream`."""
         self._map_tensors(lambda t: (t.record_stream(stream), t)[1])
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal, cast
+from typing import cast
 
 import torch
 import torch.distributed as dist
@@ -16,12 +16,12 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
+from densevit.config.schema import Run
 from densevit.engine import fsdp
 from densevit.utils.device import choose_device, device_of_process
 from densevit.utils.precision import DTYPES, Precision
 from densevit.utils.process_group import ProcessGroup
 
-Parallel = Literal["ddp", "fsdp"]
 TIMEOUT = timedelta(minutes=10)  # of one collective of tensors
 
 
@@ -68,7 +68,7 @@ class DistributedContext(ProcessGroup):
             for tensor in tensors:
                 dist.broadcast(tensor, src=0)
 
-    def parallelize(self, model: nn.Module, how: Parallel, precision: Precision) -> nn.Module:
+    def parallelize(self, model: nn.Module, run: Run, precision: Precision) -> nn.Module:
         """Wraps the model so that gradients are averaged over all processes; under `fsdp` its weights are sharded."""
         if self.size == 1:
             return model
@@ -76,12 +76,16 @@ class DistributedContext(ProcessGroup):
         if cuda:
             # BatchNorm over the images of all processes, as mmseg and DINOv2's probes have it; torch has none for CPUs.
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
-        if how == "fsdp":
+        if run.parallel == "fsdp":
             # On a CPU, autocast leaves LayerNorm alone, which takes no numbers and weights of two types.
             gathered = DTYPES[precision] if cuda else None
             return fsdp.shard(model, init_device_mesh(self.device.type, (self.size,)), gathered)
         return DistributedDataParallel(
-            model, device_ids=[self.device.index] if cuda else None, gradient_as_bucket_view=True
+            model,
+            device_ids=[self.device.index] if cuda else None,
+            gradient_as_bucket_view=True,
+            # All parameters take part in each step; a step of several backward passes is no fixed graph to torch.
+            static_graph=run.grad_accum_steps == 1 and not run.compile,
         )
 
 

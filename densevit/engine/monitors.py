@@ -1,14 +1,18 @@
-"""Warnings about a training in progress: loss spikes, saturated outputs, too many skipped steps."""
+"""Warnings and errors of a training in progress: loss spikes, saturated outputs, skipped steps, too little memory."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from statistics import median
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from densevit.errors import Diverged
+from densevit.config.schema import Run
+from densevit.errors import ConfigError, Diverged
+from densevit.utils.device import is_out_of_memory
+from densevit.utils.process_group import ProcessGroup
 
 
 class LossSpikeMonitor:
@@ -86,3 +90,62 @@ def check_max_skipped(in_row: int, limit: int | None, step: int, precision: str)
 def first_names(names: Sequence[str]) -> str:
     """The first eight of them."""
     return ", ".join(names[:8]) + (" ..." if len(names) > 8 else "")
+
+
+GB = 2**30
+SPARE = 0.9  # share of the memory that tensors can fill before fragments of it are of no use
+
+
+@contextmanager
+def explain_out_of_memory(run: Run, world: ProcessGroup) -> Iterator[None]:
+    """
+    Raises:
+        ConfigError: the step inside does not fit into memory; which options to change, and to what.
+    """
+    cuda = world.device.type == "cuda"
+    fixed = 0
+    if cuda:
+        torch.cuda.reset_peak_memory_stats(world.device)
+        fixed = torch.cuda.memory_allocated(world.device)
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        total = used = 0
+        if cuda:
+            total = torch.cuda.get_device_properties(world.device).total_memory
+            used = torch.cuda.max_memory_allocated(world.device)
+        raise ConfigError(advice(run, world.size, total=total, fixed=fixed, used=used)) from error
+
+
+def advice(run: Run, processes: int, *, total: int, fixed: int, used: int) -> str:
+    """What to change so that a step fits.
+
+    Args:
+        total: bytes of the device; 0 where they are not known.
+        fixed: bytes before the step: weights, moments of the optimiser.
+        used: most bytes in the step, up to where it failed.
+    """
+    share = run.batch_size // processes
+    images = share // run.grad_accum_steps
+    said = f"a step of {images} images at once does not fit into memory"
+    if total:
+        said += f" ({total / GB:.1f} GB; {fixed / GB:.1f} before the step, {used / GB:.1f} when it ran out)"
+    options = []
+    if images > 1:
+        # The step may have needed far more than it got to, so at most half as many.
+        each = max(1, used - fixed) / images
+        fitting = min(images // 2, int((SPARE * total - fixed) / each)) if total else images // 2
+        fewer = max(n for n in range(1, max(1, fitting) + 1) if share % n == 0)
+        options.append(
+            f"grad_accum_steps={share // fewer} ({fewer} images at once, the same step unless the model has batch norm)"
+        )
+    if not run.model.grad_checkpointing:
+        options.append("model.grad_checkpointing=true (the encoder's blocks twice: about a third more time)")
+    if images > 1:
+        options.append(f"batch_size={processes * run.grad_accum_steps * fewer} (another training)")
+    if processes > 1 and run.parallel == "ddp":
+        options.append("parallel=fsdp (weights and moments shared out over the processes)")
+    tried = "; or ".join(options) or "a smaller model, or smaller crops in data.transforms"
+    return f"{said}. Take {tried}."

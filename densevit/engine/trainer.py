@@ -19,7 +19,13 @@ from densevit.engine.fsdp import clip_grad_norm
 from densevit.engine.interfaces import Batches, EncoderProbe, Validation, samples_drawn, scheduled_parts
 from densevit.engine.logger import MetricLogger, describe_run
 from densevit.engine.loss_weighting import LOSS_WEIGHTINGS
-from densevit.engine.monitors import LossSpikeMonitor, OutputSaturationMonitor, check_max_skipped, first_names
+from densevit.engine.monitors import (
+    LossSpikeMonitor,
+    OutputSaturationMonitor,
+    check_max_skipped,
+    explain_out_of_memory,
+    first_names,
+)
 from densevit.engine.optim import (
     LayeredEncoder,
     build_optimizer,
@@ -41,6 +47,7 @@ from densevit.structures import Batch
 from densevit.tasks.base import Task
 from densevit.tasks.source_losses import SourceLosses
 from densevit.utils.device import BatchUpload, DeviceNumbers
+from densevit.utils.malloc import frozen_garbage
 from densevit.utils.precision import autocast, gpu_products, resolve
 from densevit.utils.progress import tqdm
 from densevit.utils.signals import interruptible
@@ -98,7 +105,7 @@ class Trainer:
             self.model.compile()
         for task in tasks.values():
             task.to(world.device)
-        self.parallel_model = world.parallelize(self.model, run.parallel, self.precision)
+        self.parallel_model = world.parallelize(self.model, run, self.precision)
         self.encoder: LayeredEncoder = model.encoder  # type: ignore[assignment]
         self.scheduled = scheduled_parts(model)
         self.loss_weighting = LOSS_WEIGHTINGS[run.loss_weighting](list(tasks)).to(world.device)
@@ -120,6 +127,7 @@ class Trainer:
         self.records = 0
         self.upload = BatchUpload(world.device)
         self.pending: PendingStep | None = None
+        self.batch_shape: torch.Size | None = None
         self.latest: tuple[Scores, bool] = ({}, False)
         self.checkpointer.settle = self.settle
 
@@ -144,7 +152,7 @@ class Trainer:
         folder = self.run.output if self.world.is_main else None
         log = MetricLogger(folder, state.step, self.steps, start_trackers(self.run, folder))
         began, before = time.monotonic(), state.seconds
-        with interruptible() as stop, closing(log), closing(train(state.samples)) as batches:
+        with interruptible() as stop, closing(log), frozen_garbage(), closing(train(state.samples)) as batches:
             self._begin(val, log, stop)
             while state.step < self.steps:
                 values, stopping = self.train_step(batches, stop, wait=self._settles_at(state.step + 1))
@@ -188,7 +196,7 @@ class Trainer:
         """
         state = self.state
         state.begin_step()
-        with self.checkpointer.save_on_exception(undo=True):
+        with self.checkpointer.save_on_exception(undo=True), explain_out_of_memory(self.run, self.world):
             tensors = self.forward_backward_step(batches)
         numbers = tensors.numbers()
         failed = 1 - numbers.isfinite().all().float()
@@ -251,7 +259,7 @@ class Trainer:
             names += batch.names
             indices += batch.indices
             # Under mixed precision, what autocast leaves in fp32 needs no more than TF32.
-            products = gpu_products(tf32=self.precision != "fp32")
+            products = gpu_products(tf32=self.precision != "fp32", benchmark=self._keeps_size(batch))
             with products, no_sync(self.parallel_model) if number < count else nullcontext():
                 losses = self._losses(batch)
                 total = torch.stack(list(losses.values())).sum() / count
@@ -287,6 +295,11 @@ class Trainer:
         if not getattr(self.model, "takes_camera", False):
             return {}
         return {"camera": Camera.of(batch).values}
+
+    def _keeps_size(self, batch: Batch) -> bool:
+        """Whether this batch has the size of the one before, as random crops have."""
+        before, self.batch_shape = self.batch_shape, batch.image.shape
+        return before == self.batch_shape
 
     def _updates(self) -> int:
         """Steps taken. One whose numbers are not read yet counts: they are finite but for one step in thousands."""

@@ -1,7 +1,10 @@
-"""Settings of the C library's allocator."""
+"""Settings of the C library's allocator, and of Python's garbage collection."""
 
 import ctypes
+import gc
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 KEPT = 2**30  # bytes
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # mallopt(3)
@@ -18,3 +21,14 @@ def tune_malloc() -> None:
     if mallopt is not None:
         for threshold in (M_TRIM_THRESHOLD, M_MMAP_THRESHOLD):
             mallopt(threshold, KEPT)
+
+
+@contextmanager
+def frozen_garbage() -> Iterator[None]:
+    """Objects that are there when training begins are left out of garbage collections, which else halt a step."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()

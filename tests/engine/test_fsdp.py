@@ -9,7 +9,9 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from densevit.config.schema import Optim
 from densevit.engine import fsdp
+from densevit.engine.optim import build_optimizer, step_unless
 from densevit.models import DECODERS, HEADS
 from densevit.models.dense import DenseModel
 from densevit.models.encoders.vit import ViTEncoder
@@ -81,3 +83,17 @@ def test_blocks_are_gathered_in_bf16_and_tokens_between_them_are_fp32(mesh: Devi
         model(torch.rand(1, 3, 32, 32))
     assert seen == [(torch.bfloat16, torch.float32)] * 6
     assert all(p.dtype == torch.float32 for p in model.parameters())
+
+
+@pytest.mark.parametrize("kind", ["adamw", "sgd"])
+def test_a_sharded_step_is_not_taken_where_the_flag_on_the_device_says_so(mesh: DeviceMesh, kind: str) -> None:
+    model = fsdp.shard(small_model(), mesh)
+    optimizer = build_optimizer([{"params": list(model.parameters()), "scale": 1.0}], Optim(type=kind, lr=0.1))
+    for failed, changed in ((1.0, False), (0.0, True)):
+        model(torch.rand(1, 3, 32, 32))["depth"].mean().backward()
+        before = [fsdp.local(p.detach()).clone() for p in model.parameters()]
+        step_unless(optimizer, torch.tensor(failed))
+        now = [fsdp.local(p.detach()) for p in model.parameters()]
+        assert any(not torch.equal(*pair) for pair in zip(before, now, strict=True)) == changed
+        if failed:
+            optimizer.state.clear()

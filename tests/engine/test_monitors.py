@@ -1,7 +1,12 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
-from densevit.engine.monitors import LossSpikeMonitor, OutputSaturationMonitor
+from densevit.config.schema import Data, Model, Run
+from densevit.engine.monitors import LossSpikeMonitor, OutputSaturationMonitor, advice, explain_out_of_memory
+from densevit.errors import ConfigError
+from densevit.utils.process_group import ProcessGroup
 
 
 def test_a_falling_and_noisy_loss_raises_no_alarm() -> None:
@@ -38,3 +43,35 @@ def test_a_head_that_uses_its_range_is_not() -> None:
     alarm = OutputSaturationMonitor((0.0, 10.0))
     spread = torch.linspace(0, 10, 32).view(2, 1, 4, 4)
     assert [alarm(spread) for _ in range(5)] == [None] * 5
+
+
+GB = 2**30
+RUN = Run(model=Model(encoder={}, decoder={}, heads={}), data=Data(train={}), batch_size=32)
+
+
+def test_out_of_memory_says_what_to_change_and_by_how_much() -> None:
+    # 5 GB before the step; 16 images of 32 had been reckoned with when 75 GB were full: 70 / 32 GB an image at least,
+    # so that 0.9 * 80 - 5 = 67 GB hold 30, of which 16 divide 32 evenly.
+    said = advice(RUN, 1, total=80 * GB, fixed=5 * GB, used=75 * GB)
+    assert "a step of 32 images at once does not fit into memory (80.0 GB; 5.0 before the step, 75.0 when" in said
+    assert "Take grad_accum_steps=2 (16 images at once" in said
+    assert "model.grad_checkpointing=true" in said and "batch_size=16 (another training)" in said
+
+
+def test_out_of_memory_on_several_gpus_counts_the_images_of_one() -> None:
+    said = advice(replace(RUN, batch_size=64, grad_accum_steps=2), 4, total=80 * GB, fixed=40 * GB, used=79 * GB)
+    assert "a step of 8 images at once" in said  # 39 / 8 GB an image: 32 GB hold 6, and 4 divide the 16 of a process
+    assert "grad_accum_steps=4 (4 images at once" in said and "batch_size=32" in said and "parallel=fsdp" in said
+
+
+def test_where_nothing_is_left_to_share_out_the_model_is_too_large() -> None:
+    small = replace(RUN, batch_size=1, model=replace(RUN.model, grad_checkpointing=True))
+    assert "Take a smaller model" in advice(small, 1, total=0, fixed=0, used=0)
+
+
+def test_an_error_of_another_kind_passes_and_one_of_memory_keeps_its_cause() -> None:
+    with pytest.raises(RuntimeError, match="shapes"), explain_out_of_memory(RUN, ProcessGroup()):
+        raise RuntimeError("shapes do not fit")
+    with pytest.raises(ConfigError, match="grad_accum_steps=2") as caught, explain_out_of_memory(RUN, ProcessGroup()):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+    assert isinstance(caught.value.__cause__, torch.OutOfMemoryError)

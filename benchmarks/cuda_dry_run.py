@@ -1,0 +1,49 @@
+"""A dry run of every recipe on the stand-in of a GPU (tests/cuda): what a training step takes, by counting.
+
+    python benchmarks/cuda_dry_run.py                # the table, as Markdown
+    python benchmarks/cuda_dry_run.py --budgets      # and the budgets of tests/cuda/test_dry_run_recipes.py, anew
+
+Nothing of it is a measurement of a GPU: tests/cuda/fake_gpu.py says what such a run cannot see.
+"""
+
+import argparse
+import json
+import sys
+import warnings
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tests/cuda"))
+
+from dry_run import BUDGETS, IMAGES, RECIPES, budget, dry_run, image_size, plan_of  # noqa: E402
+
+HEADS = ("recipe", "image", "waits", "kernels", "MB copied up an image", "GB kept an image", "GB kept, constant")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--budgets", action="store_true", help=f"write {BUDGETS.relative_to(ROOT)}")
+    args = parser.parse_args()
+    warnings.simplefilter("ignore")
+    print(f"| {' | '.join(HEADS)} |\n|{'---|' * len(HEADS)}")
+    budgets = {}
+    for recipe in RECIPES:
+        plan = plan_of(recipe)
+        with TemporaryDirectory() as folder:
+            found = dry_run(plan, Path(folder), shapes_only=True, images=IMAGES)
+        budgets[recipe] = budget(found)
+        size = " x ".join(map(str, image_size(plan.run)))
+        print(
+            f"| {recipe} | {size} | {sum(found.waits.values())} | {found.kernels:,} "
+            f"| {found.bytes_up / IMAGES[0] / 1e6:.2f} | {found.kept_per_image / 2**30:.2f} "
+            f"| {max(0.0, found.constant) / 2**30:.2f} |",
+            flush=True,
+        )
+    if args.budgets:
+        lines = (f"  {json.dumps(name)}: {json.dumps(values)}" for name, values in budgets.items())
+        BUDGETS.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""Every recipe at its real size on the stand-in, without numbers, within its budget.
+
+`python benchmarks/cuda_dry_run.py --budgets` writes the budgets anew, for a change that is meant to cost more or less.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+from dry_run import BUDGETS, IMAGES, RECIPES, Found, budget, dry_run, plan_of
+
+pytestmark = [pytest.mark.fake_cuda, pytest.mark.slow]
+
+MORE = 1.02  # of kernels and bytes: a change of timm's or torch's is no fault
+MB = 2**20
+
+
+def check(found: Found, allowed: dict[str, float]) -> None:
+    now = budget(found)
+    assert now["waits"] <= allowed["waits"], f"a step waits for the device: {found.said}"
+    for name in ("kernels", "kept_mb", "constant_mb"):
+        assert now[name] <= MORE * allowed[name] + 1, f"{name}: {now[name]}, where {allowed[name]} are allowed"
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_the_recipe_stays_within_its_budget(recipe: str, tmp_path: Path) -> None:
+    allowed = json.loads(BUDGETS.read_text())
+    found = dry_run(plan_of(recipe), tmp_path, shapes_only=True, images=IMAGES)
+    check(found, allowed[recipe])
+
+
+def test_a_number_that_is_read_in_a_step_exceeds_the_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from densevit.losses import silog
+
+    original = silog.SILog.forward
+
+    def looking(self, pred, target, valid):
+        loss = original(self, pred, target, valid)
+        loss.item()
+        return loss
+
+    monkeypatch.setattr(silog.SILog, "forward", looking)
+    found = dry_run(plan_of("depth/rooms"), tmp_path, shapes_only=True, images=IMAGES)
+    with pytest.raises(AssertionError, match="1 x item at"):
+        check(found, json.loads(BUDGETS.read_text())["depth/rooms"])
