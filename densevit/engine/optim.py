@@ -7,6 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from densevit.config.schema import Optim, Schedule
 
@@ -57,12 +58,19 @@ def no_decay_group(module: nn.Module) -> dict[str, Any]:
 
 def build_optimizer(groups: list[dict[str, Any]], optim: Optim) -> torch.optim.Optimizer:
     if optim.type == "sgd":  # weight decay is added to the gradient, as in mmseg and Segmenter
-        return torch.optim.SGD(groups, lr=optim.lr, momentum=optim.momentum, fused=True)
+        sharded = any(isinstance(p, DTensor) for group in groups for p in group["params"])
+        return torch.optim.SGD(
+            groups, lr=optim.lr, momentum=optim.momentum, fused=not sharded
+        )  # torch has no such kernel
     return torch.optim.AdamW(groups, lr=optim.lr, betas=optim.betas, eps=optim.eps, fused=True)
 
 
 def step_unless(optimizer: torch.optim.Optimizer, failed: Float[Tensor, ""]) -> None:
     """Takes a step unless `failed` is 1. A fused optimiser reads that on the device, so that the host does not wait."""
+    if not optimizer.defaults["fused"]:
+        if not failed.item():
+            optimizer.step()
+        return
     optimizer.found_inf = failed  # type: ignore[attr-defined]
     try:
         optimizer.step()

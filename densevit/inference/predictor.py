@@ -32,6 +32,7 @@ from densevit.ops.argmax import argmax_or_ignore
 from densevit.ops.camera import Camera
 from densevit.reporting.predicted_array import PredictedArray
 from densevit.structures import Box
+from densevit.utils import precision as precisions
 from densevit.utils.precision import gpu_products
 from densevit.weights import hub
 
@@ -96,6 +97,7 @@ class Predictor:
         focal: Focal | None = None,
         tiling: Tiling | int | None = None,
         compile: bool = False,
+        cast_weights: bool = False,
         runtime: RuntimeName = "torch",
     ) -> None:
         """Moves the model to the device and switches it to evaluation.
@@ -112,6 +114,8 @@ class Predictor:
                 whose metres depend on it ask for it.
             tiling: images with a longer side are predicted in overlapping tiles of this side (inference/tiling.py).
             compile: by torch.compile, at the first image of each size; `densevit benchmark --compile` measures it.
+            cast_weights: keeps the weights of linear and convolutional layers in `precision`, which halves their memory
+                and changes no number; then the model cannot be saved. On a CPU they are kept so anyway.
             runtime: `openvino` or `onnxruntime` compute on a CPU in place of torch, from the first image of each size
                 on (inference/backends/onnx_runtimes.py).
 
@@ -134,9 +138,12 @@ class Predictor:
         self.network: nn.Module = self.model
         if runtime != "torch":
             self.network = ExternalRuntimeModule(self.model, list(card.outputs), RUNTIMES[runtime], self.precision)
-        elif compile:
+        elif cast_weights and self.device.type != "cpu":
+            precisions.cast_weights(self.model, self.precision)
+        self.cast_weights = cast_weights
+        if compile:
             self.model.compile()
-        elif self.device.type == "cpu":
+        elif runtime == "torch" and self.device.type == "cpu":
             prepack_linears(self.model, self.precision)
 
     def __repr__(self) -> str:
@@ -407,6 +414,7 @@ class Predictor:
         Raises:
             CheckpointError: something stands there.
         """
+        self._check_savable()
         hub.save_pretrained(Path(folder), self.model.state_dict(), self.card)
 
     def push_to_hub(self, repository: str, *, private: bool = False) -> str:
@@ -415,7 +423,12 @@ class Predictor:
         Raises:
             CheckpointError: out of reach, or refused.
         """
+        self._check_savable()
         return hub.push_to_hub(repository, self.model.state_dict(), self.card, private=private)
+
+    def _check_savable(self) -> None:
+        if self.cast_weights:
+            raise ConfigError("cast_weights: these weights have lost digits; load the checkpoint without, to save it.")
 
     def to_tensor(self, images: UInt8[np.ndarray, "b h w 3"]) -> Float[Tensor, "b 3 h w"]:
         # Bytes cross to the device, not floats; the permuted view is channels-last, which convolutions like.

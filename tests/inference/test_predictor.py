@@ -14,7 +14,7 @@ from densevit.errors import ConfigError, DataError
 from densevit.inference.forward import check_box
 from densevit.inference.predictor import Predictor
 from densevit.model_card import HeadSpec, ModelCard, PreprocessConfig
-from densevit.utils.precision import resolve
+from densevit.utils.precision import autocast, cast_weights, resolve
 
 CARD = ModelCard(outputs={"depth": HeadSpec(kind="metric", range=(1e-3, 10.0))}, multiple=14)
 
@@ -258,3 +258,21 @@ def test_a_prediction_multiplies_fp32_numbers_exactly_unless_tf32_is_asked_for(p
     predict.precision = precision  # type: ignore[assignment]
     predict(picture())
     assert model.products == (products, products)
+
+
+def test_weights_in_the_precision_of_the_model_change_no_number() -> None:
+    """The casts are those of autocast; LayerNorm and what else computes in fp32 stays as it is."""
+    torch.manual_seed(0)
+    layers = (nn.Conv2d(3, 8, 1), nn.GELU(), nn.Conv2d(8, 4, 3), nn.BatchNorm2d(4), nn.ConvTranspose2d(4, 1, 2))
+    model, image = nn.Sequential(*layers).eval(), torch.rand(1, 3, 8, 9)
+    with torch.no_grad(), autocast("bf16", torch.device("cpu")):
+        before = model(image)
+        cast_weights(model, "bf16")
+        assert torch.equal(model(image), before)
+    assert {p.dtype for p in model[0].parameters()} == {torch.bfloat16}
+    assert {p.dtype for p in model[3].parameters()} == {torch.float32}
+
+
+def test_a_predictor_whose_weights_were_cast_is_not_saved(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="lost digits; load the checkpoint without"):
+        predictor(cast_weights=True).save_pretrained(tmp_path / "x")
