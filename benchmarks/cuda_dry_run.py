@@ -10,14 +10,24 @@ import argparse
 import json
 import sys
 import warnings
+from datetime import date
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests/cuda"))
 
+import torch  # noqa: E402
 from dry_run import BUDGETS, IMAGES, RECIPES, budget, dry_run, image_size, plan_of  # noqa: E402
 
+HEADER = """# Every recipe on a stand-in of a GPU, {date}
+
+`python benchmarks/cuda_dry_run.py`, torch {torch}, bf16, no GPU. The second training step with {few} images of the
+recipe's size, on tensors without numbers: how often the host waits for the device, kernels that start, bytes copied up;
+and what autograd keeps of model and losses for {few} and {many} images, as slope and constant. Not a measurement of a
+GPU; what such a run cannot see stands in docs/cuda.md. EoMT's matching, which waits once in a real step, is replaced,
+for there are no numbers to match.
+"""
 HEADS = ("recipe", "image", "waits", "kernels", "MB copied up an image", "GB kept an image", "GB kept, constant")
 
 
@@ -26,6 +36,7 @@ def main() -> None:
     parser.add_argument("--budgets", action="store_true", help=f"write {BUDGETS.relative_to(ROOT)}")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
+    print(HEADER.format(date=date.today(), torch=torch.__version__.partition("+")[0], few=IMAGES[0], many=IMAGES[1]))
     print(f"| {' | '.join(HEADS)} |\n|{'---|' * len(HEADS)}")
     budgets = {}
     for recipe in RECIPES:
