@@ -40,6 +40,7 @@ class Validation(Protocol):
     def __len__(self) -> int: ...
 
 
+@runtime_checkable
 class EncoderProbe(Protocol):
     """What a pre-training fits to its encoder before each validation; its scores are those of the encoder."""
 
