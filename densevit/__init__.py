@@ -16,6 +16,7 @@ Functions
     export(model, images, output, ...) -> Summary       maps of many images as files
     export_video(model, clips, output, ...) -> ClipSummary    depth of videos, stabilised if asked
     export_onnx(model, output, ...)               one ONNX file, checked against torch
+    export_web(model, output, ...)                a web page that predicts in the visitor's browser
 
 Classes
     Predictor     images in, NumPy maps out
@@ -34,7 +35,7 @@ from densevit.version import __version__
 if TYPE_CHECKING:
     from densevit.api.checkpoint import load
     from densevit.api.evaluation import Evaluation, evaluate
-    from densevit.api.export import export, export_onnx
+    from densevit.api.export import export, export_onnx, export_web
     from densevit.api.training import Run, train
     from densevit.api.video import export_video
     from densevit.data.datasets.base import Dataset
@@ -54,6 +55,7 @@ __all__ = [
     "export",
     "export_onnx",
     "export_video",
+    "export_web",
     "load",
     "train",
 ]
@@ -70,6 +72,7 @@ _MODULES = {
     "export": "densevit.api.export",
     "export_onnx": "densevit.api.export",
     "export_video": "densevit.api.video",
+    "export_web": "densevit.api.export",
     "load": "densevit.api.checkpoint",
     "train": "densevit.api.training",
 }

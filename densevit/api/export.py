@@ -1,4 +1,4 @@
-"""`export`: maps of many images as files; `export_onnx`: a model as one ONNX file."""
+"""`export`: maps of many images as files; `export_onnx`: a model as one ONNX file; `export_web`: as a web page."""
 
 import os
 import sys
@@ -24,6 +24,8 @@ from densevit.inference.predict.inputs import find_items
 from densevit.inference.predict.output_plan import Existing, OutputPlan
 from densevit.inference.predict.summary import Summary
 from densevit.inference.predictor import Predictor
+from densevit.inference.web import export as web
+from densevit.inference.web.export import ExportedSite
 from densevit.inference.writers import DEPTH_FORMATS, LABEL_FORMATS
 from densevit.structures import Size
 from densevit.utils.signals import interruptible
@@ -202,3 +204,45 @@ def export_onnx(
     if isinstance(model, Predictor):
         return onnx.export_onnx(model.model, model.card, path, chosen)
     return onnx.export_onnx(*restore(model, family, **(family_options or {})), path, chosen)
+
+
+def export_web(
+    model: Predictor | str | Path,
+    output: str | Path,
+    size: Size | None = None,
+    *,
+    overwrite: bool = False,
+    heads: Sequence[str] = (),
+    title: str = "",
+    runtime: str | Path | None = None,
+    family: str | None = None,
+    family_options: Mapping[str, Any] | None = None,
+) -> ExportedSite:
+    """Writes a static web page that predicts in the visitor's browser; any static server serves the folder.
+
+    >>> densevit.export_web("runs/mine", "site")  # doctest: +SKIP
+
+    Args:
+        model: a checkpoint's path, or a `Predictor`.
+        output: the folder to make.
+        size: height and width at which the network sees every image; the size that it was trained for unless given.
+        overwrite: replace a site that is there.
+        heads: all of them unless given.
+        title: of the page; the checkpoint's name unless given.
+        runtime: the npm package `onnxruntime-web` as a .tgz or a folder; npm fetches it unless given.
+        family, family_options: of a published checkpoint; see `densevit.load`.
+
+    Returns:
+        folder, size, bytes, and by head the largest difference from torch as a share of the largest value.
+
+    Raises:
+        ConfigError: a package is missing (extra `onnxruntime`, or npm), a folder is there, or no size is known.
+    """
+    folder, package = Path(output), None if runtime is None else Path(runtime)
+    web.check_output(folder, package, overwrite=overwrite)
+    if isinstance(model, Predictor):
+        network, card, name = model.model, model.card, ""
+    else:
+        network, card = restore(model, family, **(family_options or {}))
+        name = Path(model).name
+    return web.export_web(network, card, folder, size=size, heads=tuple(heads), title=title or name, runtime=package)

@@ -1,0 +1,154 @@
+"""Exports a model as a static web page that predicts in the visitor's browser."""
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any, get_args
+
+from torch import nn
+
+from densevit.errors import ConfigError
+from densevit.inference.onnx import export as onnx
+from densevit.inference.onnx.metadata import OnnxExportOptions
+from densevit.inference.predictor import MEANINGS
+from densevit.inference.web.runtime import check_runtime, copy_runtime
+from densevit.model_card import HeadSpec, ModelCard
+from densevit.ops.colormap import ColorMap, table
+from densevit.ops.palette import palette_for
+from densevit.ops.resize import network_size
+from densevit.reporting.html_page import render
+from densevit.structures import Size
+from densevit.utils import atomic_io
+from densevit.utils.packages import require_packages
+from densevit.version import __version__
+
+MODEL, SETTINGS = "model.onnx", "model.json"
+FOV = 60.0  # degrees, of a phone's main camera held upright or of a webcam; the page lets one change it
+
+
+@dataclass(frozen=True)
+class ExportedSite:
+    """
+    Attributes:
+        folder: the site.
+        size: (h, w) at which the network sees every image.
+        errors: by head, the largest difference of the ONNX file from torch as a share of the largest value.
+        bytes: of all files; `download`: of those that a browser fetches to compute on its CPU.
+        runtime: the version of ONNX Runtime Web.
+    """
+
+    folder: Path
+    size: Size
+    errors: Mapping[str, float]
+    bytes: int
+    download: int
+    runtime: str
+
+
+def check_output(folder: Path, runtime: Path | None, *, overwrite: bool = False) -> None:
+    """Raises before a checkpoint is read where the export would fail.
+
+    Raises:
+        ConfigError: packages or npm are not installed; a folder that exists, or one that is no site of densevit.
+        StorageError: the folder cannot be made.
+    """
+    require_packages(*onnx.NEEDS, extra="onnxruntime")
+    if folder.exists():
+        if not overwrite:
+            raise ConfigError(f"--output: {folder} exists already; --overwrite replaces it.")
+        if not (folder / SETTINGS).is_file() or not (folder / MODEL).is_file():
+            raise ConfigError(f"--output: {folder} is no site of export-web and is not replaced. Name another folder.")
+    atomic_io.check_can_create(folder)
+    check_runtime(runtime)
+
+
+def export_web(
+    model: nn.Module,
+    card: ModelCard,
+    folder: Path,
+    *,
+    size: Size | None = None,
+    heads: tuple[str, ...] = (),
+    title: str = "",
+    runtime: Path | None = None,
+) -> ExportedSite:
+    """Writes the site whole, or nothing; one that stands there is replaced.
+
+    Args:
+        size: (h, w) at which the network sees every image; None for the size that the model is made for.
+        heads: empty for all.
+        title: of the page.
+        runtime: the npm package `onnxruntime-web` as a folder or .tgz; None fetches it.
+
+    Raises:
+        ConfigError, DataError: see `export_onnx` and `copy_runtime`; weights of over 2 GB; no size is known.
+        StorageError: the disk is full.
+    """
+    card, size = at_size(card, size)
+    kinds = {card.outputs[name].kind for name in heads or card.outputs if name in card.outputs}
+    options = OnnxExportOptions(size=size, heads=heads, labels="labels" in kinds)
+    atomic_io.make_folder(folder.parent)
+    atomic_io.remove_stale_temporaries(folder.parent)
+    with atomic_io.atomic_folder(folder, replace=True) as made:
+        (made / "ort").mkdir()
+        version = copy_runtime(runtime, made / "ort")  # seconds, before the minutes of the model
+        exported = onnx.export_onnx(model, card, made / MODEL, options)
+        if len(exported.paths) > 1:
+            raise ConfigError("weights of over 2 GB: no browser loads them. Export a smaller model.")
+        with as_file(files(__package__) / "site") as page:
+            shutil.copytree(page, made, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+        style = render("style.html") + "\n" + (made / "page.css").read_text(encoding="utf-8")
+        (made / "page.css").write_text(style, encoding="utf-8")
+        chosen = {name: card.outputs[name] for name in heads or card.outputs}
+        settings = describe(replace(card, outputs=chosen), size, title, (made / MODEL).stat().st_size)
+        (made / SETTINGS).write_text(json.dumps(settings), encoding="utf-8")
+        sizes = {path.relative_to(made).as_posix(): path.stat().st_size for path in made.rglob("*") if path.is_file()}
+    total, gpu = sum(sizes.values()), sum(size for name, size in sizes.items() if "webgpu" in name)
+    return ExportedSite(folder, size, exported.errors, total, total - gpu, version)
+
+
+def at_size(card: ModelCard, size: Size | None) -> tuple[ModelCard, Size]:
+    """The card with every image resized to `size`, without sliding windows, and that size: that of a window or of
+    the network unless it is given.
+
+    Raises:
+        ConfigError: the model takes images as they come, and no size is given.
+    """
+    resize = card.resize
+    if size is None and resize.window is not None:
+        size = resize.window
+    elif size is None and resize.size is not None:
+        size = network_size(resize.size, resize, card.multiple)
+    if size is None:
+        raise ConfigError(
+            "--image-size: this model takes images of any size. Give height and width at which the page shall show "
+            f"them to it: multiples of {card.multiple}, fewer pixels for more speed."
+        )
+    if resize.mode == "native":
+        return replace(card, resize=replace(resize, window=None, stride=None)), size
+    return replace(card, resize=replace(resize, mode="fixed", size=size, window=None, stride=None)), size
+
+
+def describe(card: ModelCard, size: Size, title: str, model_bytes: int) -> dict[str, Any]:
+    """What the page must know of the model."""
+    return {
+        "title": title or card.source,
+        "densevit": __version__,
+        "source": card.source,
+        "licence": card.licence,
+        "size": size,
+        "modelBytes": model_bytes,
+        "needsFocal": card.needs_camera,
+        "fov": round(sum(card.fov) / 2) if card.fov else FOV,
+        "outputs": [{"name": name, **describe_head(spec)} for name, spec in card.outputs.items()],
+        "colormaps": {name: table(name).ravel().tolist() for name in get_args(ColorMap)},
+    }
+
+
+def describe_head(spec: HeadSpec) -> dict[str, Any]:
+    palette = palette_for(spec) if spec.kind == "labels" else ()
+    meaning, unit = MEANINGS[spec.kind], spec.unit if spec.kind == "metric" else ""
+    return {"kind": spec.kind, "meaning": meaning, "unit": unit, "classes": spec.classes, "palette": palette}

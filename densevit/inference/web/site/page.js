@@ -1,0 +1,291 @@
+// The page: an image or a camera in; depth, classes, normals and a point cloud out.
+
+import { backproject, CloudView, ply } from "./cloud.js";
+import { colorize, colorizeNormals, overlay, show, spread } from "./colors.js";
+import { Model } from "./model.js";
+import { npy, save } from "./files.js";
+import { decode, fitTo, focalLength, PictureError } from "./picture.js";
+
+const $ = (id) => document.getElementById(id);
+const DEPTH = ["metric", "affine", "disparity"], VALUES = [...DEPTH, "uncertainty"];
+
+let settings, model, cloud;
+let shown; // the result on view: {name, part, rgba, maps}
+let next = null; // the image to predict for: {name, fit: () => {part, rgba}}
+let busy = false, stream = null;
+
+async function start() {
+  try {
+    const response = await fetch("model.json");
+    if (!response.ok) throw new Error(`the server has no model.json (${response.status}); upload the whole folder`);
+    settings = await response.json();
+    describe();
+    const began = performance.now();
+    model = new Model((share, bytes) => {
+      $("progress").hidden = false;
+      $("progress").value = share;
+      say(`Loading the model: ${(bytes / 1e6).toFixed(0)} of ${(settings.modelBytes / 1e6).toFixed(0)} MB`);
+    });
+    const { device, threads } = await model.load(new URLSearchParams(location.search).get("device") ?? "", settings.modelBytes);
+    $("progress").hidden = true;
+    const place = device === "webgpu" ? "the GPU" : `the CPU, ${threads} thread${threads > 1 ? "s" : ""}`;
+    say(`Ready after ${((performance.now() - began) / 1000).toFixed(1)} s, on ${place}. Choose an image.`);
+    document.body.dataset.ready = device;
+    $("webcam").disabled = false;
+    if (next) predict();
+  } catch (error) {
+    $("progress").hidden = true;
+    say(`The model could not be loaded: ${error.message}`, true);
+  }
+}
+
+function describe() {
+  document.title = $("title").textContent = settings.title;
+  const heads = settings.outputs.map(({ name, meaning, unit }) => `${name} (${meaning}${unit && ` in ${unit}`})`).join(", ");
+  const [height, width] = settings.size;
+  $("about").textContent = `Predicts ${heads}, at ${width} x ${height} pixels, in this browser: images stay on this device.`;
+  $("footer").textContent = `densevit ${settings.densevit}; weights: ${settings.source}, licence ${settings.licence}; `
+    + "computed by ONNX Runtime Web (MIT licence).";
+  for (const { name } of settings.outputs) $("head").append(new Option(name));
+  for (const name of Object.keys(settings.colormaps)) $("cmap").append(new Option(name));
+  $("head-label").hidden = settings.outputs.length < 2;
+  $("fov").value = settings.fov;
+  $("webcam").disabled = true;
+}
+
+function say(text, error = false) {
+  $("status").textContent = text;
+  $("status").classList.toggle("error", error);
+}
+
+async function take(file) {
+  if (!settings) return;
+  stopCamera();
+  try {
+    if (!file) throw new PictureError("There is no file in what was dropped. Drop an image file, or choose one.");
+    const image = await decode(file);
+    next = { name: file.name || "image", fit: () => fitted(image) };
+    if (document.body.dataset.ready) await predict();
+  } catch (error) {
+    if (!(error instanceof PictureError)) console.error(error);
+    say(error instanceof PictureError ? error.message : `${file.name} could not be read (${error.message}).`, true);
+  }
+}
+
+function fitted(source) {
+  const image = fitTo(settings.size, source, $("image"));
+  source.close?.(); // a decoded file's memory
+  return image;
+}
+
+/** Predicts for the newest image; those that came meanwhile but the last are left out. */
+async function predict() {
+  if (busy) return;
+  busy = true;
+  try {
+    while (next) {
+      const { name, fit } = next;
+      next = null;
+      if (!stream) say(`Predicting ${name} ...`);
+      const { part, rgba } = fit();
+      const { maps, ms } = await model.run(rgba, settings.size, focal(part));
+      shown = { name, part, rgba, maps };
+      render();
+      say(`${name}: ${ms < 1000 ? `${ms.toFixed(0)} ms` : `${(ms / 1000).toFixed(1)} s`}`);
+    }
+  } catch (error) {
+    console.error(error);
+    say(`The model could not run on this image: ${error.message}. Close other tabs and try again, or take a smaller model.`, true);
+  } finally {
+    busy = false;
+  }
+}
+
+function fieldOfView() {
+  const fov = Number($("fov").value);
+  return fov >= 5 && fov <= 170 ? fov : settings.fov;
+}
+
+function focal(part) {
+  return focalLength(part, settings.size[1], fieldOfView());
+}
+
+function chosen() {
+  const head = settings.outputs.find(({ name }) => name === $("head").value);
+  return { ...head, data: shown.maps[head.name].data };
+}
+
+function render() {
+  const [height, width] = settings.size, { part, rgba } = shown, head = chosen();
+  $("result").hidden = false;
+  const cut = part.w < part.of[1] - 1 || part.h < part.of[0] - 1;
+  $("source").textContent = cut
+    ? `The middle ${part.w} x ${part.h} of ${part.of[1]} x ${part.of[0]} pixels, which has the model's aspect ratio`
+    : `${part.of[1]} x ${part.of[0]} pixels`;
+  const values = VALUES.includes(head.kind), labels = head.kind === "labels";
+  $("map-figure").hidden = $("save-picture").hidden = head.kind === "class";
+  $("cmap-label").hidden = $("scale").hidden = !values;
+  $("opacity-label").hidden = !labels;
+  $("legend").replaceChildren();
+  $("readout").textContent = "";
+  if (values) renderValues(head, width, height);
+  else if (head.kind === "normals") show($("map"), colorizeNormals(head.data), width, height);
+  else if (labels) {
+    show($("map"), overlay(head.data, head.palette, rgba, $("opacity").value / 100), width, height);
+    legend(head);
+  } else probabilities(head);
+  renderCloud();
+}
+
+function renderValues(head, width, height) {
+  const range = spread(head.data), table = settings.colormaps[$("cmap").value];
+  show($("map"), colorize(head.data, range, table), width, height);
+  show($("bar"), colorize(Float32Array.from({ length: 256 }, (_, i) => i), [0, 255], table), 256, 1);
+  [$("low").textContent, $("high").textContent] = range.map((value) => text(value, head.unit));
+}
+
+function text(value, unit) {
+  return `${Number.isFinite(value) ? value.toPrecision(3) : "unknown"}${unit && ` ${unit}`}`;
+}
+
+function legend({ data, classes, palette }) {
+  const counts = new Map();
+  for (const label of data) counts.set(Number(label), (counts.get(Number(label)) ?? 0) + 1);
+  for (const [label, count] of [...counts].sort((a, b) => b[1] - a[1])) {
+    const swatch = item("span", "", "swatch");
+    swatch.style.background = palette[label] ? `rgb(${palette[label]})` : "white";
+    legendLine(swatch, classes[label] ?? "none", count / data.length);
+  }
+}
+
+function probabilities({ data, classes }) {
+  const logits = Array.from(data), top = Math.max(...logits), powers = logits.map((x) => Math.exp(x - top));
+  const sum = powers.reduce((a, b) => a + b);
+  const order = powers.map((power, i) => [power / sum, classes[i] ?? `class ${i}`]).sort((a, b) => b[0] - a[0]);
+  for (const [share, name] of order.slice(0, 5)) legendLine("", name, share);
+}
+
+function legendLine(swatch, name, share) {
+  const line = item("div");
+  line.append(swatch, item("span", name), item("span", `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`));
+  $("legend").append(line);
+}
+
+function item(tag, content = "", className = "") {
+  const element = Object.assign(document.createElement(tag), { textContent: content });
+  if (className) element.className = className;
+  return element;
+}
+
+/** The depth that the cloud shows: of the head on view, else of the first that gives depth. */
+function depthHead() {
+  const heads = [chosen(), ...settings.outputs].filter(({ kind }) => DEPTH.includes(kind));
+  return heads.length ? { ...heads[0], data: shown.maps[heads[0].name].data } : null;
+}
+
+function points(head) {
+  return backproject(head.kind === "metric" ? head.data : relief(head), shown.rgba, settings.size, focal(shown.part));
+}
+
+/** Depth from 1 to 3 for values that are known only up to scale and shift. */
+function relief({ kind, data }) {
+  const [low, high] = spread(data), share = (value) => Math.min(1, Math.max(0, (value - low) / (high - low || 1)));
+  return data.map((value) => (kind === "disparity" ? 1 / (1 / 3 + 2 / 3 * share(value)) : 1 + 2 * share(value)));
+}
+
+function renderCloud() {
+  const head = depthHead();
+  $("cloud-part").hidden = $("fov-label").hidden = head === null;
+  $("save-cloud").hidden = head?.kind !== "metric";
+  if (!head) return;
+  try {
+    cloud ??= new CloudView($("cloud"));
+    cloud.set(points(head), focal(shown.part), settings.size);
+    const scale = head.kind === "metric" ? "" : " The model's values are known only up to scale and shift: shapes are distorted.";
+    $("cloud-note").textContent = `For a camera with a horizontal field of view of ${fieldOfView()}°. Drag to turn, scroll or pinch to zoom.${scale}`;
+  } catch (error) {
+    $("cloud").hidden = true;
+    $("cloud-note").textContent = `The point cloud cannot be shown: ${error.message}.`;
+  }
+}
+
+function readOut(event) {
+  const [height, width] = settings.size, box = $("map").getBoundingClientRect(), head = chosen();
+  const x = Math.min(width - 1, Math.max(0, Math.floor((event.clientX - box.left) / box.width * width)));
+  const y = Math.min(height - 1, Math.max(0, Math.floor((event.clientY - box.top) / box.height * height)));
+  const i = y * width + x, n = width * height;
+  const value = VALUES.includes(head.kind) ? text(head.data[i], head.unit)
+    : head.kind === "labels" ? head.classes[Number(head.data[i])] ?? "none"
+    : [0, 1, 2].map((k) => head.data[k * n + i].toFixed(2)).join(", ");
+  $("readout").textContent = `${value} at x ${x}, y ${y}`;
+}
+
+async function toggleCamera() {
+  if (stream) return stopCamera();
+  if (!navigator.mediaDevices) {
+    return say("Browsers give pages a camera only over https or from localhost. Open this page there, or choose an image.", true);
+  }
+  try {
+    stream = await navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment" } });
+  } catch (error) {
+    return say(error.name === "NotFoundError" ? "No camera was found. Connect one, or choose an image."
+      : `The camera was not given to this page (${error.message}). Allow it in the browser's address bar, or choose an image.`, true);
+  }
+  const video = Object.assign(document.createElement("video"), { srcObject: stream, muted: true, playsInline: true });
+  $("webcam").textContent = "Stop the camera";
+  try {
+    await video.play();
+    while (stream) {
+      next = { name: "camera", fit: () => fitted(video) };
+      await predict();
+      if ($("status").classList.contains("error")) break;
+      await new Promise(requestAnimationFrame);
+    }
+  } finally {
+    stopCamera();
+  }
+}
+
+function stopCamera() {
+  stream?.getTracks().forEach((track) => track.stop());
+  stream = null;
+  $("webcam").textContent = "Use the camera";
+}
+
+function stem(head) {
+  return `${shown.name.replace(/\.[^.]*$/, "")}_${head.name.replace(/\W+/g, "_")}`;
+}
+
+$("file").onchange = (event) => {
+  if (event.target.files.length) take(event.target.files[0]);
+  event.target.value = ""; // the same file may be chosen again
+};
+$("webcam").onclick = toggleCamera;
+$("head").onchange = $("cmap").onchange = $("opacity").oninput = () => shown && render();
+$("fov").onchange = () => {
+  if (!shown) return;
+  if (!settings.needsFocal) return renderCloud();
+  const { name, part, rgba } = shown;
+  next ??= { name, fit: () => ({ part, rgba }) }; // metres depend on the focal length
+  predict();
+};
+$("map").onpointermove = $("map").onpointerdown = (event) => shown && readOut(event);
+$("map").onpointerleave = () => { $("readout").textContent = ""; };
+$("save-picture").onclick = () => $("map").toBlob((blob) => save(blob, `${stem(chosen())}.png`));
+$("save-values").onclick = () => {
+  const head = chosen();
+  save(npy(head.data, shown.maps[head.name].dims.slice(1)), `${stem(head)}.npy`);
+};
+$("save-cloud").onclick = () => save(ply(points(depthHead())), `${stem(depthHead())}.ply`);
+document.addEventListener("dragover", (event) => {
+  event.preventDefault();
+  $("drop").classList.add("over");
+});
+document.addEventListener("dragleave", (event) => event.relatedTarget || $("drop").classList.remove("over"));
+document.addEventListener("drop", (event) => {
+  event.preventDefault();
+  $("drop").classList.remove("over");
+  take(event.dataTransfer.files[0]);
+});
+document.addEventListener("paste", (event) => event.clipboardData.files.length && take(event.clipboardData.files[0]));
+start();

@@ -1,0 +1,190 @@
+"""The page in Chromium, as a visitor uses it; what it shows is compared with Python's prediction for the same image.
+
+Needs playwright (pip), Chromium (`CHROMIUM`, /usr/bin/chromium) and npm or its cache, and is skipped without them.
+"""
+
+import re
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from web_sites import CHROMIUM, SIZE, runtime_package, save_model
+
+from densevit.api import load
+from densevit.cli.main import main
+from densevit.inference.predictor import Predictor
+from densevit.inference.writers.ply import POINT
+from densevit.ops.colormap import colorize
+from densevit.ops.geometry import backproject, pinhole_from_fov
+from densevit.ops.palette import overlay, usual_palette
+
+playwright = pytest.importorskip("playwright.sync_api")
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(not Path(CHROMIUM).exists(), reason=f"no Chromium at {CHROMIUM}"),
+]
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *given: Any) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("web")
+    save_model(folder / "model")
+    command = ["export-web", str(folder / "model"), "--output", str(folder / "site"), "--image-size", "64,80"]
+    assert main([*command, "--title", "Rooms", "--runtime", str(runtime_package(folder))]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def predictor(folder: Path) -> Predictor:
+    return load(folder / "model", device="cpu", precision="fp32")
+
+
+@pytest.fixture(scope="module")
+def page(folder: Path) -> Iterator[Any]:
+    """The page, ready; requests to other hosts fail the test."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder / "site")))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    address = f"http://127.0.0.1:{server.server_port}/"
+    options = ["--no-sandbox", "--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]
+    with playwright.sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=CHROMIUM, args=options)
+        page = browser.new_page(viewport={"width": 1300, "height": 900})
+        page.set_default_timeout(60_000)
+        requests: list[str] = []
+        page.on("request", lambda request: requests.append(request.url))
+        page.goto(address)
+        page.wait_for_selector("body[data-ready]")
+        yield page
+        browser.close()
+    server.shutdown()
+    server.server_close()
+    assert [url for url in requests if not url.startswith((address, "blob:", "data:"))] == []
+
+
+def photo(path: Path, size: tuple[int, int] = SIZE) -> np.ndarray:
+    from skimage import data
+
+    image: Any = Image.fromarray(data.astronaut()).resize(size[::-1])
+    image.save(path)
+    return np.asarray(image)
+
+
+def wait_for_status(page: Any, pattern: str) -> str:
+    playwright.expect(page.locator("#status")).to_have_text(re.compile(pattern), timeout=60_000)
+    return str(page.inner_text("#status"))
+
+
+def choose(page: Any, path: Path) -> str:
+    """Gives the page a file and waits for what it says."""
+    page.evaluate("document.querySelector('#status').textContent = ''")
+    page.set_input_files("#file", path)
+    return wait_for_status(page, "^(?!Predicting).")
+
+
+def saved(page: Any, button: str) -> Path:
+    with page.expect_download() as download:
+        page.click(button)
+    return Path(download.value.path())
+
+
+def test_values_and_pictures_are_those_of_python(page: Any, predictor: Predictor, tmp_path: Path) -> None:
+    image = photo(tmp_path / "photo.png")
+    assert choose(page, tmp_path / "photo.png").startswith("photo.png: ")
+    expected = predictor.predict_all(image)
+    depth = np.load(saved(page, "#save-values"))
+    assert depth.shape == (1, *SIZE) and depth.dtype == np.float32
+    assert np.abs(depth[0] - expected["depth"]).max() < 1e-3
+    picture = np.asarray(Image.open(saved(page, "#save-picture")).convert("RGB"))
+    assert (picture == colorize(depth[0])).all(2).mean() > 0.999
+    page.select_option("#head", "classes")
+    ids = np.load(saved(page, "#save-values"))[0]
+    assert (ids == expected["classes"].argmax(0)).mean() > 0.999
+    picture = np.asarray(Image.open(saved(page, "#save-picture")).convert("RGB")).astype(int)
+    assert np.abs(picture - overlay(image, ids.astype(int), usual_palette(3))).max() <= 1
+    legend = page.inner_text("#legend")
+    assert [name in legend for name in ("wall", "floor", "table")] == [i in ids for i in range(3)]
+    page.select_option("#head", "normals")
+    assert np.abs(np.load(saved(page, "#save-values")) - expected["normals"]).max() < 1e-3
+    page.select_option("#head", "depth")
+    page.hover("#map", position={"x": 1, "y": 1})
+    assert page.inner_text("#readout") == f"{depth[0, 0, 0]:.2f} m at x 0, y 0"
+
+
+def test_the_point_cloud_is_that_of_python_and_turns(page: Any, tmp_path: Path) -> None:
+    image = photo(tmp_path / "photo.png")
+    choose(page, tmp_path / "photo.png")
+    depth = np.load(saved(page, "#save-values"))[0]
+    saved(page, "#save-cloud").replace(tmp_path / "cloud.ply")
+    header, _, content = (tmp_path / "cloud.ply").read_bytes().partition(b"end_header\n")
+    points = np.frombuffer(content, POINT)
+    assert b"element vertex 5120\n" in header and len(points) == depth.size
+    xyz = backproject(depth, pinhole_from_fov(SIZE, 60)).reshape(-1, 3)
+    assert np.abs(np.stack([points[axis] for axis in "xyz"], 1) - xyz).max() < 1e-5
+    assert np.array_equal(np.stack([points[name] for name in ("red", "green", "blue")], 1), image.reshape(-1, 3))
+    before = page.locator("#cloud").screenshot()
+    page.focus("#cloud")
+    page.keyboard.press("ArrowLeft")
+    assert page.locator("#cloud").screenshot() != before
+
+
+def test_an_image_of_another_shape_is_cropped_and_said_to_be(page: Any, predictor: Predictor, tmp_path: Path) -> None:
+    photo(tmp_path / "tall.jpg", (200, 100))
+    choose(page, tmp_path / "tall.jpg")
+    assert page.inner_text("#source").startswith("The middle 100 x 80 of 100 x 200 pixels")
+    read = "document.querySelector('#image').getContext('2d').getImageData(0, 0, 80, 64).data"
+    seen = page.evaluate(f"Array.from({read})")
+    image = np.array(seen, np.uint8).reshape(*SIZE, 4)[..., :3]
+    depth = np.load(saved(page, "#save-values"))[0]
+    assert np.abs(depth - predictor.predict_all(image)["depth"]).max() < 1e-3
+
+
+def test_files_that_are_no_images_are_named_and_the_page_goes_on(page: Any, tmp_path: Path) -> None:
+    (tmp_path / "notes.pdf").write_bytes(b"%PDF-1.4")
+    (tmp_path / "cut.jpg").write_bytes(b"\xff\xd8\xff\xe0")
+    (tmp_path / "empty.png").touch()
+    Image.new("1", (20_000, 10_000)).save(tmp_path / "huge.png")
+    photo(tmp_path / "good.png")
+    reads, choice = "is no image that this browser reads", "Choose a JPEG, PNG, WebP or AVIF image."
+    assert choose(page, tmp_path / "notes.pdf") == f"notes.pdf {reads} (application/pdf). {choice}"
+    assert choose(page, tmp_path / "cut.jpg") == f"cut.jpg {reads} (image/jpeg). {choice}"
+    assert choose(page, tmp_path / "empty.png") == f"empty.png is empty. {choice}"
+    assert "has 20000 x 10000 pixels, 200 megapixels; at most 100 are read" in choose(page, tmp_path / "huge.png")
+    page.evaluate("document.dispatchEvent(new DragEvent('drop', {dataTransfer: new DataTransfer()}))")
+    wait_for_status(page, "There is no file in what was dropped")
+    assert choose(page, tmp_path / "good.png").startswith("good.png: ")
+
+
+def test_camera_frames_are_predicted_until_it_is_stopped(page: Any) -> None:
+    page.click("#webcam")
+    wait_for_status(page, "^camera: ")
+    assert "of 640 x 480 pixels" in page.inner_text("#source")
+    page.click("#webcam")
+    assert page.inner_text("#webcam") == "Use the camera"
+
+
+@pytest.mark.parametrize("width", [1300, 390])
+def test_nothing_is_wider_than_the_window(page: Any, width: int, tmp_path: Path) -> None:
+    page.set_viewport_size({"width": width, "height": 800})
+    photo(tmp_path / "photo.png")
+    choose(page, tmp_path / "photo.png")
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+
+
+def test_a_site_without_its_model_says_so(page: Any, folder: Path) -> None:
+    (folder / "site/model.onnx").rename(folder / "model.onnx")
+    page.reload()
+    page.wait_for_selector("#status.error")
+    said = page.inner_text("#status")
+    assert said == "The model could not be loaded: the server has no model.onnx (404); upload the whole folder."

@@ -1,0 +1,143 @@
+"""`densevit export-web`: the folder, its settings, and the messages before anything is computed. A browser runs it in
+test_page.py."""
+
+import json
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+from web_sites import SIZE, save_model
+
+from densevit.api import load
+from densevit.cli.main import main
+from densevit.errors import ConfigError
+from densevit.inference.web.export import at_size, describe
+from densevit.inference.web.runtime import FILES, PACKAGE, copy_runtime
+from densevit.model_card import HeadSpec, ModelCard, PreprocessConfig
+from densevit.ops.colormap import table
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A stand-in for the npm package: each file holds its own name."""
+    folder = tmp_path_factory.mktemp("npm") / "onnxruntime-web"
+    for name in FILES:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(name)
+    (folder / "package.json").write_text('{"version": "1.2.3"}')
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, package: Path) -> Path:
+    folder = tmp_path_factory.mktemp("web")
+    save_model(folder / "model")
+    options = ["--image-size", "64,80", "--head", "depth,classes", "--runtime", str(package)]
+    assert main(["export-web", str(folder / "model"), "--output", str(folder / "site"), *options]) == 0
+    return folder
+
+
+def test_the_site_holds_page_model_and_runtime_and_names_no_other_host(folder: Path) -> None:
+    site = folder / "site"
+    assert {path.name for path in (site / "ort").iterdir()} == set(FILES.values())
+    assert (site / "ort/webgpu.wasm").read_text() == "dist/ort-wasm-simd-threaded.asyncify.wasm"
+    pages = [path for path in site.iterdir() if path.suffix in (".html", ".js", ".css")]
+    assert {path.name for path in pages} >= {"index.html", "page.js", "page.css", "worker.js"}
+    assert not [path.name for path in pages if "http://" in path.read_text() or "https://" in path.read_text()]
+    assert "--ink:" in (site / "page.css").read_text()  # the look of the reports
+
+
+def test_the_settings_say_what_the_page_must_know(folder: Path) -> None:
+    settings = json.loads((folder / "site/model.json").read_text())
+    assert settings["size"] == list(SIZE) and settings["title"] == "model" and not settings["needsFocal"]
+    assert settings["modelBytes"] == (folder / "site/model.onnx").stat().st_size
+    depth, classes = settings["outputs"]
+    assert (depth["name"], depth["kind"], depth["unit"]) == ("depth", "metric", "m")
+    assert classes["classes"] == ["wall", "floor", "table"] and classes["palette"][0] == [128, 0, 0]
+    assert settings["colormaps"]["turbo"] == table("turbo").ravel().tolist()
+
+
+def test_the_model_gives_what_the_checkpoint_gives(folder: Path) -> None:
+    image = np.random.default_rng(0).integers(0, 256, (*SIZE, 3), dtype=np.uint8)
+    session = onnxruntime.InferenceSession(folder / "site/model.onnx", providers=["CPUExecutionProvider"])
+    depth, ids = session.run(["depth", "classes"], {"image": image[None]})
+    expected = load(folder / "model", device="cpu", precision="fp32").predict_all(image)
+    assert np.abs(depth[0, 0] - expected["depth"]).max() < 1e-4
+    assert np.array_equal(ids[0], expected["classes"].argmax(0))
+
+
+def card(**resize: object) -> ModelCard:
+    return ModelCard(outputs={"depth": HeadSpec(kind="metric")}, multiple=14, resize=PreprocessConfig(**resize))  # type: ignore[arg-type]
+
+
+def test_the_network_sees_images_at_the_size_of_its_training_or_at_the_one_that_is_chosen() -> None:
+    anything = card(mode="lower_bound", size=(518, 518))
+    assert at_size(anything, None)[1] == (518, 518)
+    chosen, size = at_size(anything, (252, 336))
+    assert size == chosen.resize.size == (252, 336) and chosen.resize.mode == "fixed"
+    sliding, size = at_size(card(mode="shortest", size=(640, 640), window=(512, 512), stride=(341, 341)), None)
+    assert size == (512, 512) and sliding.resize.window is None
+    with pytest.raises(ConfigError, match="--image-size: this model takes images of any size.*multiples of 14"):
+        at_size(card(), None)
+
+
+def test_a_model_that_needs_the_focal_length_says_so_to_the_page() -> None:
+    spec = ModelCard(outputs={"depth": HeadSpec(kind="metric", focal=500.0)}, multiple=14, fov=(55.0, 71.0))
+    settings = describe(spec, SIZE, "", 1)
+    assert settings["needsFocal"] and settings["fov"] == 63
+
+
+def test_faults_are_reported_before_the_checkpoint_is_read(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("densevit.api.export.restore", lambda *given, **more: pytest.fail("it was read"))
+    (tmp_path / "photos").mkdir()
+    site, foreign, missing = str(folder / "site"), str(tmp_path / "photos"), str(tmp_path / "none.tgz")
+    assert main(["export-web", "model", "--output", site]) == 2
+    assert "exists already; --overwrite replaces it" in capsys.readouterr().err
+    assert main(["export-web", "model", "--output", foreign, "--overwrite"]) == 2
+    assert "is no site of export-web and is not replaced" in capsys.readouterr().err
+    assert main(["export-web", "model", "--output", str(tmp_path / "new"), "--runtime", missing]) == 2
+    assert "none.tgz does not exist" in capsys.readouterr().err
+    monkeypatch.setenv("PATH", "")
+    assert main(["export-web", "model", "--output", str(tmp_path / "new")]) == 2
+    assert f"npm, which fetches ONNX Runtime Web, is not installed. Install Node.js, or run `npm pack {PACKAGE}`" in (
+        capsys.readouterr().err
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["photos"]
+
+
+def test_a_failing_export_leaves_the_site_that_is_there(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (folder / "site/model.json").read_bytes()
+    command = ["export-web", str(folder / "model"), "--output", str(folder / "site"), "--overwrite"]
+    assert main([*command, "--runtime", str(tmp_path), "--image-size", "64,80"]) == 2
+    assert f"has no dist/ort.wasm.min.mjs; it must be the npm package {PACKAGE}" in capsys.readouterr().err
+    assert (folder / "site/model.json").read_bytes() == before
+    assert sorted(path.name for path in folder.iterdir()) == ["model", "site"]
+
+
+def test_the_package_may_be_an_archive(package: Path, tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "ort.tgz", "w:gz") as archive:
+        archive.add(package, "package")
+    (tmp_path / "ort").mkdir()
+    assert copy_runtime(tmp_path / "ort.tgz", tmp_path / "ort") == "1.2.3"
+    assert (tmp_path / "ort/wasm.js").read_text() == "dist/ort-wasm-simd-threaded.mjs"
+    (tmp_path / "other.tgz").write_bytes(b"no archive")
+    with pytest.raises(ConfigError, match="other.tgz: is not the npm package"):
+        copy_runtime(tmp_path / "other.tgz", tmp_path / "ort")
+
+
+def test_what_npm_fetches_is_used_only_if_its_sum_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    npm = tmp_path / "npm"
+    npm.write_text("#!/bin/sh\necho package > ort.tgz\necho ort.tgz\n")
+    npm.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    with pytest.raises(ConfigError, match="what npm fetched has the sha512 .*; it is not used"):
+        copy_runtime(None, tmp_path)
+    npm.write_text("#!/bin/sh\necho 'npm error network is unreachable' >&2\nexit 1\n")
+    with pytest.raises(ConfigError, match=r"npm could not fetch .* \(npm error network is unreachable\)"):
+        copy_runtime(None, tmp_path)
