@@ -50,6 +50,7 @@ class Task(nn.Module, ABC):
     sources: Collection[str] = ()
     only: Collection[str] = ()
     share: float = 1.0
+    drop_worst: Mapping[str, float] = MappingProxyType({})
 
     def __init__(
         self,
@@ -64,7 +65,6 @@ class Task(nn.Module, ABC):
         self.weights = [(key, weight) for key, weight, _ in losses]
         self.criteria: Any = nn.ModuleList(loss for _, _, loss in losses)
         self.scores: Mapping[str, Callable[..., Row]] = {}
-        self.drop_worst: Mapping[str, float] = {}
 
     @classmethod
     def truths(cls, losses: Sequence[Any]) -> frozenset[str]:
