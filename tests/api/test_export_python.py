@@ -20,7 +20,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+    """The maps; `export.json` records the options."""
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.suffix != ".json"}
 
 
 def test_a_path_and_a_predictor_write_the_bytes_of_the_command(folder: Path, tmp_path: Path) -> None:
