@@ -19,7 +19,6 @@ from web_sites import CHROMIUM, SIZE, runtime_package, save_model
 from densevit.api import load
 from densevit.cli.main import main
 from densevit.inference.predictor import Predictor
-from densevit.inference.writers.ply import POINT
 from densevit.ops.colormap import colorize
 from densevit.ops.geometry import backproject, pinhole_from_fov
 from densevit.ops.palette import overlay, usual_palette
@@ -30,6 +29,8 @@ pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(not Path(CHROMIUM).exists(), reason=f"no Chromium at {CHROMIUM}"),
 ]
+
+POINT = np.dtype([(axis, "<f4") for axis in "xyz"] + [(color, "u1") for color in ("red", "green", "blue")])
 
 
 class Quiet(SimpleHTTPRequestHandler):
