@@ -193,8 +193,12 @@ def main() -> None:
     parser.add_argument("--memory", type=int)
     parser.add_argument("--rate", metavar="FILM")
     parser.add_argument("--killed", metavar="FILM")
+    parser.add_argument("--variant", choices=list(VARIANTS), help="only this one")
     parser.add_argument("--output", type=Path, default=Path("video_report"))
     args = parser.parse_args()
+    for name in list(VARIANTS):
+        if args.variant not in (None, name):
+            del VARIANTS[name]
     if args.cost:
         cost()
     if args.memory:

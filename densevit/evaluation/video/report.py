@@ -19,6 +19,7 @@ from densevit.version import versions
 
 SHOWN = 5  # frames of the strip
 BETTER_LARGER = ("d1", "rtc")
+NOTES = {"tae": "% temporal alignment error", "flicker": "% a frame", "abs_rel": "mean over clips"}
 
 Map = Float[np.ndarray, "h w"]
 
@@ -95,7 +96,7 @@ class VideoEvaluation:
             for name in METRICS
             if name in scores
         ]
-        cards = [(name, f"{scores[name]:.4f}", FORMULAE[name].partition(":")[0].partition(" of ")[0])
+        cards = [(name, f"{scores[name]:.4f}", NOTES[name])
                  for name in ("tae", "flicker", "abs_rel") if name in scores]  # fmt: skip
         page = write_page(
             folder / "report.html", "video_report.html", title=title, subtitle=f"{len(self.clips)} clips", cards=cards,

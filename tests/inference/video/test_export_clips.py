@@ -236,3 +236,12 @@ def test_a_stream_without_stabiliser_is_the_prediction() -> None:
     for image, depth in zip(FRAMES, maps, strict=False):
         np.testing.assert_array_equal(depth, predictor()(image))
     assert torch.is_grad_enabled()
+
+
+def test_the_example_makes_a_colour_video_in_under_20_lines(film: Path, tmp_path: Path) -> None:
+    path = Path(__file__).parents[3] / "examples/video.py"
+    assert len(path.read_text().splitlines()) < 20
+    example: dict[str, Any] = {"__name__": "example"}
+    exec(compile(path.read_text(), str(path), "exec"), example)
+    example["main"](predictor(), str(film), str(tmp_path))
+    assert len(list(VideoFile(tmp_path / "film.color.mp4").frames())) == COUNT
