@@ -56,11 +56,11 @@ def gpu_products(*, tf32: bool, benchmark: bool = False) -> Iterator[None]:
         benchmark: cuDNN times its algorithms for each new size, which pays where sizes stay.
     """
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    conv = cudnn.conv  # type: ignore[attr-defined]
-    before = matmul.fp32_precision, conv.fp32_precision, cudnn.benchmark
-    matmul.fp32_precision = conv.fp32_precision = "tf32" if tf32 else "ieee"
+    # Not the newer `fp32_precision`: set for single operations, it makes torch's own readers of `allow_tf32` raise.
+    before = matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark
+    matmul.allow_tf32 = cudnn.allow_tf32 = tf32
     cudnn.benchmark = benchmark
     try:
         yield
     finally:
-        matmul.fp32_precision, conv.fp32_precision, cudnn.benchmark = before
+        matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark = before

@@ -508,20 +508,20 @@ def test_tensorboard_gets_scalars_and_panels(tmp_path: Path) -> None:
     assert [event.step for event in events.Scalars("val/mse")] == [4, 8, 12]
 
 
-@pytest.mark.parametrize(("precision", "products"), [("fp32", "ieee"), ("bf16", "tf32")])
+@pytest.mark.parametrize(("precision", "tf32"), [("fp32", False), ("bf16", True)])
 def test_training_multiplies_in_tf32_under_mixed_precision_and_validation_exactly(
-    tmp_path: Path, precision: str, products: str
+    tmp_path: Path, precision: str, tf32: bool
 ) -> None:
-    seen: list[tuple[bool, str, str]] = []
+    seen: list[tuple[bool, bool, bool]] = []
 
     class Spy(Toy):
         def forward(self, image: Tensor) -> dict[str, Tensor]:
             backends = torch.backends
-            seen.append((self.training, backends.cuda.matmul.fp32_precision, backends.cudnn.conv.fp32_precision))
+            seen.append((self.training, backends.cuda.matmul.allow_tf32, backends.cudnn.allow_tf32))
             return super().forward(image)
 
     run = some_run(tmp_path, steps=1, precision=precision)
     Trainer(
         run, Spy(), {"depth": ToyTask()}, CPU, predict=lambda model, batch, precision: model(batch.image), card=CARD
     ).fit(train, VAL)
-    assert set(seen) == {(True, products, products), (False, "ieee", "ieee")}
+    assert set(seen) == {(True, tf32, tf32), (False, False, False)}

@@ -247,17 +247,17 @@ def test_repr_says_what_the_predictor_is() -> None:
     )
 
 
-@pytest.mark.parametrize(("precision", "products"), [("fp32", "ieee"), ("bf16", "ieee"), ("tf32", "tf32")])
-def test_a_prediction_multiplies_fp32_numbers_exactly_unless_tf32_is_asked_for(precision: str, products: str) -> None:
+@pytest.mark.parametrize(("precision", "tf32"), [("fp32", False), ("bf16", False), ("tf32", True)])
+def test_a_prediction_multiplies_fp32_numbers_exactly_unless_tf32_is_asked_for(precision: str, tf32: bool) -> None:
     class Spy(Mean):
         def forward(self, image: Float[Tensor, "b 3 h w"]) -> dict[str, Tensor]:
-            self.products = torch.backends.cuda.matmul.fp32_precision, torch.backends.cudnn.conv.fp32_precision
+            self.tf32 = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
             return super().forward(image)
 
     predict = predictor(model := Spy())
     predict.precision = precision  # type: ignore[assignment]
     predict(picture())
-    assert model.products == (products, products)
+    assert model.tf32 == (tf32, tf32)
 
 
 def test_weights_in_the_precision_of_the_model_change_no_number() -> None:

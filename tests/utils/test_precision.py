@@ -38,14 +38,14 @@ def test_what_is_named_is_taken_and_fp32_computes_in_fp32() -> None:
 def test_products_of_fp32_on_a_gpu_are_exact_or_tf32_in_matrices_and_convolutions_alike() -> None:
     def state() -> tuple[object, ...]:
         backends = torch.backends
-        return backends.cuda.matmul.fp32_precision, backends.cudnn.conv.fp32_precision, backends.cudnn.benchmark
+        return backends.cuda.matmul.allow_tf32, backends.cudnn.allow_tf32, backends.cudnn.benchmark
 
     before = state()
     with gpu_products(tf32=True, benchmark=True):
-        assert state() == ("tf32", "tf32", True)
+        assert state() == (True, True, True)
         with gpu_products(tf32=False):
-            assert state() == ("ieee", "ieee", False)
-        assert state() == ("tf32", "tf32", True)
+            assert state() == (False, False, False)
+        assert state() == (True, True, True)
     assert state() == before
 
 
