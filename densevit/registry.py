@@ -163,7 +163,7 @@ def explain(
         loc = _real(fault["loc"], tree, absent=fault["type"] in MISSING)
         key = ".".join(map(str, [where, *loc] if where else loc))
         if fault["type"] in UNKNOWN:
-            message = f"no such option.{did_you_mean(str(loc[-1]), known_at(loc[:-1]))}"
+            message = f"no such option.{did_you_mean(str(loc[-1]), known_at(loc[:-1]), '.'.join(map(str, loc[:-1])))}"
         elif fault["type"] in MISSING:
             message = "missing."
         else:
@@ -199,14 +199,18 @@ COMMON_ALIASES = {
 }  # fmt: skip
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, known: Iterable[str], section: str = "") -> str:
     """The hint that ends an error message: the nearest known name, or all of them.
+
+    Args:
+        section: of dotted names that end alike, the one in this section is meant.
 
     >>> did_you_mean("chanels", ["channels", "norm"])
     " Did you mean 'channels'?"
     """
     known = sorted(set(known))
-    leaves = {name.rpartition(".")[2]: name for name in known}
+    near_last = sorted(known, key=lambda name: name.rpartition(".")[0] == section)
+    leaves = {name.rpartition(".")[2]: name for name in near_last}
     alias = COMMON_ALIASES.get(word.lower())
     if alias in known:
         return f" Did you mean '{alias}'?"

@@ -140,7 +140,7 @@ def test_a_module_is_probed_for_channels_strides_and_layout() -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ({"optim": {"lrr": 3}}, "optim.lrr: no such option. Did you mean "),
+        ({"optim": {"lrr": 3}}, r"optim.lrr: no such option. Did you mean 'optim.lr'?"),
         ({"model.encoder": 3}, "model.encoder: a component {type: ...} or an nn.Module, got int"),
         ({"model.decoder": nn.Identity()}, "Objects may stand at model.encoder"),
         ({"data": {"train": 3}}, "data.train: int is no data"),
