@@ -48,7 +48,7 @@ class NormalsTask(Task):
 
     def ground_truth(self, batch: Batch) -> tuple[Float[Tensor, "b 3 h w"], Bool[Tensor, "b 1 h w"]]:
         """Normals, 0 where unknown, and where they are known."""
-        normals = torch.zeros_like(batch.image) if batch.normals is None else batch.normals
+        normals = torch.zeros_like(batch.image, dtype=torch.float32) if batch.normals is None else batch.normals
         without = ~(normals != 0).flatten(1).any(1)
         if batch.depth is not None and batch.intrinsics is not None:
             without &= batch.intrinsics.isfinite().flatten(1).all(1)

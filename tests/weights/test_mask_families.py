@@ -43,8 +43,8 @@ def theirs(whole: DenseModel, *rules: tuple[str, str]) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in named.items() if not name.endswith(("encoder.mean", "encoder.std"))}
 
 
-def answers(path: Path, image: Tensor, **options: Any) -> tuple[Tensor, Any]:
-    found, card = restore(path, **options)
+def answers(path: Path, image: Tensor, family: str | None = None, **options: Any) -> tuple[Tensor, Any]:
+    found, card = restore(path, family, **options)
     return found.eval()(image)["labels"], card
 
 

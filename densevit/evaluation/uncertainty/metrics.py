@@ -64,6 +64,8 @@ def uncertainty_metrics(
 
 FORMULAE = {
     "coverage": "share of pixels whose true depth lies in the predicted interval",
+    "sparsification": "AbsRel without the share of pixels that the model is least certain of",
+    "oracle": "AbsRel without the share of pixels whose errors are largest",
     **{
         name: text
         for error, what in (("abs_rel", "AbsRel"), ("rmse", "RMSE"), ("d1", "the share outside of 1.25"))

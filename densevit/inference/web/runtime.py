@@ -75,11 +75,21 @@ def unpacked(given: Path | None) -> Iterator[Path]:
         archive = given or fetch(Path(temporary))
         try:
             with tarfile.open(archive) as file:
-                members = [file.getmember(f"package/{name}") for name in FILES]
-                file.extractall(temporary, members, filter="data")
+                for name in FILES:
+                    extract(file, f"package/{name}", Path(temporary))
         except (tarfile.TarError, OSError, KeyError) as error:
             raise ConfigError(f"{archive}: is not the npm package {PACKAGE} ({error}).") from error
         yield Path(temporary) / "package"
+
+
+def extract(archive: tarfile.TarFile, name: str, folder: Path) -> None:
+    """One file of an archive under its own name in `folder`, whatever else the archive says of it."""
+    content = archive.extractfile(name)
+    if content is None:
+        raise tarfile.TarError(f"{name} is no file")
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    with content, (folder / name).open("wb") as file:
+        shutil.copyfileobj(content, file)
 
 
 def fetch(folder: Path) -> Path:

@@ -16,12 +16,12 @@ from densevit.builder.model import build_card, build_model
 from densevit.errors import ConfigError
 from densevit.inference.backends import onnx_runtimes
 from densevit.inference.backends.onnx_runtimes import MAX_SHAPES, RUNTIMES, ExternalRuntimeModule
-from densevit.inference.onnx import graph
 from densevit.inference.predict.output_plan import OutputPlan
 from densevit.inference.predict.pipeline import settings
 from densevit.inference.predictor import Predictor
 from densevit.model_card import ModelCard, PreprocessConfig
 from densevit.models.dense import DenseModel
+from densevit.utils import packages
 from densevit.utils.precision import autocast
 
 HEADS = {"depth": {"type": "metric", "max_depth": 10.0}, "labels": {"type": "segmentation", "classes": 3}}
@@ -155,7 +155,7 @@ def test_an_unknown_program_is_refused() -> None:
 
 def test_a_missing_program_is_told_before_the_weights_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     find = importlib.util.find_spec
-    monkeypatch.setattr(graph, "find_spec", lambda name: None if name == "openvino" else find(name))
+    monkeypatch.setattr(packages, "find_spec", lambda name: None if name == "openvino" else find(name))
     with pytest.raises(ConfigError, match=r"openvino is not installed: pip install 'densevit\[openvino\]'"):
         api.load(tmp_path / "no-checkpoint", runtime="openvino")
 
