@@ -6,11 +6,12 @@ from functools import partial
 import pytest
 import timm
 import torch
+import torch.nn.functional as F
 from timm.layers import HybridEmbed, StdConv2dSame
 from timm.models.resnetv2 import ResNetV2
 
 from densevit.errors import CheckpointError, ConfigError
-from densevit.models import DPT, HybridEncoder, Linear, PoolTokens, SwinEncoder
+from densevit.models import DPT, HybridEncoder, Linear, PoolTokens, SwinEncoder, ViTEncoder
 from densevit.structures import FeatureSpec
 
 SMALL = {"dim": 64, "depth": 2, "heads": 1, "widths": (128, 128, 256), "depths": (1, 2, 1), "image_size": 96}
@@ -137,3 +138,39 @@ def test_dpt_takes_a_pyramid_as_its_levels() -> None:
 def test_maps_without_a_class_token_have_none_to_give(decoder: Callable[..., object]) -> None:
     with pytest.raises(ConfigError, match="class token"):
         decoder([FeatureSpec(8, 16, tokens=False), FeatureSpec(8, 16)], 1)
+
+
+def conv_stem_vit(**options: object) -> ViTEncoder:
+    torch.manual_seed(0)
+    return ViTEncoder(dim=32, depth=2, heads=2, image_size=48, stem="conv", **options).eval()  # type: ignore[arg-type]
+
+
+def test_stem_features_are_the_maps_inside_the_stem() -> None:
+    encoder, plain = conv_stem_vit(stem_features=(4, 8)), conv_stem_vit()
+    plain.load_state_dict(encoder.state_dict())
+    image = torch.rand(2, 3, 40, 56)  # not a multiple of 16
+    found, tokens = encoder(image), plain(image)
+    padded = F.pad((image - encoder.mean) / encoder.std, (4, 4, 4, 4))
+    stages = [encoder.vit.patch_embed.proj[: i + 1](padded) for i in range(4)]
+    assert found.image_size == (48, 64) and [spec.stride for spec in encoder.features] == [4, 8, 16, 16]
+    for got, expected in zip(found.maps, [stages[1], stages[2], *tokens.maps], strict=True):
+        torch.testing.assert_close(got, expected)
+    assert [prefix.shape[1:] for prefix in found.prefix] == [(0, 16), (0, 16), (1, 32), (1, 32)]
+    for spec, map_ in zip(encoder.features, found.maps, strict=True):
+        assert map_.shape[1] == spec.channels and spec.tokens == (spec.stride == 16)
+
+
+@pytest.mark.parametrize("strides", [(3,), (8, 4), (4, 4), (32,)])
+def test_stem_features_that_the_stem_does_not_have(strides: tuple[int, ...]) -> None:
+    with pytest.raises(ConfigError, match=r"would fit: rising strides of \[2, 4, 8, 16\]"):
+        conv_stem_vit(stem_features=strides)
+
+
+def test_stem_features_need_a_convolutional_stem() -> None:
+    with pytest.raises(ConfigError, match="use stem 'conv'"):
+        ViTEncoder(dim=32, depth=2, heads=2, image_size=48, stem_features=(4,))
+
+
+def test_stem_features_do_not_go_with_a_decoder_of_the_last_blocks() -> None:
+    with pytest.raises(ConfigError, match="stem_features"):
+        conv_stem_vit(stem_features=(4,)).detach_last_blocks(1, out_indices=True)

@@ -16,11 +16,13 @@ from densevit.models.vit.attention import EPS
 from densevit.models.vit.checkpoint_filter import convert
 from densevit.models.vit.configs import SIZES, choose_grid
 from densevit.models.vit.init_weights import Init
-from densevit.models.vit.intermediate_layers import keep_patches
+from densevit.models.vit.intermediate_layers import as_map, keep_patches
 from densevit.models.vit.mlp import MlpKind
+from densevit.models.vit.patch_embed import ConvStem
 from densevit.models.vit.pos_embed import Positions, Resampling
 from densevit.models.vit.vision_transformer import BlockOutput, VisionTransformer
-from densevit.structures import BlockFunction
+from densevit.ops.resize import pad_to_multiple
+from densevit.structures import BlockFunction, EncoderOutput, FeatureSpec
 
 Positive = Annotated[int, Field(gt=0, le=65536)]
 Rate = Annotated[float, Field(ge=0, lt=1)]
@@ -48,6 +50,7 @@ class ViTEncoder(TokenEncoder):
         positions: Positions = "learned",
         pos_embed_interpolation: Resampling = "antialias",
         stem: Literal["patch", "conv"] = "patch",
+        stem_features: tuple[Annotated[int, Field(ge=2)], ...] = (),
         qkv_bias: bool = True,
         qk_norm: bool = False,
         layer_scale: Annotated[float, Field(gt=0)] | None = None,
@@ -82,6 +85,8 @@ class ViTEncoder(TokenEncoder):
             positions: initialisation of the position embeddings, which are always learned.
             pos_embed_interpolation: how they are resized to other grids; differs between models (docs/vit.md).
             stem: patches by one strided convolution, or by a stack of small ones (Xiao et al. 2021).
+            stem_features: strides of the maps of stem 'conv' that are returned before those of the blocks; [4, 8] gives
+                a DPT two fine levels, whose edges tokens of 16 pixels do not keep.
             qkv_bias: queries, keys and values have biases.
             qk_norm: a LayerNorm over each head's queries and keys.
             layer_scale: initial value of a learned factor per channel after each branch (DINOv2: 1e-5).
@@ -99,7 +104,8 @@ class ViTEncoder(TokenEncoder):
             lora: low-rank updates of attention and MLP, trained in place of the weights (models/lora.py).
 
         Raises:
-            ConfigError: channels not divisible by heads, an image smaller than a patch, out_indices beyond the depth.
+            ConfigError: channels not divisible by heads, an image smaller than a patch, out_indices beyond the depth,
+                stem_features that the stem does not have.
         """
         super().__init__()
         dim, depth, heads = (given or preset for given, preset in zip((dim, depth, heads), SIZES[size], strict=True))
@@ -144,6 +150,30 @@ class ViTEncoder(TokenEncoder):
         self.wrap_backbone(
             vit, dim=dim, patch_size=patch_size, prefix_tokens=prefix, out_indices=out_indices, norm=norm
         )
+        self.stem_features = stem_features
+        if stem_features:
+            self.features = [*stem_feature_specs(vit.patch_embed, stem_features), *self.features]
+
+    def forward(self, image: Float[Tensor, "b 3 h w"]) -> EncoderOutput:
+        if not self.stem_features:
+            return super().forward(image)
+        vit: VisionTransformer = self.vit
+        x, _ = pad_to_multiple((image - self.mean) / self.std, self.patch_size)
+        assert isinstance(vit.patch_embed, ConvStem)
+        stages, patches = vit.patch_embed.forward_stages(x.mean(dim=1, keepdim=True) if self.grey else x)
+        stem = tuple(stages[stride.bit_length() - 2] for stride in self.stem_features)
+        _, tokens = vit.run_blocks(vit.embed_patches(patches), self.out_indices, self.norm, stop_early=True)
+        outputs = [vit.split_prefix(found) for found in tokens]
+        maps = (as_map(output.patches, (patches.shape[-2], patches.shape[-1])) for output in outputs)
+        none = (x.new_zeros(len(x), 0, stage.shape[1]) for stage in stem)
+        return EncoderOutput(
+            (*stem, *maps), (*none, *(output.prefix for output in outputs)), (x.shape[-2], x.shape[-1])
+        )
+
+    def detach_last_blocks(self, blocks: int, *, out_indices: bool) -> None:
+        if self.stem_features:
+            raise ConfigError("encoder.stem_features: a decoder that runs the last blocks reads tokens alone; use [].")
+        super().detach_last_blocks(blocks, out_indices=out_indices)
 
     def block_outputs(
         self, image: Float[Tensor, "b 3 h w"], blocks: Sequence[int], norm: bool
@@ -172,3 +202,16 @@ class ViTEncoder(TokenEncoder):
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
         self.vit.checkpointing = enable
+
+
+def stem_feature_specs(stem: nn.Module, strides: Sequence[int]) -> list[FeatureSpec]:
+    """
+    Raises:
+        ConfigError: the stem is no stack of convolutions, or has no maps of these strides.
+    """
+    if not isinstance(stem, ConvStem):
+        raise ConfigError("encoder.stem_features: only stem 'conv' has maps of its own; use stem 'conv' or [].")
+    channels = {2 ** (i + 1): width for i, width in enumerate(stem.stage_channels())}
+    if list(strides) != sorted(set(strides) & set(channels)):
+        raise ConfigError(f"encoder.stem_features: {list(strides)}; would fit: rising strides of {list(channels)}.")
+    return [FeatureSpec(channels[stride], stride, tokens=False) for stride in strides]

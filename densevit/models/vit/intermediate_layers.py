@@ -93,8 +93,13 @@ class IntermediateLayersMixin(nn.Module):
         self, image: Float[Tensor, "b c h w"], indices: Layers, norm: bool, stop_early: bool
     ) -> tuple[Tensor, list[Tensor]]:
         """The tokens after the last block that ran, and those after the blocks `indices`; b n d each."""
-        wanted = resolve_layers(indices, len(self.blocks))
-        x, found = self.embed(image), []
+        return self.run_blocks(self.embed(image), indices, norm, stop_early)
+
+    def run_blocks(
+        self, x: Float[Tensor, "b n d"], indices: Layers, norm: bool, stop_early: bool
+    ) -> tuple[Tensor, list[Tensor]]:
+        """As `forward_blocks`, from embedded tokens."""
+        wanted, found = resolve_layers(indices, len(self.blocks)), []
         for index, block in enumerate(self.blocks[: wanted[-1] + 1] if stop_early else self.blocks):
             x = self.run_block(block, x)
             if index in wanted:

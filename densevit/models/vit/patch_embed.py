@@ -60,6 +60,22 @@ class ConvStem(PatchEmbed):
         ]
         return nn.Sequential(*halvings, nn.Conv2d(widths[-1], dim, 1, bias=bias))
 
+    def forward_stages(self, image: Float[Tensor, "b c h w"]) -> tuple[list[Tensor], Float[Tensor, "b d gh gw"]]:
+        """The maps after each convolution, of strides 2, 4, 8 ..., and the patch embedding."""
+        layers = list(self.stages())
+        x, maps = self.pad_to_patches(image), []
+        for layer in layers[:-1]:
+            x = layer(x)
+            maps.append(x)
+        return maps, layers[-1](x)
+
+    def stages(self) -> nn.Sequential:
+        assert isinstance(self.proj, nn.Sequential)
+        return self.proj
+
+    def stage_channels(self) -> list[int]:
+        return [stage[0].out_channels for stage in self.stages()[:-1]]  # type: ignore[index]
+
 
 STEMS: dict[str, type[PatchEmbed]] = {"patch": PatchEmbed, "conv": ConvStem}
 

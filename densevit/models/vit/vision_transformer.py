@@ -123,7 +123,9 @@ class VisionTransformer(IntermediateLayersMixin):
 
     def embed(self, image: Float[Tensor, "b c h w"]) -> Float[Tensor, "b n d"]:
         """Tokens with position embeddings, class and register tokens first."""
-        x = self.patch_embed(image)
+        return self.embed_patches(self.patch_embed(image))
+
+    def embed_patches(self, x: Float[Tensor, "b d gh gw"]) -> Float[Tensor, "b n d"]:
         grid = (x.shape[-2], x.shape[-1])
         x = x.flatten(2).transpose(1, 2)
         prefix = [token.expand(x.shape[0], -1, -1) for token in (self.cls_token, self.reg_token) if token is not None]
