@@ -60,7 +60,7 @@ def export(
         images: files, folders (structure kept), globs, .tar archives, or a .txt or .csv list.
         output: the folder to write to.
         formats: of depth png16, npy, npz, pfm, h5, color, ply; of classes labels, overlay, probabilities; a dict gives
-            options: `{"png16": {"scale": 256}, "ply": {"fov": 60}}`.
+            options: `{"png16": {"scale": 256}, "ply": {"normals": True}}`.
         heads: which to write, where the model has several that a format is for.
         existing: what to do where outputs are there: refuse, overwrite, or resume (make only what is missing).
         intrinsics: fx, fy, cx, cy in pixels of images that all have the first one's size; or a CSV or JSON with the

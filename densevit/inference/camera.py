@@ -76,6 +76,9 @@ class Lens:
     def __post_init__(self) -> None:
         if not (0 < self.focal < inf if self.focal is not None else self.fov is not None and 0 < self.fov < 180):
             raise ValueError(f"{self} is no camera")
+        for name in self.fits:
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, float(value))  # 60 and 60.0 are one camera in records
 
     def matrix(self, size: Size) -> Matrix:
         """The 3x3 matrix for an image of this size.

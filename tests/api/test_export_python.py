@@ -20,19 +20,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    """The maps; `export.json` records the options."""
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.suffix != ".json"}
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
 def test_a_path_and_a_predictor_write_the_bytes_of_the_command(folder: Path, tmp_path: Path) -> None:
     images = folder / "data/images"
     words = ["--format", "png16,color,ply", "--scale", "500", "--fov", "60", "--precision", "fp32"]
     assert main(["export-depth", str(folder / "run"), str(images), "--output", str(tmp_path / "command"), *words]) == 0
-    formats = {"png16": {"scale": 500.0}, "color": {}, "ply": {"fov": 60.0}}
-    summary = densevit.export(folder / "run", images, tmp_path / "path", formats=formats, precision="fp32")
+    formats = {"png16": {"scale": 500.0}, "color": {}, "ply": {}}
+    summary = densevit.export(folder / "run", images, tmp_path / "path", formats=formats, fov=60, precision="fp32")
     assert summary.done == 6 and "6 images in" in str(summary)
     predictor = densevit.load(folder / "run", precision="fp32")
-    densevit.export(predictor, [images], tmp_path / "predictor", formats=formats)
+    densevit.export(predictor, [images], tmp_path / "predictor", formats=formats, fov=60)
     assert content(tmp_path / "path") == content(tmp_path / "predictor") == content(tmp_path / "command")
 
 

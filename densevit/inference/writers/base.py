@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float32, UInt8
 from densevit.errors import DataError
 from densevit.inference.camera import Intrinsics, Lens
 from densevit.model_card import HeadSpec, Kind
-from densevit.ops.geometry import Matrix, pinhole_from_fov
+from densevit.ops.geometry import Matrix
 from densevit.registry import Registry
 
 
@@ -35,15 +35,13 @@ class PredictedMap:
         depth = self.values[0] if self.values.ndim == 3 else self.values  # the second is a teacher's confidence
         return np.asarray(np.isfinite(depth) & (depth > 0) if self.spec.kind == "metric" else np.isfinite(depth))
 
-    def matrix(self, fov: float | None = None) -> Matrix:
-        """The camera's intrinsics: those of a horizontal field of view in degrees, else the image's own.
+    def matrix(self) -> Matrix:
+        """The intrinsics of the image's camera.
 
         Raises:
-            DataError: neither is known.
+            DataError: it is not known.
         """
         h, w = self.values.shape[-2:]
-        if fov is not None:
-            return pinhole_from_fov((h, w), fov)
         if self.camera is None:
             raise DataError("no camera is known of this image; give fov or intrinsics.")
         return self.camera.matrix((h, w))
@@ -56,7 +54,6 @@ class MapWriter(ABC):
         suffix: is added to the image's name.
         kinds: the heads it is for.
         fallback: the heads that it can be made of, where there is none of `kinds`, or another is asked for.
-        needs_intrinsics: the camera of every image must be known.
     """
 
     suffix: ClassVar[str]
@@ -65,6 +62,7 @@ class MapWriter(ABC):
 
     @property
     def needs_intrinsics(self) -> bool:
+        """Whether the camera of every image must be known, whatever the head gives."""
         return False
 
     @property

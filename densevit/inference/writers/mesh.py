@@ -25,17 +25,16 @@ class MeshWriter(SurfaceWriter):
     def __init__(
         self,
         *,
-        fov: Annotated[float, Field(gt=0, lt=180)] | None = None,
         min_confidence: Annotated[float, Field(ge=0, lt=1)] = 0.0,
         assume_depth: AssumedDepth | None = None,
         edge: Annotated[float, Field(gt=0)] = EDGE,
     ) -> None:
         """
         Args:
-            fov, min_confidence, assume_depth: as of `SurfaceWriter`.
+            min_confidence, assume_depth: as of `SurfaceWriter`.
             edge: the relative jump of depth, beyond the slope of the surface, at which the mesh is cut.
         """
-        super().__init__(fov=fov, min_confidence=min_confidence, assume_depth=assume_depth)
+        super().__init__(min_confidence=min_confidence, assume_depth=assume_depth)
         self.edge = edge
 
     def check(self, spec: HeadSpec) -> None:

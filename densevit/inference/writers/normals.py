@@ -3,10 +3,8 @@
 import io
 from abc import abstractmethod
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
-from pydantic import Field
 
 from densevit.data.io.normals import Axes, Normals, change_axes, encode_exr, encode_normals
 from densevit.errors import ConfigError
@@ -22,18 +20,16 @@ class NormalsWriter(MapWriter):
     kinds = ("normals",)
     fallback = ("metric",)
 
-    def __init__(self, *, fov: Annotated[float, Field(gt=0, lt=180)] | None = None, axes: Axes = "opencv") -> None:
+    def __init__(self, *, axes: Axes = "opencv") -> None:
         """
         Args:
-            fov: horizontal field of view in degrees, where normals follow from depth; None where each image has its own
-                camera.
             axes: of the files: opencv (right, down, forward, towards the camera), opengl (right, up, back; Marigold,
                 Hypersim) or dsine (left, up, back; DSINE, StableNormal).
         """
-        self.fov, self.axes = fov, axes
+        self.axes = axes
 
     def needs_camera(self, spec: HeadSpec) -> bool:
-        return spec.kind == "metric" and self.fov is None
+        return spec.kind == "metric"
 
     def write(self, path: Path, frame: PredictedMap) -> int:
         content = self.encode(change_axes(self.normals(frame), self.axes))
@@ -45,7 +41,7 @@ class NormalsWriter(MapWriter):
         valid = frame.valid()
         if frame.spec.kind == "normals":
             return np.where(valid[..., None], frame.values.transpose(1, 2, 0), np.float32(0))
-        return normals_of_map(np.where(valid, frame.values, np.float32(0)), frame.matrix(self.fov))
+        return normals_of_map(np.where(valid, frame.values, np.float32(0)), frame.matrix())
 
     @abstractmethod
     def encode(self, normals: Normals) -> bytes:

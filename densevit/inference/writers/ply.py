@@ -25,17 +25,16 @@ class Ply(SurfaceWriter):
     def __init__(
         self,
         *,
-        fov: Annotated[float, Field(gt=0, lt=180)] | None = None,
         min_confidence: Annotated[float, Field(ge=0, lt=1)] = 0.0,
         assume_depth: AssumedDepth | None = None,
         normals: bool = False,
     ) -> None:
         """
         Args:
-            fov, min_confidence, assume_depth: as of `SurfaceWriter`.
+            min_confidence, assume_depth: as of `SurfaceWriter`.
             normals: nx, ny, nz of plane fits to the depth, too, towards the camera; 0 where there is none.
         """
-        super().__init__(fov=fov, min_confidence=min_confidence, assume_depth=assume_depth)
+        super().__init__(min_confidence=min_confidence, assume_depth=assume_depth)
         self.normals = normals
 
     def write(self, path: Path, frame: PredictedMap) -> int:

@@ -37,22 +37,20 @@ class SurfaceWriter(MapWriter):
     def __init__(
         self,
         *,
-        fov: Annotated[float, Field(gt=0, lt=180)] | None = None,
         min_confidence: Annotated[float, Field(ge=0, lt=1)] = 0.0,
         assume_depth: AssumedDepth | None = None,
     ) -> None:
         """
         Args:
-            fov: horizontal field of view in degrees; None where each image has its own camera.
             min_confidence: leave out points whose depth is within a factor of 1.25 with a lower probability; for models
                 that predict uncertainty.
             assume_depth: metres that the near and far end (2 % and 98 %) of each map without unit are taken for.
         """
-        self.fov, self.min_confidence, self.assume_depth = fov, min_confidence, assume_depth
+        self.min_confidence, self.assume_depth = min_confidence, assume_depth
 
     @property
     def needs_intrinsics(self) -> bool:
-        return self.fov is None
+        return True
 
     @property
     def needs_uncertainty(self) -> bool:
@@ -79,7 +77,7 @@ class SurfaceWriter(MapWriter):
             if frame.uncertainty is None:
                 raise DataError("no uncertainty is known of this image, which min_confidence needs.")
             valid &= confidence(frame.uncertainty) >= self.min_confidence
-        camera = frame.matrix(self.fov)
+        camera = frame.matrix()
         return Surface(backproject(np.where(valid, depth, np.float32(0)), camera), valid, camera)
 
     def metres(self, frame: PredictedMap) -> tuple[Float32[np.ndarray, "h w"], Bool[np.ndarray, "h w"]]:

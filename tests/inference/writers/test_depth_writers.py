@@ -12,7 +12,7 @@ from PIL import Image
 
 from densevit.data.io.readers import read_depth
 from densevit.errors import ConfigError, DataError, StorageError
-from densevit.inference.camera import Intrinsics
+from densevit.inference.camera import Intrinsics, Lens
 from densevit.inference.writers import DEPTH_FORMATS, MapWriter, PredictedMap
 from densevit.model_card import HeadSpec
 
@@ -137,7 +137,8 @@ def test_ply_loads_in_trimesh_with_the_points_and_colours_of_the_pinhole_camera(
 
 
 def test_ply_of_a_field_of_view_of_90_degrees_is_as_wide_as_twice_its_distance(tmp_path: Path) -> None:
-    output("ply", fov=90).write(tmp_path / "a.ply", frame(np.full((3, 101), 5.0)))
+    wide = replace(frame(np.full((3, 101), 5.0)), camera=Lens(fov=90))
+    output("ply").write(tmp_path / "a.ply", wide)
     x = trimesh.load(tmp_path / "a.ply").vertices[:, 0]
     # Outer pixel edges lie at +-5 m; pixel centres half a pixel (0.5 / 101 of 10 m) inside.
     np.testing.assert_allclose([x.min(), x.max()], [-5 + 5 / 101, 5 - 5 / 101], atol=1e-5)
@@ -160,7 +161,7 @@ def test_ply_refuses_an_image_without_a_camera_of_its_size(
 
 def test_ply_refuses_models_without_metres() -> None:
     with pytest.raises(ConfigError, match="needs metric depth, but this model gives disparity"):
-        output("ply", fov=60).check(DISPARITY)
+        output("ply").check(DISPARITY)
 
 
 def test_wrong_options_are_named() -> None:
@@ -174,11 +175,11 @@ def test_wrong_options_are_named() -> None:
 
 @pytest.mark.parametrize("name", sorted(DEPTH_FORMATS.components))
 def test_every_format_is_whole_or_absent(tmp_path: Path, name: str) -> None:
-    made = output(name, **({"fov": 60} if name.startswith(("ply", "normals", "glb", "obj", "viewer")) else {}))
+    made, given = output(name), replace(frame(), camera=Lens(fov=60))
     with pytest.raises(StorageError, match="its folder does not exist"):
-        made.write(tmp_path / "none" / "a", frame())
-    made.write(tmp_path / "a", frame())
+        made.write(tmp_path / "none" / "a", given)
+    made.write(tmp_path / "a", given)
     first = (tmp_path / "a").read_bytes()
-    made.write(tmp_path / "a", frame())
+    made.write(tmp_path / "a", given)
     assert (tmp_path / "a").read_bytes() == first
     assert [path.name for path in tmp_path.iterdir()] == ["a"]

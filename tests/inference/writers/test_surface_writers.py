@@ -118,7 +118,7 @@ def test_the_page_of_a_large_image_is_thinned_to_5_mb(tmp_path: Path) -> None:
     large = replace(
         frame(), values=np.full((h, w), 2.0, np.float32), image=np.zeros((h, w, 3), np.uint8), uncertainty=None
     )
-    output("viewer", fov=60).write(tmp_path / "a.viewer.html", large)
+    output("viewer").write(tmp_path / "a.viewer.html", large)
     assert 3e6 < (tmp_path / "a.viewer.html").stat().st_size < 5e6
     assert "every 3. pixel" in (tmp_path / "a.viewer.html").read_text()
 
