@@ -56,7 +56,7 @@ def resolve_cameras(items: Sequence[Item], predictor: Predictor) -> list[Item]:
 
 def with_one_camera(items: Sequence[Item], camera: Sequence[float]) -> list[Item]:
     """The items with one camera, which holds for images of the size of the first that can be read."""
-    fx, fy, cx, cy = camera
+    fx, fy, cx, cy = map(float, camera)
     intrinsics = Intrinsics(fx, fy, cx, cy, first_size(items))
     return [replace(item, intrinsics=intrinsics, camera_source="given") for item in items]
 
