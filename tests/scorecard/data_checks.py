@@ -65,7 +65,7 @@ CHECKS: tuple[Check, ...] = (
                 "what was done is saved before an error ends the run",
                 "densevit/engine/checkpointer.py",
                 "                self._try_to_save(undo=undo)\n",
-                "            pass\n",
+                "                pass\n",
                 "tests/engine/test_trainer.py::test_a_training_image_that_turns_bad_costs_no_step",
             ),
             Mutant(
