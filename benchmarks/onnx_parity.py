@@ -4,7 +4,7 @@ Every decoder, kind of encoder and head, and published families, small and with 
 
     python benchmarks/onnx_parity.py [--only WORD] [--batch-size N]
 
-Prints a table: the largest difference of any head from torch, as a share of its largest value. Any number of pictures
+Prints a table: the largest difference of any head from torch, as a share of its largest value. Any number of images
 at once unless --batch-size names one; with a sliding window it is one.
 """
 
@@ -35,7 +35,7 @@ from densevit.inference.onnx.export import export_onnx
 from densevit.inference.onnx.metadata import OnnxExportOptions
 
 VIT = {"type": "vit", "dim": 24, "depth": 3, "heads": 2, "patch_size": 14, "image_size": 56, "out_indices": 2}
-HEADS = ("metric", "disparity", "affine", "bins", "inverse", "metres")
+HEADS = ("metric", "disparity", "affine", "bins", "inverse_depth", "identity_depth")
 DEPTH = {"depth": {"type": "metric"}}
 MASKS = {"labels": {"type": "mask_logits", "classes": 5}}
 OURS: dict[str, tuple[Any, Any, Any]] = {
@@ -118,7 +118,7 @@ def main() -> None:
     parser.add_argument("--only", default="", metavar="WORD")
     parser.add_argument("--batch-size", type=int, metavar="N")
     args = parser.parse_args()
-    print("| model | pictures at once | off torch by | seconds |\n|---|---|---|---|")
+    print("| model | images at once | off torch by | seconds |\n|---|---|---|---|")
     for name, model, card in models(args.only):
         wanted = OnnxExportOptions(size=(120, 160), batch=1 if card.resize.window else args.batch_size)
         wanted = replace(wanted, focal=600.0) if name == "depth_anything_3" else wanted
