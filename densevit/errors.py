@@ -1,5 +1,7 @@
 """What can go wrong, by who can mend it. Each carries the exit code that `densevit` ends with."""
 
+from typing import Any
+
 
 class DensevitError(ValueError):
     """A fault in what was given; the message says where, what came and what would fit."""
@@ -32,9 +34,20 @@ class StorageError(DensevitError):
 
 
 class PartialError(DensevitError):
-    """Some items of a batch job failed; the others are done and kept."""
+    """Some items of a batch job failed; the others are done and kept.
+
+    Attributes:
+        summary: what became of all of them; `print` shows it.
+    """
 
     exit_code = 3
+
+    def __init__(self, message: str, summary: Any) -> None:
+        super().__init__(message)
+        self.summary = summary
+
+    def __reduce__(self) -> tuple[type["PartialError"], tuple[str, Any]]:
+        return PartialError, (str(self), self.summary)  # errors travel between processes
 
 
 class Diverged(DensevitError):

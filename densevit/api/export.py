@@ -26,7 +26,7 @@ from densevit.inference.predict.summary import Summary
 from densevit.inference.predictor import Predictor
 from densevit.inference.web import export as web
 from densevit.inference.web.export import ExportedSite
-from densevit.inference.writers import DEPTH_FORMATS, LABEL_FORMATS
+from densevit.inference.writers import DEPTH_FORMATS, LABEL_FORMATS, MapWriter
 from densevit.structures import Size
 from densevit.utils.signals import interruptible
 
@@ -80,20 +80,31 @@ def export(
         Preempted: Ctrl-C or SIGTERM; what is written is whole, and existing="resume" goes on.
     """
     given = [images] if isinstance(images, str | Path) else list(images)
-    names = [formats] if isinstance(formats, str) else formats
-    asked = dict(names) if isinstance(names, Mapping) else {name: {} for name in names}
     camera = Lens(fov=fov) if fov is not None else Path(intrinsics) if isinstance(intrinsics, str) else intrinsics
     points = AnchorFiles(Path(anchors)) if isinstance(anchors, str | Path) else anchors
-    plan = plan_export(given, Path(output), asked, camera, existing, points)
-    if isinstance(model, Predictor) and options:
-        raise ConfigError(f"export: {', '.join(options)}: options of a checkpoint's path, and this is a Predictor.")
-
-    def ready(device: str) -> Predictor:
-        return copy(model) if isinstance(model, Predictor) else load(model, **{**options, "device": device})
-
-    device = str(model.device) if isinstance(model, Predictor) else device_for(options)
+    plan = plan_export(given, Path(output), with_options(formats), camera, existing, points)
+    ready, device = find_model(model, options)
     work: dict[str, Any] = {"heads": heads, "workers": workers, "max_pixels": max_pixels}
     return run_export(plan, ready, device, existing=existing, **work)
+
+
+def with_options(formats: str | Sequence[str] | Formats) -> Formats:
+    """Names of formats, with no options where none are given."""
+    names = [formats] if isinstance(formats, str) else formats
+    return names if isinstance(names, Mapping) else {name: {} for name in names}
+
+
+def find_model(model: Predictor | str | Path, options: Mapping[str, Any]) -> tuple[Callable[[str], Predictor], str]:
+    """What makes the predictor of a process from its device, and the device that they ask for.
+
+    Raises:
+        ConfigError: options, and the model is loaded already.
+    """
+    if isinstance(model, Predictor):
+        if options:
+            raise ConfigError(f"export: {', '.join(options)}: options of a checkpoint's path; this is a Predictor.")
+        return lambda device: copy(model), str(model.device)
+    return lambda device: load(model, **{**options, "device": device}), device_for(options)
 
 
 def device_for(options: Mapping[str, Any]) -> str:
@@ -111,10 +122,7 @@ def plan_export(
     anchors: AnchorFiles | None = None,
 ) -> OutputPlan:
     """What to write where, checked before the model loads; see `export`."""
-    writers = {}
-    for name, options in formats.items():
-        registry = LABEL_FORMATS if name in LABEL_FORMATS.components else DEPTH_FORMATS
-        writers[name] = registry.check({"type": name, **options}, f"--format {name}").build()
+    writers = {name: build_writer(name, options) for name, options in formats.items()}
     found = find_items(images, [writer.suffix for writer in writers.values()], output)
     exif = any(writer.needs_intrinsics for writer in writers.values()) or anchors is not None
     items = found.items if intrinsics is None and not exif else plan_cameras(found.items, intrinsics)
@@ -123,6 +131,11 @@ def plan_export(
     if anchors is not None:
         anchors.check(items)
     return plan
+
+
+def build_writer(format: str, options: Mapping[str, Any]) -> MapWriter:
+    registry = LABEL_FORMATS if format in LABEL_FORMATS.components else DEPTH_FORMATS
+    return registry.check({"type": format, **options}, f"--format {format}").build()
 
 
 def run_export(

@@ -2,22 +2,20 @@
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from copy import copy
 from pathlib import Path
 from typing import Any
 
-from densevit.api.checkpoint import load
-from densevit.api.export import PATIENCE, Formats, device_for
+from densevit.api.export import PATIENCE, Formats, build_writer, find_model, with_options
 from densevit.data.io.video import Span
 from densevit.engine import distributed
-from densevit.errors import ConfigError, Preempted
+from densevit.errors import Preempted
 from densevit.inference.camera import Intrinsics, Lens
 from densevit.inference.predict.output_plan import Existing
 from densevit.inference.predictor import Predictor
 from densevit.inference.video.clips import ClipPlan, find_clips
 from densevit.inference.video.export import ClipSummary, export_clips
 from densevit.inference.video.formats import CLIP_FORMATS, ClipFormat
-from densevit.inference.writers import DEPTH_FORMATS, LABEL_FORMATS, MapWriter
+from densevit.inference.writers import MapWriter
 from densevit.utils.signals import interruptible
 
 
@@ -71,20 +69,11 @@ def export_video(
         Preempted: Ctrl-C or SIGTERM; existing="resume" goes on.
     """
     given = [clips] if isinstance(clips, str | Path) else list(clips)
-    names = [formats] if isinstance(formats, str) else formats
-    asked = dict(names) if isinstance(names, Mapping) else {name: {} for name in names}
     camera = Lens(fov=fov) if fov is not None else intrinsics
     chosen = {"future": lookahead, "fuse": fuse} if stabilize else None
-    plan = plan_clips(
-        list(map(str, given)), Path(output), asked, camera, existing, Span(start, end, every), chosen, fps
-    )
-    if isinstance(model, Predictor) and options:
-        raise ConfigError(f"export_video: {', '.join(options)}: options of a checkpoint's path.")
-
-    def ready(device: str) -> Predictor:
-        return copy(model) if isinstance(model, Predictor) else load(model, **{**options, "device": device})
-
-    device = str(model.device) if isinstance(model, Predictor) else device_for(options)
+    span = Span(start, end, every)
+    plan = plan_clips(list(map(str, given)), Path(output), with_options(formats), camera, existing, span, chosen, fps)
+    ready, device = find_model(model, options)
     return run_plan(plan, ready, device, heads, existing, workers)
 
 
@@ -102,12 +91,10 @@ def plan_clips(
     clip_formats: dict[str, ClipFormat] = {}
     writers: dict[str, MapWriter] = {}
     for name, options in formats.items():
-        spec = {"type": name, **options}
         if name in CLIP_FORMATS.components:
-            clip_formats[name] = CLIP_FORMATS.check(spec, f"--format {name}").build()
+            clip_formats[name] = CLIP_FORMATS.check({"type": name, **options}, f"--format {name}").build()
         else:
-            registry = LABEL_FORMATS if name in LABEL_FORMATS.components else DEPTH_FORMATS
-            writers[name] = registry.check(spec, f"--format {name}").build()
+            writers[name] = build_writer(name, options)
     lens = Intrinsics(camera[0], camera[1], camera[2], camera[3]) if isinstance(camera, Sequence) else camera
     plan = ClipPlan(find_clips(inputs, fps), writers, clip_formats, output.absolute(), span, stabilize, lens)
     plan.check(existing)

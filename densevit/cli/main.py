@@ -8,11 +8,12 @@ import difflib
 import importlib
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from typing import Any, NamedTuple, NoReturn
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import NamedTuple, NoReturn
 
-from densevit.errors import DensevitError, Preempted
+from densevit.cli.output import discard, error_prefix, open_standard_streams, print_once
+from densevit.errors import DensevitError, PartialError, Preempted
 from densevit.utils.signals import interruptible
 from densevit.version import __version__
 
@@ -106,7 +107,9 @@ def run(argv: list[str]) -> int:
                 plugins.load(args.plugin)
             return int(module.run(args))
     except (DensevitError, Preempted) as error:
-        print(f"{_rank()}{error}", file=sys.stderr)
+        if isinstance(error, PartialError):
+            print_once(error.summary)
+        print(f"{error_prefix()}{error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("interrupted.", file=sys.stderr)
@@ -142,52 +145,3 @@ def overview() -> str:
 def tool(name: str) -> NoReturn:
     """What a script in `tools/` calls."""
     sys.exit(main([name, *sys.argv[1:]]))
-
-
-def _rank() -> str:
-    rank = os.environ.get("RANK", "0")
-    return "error: " if rank == "0" else f"error (rank {rank}): "
-
-
-class LossyStream:
-    """Standard error that goes on where nobody reads it any more: messages are lost, work is not."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        try:
-            return int(self._stream.write(text))
-        except BrokenPipeError:
-            discard(self._stream)
-            return len(text)
-
-    def flush(self) -> None:
-        try:
-            self._stream.flush()
-        except BrokenPipeError:
-            discard(self._stream)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-
-def discard(stream: Any) -> None:
-    """Leads a stream whose reader has gone to nowhere, what it still holds too."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, stream.fileno())
-    os.close(nowhere)
-
-
-@contextmanager
-def open_standard_streams() -> Iterator[None]:
-    """Standard streams that the caller closed (`2>&-`) lead to nowhere, so that no file takes their numbers."""
-    while (nowhere := os.open(os.devnull, os.O_RDWR)) <= 2:
-        pass
-    os.close(nowhere)
-    before = sys.stderr
-    sys.stderr = LossyStream(before if before is not None else open(os.devnull, "w"))  # noqa: SIM115
-    try:
-        yield
-    finally:
-        sys.stderr = before

@@ -1,7 +1,6 @@
 """Losses of surface normals. b images, h x w pixels; predictions and ground truth are unit vectors."""
 
 from abc import ABC, abstractmethod
-from functools import partial
 from typing import TypeAlias
 
 import torch
@@ -57,28 +56,25 @@ def known(pred: Normals, target: Normals, valid: Valid) -> tuple[Normals, Normal
     return torch.where(mask, pred.to(full), constant), torch.where(mask, target.to(full), constant), mask
 
 
-class FunctionLoss(NormalsLoss):
-    """A loss that is a function of (pred, target, valid)."""
-
-    def __init__(self, function: partial[Scalar]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, pred: Normals, target: Normals, valid: Valid) -> Scalar:
-        return self.function(pred, target, valid)
-
-
 @NORMAL_LOSSES.register("angular")
-class Angular(FunctionLoss):
+class Angular(NormalsLoss):
     """Mean angle between predicted and true normals, in radians."""
 
     def __init__(self, *, pool: Pool = "image") -> None:
-        super().__init__(partial(angular, pool=pool))
+        super().__init__()
+        self.pool: Pool = pool
+
+    def forward(self, pred: Normals, target: Normals, valid: Valid) -> Scalar:
+        return angular(pred, target, valid, pool=self.pool)
 
 
 @NORMAL_LOSSES.register("l1")
-class NormalsL1(FunctionLoss):
+class NormalsL1(NormalsLoss):
     """Mean absolute difference of the components, summed over the three."""
 
     def __init__(self, *, pool: Pool = "image") -> None:
-        super().__init__(partial(l1, pool=pool))
+        super().__init__()
+        self.pool: Pool = pool
+
+    def forward(self, pred: Normals, target: Normals, valid: Valid) -> Scalar:
+        return l1(pred, target, valid, pool=self.pool)

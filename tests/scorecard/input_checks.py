@@ -187,7 +187,7 @@ CHECKS: tuple[Check, ...] = (
             Mutant(
                 "failed images end an export with 3",
                 "densevit/inference/predict/pipeline.py",
-                "        raise Incomplete(summary, plan.folder / FAILED)\n",
+                "        raise incomplete(summary, plan.folder / FAILED)\n",
                 "        pass\n",
                 f"{EXPORT}::test_one_bad_image_costs_one_line_and_the_others_are_done",
             ),

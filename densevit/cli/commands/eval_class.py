@@ -22,13 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from densevit.api.evaluation import score
-    from densevit.data.datasets.base import open_dataset
-    from densevit.utils.atomic_io import check_can_create
 
-    spec = dataset.dataset_spec(args)
-    data = open_dataset(spec)
-    if args.output is not None:
-        check_can_create(args.output)
+    spec, data = dataset.open_data(args)
     predictor = checkpoint.load(args, flip=args.flip, batch_size=args.batch_size)
     found = score(predictor, data, spec["type"], task="classification", head=args.head)
     dataset.report(found, args, spec)

@@ -46,22 +46,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from densevit.api.evaluation import score
-    from densevit.data.datasets.base import open_dataset
     from densevit.evaluation.depth.extra_metrics import find_sets
-    from densevit.utils.atomic_io import check_can_create
     from densevit.weights.recorded_run import recorded_protocol
 
     predictions.require_one_source(args)
     if args.output is not None:
         args.metrics = tuple(dict.fromkeys((*args.metrics, "distance", "fov")))  # their charts belong to a report
     find_sets(args.metrics)
-    spec = dataset.dataset_spec(args)
-    data = open_dataset(spec)
+    spec, data = dataset.open_data(args)
     protocol = args.protocol
     if protocol is None and args.data is None:
         protocol = recorded_protocol(args.checkpoint, args.head)
-    if args.output is not None:
-        check_can_create(args.output)
     given = args.predictions or checkpoint.load(args, tiling=inference.tiling(args), focal=args.focal)
     options = predictions.given_options(args)
     found = score(

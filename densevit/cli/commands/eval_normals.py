@@ -38,20 +38,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from densevit.api.evaluation import score
-    from densevit.data.datasets.base import open_dataset
     from densevit.evaluation.normals.evaluate import find_protocol
-    from densevit.utils.atomic_io import check_can_create
 
     predictions.require_one_source(args)
     find_protocol(args.protocol)
-    spec = dataset.dataset_spec(args)
-    data = open_dataset(spec)
-    if args.output is not None:
-        check_can_create(args.output)
-    given = args.predictions
-    if given is None:
-        given = checkpoint.load(args)
-        inference.apply(args, given)
+    spec, data = dataset.open_data(args)
+    given = args.predictions or inference.load(args)
     options = predictions.given_options(args)
     found = score(
         given, data, spec["type"], task="normals", protocol=args.protocol, head=args.head, axes=args.axes, **options

@@ -37,21 +37,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from densevit.api.evaluation import score
-    from densevit.data.datasets.base import open_dataset
     from densevit.errors import ConfigError
-    from densevit.utils.atomic_io import check_can_create
 
     predictions.require_one_source(args)
-    spec = dataset.dataset_spec(args)
-    data = open_dataset(spec)
+    spec, data = dataset.open_data(args)
     if not data.classes:
         raise ConfigError(f"data '{spec['type']}' names no classes, so there is nothing to score.")
-    if args.output is not None:
-        check_can_create(args.output)
-    given = args.predictions
-    if given is None:
-        given = checkpoint.load(args)
-        inference.apply(args, given)
+    given = args.predictions or inference.load(args)
     options = {**predictions.given_options(args), "label_encoding": args.label_encoding, "boundary": args.boundary}
     found = score(given, data, spec["type"], task="segmentation", head=args.head, **options)
     dataset.report(found, args, spec)

@@ -47,13 +47,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from densevit.data.datasets.base import open_dataset
     from densevit.data.predictions import SavedMaps
     from densevit.errors import ConfigError
     from densevit.evaluation.video.clip import USUAL
     from densevit.evaluators.video import evaluate_films, evaluate_video, kind_of
     from densevit.inference.predictor import Predictor
-    from densevit.utils.atomic_io import check_can_create
 
     predictions.require_one_source(args)
     if args.films and (args.checkpoint is None or args.data is not None):
@@ -62,8 +60,6 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(f"--lookahead: {args.lookahead} frames; there are 0 or more.")
     if args.fuse and not args.stabilize:
         raise ConfigError("--fuse: belongs to --stabilize.")
-    if args.output is not None:
-        check_can_create(args.output)
     options: dict[str, Any] = {
         "head": args.head,
         "stabilize": {"future": args.lookahead, "fuse": args.fuse} if args.stabilize else None,
@@ -71,12 +67,12 @@ def run(args: argparse.Namespace) -> int:
         "progress": True,
     }
     if args.films:
+        dataset.check_output(args)
         predictor = checkpoint.load(args, focal=args.focal)
         found = evaluate_films(predictor, args.films, **options)
         source: dict[str, Any] = {"checkpoint": str(args.checkpoint), "films": list(args.films)}
     else:
-        spec = dataset.dataset_spec(args)
-        data = open_dataset(spec)
+        spec, data = dataset.open_data(args)
         given: Predictor | SavedMaps
         if args.checkpoint is None:
             given = SavedMaps(

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from densevit.cli.options import checkpoint, inference
 from densevit.cli.options.types import numbers, positive_int, words
+from densevit.cli.output import print_once
 from densevit.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -137,23 +138,16 @@ def run(args: argparse.Namespace) -> int:
         args.format = CLIP_FORMATS[:2] if clips and args.usual == "png16" else words(args.usual)
     formats = requested(args)
     from densevit.api.export import device_for, plan_export, run_export
-    from densevit.inference.predict.summary import Incomplete
     from densevit.inference.predictor import Predictor
 
     existing: Existing = "resume" if args.resume else "overwrite" if args.overwrite else "refuse"
     given = args.intrinsics if args.focal is None and args.fov is None else inference.lens(args)
 
     def ready(device: str) -> Predictor:
-        predictor = checkpoint.load(
-            args,
-            device=device,
-            batch_size=args.batch_size,
-            compile=args.compile,
-            window=inference.find_crop(args.crop),
-            tiling=tiling,
+        window = inference.find_crop(args.crop)
+        return inference.load(
+            args, device=device, batch_size=args.batch_size, compile=args.compile, window=window, tiling=tiling
         )
-        inference.apply(args, predictor)
-        return predictor
 
     if clips:
         from densevit.cli.options.video import run_clips
@@ -161,15 +155,7 @@ def run(args: argparse.Namespace) -> int:
         return run_clips(args, formats, given, existing, ready)
     plan = plan_export(args.inputs, args.output, formats, given, existing, anchor_files(args))
     work = {"heads": args.head, "existing": existing, "workers": args.workers, "max_pixels": args.max_pixels}
-    is_main = os.environ.get("RANK", "0") == "0"
-    try:
-        summary = run_export(plan, ready, device_for(vars(args)), **work)
-    except Incomplete as error:
-        if is_main:
-            print(error.summary)
-        raise
-    if is_main:
-        print(summary)
+    print_once(run_export(plan, ready, device_for(vars(args)), **work))
     return 0
 
 

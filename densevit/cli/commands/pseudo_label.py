@@ -11,6 +11,7 @@ from pathlib import Path
 
 from densevit.cli.options import checkpoint, inference
 from densevit.cli.options.types import positive_int, words
+from densevit.cli.output import print_once
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +44,6 @@ def run(args: argparse.Namespace) -> int:
     from densevit.engine import distributed
     from densevit.inference.predict.inputs import find_items
     from densevit.inference.predict.pseudo_labels import WRITERS, PseudoLabelJob, write_pseudo_labels
-    from densevit.inference.predict.summary import Incomplete
     from densevit.utils.signals import interruptible
 
     args.flip = not args.no_flip
@@ -59,14 +59,6 @@ def run(args: argparse.Namespace) -> int:
     )
     job.check()
     with interruptible() as stop, distributed.process_group(device_for(vars(args)), patience=PATIENCE) as world:
-        predictor = checkpoint.load(args, device=str(world.device), batch_size=args.batch_size)
-        inference.apply(args, predictor)
-        try:
-            summary = write_pseudo_labels(predictor, job, args.head, stop, world)
-        except Incomplete as error:
-            if world.is_main:
-                print(error.summary)
-            raise
-        if world.is_main:
-            print(summary)
+        predictor = inference.load(args, device=str(world.device), batch_size=args.batch_size)
+        print_once(write_pseudo_labels(predictor, job, args.head, stop, world))
     return 0

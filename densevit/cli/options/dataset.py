@@ -115,6 +115,31 @@ def dataset_spec(args: argparse.Namespace) -> "ComponentConfig":
     return validation_spec(args.checkpoint, args.root, args.split, args.data_option)
 
 
+def open_data(args: argparse.Namespace) -> "tuple[ComponentConfig, Dataset]":
+    """The data set to score, and how a config would name it; looks first whether `--output` can be written.
+
+    Raises:
+        ConfigError, DataError, StorageError: there is no such data, or no such place.
+    """
+    from densevit.data.datasets.base import open_dataset
+
+    spec = dataset_spec(args)
+    data = open_dataset(spec)
+    check_output(args)
+    return spec, data
+
+
+def check_output(args: argparse.Namespace) -> None:
+    """
+    Raises:
+        StorageError: --output cannot be made.
+    """
+    from densevit.utils.atomic_io import check_can_create
+
+    if args.output is not None:
+        check_can_create(args.output)
+
+
 NOT_RECORDED = ("output", "workers", "gt_cache")
 """Options on which no score depends."""
 

@@ -2,8 +2,9 @@
 
 import argparse
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from densevit.cli.options import checkpoint
 from densevit.cli.options.checkpoint import Parser
 from densevit.cli.options.types import positive_int, scales
 
@@ -108,6 +109,17 @@ def apply(args: argparse.Namespace, predictor: "Predictor") -> None:
     if resize.window and resize.stride and max(resize.stride) > max(resize.window):
         raise ConfigError(f"--stride: {max(resize.stride)} pixels leave gaps between windows of {max(resize.window)}.")
     predictor.card = replace(predictor.card, resize=resize)
+
+
+def load(args: argparse.Namespace, **options: Any) -> "Predictor":
+    """The checkpoint that the arguments name, with the options of `add_inference_options` applied.
+
+    Args:
+        options: of `checkpoint.load`.
+    """
+    predictor = checkpoint.load(args, **options)
+    apply(args, predictor)
+    return predictor
 
 
 def add_tiling_options(parser: Parser) -> None:

@@ -1,11 +1,11 @@
 """What `export-depth` makes of its options for clips."""
 
 import argparse
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from densevit.cli.output import print_once
 from densevit.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ def run_clips(
     from densevit.api.export import device_for
     from densevit.api.video import plan_clips, run_plan
     from densevit.data.io.video import Span
-    from densevit.inference.video.export import IncompleteClips
 
     check(args)
     assert not isinstance(given, Path)
@@ -36,15 +35,7 @@ def run_clips(
     stabilize = {"future": lookahead, "fuse": bool(args.fuse)} if args.stabilize else None
     span = Span(args.start or 0.0, args.end, args.every or 1)
     plan = plan_clips(args.inputs, args.output, formats, given, existing, span, stabilize, args.fps or 30.0)
-    is_main = os.environ.get("RANK", "0") == "0"
-    try:
-        summary = run_plan(plan, ready, device_for(vars(args)), args.head, existing, args.workers)
-    except IncompleteClips as error:
-        if is_main:
-            print(error.summary)
-        raise
-    if is_main:
-        print(summary)
+    print_once(run_plan(plan, ready, device_for(vars(args)), args.head, existing, args.workers))
     return 0
 
 

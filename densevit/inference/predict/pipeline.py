@@ -25,7 +25,7 @@ from densevit.errors import ConfigError, DataError, Preempted
 from densevit.inference.camera import as_focal
 from densevit.inference.predict.inputs import Item
 from densevit.inference.predict.output_plan import FAILED, Existing, OutputPlan
-from densevit.inference.predict.summary import Incomplete, Summary, failure_reason, merge_summaries
+from densevit.inference.predict.summary import Summary, failure_reason, incomplete, merge_summaries
 from densevit.inference.predictor import Map, Predictor, stack
 from densevit.inference.tiling import check_tileable
 from densevit.inference.writers import PredictedMap
@@ -149,7 +149,7 @@ def finish(summary: Summary, stopped: bool, plan: OutputPlan) -> Summary:
         ready = summary.done + summary.already
         raise Preempted(f"stopped after {ready} of {summary.images} images, all of them whole; --resume goes on.")
     if summary.failed:
-        raise Incomplete(summary, plan.folder / FAILED)
+        raise incomplete(summary, plan.folder / FAILED)
     return summary
 
 

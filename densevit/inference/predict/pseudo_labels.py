@@ -24,11 +24,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Float32, UInt8
 
-from densevit.errors import ConfigError, Preempted, StorageError
+from densevit.errors import ConfigError, PartialError, Preempted, StorageError
 from densevit.inference.predict.inputs import Item
 from densevit.inference.predict.output_plan import FAILED, Existing, OutputPlan, check_same_settings
 from densevit.inference.predict.pipeline import export, head_of_each_format
-from densevit.inference.predict.summary import Incomplete, Summary, merge_summaries
+from densevit.inference.predict.summary import Summary, incomplete, merge_summaries
 from densevit.inference.predictor import Map, Predictor
 from densevit.inference.writers import MapWriter, PredictedMap
 from densevit.inference.writers.labels import LabelWriter
@@ -231,7 +231,7 @@ def write_pseudo_labels(
     if total.failed:
         reasons = [{"image": str(source), "reason": why} for source, why in total.failed.items()]
         processes.on_main(lambda: write_text(job.output / FAILED, json.dumps({"failed": reasons}, indent=1)))
-        raise Incomplete(total, job.output / FAILED)
+        raise incomplete(total, job.output / FAILED)
     return total
 
 
@@ -241,7 +241,7 @@ def write_shard(path: Path, teacher: Teacher, plan: OutputPlan, stop: Event, opt
     plan = replace(plan, folder=folder)
     try:
         summary = export(teacher, plan, existing="resume", stop=stop, **options)
-    except Incomplete as error:
+    except PartialError as error:
         summary = error.summary
     with atomic_path(path) as temporary, tarfile.open(temporary, "w") as tar:
         for item in plan.items:

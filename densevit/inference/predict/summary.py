@@ -77,16 +77,8 @@ def residuals(fit: Anchored) -> tuple[int, float, float]:
     return fit.points, fit.residual, fit.corrected
 
 
-class Incomplete(PartialError):
-    """Some images failed; carries the summary of all."""
-
-    def __init__(self, summary: Summary, record: Path) -> None:
-        super().__init__(f"{len(summary.failed)} of {summary.images} images failed; {record} says why.")
-        self.summary, self.record = summary, record
-
-    def __reduce__(self) -> tuple[type["Incomplete"], tuple[Summary, Path]]:
-        # Errors travel between processes; by default one is rebuilt from its message alone.
-        return Incomplete, (self.summary, self.record)
+def incomplete(summary: Summary, record: Path) -> PartialError:
+    return PartialError(f"{len(summary.failed)} of {summary.images} images failed; {record} says why.", summary)
 
 
 def failure_reason(error: BaseException, source: Path) -> str:

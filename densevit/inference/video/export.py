@@ -65,17 +65,6 @@ class ClipSummary:
         return "\n".join([", ".join(parts) + ".", *lines])
 
 
-class IncompleteClips(PartialError):
-    """Some clips could not be read to their end; carries the summary of all."""
-
-    def __init__(self, summary: ClipSummary, record: Path) -> None:
-        super().__init__(f"{len(summary.failed)} of {summary.clips} clips failed or are incomplete; {record} says why.")
-        self.summary, self.record = summary, record
-
-    def __reduce__(self) -> tuple[type["IncompleteClips"], tuple[ClipSummary, Path]]:
-        return IncompleteClips, (self.summary, self.record)
-
-
 def export_clips(
     predictor: Predictor,
     plan: ClipPlan,
@@ -159,7 +148,8 @@ def finish(parts: Sequence[ClipSummary], stopped: bool, plan: ClipPlan) -> ClipS
     if stopped:
         raise Preempted(f"stopped after {summary.frames + summary.already} frames; --resume goes on.")
     if summary.failed:
-        raise IncompleteClips(summary, plan.folder / FAILED)
+        broken = f"{len(summary.failed)} of {summary.clips} clips failed or are incomplete"
+        raise PartialError(f"{broken}; {plan.folder / FAILED} says why.", summary)
     return summary
 
 
