@@ -17,7 +17,7 @@ from densevit.data.io.flow import encode_flow
 from densevit.data.io.normals import encode_normals
 from densevit.data.io.writers import encode, encode_depth
 from densevit.data.synthetic.ray_tracer import require_embree
-from densevit.data.synthetic.renderer import Frame, render_frames
+from densevit.data.synthetic.renderer import Frame, render_scene
 from densevit.data.synthetic.walk import WalkFrame, render_walk
 from densevit.errors import DataError
 from densevit.utils.atomic_io import atomic_folder, remove_stale_temporaries, write_text
@@ -124,7 +124,7 @@ def write_scene(config: RenderConfig, split: str, scene: int) -> None:
     place = (config.seed, split, scene, config.frames, config.size)
     walk: list[WalkFrame] = []
     if config.fps is None:
-        frames = list(render_frames(*place, views=config.views, **options))
+        frames = list(render_scene(*place, views=config.views, **options))
     else:
         walk = list(render_walk(*place, config.fps, movers=config.movers, **options))
         frames = [part.frame for part in walk]

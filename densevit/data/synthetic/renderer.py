@@ -1,7 +1,8 @@
 """Renders frames of a scene: samples a camera pose, traces rays, shades, and simulates the sensor."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from operator import itemgetter
 
 import cv2
 import numpy as np
@@ -40,7 +41,7 @@ def render_scene(
     fov: float | tuple[float, float] | None = None,
     mount: str = "hand",
     views: int = 1,
-) -> Iterator[Sample]:
+) -> Iterator[Frame]:
     """The frames of one scene with depth, validity, labels (densevit.data.datasets.rooms.CLASSES) and intrinsics.
 
     Args:
@@ -53,22 +54,6 @@ def render_scene(
     Raises:
         DataError: embreex is not installed.
     """
-    for frame in render_frames(seed, split, scene, frames, size, fov=fov, mount=mount, views=views):
-        yield frame.sample
-
-
-def render_frames(
-    seed: int,
-    split: str,
-    scene: int,
-    frames: int,
-    size: tuple[int, int],
-    *,
-    fov: float | tuple[float, float] | None = None,
-    mount: str = "hand",
-    views: int = 1,
-) -> Iterator[Frame]:
-    """As `render_scene`, with instance numbers."""
     room = build_scene(seed, split, scene)
     for frame in range(frames):
         rng = scene_rng(seed, split, scene, frame)
@@ -88,8 +73,8 @@ def sample_camera(
     fov: float | tuple[float, float] | None = None,
 ) -> Camera:
     """A random camera pose on free floor: the first with the full rating, or the best of TRIES."""
-    best: tuple[float, Camera] | None = None
-    for _ in range(TRIES):
+
+    def draw() -> tuple[float, Camera]:
         height = min(float(np.clip(rng.normal(*mount.height), 1.0, 1.8)), scene.plan.height - 0.4)
         position = np.array([*scene.floor.spot(rng, 0.5), height])
         inward = np.array(scene.plan.extent) / 2 - position[:2]
@@ -97,33 +82,35 @@ def sample_camera(
         axes = look_direction(float(yaw), float(rng.normal(*mount.pitch)), float(rng.normal(0, mount.roll)))
         degrees = fov if isinstance(fov, float | int) else rng.uniform(*(fov or mount.fov))
         camera = Camera(position, axes, size, float(np.deg2rad(degrees)))
-        rating = rate_view(scene, camera)
-        if best is None or rating > best[0]:
-            best = rating, camera
-        if rating >= 1:
-            break
-    assert best is not None
-    return best[1]
+        return rate_view(scene, camera), camera
+
+    return best_of(draw)
 
 
 def sample_view(rng: np.random.Generator, scene: Scene, first: Camera) -> Camera:
     """The same camera at another pose, a step away, that looks at the place of the first: the best of TRIES."""
     _, depth, _ = scene.tracer.intersect(first.position, preview(first).rays())
     target = first.position + first.axes[:, 2] * float(np.median(depth))
-    best: tuple[float, Camera] | None = None
-    for _ in range(TRIES):
+
+    def draw() -> tuple[float, Camera]:
         x, y = scene.floor.spot_near(rng, first.position.tolist(), STEP, 0.4)
         position = np.array([x, y, first.position[2] + rng.normal(0, 0.1)])
         ahead = target - position
         yaw = np.arctan2(ahead[1], ahead[0]) + rng.normal(0, 0.1)
         pitch = np.arctan2(ahead[2], np.hypot(ahead[0], ahead[1])) + rng.normal(0, 0.05)
         camera = replace(first, position=position, axes=look_direction(float(yaw), float(pitch), rng.normal(0, 0.03)))
-        rating = rate_view(scene, camera) * min(shared_view(scene, first, camera) / OVERLAP, 1.0)
-        if best is None or rating > best[0]:
-            best = rating, camera
-        if rating >= 1:
+        return rate_view(scene, camera) * min(shared_view(scene, first, camera) / OVERLAP, 1.0), camera
+
+    return best_of(draw)
+
+
+def best_of(draw: Callable[[], tuple[float, Camera]]) -> Camera:
+    """The first camera with the full rating, or the best of TRIES; `draw` gives rating and camera."""
+    best = draw()
+    for _ in range(TRIES - 1):
+        if best[0] >= 1:
             break
-    assert best is not None
+        best = max(best, draw(), key=itemgetter(0))
     return best[1]
 
 

@@ -32,7 +32,8 @@ class Rendering:
     progress: bool
 
     def scene(self, split: str, scene: int) -> Iterator[Sample]:
-        return render_scene(self.seed, split, scene, self.frames, self.size, fov=self.fov)
+        frames = render_scene(self.seed, split, scene, self.frames, self.size, fov=self.fov)
+        return (frame.sample for frame in frames)
 
     def split(self, split: str) -> Iterator[Sample]:
         bar = tqdm(range(self.scenes.get(split, 0)), desc=split, unit="scene", disable=not self.progress)

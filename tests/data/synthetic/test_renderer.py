@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("embreex")
 
 from densevit.data.datasets.rooms import CLASSES
-from densevit.data.synthetic import furniture_models, render_frames, render_scene
+from densevit.data.synthetic import furniture_models, render_scene
 from densevit.data.synthetic.camera import Camera, look_direction
 from densevit.data.synthetic.floorplan import FloorPlan, FreeFloor, draw_plan, footprint
 from densevit.data.synthetic.furniture_layout import ROOM_TYPES, furnish
@@ -85,7 +85,7 @@ def test_normals_are_those_of_the_planes_in_camera_axes_towards_the_camera() -> 
 
 def test_two_views_show_one_place_from_their_poses() -> None:
     for scene in range(3):
-        first, second = (frame.sample for frame in render_frames(4, "train", scene, 1, (48, 64), views=2))
+        first, second = (frame.sample for frame in render_scene(4, "train", scene, 1, (48, 64), views=2))
         assert first.depth is not None and second.depth is not None
         assert first.pose is not None and second.pose is not None
         assert first.intrinsics is not None and second.intrinsics is not None
@@ -127,13 +127,13 @@ def test_up_is_up_and_left_is_left() -> None:
 
 def test_intrinsics_have_the_field_of_view_that_was_asked_for() -> None:
     # 90 degrees over 64 pixels: f = 32 / tan(45 deg) = 32; the outer edges of the outer pixels are at 45 degrees.
-    (sample,) = render_scene(0, "train", 0, 1, SIZE, fov=90)
+    (sample,) = (frame.sample for frame in render_scene(0, "train", 0, 1, SIZE, fov=90))
     assert sample.intrinsics == pytest.approx(np.array([[32, 0, 31.5], [0, 32, 23.5], [0, 0, 1]]))
 
 
 @pytest.mark.parametrize("size", [(192, 256), (60, 199), (65, 33)])
 def test_a_frame_of_any_size_is_whole(size: tuple[int, int]) -> None:
-    (frame,) = render_frames(5, "val", 2, 1, size)
+    (frame,) = render_scene(5, "val", 2, 1, size)
     sample = frame.sample
     assert sample.image.shape == (*size, 3)
     assert sample.depth is not None and sample.valid is not None and sample.labels is not None
@@ -146,7 +146,7 @@ def test_a_frame_of_any_size_is_whole(size: tuple[int, int]) -> None:
 
 def test_each_instance_is_one_class_and_only_the_room_is_instance_0() -> None:
     room = [CLASSES.index(name) for name in ("wall", "floor", "ceiling")]
-    for frame in render_frames(1, "train", 4, 2, SIZE):
+    for frame in render_scene(1, "train", 4, 2, SIZE):
         labels = np.asarray(frame.sample.labels)
         assert np.array_equal(frame.instances == 0, np.isin(labels, [*room, 255]))
         for instance in np.unique(frame.instances)[1:]:
@@ -154,8 +154,8 @@ def test_each_instance_is_one_class_and_only_the_room_is_instance_0() -> None:
 
 
 def test_a_frame_depends_on_its_numbers_alone() -> None:
-    first, second = render_scene(0, "train", 3, 2, SIZE)
-    (again,) = render_scene(0, "train", 3, 1, SIZE)
+    first, second = (frame.sample for frame in render_scene(0, "train", 3, 2, SIZE))
+    (again,) = (frame.sample for frame in render_scene(0, "train", 3, 1, SIZE))
     assert np.array_equal(first.image, again.image)
     assert np.array_equal(np.asarray(first.depth), np.asarray(again.depth))
     assert not np.array_equal(np.asarray(first.depth), np.asarray(second.depth))
@@ -170,7 +170,7 @@ def test_seed_split_and_scene_each_make_another_room(other: tuple[int, str, int]
 
 def test_pictures_are_neither_black_nor_burnt_and_their_colours_follow_what_is_there() -> None:
     for scene in range(6):
-        (sample,) = render_scene(2, "train", scene, 1, SIZE)
+        (sample,) = (frame.sample for frame in render_scene(2, "train", scene, 1, SIZE))
         assert 40 < sample.image.mean() < 215, scene
         assert (sample.image == 255).all(axis=2).mean() < 0.35, scene
         assert sample.image.std() > 8, scene

@@ -13,7 +13,7 @@ pytest.importorskip("embreex")
 
 from densevit.data.datasets.base import DATASETS
 from densevit.data.datasets.rooms import CLASSES, DEPTH_SCALE, Rooms
-from densevit.data.synthetic import generate, render_frames
+from densevit.data.synthetic import generate, render_scene
 from densevit.errors import ConfigError, DataError
 from densevit.ops.geometry import field_of_view
 
@@ -40,7 +40,7 @@ def contents(root: Path) -> dict[str, bytes]:
 def test_what_is_read_is_what_was_rendered(root: Path) -> None:
     data = Rooms(root=root)
     assert list(data.names) == [f"train/scene_0000{scene}/0{frame}" for scene in (0, 1) for frame in (0, 1)]
-    for index, frame in enumerate(render_frames(3, "train", 1, 2, SIZE), start=2):
+    for index, frame in enumerate(render_scene(3, "train", 1, 2, SIZE), start=2):
         read, made = data.read(index), frame.sample
         assert read.name == made.name
         assert read.depth is not None and made.depth is not None and read.valid is not None
@@ -63,7 +63,7 @@ def test_fields_of_view_views_and_normals_are_written_and_read(tmp_path: Path) -
     assert data.views == 2 and list(data.names)[:2] == ["train/scene_00000/00", "train/scene_00000/01"]
     angles = [field_of_view(SIZE[1], data.read(i).intrinsics[0, 0]) for i in range(6)]  # type: ignore[index]
     assert min(angles) >= 25 and max(angles) <= 110 and max(angles) - min(angles) > 20
-    frames = render_frames(3, "train", 0, 1, SIZE, fov=(25.0, 110.0), views=2)
+    frames = render_scene(3, "train", 0, 1, SIZE, fov=(25.0, 110.0), views=2)
     for index, frame in enumerate(frames):
         read, made = data.read(index), frame.sample
         assert read.normals is not None and made.normals is not None and read.pose is not None

@@ -50,7 +50,7 @@ def test_it_makes_what_it_was_asked_for_and_refuses_the_rest_with_exit_code_2(
 
 def test_the_nyu_reader_reads_rooms_in_the_nyu_folders(tmp_path: Path) -> None:
     write_as("nyu", tmp_path / "nyu", {"train": 1, "val": 1}, frames=1, progress=False)
-    (sample,) = render_scene(0, "train", 0, 1, (480, 640), fov=FOV["nyu"])
+    (sample,) = (frame.sample for frame in render_scene(0, "train", 0, 1, (480, 640), fov=FOV["nyu"]))
     listed = tmp_path / "nyu" / "nyu_sync_train.txt"
     read = Nyu(root=tmp_path / "nyu", source="sync", split="train", list_file=listed, border="keep").read(0)
     assert read.depth is not None and sample.depth is not None
@@ -60,7 +60,7 @@ def test_the_nyu_reader_reads_rooms_in_the_nyu_folders(tmp_path: Path) -> None:
 
 def test_the_kitti_reader_reads_rooms_in_the_kitti_folders(tmp_path: Path) -> None:
     write_as("kitti", tmp_path / "kitti", {"train": 1}, frames=1, progress=False)
-    (sample,) = render_scene(0, "train", 0, 1, (375, 1242), fov=FOV["kitti"])
+    (sample,) = (frame.sample for frame in render_scene(0, "train", 0, 1, (375, 1242), fov=FOV["kitti"]))
     (listed,) = (tmp_path / "kitti").glob("kitti_*.txt")
     read = Kitti(root=tmp_path / "kitti", list_file=listed, split="train", crop="none").read(0)
     assert read.depth is not None and sample.depth is not None and read.intrinsics is not None
