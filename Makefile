@@ -1,4 +1,4 @@
-# The two commands are `make demo` and `make test`; CI also runs `make test-slow` and `make mutants`. `make test-quick` is for the
+# The two commands are `make demo` and `make test`; CI also runs `make test-slow`, `make mutants` and `make docs`. `make test-quick` is for the
 # inner loop. Everything they need goes into an environment of their own.
 PYTHON ?= python3
 SHELL := /bin/bash -o pipefail
@@ -6,7 +6,7 @@ SHELL := /bin/bash -o pipefail
 # An environment is made anew when what it was made from has changed, by hash.
 HASH = $(shell cat setup.cfg pyproject.toml requirements-test.lock Makefile | sha256sum | cut -c1-16)
 
-.PHONY: demo test test-quick test-slow mutants scorecard lint types clean
+.PHONY: demo test test-quick test-slow mutants scorecard docs lint types clean
 
 PYTEST = OMP_NUM_THREADS=1 .venv-test/bin/python -m pytest -n 2 --dist worksteal
 
@@ -33,6 +33,14 @@ mutants: .venv-test/.made-$(HASH)
 # Both, and the table of all 34 checks: some 12 minutes on 2 cores.
 scorecard: .venv-test/.made-$(HASH)
 	OMP_NUM_THREADS=1 .venv-test/bin/python tests/scorecard/run.py -n 2
+
+# The documentation site in build/docs/site, every link followed: some two minutes on 2 cores, half of it the gallery's model.
+docs: .venv-test/.docs-$(HASH)
+	.venv-test/bin/python docs/site/build.py
+
+.venv-test/.docs-$(HASH): .venv-test/.made-$(HASH)
+	.venv-test/bin/python -m pip install --quiet --no-compile --editable '.[docs]' --constraint requirements-test.lock
+	touch $@
 
 lint: .venv-test/.made-$(HASH)
 	.venv-test/bin/ruff check .
