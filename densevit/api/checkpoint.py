@@ -31,7 +31,8 @@ def load(
         family: of a published checkpoint whose tensor names fit several.
         device: auto, cpu, cuda or cuda:N.
         precision: auto, fp32, tf32 (GPUs), bf16 or fp16.
-        runtime: torch, or on a CPU openvino or onnxruntime.
+        runtime: torch, or on a CPU openvino or onnxruntime; auto takes the fastest, once as many images of one size
+            again would pay for its conversion.
         family_options: what a published file does not say, as `{"max_depth": 20}`.
         plugins: Python files that register components of your own. Those of a checkpoint that was trained here are
             found by themselves.

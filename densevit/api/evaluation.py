@@ -23,9 +23,12 @@ from densevit.evaluators.depth import evaluate_depth, select_protocols
 from densevit.evaluators.normals import evaluate_normals
 from densevit.evaluators.segmentation import evaluate_segmentation
 from densevit.evaluators.segmentation import label_encoding as find_label_table
+from densevit.inference.backends.auto import sampled_sizes
+from densevit.inference.choose_runtime import choose_runtime
 from densevit.inference.predictor import Predictor
 from densevit.model_card import Kind
 from densevit.registry import ComponentConfig
+from densevit.structures import Size
 from densevit.weights.recorded_run import recorded_protocol, validation_spec
 
 __all__ = ["Evaluation", "evaluate"]
@@ -112,6 +115,8 @@ def evaluate(
     given: Any = model if predictions is None else predictions
     if path is not None:
         given = load(path, **{"precision": "fp32", **options})
+        choose_for_data(given, opened)
+        options |= {"runtime": given.runtime} if "runtime" in options else {}
         if protocol is None and data is None and task_of(given, head) == "depth":
             protocol = recorded_protocol(path, head)
     found = score(
@@ -136,6 +141,18 @@ def evaluate(
 def task_of(predictor: Predictor, head: str | None) -> Task:
     """What its head is scored for."""
     return TASKS.get(predictor.card.outputs[predictor.head(head)].kind, "depth")
+
+
+def choose_for_data(predictor: Predictor, data: Dataset) -> str:
+    """With `runtime="auto"`: takes what is fastest for these images; what and why, in one line."""
+    if predictor.runtime != "auto":
+        return ""
+
+    def size_of(index: int) -> Size:
+        h, w = data.read(index).image.shape[:2]
+        return h, w
+
+    return choose_runtime(predictor, sampled_sizes(len(data), size_of, read=4))
 
 
 def score(

@@ -11,16 +11,19 @@ from typing import Any
 
 from densevit.api.checkpoint import load
 from densevit.builder.checkpoint import restore
+from densevit.data.io.readers import image_size
 from densevit.engine import distributed
-from densevit.errors import ConfigError, Preempted
+from densevit.errors import ConfigError, DataError, Preempted
+from densevit.inference.backends.auto import sampled_sizes
 from densevit.inference.camera import Lens
+from densevit.inference.choose_runtime import choose_runtime
 from densevit.inference.onnx import export as onnx
 from densevit.inference.onnx.export import ExportedModel
 from densevit.inference.onnx.metadata import OnnxExportOptions
 from densevit.inference.predict import pipeline
 from densevit.inference.predict.anchors import AnchorFiles
 from densevit.inference.predict.cameras import plan_cameras, resolve_cameras
-from densevit.inference.predict.inputs import find_items
+from densevit.inference.predict.inputs import Item, find_items
 from densevit.inference.predict.output_plan import Existing, OutputPlan
 from densevit.inference.predict.summary import Summary
 from densevit.inference.predictor import Predictor
@@ -110,7 +113,7 @@ def find_model(model: Predictor | str | Path, options: Mapping[str, Any]) -> tup
 def device_for(options: Mapping[str, Any]) -> str:
     """Of those that compute, only torch takes another device than the CPU by itself."""
     device = str(options.get("device", "auto"))
-    return "cpu" if options.get("runtime", "torch") != "torch" and device == "auto" else device
+    return "cpu" if options.get("runtime", "torch") not in ("torch", "auto") and device == "auto" else device
 
 
 def plan_export(
@@ -159,6 +162,13 @@ def run_export(
             plan = replace(plan, items=resolve_cameras(plan.items, predictor))
         if stop.is_set():
             raise Preempted("stopped before the first image; nothing was written.")
+        if predictor.runtime == "auto":
+            before = plan.recorded("runtime", "torch") if existing == "resume" else None
+            name, why = world.on_main(lambda: choose_for_images(predictor, plan.items, before))
+            if name != predictor.runtime:
+                predictor.use_runtime(name)
+            if world.is_main:
+                print(why, file=sys.stderr)
         where = str(world.device) if world.size == 1 else f"{world.size} x {world.device.type}"
         by = "" if predictor.runtime == "torch" else f" by {predictor.runtime}"
         if world.is_main:
@@ -167,6 +177,27 @@ def run_export(
             predictor, plan, heads=heads, existing=existing, processes=world, workers=workers, max_pixels=max_pixels,
             stop=stop, progress=True,
         )  # fmt: skip
+
+
+def choose_for_images(predictor: Predictor, items: Sequence[Item], before: str | None) -> tuple[str, str]:
+    """The runtime that `auto` takes for these images, and why.
+
+    Args:
+        before: what computed the export that is resumed.
+    """
+    if before is not None:
+        predictor.use_runtime(before)
+        return before, f"runtime auto: {before}, as before"
+
+    def size_of(index: int) -> Size | None:
+        try:
+            with items[index].file() as path:
+                return image_size(path)
+        except (DataError, OSError):
+            return None
+
+    why = choose_runtime(predictor, sampled_sizes(len(items), size_of))
+    return predictor.runtime, why
 
 
 def export_onnx(

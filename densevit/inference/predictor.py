@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from densevit.data.io.rgb import ImageLike, Rgb, as_rgb, is_batch
 from densevit.data.io.video import LiveCamera, Span, VideoFrame, open_video
 from densevit.errors import ConfigError, DataError
+from densevit.inference.backends import auto
+from densevit.inference.backends.auto import AutoRuntimeModule
 from densevit.inference.backends.onednn import prepack_linears
 from densevit.inference.backends.onnx_runtimes import (
     RUNTIMES,
@@ -76,7 +78,7 @@ class Predictor:
 
     Attributes:
         card: the heads, their units and the preprocessing.
-        runtime: what computes: "torch", "openvino" or "onnxruntime".
+        runtime: what computes: "torch", "openvino" or "onnxruntime"; "auto" until it is chosen.
         device: where the model runs.
         precision: "fp32", "tf32", "bf16" or "fp16".
         focal: of the camera, where metres depend on it; may be set anew before each image.
@@ -117,7 +119,8 @@ class Predictor:
             cast_weights: keeps the weights of linear and convolutional layers in `precision`, which halves their memory
                 and changes no number; then the model cannot be saved. On a CPU they are kept so anyway.
             runtime: `openvino` or `onnxruntime` compute on a CPU in place of torch, from the first image of each size
-                on (inference/backends/onnx_runtimes.py).
+                on (inference/backends/onnx_runtimes.py); `auto` takes one of them
+                where it pays (inference/choose_runtime.py).
 
         Raises:
             ConfigError: no such device, number format or runtime, or not together.
@@ -125,7 +128,6 @@ class Predictor:
         """
         if batch_size < 1:
             raise DataError(f"batch_size is {batch_size}; it is 1 or more.")
-        self.runtime = runtime
         self.device, self.precision = resolve_device_and_precision(runtime, device, precision, compiled=compile)
         self.model = model.eval().to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.card = card
@@ -135,15 +137,26 @@ class Predictor:
         self.window = window
         self.focal = focal
         self.tiling = Tiling(tiling) if isinstance(tiling, int) else tiling
-        self.network: nn.Module = self.model
-        if runtime != "torch":
-            self.network = ExternalRuntimeModule(self.model, list(card.outputs), RUNTIMES[runtime], self.precision)
-        elif cast_weights and self.device.type != "cpu":
+        if cast_weights and self.device.type != "cpu":
             precisions.cast_weights(self.model, self.precision)
         self.cast_weights = cast_weights
         if compile:
             self.model.compile()
-        elif runtime == "torch" and self.device.type == "cpu":
+        self.compiled = compile
+        self.use_runtime(runtime)
+
+    def use_runtime(self, runtime: str) -> None:
+        """Lets another runtime compute from here on; `auto` is torch where no other one is faster and installed."""
+        heads = list(self.card.outputs)
+        other = None if self.compiled else auto.candidate(self.device, self.precision)
+        self.runtime = "torch" if runtime == "auto" and other is None else runtime
+        self.network: nn.Module = self.model
+        if self.runtime == "auto":
+            assert other is not None
+            self.network = AutoRuntimeModule(self.model, heads, other, self.precision)
+        elif self.runtime != "torch":
+            self.network = ExternalRuntimeModule(self.model, heads, RUNTIMES[runtime], self.precision)
+        elif self.device.type == "cpu" and not self.compiled:
             prepack_linears(self.model, self.precision)
 
     def __repr__(self) -> str:

@@ -24,7 +24,7 @@ def run(args: argparse.Namespace) -> int:
     from densevit.api.evaluation import score
 
     spec, data = dataset.open_data(args)
-    predictor = checkpoint.load(args, flip=args.flip, batch_size=args.batch_size)
+    predictor = checkpoint.load(args, data=data, flip=args.flip, batch_size=args.batch_size)
     found = score(predictor, data, spec["type"], task="classification", head=args.head)
     dataset.report(found, args, spec)
     return 0

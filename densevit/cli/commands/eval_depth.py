@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     protocol = args.protocol
     if protocol is None and args.data is None:
         protocol = recorded_protocol(args.checkpoint, args.head)
-    given = args.predictions or checkpoint.load(args, tiling=inference.tiling(args), focal=args.focal)
+    given = args.predictions or checkpoint.load(args, data=data, tiling=inference.tiling(args), focal=args.focal)
     options = predictions.given_options(args)
     found = score(
         given, data, spec["type"], task="depth", protocol=protocol, head=args.head, align=args.align,

@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     predictions.require_one_source(args)
     find_protocol(args.protocol)
     spec, data = dataset.open_data(args)
-    given = args.predictions or inference.load(args)
+    given = args.predictions or inference.load(args, data=data)
     options = predictions.given_options(args)
     found = score(
         given, data, spec["type"], task="normals", protocol=args.protocol, head=args.head, axes=args.axes, **options

@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     spec, data = dataset.open_data(args)
     if not data.classes:
         raise ConfigError(f"data '{spec['type']}' names no classes, so there is nothing to score.")
-    given = args.predictions or inference.load(args)
+    given = args.predictions or inference.load(args, data=data)
     options = {**predictions.given_options(args), "label_encoding": args.label_encoding, "boundary": args.boundary}
     found = score(given, data, spec["type"], task="segmentation", head=args.head, **options)
     dataset.report(found, args, spec)

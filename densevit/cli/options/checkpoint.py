@@ -1,10 +1,12 @@
 """Options of every command that loads a checkpoint: its family, plug-in files, device, precision and runtime."""
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from densevit.data.datasets.base import Dataset
     from densevit.inference.predictor import Predictor
 
 Parser = argparse.ArgumentParser | argparse._ArgumentGroup
@@ -52,15 +54,17 @@ def add_compute_options(parser: Parser, precision: str = "fp32") -> None:
     parser.add_argument(
         "--runtime",
         default="torch",
-        choices=["torch", "openvino", "onnxruntime"],
-        help="what computes on a CPU; openvino is the fastest for many images of few sizes, ten seconds first (torch)",
+        choices=["torch", "openvino", "onnxruntime", "auto"],
+        help="what computes on a CPU; openvino is the fastest for many images of few sizes, ten seconds first; auto "
+        "takes what is fastest for these images, and says so (torch)",
     )
 
 
-def load(args: argparse.Namespace, **options: Any) -> "Predictor":
-    """The checkpoint that is named, as these options say; they then name the precision and device that `auto` took.
+def load(args: argparse.Namespace, *, data: "Dataset | None" = None, **options: Any) -> "Predictor":
+    """The checkpoint that is named, as these options say; they then name what `auto` took.
 
     Args:
+        data: what it is for, where that is known: `--runtime auto` chooses by it.
         options: of `Predictor`, and those that shall differ from the command line.
     """
     from densevit import api
@@ -68,7 +72,11 @@ def load(args: argparse.Namespace, **options: Any) -> "Predictor":
     family, family_options = format_options(args)
     chosen = {"device": args.device, "precision": args.precision, "runtime": args.runtime, **options}
     predictor = api.load(args.checkpoint, family, family_options=family_options, **chosen)
-    args.precision, args.device = predictor.precision, str(predictor.device)
+    if data is not None and predictor.runtime == "auto":
+        from densevit.api.evaluation import choose_for_data
+
+        print(choose_for_data(predictor, data), file=sys.stderr)
+    args.precision, args.device, args.runtime = predictor.precision, str(predictor.device), predictor.runtime
     return predictor
 
 

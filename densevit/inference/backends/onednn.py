@@ -2,7 +2,8 @@
 
 Otherwise torch casts and reorders the weights of a layer at each call, and writes the input of GELU to memory.
 Parameters, names and `state_dict` of the model stay as they are; the packed weights are a copy beside them, renewed
-when they have changed. A call with gradients, in another precision or on another device uses the layer as it was.
+when they have changed. A call with gradients, in another precision, on another device or of `torch.export` uses the
+layer as it was.
 """
 
 import platform
@@ -77,7 +78,8 @@ class PackedLinear:
         """Whether the packed weights serve this call."""
         low = torch.is_autocast_enabled("cpu")
         dtype = torch.get_autocast_dtype("cpu") if low else x.dtype
-        return x.device.type == "cpu" and dtype == self.dtype and not torch.is_grad_enabled() and x.numel() > 0
+        predicts = not torch.is_grad_enabled() and not torch.compiler.is_exporting()
+        return x.device.type == "cpu" and dtype == self.dtype and predicts and x.numel() > 0
 
     def current_versions(self) -> tuple[int, ...]:
         return tuple(0 if p is None or p.is_inference() else p._version for p in (self.linear.weight, self.linear.bias))

@@ -30,7 +30,7 @@ from densevit.weights.fingerprint import model_fingerprint, versions
 
 log = logging.getLogger(__name__)
 
-RuntimeName = Literal["torch", "openvino", "onnxruntime"]
+RuntimeName = Literal["torch", "openvino", "onnxruntime", "auto"]
 
 MAX_SHAPES = 4  # sizes that are converted; each keeps a copy of the weights
 
@@ -96,16 +96,16 @@ RUNTIMES: dict[str, Runtime] = {"openvino": OpenVino(), "onnxruntime": OnnxRunti
 def resolve_device_and_precision(
     name: str, device: str | torch.device, precision: str, *, compiled: bool = False
 ) -> tuple[torch.device, Precision]:
-    """Device and precision of a runtime, with `auto` resolved.
+    """Device and precision of a runtime, with `auto` resolved; the runtime `auto` has those of torch.
 
     Raises:
         ConfigError: no such runtime, or it is not installed, or not for this device or precision.
     """
-    if name == "torch":
+    if name in ("torch", "auto"):
         place = choose_device(device)
         return place, resolve(precision, place)
     if name not in RUNTIMES:
-        raise ConfigError(f"runtime: no '{name}'; choose one of torch, {', '.join(RUNTIMES)}.")
+        raise ConfigError(f"runtime: no '{name}'; choose one of torch, {', '.join(RUNTIMES)}, auto.")
     if compiled:
         raise ConfigError(f"runtime: {name} computes in place of torch; leave out `compile`.")
     place = choose_device("cpu" if device == "auto" else device)

@@ -98,6 +98,11 @@ class OutputPlan:
         write_text(record, text)
         (self.folder / FAILED).unlink(missing_ok=True)
 
+    def recorded(self, key: str, default: str) -> str | None:
+        """A setting of the export that stands in the folder, `default` where it names none; None without an export."""
+        record = self.folder / SETTINGS
+        return str(read_record(record).get(key) or default) if record.exists() else None
+
 
 def check_writable(folder: Path) -> None:
     place, unfit = place_for(folder)
@@ -107,18 +112,27 @@ def check_writable(folder: Path) -> None:
 
 
 def check_same_settings(record: Path, settings: Mapping[str, Any]) -> None:
-    try:
-        before = json.loads(record.read_text())
-        if not isinstance(before, dict):
-            raise ValueError("no object")
-    except ValueError:
-        raise ConfigError(f"{record}: damaged, so what it resumes is unknown; use --overwrite.") from None
+    before = read_record(record)
     differing = [key for key in {**before, **settings} if before.get(key) != settings.get(key)]
     if differing:
         changes = "; ".join(f"{key} was {before.get(key)!r}, is {settings.get(key)!r}" for key in differing)
         raise ConfigError(
             f"{record}: cannot resume with other settings ({changes}). Use --overwrite or another folder."
         )
+
+
+def read_record(record: Path) -> dict[str, Any]:
+    """
+    Raises:
+        ConfigError: it is damaged.
+    """
+    try:
+        before = json.loads(record.read_text())
+        if not isinstance(before, dict):
+            raise ValueError("no object")
+    except ValueError:
+        raise ConfigError(f"{record}: damaged, so what it resumes is unknown; use --overwrite.") from None
+    return before
 
 
 def amount(paths: Sequence[Path], noun: str) -> str:

@@ -1,0 +1,155 @@
+"""`runtime: auto`: torch, or another runtime where the time that it saves is longer than the conversion takes.
+
+Where the number of images is known (exports, evaluations), torch and the runtime are timed before the first image.
+Elsewhere torch computes until as many images again would pay for the conversion.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from densevit.inference.backends.onednn import prepack_linears
+from densevit.inference.backends.onnx_runtimes import MAX_SHAPES, RUNTIMES, ExternalRuntimeModule
+from densevit.structures import Size
+from densevit.utils.packages import is_installed
+from densevit.utils.precision import Precision
+
+log = logging.getLogger(__name__)
+
+
+class Cost(NamedTuple):
+    """What a runtime costs, measured by `python benchmarks/cpu.py` (benchmarks/2026-11-22-cpu.md).
+
+    Attributes:
+        share: its seconds for an image over torch's, by precision.
+        start: seconds to convert a network for one size of images, and seconds more for each million parameters.
+    """
+
+    share: Mapping[Precision, float]
+    start: tuple[float, float]
+
+
+COSTS = {"openvino": Cost({"fp32": 0.80, "bf16": 0.72}, (8.0, 0.1))}
+"""ONNX Runtime computes in fp32 only, in the time that torch takes: its conversion never pays."""
+
+
+class Choice(NamedTuple):
+    """
+    Attributes:
+        name: of the runtime.
+        reason: in one line, with the seconds that decided.
+    """
+
+    name: str
+    reason: str
+
+
+def candidate(device: torch.device, precision: Precision) -> str | None:
+    """The fastest installed runtime beside torch on this device in this precision; None where there is none."""
+    usable = [
+        name
+        for name, cost in COSTS.items()
+        if device.type == "cpu" and precision in cost.share and all(map(is_installed, RUNTIMES[name].needs))
+    ]
+    return min(usable, key=lambda name: COSTS[name].share[precision], default=None)
+
+
+def start_seconds(name: str, model: nn.Module) -> float:
+    """About how long the conversion of a model takes for one size of images."""
+    fixed, each = COSTS[name].start
+    return fixed + each * sum(p.numel() for p in model.parameters()) / 1e6
+
+
+def choose(name: str, sizes: Mapping[Any, int], start: float, share: float, seconds: Callable[[str], float]) -> Choice:
+    """torch or the runtime `name`, for so many images of each size of the network's input.
+
+    Args:
+        start, share: of the runtime; see `Cost`.
+        seconds: of one image of the most frequent size, by a runtime; converts the network first where needed.
+    """
+    frequent = Counter(sizes).most_common(MAX_SHAPES)
+    images, converted = sum(sizes.values()), len(frequent)
+    by_torch = seconds("torch")
+    saved = sum(count for _, count in frequent) * by_torch * (1 - share)
+    noun = f"{images} image{'s' * (images != 1)} of {len(sizes)} size{'s' * (len(sizes) != 1)}"
+    if saved <= converted * start:
+        return Choice(
+            "torch", f"{name} would save some {saved:.0f} s on {noun} and takes {converted * start:.0f} s to start"
+        )
+    other = seconds(name)
+    what = f"{other:.3g} s an image by {name}, {by_torch:.3g} s by torch"
+    return Choice(name, f"{what}; {noun}") if other < by_torch else Choice("torch", what)
+
+
+def sampled_sizes(count: int, size_of: Callable[[int], Size | None], *, read: int = 32) -> Counter[Size]:
+    """About how many of `count` images have which size, from `read` of them, evenly spaced.
+
+    Args:
+        size_of: index -> (h, w); None where the image cannot be read.
+    """
+    picked = sorted({count * i // read for i in range(read)}) if count else []
+    found = Counter(size for index in picked if (size := size_of(index)) is not None)
+    return Counter({size: max(1, round(number * count / found.total())) for size, number in found.items()})
+
+
+class AutoRuntimeModule(ExternalRuntimeModule):
+    """torch, until a size of images has come so often that as many again pay for its conversion.
+
+    Attributes:
+        name: of the runtime.
+        spent: by size, the images that torch has computed, and their seconds.
+        slower: sizes for which the runtime turned out slower than torch.
+    """
+
+    def __init__(self, model: nn.Module, names: list[str], name: str, precision: Precision) -> None:
+        super().__init__(model, names, RUNTIMES[name], precision)
+        self.name = name
+        self.share, self.start = COSTS[name].share[precision], start_seconds(name, model)
+        self.spent: dict[tuple[Any, ...], tuple[int, float]] = {}
+        self.slower: set[tuple[Any, ...]] = set()
+        self.falls_back = True
+        prepack_linears(model, precision)
+
+    def forward(
+        self,
+        image: Float[Tensor, "b 3 h w"],
+        output_size: Size | None = None,
+        camera: Float[Tensor, "b 4"] | None = None,
+    ) -> dict[str, Float[Tensor, "b _ _ _"]]:
+        key = (*image.shape[-2:], output_size)
+        if key not in self.networks and self.pays(key):
+            self.try_convert(key, image, output_size, camera)
+        if key in self.networks:
+            return super().forward(image, output_size, camera)
+        begun = perf_counter()
+        outputs = self.by_torch(image, output_size, camera)
+        images, seconds = self.spent.get(key, (0, 0.0))
+        self.spent[key] = (images + len(image), seconds + perf_counter() - begun)
+        return outputs
+
+    def pays(self, key: tuple[Any, ...]) -> bool:
+        """Whether as many images again would save more than the conversion takes."""
+        if len(self.networks) == MAX_SHAPES or key in self.slower:
+            return False
+        return self.spent.get(key, (0, 0.0))[1] * (1 - self.share) > self.start
+
+    def try_convert(self, key: tuple[Any, ...], image: Tensor, size: Size | None, camera: Tensor | None) -> None:
+        """Converts the network for this size, and keeps it if it is faster than torch was."""
+        images, seconds = self.spent[key]
+        log.warning(
+            "runtime auto: %d images of %dx%d took %.0f s by torch; %s computes the next ones, after a conversion of "
+            "some %.0f s.", images, *key[:2], seconds, self.name, self.start,
+        )  # fmt: skip
+        super().forward(image, size, camera)
+        begun = perf_counter()
+        super().forward(image, size, camera)
+        if perf_counter() - begun >= seconds / images * len(image):
+            log.warning("runtime auto: %s is slower here; torch goes on.", self.name)
+            self.slower.add(key)
+            del self.networks[key]
