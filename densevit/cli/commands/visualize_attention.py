@@ -4,12 +4,16 @@ import argparse
 from pathlib import Path
 
 from densevit.cli.options import checkpoint
+from densevit.cli.options.types import numbers
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("checkpoint", help="a run's folder, a step folder or a model.safetensors")
     parser.add_argument("image", type=Path, help="an image file")
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="for the images and the page")
+    parser.add_argument(
+        "--at", type=numbers(2), metavar="X,Y", help="the attention of the patch at this pixel, not of the class token"
+    )
     parser.add_argument("--device", default="auto", help="auto (default), cpu, cuda, cuda:N, mps")
     checkpoint.add_checkpoint_options(parser)
 
@@ -21,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
 
     family, options = checkpoint.format_options(args)
     predictor = api.load(args.checkpoint, family, family_options=options, device=args.device, precision="fp32")
-    attention = compute_attention(predictor, args.image)
+    attention = compute_attention(predictor, args.image, args.at)
     page, *images = write_attention_page(
         args.output, attention, title=f"Attention: {args.checkpoint}, {args.image.name}"
     )

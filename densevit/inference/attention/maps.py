@@ -12,13 +12,14 @@ from jaxtyping import Float, Float32, UInt8
 from torch import Tensor
 
 from densevit.data.io.rgb import ImageLike, as_rgb
-from densevit.errors import ConfigError
+from densevit.errors import ConfigError, DataError
 from densevit.inference.forward import preprocess
 from densevit.inference.predictor import Predictor
 from densevit.models.encoders.timm_vit import TimmEncoder
 from densevit.models.encoders.vit import ViTEncoder
-from densevit.models.vit.attention_rollout import rollout
+from densevit.models.vit.attention_rollout import CLASS, rollout
 from densevit.ops.resize import pad_to_multiple
+from densevit.structures import Size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +27,7 @@ class Attention:
     """Attention of one query to the patches; what class and register tokens receive is missing from their sums.
 
     Attributes:
-        query: the class token, or without one the mean of all patches.
+        query: whose attention it is, in words: the class token, without one the mean of all patches, or one patch.
         weights: the attention of each head of each layer to each patch.
         rollout: the contribution of each patch to the query after each layer (Abnar & Zuidema 2020).
         window: where the image lies in the padded one: top, left, h, w.
@@ -47,8 +48,12 @@ class Attention:
 class RolloutAccumulator:
     """Receives the attention weights of one layer after another and keeps the query's rows."""
 
-    def __init__(self, prefix_tokens: int, has_class_token: bool, grid: tuple[int, int]) -> None:
-        self.prefix, self.has_class_token, self.grid = prefix_tokens, has_class_token, grid
+    def __init__(self, prefix_tokens: int, rows: slice, grid: tuple[int, int]) -> None:
+        """
+        Args:
+            rows: the tokens whose attention is averaged.
+        """
+        self.prefix, self.rows, self.grid = prefix_tokens, rows, grid
         self.weights: list[Tensor] = []
         self.rollout: list[Tensor] = []
         self.flow: Tensor | None = None
@@ -62,38 +67,76 @@ class RolloutAccumulator:
 
     def query_row(self, weights: Float[Tensor, "1 heads n n"]) -> Float[Tensor, "heads gh gw"]:
         """The attention of the query to the patches."""
-        rows = weights[0, :, 0] if self.has_class_token else weights[0, :, self.prefix :].mean(1)
-        return rows[:, self.prefix :].reshape(-1, *self.grid)
+        return weights[0, :, self.rows].mean(1)[:, self.prefix :].reshape(-1, *self.grid)
 
 
 @torch.inference_mode()
-def compute_attention(predictor: Predictor, image: ImageLike) -> Attention:
+def compute_attention(predictor: Predictor, image: ImageLike, at: tuple[float, float] | None = None) -> Attention:
     """Runs one image through the encoder, in fp32, preprocessed as its card says.
 
     Layers after the last of the encoder's `out_indices` do not exist in a model and so are not shown.
 
+    Args:
+        at: x, y in pixels of the image: the query is the patch that this pixel lies in, not the class token.
+
     Raises:
         ConfigError: an encoder of another family than `vit` and `timm`.
-        DataError: no such image.
+        DataError: no such image, or `at` lies outside it.
     """
+    require_attention(predictor)
     encoder: Any = predictor.model.encoder
-    if not isinstance(encoder, ViTEncoder | TimmEncoder):
-        raise ConfigError(f"attention: shown for encoders `vit` and `timm`, not for a {type(encoder).__name__}.")
-    card, x = predictor.card, predictor.to_tensor(as_rgb(image)[None])
-    seen = preprocess(x, card.resize, card.multiple)
+    card, whole = predictor.card, predictor.to_tensor(as_rgb(image)[None])
+    seen = preprocess(whole, card.resize, card.multiple)
     x, offset = pad_to_multiple((seen - encoder.mean) / encoder.std, encoder.patch_size)
     grid = (x.shape[-2] // encoder.patch_size, x.shape[-1] // encoder.patch_size)
-    has_class_token = getattr(encoder.vit, "cls_token", None) is not None
-    accumulator = RolloutAccumulator(encoder.prefix_tokens, has_class_token, grid)
+    if at is not None:
+        row, column = patch_at(at, size_of(whole), size_of(seen), offset, encoder.patch_size)
+        index = encoder.prefix_tokens + row * grid[1] + column
+        query, rows = f"patch in row {row}, column {column}", slice(index, index + 1)
+    elif getattr(encoder.vit, "cls_token", None) is not None:
+        query, rows = "class token", CLASS
+    else:
+        query, rows = "mean patch", slice(encoder.prefix_tokens, None)
+    accumulator = RolloutAccumulator(encoder.prefix_tokens, rows, grid)
     collect_weights(encoder, x, accumulator)
     return Attention(
         image=as_bytes(seen),
-        query="class token" if has_class_token else "mean patch",
+        query=query,
         weights=torch.stack(accumulator.weights).cpu().numpy(),
         rollout=torch.stack(accumulator.rollout).cpu().numpy(),
         patch_size=encoder.patch_size,
         window=(*offset, *size_of(seen)),
     )
+
+
+def require_attention(predictor: Predictor) -> None:
+    """
+    Raises:
+        ConfigError: an encoder of another family than `vit` and `timm`.
+    """
+    encoder = predictor.model.encoder
+    if not isinstance(encoder, ViTEncoder | TimmEncoder):
+        raise ConfigError(f"attention: shown for encoders `vit` and `timm`, not for a {type(encoder).__name__}.")
+
+
+def patch_at(
+    at: tuple[float, float], size: Size, input_size: Size, offset: tuple[int, int], patch_size: int
+) -> tuple[int, int]:
+    """Row and column of the patch that a pixel lies in.
+
+    Args:
+        at: x, y in pixels of the image.
+        size, input_size: h, w of the image and of the network's input before padding.
+        offset: top and left padding.
+
+    Raises:
+        DataError: a pixel outside the image.
+    """
+    (x, y), (h, w) = at, size
+    if not (0 <= x < w and 0 <= y < h):
+        raise DataError(f"attention: pixel {x:g}, {y:g} lies outside this image of {h}x{w}.")
+    places = (y / h * input_size[0] + offset[0], x / w * input_size[1] + offset[1])
+    return int(places[0] // patch_size), int(places[1] // patch_size)
 
 
 def collect_weights(encoder: Any, x: Float[Tensor, "1 3 h w"], accumulator: RolloutAccumulator) -> None:

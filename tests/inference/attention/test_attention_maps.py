@@ -12,7 +12,7 @@ import torch
 from densevit.builder.model import build_card, build_model
 from densevit.cli.main import main
 from densevit.config.validation import ModelSpec
-from densevit.errors import ConfigError
+from densevit.errors import ConfigError, DataError
 from densevit.inference.attention.html_page import named_maps, overlay, scale_to, write_attention_page
 from densevit.inference.attention.maps import Attention, compute_attention
 from densevit.inference.predictor import Predictor
@@ -102,6 +102,29 @@ def test_rollout_of_two_layers_is_the_product_by_hand() -> None:
     np.testing.assert_allclose(seen.rollout[1].ravel(), flow[0, 1:].numpy(), atol=1e-6)
 
 
+@pytest.mark.parametrize("kind", [OURS, {**OURS, "class_token": False}, TIMM], ids=name)
+def test_the_query_may_be_the_patch_at_a_pixel(kind: dict[str, Any]) -> None:
+    p = predictor(kind)
+    seen = compute_attention(p, picture(40, 70), at=(60.0, 30.0))  # padded by 4 above and 5 to the left
+    assert seen.query == "patch in row 2, column 4" and seen.weights.shape[-2:] == (3, 5)
+    layers: list[torch.Tensor] = []
+    encoder: Any = p.model.encoder
+    x = torch.nn.functional.pad((p.to_tensor(picture(40, 70)[None]) - encoder.mean) / encoder.std, (5, 5, 4, 4))
+    with torch.inference_mode():
+        if kind is TIMM:
+            from densevit.models.timm_adapters.attention_weights import visit_attention_weights
+
+            visit_attention_weights(encoder.vit, x, layers.append)
+        else:
+            layers.extend(encoder.vit.attention(x))
+    prefix = encoder.prefix_tokens
+    for layer, weights in enumerate(layers):
+        row = weights[0, :, prefix + 2 * 5 + 4, prefix:].reshape(-1, 3, 5)
+        np.testing.assert_allclose(seen.weights[layer], row, atol=1e-5)
+    with pytest.raises(DataError, match=r"pixel 70, 3 lies outside this image of 40x70"):
+        compute_attention(p, picture(40, 70), at=(70, 3))
+
+
 def test_looking_leaves_a_timm_model_as_it_was() -> None:
     p = predictor(TIMM)
     before = p(picture())
@@ -168,4 +191,6 @@ def test_the_command_shows_a_checkpoint(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["visualize-attention", *words, "--device", "cpu"]) == 0
     assert "16 pictures" not in capsys.readouterr().out
     assert len(list((tmp_path / "out").iterdir())) == 1 + 1 + 3 * (2 + 2)  # page, picture, layers x (two and the heads)
+    assert main(["visualize-attention", *words, "--device", "cpu", "--at", "69,39"]) == 0
+    assert "Attention of the patch in row 2, column 4 to" in (tmp_path / "out" / "attention.html").read_text()
     assert main(["visualize-attention", words[0], str(tmp_path / "gone.png"), "--output", str(tmp_path / "out")]) == 2
