@@ -18,7 +18,7 @@ LAYERS = [
     {"builder"},
     {"evaluators"},
     {"api"},
-    {"benchmark"},
+    {"app", "benchmark"},
     {"cli"},
     {"__main__"},
 ]

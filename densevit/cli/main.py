@@ -56,6 +56,7 @@ COMMANDS = {
     "protocols": Command("protocols", "evaluate", "list and explain the evaluation protocols"),
     "export-depth": Command("export_depth", "predict", "write depth maps for images", True, True),
     "export-seg": Command("export_seg", "predict", "write segmentation maps for images", True, True),
+    "app": Command("app", "predict", "serve a local page to see what checkpoints predict"),
     "pseudo-label": Command("pseudo_label", "predict", "label images by a teacher, to train a student", True, True),
     "visualize-attention": Command("visualize_attention", "predict", "show a model's attention in one image"),
     "calibrate-uncertainty": Command(

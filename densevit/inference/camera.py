@@ -20,6 +20,8 @@ from densevit.structures import Size
 Focal = float | Sequence[float]
 """Focal length in pixels of the image at its full size: one number, along x and y, or fx, fy, cx, cy."""
 
+FOV = 60.0  # degrees across, of a phone's main camera held upright or of a webcam
+
 
 @dataclass(frozen=True)
 class Intrinsics:
@@ -127,6 +129,11 @@ class CameraInput:
             name: y * canonical_scale(self.camera, self.canonical[name]) if name in self.canonical else y
             for name, y in outputs.items()
         }
+
+
+def assumed_fov(card: ModelCard) -> float:
+    """The horizontal field of view, in degrees, of an image of which none is known: that of the training, or usual."""
+    return round(sum(card.fov) / 2) if card.fov else FOV
 
 
 def camera_input(card: ModelCard, camera: Camera) -> CameraInput | None:

@@ -11,6 +11,7 @@ from typing import Any, get_args
 from torch import nn
 
 from densevit.errors import ConfigError
+from densevit.inference.camera import assumed_fov
 from densevit.inference.onnx import export as onnx
 from densevit.inference.onnx.metadata import OnnxExportOptions
 from densevit.inference.predictor import MEANINGS
@@ -26,7 +27,6 @@ from densevit.utils.packages import require_packages
 from densevit.version import __version__
 
 MODEL, SETTINGS = "model.onnx", "model.json"
-FOV = 60.0  # degrees, of a phone's main camera held upright or of a webcam; the page lets one change it
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def describe(card: ModelCard, size: Size, title: str, model_bytes: int) -> dict[
         "size": size,
         "modelBytes": model_bytes,
         "needsFocal": card.needs_camera,
-        "fov": round(sum(card.fov) / 2) if card.fov else FOV,
+        "fov": assumed_fov(card),
         "outputs": [{"name": name, **describe_head(spec)} for name, spec in card.outputs.items()],
         "colormaps": {name: table(name).ravel().tolist() for name in get_args(ColorMap)},
     }

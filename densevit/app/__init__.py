@@ -1,0 +1,1 @@
+"""`densevit app`: a local page that predicts for images and clips."""

@@ -1,0 +1,144 @@
+"""The files that the page offers: what `export-depth` and `export-seg` write, byte by byte."""
+
+import shutil
+from collections.abc import Sequence
+from copy import copy
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from densevit.api.export import Formats, export
+from densevit.api.video import export_video
+from densevit.app.inputs import GivenClip, GivenImage
+from densevit.app.models import DEPTHS, AppModel, ViewOptions
+from densevit.data.io.video import Span, open_video
+from densevit.errors import DataError, DensevitError
+from densevit.inference.camera import Lens, as_focal, assumed_fov
+from densevit.inference.predict.output_plan import SETTINGS
+from densevit.inference.predict.pipeline import head_of_each_format
+from densevit.inference.predict.summary import Incomplete
+from densevit.inference.video.export import IncompleteClips
+from densevit.inference.video.formats import CLIP_FORMATS
+from densevit.inference.writers import DEPTH_FORMATS, LABEL_FORMATS, MapWriter
+from densevit.inference.writers.surface import SurfaceWriter
+
+COLORED = ("color", "mp4")  # formats that take the page's colours
+
+
+def formats_of(model: AppModel, options: ViewOptions, *, clip: bool = False) -> list[str]:
+    """The formats that the heads of a model can be written in, those of whole clips first."""
+    return [
+        name
+        for registry in (CLIP_FORMATS, DEPTH_FORMATS, LABEL_FORMATS)[not clip :]
+        for name in registry.components
+        if source_of(model, name, options) is not None
+    ]
+
+
+def source_of(model: AppModel, format: str, options: ViewOptions) -> str | None:
+    """The head that a format is written from: the chosen one where several would fit; None where it is for none."""
+    card = model.predictor.card
+    registry = next(r for r in (CLIP_FORMATS, DEPTH_FORMATS, LABEL_FORMATS) if format in r.components)
+    for wanted in ([], [options.head]):
+        try:
+            writer: Any = registry.check({"type": format, **options_of(model, format, options)}, format).build()
+            source = head_of_each_format({format: writer}, model.predictor, wanted)[format]
+            if isinstance(writer, MapWriter):
+                writer.check(card.outputs[source])
+            return source
+        except DensevitError:
+            continue
+    return None
+
+
+def options_of(model: AppModel, format: str, options: ViewOptions) -> dict[str, Any]:
+    """What the page sets of a format."""
+    if format in COLORED:
+        low, high = options.limits
+        return {"cmap": options.cmap, **({} if low is None or high is None else {"range": (low, high)})}
+    head = model.head(options.head, DEPTHS)
+    component = DEPTH_FORMATS.components.get(format)
+    surface = isinstance(component, type) and issubclass(component, SurfaceWriter)
+    unitless = head is not None and model.heads[head].kind != "metric"
+    return {"assume_depth": options.assume_depth} if surface and unitless else {}
+
+
+def write_image_files(
+    model: AppModel, given: GivenImage, formats: Sequence[str], options: ViewOptions, folder: Path
+) -> list[Path]:
+    """Writes the formats of one image, with the camera that the page shows it by.
+
+    Raises:
+        ConfigError, DataError, StorageError: see `densevit.export`.
+    """
+    lens, source = given.lens(model.predictor.card, options.fov)
+    heads = chosen_heads(model, formats, options)
+    asked: Formats = {name: options_of(model, name, options) for name in formats}
+    try:
+        export(
+            model.predictor, given.path, folder, formats=asked, heads=heads, existing="overwrite",
+            fov=None if source == "from EXIF" else lens.fov, workers=1,
+        )  # fmt: skip
+    except Incomplete as error:
+        raise DataError(next(iter(error.summary.failed.values()))) from None
+    return files_in(folder)
+
+
+def write_clip_files(
+    model: AppModel, given: GivenClip, formats: Sequence[str], options: ViewOptions, folder: Path, end: float | None
+) -> list[Path]:
+    """Writes the formats of a clip; those of single frames as one .zip.
+
+    Args:
+        end: seconds of the clip after which it stops.
+
+    Raises:
+        ConfigError, DataError, StorageError: see `densevit.export_video`.
+    """
+    asked: Formats = {name: options_of(model, name, options) for name in formats}
+    try:
+        export_video(
+            model.predictor, given.path, folder, formats=asked, heads=chosen_heads(model, formats, options),
+            existing="overwrite", stabilize=options.stabilize, end=end, fov=clip_lens(model, options).fov, workers=1,
+        )  # fmt: skip
+    except IncompleteClips as error:
+        if not files_in(folder):
+            raise DataError(next(iter(error.summary.failed.values()))) from None
+    for frames in [path for path in folder.iterdir() if path.is_dir()]:
+        shutil.make_archive(str(frames), "zip", frames)
+        shutil.rmtree(frames)
+    return files_in(folder)
+
+
+def affordable_end(model: AppModel, given: GivenClip, options: ViewOptions, seconds: float) -> float | None:
+    """The second of the clip up to which its frames take no more than `seconds`; None if that is all of it.
+
+    Raises:
+        DataError: it cannot be read, or holds no frame.
+    """
+    source = open_video(given.path)
+    first = next(source.frames(Span()), None)
+    if first is None:
+        raise DataError(f"{given.path.name} holds no frame. Choose another clip.")
+    predictor = copy(model.predictor)
+    if predictor.card.needs_camera:
+        predictor.focal = as_focal(clip_lens(model, options).matrix(first.image.shape[:2]))
+    predictor.predict_all(first.image)  # the first pass also allocates
+    begun = perf_counter()
+    predictor.predict_all(first.image)
+    frames = max(1, int(seconds / max(perf_counter() - begun, 1e-6)))
+    total = source.length()
+    return None if total is not None and total <= frames else (frames - 1) / source.rate()
+
+
+def clip_lens(model: AppModel, options: ViewOptions) -> Lens:
+    return Lens(fov=assumed_fov(model.predictor.card) if options.fov is None else options.fov)
+
+
+def chosen_heads(model: AppModel, formats: Sequence[str], options: ViewOptions) -> list[str]:
+    """The chosen head, where one of the formats needs to be told."""
+    return [options.head] if options.head in {source_of(model, name, options) for name in formats} else []
+
+
+def files_in(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.is_file() and path.name != SETTINGS)

@@ -1,0 +1,322 @@
+"""What happens on the page: from an event and the visitor's choices to new contents of components."""
+
+import html
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import wraps
+from math import inf, isfinite
+from pathlib import Path
+from tempfile import mkdtemp
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from densevit.app.files import affordable_end, formats_of, write_clip_files, write_image_files
+from densevit.app.inputs import GivenClip, GivenImage, Limits, open_given
+from densevit.app.layout import Layout
+from densevit.app.models import DEPTHS, AppModel, ViewOptions
+from densevit.app.views import map_views
+from densevit.errors import ConfigError, DataError, DensevitError, Preempted
+from densevit.ops.geometry import field_of_view
+from densevit.utils.device import is_out_of_memory
+
+TICKED = ("png16", "npy", "color", "ply", "labels", "overlay", "mp4", "ffv1")  # formats, at first
+Updates = dict[Any, Any]
+"""Component -> its new value or properties."""
+
+
+@dataclass(eq=False)
+class Visit:
+    """What one visitor has on the page.
+
+    Attributes:
+        predictions: of an image, the maps of each model.
+        ends: of a clip, the second at which each model stops; None for its end.
+        fov: the field of view that was given for these predictions.
+        clicked: x, y of the image.
+    """
+
+    given: GivenImage | GivenClip
+    predictions: list[dict[str, np.ndarray]] = field(default_factory=list)
+    ends: list[float | None] = field(default_factory=list)
+    fov: float | None = None
+    clicked: tuple[float, float] | None = None
+
+
+class Page:
+    """The page, as Gradio's Blocks in `blocks`."""
+
+    def __init__(self, models: Sequence[AppModel], limits: Limits, folder: Path) -> None:
+        """
+        Args:
+            folder: for files that are offered.
+        """
+        import gradio
+
+        self.models, self.limits, self.folder = models, limits, folder
+        with gradio.Blocks(title="densevit", analytics_enabled=False, delete_cache=(600, 3600)) as self.blocks:
+            self.visit = gradio.State(None, time_to_live=3600)
+            self.ui = Layout(models)
+            self.connect()
+
+    def connect(self) -> None:
+        import gradio
+
+        ui, shared = self.ui, [self.visit, self.ui.status]
+        chosen, offered = [self.visit, *ui.choices], [ui.formats, ui.written]
+
+        def on(event: Any, handler: Callable[..., Updates], given: list[Any], outputs: list[Any]) -> Any:
+            # One at a time: the machine's cores and memory are shared by all visitors.
+            return event(
+                self.guarded(handler), given, [*shared, *outputs], concurrency_id="models", concurrency_limit=1,
+                show_progress="minimal", api_visibility="private",
+            )  # fmt: skip
+
+        def click(visit: Visit | None, layer: float, shown: str, event: gradio.EventData) -> Updates:
+            if visit is not None:
+                visit.clicked = (event.x, event.y)
+            return self.attend(visit, layer, shown)
+
+        opened = on(ui.file.upload, self.open, [ui.file, *ui.choices], [*ui.pictures, *offered])
+        on(opened.then, self.cloud, chosen, ui.clouds)
+        on(ui.again.click, self.predict, chosen, [*ui.pictures, *offered])
+        for changed in (ui.cmap.change, ui.low.submit, ui.low.blur, ui.high.submit, ui.high.blur):
+            on(changed, self.recolour, chosen, ui.views)
+        lens = [event for text in (ui.fov, ui.near, ui.far) for event in (text.submit, text.blur)]
+        for changed in (ui.head.change, *lens):
+            on(changed, self.refresh, chosen, [*ui.pictures, *ui.clouds, *offered])
+        looked = [*ui.attentions, ui.attention_controls, ui.layer, ui.query]
+        for view in ui.views:
+            on(view.click, click, [self.visit, ui.layer, ui.query], looked)
+        for changed in (ui.layer.release, ui.query.input):
+            on(changed, self.attend, [self.visit, ui.layer, ui.query], looked)
+        on(ui.source.change, self.offer, [self.visit, ui.source, *ui.choices], offered)
+        on(ui.write.click, self.save, [self.visit, ui.source, ui.formats, *ui.choices], offered)
+
+    def guarded(self, handler: Callable[..., Updates]) -> Callable[..., Updates]:
+        """A handler whose errors become a sentence on the page, which goes on with what it showed before."""
+        import gradio
+
+        @wraps(handler)
+        def run(*given: Any) -> Updates:
+            try:
+                return handler(*given) or {self.ui.status: gradio.skip()}  # Gradio takes no empty dict
+            except (DensevitError, Preempted, MemoryError, OSError, RuntimeError) as error:
+                if isinstance(error, RuntimeError) and not is_out_of_memory(error):
+                    raise
+                return {self.ui.status: f'<p class="warning">{html.escape(reason(error))}</p>'}
+
+        return run
+
+    def open(self, path: str | None, *choices: Any) -> Updates:
+        if path is None:
+            return {}
+        return self.predict(Visit(open_given(Path(path), self.limits)), *choices)
+
+    def predict(self, visit: Visit | None, *choices: Any) -> Updates:
+        if visit is None:
+            return {}
+        options = options_from(*choices)
+        visit.fov = options.fov
+        shown = self.predict_image if isinstance(visit.given, GivenImage) else self.predict_clip
+        updates: Updates = shown(visit, options)
+        return {**updates, self.visit: visit, **self.offer(visit, self.models[0].name, *choices)}
+
+    def predict_image(self, visit: Visit, options: ViewOptions) -> Updates:
+        import gradio
+
+        given = visit.given
+        assert isinstance(given, GivenImage)
+        visit.predictions, times = [], []
+        for model in self.models:
+            begun = perf_counter()
+            visit.predictions.append(model.predict(given, options.fov))
+            times.append(f"{model.name} {perf_counter() - begun:.2f} s")
+        h, w = given.image.shape[:2]
+        lines = [
+            f"{given.path.name}, {w} x {h} pixels: {', '.join(times)}. {given.note}",
+            self.describe_lens(given, options),
+        ]
+        hidden = [self.ui.clip, *self.ui.clips, *self.ui.attentions, self.ui.attention_controls, self.ui.again]
+        return {
+            self.ui.status: paragraphs(lines),
+            **self.views(visit, options),
+            **{component: gradio.update(visible=False) for component in hidden},
+        }
+
+    def predict_clip(self, visit: Visit, options: ViewOptions) -> Updates:
+        import gradio
+
+        given, ui = visit.given, self.ui
+        assert isinstance(given, GivenClip)
+        visit.ends, lines = [], []
+        updates: Updates = {part: gradio.update(visible=False) for part in [*ui.attentions, ui.attention_controls]}
+        for model, clip, view in zip(self.models, ui.clips, ui.views, strict=True):
+            if model.head(options.head, DEPTHS) is None:
+                visit.ends.append(None)
+                updates |= {view: paragraphs([no_depth(model, "clips are shown as depth")])}
+                continue
+            begun = perf_counter()
+            visit.ends.append(affordable_end(model, given, options, self.limits.seconds))
+            (video,) = write_clip_files(model, given, ["mp4"], options, self.new_folder(), visit.ends[-1])
+            updates |= {view: "", clip: gradio.update(value=str(video), visible=True)}
+            lines.append(f"{given.path.name}: {model.name} {perf_counter() - begun:.1f} s.")
+            if visit.ends[-1] is not None:
+                lines.append(
+                    f"These are its first {visit.ends[-1]:.1f} s: the rest would take {model.name} longer than "
+                    f"{self.limits.seconds:g} s (--time-limit)."
+                )
+        updates[ui.clip] = gradio.update(value=str(given.path), visible=True)
+        return {**updates, ui.status: paragraphs(lines), ui.again: gradio.update(visible=True)}
+
+    def views(self, visit: Visit, options: ViewOptions) -> Updates:
+        assert isinstance(visit.given, GivenImage)
+        shown = map_views(self.models, visit.given, visit.predictions, options)
+        return {component: str(view) for component, view in zip(self.ui.views, shown, strict=True)}
+
+    def recolour(self, visit: Visit | None, *choices: Any) -> Updates:
+        if visit is None or isinstance(visit.given, GivenClip):
+            return {}  # the button predicts a clip again
+        return self.views(visit, options_from(*choices))
+
+    def refresh(self, visit: Visit | None, *choices: Any) -> Updates:
+        """After a change that may concern predictions and clouds, too."""
+        if visit is None or isinstance(visit.given, GivenClip):
+            return {}
+        options = options_from(*choices)
+        needs = any(model.predictor.card.needs_camera for model in self.models)
+        if needs and options.fov != visit.fov:
+            updates = self.predict(visit, *choices)
+        else:
+            lens = {self.ui.status: paragraphs([visit.given.path.name, self.describe_lens(visit.given, options)])}
+            updates = {**self.views(visit, options), **self.offer(visit, self.models[0].name, *choices), **lens}
+        return updates | self.cloud(visit, *choices)
+
+    def cloud(self, visit: Visit | None, *choices: Any) -> Updates:
+        if visit is None:
+            return {}
+        if isinstance(visit.given, GivenClip):
+            return dict.fromkeys(self.ui.clouds, paragraphs(["Point clouds are of images. Drop one."]))
+        options, updates = options_from(*choices), {}
+        for model, maps, component in zip(self.models, visit.predictions, self.ui.clouds, strict=True):
+            try:
+                page = html.escape(model.cloud(visit.given, maps, options))
+                title = html.escape(model.name)
+                updates[component] = (
+                    f'<p>{title}</p><iframe class="cloud" title="point cloud of {title}" srcdoc="{page}"></iframe>'
+                )
+            except ConfigError as error:
+                updates[component] = paragraphs([str(error)])
+        return updates
+
+    def describe_lens(self, given: GivenImage, options: ViewOptions) -> str:
+        size = (given.image.shape[0], given.image.shape[1])
+        lenses = [given.lens(model.predictor.card, options.fov) for model in self.models]
+        angles = [(field_of_view(size[1], float(lens.matrix(size)[0, 0])), source) for lens, source in lenses]
+        words = dict.fromkeys(f"{angle:.0f} degrees ({source})" for angle, source in angles)
+        return f"Field of view: {', '.join(words)}."
+
+    def attend(self, visit: Visit | None, layer: float, shown: str) -> Updates:
+        """The attention of the patch that was clicked."""
+        import gradio
+
+        if visit is None or visit.clicked is None or isinstance(visit.given, GivenClip):
+            return {}
+        ui, updates, lines = self.ui, dict[Any, Any](), []
+        for model, component in zip(self.models, ui.attentions, strict=True):
+            try:
+                seen = model.attention(visit.given, visit.clicked, int(layer), shown)
+            except ConfigError as error:
+                lines.append(f"{model.name}: {error}")
+                updates[component] = gradio.update(visible=False)
+                continue
+            choices = ["mean of heads", "rollout", *(f"head {number}" for number in range(seen.heads))]
+            updates |= {
+                component: gradio.update(value=seen.pixels, label=seen.caption, visible=True),
+                ui.attention_controls: gradio.update(visible=True),
+                ui.layer: gradio.update(maximum=seen.layers, value=min(int(layer), seen.layers)),
+                ui.query: gradio.update(choices=choices),
+            }
+        return {**updates, **({ui.status: paragraphs(lines)} if lines else {})}
+
+    def offer(self, visit: Visit | None, source: str, *choices: Any) -> Updates:
+        """The formats of the chosen checkpoint."""
+        import gradio
+
+        if visit is None:
+            return {}
+        clip = isinstance(visit.given, GivenClip)
+        names = formats_of(self.model(source), options_from(*choices), clip=clip)
+        ticked = [name for name in names if name in TICKED and not (clip and name not in ("mp4", "ffv1"))]
+        return {self.ui.formats: gradio.update(choices=names, value=ticked), self.ui.written: None}
+
+    def save(self, visit: Visit | None, source: str, formats: list[str], *choices: Any) -> Updates:
+        if visit is None or not formats:
+            raise DataError("Drop an image or a clip first." if visit is None else "Tick a format first.")
+        model, options, folder = self.model(source), options_from(*choices), self.new_folder()
+        if isinstance(visit.given, GivenImage):
+            paths = write_image_files(model, visit.given, formats, options, folder)
+        else:
+            end = visit.ends[self.models.index(model)]
+            paths = write_clip_files(model, visit.given, formats, options, folder, end)
+        return {self.ui.written: [str(path) for path in paths]}
+
+    def model(self, name: str) -> AppModel:
+        return next(model for model in self.models if model.name == name)
+
+    def new_folder(self) -> Path:
+        return Path(mkdtemp(dir=self.folder))
+
+
+def options_from(
+    head: str,
+    cmap: str,
+    low: str | None,
+    high: str | None,
+    fov: str | None,
+    near: str | None,
+    far: str | None,
+    stabilize: bool,
+) -> ViewOptions:
+    """The values of the controls, in the order of `Layout.choices`.
+
+    Raises:
+        DataError: numbers that do not fit.
+    """
+    limits, angle = (number(low, "from"), number(high, "to")), number(fov, "field of view")
+    ends = (number(near, "near") or 0.0, number(far, "far") or 0.0)
+    if limits[0] is not None and limits[1] is not None and not limits[0] < limits[1]:
+        raise DataError(f"Colours run from {low} to {high}: the first must be the smaller one.")
+    if angle is not None and not 0 < angle < 180:
+        raise DataError(f"The field of view is {fov} degrees; it lies between 0 and 180.")
+    if not 0 < ends[0] < ends[1]:
+        raise DataError(f"Near is {near or 'nothing'} and far {far or 'nothing'}: metres, 0 < near < far.")
+    return ViewOptions(head, cmap, limits, angle, ends, stabilize)
+
+
+def number(text: str | None, name: str) -> float | None:
+    """None of an empty field."""
+    if text is None or not text.strip():
+        return None
+    try:
+        value = float(text.replace(",", "."))
+    except ValueError:
+        value = inf
+    if not isfinite(value):
+        raise DataError(f"{name} is '{text}', which is no number.")
+    return value
+
+
+def no_depth(model: AppModel, what: str) -> str:
+    return f"{model.name} predicts {', '.join(model.heads)} and no depth; {what}."
+
+
+def reason(error: BaseException) -> str:
+    if is_out_of_memory(error) or isinstance(error, MemoryError):
+        return "This does not fit into the machine's memory. Choose a smaller image."
+    return str(error)
+
+
+def paragraphs(lines: Sequence[str]) -> str:
+    return "".join(f"<p>{html.escape(line)}</p>" for line in lines if line)

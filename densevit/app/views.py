@@ -1,0 +1,110 @@
+"""Maps as parts of the page: the picture over the image, its scale or legend, and the values under the pointer."""
+
+import base64
+from collections.abc import Sequence
+
+import cv2
+import numpy as np
+from markupsafe import Markup
+
+from densevit.app.inputs import GivenImage
+from densevit.app.models import DEPTHS, AppModel, ViewOptions
+from densevit.data.io.rgb import Rgb
+from densevit.inference.writers.labels import none_of
+from densevit.model_card import HeadSpec
+from densevit.ops.colormap import colorize, colorize_normals, spread
+from densevit.ops.palette import overlay, palette_for
+from densevit.reporting.figures import color_bar, jpeg, lossless, shrink
+from densevit.reporting.html_page import render
+from densevit.reporting.predicted_array import class_table
+
+WIDTH = 1024  # pixels of a picture in the page
+VALUES = (*DEPTHS, "uncertainty")
+Predictions = Sequence[dict[str, np.ndarray]]
+"""Of each model, by head."""
+
+
+def map_views(
+    models: Sequence[AppModel], given: GivenImage, predictions: Predictions, options: ViewOptions
+) -> list[Markup]:
+    """One view for each model; maps in metres share one scale, so that their colours can be compared."""
+    heads = [model.head(options.head) for model in models]
+    shown = [
+        (model.heads[head], depth_of(maps[head], model.heads[head]))
+        for model, maps, head in zip(models, predictions, heads, strict=True)
+        if head is not None
+    ]
+    metric = [values.ravel() for spec, values in shown if spec.kind == "metric"]
+    common = spread(np.concatenate(metric)) if metric else (0.0, 1.0)
+    titles = [f"{model.name}: {head}" for model, head in zip(models, heads, strict=True)]
+    return [
+        map_view(title, given.image, values, spec, options, common if spec.kind == "metric" else None)
+        for title, (spec, values) in zip(titles, shown, strict=True)
+    ]
+
+
+def depth_of(values: np.ndarray, spec: HeadSpec) -> np.ndarray:
+    """Of a teacher's depth and confidence, the depth."""
+    return values[0] if spec.kind in DEPTHS and values.ndim == 3 else values
+
+
+def map_view(
+    title: str,
+    image: Rgb,
+    values: np.ndarray,
+    spec: HeadSpec,
+    options: ViewOptions,
+    usual: tuple[float, float] | None = None,
+) -> Markup:
+    """One map over its image.
+
+    Args:
+        values: h w; 3 h w of normals, ids h w of classes, k of the classes of an image.
+        usual: the ends of the colours unless `options` has them.
+    """
+    if spec.kind == "class":
+        return render("map_view.html", title=title, image=jpeg(small(image)), table=Markup(class_table(values, spec)))
+    picture, legend, scale = image, [], None
+    if spec.kind in VALUES:
+        ends = zip(options.limits, usual or spread(values), strict=True)
+        low, high = (end if given is None else given for given, end in ends)
+        picture = colorize(values, low, high, options.cmap)
+        unit = f" {spec.unit}" if spec.kind == "metric" else ""
+        scale = (f"{low:.3g}{unit}", color_bar(options.cmap), f"{high:.3g}{unit}")
+    elif spec.kind == "normals":
+        picture = colorize_normals(values.transpose(1, 2, 0))
+    else:
+        picture = overlay(image, np.where(values == none_of(spec), -1, values), palette_for(spec))
+        legend = legend_of(values, spec)
+    rows = np.atleast_3d(values.transpose(1, 2, 0) if values.ndim == 3 else values)
+    samples = small(rows.astype(np.float32))
+    samples = samples[..., None] if samples.ndim == 2 else samples
+    return render(
+        "map_view.html",
+        title=title,
+        table=None,
+        image=jpeg(small(image)),
+        map=lossless(small(picture)),
+        scale=scale,
+        legend=legend,
+        data={
+            "size": list(image.shape[:2]),
+            "shape": list(samples.shape),
+            "unit": spec.unit if spec.kind == "metric" else "",
+            "classes": list(spec.classes) if spec.kind == "labels" else None,
+        },
+        values=base64.b64encode(samples.astype("<f4").tobytes()).decode(),
+    )
+
+
+def legend_of(ids: np.ndarray, spec: HeadSpec) -> list[tuple[tuple[int, int, int], str]]:
+    """Colour, and name with its share of the pixels, of the classes that occur, the largest first."""
+    found, counts = np.unique(ids, return_counts=True)
+    shares = sorted(zip((counts / ids.size).tolist(), found.tolist(), strict=True), reverse=True)
+    palette = palette_for(spec)
+    return [(palette[i], f"{spec.classes[i]} {share:.1%}") for share, i in shares if i < len(palette)]
+
+
+def small(pixels: np.ndarray) -> np.ndarray:
+    """At most `WIDTH` pixels wide, and never blended: the value under the pointer is one that the model gave."""
+    return shrink(pixels, cv2.INTER_NEAREST, WIDTH)

@@ -1,0 +1,238 @@
+"""`densevit app` below its page: what a checkpoint shows, the files it writes, and what it says of bad input."""
+
+import base64
+import io
+import json
+import re
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from web_sites import SIZE, save_model
+
+from densevit.api import load
+from densevit.api.export import export
+from densevit.api.video import export_video
+from densevit.app.files import affordable_end, formats_of, write_clip_files, write_image_files
+from densevit.app.inputs import GivenClip, GivenImage, Limits, open_given
+from densevit.app.models import AppModel, ViewOptions
+from densevit.app.page import options_from
+from densevit.app.views import map_view, map_views
+from densevit.cli.commands.app import names_of
+from densevit.cli.main import main
+from densevit.errors import ConfigError, DataError
+from densevit.inference.predictor import Predictor
+from densevit.model_card import HeadSpec
+from densevit.ops.colormap import colorize, spread
+from densevit.ops.geometry import focal_length
+
+LIMITS = Limits(pixels=100_000)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("app")
+    save_model(folder / "model")
+    pixels = np.random.default_rng(0).integers(0, 256, (9, 10, 3), dtype=np.uint8)
+    Image.fromarray(cv2.resize(pixels, SIZE[::-1])).save(folder / "photo.png")
+    (folder / "frames").mkdir()
+    for i in range(4):
+        Image.fromarray(np.roll(cv2.resize(pixels, SIZE[::-1]), i, 1)).save(folder / f"frames/{i}.png")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> AppModel:
+    return AppModel("mine", load(folder / "model", device="cpu", precision="fp32"))
+
+
+@pytest.fixture(scope="module")
+def given(folder: Path) -> GivenImage:
+    found = open_given(folder / "photo.png", LIMITS)
+    assert isinstance(found, GivenImage)
+    return found
+
+
+class Part(torch.nn.Module):
+    """A model without some of its heads."""
+
+    def __init__(self, model: torch.nn.Module, kept: Collection[str]) -> None:
+        super().__init__()
+        self.model, self.kept = model, kept
+
+    def forward(self, *given: Any, **more: Any) -> dict[str, torch.Tensor]:
+        return {name: y for name, y in self.model(*given, **more).items() if name in self.kept}
+
+
+def part_of(model: AppModel, *heads: str, **changed: Any) -> AppModel:
+    """The model with these heads only, and a changed card."""
+    card = model.predictor.card
+    kept = {name: card.outputs[name] for name in heads}
+    changed = {"outputs": kept, **changed}
+    predictor = Predictor(Part(model.predictor.model, kept), replace(card, **changed), device="cpu", precision="fp32")
+    return AppModel("other", predictor)
+
+
+def picture(view: str, alt: str) -> np.ndarray:
+    found = re.search(rf'src="data:image/\w+;base64,([^"]+)" alt="{alt}"', view)
+    assert found is not None
+    return np.asarray(Image.open(io.BytesIO(base64.b64decode(found[1]))).convert("RGB"))
+
+
+def values_of(view: str) -> np.ndarray:
+    about, values = re.search(r'data-about="([^"]+)" data-values="([^"]+)"', view).groups()  # type: ignore[union-attr]
+    shape = json.loads(about.replace("&#34;", '"'))["shape"]
+    return np.frombuffer(base64.b64decode(values), "<f4").reshape(shape)
+
+
+def test_a_view_holds_the_values_of_python_and_their_colours(model: AppModel, given: GivenImage) -> None:
+    maps = model.predict(given, None)
+    expected = model.predictor.predict_all(given.path)
+    (view,) = map_views([model], given, [maps], ViewOptions(cmap="viridis", limits=(None, 3.0)))
+    np.testing.assert_array_equal(values_of(view)[..., 0], expected["depth"])
+    low, _ = spread(np.asarray(expected["depth"]))
+    np.testing.assert_array_equal(picture(view, "the map"), colorize(expected["depth"], low, 3.0, "viridis"))
+    assert f"{low:.3g} m" in view and "3 m" in view
+    (view,) = map_views([model], given, [maps], ViewOptions(head="classes"))
+    ids = expected["classes"].argmax(0)
+    np.testing.assert_array_equal(values_of(view)[..., 0], ids)
+    for i, name in enumerate(("wall", "floor", "table")):
+        assert (f"{name} {(ids == i).mean():.1%}" in view) == (i in ids)
+    (view,) = map_views([model], given, [maps], ViewOptions(head="normals"))
+    np.testing.assert_array_equal(values_of(view), expected["normals"].transpose(1, 2, 0))
+
+
+def test_large_maps_are_thinned_out_and_never_blended() -> None:
+    values = np.random.default_rng(0).random((20, 3000), dtype=np.float32)
+    view = map_view("x", np.zeros((20, 3000, 3), np.uint8), values, HeadSpec(kind="affine"), ViewOptions())
+    shown = values_of(view)
+    assert shown.shape[1] == 1024 and np.isin(shown, values).all()
+
+
+def test_checkpoints_side_by_side_share_one_scale_of_metres(model: AppModel, given: GivenImage) -> None:
+    maps = model.predict(given, None)
+    far = {**maps, "depth": maps["depth"] * 3}
+    both = map_views([model, model], given, [maps, far], ViewOptions())
+    low, high = spread(np.concatenate([maps["depth"].ravel(), far["depth"].ravel()]))
+    for view, values in zip(both, (maps["depth"], far["depth"]), strict=True):
+        np.testing.assert_array_equal(picture(view, "the map"), colorize(values, low, high))
+
+
+def test_files_are_those_of_export_depth(model: AppModel, given: GivenImage, tmp_path: Path) -> None:
+    formats = ["png16", "npy", "ply", "viewer", "labels", "normals"]
+    assert set(formats) < set(formats_of(model, ViewOptions()))
+    written = write_image_files(model, given, formats, ViewOptions(), tmp_path / "page")
+    export(model.predictor, given.path, tmp_path / "own", formats=formats, fov=60)
+    assert {path.name for path in written} >= {"photo.png", "photo.ply", "photo.labels.png", "classes.json"}
+    for path in written:
+        assert path.read_bytes() == (tmp_path / "own" / path.name).read_bytes(), path.name
+    write_image_files(model, given, ["color"], ViewOptions(cmap="magma", limits=(1.0, 2.0)), tmp_path / "page")
+    shown = np.asarray(Image.open(tmp_path / "page/photo.color.png"))
+    np.testing.assert_array_equal(shown, colorize(model.predict(given, None)["depth"], 1.0, 2.0, "magma"))
+
+
+def test_a_checkpoint_without_depth_offers_what_it_has_and_says_what_it_lacks(
+    model: AppModel, given: GivenImage
+) -> None:
+    classes = part_of(model, "classes")
+    assert set(formats_of(classes, ViewOptions(head="depth"))) == {"labels", "overlay", "probabilities"}
+    maps = classes.predict(given, None)
+    (view,) = map_views([classes], given, [maps], ViewOptions(head="depth"))
+    assert "other: classes" in view
+    with pytest.raises(ConfigError, match="other predicts classes and no depth: there is no point cloud"):
+        classes.cloud(given, maps, ViewOptions())
+
+
+def test_depth_without_metres_takes_the_assumed_ends(model: AppModel, given: GivenImage, tmp_path: Path) -> None:
+    card = model.predictor.card
+    outputs = {**card.outputs, "depth": HeadSpec(kind="disparity")}
+    relative = AppModel("r", Predictor(model.predictor.model, replace(card, outputs=outputs), device="cpu"))
+    options = ViewOptions(assume_depth=(2.0, 5.0))
+    page = relative.cloud(given, relative.predict(given, None), options)
+    assert "metres if the depth runs from 2 to 5 m, which was assumed" in page
+    assert "ply" in formats_of(relative, options)
+    (path,) = write_image_files(relative, given, ["ply"], options, tmp_path)
+    assert b"from 2 to 5 m, which was assumed" in path.read_bytes()[:300]
+
+
+def test_the_lens_is_given_or_from_exif_or_assumed(model: AppModel, folder: Path, given: GivenImage) -> None:
+    card = model.predictor.card
+    assert given.lens(card, None)[1] == "assumed" and given.lens(card, 70.0)[0].fov == 70.0
+    image = Image.open(folder / "photo.png")
+    exif = image.getexif()
+    exif.get_ifd(0x8769)[0xA405] = 28  # the 35 mm equivalent
+    image.save(folder / "exif.jpg", exif=exif)
+    photo = open_given(folder / "exif.jpg", LIMITS)
+    assert isinstance(photo, GivenImage)
+    assert photo.lens(card, None) == (photo.lens(card, None)[0], "from EXIF")
+    assert photo.lens(card, None)[0].focal == pytest.approx(28 * np.hypot(*SIZE) / np.hypot(36, 24))
+    outputs = {"depth": replace(card.outputs["depth"], focal=50.0)}
+    needy = part_of(model, "depth", outputs=outputs, fov=(50.0, 70.0))
+    predictor = needy.predictor
+    predictor.focal = focal_length(SIZE[1], 60.0)
+    expected = predictor(given.path)
+    predictor.focal = None
+    np.testing.assert_allclose(needy.predict(given, None)["depth"], expected, rtol=1e-6)
+    np.testing.assert_allclose(needy.predict(given, 90.0)["depth"], expected * np.tan(np.pi / 6), rtol=1e-4)
+
+
+def test_a_clip_becomes_a_video_as_long_as_the_time_limit_allows(model: AppModel, folder: Path, tmp_path: Path) -> None:
+    export_video(model.predictor, folder / "frames", tmp_path, formats=["mp4"], fps=4)
+    clip = open_given(tmp_path / "frames.color.mp4", LIMITS)
+    assert isinstance(clip, GivenClip)
+    assert affordable_end(model, clip, ViewOptions(), 1000.0) is None
+    assert affordable_end(model, clip, ViewOptions(), 1e-9) == 0.0
+    whole = write_clip_files(model, clip, ["mp4", "npz_clip", "png16"], ViewOptions(), tmp_path / "a", None)
+    assert [path.name for path in whole] == ["frames.color.color.mp4", "frames.color.depth.npz", "frames.color.zip"]
+    assert len(np.load(whole[1])["depth"]) == 4
+    (short,) = write_clip_files(model, clip, ["npz_clip"], ViewOptions(), tmp_path / "b", 0.3)
+    assert len(np.load(short)["depth"]) == 2
+
+
+def test_bad_files_are_named_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "notes.pdf").write_bytes(b"%PDF-1.4")
+    (tmp_path / "film.mp4").write_bytes(b"no film")
+    Image.new("1", (20_000, 10_000)).save(tmp_path / "huge.png")
+    for name, text in {
+        "notes.pdf": "notes.pdf: is PDF; images may be JPEG",
+        "film.mp4": "film.mp4: cannot be read as a video",
+        "huge.png": "huge.png: 20000 x 10000 is 200,000,000 pixels; the limit is 100,000",
+    }.items():
+        with pytest.raises(DataError) as error:
+            open_given(tmp_path / name, LIMITS)
+        assert str(error.value).startswith(text) and str(error.value).endswith("Choose another image or clip.")
+
+
+def test_numbers_that_do_not_fit_are_refused() -> None:
+    def options(low: str = "", high: str = "", fov: str = "", near: str = "1", far: str = "3") -> ViewOptions:
+        return options_from("depth", "turbo", low, high, fov, near, far, True)
+
+    assert options(high="2,5", fov="60") == ViewOptions("depth", "turbo", (None, 2.5), 60.0, (1.0, 3.0), True)
+    for wrong, text in (
+        ({"low": "3", "high": "3"}, "the first must be the smaller"),
+        ({"fov": "200"}, "between 0 and 180"),
+        ({"near": "0"}, "0 < near < far"),
+        ({"far": "x"}, "far is 'x', which is no number"),
+    ):
+        with pytest.raises(DataError, match=text):
+            options(**wrong)
+
+
+def test_checkpoints_are_named_by_what_tells_them_apart() -> None:
+    assert names_of(["runs/a", "runs/b"]) == ["a", "b"]
+    assert names_of(["runs/a/best", "runs/b/best"]) == ["a/best", "b/best"]
+    assert names_of(["runs/a", "runs/a"]) == ["1: runs/a", "2: runs/a"]
+
+
+def test_the_command_names_the_extra_before_it_reads_the_checkpoint(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("densevit.utils.packages.is_installed", lambda package: False)
+    assert main(["app", "missing"]) == 2
+    assert "gradio is not installed: pip install 'densevit[app]'" in capsys.readouterr().err

@@ -1,0 +1,183 @@
+"""The page of `densevit app` in Chromium, as a visitor uses it; what it shows is compared with Python's prediction.
+
+Needs gradio and playwright (pip) and Chromium (`CHROMIUM`, /usr/bin/chromium), and is skipped without them.
+"""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from web_sites import CHROMIUM, SIZE, save_model
+
+from densevit.api import load
+from densevit.api.video import export_video
+from densevit.ops.colormap import colorize
+
+playwright = pytest.importorskip("playwright.sync_api")
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(find_spec("gradio") is None, reason="gradio is not installed"),
+    pytest.mark.skipif(not Path(CHROMIUM).exists(), reason=f"no Chromium at {CHROMIUM}"),
+]
+
+VALUES = """() => {
+  const stack = document.querySelector("#view-0 .stack");
+  const bytes = Uint8Array.from(atob(stack.dataset.values), (letter) => letter.charCodeAt(0));
+  return Array.from(new Float32Array(bytes.buffer));
+}"""
+PIXELS = """async () => {
+  const picture = document.querySelector("#view-0 .map");
+  await picture.decode();
+  const canvas = document.createElement("canvas");
+  [canvas.width, canvas.height] = [picture.naturalWidth, picture.naturalHeight];
+  const context = canvas.getContext("2d");
+  context.drawImage(picture, 0, 0);
+  return Array.from(context.getImageData(0, 0, canvas.width, canvas.height).data);
+}"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from skimage import data
+
+    folder = tmp_path_factory.mktemp("app_page")
+    save_model(folder / "model")
+    Image.fromarray(data.astronaut()).resize(SIZE[::-1]).save(folder / "photo.png")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address(folder: Path) -> Iterator[str]:
+    """Of the page, served by the command; Ctrl-C ends it, and nothing is left behind."""
+    (folder / "tmp").mkdir()
+    command = [sys.executable, "-m", "densevit", "app", str(folder / "model"), "--max-pixels", "1000000"]
+    environment = {**os.environ, "TMPDIR": str(folder / "tmp")}
+    server = subprocess.Popen(
+        [*command, "--device", "cpu", "--precision", "fp32"], stdout=subprocess.PIPE, text=True, env=environment
+    )
+    assert server.stdout is not None
+    try:
+        said = next((line for line in server.stdout if "Ctrl-C" in line), "")
+        yield said.split()[0]
+    finally:
+        server.send_signal(signal.SIGINT)
+        assert server.wait(60) == 0
+        server.stdout.close()
+    assert list((folder / "tmp").iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def page(address: str) -> Iterator[Any]:
+    """The page; requests to other hosts fail the test."""
+    with playwright.sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1300, "height": 900})
+        page.set_default_timeout(60_000)
+        requests: list[str] = []
+        page.on("request", lambda request: requests.append(request.url))
+        page.goto(address)
+        page.wait_for_selector("#file input[type=file]", state="attached")
+        yield page
+        browser.close()
+    assert [url for url in requests if not url.startswith((address, "blob:", "data:"))] == []
+
+
+def drop(page: Any, path: Path, said: str) -> None:
+    """Gives the page a file, and waits for what it says."""
+    for remove in page.locator("#file button[aria-label='Clear']").all():
+        remove.click()
+    page.wait_for_selector("#file input[type=file]", state="attached")
+    page.set_input_files("#file input[type=file]", path)
+    playwright.expect(page.locator("#status")).to_contain_text(re.compile(said))
+
+
+def test_the_map_is_that_of_python_and_its_values_stand_under_the_pointer(page: Any, folder: Path) -> None:
+    drop(page, folder / "photo.png", "photo.png, 80 x 64 pixels: model .* s.*Field of view: 60 degrees")
+    expected = np.asarray(load(folder / "model", device="cpu", precision="fp32")(folder / "photo.png", head="depth"))
+    page.wait_for_selector("#view-0 .stack")
+    assert np.abs(np.reshape(page.evaluate(VALUES), SIZE) - expected).max() < 1e-3
+    pixels = np.reshape(page.evaluate(PIXELS), (*SIZE, 4))[..., :3].astype(int)
+    assert np.abs(pixels - colorize(expected)).max() <= 8  # one step of the table's 256
+    page.hover("#view-0 .stack", position={"x": 1, "y": 1})
+    assert page.inner_text("#view-0 .readout") == f"{expected[0, 0]:.3f} m at x 0, y 0"
+    page.fill("#low textarea, #low input", "9")
+    page.fill("#high textarea, #high input", "3")
+    page.keyboard.press("Enter")
+    playwright.expect(page.locator("#status")).to_contain_text("Colours run from 9 to 3")
+    page.fill("#low textarea, #low input", "")
+    page.keyboard.press("Enter")
+    playwright.expect(page.locator("#view-0 .scale")).to_contain_text("3 m")
+
+
+def test_bad_files_become_a_sentence_and_the_page_goes_on(page: Any, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "notes.pdf").write_bytes(b"%PDF-1.4")
+    Image.new("1", (20_000, 10_000)).save(tmp_path / "huge.png")
+    drop(page, tmp_path / "notes.pdf", "notes.pdf: is PDF; images may be")
+    drop(page, tmp_path / "huge.png", "20000 x 10000 is 200,000,000 pixels; the limit is 1,000,000")
+    assert page.locator("#view-0 .stack").count() == 1
+    drop(page, folder / "photo.png", "photo.png, 80 x 64 pixels")
+
+
+def test_a_click_shows_the_attention_of_its_patch(page: Any) -> None:
+    box = page.locator("#view-0 .stack").bounding_box()
+    page.click("#view-0 .stack", position={"x": box["width"] * 0.9, "y": box["height"] * 0.3})
+    playwright.expect(page.locator("#attention-0")).to_contain_text("patch in row 1, column 4, layer 1 of 1")
+
+
+def test_the_point_cloud_turns(page: Any) -> None:
+    page.get_by_role("tab", name="Point cloud").click()
+    view = page.frame_locator("#cloud-0 iframe")
+    playwright.expect(view.locator("h1")).to_have_text("photo")
+    canvas = view.locator("canvas")
+    before = canvas.screenshot()
+    box = canvas.bounding_box()
+    page.mouse.move(box["x"] + 200, box["y"] + 100)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 260, box["y"] + 100)
+    page.mouse.up()
+    assert canvas.screenshot() != before
+
+
+def test_files_can_be_downloaded(page: Any, folder: Path) -> None:
+    page.get_by_role("tab", name="Files").click()
+    page.click("#write")
+    link = page.locator("#written a", has_text=re.compile("KB|B")).first
+    playwright.expect(link).to_be_visible()
+    names = page.locator("#written").inner_text().replace("\n", "")
+    assert "photo.npy" in names and "photo.ply" in names and "photo.labels.png" in names
+
+
+def test_classes_have_a_legend(page: Any) -> None:
+    page.get_by_role("tab", name="Maps").click()
+    page.click("#head input")
+    page.get_by_role("option", name="classes").click()
+    playwright.expect(page.locator("#view-0 .scales")).to_contain_text(re.compile(r"(wall|floor|table) \d+\.\d%"))
+
+
+def test_a_clip_plays(page: Any, folder: Path, tmp_path: Path) -> None:
+    for i in range(3):
+        (tmp_path / "walk").mkdir(exist_ok=True)
+        Image.open(folder / "photo.png").save(tmp_path / f"walk/{i}.png")
+    export_video(load(folder / "model", device="cpu"), tmp_path / "walk", tmp_path, formats=["mp4"])
+    drop(page, tmp_path / "walk.color.mp4", "walk.color.mp4: model .* s")
+    video = page.locator("#clip-0 video")
+    playwright.expect(video).to_be_visible()
+    page.wait_for_function("document.querySelector('#clip-0 video').videoWidth === 80")
+
+
+@pytest.mark.parametrize("width", [1300, 390])
+def test_nothing_is_wider_than_the_window(page: Any, width: int, folder: Path) -> None:
+    page.set_viewport_size({"width": width, "height": 800})
+    drop(page, folder / "photo.png", "photo.png, 80 x 64 pixels")
+    page.wait_for_selector("#view-0 .stack")
+    assert page.evaluate("document.documentElement.scrollWidth") == width
