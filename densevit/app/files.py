@@ -12,12 +12,10 @@ from densevit.api.video import export_video
 from densevit.app.inputs import GivenClip, GivenImage
 from densevit.app.models import DEPTHS, AppModel, ViewOptions
 from densevit.data.io.video import Span, open_video
-from densevit.errors import DataError, DensevitError
+from densevit.errors import DataError, DensevitError, PartialError
 from densevit.inference.camera import Lens, as_focal, assumed_fov
 from densevit.inference.predict.output_plan import SETTINGS
 from densevit.inference.predict.pipeline import head_of_each_format
-from densevit.inference.predict.summary import Incomplete
-from densevit.inference.video.export import IncompleteClips
 from densevit.inference.video.formats import CLIP_FORMATS
 from densevit.inference.writers import DEPTH_FORMATS, LABEL_FORMATS, MapWriter
 from densevit.inference.writers.surface import SurfaceWriter
@@ -79,7 +77,7 @@ def write_image_files(
             model.predictor, given.path, folder, formats=asked, heads=heads, existing="overwrite",
             fov=None if source == "from EXIF" else lens.fov, workers=1,
         )  # fmt: skip
-    except Incomplete as error:
+    except PartialError as error:
         raise DataError(next(iter(error.summary.failed.values()))) from None
     return files_in(folder)
 
@@ -101,7 +99,7 @@ def write_clip_files(
             model.predictor, given.path, folder, formats=asked, heads=chosen_heads(model, formats, options),
             existing="overwrite", stabilize=options.stabilize, end=end, fov=clip_lens(model, options).fov, workers=1,
         )  # fmt: skip
-    except IncompleteClips as error:
+    except PartialError as error:
         if not files_in(folder):
             raise DataError(next(iter(error.summary.failed.values()))) from None
     for frames in [path for path in folder.iterdir() if path.is_dir()]:
