@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from densevit.data.datasets.base import Dataset, folder_of
-from densevit.data.io.video import VideoFrame, open_video
+from densevit.data.io.video import LiveCamera, VideoFrame, open_video
 from densevit.data.predictions import SavedMaps
 from densevit.errors import DataError
 from densevit.evaluation.depth.preprocess import paste_or_resize
@@ -87,14 +88,18 @@ def evaluate_films(
     stabilize: Mapping[str, Any] | None = None,
     pictures: bool = True,
     fps: float = 30.0,
+    limit: int | None = None,
     progress: bool = False,
 ) -> VideoEvaluation:
     """Scores the consistency of films and folders of frames without ground truth: opw, rtc and flicker.
 
     Maps without unit are divided by the median of the clip's first.
 
+    Args:
+        limit: at most so many frames of a film, its first ones.
+
     Raises:
-        DataError: a film cannot be read.
+        DataError: a film cannot be read, or is a camera, which cannot be read twice.
     """
     kind = kind_of(predictor, head)
     found: list[tuple[str, Row]] = []
@@ -102,9 +107,12 @@ def evaluate_films(
     protocol = VideoProtocol(name="films", range=(1e-6, float("inf")))
     for film in films:
         source = open_video(film, fps)
+        if isinstance(source, LiveCamera):
+            raise DataError(f"{film}: a camera's frames cannot be read twice; record a film, and score that.")
         name = Path(film).stem
         with tempfile.TemporaryDirectory(prefix="densevit-video-") as folder:
-            bar = tqdm(source.frames(), desc=name, unit="frame", total=source.length(), disable=not progress)
+            total = source.length() if limit is None else min(limit, source.length() or limit)
+            bar = tqdm(islice(source.frames(), limit), desc=name, unit="frame", total=total, disable=not progress)
 
             def predicted(frames: Iterable[VideoFrame] = bar) -> Iterator[tuple[Any, Map]]:
                 for frame in frames:
@@ -117,7 +125,7 @@ def evaluate_films(
             unit = np.float32(1.0 if kind == "metric" else max(float(np.median(first)), 1e-9))
 
             def frames(place: Path = Path(folder), source: Any = source, unit: Any = unit) -> Iterator[ClipFrame]:
-                for number, frame in enumerate(source.frames()):
+                for number, frame in enumerate(islice(source.frames(), limit)):
                     yield ClipFrame(
                         name=str(number), image=frame.image, prediction=np.load(place / f"{number}.npy") / unit
                     )

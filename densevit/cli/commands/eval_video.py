@@ -56,6 +56,8 @@ def run(args: argparse.Namespace) -> int:
     predictions.require_one_source(args)
     if args.films and (args.checkpoint is None or args.data is not None):
         raise ConfigError("--films: go with a CHECKPOINT, and without --data.")
+    if args.films and (args.align is not None or args.protocol != "plain"):
+        raise ConfigError("--align and --protocol compare with ground truth, which --films do not have.")
     if args.lookahead < 0:
         raise ConfigError(f"--lookahead: {args.lookahead} frames; there are 0 or more.")
     if args.fuse and not args.stabilize:
@@ -69,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     if args.films:
         dataset.check_output(args)
         predictor = checkpoint.load(args, focal=args.focal)
-        found = evaluate_films(predictor, args.films, **options)
+        found = evaluate_films(predictor, args.films, limit=args.frames, **options)
         source: dict[str, Any] = {"checkpoint": str(args.checkpoint), "films": list(args.films)}
     else:
         spec, data = dataset.open_data(args)

@@ -1,0 +1,51 @@
+"""Films without ground truth: steady depth has no flicker, and options that ask for ground truth are refused."""
+
+from pathlib import Path
+
+import pytest
+from films import frame, write_film, write_frames
+from torch import Tensor, nn
+
+from densevit.cli.main import main
+from densevit.errors import DataError
+from densevit.evaluators.video import evaluate_films
+from densevit.inference.predictor import Predictor
+from densevit.model_card import HeadSpec, ModelCard
+
+
+class Flat(nn.Module):
+    """2 m everywhere, in turn a share less and more."""
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self.share, self.calls = share, 0
+
+    def forward(self, image: Tensor) -> dict[str, Tensor]:
+        self.calls += 1
+        return {"depth": image[:, :1] * 0 + 2 * (1 + self.share * (-1) ** self.calls)}
+
+
+def predictor(share: float) -> Predictor:
+    card = ModelCard(outputs={"depth": HeadSpec(kind="metric", unit="m", range=(1e-3, 10.0))}, multiple=1)
+    return Predictor(Flat(share), card, device="cpu", precision="fp32")
+
+
+def test_depth_that_jumps_flickers_and_depth_that_stays_does_not(tmp_path: Path) -> None:
+    films = [str(write_film(tmp_path / "a.mp4", [frame(0)] * 6)), str(write_frames(tmp_path / "b", [frame(0)] * 6))]
+    steady = evaluate_films(predictor(0.0), films, limit=4)
+    jumping = evaluate_films(predictor(0.1), films, limit=4)
+    assert [name for name, _ in steady.clips] == ["a", "b"]
+    for (_, still), (_, moving) in zip(steady.clips, jumping.clips, strict=True):
+        assert still["frames"] == moving["frames"] == 4
+        assert still["flicker"] == 0 and still["opw"] == 0 and still["rtc"] == 1
+        assert moving["flicker"] > 5 and moving["opw"] == pytest.approx(0.4, rel=0.01)  # 1.8 m and 2.2 m in turn
+    steadied = evaluate_films(predictor(0.1), films[:1], stabilize={"future": 2})
+    assert steadied.clips[0][1]["frames"] == 6
+    assert steadied.clips[0][1]["flicker"] < 0.5 * jumping.clips[0][1]["flicker"]
+
+
+def test_what_films_cannot_be_scored_by_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(DataError, match="cannot be read twice"):
+        evaluate_films(predictor(0.0), ["camera:0"])
+    assert main(["eval-video", "run", "--films", "a.mp4", "--align", "affine"]) == 2
+    assert "which --films do not have" in capsys.readouterr().err
