@@ -47,6 +47,8 @@ class Sample:
     depth_kind: DepthKind = "metric"  # of `depth`, which is in metres only where it is metric
     source: str = ""  # the data set of a mixture that it comes from
     pasted: Bool[np.ndarray, "h w"] | None = None  # True where another image was pasted in (CutMix)
+    weak: UInt8[np.ndarray, "h w 3"] | None = None  # the image before strong transforms and CutMix, for a teacher
+    weak_pasted: UInt8[np.ndarray, "h w 3"] | None = None  # likewise, of the image that was pasted in
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +70,8 @@ class Batch:
     pasted: Bool[Tensor, "b h w"] | None = None  # True where another image was pasted in (CutMix)
     depth_kinds: tuple[DepthKind, ...] = ()  # of each image; empty: all are metric
     sources: tuple[str, ...] = ()  # of a mixture, the data set of each image; empty: there is no mixture
+    weak: Float[Tensor, "b 3 h w"] | UInt8[Tensor, "b 3 h w"] | None = None  # as in `Sample`; 0 where there is none
+    weak_pasted: Float[Tensor, "b 3 h w"] | UInt8[Tensor, "b 3 h w"] | None = None
 
     features: "EncoderOutput | None" = None  # of a frozen encoder for these images, where they are cached
 
@@ -93,10 +97,11 @@ class Batch:
     def to(self, device: torch.device) -> "Batch":
         """On a device, in the types that models and losses take; the bytes are copied, and widened there."""
         there = self._map_tensors(lambda t: t.to(device, non_blocking=True))
-        image, labels = there.image, there.labels
+        labels = there.labels
+        images = {k: v for k in ("image", "weak", "weak_pasted") if (v := getattr(there, k)) is not None}
         return replace(
             there,
-            image=image if image.is_floating_point() else image.to(torch.float32).div_(255),
+            **{k: v if v.is_floating_point() else v.to(torch.float32).div_(255) for k, v in images.items()},
             labels=None if labels is None else labels.long(),
         )
 

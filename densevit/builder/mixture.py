@@ -23,6 +23,7 @@ class Teaching:
     def tell(self, task: Task, only: Sequence[str]) -> None:
         task.sources, task.share, task.only = tuple(s.name for s in self.sources), self.share, tuple(only)
         task.drop_worst = {source.name: source.drop_worst for source in self.sources}
+        task.confidence = {source.name: source.confidence for source in self.sources if source.strong is not None}
 
 
 def teaching(plan: Plan) -> dict[str, Teaching]:
@@ -33,12 +34,17 @@ def teaching(plan: Plan) -> dict[str, Teaching]:
             source that is not there.
     """
     train = plan.train
-    problems = list(_unknown_sources(plan))
+    problems = [*_unknown_sources(plan), *_misplaced_consistency(plan)]
     have = {source.name: found_truths(source) for source in train.sources}
     wanted = {name: _wanted(task) for name, task in plan.tasks.items()}
     found = {}
     for name, task in plan.tasks.items():
-        own = [s for s in train.sources if wanted[name] & have[s.name] and (not task.sources or s.name in task.sources)]
+        own = [
+            source
+            for source in train.sources
+            if (wanted[name] & have[source.name] or (source.strong is not None and _component(task).teachable))
+            and (not task.sources or source.name in task.sources)
+        ]
         found[name] = Teaching(tuple(own), sum(s.share for s in own) or 1.0)
         if train.sources and not own:
             kinds = ", ".join(sorted(wanted[name]))
@@ -49,7 +55,8 @@ def teaching(plan: Plan) -> dict[str, Teaching]:
             kinds = "; ".join(f"{name} from {', '.join(sorted(of_task))}" for name, of_task in wanted.items())
             problems.append(
                 f"data.train.sources.{i}: the ground truth of '{source.name}' fits no task: it has "
-                f"{', '.join(sorted(have[source.name])) or 'none'}; {kinds}. Set its `truth`, or leave it out."
+                f"{', '.join(sorted(have[source.name])) or 'none'}; {kinds}. Set its `truth`, leave it out, or set "
+                "`consistency` to learn from images without."
             )
     if problems:
         raise ConfigError(*map(plan.locate, problems))
@@ -57,17 +64,42 @@ def teaching(plan: Plan) -> dict[str, Teaching]:
 
 
 def _wanted(task: TaskSpec) -> frozenset[str]:
-    component: type[Task] = task.task.component  # type: ignore[assignment]
-    return component.truths([loss.build() for _, loss in task.losses])
+    return _component(task).truths([loss.build() for _, loss in task.losses])
+
+
+def _component(task: TaskSpec) -> type[Task]:
+    return task.task.component  # type: ignore[return-value]
+
+
+def _misplaced_consistency(plan: Plan) -> Iterator[str]:
+    run = plan.run
+    for i, source in enumerate(plan.train.sources):
+        if source.strong is None:
+            continue
+        where = f"data.train.sources.{i}.consistency"
+        if source.truths != ("none",):
+            yield f"{where}: for images without ground truth; set `truth: none` beside it."
+        if run.ema is None:
+            yield f"{where}: its teacher is the moving average of the weights; set `ema`, to 0.996 say."
+        if run.parallel == "fsdp" or run.compile:
+            yield f"{where}: its teacher does not go with {'compile' if run.compile else 'parallel: fsdp'}."
+
+
+def names_sources(plan: Plan) -> dict[str, Sequence[str]]:
+    """Where a config names sources of the training mixture, and which."""
+    found = {f"tasks.{name}": task.sources for name, task in plan.tasks.items()}
+    if plan.run.align_features is not None:
+        found["align_features"] = plan.run.align_features.sources
+    return {where: sources for where, sources in found.items() if sources}
 
 
 def _unknown_sources(plan: Plan) -> Iterator[str]:
     known = [source.name for source in plan.train.sources]
-    for name, task in plan.tasks.items():
-        for i, source in enumerate(task.sources):
+    for where, sources in names_sources(plan).items():
+        for i, source in enumerate(sources):
             if source not in known:
                 why = did_you_mean(source, known) if known else " data.train is no mixture."
-                yield f"tasks.{name}.sources.{i}: no source '{source}' in data.train.{why}"
+                yield f"{where}.sources.{i}: no source '{source}' in data.train.{why}"
 
 
 def best_score(plan: Plan, tasks: Mapping[str, Task]) -> BestScore:

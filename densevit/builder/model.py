@@ -31,10 +31,7 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
 
 def build_model(spec: ModelSpec) -> DenseModel:
     """The network, with the encoder's weights where the config names a file of them."""
-    encoder: Encoder = build_component("encoder", spec.encoder, "model.encoder")
-    weights: Path | None = spec.encoder.options.get("weights")
-    if weights is not None:
-        encoder.load_weights(read_tensors(weights), str(weights))
+    encoder = build_encoder(spec.encoder, "model.encoder")
     if encoder.lora is not None:
         _add_lora(encoder, encoder.lora)
     given = (encoder.features, encoder.prefix_tokens)
@@ -50,6 +47,15 @@ def build_model(spec: ModelSpec) -> DenseModel:
         set_canonical_focal(heads, spec.canonical_focal)
     rays = RayEmbedding(encoder.features) if spec.camera == "rays" else None
     return DenseModel(encoder, decoder, heads, decoders, stretch=spec.resize.padding == "stretch", rays=rays)
+
+
+def build_encoder(spec: ComponentSpec[Encoder], where: str) -> Encoder:
+    """An encoder with the weights of the file that its options name."""
+    encoder: Encoder = build_component("encoder", spec, where)
+    weights: Path | None = spec.options.get("weights")
+    if weights is not None:
+        encoder.load_weights(read_tensors(weights), str(weights))
+    return encoder
 
 
 def set_canonical_focal(heads: Mapping[str, Head], focal: float | None) -> None:

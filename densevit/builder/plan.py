@@ -21,6 +21,7 @@ from densevit.data.transforms.photometric import compose
 from densevit.engine.trackers import Trackers
 from densevit.errors import ConfigError, DataError
 from densevit.model_card import PreprocessConfig
+from densevit.models.encoders.base import Encoder
 from densevit.models.pretraining.base import Objective
 from densevit.registries import REGISTRIES
 from densevit.registry import ComponentSpec
@@ -38,6 +39,7 @@ class Plan:
         datasets: `train`, and `val` and `probe` where the config has them.
         init: the checkpoint of `model.init_from`.
         pretrain: the objective of a pre-training.
+        aligned: the frozen encoder of `align_features`.
         locate: puts file and line of its key in front of an error message.
         opened: the data sets by the same names; empty until `open()`.
     """
@@ -49,6 +51,7 @@ class Plan:
     datasets: Mapping[str, ComponentSpec[Dataset]]
     init: InitCheckpoint | None = None
     pretrain: ComponentSpec[Objective] | None = None
+    aligned: ComponentSpec[Encoder] | None = None
     locate: Locate = str
     opened: Mapping[str, Dataset] = field(default_factory=dict)
 
@@ -124,6 +127,11 @@ class Plan:
                 transforms=[transform.spec() for transform in self.transforms],
             ),
             pretrain=None if self.pretrain is None else self.pretrain.spec(),
+            align_features=(
+                replace(run.align_features, encoder=self.aligned.spec())
+                if run.align_features is not None and self.aligned is not None
+                else None
+            ),
             steps=steps,
             epochs=None,
             validate_every=validate_every,
@@ -167,7 +175,7 @@ def resolve_plan(draft: Draft) -> Plan:
         if init is None
         else {name: filled(getattr(run.model, name), init.info.model[name]) for name in ("encoder", "decoder")}
     )
-    pretrain = checker.objective(run)
+    pretrain, aligned = checker.objective(run), checker.aligned_encoder(run)
     encoder, decoder = checker.encoder(run.model, stored["encoder"]), checker.decoder(run.model, stored["decoder"])
     for name in heads:
         if hasattr(nn.ModuleDict, name) or name == "training":
@@ -178,4 +186,4 @@ def resolve_plan(draft: Draft) -> Plan:
     canonical = run.model.canonical_focal or (stored_model.get("canonical_focal") if camera == "canonical" else None)
     resize = run.model.resize or (init.info.resize if init else PreprocessConfig())
     model = ModelSpec(encoder, decoder, heads, decoders, resize, camera, canonical)
-    return Plan(run, model, tasks, transforms, datasets, init, pretrain, draft.locate)
+    return Plan(run, model, tasks, transforms, datasets, init, pretrain, aligned, draft.locate)

@@ -11,7 +11,7 @@ from densevit.builder import mixture
 from densevit.builder.adapter import write_encoder
 from densevit.builder.checkpoint import open_checkpoint
 from densevit.builder.features import feature_cache
-from densevit.builder.model import build_card, build_model
+from densevit.builder.model import build_card, build_encoder, build_model
 from densevit.builder.plan import Plan
 from densevit.builder.pretraining import build_pretrain_model, build_probe
 from densevit.config import parser
@@ -73,7 +73,7 @@ def build_trainer(plan: Plan, world: DistributedContext) -> Trainer:
         ConfigError, CheckpointError: weights that are missing or do not fit.
     """
     run = plan.run
-    teaching = mixture.teaching(plan) if plan.train.sources or any(t.sources for t in plan.tasks.values()) else {}
+    teaching = mixture.teaching(plan) if plan.train.sources or mixture.names_sources(plan) else {}
     model: DenseModel = _build_model(plan)
     if plan.init is not None:
         loaded = plan.init.load_into(model, plan.model)
@@ -95,7 +95,13 @@ def build_trainer(plan: Plan, world: DistributedContext) -> Trainer:
     predict = make_predict_fn(protocols[0] if protocols else PROTOCOLS["plain"], card, by_source)
     probe = build_probe(plan, model, tasks, card) if isinstance(model, PretrainModel) else None
     data = dataset_fingerprint(plan.train)
-    return Trainer(run, model, tasks, world, predict=predict, card=card, data=data, best=best, probe=probe)
+    try:
+        frozen = None if plan.aligned is None else build_encoder(plan.aligned, "align_features.encoder")
+        return Trainer(
+            run, model, tasks, world, predict=predict, card=card, data=data, best=best, probe=probe, frozen=frozen
+        )
+    except ConfigError as error:
+        raise ConfigError(*map(plan.locate, error.problems)) from None
 
 
 def _build_model(plan: Plan) -> DenseModel:
@@ -212,7 +218,7 @@ def run_sanity_checks(plan: Plan, card: ModelCard, tasks: Mapping[str, Task]) ->
             options: dict[str, Any] = {"on_corrupt": on_corrupt, "where": f"data.train{where}"}
             if output.kind == "metric" and output.metres and (not where or "metric" in found_truths(source)):
                 warnings += check_depth_range(source.data, *output.metres, **options)
-            if output.kind == "labels":
+            if output.kind == "labels" and source.strong is None:
                 warnings += check_labels(source.data, **options)
     if card.needs_camera:
         for name, data in plan.opened.items():

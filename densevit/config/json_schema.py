@@ -45,6 +45,8 @@ PLACES = {
     ("Data", "transforms"): "transform",
     ("Source", "data"): "data_set",
     ("Source", "transforms"): "transform",
+    ("Consistency", "strong"): "transform",
+    ("AlignFeatures", "encoder"): "encoder",
 }
 NESTED = {"Source": Source}  # dataclasses in the options of components that hold components themselves
 
@@ -55,7 +57,8 @@ def to_json_schema(registries: Registries) -> Tree:
     nodes: Tree = tree["$defs"]
     for registry in _all_registries(registries):
         nodes |= _definitions(registry)
-    owners = {**nodes, "Source": nodes["data_set.mix"]["properties"]["sources"]["items"]}
+    source = nodes["data_set.mix"]["properties"]["sources"]["items"]
+    owners = {**nodes, "Source": source, "Consistency": source["properties"]["consistency"]["anyOf"][0]}
     for (node, field), kind in PLACES.items():
         options = (tree if node == "Run" else owners[node])["properties"]
         options[field] = _with_component(options[field], kind)

@@ -65,6 +65,15 @@ Truth = Literal["metric", "relative", "affine", "disparity", "labels", "normals"
 
 
 @dataclass(frozen=True, kw_only=True)
+class Consistency:
+    """Images without ground truth: the moving average of the weights labels each in every step, and the model learns
+    that from a stronger augmentation of the same image (mean teacher; UniMatch, arXiv:2410.10777)."""
+
+    strong: tuple[ComponentConfig, ...] = ()  # transforms of the model's view alone, of pixel values: color, blur ...
+    confidence: Share = 0.95  # pixels of which the teacher is less sure of the class teach nothing
+
+
+@dataclass(frozen=True, kw_only=True)
 class Source:
     """One data set of a mixture."""
 
@@ -77,6 +86,7 @@ class Source:
     transforms: tuple[ComponentConfig, ...] = ()  # its own, before those of `data.transforms`
     drop_worst: Share = 0.0  # of an image's pixels, those with the largest error: faults of a teacher, not learned from
     cutmix: Share = 0.0  # probability that a rectangle of another of its images is pasted in, with its ground truth
+    consistency: Consistency | None = None  # with `truth: none`, to learn from images without ground truth
     protocol: str | None = None  # of depth, in the validation during training: instead of the task's
 
 
@@ -113,6 +123,16 @@ class Probe:
     images: Count = 64  # labelled ones, spread over `data.probe`
     steps: Count = 200  # of AdamW, with batches of 8
     lr: Positive = 1e-3
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlignFeatures:
+    """A frozen encoder whose features those of the trained one stay close to (Depth Anything, arXiv:2401.10891)."""
+
+    encoder: ComponentConfig  # its last map must have the channels of the trained one's
+    weight: Positive = 1.0
+    margin: Annotated[float, Field(gt=-1, le=1)] = 0.85  # features of this cosine or more are close enough
+    sources: tuple[str, ...] = ()  # of a mixture, whose images are compared; empty: all
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,6 +177,7 @@ class Run:
     tasks: dict[str, Task] = field(default_factory=lambda: {"depth": Task()})
     pretrain: ComponentConfig | None = None  # what the encoder learns from images alone; then the tasks are the probe's
     probe: Probe = field(default_factory=Probe)  # of a pre-training
+    align_features: AlignFeatures | None = None
     loss_weighting: Literal["fixed", "uncertainty"] = "fixed"  # of several tasks: by their weights, or learned
     optim: Optim = field(default_factory=Optim)
     schedule: Schedule = field(default_factory=Schedule)
@@ -225,6 +246,8 @@ class Run:
             found.append(f"model.canonical_focal: belongs to camera 'canonical', not to '{self.model.camera}'.")
         if self.loss_weighting == "uncertainty" and len(self.tasks) == 1:
             found.append("loss_weighting: there is only one task, and nothing to balance it with.")
+        if self.align_features is not None and (self.model.freeze_encoder or self.pretrain or self.parallel == "fsdp"):
+            found.append("align_features: goes with a training of the encoder, without pretrain and parallel: fsdp.")
         if self.pretrain is not None:
             found += self._pretraining_problems()
         elif self.data.probe is not None:
@@ -255,5 +278,7 @@ def _window_problems(rule: PreprocessConfig | None) -> list[str]:
     return []
 
 
-for _node in (Run, Model, Task, Source, Data, CacheFeatures, Probe, Optim, Schedule, PreprocessConfig):
+for _node in (
+    Run, Model, Task, Source, Consistency, AlignFeatures, Data, CacheFeatures, Probe, Optim, Schedule, PreprocessConfig
+):  # fmt: skip
     setattr(_node, "__pydantic_config__", ConfigDict(extra="forbid"))  # noqa: B010 (pydantic reads it, mypy does not know it)

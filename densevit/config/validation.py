@@ -149,6 +149,9 @@ class ComponentChecker:
             self._dataset(source.data, f"{where}.sources.{i}.data")
             for j, transform in enumerate(source.transforms):
                 self._check(self.registries.transforms, transform, f"{where}.sources.{i}.transforms.{j}")
+            for j, transform in enumerate(source.consistency.strong if source.consistency else ()):
+                place = f"{where}.sources.{i}.consistency.strong.{j}"
+                self._check(self.registries.transforms, transform, place)
             if source.protocol is not None:
                 self._check_protocol(source.protocol, f"{where}.sources.{i}.protocol")
         return checked
@@ -161,6 +164,14 @@ class ComponentChecker:
     def objective(self, run: Run) -> ComponentSpec[Any] | None:
         """Of a pre-training."""
         return None if run.pretrain is None else self._check(self.registries.objectives, run.pretrain, "pretrain")
+
+    def aligned_encoder(self, run: Run) -> ComponentSpec[Any] | None:
+        """The frozen one of `align_features`."""
+        if run.align_features is None:
+            return None
+        encoder = self._check(self.registries.encoders, run.align_features.encoder, "align_features.encoder")
+        self._check_file(encoder.options.get("weights"), "align_features.encoder.weights")
+        return encoder
 
     def _check(
         self, registry: Registry[T], spec: ComponentConfig, where: str, *, partial: bool = False
@@ -231,6 +242,7 @@ def check(draft: Draft) -> None:
         checker.transforms(run.data)
         checker.datasets(run.data)
         checker.objective(run)
+        checker.aligned_encoder(run)
         checker.encoder(run.model)
         checker.decoder(run.model)
     checker.raise_problems(draft.locate)

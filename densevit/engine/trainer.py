@@ -13,8 +13,10 @@ from torch import Tensor, nn
 from densevit.config.schema import Run
 from densevit.engine import skipped_steps
 from densevit.engine.checkpointer import BestScore, Checkpointer
+from densevit.engine.consistency import ConsistencyTeacher
 from densevit.engine.distributed import DistributedContext, no_sync
 from densevit.engine.ema import EMA
+from densevit.engine.feature_alignment import FeatureAlignment
 from densevit.engine.fsdp import clip_grad_norm
 from densevit.engine.interfaces import Batches, EncoderProbe, Validation, samples_drawn, scheduled_parts
 from densevit.engine.logger import MetricLogger, describe_run
@@ -65,6 +67,7 @@ class Trainer:
         card: goes into every checkpoint.
         data: the fingerprint of the training data; goes into every checkpoint.
         best: the score that picks the best checkpoint; by default the first task's own.
+        frozen: the encoder of `align_features`.
         probe: of a pre-training, whose model gives its own losses, and whose tasks are the probe's.
 
     Attributes:
@@ -86,6 +89,7 @@ class Trainer:
         data: str = "",
         best: BestScore | None = None,
         probe: EncoderProbe | None = None,
+        frozen: nn.Module | None = None,
     ) -> None:
         assert run.steps is not None
         self.run, self.steps, self.tasks, self.world = run, run.steps, tasks, world
@@ -121,6 +125,16 @@ class Trainer:
         )
         self.checkpointer = Checkpointer(self.state, run, card, data, best or usual_best(tasks))
         self.source_losses = SourceLosses(tasks) if any(task.sources for task in tasks.values()) else None
+        unlabelled = frozenset(source for task in tasks.values() for source in task.confidence)
+        self.teacher: ConsistencyTeacher | None = None
+        if unlabelled and self.ema:
+            self.teacher = ConsistencyTeacher(self.model, self.ema, unlabelled, self._camera_input)
+        self.alignment: FeatureAlignment | None = None
+        if frozen is not None and run.align_features is not None:
+            frozen = frozen.to(world.device)
+            self.alignment = FeatureAlignment(
+                model.get_submodule("encoder"), frozen, run.align_features, self.precision
+            )
         self.loss_spikes = LossSpikeMonitor()
         ranges = {name: output.range for name, output in card.outputs.items() if name in tasks}
         self.saturation = {name: OutputSaturationMonitor(ends) for name, ends in ranges.items() if ends is not None}
@@ -275,6 +289,7 @@ class Trainer:
     def _losses(self, batch: Batch) -> dict[str, Tensor]:
         with autocast(self.precision, self.world.device):
             image = batch.image.contiguous(memory_format=torch.channels_last)
+            labels = self.teacher(batch) if self.teacher else {}
             cached = {} if batch.features is None else {"features": batch.features}
             predictions = self.parallel_model(image, **self._camera_input(batch), **cached)
         if self.probe is not None:
@@ -285,11 +300,13 @@ class Trainer:
         losses = {}
         for name, task in self.tasks.items():
             y = predictions[name]
-            found = task.losses_by_source(y, batch, self._updates(), extras_of(name, predictions))
+            own = task.taught(batch, self.teacher.rows(batch), labels[name]) if self.teacher and labels else batch
+            found = task.losses_by_source(y, own, self._updates(), extras_of(name, predictions))
             if self.source_losses:
                 self.source_losses.add(name, found, batch)
             losses[name] = task.joined_losses(found, y, batch)
-        return dict(self.loss_weighting(losses))
+        weighted: dict[str, Tensor] = self.loss_weighting(losses)
+        return weighted | ({"align_features": self.alignment.loss(batch, image)} if self.alignment else {})
 
     def _camera_input(self, batch: Batch) -> dict[str, Tensor]:
         if not getattr(self.model, "takes_camera", False):

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from jaxtyping import UInt8
+from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
 from densevit.model_card import HeadSpec, Kind
@@ -39,6 +39,9 @@ class Task(nn.Module, ABC):
         scores: of single data sets of a mixture, in place of `score`.
         drop_worst: data set of a mixture -> share of each image's pixels, those with the largest error, that is not
             learned from.
+        confidence: data set of a mixture without ground truth, for which a teacher makes it in each step -> how sure
+            that must be.
+        teachable: whether it learns from a teacher so.
     """
 
     name: str
@@ -51,6 +54,8 @@ class Task(nn.Module, ABC):
     only: Collection[str] = ()
     share: float = 1.0
     drop_worst: Mapping[str, float] = MappingProxyType({})
+    confidence: Mapping[str, float] = MappingProxyType({})
+    teachable: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -85,13 +90,37 @@ class Task(nn.Module, ABC):
                 of_part = {k: v[rows] if v.ndim > 2 and not whole else v for k, v in extras.items()}
                 part = prediction if whole else prediction[rows]
                 taken = batch.take(rows)
+                known = self.known_share(taken) if source in self.confidence else None
                 if share := self.drop_worst.get(source, 0.0):
                     taken = self.without_worst(part, taken, share)
-                found[source] = self.losses(part, taken, step, of_part)
+                if known is None:
+                    found[source] = self.losses(part, taken, step, of_part)
+                else:
+                    found[source] = self._scaled_losses(part, taken, step, of_part, known)
         if not found:  # every loss all the same, as 0, so that all processes have the same ones
             unknown = replace(batch, depth=None, valid=None, labels=None, label=None, normals=None)
             found[NO_SOURCE] = self.losses(prediction, unknown, step, extras)
         return found
+
+    def _scaled_losses(
+        self, prediction: Tensor, batch: Batch, step: int, extras: Extras, known: Float[Tensor, "b"]
+    ) -> dict[str, Tensor]:
+        """The mean over images of each one's losses times the share of its pixels that have ground truth, so that few
+        sure pixels count little (UniMatch divides by all pixels, too)."""
+        terms: dict[str, Tensor] = {}
+        for i, share in enumerate(known / len(batch)):
+            of_image = {k: v[i : i + 1] if v.ndim > 2 else v for k, v in extras.items()}
+            found = self.losses(prediction[i : i + 1], batch.take([i]), step, of_image)
+            terms = {name: terms.get(name, 0) + share * loss for name, loss in found.items()}
+        return terms
+
+    def known_share(self, batch: Batch) -> Float[Tensor, "b"] | None:
+        """Of each image, the share of its pixels of which a teacher was sure; None where that does not count."""
+        return None
+
+    def taught(self, batch: Batch, rows: Sequence[int], prediction: Tensor) -> Batch:
+        """The batch with a teacher's prediction for the images of `rows` as their ground truth."""
+        return batch
 
     def without_worst(self, prediction: Tensor, batch: Batch, share: float) -> Batch:
         """The batch without the ground truth of each image's pixels of the largest error; for tasks of pixels."""

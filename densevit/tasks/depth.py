@@ -15,7 +15,7 @@ from densevit.losses.masked_reduction import best_pixels, log_ratio
 from densevit.losses.ssi import Space, aligned_error
 from densevit.ops.camera import Camera, canonical_scale
 from densevit.ops.colormap import colorize
-from densevit.structures import Batch, Row
+from densevit.structures import Batch, DepthKind, Row
 from densevit.tasks.base import NO_EXTRAS, TASKS, Extras, Task
 
 
@@ -38,6 +38,7 @@ class DepthTask(Task):
         **dict.fromkeys(("abs_rel", "sq_rel", "rmse", "rmse_log", "log10", "silog"), "min"),
         **dict.fromkeys(("d1", "d2", "d3"), "max"),
     }
+    teachable = True
 
     def losses(
         self, prediction: Float[Tensor, "b 1 h w"], batch: Batch, step: int, extras: Extras = NO_EXTRAS
@@ -88,6 +89,24 @@ class DepthTask(Task):
         """Which images have ground truth of these kinds."""
         fits = [kind in kinds for kind in batch.depth_kinds or ("metric",) * len(batch)]
         return torch.tensor(fits, device=batch.image.device)[:, None, None, None]
+
+    @torch.no_grad()
+    def taught(self, batch: Batch, rows: Sequence[int], prediction: Float[Tensor, "n 1 h w"]) -> Batch:
+        """By the depth or disparity itself; of heads without unit up to scale and shift."""
+        places = list(rows)
+        kind: DepthKind = self.output.kind  # type: ignore[assignment]
+        found, valid = as_ground_truth(prediction, kind)
+        if self.output.focal is not None:
+            found = found * canonical_scale(Camera.of(batch), self.output.focal)[places]
+            valid = valid & found.isfinite()
+        size = batch.image[:, :1]
+        depth = torch.zeros_like(size) if batch.depth is None else batch.depth.clone()
+        mask = torch.zeros_like(size, dtype=torch.bool) if batch.valid is None else batch.valid.clone()
+        depth[places], mask[places] = torch.where(valid, found, 0), valid
+        kinds: list[DepthKind] = list(batch.depth_kinds) or ["metric"] * len(batch)
+        for row in places:
+            kinds[row] = kind
+        return replace(batch, depth=depth, valid=mask, depth_kinds=tuple(kinds))
 
     @torch.no_grad()
     def without_worst(self, prediction: Float[Tensor, "b 1 h w"], batch: Batch, share: float) -> Batch:
@@ -164,3 +183,21 @@ class DepthTask(Task):
             ],
             axis=1,
         )
+
+
+def as_ground_truth(
+    prediction: Float[Tensor, "b 1 h w"], kind: DepthKind
+) -> tuple[Float[Tensor, "b 1 h w"], Bool[Tensor, "b 1 h w"]]:
+    """A prediction as the depth that losses compare with, which is positive, and where it is known.
+
+    Of disparity the inverse, each image's disparity first brought to 0.1 to 1.1; affine depth is brought to 1 to 2
+    (densevit.ops.align.disparity_as_depth). Losses for them ignore scale and shift.
+    """
+    valid = prediction.isfinite()
+    if kind == "metric":
+        return prediction, valid & (prediction > 0)
+    low = torch.where(valid, prediction, torch.inf).amin((1, 2, 3), keepdim=True)
+    high = torch.where(valid, prediction, -torch.inf).amax((1, 2, 3), keepdim=True)
+    span = (high - low).clamp_min(1e-12)
+    share = torch.where(valid, (prediction - low) / span, 0)
+    return (1 / (share + 0.1) if kind == "disparity" else 1 + share), valid

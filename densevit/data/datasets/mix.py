@@ -11,11 +11,11 @@ import numpy as np
 from jaxtyping import Float32, Int64
 from pydantic import Field
 
-import densevit.data.transforms.photometric  # noqa: F401 (registers transforms)
-from densevit.config.schema import NonNegative, Source, Truth
+from densevit.config.schema import Consistency, NonNegative, Source, Truth
 from densevit.data.datasets.base import DATASETS, Dataset, MixtureSource
 from densevit.data.labels.joined_classes import JoinedClasses, join_by_name, join_by_table
-from densevit.data.transforms.base import TRANSFORMS
+from densevit.data.transforms.base import TRANSFORMS, Transform
+from densevit.data.transforms.photometric import Color, ImageOnlyTransform
 from densevit.errors import ConfigError
 from densevit.ops.align import disparity_as_depth
 from densevit.registry import ComponentSpec
@@ -41,7 +41,7 @@ class Mix(Dataset):
 
         Args:
             sources: the data sets, each `{data: {type: ...}, name, weight, truth, transforms, drop_worst, cutmix,
-                protocol}`.
+                consistency, protocol}`.
             temperature: where no source has a weight, it is its number of images to this power: 1 draws every image
                 equally often, 0 every data set.
             balanced: every step has the weights' share of images of each data set, rounded up or down; else the draws
@@ -70,6 +70,8 @@ class Mix(Dataset):
                 drop_worst=source.drop_worst,
                 cutmix=source.cutmix,
                 protocol=source.protocol,
+                strong=None if source.consistency is None else strong_transforms(source.consistency, f"sources.{i}"),
+                confidence=source.consistency.confidence if source.consistency else 0.0,
             )
             for i, (name, source, data, share) in enumerate(zip(names, sources, opened, shares, strict=True))
         ]
@@ -153,6 +155,24 @@ def open_source(source: Source, where: str) -> Dataset:
     if source.data.get("type") == "mix":
         raise ConfigError(f"{where}.data: a mixture within a mixture; list its sources beside the others.")
     return DATASETS.check(source.data, f"{where}.data").build()
+
+
+def strong_transforms(consistency: Consistency, where: str) -> list[Transform]:
+    """
+    Raises:
+        ConfigError: one moves pixels, so that the teacher's map would not fit the image.
+    """
+    found: list[Transform] = []
+    for i, spec in enumerate(consistency.strong):
+        place = f"{where}.consistency.strong.{i}"
+        transform = TRANSFORMS.check(spec, place).build()
+        if not isinstance(transform, Color | ImageOnlyTransform):
+            raise ConfigError(
+                f"{place}: '{spec['type']}' does more than change pixel values; put it into `transforms`, which both "
+                "views share."
+            )
+        found.append(transform)
+    return found
 
 
 def shares_of(sources: Sequence[Source], lengths: Sequence[int], temperature: float) -> list[float]:

@@ -38,6 +38,8 @@ def collate(samples: Sequence[Sample], indices: Sequence[int]) -> Batch:
         normals=_normals([s.normals for s in samples], (h, w)),
         intrinsics=_intrinsics([s.intrinsics for s in samples]),
         pasted=_stack([s.pasted for s in samples], lambda: np.zeros((h, w), np.bool_), (h, w)),
+        weak=_images([s.weak for s in samples], (h, w)),
+        weak_pasted=_images([s.weak_pasted for s in samples], (h, w)),
         depth_kinds=_unless_usual([s.depth_kind for s in samples], "metric"),
         sources=_unless_usual([s.source for s in samples], ""),
     )
@@ -68,6 +70,11 @@ def _stack(
         return None
     stacked = np.stack([missing() if a is None else a for a in arrays])
     return torch.from_numpy(stacked).reshape(len(arrays), *shape)
+
+
+def _images(images: Sequence[np.ndarray | None], size: tuple[int, int]) -> Tensor | None:
+    stacked = _stack(images, lambda: np.zeros((*size, 3), np.uint8), (*size, 3))
+    return None if stacked is None else stacked.permute(0, 3, 1, 2)
 
 
 def _normals(maps: Sequence[np.ndarray | None], size: tuple[int, int]) -> Tensor | None:

@@ -47,6 +47,7 @@ def cutmix(sample: Sample, other: Sample, rng: np.random.Generator) -> Sample:
         normals=None,
         label=None,
         pasted=inside,
+        weak_pasted=other.weak,
     )
 
 

@@ -47,6 +47,7 @@ class AugmentedDataset(TorchDataset[Sample]):
             for source, start in zip(dataset.sources, starts, strict=False)
         }
         self.transforms |= {source.name: compose([*source.transforms, transform]) for source in dataset.sources}
+        self.strong = {source.name: compose(source.strong) for source in dataset.sources if source.strong is not None}
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -72,7 +73,9 @@ class AugmentedDataset(TorchDataset[Sample]):
 
     def _transformed(self, index: int, rng: np.random.Generator) -> Sample:
         sample = self.dataset.read(index)
-        return self.transforms[sample.source](sample, rng)
+        weak = self.transforms[sample.source](sample, rng)
+        strong = self.strong.get(sample.source)
+        return weak if strong is None else replace(strong(weak, rng), weak=weak.image)
 
 
 @contextmanager

@@ -1,8 +1,10 @@
 """`pseudo-label` and the data set that reads it: views of a teacher, folders and shards, resuming, licences."""
 
+import errno
 import json
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from densevit.cli.main import main
 from densevit.data.datasets.base import open_dataset
 from densevit.errors import DataError
 from densevit.inference.predict.pseudo_labels import mean_and_agreement
+from densevit.utils import atomic_io
 from densevit.weights.checkpoint import read_card
 
 
@@ -104,6 +107,30 @@ def test_an_image_that_cannot_be_read_costs_itself_only(teacher: Path, tmp_path:
         assert main(["pseudo-label", str(teacher / "run"), str(images), "--output", str(output), *words]) == 3
         if words:
             assert open_dataset({"type": "pseudo_labels", "root": str(output)}).names == ["0", "1"]
+
+
+@pytest.mark.parametrize("words", [[], ["--shard-size", "2"]])
+def test_a_full_disk_is_one_error_and_nothing_half_written_stays(
+    teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    fsync, calls = atomic_io._fsync, 0
+
+    def full(file: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls > 2:  # the manifest and the first map
+            raise OSError(errno.ENOSPC, "No space left on device")
+        fsync(file)
+
+    monkeypatch.setattr(atomic_io, "_fsync", full)
+    assert label(teacher, tmp_path / "out", *words) == 2
+    told = capsys.readouterr().err
+    assert told.count("error: ") == 1 and "no room" in told
+    assert not [path for path in (tmp_path / "out").rglob("*") if path.name.startswith(".") or path.suffix == ".tar"]
+    assert not (tmp_path / "out/failed.json").exists()
+    monkeypatch.undo()
+    assert label(teacher, tmp_path / "out", *words, "--resume") == 0
+    assert len(open_dataset({"type": "pseudo_labels", "root": str(tmp_path / "out")})) == 6
 
 
 def student(teacher: Path, root: Path, output: Path, *words: str) -> list[str]:

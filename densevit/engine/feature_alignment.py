@@ -1,0 +1,59 @@
+"""The last features of the trained encoder beside those of a frozen one, as a loss of a training step."""
+
+import torch
+from torch import Tensor, nn
+
+from densevit.config.schema import AlignFeatures
+from densevit.errors import ConfigError
+from densevit.losses.alignment import feature_alignment
+from densevit.structures import Batch, EncoderOutput, FeatureSpec
+from densevit.utils.precision import Precision, autocast
+
+
+class FeatureAlignment:
+    """Compares the maps that the encoder gave in its last forward pass with the frozen encoder's for the same images.
+
+    Args:
+        encoder: in training.
+        frozen: in evaluation mode, without gradients; nothing of it is saved.
+
+    Raises:
+        ConfigError: the last maps differ in channels or stride.
+    """
+
+    def __init__(self, encoder: nn.Module, frozen: nn.Module, options: AlignFeatures, precision: Precision) -> None:
+        own, other = last_features(encoder), last_features(frozen)
+        if (own.channels, own.stride) != (other.channels, other.stride):
+            raise ConfigError(
+                f"align_features.encoder: its last map has {other.channels} channels at stride {other.stride}, that of "
+                f"model.encoder {own.channels} at {own.stride}; take an encoder of the same width and patch."
+            )
+        self.frozen, self.options, self.precision = frozen.requires_grad_(False).eval(), options, precision
+        self.found: EncoderOutput | None = None
+        encoder.register_forward_hook(self._keep)
+
+    def _keep(self, module: nn.Module, given: object, output: EncoderOutput) -> None:
+        if torch.is_grad_enabled():
+            self.found = output
+
+    def loss(self, batch: Batch, image: Tensor) -> Tensor:
+        """Of the images of the sources that are compared, times their share of the batch and the weight.
+
+        Args:
+            image: as the encoder saw it.
+        """
+        assert self.found is not None
+        student, self.found = self.found.maps[-1], None
+        chosen = self.options.sources
+        rows = [i for i, source in enumerate(batch.sources or ("",) * len(batch)) if not chosen or source in chosen]
+        if not rows:
+            return student[:0].sum().float()
+        with torch.no_grad(), autocast(self.precision, image.device):
+            frozen: Tensor = self.frozen(image[rows]).maps[-1]
+        share = len(rows) / len(batch)
+        return self.options.weight * share * feature_alignment(student[rows], frozen, self.options.margin)
+
+
+def last_features(encoder: nn.Module) -> FeatureSpec:
+    found: FeatureSpec = encoder.features[-1]  # type: ignore[index, assignment]
+    return found

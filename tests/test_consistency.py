@@ -1,0 +1,206 @@
+"""Learning from images without ground truth: the moving average teaches on the weak view, the model learns the strong
+one."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from small_scenes import small_scenes
+
+from densevit.builder import plan as planning
+from densevit.builder import training
+from densevit.cli.main import main
+from densevit.engine.distributed import DistributedContext
+from densevit.engine.logger import read_csv
+from densevit.engine.trainer import Trainer
+from densevit.ops.align import disparity_as_depth
+from densevit.structures import IGNORE, Batch
+from densevit.tasks.depth import as_ground_truth
+from densevit.weights import checkpoint
+
+CONFIG = """
+model:
+  encoder: {{type: vit, dim: 32, depth: 2, heads: 2, patch_size: 8, image_size: 64, out_indices: 2}}
+  decoder: {{type: conv_transpose, stride: 4, min_channels: 8}}
+  heads:
+    depth: {{type: metric, max_depth: 10, hidden: 0}}
+    labels: {{type: segmentation}}
+tasks:
+  depth: {{losses: [{{type: silog}}]}}
+  labels: {{type: segmentation, losses: [{{type: cross_entropy}}]}}
+data:
+  train:
+    type: mix
+    sources:
+      - {{name: mine, data: {{type: folder, root: {root}/a, depth_scale: 1000}}, weight: 1, truth: [metric, labels]}}
+      - name: web
+        data: {{type: folder, root: {root}/b, depth_scale: 1000}}
+        weight: 1
+        truth: none
+        cutmix: 0.5
+        consistency: {{strong: [{{type: grayscale, p: 1}}, {{type: color, p: 1.0}}], confidence: 0.3}}
+  val: {{type: folder, root: {root}/a, depth_scale: 1000}}
+  transforms: [{{type: random_crop, size: [48, 64]}}, {{type: hflip}}]
+  workers: 0
+optim: {{lr: 2e-3}}
+ema: 0.9
+schedule: {{type: constant, warmup: 0}}
+steps: 4
+validate_every: 1000
+batch_size: 4
+precision: fp32
+device: cpu
+log_every: 1
+output: {output}
+"""
+WEB = "data.train.sources.1"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("consistency")
+    for name in "ab":
+        small_scenes(folder / name, count=5)
+    (folder / "run.yaml").write_text(CONFIG.format(root=folder, output=folder / "run"))
+    assert main(["train", str(folder / "run.yaml"), "steps=6"]) == 0
+    return folder
+
+
+def trainer_and_batch(folder: Path, *words: str) -> tuple[Trainer, Batch]:
+    world = DistributedContext(torch.device("cpu"))
+    plan = planning.load_plan(folder / "run.yaml", ["data.train.sources.1.cutmix=0.999", *words]).open()
+    trainer = training.build_trainer(plan, world)
+    assert trainer.ema is not None
+    for value in trainer.ema.average.values():  # the teacher is another model than the student
+        value += 0.02 * torch.randn(value.shape, generator=torch.Generator().manual_seed(0)).to(value.dtype)
+    return trainer, next(training.train_batches(plan, world)(0)).to(world.device)
+
+
+def test_both_views_have_the_same_pixels_but_for_the_strong_transforms(folder: Path) -> None:
+    _, batch = trainer_and_batch(folder)
+    rows = [row for row, source in enumerate(batch.sources) if source == "web"]
+    assert len(rows) == 2 and batch.weak is not None and batch.weak_pasted is not None and batch.pasted is not None
+    for row in rows:
+        image, weak = batch.image[row], torch.where(batch.pasted[row], batch.weak_pasted[row], batch.weak[row])
+        assert 0 < batch.pasted[row].float().mean() < 1
+        assert not torch.equal(image, weak)
+        assert np.corrcoef(image.mean(0).flatten(), weak.mean(0).flatten())[0, 1] > 0.7  # the same place of the image
+    others = [row for row in range(4) if row not in rows]
+    assert not batch.weak[others].any()
+
+
+def test_the_average_teaches_on_the_weak_views_put_together_as_the_images_are(folder: Path) -> None:
+    trainer, batch = trainer_and_batch(folder)
+    assert trainer.teacher is not None and trainer.ema is not None
+    assert batch.pasted is not None and batch.weak is not None and batch.weak_pasted is not None
+    trainer.model.train()
+    found, rows = trainer.teacher(batch), trainer.teacher.rows(batch)
+    assert trainer.model.training and all(module.training for module in trainer.model.modules())
+    with trainer.ema.applied(), torch.no_grad():
+        trainer.model.eval()
+        first, second = trainer.model(batch.weak[rows]), trainer.model(batch.weak_pasted[rows])
+    for head in ("depth", "labels"):
+        expected = torch.where(batch.pasted[rows][:, None], second[head], first[head])
+        assert torch.allclose(found[head], expected, atol=1e-6)
+
+
+def test_unsure_pixels_teach_no_class_and_count_in_the_mean(folder: Path) -> None:
+    """UniMatch: the sum over the sure pixels, divided by all pixels."""
+    trainer, batch = trainer_and_batch(folder, f"{WEB}.consistency.confidence=0.5")
+    task, size = trainer.tasks["labels"], batch.image.shape[-2:]
+    scores = torch.randn(2, 3, *size, generator=torch.Generator().manual_seed(1))
+    rows = [row for row, source in enumerate(batch.sources) if source == "web"]
+    own = task.taught(batch, rows, scores)
+    assert own.labels is not None and batch.labels is not None
+    others = [row for row in range(4) if row not in rows]
+    assert torch.equal(own.labels[others], batch.labels[others])
+    shares, ids = scores.softmax(1).max(1)
+    kept = shares >= 0.5
+    assert 0.1 < kept.float().mean() < 0.9 and torch.equal(own.labels[rows] == IGNORE, ~kept)
+    prediction = torch.randn(4, 3, *size, generator=torch.Generator().manual_seed(2))
+    found = task.losses_by_source(prediction, own, 0)["web"]["cross_entropy"]
+    errors = torch.nn.functional.cross_entropy(prediction[rows], ids, reduction="none")
+    assert float(found) == pytest.approx(float((errors * kept).sum() / kept.numel()), rel=1e-5)
+
+
+def test_depth_learns_the_teachers_depth(folder: Path) -> None:
+    trainer, batch = trainer_and_batch(folder)
+    task = trainer.tasks["depth"]
+    rows = [row for row, source in enumerate(batch.sources) if source == "web"]
+    teacher = torch.rand(2, 1, *batch.image.shape[-2:]) * 4 + 1
+    own = task.taught(batch, rows, teacher)
+    prediction = torch.ones(4, 1, *batch.image.shape[-2:])
+    prediction[rows] = teacher
+    assert float(task.losses_by_source(prediction, own, 0)["web"]["silog"]) == pytest.approx(0, abs=1e-4)
+    assert own.valid is not None and batch.valid is not None and own.valid[rows].all()
+    others = [row for row in range(4) if row not in rows]
+    assert torch.equal(own.valid[others], batch.valid[others])
+
+
+def test_disparity_and_affine_depth_become_ground_truth_as_those_of_files() -> None:
+    values = torch.randn(2, 1, 5, 6, generator=torch.Generator().manual_seed(0))
+    values[0, 0, 0, 0] = torch.nan
+    depth, valid = as_ground_truth(values, "disparity")
+    for i in range(2):
+        expected = disparity_as_depth(values[i, 0].numpy(), valid[i, 0].numpy())
+        assert np.allclose(torch.where(valid, depth, 0)[i, 0], expected, rtol=1e-5)
+    assert not valid[0, 0, 0, 0] and valid.sum() == 59
+    affine, _ = as_ground_truth(values[1:], "affine")
+    assert affine.min() == 1 and affine.max() == 2
+
+
+def test_images_without_ground_truth_move_every_head(folder: Path) -> None:
+    trainer, batch = trainer_and_batch(folder, f"{WEB}.consistency.confidence=0.0")
+    assert trainer.teacher is not None
+    unlabelled = batch.take(trainer.teacher.rows(batch))
+    assert unlabelled.depth is None or not unlabelled.valid.any()
+    sum(trainer._losses(unlabelled).values()).backward()
+    assert all(any(p.grad.any() for p in head.parameters()) for head in trainer.model.heads.values())
+    assert all(value.grad is None for value in trainer.ema.average.values())
+    trainer.model.zero_grad()
+    trainer.teacher = None  # without it they teach nothing
+    sum(trainer._losses(replace(unlabelled, depth=None, valid=None, labels=None)).values()).backward()
+    assert not any(p.grad is not None and p.grad.any() for p in trainer.model.parameters())
+
+
+def test_stopped_and_resumed_the_run_is_bit_equal(folder: Path, tmp_path: Path) -> None:
+    whole = checkpoint.read(folder / "run/checkpoints/step-00000006")[0]
+    words = [str(folder / "run.yaml"), f"output={tmp_path}"]
+    assert main(["train", *words, "steps=3"]) == 0
+    assert main(["train", *words, "steps=6", "--resume"]) == 0
+    weights = checkpoint.read(tmp_path / "checkpoints/step-00000006")[0]
+    assert all(torch.equal(value, whole[name]) for name, value in weights.items())
+    last = read_csv(folder / "run/train.csv")[-1]
+    assert last["web/samples"] == 12 and last["web/depth/silog"] > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([f"{WEB}.consistency=null"], "the ground truth of 'web' fits no task: it has none"),
+        ([f"{WEB}.truth=labels"], f"{WEB}.consistency: for images without ground truth; set `truth: none`"),
+        (["ema=null"], f"{WEB}.consistency: its teacher is the moving average of the weights; set `ema`"),
+        (["compile=true"], f"{WEB}.consistency: its teacher does not go with compile"),
+        ([f"{WEB}.consistency.strong=[{{type: hflip}}]"], "consistency.strong.0: 'hflip' does more than change pixel"),
+        (
+            [f"{WEB}.consistency.strong=[{{type: colour}}]"],
+            "strong.0.type: no transform 'colour'. Did you mean 'color'",
+        ),
+        ([f"{WEB}.consistency.confidence=95"], f"{WEB}.consistency.confidence"),
+    ],
+)
+def test_what_does_not_fit_is_told_before_training(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    assert main(["train", str(folder / "run.yaml"), f"output={tmp_path / 'x'}", *words]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "x").exists()
+
+
+def test_check_data_takes_images_without_ground_truth(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [f"{WEB}.data.require_depth=false", f"data.val.root={folder / 'b'}"]
+    main(["check-data", str(folder / "run.yaml"), "--no-cache", *words])
+    told = capsys.readouterr()
+    assert "train/web: 5 of 5 samples" in told.out, told.err

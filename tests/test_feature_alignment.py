@@ -1,0 +1,81 @@
+"""The trained encoder's features held close to a frozen one's, of some sources of a mixture."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from small_mixture import small_mixture_config
+
+from densevit.builder import plan as planning
+from densevit.builder import training
+from densevit.cli.main import main
+from densevit.engine.distributed import DistributedContext
+from densevit.losses.alignment import feature_alignment
+
+ENCODER = "{type: vit, dim: 32, depth: 1, heads: 2, patch_size: 8, image_size: 64, out_indices: 1}"
+WORLD = DistributedContext(torch.device("cpu"))
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_mixture_config(tmp_path_factory.mktemp("alignment"))
+
+
+def test_cells_beyond_the_margin_count_as_0_in_the_mean() -> None:
+    """Cosines 1, 0.9, 0.6 and 0: with the margin 0.85 the mean of 0, 0, 0.4 and 1."""
+    frozen = torch.tensor([1.0, 0.0]).view(1, 2, 1, 1).expand(1, 2, 2, 2)
+    cosines = torch.tensor([[1.0, 0.9], [0.6, 0.0]])
+    student = 3 * torch.stack([cosines, (1 - cosines**2).sqrt()])[None]  # the length is no matter
+    assert float(feature_alignment(student, frozen)) == pytest.approx(0.35)
+    assert float(feature_alignment(student, frozen, margin=1.0)) == pytest.approx(0.375)
+
+
+def test_only_images_of_the_named_sources_are_compared(config: Path) -> None:
+    words = [f"align_features.encoder={ENCODER}", "align_features.sources=[web]", "align_features.weight=2"]
+    plan = planning.load_plan(config, [*words, "align_features.margin=1"]).open()
+    trainer = training.build_trainer(plan, WORLD)
+    batch = next(training.train_batches(plan, WORLD)(0)).to(WORLD.device)
+    rows = [row for row, source in enumerate(batch.sources) if source == "web"]
+    loss = trainer._losses(batch)["align_features"]
+    assert trainer.alignment is not None
+    own = trainer.model.get_submodule("encoder")(batch.image[rows]).maps[-1]
+    other = trainer.alignment.frozen(batch.image[rows]).maps[-1]
+    cosine = (own * other).sum(1) / own.norm(dim=1) / other.norm(dim=1)
+    assert float(loss.detach()) == pytest.approx(
+        2 * len(rows) / len(batch) * float((1 - cosine).mean().detach()), rel=1e-4
+    )
+    loss.backward()
+    trained = {name for name, p in trainer.model.named_parameters() if p.grad is not None and p.grad.any()}
+    assert trained and all(name.startswith("encoder.") for name in trained)
+    assert not any(p.requires_grad for p in trainer.alignment.frozen.parameters())
+    none = replace(batch, sources=("rooms",) * len(batch))
+    assert float(trainer._losses(none)["align_features"].detach()) == 0
+
+
+def test_it_is_logged_and_nothing_of_it_is_saved(config: Path, tmp_path: Path) -> None:
+    words = ["steps=2", f"output={tmp_path / 'run'}", "validate_every=9", f"align_features.encoder={ENCODER}"]
+    assert main(["train", str(config), *words]) == 0
+    assert "align_features" in (tmp_path / "run/train.csv").read_text().splitlines()[0].split(",")
+    again = planning.load_plan(tmp_path / "run/config.yaml")
+    assert again.aligned is not None and again.aligned.options["depth"] == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            [f"align_features.encoder={ENCODER.replace('32', '48')}"],
+            "has 48 channels at stride 8, that of",
+        ),
+        (["align_features.encoder={type: vitt}"], "align_features.encoder.type: no encoder 'vitt'. Did you mean 'vit'"),
+        ([f"align_features.encoder={ENCODER}", "model.freeze_encoder=true"], "goes with a training of the encoder"),
+        ([f"align_features.encoder={ENCODER}", "align_features.sources=[wep]"], "no source 'wep' in data.train"),
+        (["align_features.encoder={type: vit, weights: none.pth}"], "align_features.encoder.weights: no such file"),
+    ],
+)
+def test_what_does_not_fit_is_told_before_training(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    assert main(["train", str(config), f"output={tmp_path / 'x'}", *words]) == 2
+    assert message in capsys.readouterr().err
