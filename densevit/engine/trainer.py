@@ -13,10 +13,8 @@ from torch import Tensor, nn
 from densevit.config.schema import Run
 from densevit.engine import skipped_steps
 from densevit.engine.checkpointer import BestScore, Checkpointer
-from densevit.engine.consistency import ConsistencyTeacher
 from densevit.engine.distributed import DistributedContext, no_sync
 from densevit.engine.ema import EMA
-from densevit.engine.feature_alignment import FeatureAlignment
 from densevit.engine.fsdp import clip_grad_norm
 from densevit.engine.interfaces import Batches, EncoderProbe, Validation, samples_drawn, scheduled_parts
 from densevit.engine.logger import MetricLogger, describe_run
@@ -39,6 +37,8 @@ from densevit.engine.optim import (
     step_unless,
 )
 from densevit.engine.skipped_steps import PendingStep, StepRecord, StepTensors
+from densevit.engine.teachers.consistency import ConsistencyTeacher
+from densevit.engine.teachers.feature_alignment import FeatureAlignment
 from densevit.engine.trackers import start_trackers
 from densevit.engine.train_state import Scores, TrainState
 from densevit.engine.validation import Predict, validate

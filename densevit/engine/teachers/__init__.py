@@ -1,0 +1,1 @@
+"""What teaches beside ground truth: the moving average of the weights, and a frozen encoder."""
