@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -248,6 +249,19 @@ def test_focal_lengths_come_from_the_command_then_exif_and_the_summary_counts_th
     assert "focal length 2 given" in capsys.readouterr().out
     predictor.focal = 30 / np.tan(np.radians(30))  # of b, 60 pixels wide
     np.testing.assert_allclose(np.load(tmp_path / "given/b.npy"), predictor(tmp_path / "in/b.jpg"), rtol=1e-4)
+    predictor.focal = None  # then each photo's own, in a batch, too
+    predictor.batch_size = 2
+    both = [tmp_path / "in/a.jpg", tmp_path / "in/b.jpg"]
+    for name, depth in zip("ab", predictor(both), strict=True):
+        np.testing.assert_allclose(np.load(tmp_path / f"exif/{name}.npy"), depth, rtol=1e-4)
+    np.testing.assert_allclose(np.load(tmp_path / "exif/b.npy"), predictor.predict_all(both[1])["depth"], rtol=1e-4)
+    zooms = [photo(tmp_path / f"{zoom}.jpg", exif={F35: zoom}) for zoom in (26, 52)]
+    each = predictor(zooms)  # of one size, so in one batch but for their focal lengths
+    for zoom, depth in zip((26, 52), each, strict=True):
+        known = densevit.load(run, precision="fp32", focal=zoom * 100 / 43.2666)
+        np.testing.assert_allclose(depth, known(zooms[0]), rtol=1e-4)
+    with pytest.raises(DataError, match="metres follow from the camera's focal length, and none is known"):
+        predictor(image())  # an array has no EXIF
     photo(tmp_path / "in/c.jpg", exif={})
     assert main([*words, str(tmp_path / "none")]) == 2
     said = capsys.readouterr().err
@@ -297,7 +311,33 @@ def test_a_plain_model_is_warned_once_of_a_lens_far_from_its_training(
     assert main([*words, inside, "--output", str(tmp_path / "a"), "--fov", "60"]) == 0
     assert "field of view" not in caplog.text
     assert main([*words, beyond, "--output", str(tmp_path / "b"), "--fov", "100"]) == 0
-    assert caplog.text.count("6 of 6 images looked at have a field of view of 100 degrees. The model was trained") == 1
+    warning = "6 of 6 images looked at have a field of view of 100 degrees. The model was trained"
+    assert caplog.text.count(warning) == 1
+    caplog.clear()
+    predictor = densevit.load(tmp_path / "run", precision="fp32")
+    predictor(photo(tmp_path / "normal.jpg", exif={F35: 31}))  # 60 degrees across 80 of 100 pixels' diagonal
+    predictor(photo(tmp_path / "lies.jpg", exif={F35: 60000}))  # of a model that needs no focal length, no fault
+    assert not caplog.text
+    wide = photo(tmp_path / "wide.jpg", exif={F35: 14.5})
+    predictor([wide, wide])
+    predictor(wide)
+    assert caplog.text.count("wide.jpg: 1 of 1 images looked at have a field of view of 100 degrees") == 1
+
+
+def test_an_evaluation_warns_of_a_lens_far_from_the_models_training(
+    data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", str(data / "small.yaml"), f"output={tmp_path / 'run'}", "steps=2"]) == 0
+    words = ["eval-depth", str(tmp_path / "run"), "--data", "folder", "--data-option", "depth_scale=1000"]
+    for zoom, warned in ((1.0, False), (0.5, True)):
+        root = tmp_path / f"root{zoom}"
+        shutil.copytree(data / "data", root)
+        cameras = {f"{i:03d}": {"fx": f * zoom, "fy": f * zoom, "cx": 39.5, "cy": 29.5} for i, f in enumerate(FOCALS)}
+        (root / "intrinsics.json").write_text(json.dumps(cameras))
+        assert main([*words, "--root", str(root), "--output", str(root / "scores")]) == 0
+        text = "images looked at have a field of view of"
+        assert (text in capsys.readouterr().out) == (text in caplog.text) == warned
+        assert (text in (root / "scores/report.html").read_text()) == warned
 
 
 def example(name: str) -> ModuleType:

@@ -1,4 +1,4 @@
-"""The data sets; importing this registers them."""
+"""The data sets; importing this registers them. `download` fetches some of them."""
 
 from densevit.data.datasets.base import DATASETS, Dataset, resolve_root
 from densevit.data.datasets.classification.digits import Digits
@@ -32,6 +32,7 @@ from densevit.data.datasets.segmentation.pascal_context import PascalContext
 from densevit.data.datasets.segmentation.voc import Voc
 from densevit.data.datasets.segmentation.yolo import Yolo
 from densevit.data.datasets.webdataset import WebDataset
+from densevit.data.prepare.download import download
 
 __all__ = [
     "DATASETS",
@@ -67,5 +68,6 @@ __all__ = [
     "Voc",
     "WebDataset",
     "Yolo",
+    "download",
     "resolve_root",
 ]

@@ -29,9 +29,10 @@ from densevit.evaluation.depth.preprocess import paste_or_resize
 from densevit.evaluation.depth.published_protocols import Protocol, applicable, find_protocol
 from densevit.evaluation.depth.unit_check import Maps, unit_warning
 from densevit.evaluators import base
-from densevit.inference.camera import as_focal
+from densevit.inference.camera import as_focal, lens_warning
 from densevit.inference.predictor import Predictor
 from densevit.model_card import Kind, uncertainty_of
+from densevit.ops.geometry import field_of_view
 from densevit.reporting.figures import Figure, depth_figure
 from densevit.reporting.tables import Interval
 from densevit.structures import Row, Sample
@@ -55,7 +56,7 @@ class DepthEvaluation(base.Evaluation):
     Attributes:
         evaluations: one per protocol.
         predict: index -> the sample and its prediction, for the images of a report.
-        warning: that saved maps seem to have another unit; empty where they do not.
+        warning: that saved maps seem to have another unit, or a model saw lenses that its training did not; or "".
     """
 
     evaluations: Sequence[Evaluation] = field(repr=False)
@@ -155,6 +156,7 @@ def evaluate_depth(
     predictor = copy(predictions)
     predictor.flip = protocols[0].flip if flip is None else flip
     seconds: list[float] = []
+    angles: list[float] = []
 
     name = predictor.head(head)
     spec, doubt = predictor.card.outputs[name], uncertainty_of(name)
@@ -172,6 +174,8 @@ def evaluate_depth(
             start = perf_counter()
             maps = predicted(sample)
             seconds.append(perf_counter() - start)
+            if sample.intrinsics is not None:
+                angles.append(field_of_view(sample.image.shape[1], float(sample.intrinsics[0, 0])))
             yield (
                 sample.name, maps[name], sample.depth, sample.valid, sample.intrinsics, maps.get(doubt), spec.interval
             )  # fmt: skip
@@ -181,8 +185,16 @@ def evaluate_depth(
         return sample, predicted(sample)[name]
 
     evaluations = evaluate_all(items(), protocols, metrics=metrics, progress=progress, total=len(data))
+    warning = lens_warning(angles, predictor.card) if spec.kind == "metric" else ""
+    if warning:
+        log.warning("%s", warning)
     return DepthEvaluation(
-        evaluations=evaluations, data=data, predict=predict, seconds=seconds, card=predictor.card.to_dict()
+        evaluations=evaluations,
+        data=data,
+        predict=predict,
+        seconds=seconds,
+        card=predictor.card.to_dict(),
+        warning=warning,
     )
 
 

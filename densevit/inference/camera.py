@@ -14,8 +14,10 @@ from densevit.errors import DataError
 from densevit.inference.tta import Outputs
 from densevit.model_card import ModelCard
 from densevit.ops.camera import Camera, canonical_scale
-from densevit.ops.geometry import Matrix, pinhole, pinhole_from_fov
+from densevit.ops.geometry import Matrix, focal_length, pinhole, pinhole_from_fov
 from densevit.structures import Size
+
+TOLERANCE = 1.15  # times the training's narrowest and widest focal length that count as known
 
 Focal = float | Sequence[float]
 """Focal length in pixels of the image at its full size: one number, along x and y, or fx, fy, cx, cy."""
@@ -179,3 +181,27 @@ def focal_numbers(focal: Focal) -> tuple[float, ...]:
 def as_focal(matrix: Matrix) -> tuple[float, float, float, float]:
     """fx, fy, cx, cy of a 3x3 matrix."""
     return float(matrix[0, 0]), float(matrix[1, 1]), float(matrix[0, 2]), float(matrix[1, 2])
+
+
+def lens_warning(angles: Sequence[float], card: ModelCard) -> str:
+    """That a metric model which knows no lens is shown one that its training did not; empty where it is not.
+
+    Args:
+        angles: horizontal fields of view of images, in degrees.
+    """
+    metric = any(spec.kind == "metric" for spec in card.outputs.values())
+    return "" if card.needs_camera or card.fov is None or not metric else fov_warning(angles, card.fov)
+
+
+def fov_warning(angles: Sequence[float], trained: tuple[float, float]) -> str:
+    """Of horizontal fields of view in degrees."""
+    shortest, longest = (focal_length(1, angle) for angle in (trained[1], trained[0]))
+    far = [angle for angle in angles if not shortest / TOLERANCE <= focal_length(1, angle) <= longest * TOLERANCE]
+    if not far:
+        return ""
+    span = f"{min(far):.0f}" if round(min(far)) == round(max(far)) else f"{min(far):.0f} to {max(far):.0f}"
+    return (
+        f"{len(far)} of {len(angles)} images looked at have a field of view of {span} degrees. The model was trained "
+        f"at {trained[0]:.0f} to {trained[1]:.0f} without knowing the lens: its metres are off by about the ratio of "
+        "focal lengths. `model.camera` trains one that knows (docs/cameras.md)."
+    )

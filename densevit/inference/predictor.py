@@ -1,17 +1,21 @@
 """Predictor: images in, NumPy maps out. Device, precision and gradient mode are chosen here and nowhere deeper."""
 
+import logging
+import os
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 import torch
 from jaxtyping import Float, Float32, Int64, UInt8
 from torch import Tensor, nn
 
+from densevit.data.io.exif import exif_focal, exif_fov
 from densevit.data.io.rgb import ImageLike, Rgb, as_rgb, is_batch
 from densevit.data.io.video import LiveCamera, Span, VideoFrame, open_video
 from densevit.errors import ConfigError, DataError
@@ -24,7 +28,7 @@ from densevit.inference.backends.onnx_runtimes import (
     RuntimeName,
     resolve_device_and_precision,
 )
-from densevit.inference.camera import Focal, as_camera, camera_input, check_focal
+from densevit.inference.camera import Focal, as_camera, camera_input, check_focal, lens_warning
 from densevit.inference.forward import check_box, forward
 from densevit.inference.tiling import Tiling, check_tileable, predict_tiled
 from densevit.inference.tta import check_scales
@@ -37,6 +41,8 @@ from densevit.structures import Box
 from densevit.utils import precision as precisions
 from densevit.utils.precision import gpu_products
 from densevit.weights import hub
+
+log = logging.getLogger(__name__)
 
 Map = Float32[np.ndarray, "..."]
 """h w, or k h w from a head with k > 1 channels: metres from a metric head, no unit from affine and disparity heads.
@@ -53,6 +59,13 @@ MEANINGS = {
     "uncertainty": "the scale of the error of depth",
 }
 """What the outputs of heads are, by kind."""
+
+
+class Photo(NamedTuple):
+    """An image, and the focal length that its EXIF tells, in its pixels, where the model asks for it."""
+
+    image: Rgb
+    focal: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +94,8 @@ class Predictor:
         runtime: what computes: "torch", "openvino" or "onnxruntime"; "auto" until it is chosen.
         device: where the model runs.
         precision: "fp32", "tf32", "bf16" or "fp16".
-        focal: of the camera, where metres depend on it; may be set anew before each image.
+        focal: of the camera, where metres depend on it; may be set anew before each image. None takes what the EXIF of
+            a photo says, of images given as paths.
         tiling: how larger images are cut into tiles; None predicts each as a whole.
     """
 
@@ -113,7 +127,7 @@ class Predictor:
             batch_size: consecutive images of one size go through the model together, so many at most.
             window: height and width of an image -> the part that the model sees, where no `box` is given.
             focal: of the camera, in pixels of its images: a number, two (along x and y), or fx, fy, cx, cy; only models
-                whose metres depend on it ask for it.
+                whose metres depend on it ask for it. None takes what EXIF says, of photos given by their paths.
             tiling: images with a longer side are predicted in overlapping tiles of this side (inference/tiling.py).
             compile: by torch.compile, at the first image of each size; `densevit benchmark --compile` measures it.
             cast_weights: keeps the weights of linear and convolutional layers in `precision`, which halves their memory
@@ -136,6 +150,7 @@ class Predictor:
         self.batch_size = batch_size
         self.window = window
         self.focal = focal
+        self.warned = False  # of a lens that training did not show
         self.tiling = Tiling(tiling) if isinstance(tiling, int) else tiling
         if cast_weights and self.device.type != "cpu":
             precisions.cast_weights(self.model, self.precision)
@@ -178,9 +193,11 @@ class Predictor:
         """The map of one image, or a list of maps for several; see `predict`."""
         if is_batch(image):
             return self.predict(image, head=head, box=box)
-        return self.predict([as_rgb(image)], head=head, box=box)[0]
+        return self.predict([self.read(image)], head=head, box=box)[0]
 
-    def predict(self, images: Iterable[ImageLike], *, head: str | None = None, box: Box | None = None) -> list[Map]:
+    def predict(
+        self, images: Iterable[ImageLike | Photo], *, head: str | None = None, box: Box | None = None
+    ) -> list[Map]:
         """The maps of several images, in their order, each at the size of its image.
 
         Args:
@@ -195,11 +212,11 @@ class Predictor:
         if self.tiling is not None:
             check_tileable({name: self.card.outputs[name].kind})
         spec = self.card.outputs[name]
-        return [PredictedArray(maps[name], spec) for maps in self.stream_all(map(as_rgb, images), box=box)]
+        return [PredictedArray(maps[name], spec) for maps in self.stream_all(images, box=box)]
 
     def predict_all(self, image: ImageLike, *, box: Box | None = None) -> dict[str, Map]:
         """The maps of every head for one image."""
-        maps = next(self.stream_all([as_rgb(image)], box=box))
+        maps = next(self.stream_all([image], box=box))
         return {name: PredictedArray(values, self.card.outputs[name]) for name, values in maps.items()}
 
     def stream(
@@ -227,14 +244,14 @@ class Predictor:
         """
         name = self.head(head)
         if not stabilize:
-            yield from (maps[name] for maps in self.stream_all(map(as_rgb, frames), box=box))
+            yield from (maps[name] for maps in self.stream_all(frames, box=box))
             return
         shown: deque[Rgb] = deque()
 
-        def kept() -> Iterator[Rgb]:
-            for frame in map(as_rgb, frames):
-                shown.append(frame)
-                yield frame
+        def kept() -> Iterator[Photo]:
+            for photo in map(self.read, frames):
+                shown.append(photo.image)
+                yield photo
 
         maps = (maps[name] for maps in self.stream_all(kept(), box=box))
         yield from stabilize_stream(
@@ -283,12 +300,42 @@ class Predictor:
         future = options.pop("lookahead", 0)
         return Stabilizer(spec.kind, future=future, focal=focal, limits=spec.range, **options)
 
-    def stream_all(self, images: Iterable[Rgb], *, box: Box | None = None) -> Iterator[dict[str, Map]]:
+    def stream_all(self, images: Iterable[ImageLike | Photo], *, box: Box | None = None) -> Iterator[dict[str, Map]]:
         """The maps of one image after another, in memory no more than a batch of consecutive images of one size."""
-        for _, alike in groupby(images, lambda image: image.shape):
-            while batch := list(islice(alike, self.batch_size)):
-                maps = self.predict_arrays(stack(batch), box=box)
+        for (_, focal), alike in groupby(map(self.read, images), lambda photo: (photo.image.shape, photo.focal)):
+            while batch := [photo.image for photo in islice(alike, self.batch_size)]:
+                maps = self.at(focal).predict_arrays(stack(batch), box=box)
                 yield from (self.unbatch(maps, i) for i in range(len(batch)))
+
+    def read(self, image: object) -> Photo:
+        """Reads an image given in any way, and where `focal` is not set and would count, the focal length in its EXIF.
+
+        Warns once of a lens that the training of a metric model did not show and that the model cannot know of.
+
+        Raises:
+            DataError: it cannot be read or is none, or the model needs its EXIF, which cannot be true of it.
+        """
+        if isinstance(image, Photo):
+            return image
+        photo = Photo(as_rgb(image))
+        if self.focal is not None or not isinstance(image, (str, os.PathLike)):
+            return photo
+        if self.card.needs_camera:
+            return photo._replace(focal=exif_focal(image))
+        if self.card.fov is not None and not self.warned and (angle := exif_fov(image)) is not None:
+            warning = lens_warning([angle], self.card)
+            self.warned = bool(warning)
+            if warning:
+                log.warning("%s: %s", image, warning)
+        return photo
+
+    def at(self, focal: float | None) -> "Predictor":
+        """This predictor for images of a focal length, in pixels; None changes nothing."""
+        if focal is None:
+            return self
+        other = copy(self)
+        other.focal = focal
+        return other
 
     def unbatch(self, maps: Mapping[str, Map], index: int) -> dict[str, Map]:
         """The maps of one image of a batch."""
@@ -305,7 +352,9 @@ class Predictor:
             ConfigError: no head does, or several.
         """
         name = self.label_head(head, "classes")
-        ids = argmax_or_ignore(self.predict_batch(as_rgb(image)[None])[name])[0].cpu().numpy()
+        photo = self.read(image)
+        logits = self.at(photo.focal).predict_batch(photo.image[None])[name]
+        ids = argmax_or_ignore(logits)[0].cpu().numpy()
         return PredictedArray(ids, self.card.outputs[name])
 
     def predict_arrays(self, images: UInt8[np.ndarray, "b h w 3"], *, box: Box | None = None) -> dict[str, Map]:

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from small import CONFIG, small_folder
 
@@ -48,6 +49,24 @@ def test_calibrated_intervals_are_in_the_card_and_in_the_scores(run: Path, tmp_p
     assert {"ause_abs_rel", "aurg_rmse", "sparsification@10%", "coverage@2-3m"} <= set(found)
     page = (tmp_path / "scores/report.html").read_text()
     assert "Uncertainty" in page and "coverage of intervals" in page
+    image = str(run / "data/images/000.jpg")
+    words = ["export-depth", str(out), image, "--format", "npy,interval", "--precision", "fp32", "--output"]
+    assert main([*words, str(tmp_path / "maps")]) == 0
+    written, depth = np.load(tmp_path / "maps/000.interval.npz"), np.load(tmp_path / "maps/000.npy")
+    scale = densevit.load(out, precision="fp32").predict_all(image)["depth/uncertainty"]
+    half = np.interp(np.log(depth), np.log(interval.depths), interval.factors) * scale  # in logarithms
+    np.testing.assert_allclose(np.log(written["high"] / depth), half, rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(np.log(depth / written["low"]), half, rtol=1e-3, atol=1e-5)
+    assert written["level"] == 0.9
+
+
+def test_intervals_that_were_not_calibrated_are_not_written(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["export-depth", str(run / "run"), str(run / "data/images"), "--format", "interval"]
+    assert main([*words, "--output", str(tmp_path / "maps")]) == 2
+    assert "`densevit calibrate-uncertainty` does that" in capsys.readouterr().err
+    assert not (tmp_path / "maps").exists()
 
 
 def test_what_cannot_be_calibrated_is_said_and_nothing_written(

@@ -40,7 +40,8 @@ OPTIONS = {
 }
 CLIP_FORMATS = ("mp4", "ffv1", "npz_clip", "h5_clip")
 FORMATS = (
-    "png16, npy, npz, pfm, h5, color, confidence; 3D: ply, glb, obj, viewer; clips: mp4, ffv1, npz_clip, h5_clip; "
+    "png16, npy, npz, pfm, h5, color, confidence, interval; 3D: ply, glb, obj, viewer; "
+    "clips: mp4, ffv1, npz_clip, h5_clip; "
     "normals (a head's, else of its depth): normals, normals_npy, normals_exr; classes: labels, overlay, probabilities"
 )
 

@@ -42,6 +42,15 @@ def exif_focal(path: str | os.PathLike[str]) -> float | None:
     return focal
 
 
+def exif_fov(path: str | os.PathLike[str]) -> float | None:
+    """The horizontal field of view of a photo in degrees; None where EXIF does not tell, or cannot be true."""
+    try:
+        focal = exif_focal(path)
+        return None if focal is None else field_of_view(Raster.open(path).size[1], focal)
+    except DataError:
+        return None
+
+
 def exif_tags(raster: Raster) -> Mapping[int, Any]:
     """The tags of the camera; none where EXIF is missing or cannot be parsed."""
     if raster.format == "PNG" and not raster.may_hold_exif():

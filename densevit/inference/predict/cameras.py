@@ -11,17 +11,16 @@ from densevit.data.index.manifest import CAMERA, camera_of, read_table
 from densevit.data.io.exif import exif_focal
 from densevit.data.io.readers import image_size
 from densevit.errors import DataError
-from densevit.inference.camera import Intrinsics, Lens
+from densevit.inference.camera import Intrinsics, Lens, lens_warning
 from densevit.inference.predict.inputs import Item, absolute
 from densevit.inference.predictor import Predictor
 from densevit.model_card import ModelCard
-from densevit.ops.geometry import field_of_view, focal_length
+from densevit.ops.geometry import field_of_view
 from densevit.structures import Size
 
 log = logging.getLogger(__name__)
 
 LOOKED_AT = 32  # images whose lens is compared with training's
-TOLERANCE = 1.15  # times the training's narrowest and widest focal length that count as known
 COLUMNS = ("focal", "fov", *CAMERA)
 
 
@@ -49,7 +48,7 @@ def resolve_cameras(items: Sequence[Item], predictor: Predictor) -> list[Item]:
     if predictor.card.needs_camera:
         items = with_exif(items)
         require_cameras(items)
-    elif warning := lens_warning(items, predictor.card):
+    elif warning := look_at_lenses(items, predictor.card):
         log.warning("%s", warning)
     return list(items)
 
@@ -193,30 +192,14 @@ def require_cameras(items: Sequence[Item]) -> None:
         )
 
 
-def lens_warning(items: Sequence[Item], card: ModelCard) -> str:
-    """That a metric model which knows no lens is shown one that its training did not; empty where it is not."""
-    metric = any(spec.kind == "metric" for spec in card.outputs.values())
-    if card.needs_camera or card.fov is None or not metric:
+def look_at_lenses(items: Sequence[Item], card: ModelCard) -> str:
+    """The warning of `lens_warning` for the first images; empty where there is none."""
+    if card.fov is None:
         return ""
-    angles = [angle for item in items[:LOOKED_AT] if (angle := horizontal_fov(item)) is not None]
-    return fov_warning(angles, card.fov)
+    return lens_warning([angle for item in items[:LOOKED_AT] if (angle := horizontal_fov(item)) is not None], card)
 
 
 def horizontal_fov(item: Item) -> float | None:
     if item.intrinsics is None or (size := size_of(item)) is None:
         return None
     return field_of_view(size[1], float(item.intrinsics.matrix(size)[0, 0]))
-
-
-def fov_warning(angles: Sequence[float], trained: tuple[float, float]) -> str:
-    """Of horizontal fields of view in degrees."""
-    shortest, longest = (focal_length(1, angle) for angle in (trained[1], trained[0]))
-    far = [angle for angle in angles if not shortest / TOLERANCE <= focal_length(1, angle) <= longest * TOLERANCE]
-    if not far:
-        return ""
-    span = f"{min(far):.0f}" if round(min(far)) == round(max(far)) else f"{min(far):.0f} to {max(far):.0f}"
-    return (
-        f"{len(far)} of {len(angles)} images looked at have a field of view of {span} degrees. The model was trained "
-        f"at {trained[0]:.0f} to {trained[1]:.0f} without knowing the lens: its metres are off by about the ratio of "
-        "focal lengths. `model.camera` trains one that knows (docs/cameras.md)."
-    )

@@ -88,13 +88,38 @@ def export(
         PartialError: some images failed; the others are done, and `failed.json` names the failed ones.
         Preempted: `stop` was set; what is written is whole.
     """
+    sources = prepare(predictor, plan, heads, existing, processes)
+    pipeline = PredictionPipeline(
+        predictor, plan, sources, existing == "resume", max_pixels, stop or Event(), processes
+    )
+    pipeline.run(workers, progress and processes.is_main)
+    parts = processes.all_gather((pipeline.summary, pipeline.stopped))
+    summary = merge_summaries([part for part, _ in parts])
+    return processes.on_main(lambda: finish(summary, any(stopped for _, stopped in parts), plan))
+
+
+def prepare(
+    predictor: Predictor,
+    plan: OutputPlan,
+    heads: Sequence[str] = (),
+    existing: Existing = "refuse",
+    processes: ProcessGroup = ProcessGroup(),  # noqa: B008  frozen
+) -> dict[str, str]:
+    """Checks what an export needs, then makes its folders and the files that all images share.
+
+    Returns:
+        format -> the head it is written from.
+
+    Raises:
+        ConfigError, DataError, StorageError: before anything is written.
+    """
     sources = head_of_each_format(plan.writers, predictor, heads)
     for format, writer in plan.writers.items():
         spec = plan.spec(predictor.card.outputs[sources[format]])
         writer.check(spec)
         if writer.needs_uncertainty and uncertainty_of(sources[format]) not in predictor.card.outputs:
             raise ConfigError(
-                f"format {format}: --min-confidence needs a head with `uncertainty: laplace`; '{sources[format]}' "
+                f"format {format}, as asked for, needs a head with `uncertainty: laplace`; '{sources[format]}' "
                 "predicts none."
             )
         if writer.needs_camera(spec):
@@ -103,13 +128,7 @@ def export(
         check_tileable({head: predictor.card.outputs[head].kind for head in sources.values()})
     plan.check(existing)
     processes.on_main(lambda: write_shared_files(predictor, plan, sources, existing))
-    pipeline = PredictionPipeline(
-        predictor, plan, sources, existing == "resume", max_pixels, stop or Event(), processes
-    )
-    pipeline.run(workers, progress and processes.is_main)
-    parts = processes.all_gather((pipeline.summary, pipeline.stopped))
-    summary = merge_summaries([part for part, _ in parts])
-    return processes.on_main(lambda: finish(summary, any(stopped for _, stopped in parts), plan))
+    return sources
 
 
 def head_of_each_format(writers: Mapping[str, Writer], predictor: Predictor, wanted: Sequence[str]) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from densevit.inference.writers.arrays import Hdf5, Npy, Npz, Pfm
 from densevit.inference.writers.base import DEPTH_FORMATS, MapWriter, PredictedMap
-from densevit.inference.writers.confidence import Confidence
+from densevit.inference.writers.confidence import Confidence, IntervalNpz
 from densevit.inference.writers.labels import LABEL_FORMATS, LabelWriter
 from densevit.inference.writers.mesh import Glb, Obj
 from densevit.inference.writers.normals import NormalsExr, NormalsNpy, NormalsPng
@@ -17,6 +17,7 @@ __all__ = [
     "Confidence",
     "Glb",
     "Hdf5",
+    "IntervalNpz",
     "LabelWriter",
     "MapWriter",
     "NormalsExr",

@@ -1,0 +1,135 @@
+"""Fetches a large file over HTTP: goes on where an earlier call stopped, keeps only what its checksum confirms."""
+
+import hashlib
+import http.client
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from densevit.errors import DataError, StorageError
+from densevit.utils.atomic_io import make_folder, require_free_space
+from densevit.utils.network import is_reachable
+from densevit.utils.progress import tqdm
+
+CHUNK = 1 << 20  # bytes
+TIMEOUT = 30.0  # seconds without a byte
+TRIES = 5  # in a row without one
+CONNECT = 5.0  # seconds to reach the server
+
+
+def fetch(url: str, target: Path, checksum: str) -> Path:
+    """Downloads into `TARGET.part`, which takes the target's name when it is whole and its checksum is right.
+
+    A broken connection is taken up again where it broke, in this call and in later ones, if the server serves ranges.
+
+    Args:
+        checksum: as `md5:...`, of any algorithm of hashlib; of a file that is there already, too.
+
+    Returns:
+        the target.
+
+    Raises:
+        DataError: the server cannot be reached or refuses, the connection keeps breaking, or the content is another.
+        StorageError: the disk is full or read-only.
+    """
+    if target.exists():
+        if digest(target, checksum) != checksum:
+            raise DataError(f"{target}: its checksum is not {checksum}; remove it to fetch it anew from {url}.")
+        return target
+    make_folder(target.parent)
+    if not is_reachable(url, CONNECT):
+        raise DataError(f"no connection to {url}; put that file into {target.parent} and call again.")
+    part = target.with_name(f"{target.name}.part")
+    _download(url, part)
+    if (found := digest(part, checksum)) != checksum:
+        part.unlink()
+        raise DataError(f"{url}: what came has the checksum {found}, expected {checksum}; it was removed, try again.")
+    return part.replace(target)
+
+
+def digest(path: Path, like: str) -> str:
+    """The checksum of a file, by the algorithm of another checksum.
+
+    >>> from tempfile import NamedTemporaryFile
+    >>> with NamedTemporaryFile() as file:
+    ...     digest(Path(file.name), "md5:...")
+    'md5:d41d8cd98f00b204e9800998ecf8427e'
+    """
+    algorithm = like.partition(":")[0]
+    with path.open("rb") as file:
+        return f"{algorithm}:{hashlib.file_digest(file, algorithm).hexdigest()}"
+
+
+def _download(url: str, part: Path) -> None:
+    """
+    Raises:
+        DataError, StorageError: see `fetch`; what came so far is kept.
+    """
+    failures = 0
+    with tqdm(desc=part.stem, unit="B", unit_scale=True, disable=None) as bar:
+        while True:
+            before = size_of(part)
+            try:
+                if _receive(url, part, bar):
+                    return
+                why = "it ended early"
+            except urllib.error.HTTPError as error:
+                raise DataError(f"{url}: the server says {error.code} {error.reason}.") from None
+            except (OSError, http.client.HTTPException) as error:
+                why = str(error) or type(error).__name__
+            failures = failures + 1 if size_of(part) <= before else 1
+            if failures >= TRIES:
+                came = f"{size_of(part):,} bytes"
+                raise DataError(f"{url}: the connection broke after {came} ({why}); a later call goes on from there.")
+
+
+def _receive(url: str, part: Path, bar: Any) -> bool:
+    """Appends what one connection brings; whether the file is whole."""
+    have = size_of(part)
+    request = urllib.request.Request(url, headers={"User-Agent": "densevit", "Accept-Encoding": "identity"})
+    if have:
+        request.add_header("Range", f"bytes={have}-")
+    try:
+        answer = urllib.request.urlopen(request, timeout=TIMEOUT)
+    except urllib.error.HTTPError as error:
+        if error.code != 416 or not have:  # not satisfiable: nothing is left to send, or the file became shorter
+            raise
+        if error.headers.get("Content-Range", "").endswith(f"/{have}"):
+            return True
+        part.unlink()
+        return False
+    with answer:
+        if have and answer.status != 206:
+            have = 0  # the server knows no ranges and sends all of it
+        length = answer.headers.get("Content-Length")
+        if length is not None:
+            _stored(part, lambda: require_free_space(part.parent, int(length)))
+        bar.total, bar.n = (None if length is None else have + int(length)), have
+        with _stored(part, lambda: part.open("r+b" if part.exists() else "wb")) as file:
+            file.truncate(have)
+            file.seek(have)
+            while chunk := answer.read(CHUNK):
+                _stored(part, lambda chunk=chunk: file.write(chunk))  # type: ignore[misc]
+                bar.update(len(chunk))
+    return length is None or size_of(part) == have + int(length)
+
+
+def size_of(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _stored(part: Path, work: Callable[[], Any]) -> Any:
+    """Runs what touches the disk.
+
+    Raises:
+        StorageError: the disk is full or read-only; what came so far is kept.
+    """
+    try:
+        return work()
+    except OSError as error:
+        raise StorageError(
+            f"{part}: cannot be written ({os.strerror(error.errno or 0)}); a later call goes on."
+        ) from None

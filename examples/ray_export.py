@@ -1,0 +1,189 @@
+"""`densevit export-depth` on a Ray cluster: each actor holds a model, and the files have the same bytes.
+
+    pip install 'densevit[ray]'
+    python examples/ray_export.py runs/nyu photos/ 'shards/*.tar' --output /shared/maps --actors 8 --gpus 1
+    python examples/ray_export.py runs/nyu s3://bucket/photos/ --parquet image --name path --output /shared/maps
+
+takes the options of `export-depth`. Files and archives are read by the actors: all machines see them, and the output
+folder, under the same path, and only numbers pass through Ray. Parquet is read by Ray Data from wherever it can.
+docs/scale.md says when to take which.
+"""
+
+import argparse
+import math
+import os
+import pickle
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from threading import Event
+from typing import Any
+
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray reports to its makers otherwise
+
+try:
+    import ray
+    import ray.data
+except ImportError as error:
+    sys.exit(f"{error}; pip install 'densevit[ray]'")
+import numpy as np
+
+from densevit.api.export import build_writer, plan_export
+from densevit.cli.commands import export_depth
+from densevit.cli.options import inference
+from densevit.cli.options.types import positive_int, words
+from densevit.data.io.tar import bytes_as_path
+from densevit.errors import DataError, DensevitError
+from densevit.inference.predict import pipeline
+from densevit.inference.predict.cameras import plan_cameras, resolve_cameras
+from densevit.inference.predict.inputs import Item, name_items
+from densevit.inference.predict.output_plan import OutputPlan
+from densevit.inference.predict.summary import Summary, merge_summaries
+from densevit.inference.predictor import Predictor
+from densevit.utils.process_group import ProcessGroup
+
+GROUPS = 16  # batches of the model that an actor takes at a time
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """An image file in memory, as a row of a Parquet file holds it; stands where an archive's member does."""
+
+    name: str
+    data: bytes
+
+    @contextmanager
+    def file(self) -> Iterator[Path]:
+        with bytes_as_path(self.data) as path:
+            try:
+                yield path
+            except DataError as error:
+                raise DataError(str(error).replace(str(path), self.name)) from None
+
+
+def load(args: argparse.Namespace) -> Predictor:
+    """The model, on the device that Ray gave this process."""
+    options = {"window": inference.find_crop(args.crop), "tiling": inference.tiling(args), "compile": args.compile}
+    return inference.load(args, device=args.device, batch_size=args.batch_size, **options)
+
+
+def prepare(plan: OutputPlan, args: argparse.Namespace) -> tuple[OutputPlan, dict[str, str]] | DensevitError:
+    """Checks the plan against the model on a machine that has the model's device; the plan with cameras, and heads."""
+    try:
+        predictor = load(args)
+        if predictor.card.needs_camera or predictor.card.fov is not None:
+            plan = replace(plan, items=resolve_cameras(plan.items, predictor))
+        return plan, pipeline.prepare(predictor, plan, args.head, args.existing)
+    except DensevitError as error:
+        return error  # Ray would wrap it in its own
+
+
+class Exporter:
+    """An actor: loads the model once and writes the maps of the images whose numbers or rows it is given."""
+
+    def __init__(self, job: Any, args: argparse.Namespace) -> None:
+        self.plan, self.sources = ray.get(job)
+        self.args, self.predictor = args, load(args)
+        self.numbers = {str(item.source): number for number, item in enumerate(self.plan.items)}
+
+    def items(self, batch: dict[str, np.ndarray]) -> list[Item]:
+        plan, size = self.plan.items, self.predictor.batch_size
+        if self.args.parquet is None:  # whole batches of the model in their order, as export-depth cuts them
+            return [item for group in sorted(batch["id"]) for item in plan[group * size : (group + 1) * size]]
+        rows = zip(batch[self.args.name], batch[self.args.parquet], strict=True)
+        encoded = [Encoded(name, as_bytes(value)) for name, value in rows]
+        return [replace(plan[self.numbers[str(Path(one.name))]], member=one) for one in encoded]
+
+    def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, list[bytes]]:
+        part = pipeline.PredictionPipeline(
+            self.predictor, replace(self.plan, items=self.items(batch)), self.sources, self.args.existing == "resume",
+            self.args.max_pixels, Event(), ProcessGroup(),
+        )  # fmt: skip
+        part.run(self.args.workers, progress=False)
+        return {"summary": [pickle.dumps(part.summary)]}
+
+
+def as_bytes(value: Any) -> bytes:
+    """A Parquet cell: bytes, or a Hugging Face `Image`, {bytes, path}; nothing fails as a damaged image does."""
+    return bytes((value["bytes"] if isinstance(value, dict) else value) or b"")
+
+
+def parquet_plan(rows: Any, args: argparse.Namespace, given: Any) -> OutputPlan:
+    """The plan for the images of a Parquet column.
+
+    Raises:
+        DataError: columns that are not there; names that are given twice, are empty, or lead out of the output folder.
+    """
+    if missing := {args.parquet, args.name} - set(columns := rows.columns() or []):
+        raise DataError(f"--parquet, --name: no column {', '.join(sorted(missing))}; there are {', '.join(columns)}.")
+    names = [row[args.name] for row in rows.select_columns([args.name]).iter_rows()]
+    for name in names:
+        if not isinstance(name, str) or not name or {"..", "/"} & set(PurePosixPath(name).parts):
+            raise DataError(f"--name {args.name}: {name!r} is no path below the output folder.")
+    if twice := [name for name, count in Counter(str(Path(name)) for name in names).items() if count > 1]:
+        raise DataError(f"--name {args.name}: {twice[0]!r} names several images.")
+    writers = {name: build_writer(name, options) for name, options in export_depth.requested(args).items()}
+    items = name_items([(Path(name), name) for name in names], [writer.suffix for writer in writers.values()])
+    return OutputPlan(items if given is None else plan_cameras(items, given), writers, args.output.absolute())
+
+
+def run(args: argparse.Namespace) -> Summary:
+    """
+    Raises:
+        DensevitError: before anything is written; PartialError when some images failed.
+    """
+    begun = time.perf_counter()
+    given = args.intrinsics if args.focal is None and args.fov is None else inference.lens(args)
+    if args.parquet is None:
+        formats, anchors = export_depth.requested(args), export_depth.anchor_files(args)
+        plan = plan_export(args.inputs, args.output, formats, given, args.existing, anchors)
+        groups = math.ceil(len(plan.items) / args.batch_size)
+        data = ray.data.range(groups, override_num_blocks=math.ceil(groups / GROUPS))
+    else:
+        data = ray.data.read_parquet(args.inputs)
+        plan = parquet_plan(data, args, given)
+        data = data.select_columns([args.parquet, args.name])
+    resources = {"num_gpus": args.gpus, "num_cpus": args.cpus}
+    ready = ray.get(ray.remote(prepare).options(**resources).remote(plan, args))
+    if isinstance(ready, DensevitError):
+        raise ready
+    done = data.map_batches(
+        Exporter,
+        fn_constructor_args=(ray.put(ready), args),
+        batch_size=GROUPS if args.parquet is None else GROUPS * args.batch_size,
+        batch_format="numpy",
+        compute=ray.data.ActorPoolStrategy(size=args.actors),
+        **resources,
+    )
+    parts = [pickle.loads(row["summary"]) for row in done.iter_rows()]
+    summary = replace(merge_summaries(parts), unsupported=plan.unsupported, seconds=time.perf_counter() - begun)
+    return pipeline.finish(summary, False, plan)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    export_depth.add_arguments(parser)
+    cluster = parser.add_argument_group("cluster")
+    cluster.add_argument("--actors", type=positive_int, default=1, metavar="N", help="models at work (1)")
+    cluster.add_argument("--gpus", type=float, default=0, metavar="N", help="of each actor; 0.5 puts two on one (0)")
+    cluster.add_argument("--cpus", type=float, default=1, metavar="N", help="of each actor (1)")
+    cluster.add_argument("--parquet", metavar="COLUMN", help="inputs are Parquet; this column holds encoded images")
+    cluster.add_argument("--name", metavar="COLUMN", default="name", help="of Parquet: the images' names (name)")
+    args = parser.parse_args()
+    args.format = args.format or words(args.usual)
+    args.existing = "resume" if args.resume else "overwrite" if args.overwrite else "refuse"
+    ray.data.DataContext.get_current().enable_progress_bars = sys.stderr.isatty()
+    try:
+        print(run(args))
+    except DensevitError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
