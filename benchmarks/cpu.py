@@ -49,6 +49,29 @@ def conversions(sizes: tuple[str, ...]) -> Iterator[Row]:
                 yield Row("start by OpenVINO", case, who, Spread.of([seconds]), "s")
 
 
+GROUPS = {
+    "matrix products of linear layers": ("aten::mm", "aten::addmm"),
+    "matrix products of attention": ("aten::bmm",),
+    "convolutions": ("aten::convolution_backward", "aten::mkldnn_convolution"),
+    "softmax of attention": ("aten::_softmax", "aten::_softmax_backward_data"),
+    "copies and casts": ("aten::copy_", "aten::_to_copy", "aten::clone"),
+    "AdamW and clipping": ("aten::_fused_adamw_", "aten::linalg_vector_norm", "aten::_foreach_mul_"),
+}
+
+
+def profile_step(settings: Settings) -> Iterator[Row]:
+    """Where the seconds of our training step go, by torch's profiler."""
+    step = training.prepare(settings, f"{OURS}, {settings.precision}")
+    step()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        step()
+    own = {event.key: event.self_cpu_time_total for event in profile.key_averages()}
+    total = sum(own.values())
+    shares = {group: sum(own.get(name, 0.0) for name in names) / total for group, names in GROUPS.items()}
+    for group, share in {**shares, "everything else": 1 - sum(shares.values())}.items():
+        yield Row("profile of the training step", STEP, group, Spread.of([100 * share]), "%")
+
+
 def goals(rows: list[Row]) -> list[str]:
     """What was aimed at, beside what was measured."""
     times = {(row.case, row.who): row.faster.middle for row in rows if row.faster is not None}
@@ -76,7 +99,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--depth-anything", type=Path, metavar="DIR", help="a clone of Depth-Anything-V2")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--sections", default="inference,training,conversion", metavar="A,B")
+    parser.add_argument("--sections", default="inference,training,profile,conversion", metavar="A,B")
     parser.add_argument("--sizes", default="small,base", metavar="A,B", help="of the networks that are converted")
     parser.add_argument("--output", type=Path, default=Path(__file__).parent, metavar="DIR")
     args = parser.parse_args()
@@ -90,6 +113,7 @@ def main() -> None:
     sections = {
         "inference": partial(inference.measure, settings),
         "training": partial(training.measure, settings),
+        "profile": partial(profile_step, settings),
         "conversion": partial(conversions, tuple(args.sizes.split(","))),
     }
     rows = list(hardware.peak_rates(device, args.repeats))

@@ -16,6 +16,7 @@ Functions
     export(model, images, output, ...) -> Summary       maps of many images as files
     export_video(model, clips, output, ...) -> ClipSummary    depth of videos, stabilised if asked
     export_onnx(model, output, ...)               one ONNX file, checked against torch
+    export_pt2(model, output, ...)                a compiled package for C++ programs; load_pt2 runs it in Python
     export_web(model, output, ...)                a web page that predicts in the visitor's browser
 
 Classes
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from densevit.api.checkpoint import load
     from densevit.api.evaluation import Evaluation, evaluate
     from densevit.api.export import export, export_onnx, export_web
+    from densevit.api.pt2 import export_pt2, load_pt2
     from densevit.api.training import Run, train
     from densevit.api.video import export_video
     from densevit.data.datasets.base import Dataset
@@ -54,9 +56,11 @@ __all__ = [
     "evaluate",
     "export",
     "export_onnx",
+    "export_pt2",
     "export_video",
     "export_web",
     "load",
+    "load_pt2",
     "train",
 ]
 
@@ -71,9 +75,11 @@ _MODULES = {
     "evaluate": "densevit.api.evaluation",
     "export": "densevit.api.export",
     "export_onnx": "densevit.api.export",
+    "export_pt2": "densevit.api.pt2",
     "export_video": "densevit.api.video",
     "export_web": "densevit.api.export",
     "load": "densevit.api.checkpoint",
+    "load_pt2": "densevit.api.pt2",
     "train": "densevit.api.training",
 }
 

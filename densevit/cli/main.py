@@ -65,6 +65,7 @@ COMMANDS = {
     "inspect": Command("inspect", "models", "describe a checkpoint, ours or third-party"),
     "convert": Command("convert", "models", "write a checkpoint in another layout"),
     "export-onnx": Command("export_onnx", "models", "write a checkpoint as one ONNX file"),
+    "export-pt2": Command("export_pt2", "models", "compile a checkpoint for C++ programs (AOTInductor)"),
     "export-web": Command("export_web", "models", "write a web page that predicts in the browser"),
     "benchmark": Command("benchmark", "models", "measure the speed here, beside other implementations"),
 }

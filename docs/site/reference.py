@@ -33,8 +33,8 @@ API = {
         "Python API",
         "What `import densevit` gives. [From Python](../../python.md) shows it in use.",
         [f"densevit.{name}" for name in (
-            "train", "load", "evaluate", "export", "export_video", "export_onnx", "export_web",
-            "Predictor", "Run", "Evaluation", "Dataset", "Pairs", "Sample",
+            "train", "load", "evaluate", "export", "export_video", "export_onnx", "export_pt2", "export_web",
+            "load_pt2", "Predictor", "Run", "Evaluation", "Dataset", "Pairs", "Sample",
         )],
     ),
     "api/extend.md": (

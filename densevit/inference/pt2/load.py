@@ -1,0 +1,123 @@
+"""Runs an AOTInductor package that densevit wrote. Loading one runs its machine code: open only files that you trust.
+
+What the file is made for is read from it before any of its code runs, and checked in each call: the code itself takes
+images of another size without a word.
+"""
+
+import json
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from densevit.errors import CheckpointError, ConfigError, DataError
+
+KEY = "densevit"  # under which the metadata of a package hold ours, as JSON
+
+PRESENT: Mapping[str, Callable[[], bool]] = {
+    "AVX2": torch.cpu._is_avx2_supported,
+    "AVX512": torch.cpu._is_avx512_supported,
+    "AVX512_VNNI": torch.cpu._is_vnni_supported,
+    "AVX512_BF16": torch.cpu._is_avx512_bf16_supported,
+    "AMX_TILE": torch.cpu._is_amx_tile_supported,
+}
+"""Whether the processor has the instructions that a package may be compiled for, by torch's names."""
+
+
+class TensorSpec(NamedTuple):
+    """The type and shape of an input."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.dtype} {' x '.join(map(str, self.shape))}"
+
+
+class Pt2Model:
+    """A compiled model: images in, the outputs of all heads out, on the CPU.
+
+    Attributes:
+        inputs: by name, `image` first.
+        metadata: input, outputs, licence, source and card in words and JSON, as of an ONNX file.
+    """
+
+    def __init__(
+        self, run: Callable[..., tuple[Tensor, ...]], inputs: Mapping[str, TensorSpec], metadata: Mapping[str, str],
+        outputs: list[str],
+    ) -> None:  # fmt: skip
+        self.run, self.inputs, self.metadata, self.outputs = run, inputs, metadata, outputs
+
+    def __call__(self, image: np.ndarray, focal: np.ndarray | None = None) -> dict[str, np.ndarray]:
+        """The outputs by head.
+
+        Args:
+            image: of the type and shape in `inputs`: uint8 b h w 3 (RGB), or float32 b 3 h w in [0, 1].
+            focal: b, focal lengths in pixels, where `inputs` has them.
+
+        Raises:
+            DataError: another type or shape.
+        """
+        given = {"image": image, **({} if focal is None else {"focal": focal})}
+        if given.keys() != self.inputs.keys():
+            raise DataError(f"this package takes {', '.join(self.inputs)}; given are {', '.join(given)}.")
+        for name, spec in self.inputs.items():
+            found = TensorSpec(str(given[name].dtype), given[name].shape)
+            if found != spec:
+                raise DataError(f"{name} is {found}; this package is compiled for {spec}.")
+        tensors = (torch.from_numpy(np.ascontiguousarray(given[name])) for name in self.inputs)
+        with torch.inference_mode():
+            return {name: y.numpy() for name, y in zip(self.outputs, self.run(*tensors), strict=True)}
+
+
+def load_pt2(path: str | Path) -> Pt2Model:
+    """Opens a package of `densevit export-pt2`; needs no compiler.
+
+    >>> depth = densevit.load_pt2("mine.pt2")(image[None])["depth"]  # doctest: +SKIP
+
+    Raises:
+        CheckpointError: missing, or not written by densevit.
+        ConfigError: compiled for another processor, or torch cannot load it.
+    """
+    path = Path(path)
+    given = read_metadata(path)
+    missing = [name for name in given["AOTI_CPU_ISA"].split() if name in PRESENT and not PRESENT[name]()]
+    if missing:
+        raise ConfigError(
+            f"{path}: compiled for a processor with {given['AOTI_CPU_ISA']}; this one lacks {', '.join(missing)}. "
+            "Export it on a processor like this one."
+        )
+    about = json.loads(given[KEY])
+    inputs = {name: TensorSpec(dtype, tuple(shape)) for name, (dtype, shape) in about.pop("inputs").items()}
+    outputs = about.pop("outputs")
+    try:
+        run = torch._inductor.aoti_load_package(str(path))
+    except Exception as error:  # of the dynamic linker, of the archive
+        reason = str(error).strip().splitlines()[0]
+        raise ConfigError(
+            f"{path}: torch {torch.__version__} does not load it ({reason}); it was written by torch {about['torch']}."
+        ) from error
+    return Pt2Model(run, inputs, about, outputs)
+
+
+def read_metadata(path: Path) -> dict[str, str]:
+    """The metadata of a package; none of its code runs.
+
+    Raises:
+        CheckpointError: missing, damaged, or not written by densevit.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = [name for name in archive.namelist() if name.endswith(".wrapper_metadata.json")]
+            found: dict[str, str] = json.loads(archive.read(names[0])) if names else {}
+    except FileNotFoundError:
+        raise CheckpointError(f"{path}: no such file.") from None
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise CheckpointError(f"{path}: cannot be read as a .pt2 package ({error}).") from None
+    if KEY not in found:
+        raise CheckpointError(f"{path}: no package of `densevit export-pt2`.")
+    return found
