@@ -99,8 +99,10 @@ def run(argv: list[str]) -> int:
         print(f"{name} runs in one process: rank 0 of {processes} does all of it.", file=sys.stderr)
     if command.interruptible:
         from densevit.utils.malloc import tune_malloc
+        from densevit.utils.openmp import limit_spinning
 
         tune_malloc()
+        limit_spinning()
     try:
         with interruptible() if command.interruptible else nullcontext():
             if getattr(args, "plugin", None):

@@ -1,0 +1,41 @@
+"""Commands limit how long OpenMP's threads turn while they wait, unless the user has chosen."""
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from densevit.utils.openmp import limit_spinning
+
+CODE = """
+import os, sys
+from densevit.cli import main
+main.COMMANDS["compare"] = main.COMMANDS["compare"]._replace(interruptible=True)
+main.importlib.import_module = lambda name: type("", (), {
+    "add_arguments": lambda parser: None,
+    "run": lambda args: print(os.environ.get("GOMP_SPINCOUNT"), "torch" in sys.modules) or 0,
+})
+main.main(["compare"])
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [({}, "10000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "ACTIVE"}, None)],
+)
+def test_what_the_user_has_set_stays(monkeypatch: pytest.MonkeyPatch, given: dict[str, str], expected: Any) -> None:
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    limit_spinning()
+    assert os.environ.get("GOMP_SPINCOUNT") == expected
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
+
+
+def test_a_command_sets_it_before_torch_is_imported() -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("GOMP", "OMP"))}
+    done = subprocess.run([sys.executable, "-c", CODE], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "10000 False"
