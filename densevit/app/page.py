@@ -235,7 +235,9 @@ class Page:
             updates |= {
                 component: gradio.update(value=seen.pixels, label=seen.caption, visible=True),
                 ui.attention_controls: gradio.update(visible=True),
-                ui.layer: gradio.update(maximum=seen.layers, value=min(int(layer), seen.layers)),
+                ui.layer: gradio.update(
+                    maximum=max(2, seen.layers), value=min(int(layer), seen.layers), visible=seen.layers > 1
+                ),
                 ui.query: gradio.update(choices=choices),
             }
         return {**updates, **({ui.status: paragraphs(lines)} if lines else {})}

@@ -68,6 +68,8 @@ def map_view(
     if spec.kind in VALUES:
         ends = zip(options.limits, usual or spread(values), strict=True)
         low, high = (end if given is None else given for given, end in ends)
+        if not low < high:  # one end was given, beyond the other, usual one
+            low, high = (low, low + 1) if options.limits[1] is None else (high - 1, high)
         picture = colorize(values, low, high, options.cmap)
         unit = f" {spec.unit}" if spec.kind == "metric" else ""
         scale = (f"{low:.3g}{unit}", color_bar(options.cmap), f"{high:.3g}{unit}")

@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -11,6 +12,12 @@ from markupsafe import Markup
 from densevit.reporting.tables import Interval
 from densevit.utils.atomic_io import write_text
 from densevit.version import versions
+
+EVALUATION: Mapping[str, object] = {
+    "warning": "", "samples": (), "note": "", "columns": (), "metrics": (), "further": "", "times": {}, "protocol": "",
+    "summary": "", "skipped": (), "card": {}, "config": "",
+}  # fmt: skip
+"""What the page of an evaluation may hold, and what stands for nothing."""
 
 
 def render(template: str, **values: object) -> Markup:
@@ -28,6 +35,26 @@ def write_page(path: str | Path, template: str, *, title: str, subtitle: str = "
     date = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")
     write_text(path, render(template, date=date, **head, **values))
     return Path(path)
+
+
+def write_evaluation_page(
+    path: str | Path,
+    *,
+    cards: Sequence[tuple[str, str, str]],
+    template: str = "evaluation_report.html",
+    **values: object,
+) -> Path:
+    """Writes the page of an evaluation; what is not given is left out.
+
+    Args:
+        cards: the numbers to see first: name, value, note.
+        template: `evaluation_report.html`, or one that extends it.
+        values: of `write_page`, and of the template.
+
+    Raises:
+        StorageError: it cannot be written.
+    """
+    return write_page(path, template, cards=cards, **{**EVALUATION, **values})  # type: ignore[arg-type]
 
 
 def command_line() -> str:

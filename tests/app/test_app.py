@@ -108,6 +108,16 @@ def test_a_view_holds_the_values_of_python_and_their_colours(model: AppModel, gi
     np.testing.assert_array_equal(values_of(view), expected["normals"].transpose(1, 2, 0))
 
 
+@pytest.mark.parametrize(("limits", "shown"), [((None, 0.5), ("-0.5", "0.5")), ((9.0, None), ("9", "10"))])
+def test_one_end_of_the_colours_may_lie_beyond_all_values(
+    limits: tuple[float | None, float | None], shown: tuple[str, str]
+) -> None:
+    values = np.linspace(1, 2, 12, dtype=np.float32).reshape(3, 4)
+    view = map_view("x", np.zeros((3, 4, 3), np.uint8), values, HeadSpec(kind="affine"), ViewOptions(limits=limits))
+    assert re.search(rf'class="scale">{shown[0]}<img.*>{shown[1]}</span>', view)
+    assert len(np.unique(picture(view, "the map").reshape(-1, 3), axis=0)) == 1
+
+
 def test_large_maps_are_thinned_out_and_never_blended() -> None:
     values = np.random.default_rng(0).random((20, 3000), dtype=np.float32)
     view = map_view("x", np.zeros((20, 3000, 3), np.uint8), values, HeadSpec(kind="affine"), ViewOptions())

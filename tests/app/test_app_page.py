@@ -79,6 +79,7 @@ def address(folder: Path) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def page(address: str) -> Iterator[Any]:
     """The page; requests to other hosts fail the test."""
+    playwright.expect.set_options(timeout=60_000)
     with playwright.sync_playwright() as play:
         browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1300, "height": 900})

@@ -147,6 +147,10 @@ def test_every_worst_image_has_a_thumbnail_that_leads_to_its_figure(tmp_path: Pa
     assert {link[1:] for link in links} <= set(tree.ids) and len(tree.ids) == 7
     link = page[page.index('<a href="#sample-room11">') :].partition("</a>")[0]
     assert link.count("<img") == 2 and "AbsRel" in link
+    # The best, the median and the worst image come first, the other bad ones after the numbers.
+    order = ["<b>best</b>", "<b>median</b>", "<b>worst</b>", "<h2>Metrics</h2>", "<b>worst 2</b>", "<h2>Protocol</h2>"]
+    places = [page.index(text) for text in order]
+    assert places == sorted(places) and all(page.count(text) == 1 for text in order)
 
 
 def seg_scores(classes: int) -> SegScores:

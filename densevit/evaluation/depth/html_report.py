@@ -13,7 +13,7 @@ from densevit.evaluation.depth.metrics import METRICS
 from densevit.evaluation.depth.protocol_text import describe
 from densevit.evaluation.depth.report import summary_sentence
 from densevit.reporting.figures import Figure
-from densevit.reporting.html_page import interval_text, write_page
+from densevit.reporting.html_page import interval_text, write_evaluation_page
 from densevit.reporting.svg_charts import Bar, Points, axis, bar_chart, line_chart
 
 BINS = 8  # of the histogram of images; with fewer images there is none
@@ -67,9 +67,9 @@ def write_html(path: str | Path, report: Report) -> Path:
         )
         for metric in (*METRICS, *(name for name in found.mean if name not in METRICS and "@" not in name))
     ]
-    return write_page(
+    return write_evaluation_page(
         path,
-        "depth_report.html",
+        template="depth_report.html",
         title=report.title,
         subtitle=report.subtitle,
         warning=report.warning,
@@ -81,7 +81,6 @@ def write_html(path: str | Path, report: Report) -> Path:
         fov=_range_charts(found, "deg", "horizontal field of view in degrees"),
         uncertainty=_uncertainty_charts(found),
         histogram=_histogram(found),
-        worst=[sample for sample in report.samples if sample.label.startswith("worst")],
         samples=report.samples,
         further=report.further,
         times=report.times,

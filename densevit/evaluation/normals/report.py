@@ -9,7 +9,7 @@ from densevit.evaluation.bootstrap import no_interval_reason
 from densevit.evaluation.normals.evaluate import NormalsScores
 from densevit.evaluation.normals.metrics import FORMULAE, is_larger_better
 from densevit.reporting.figures import Figure
-from densevit.reporting.html_page import interval_text, write_page
+from densevit.reporting.html_page import interval_text, write_evaluation_page
 from densevit.reporting.tables import interval_lines, json_text, rows_csv, write_files
 from densevit.version import versions
 
@@ -85,20 +85,19 @@ def write_html(
         )
         for metric, value in scores.mean.items()
     ]
-    return write_page(
+    return write_evaluation_page(
         path,
-        "normals_report.html",
         title=title,
         subtitle=f"{scores.protocol.name}, {summary_sentence(scores)}",
         cards=[
-            ("Mean angle", f"{scores.mean['mean']:.2f}°", "of the prediction to the truth"),
-            ("Median angle", f"{scores.mean['median']:.2f}°", ""),
+            ("Mean angle", f"{scores.mean['mean']:.2f}°", "of the pixels, to the truth"),
+            ("Median angle", f"{scores.mean['median']:.2f}°", "of the pixels"),
             ("Within 11.25°", f"{scores.mean['within_11.25']:.1f}%", "of the pixels"),
         ],
         columns=["model", *intervals],
         metrics=metrics,
-        worst=[sample for sample in samples if sample.label.startswith("worst")],
         samples=samples,
+        note="Normals in camera axes: red is to the right, green up, blue towards the camera.",
         times=times,
         protocol=describe(scores),
         card=card,

@@ -14,7 +14,7 @@ from densevit.evaluation.segmentation.metrics import FORMULAE
 from densevit.evaluation.segmentation.report import summary_sentence
 from densevit.model_card import Palette
 from densevit.reporting.figures import Figure, lossless
-from densevit.reporting.html_page import interval_text, render, write_page
+from densevit.reporting.html_page import interval_text, render, write_evaluation_page
 
 CARDS = {
     "miou": "mIoU",
@@ -51,13 +51,12 @@ def write_html(path: str | Path, report: SegReport) -> Path:
         StorageError: it cannot be written.
     """
     mean = report.scores.mean
-    return write_page(
+    return write_evaluation_page(
         path,
-        "segmentation_report.html",
         title=report.title,
         subtitle=report.subtitle,
         cards=[(title, f"{mean[name]:.4f}", "over all images") for name, title in CARDS.items() if name in mean],
-        sections=sections(report),
+        further=sections(report),
         times=report.times,
         summary=summary_sentence(report.scores),
         card=report.card,
@@ -91,7 +90,6 @@ def sections(report: SegReport, prefix: str = "") -> Markup:
         confusion=list(zip(names, np.nan_to_num(shares).tolist(), strict=True)) if small else [],
         confusion_columns=predicted,
         confusion_image="" if small else lossless(confusion_matrix.draw(scores.confusion, scores.classes)),
-        worst=[sample for sample in report.samples if sample.label.startswith("worst")],
         samples=report.samples,
     )
 

@@ -12,7 +12,7 @@ from densevit.evaluation.video.clip import METRICS, Align, Frames, VideoProtocol
 from densevit.evaluation.video.metrics import FORMULAE
 from densevit.ops.colormap import colorize, spread
 from densevit.reporting.figures import MAX_WIDTH, jpeg, lossless, shrink
-from densevit.reporting.html_page import write_page
+from densevit.reporting.html_page import write_evaluation_page
 from densevit.reporting.tables import csv_text, json_text, write_files
 from densevit.structures import Row
 from densevit.version import versions
@@ -98,9 +98,10 @@ class VideoEvaluation:
         ]
         cards = [(name, f"{scores[name]:.4f}", NOTES[name])
                  for name in ("tae", "flicker", "abs_rel") if name in scores]  # fmt: skip
-        page = write_page(
-            folder / "report.html", "video_report.html", title=title, subtitle=f"{len(self.clips)} clips", cards=cards,
-            columns=["mean over clips"], metrics=metrics, clips=self.pictures, protocol=self.describe(),
+        page = write_evaluation_page(
+            folder / "report.html", template="video_report.html", title=title, cards=cards,
+            subtitle=f"{len(self.clips)} clips", columns=["mean over clips"], metrics=metrics, clips=self.pictures,
+            protocol=self.describe(),
         )  # fmt: skip
         return [*written, page]
 

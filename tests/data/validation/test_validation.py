@@ -479,7 +479,7 @@ def test_the_command_validates_a_folder_and_writes_its_report(
     html = (out / "report.html").read_text()
     assert html.count("data:image/jpeg") >= 4 and "404" in html and "http://" not in html and "https://" not in html
     # At 390 pixels the cells of the list of issues stand below each other, and long paths break.
-    narrow = html[html.index("@media (max-width: 700px) {\n  .issues") :]
+    narrow = html[html.index("@media (max-width: 700px) {") :]
     assert ".issues td { display: block; }" in narrow and ".issues td { overflow-wrap: anywhere" in html
     assert html.count('class="issues"') >= 12 and '<meta name="viewport"' in html
     assert list(cache.rglob("*.json"))
