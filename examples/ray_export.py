@@ -37,7 +37,7 @@ from densevit.cli.commands import export_depth
 from densevit.cli.options import inference
 from densevit.cli.options.types import positive_int, words
 from densevit.data.io.tar import bytes_as_path
-from densevit.errors import DataError, DensevitError
+from densevit.errors import DataError, DensevitError, PartialError
 from densevit.inference.predict import pipeline
 from densevit.inference.predict.cameras import plan_cameras, resolve_cameras
 from densevit.inference.predict.inputs import Item, name_items
@@ -180,6 +180,8 @@ def main() -> int:
     try:
         print(run(args))
     except DensevitError as error:
+        if isinstance(error, PartialError):
+            print(error.summary)
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
     return 0

@@ -185,7 +185,7 @@ def evaluate_depth(
         return sample, predicted(sample)[name]
 
     evaluations = evaluate_all(items(), protocols, metrics=metrics, progress=progress, total=len(data))
-    warning = lens_warning(angles, predictor.card) if spec.kind == "metric" else ""
+    warning = lens_warning(angles, predictor.card) if angles and spec.kind == "metric" else ""
     if warning:
         log.warning("%s", warning)
     return DepthEvaluation(

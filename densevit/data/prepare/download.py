@@ -17,8 +17,10 @@ RECORD = "downloads.json"  # archives that were unpacked, with their checksums
 
 @dataclass(frozen=True)
 class Archive:
-    """Attributes:
-    checksum: as its publisher or torchvision states it.
+    """One file of a data set.
+
+    Attributes:
+        checksum: as `md5:...`.
     """
 
     url: str
