@@ -2,10 +2,11 @@
 
 Every decoder, kind of encoder and head, and published families, small and with random weights (`tests/weights/golden`).
 
-    python benchmarks/onnx_parity.py [--only WORD] [--batch-size N]
+    python benchmarks/onnx_parity.py [--only WORD] [--batch-size N] [--any-size]
 
 Prints a table: the largest difference of any head from torch, as a share of its largest value. Any number of images
-at once unless --batch-size names one; with a sliding window it is one.
+at once unless --batch-size names one; with a sliding window it is one. With --any-size one file takes eight sizes, one
+image at once, and networks that see 518 pixels see 112 or 128, for time.
 """
 
 import argparse
@@ -31,7 +32,7 @@ import test_hugging_face_family as hf
 from densevit.builder.checkpoint import parse_model, restore
 from densevit.builder.model import build_card, build_model
 from densevit.errors import DensevitError
-from densevit.inference.onnx.export import export_onnx
+from densevit.inference.onnx import export
 from densevit.inference.onnx.metadata import OnnxExportOptions
 
 VIT = {"type": "vit", "dim": 24, "depth": 3, "heads": 2, "patch_size": 14, "image_size": 56, "out_indices": 2}
@@ -59,6 +60,9 @@ OURS: dict[str, tuple[Any, Any, Any]] = {
     ),
     "`hybrid` + `dpt`": ({"type": "hybrid", "dim": 24, "depth": 2, "heads": 2}, {"type": "dpt", "channels": 16}, DEPTH),
 }
+
+SIZES = [(120, 160), (160, 120), (96, 128), (140, 140), (61, 77), (181, 257), (200, 90), (240, 320)]
+"""The first two have as many patches; the smallest is smaller than the grid that some models are made for."""
 
 Put = Callable[[Path], Path]
 PLAIN = {"margin": False, "flip": False}
@@ -117,15 +121,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", metavar="WORD")
     parser.add_argument("--batch-size", type=int, metavar="N")
+    parser.add_argument("--any-size", action="store_true")
     args = parser.parse_args()
+    export.sizes_to_try = lambda card: SIZES  # more than export-onnx itself tries
     print("| model | images at once | off torch by | seconds |\n|---|---|---|---|")
     for name, model, card in models(args.only):
         wanted = OnnxExportOptions(size=(120, 160), batch=1 if card.resize.window else args.batch_size)
-        wanted = replace(wanted, focal=600.0) if name == "depth_anything_3" else wanted
+        if args.any_size:
+            wanted = replace(wanted, size=None, any_size=True, batch=1)
+            if card.resize.size is not None:
+                card = replace(card, resize=replace(card.resize, size=(8 * card.multiple,) * 2))
+        elif name == "depth_anything_3":
+            wanted = replace(wanted, focal=600.0)
         began = time.perf_counter()
         with tempfile.TemporaryDirectory() as folder:
             try:
-                result = f"{max(export_onnx(model, card, Path(folder) / 'a.onnx', wanted).errors.values()):.1e}"
+                result = f"{max(export.export_onnx(model, card, Path(folder) / 'a.onnx', wanted).errors.values()):.1e}"
             except DensevitError as error:
                 result = str(error).splitlines()[0]
         print(f"| {name} | {wanted.batch or 'any'} | {result} | {time.perf_counter() - began:.0f} |", flush=True)

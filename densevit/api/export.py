@@ -7,7 +7,7 @@ from copy import copy
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from densevit.api.checkpoint import load
 from densevit.builder.checkpoint import restore
@@ -203,7 +203,7 @@ def choose_for_images(predictor: Predictor, items: Sequence[Item], before: str |
 def export_onnx(
     model: Predictor | str | Path,
     output: str | Path,
-    size: Size | None = None,
+    size: Size | Literal["dynamic"] | None = None,
     *,
     overwrite: bool = False,
     batch: int | None = 1,
@@ -212,6 +212,7 @@ def export_onnx(
     floats: bool = False,
     network: bool = False,
     flip: bool = False,
+    precision: Literal["fp32", "fp16"] = "fp32",
     family: str | None = None,
     family_options: Mapping[str, Any] | None = None,
 ) -> ExportedModel:
@@ -222,7 +223,7 @@ def export_onnx(
     Args:
         model: a checkpoint's path, or a `Predictor`.
         output: the file; ends in .onnx.
-        size: height and width of the images.
+        size: height and width of the images; "dynamic" for images of any size.
         overwrite: replace a file that is there.
         batch: images at once; None for any number.
         heads: all of them unless given.
@@ -230,6 +231,7 @@ def export_onnx(
         floats: images b 3 h w in [0, 1], instead of bytes b h w 3.
         network: only the network, for images that are already resized; `size` is theirs.
         flip: average with the mirrored image's prediction.
+        precision: of the network; images and maps are fp32 in any case.
         family, family_options: of a published checkpoint; see `densevit.load`.
 
     Returns:
@@ -241,9 +243,17 @@ def export_onnx(
     path = Path(output)
     onnx.check_output(path, overwrite=overwrite)
     if size is None and not network:
-        raise ConfigError("export_onnx: size=(height, width) of the images that the file is for.")
+        raise ConfigError("export_onnx: size=(height, width) of the images that the file is for, or 'dynamic'.")
     chosen = OnnxExportOptions(
-        size=size, batch=batch, heads=tuple(heads), labels=labels, floats=floats, network=network, flip=flip
+        size=None if size == "dynamic" else size,
+        any_size=size == "dynamic",
+        batch=batch,
+        heads=tuple(heads),
+        labels=labels,
+        floats=floats,
+        network=network,
+        flip=flip,
+        precision=precision,
     )
     if isinstance(model, Predictor):
         return onnx.export_onnx(model.model, model.card, path, chosen)

@@ -17,7 +17,7 @@ from jaxtyping import Int64
 
 from densevit.errors import DataError
 from densevit.evaluation.bootstrap import DRAWS, FEWEST, Redrawn, holm, redrawn_means, redrawn_pooled, scenes_of
-from densevit.evaluation.depth.extra_metrics import is_larger_better
+from densevit.evaluation.depth import extra_metrics
 from densevit.evaluation.depth.protocol import COUNTS
 from densevit.evaluation.segmentation.evaluate import statistics
 from densevit.evaluation.segmentation.report import COUNTS_FILE
@@ -55,7 +55,7 @@ class Difference:
     @property
     def relative(self) -> float:
         """The difference as a share of A's error: of A itself, or of 1 - A where larger is better."""
-        error = 1 - self.a if _is_larger_better(self.metric) else self.a
+        error = 1 - self.a if is_larger_better(self.metric) else self.a
         return abs(self.difference / error) if error else float("inf") if self.difference else 0.0
 
     @property
@@ -64,7 +64,7 @@ class Difference:
         found = [interval for interval in (self.interval, self.scenes) if interval is not None]
         if self.p is None or self.p >= ALPHA or any(low <= 0 <= high for low, high in found):
             return None
-        return "B" if (self.difference > 0) == _is_larger_better(self.metric) else "A"
+        return "B" if (self.difference > 0) == is_larger_better(self.metric) else "A"
 
     @property
     def verdict(self) -> str:
@@ -181,7 +181,7 @@ def _difference(
     images: Redrawn | None,
     scenes: Redrawn | None,
 ) -> Difference:
-    sign = 1 if _is_larger_better(metric) else -1
+    sign = 1 if is_larger_better(metric) else -1
     wins = sum(0.5 if value == 0 else float(sign * value > 0) for value in per_image) / len(per_image)
     redrawn = [found for found in (images, scenes) if found is not None]
     return Difference(
@@ -196,8 +196,9 @@ def _difference(
     )
 
 
-def _is_larger_better(metric: str) -> bool:
-    return metric in SEGMENTATION or is_larger_better(metric)
+def is_larger_better(metric: str) -> bool:
+    """Of depth and of segmentation."""
+    return metric in SEGMENTATION or extra_metrics.is_larger_better(metric)
 
 
 SEGMENTATION = frozenset({"miou", "pixel_accuracy", "mean_accuracy", "fwiou", "boundary_iou"})

@@ -21,7 +21,7 @@ from densevit.inference.camera import CameraInput
 from densevit.inference.sliding_window import SlidingWindow
 from densevit.inference.tta import Outputs, merge_tta, scale_preprocessing
 from densevit.model_card import Calibration, PreprocessConfig
-from densevit.ops.resize import crop, is_image_level, network_size, network_steps, resize
+from densevit.ops.resize import KnownSteps, crop, is_image_level, network_size, network_steps, resize
 from densevit.ops.resize_uint8 import resize_uint8
 from densevit.structures import Box, Size
 from densevit.utils.precision import Precision, autocast
@@ -141,7 +141,8 @@ def preprocess(image: Float[Tensor, "b 3 h w"], config: PreprocessConfig, multip
         DataError: a thin image would become too large.
     """
     size = (image.shape[-2], image.shape[-1])
-    checked_network_size(size, config, multiple)
+    if not isinstance(config, KnownSteps):
+        checked_network_size(size, config, multiple)
     options: dict[str, Any] = {"align_corners": config.align_corners, "antialias": config.antialias}
     for step in network_steps(size, config, multiple):
         if config.round_to_uint8:

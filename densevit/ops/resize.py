@@ -4,11 +4,12 @@ b images, c channels, h x w pixels; sizes are (h, w), offsets (top, left).
 """
 
 import math
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from densevit.errors import ConfigError
@@ -20,8 +21,21 @@ Interpolation = Literal["bilinear", "bicubic", "area", "adaptive", "nearest"]
 STRIP = 64  # rows that `resize_rows_and_columns` resizes at a time, so that they stay in the cache
 
 
+@dataclass(frozen=True)
+class KnownSteps(PreprocessConfig):
+    """Preprocessing whose sizes are given: in a graph for images of any size they are symbolic.
+
+    Attributes:
+        steps: as `network_steps` returns them.
+    """
+
+    steps: tuple[Size, ...] = ()
+
+
 def network_steps(size: Size, config: PreprocessConfig, multiple: int) -> list[Size]:
     """The sizes to which an image of `size` is resized one after the other; the last is `network_size`."""
+    if isinstance(config, KnownSteps):
+        return list(config.steps)
     last = network_size(size, config, multiple)
     return [fit_longest_side(size, config), last] if config.mode == "longest" else [last]
 
@@ -94,6 +108,8 @@ def resize(
     """
     if tuple(x.shape[-2:]) == tuple(size):
         return x
+    if interpolation in ("area", "adaptive") and is_symbolic(*x.shape[-2:], *size):
+        return resize_either_way(x, size, "bilinear" if interpolation == "area" else "bicubic")
     if interpolation == "adaptive":
         interpolation = area_or_bicubic(x, size)
     if opencv and interpolation in ("bilinear", "bicubic") and not (align_corners or antialias):
@@ -110,11 +126,33 @@ def resize(
     return F.interpolate(x, size=size, mode=mode, align_corners=align_corners, antialias=antialias)
 
 
-def resize_axis(x: Tensor, dim: int, after: int, interpolation: Interpolation) -> Tensor:
-    """One axis as OpenCV resizes it: a weighted sum of 2 or 4 old pixels for each new one."""
+def resize_either_way(x: Float[Tensor, "b c _ _"], size: Size, growing: Interpolation) -> Float[Tensor, "b c h w"]:
+    """Averages areas, or interpolates where a side grows: in a graph for images of any size, which has both rules."""
+    grows = a_side_grows(x, size)
+    rows, columns = (
+        torch.where(grows, interpolation_weights(before, after, growing).to(x), area_weights(before, after, x))
+        for before, after in zip(x.shape[-2:], size, strict=True)
+    )
+    return rows @ x @ columns.T
+
+
+def a_side_grows(x: Float[Tensor, "b c h w"], size: Size) -> Bool[Tensor, ""]:
+    """In a graph where the sizes are symbolic."""
+    larger = [torch.scalar_tensor(new) > torch.scalar_tensor(old) for new, old in zip(size, x.shape[-2:], strict=True)]
+    return torch.stack(larger).any()
+
+
+def resize_axis(
+    x: Tensor, dim: int, after: int, interpolation: Interpolation, step: Float[Tensor, ""] | None = None
+) -> Tensor:
+    """One axis as OpenCV resizes it: a weighted sum of 2 or 4 old pixels for each new one.
+
+    Args:
+        step: of the new pixels, in old ones; by default the ratio of the sizes.
+    """
     if x.shape[dim] == after:
         return x
-    index, weight = taps(x.shape[dim], after, interpolation)
+    index, weight = taps(x.shape[dim], after, interpolation, step)
     index, weight = index.to(x.device), weight.to(x)
     if dim == -2:
         weight = weight[..., None]
@@ -147,12 +185,27 @@ def resize_rows_and_columns(x: Float[Tensor, "b c _ _"], size: Size, interpolati
     return y.view(n, *size, c).permute(0, 3, 1, 2) if channels_last else y.view(*x.shape[:2], *size)
 
 
-def taps(before: int, after: int, interpolation: Interpolation) -> tuple[Int64[Tensor, "t n"], Float[Tensor, "t n"]]:
+def is_symbolic(*sides: int) -> bool:
+    """Whether one of them is a variable of a graph that is traced for images of any size."""
+    return any(isinstance(side, torch.SymInt) for side in sides)
+
+
+def ratio(a: int, b: int) -> float | Float[Tensor, ""]:
+    """a / b; a float64 tensor in a graph where they are symbolic, whose own numbers are float32."""
+    if is_symbolic(a, b):
+        return torch.scalar_tensor(a, dtype=torch.float64) / torch.scalar_tensor(b, dtype=torch.float64)
+    return a / b
+
+
+def taps(
+    before: int, after: int, interpolation: Interpolation, step: float | Float[Tensor, ""] | None = None
+) -> tuple[Int64[Tensor, "t n"], Float[Tensor, "t n"]]:
     """The old pixels that make up each of `after` new ones, and their weights.
 
     In float64; OpenCV rounds the positions of bicubic, but not of bilinear, to float32 (imgproc/src/resize.cpp).
     """
-    at = (torch.arange(after, dtype=torch.float64) + 0.5) * (before / after) - 0.5
+    step = ratio(before, after) if step is None else step
+    at = (torch.arange(after, dtype=torch.float64) + 0.5) * step - 0.5
     at = at.float().double() if interpolation == "bicubic" else at.clamp(min=0)
     first = at.floor()
     t, offsets = at - first, torch.arange(-1, 3) if interpolation == "bicubic" else torch.arange(2)
@@ -160,7 +213,7 @@ def taps(before: int, after: int, interpolation: Interpolation) -> tuple[Int64[T
     return (first.long() + offsets[:, None]).clamp(0, before - 1), weight
 
 
-def cubic(x: Float[Tensor, " n"], a: float = -0.75) -> Float[Tensor, " n"]:
+def cubic(x: Float[Tensor, "*n"], a: float = -0.75) -> Float[Tensor, "*n"]:
     """The cubic convolution kernel at 0 <= x <= 2 (Keys 1981)."""
     return torch.where(x <= 1, ((a + 2) * x - (a + 3)) * x * x + 1, ((a * x - 5 * a) * x + 8 * a) * x - 4 * a)
 
@@ -170,12 +223,28 @@ def area_or_bicubic(x: Float[Tensor, "b c h w"], size: Size) -> Literal["area", 
     return "bicubic" if size[0] > x.shape[-2] or size[1] > x.shape[-1] else "area"
 
 
+def interpolation_weights(
+    before: int, after: int, interpolation: Interpolation, antialias: bool = False
+) -> Float[Tensor, "after before"]:
+    """Row i holds the weight of each old pixel in new pixel i, in float64."""
+    old = torch.arange(before, dtype=torch.float64)
+    if not antialias:
+        index, weight = taps(before, after, interpolation)
+        return ((index[..., None] == old) * weight[..., None]).sum(0)
+    step = torch.as_tensor(ratio(before, after), dtype=torch.float64)
+    centres = (torch.arange(after, dtype=torch.float64) + 0.5) * step
+    distance = (old + 0.5 - centres[:, None]).abs() / step.clamp(min=1)
+    linear = (1 - distance).clamp(min=0)
+    weight = linear if interpolation == "bilinear" else torch.where(distance < 2, cubic(distance, a=-0.5), 0.0)
+    return weight / weight.sum(1, keepdim=True)
+
+
 def area_weights(before: int, after: int, like: Tensor) -> Float[Tensor, "after before"]:
     """Row i holds the share of new pixel i that each old pixel covers; rows sum to one."""
-    edges = torch.arange(after + 1, dtype=torch.float64) * (before / after)
+    edges = torch.arange(after + 1, dtype=torch.float64) * ratio(before, after)
     pixels = torch.arange(before, dtype=torch.float64)
     overlap = torch.minimum(edges[1:, None], pixels + 1) - torch.maximum(edges[:-1, None], pixels)
-    weights = overlap.clamp(min=0) * (after / before)
+    weights = overlap.clamp(min=0) * ratio(after, before)
     return weights.to(like.dtype).to(like.device)  # in this order: Apple's GPUs have no float64
 
 

@@ -14,7 +14,15 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from densevit.errors import ConfigError
-from densevit.ops.resize import Interpolation, area_or_bicubic, area_weights
+from densevit.ops.resize import (
+    Interpolation,
+    a_side_grows,
+    area_or_bicubic,
+    area_weights,
+    interpolation_weights,
+    is_symbolic,
+    ratio,
+)
 from densevit.structures import Size
 
 OPENCV_FLAGS = {
@@ -43,9 +51,12 @@ def resize_uint8(
     assert not align_corners, "no published pipeline resizes bytes with align_corners"
     if tuple(x.shape[-2:]) == tuple(size):
         return x
+    images = x.mul(255).round().clamp(0, 255)
+    if interpolation == "adaptive" and is_symbolic(*x.shape[-2:], *size):
+        larger, smaller = (emulate_resize_uint8(images, size, how, antialias) for how in ("bicubic", "area"))
+        return torch.where(a_side_grows(x, size), larger, smaller).div(255)
     if interpolation == "adaptive":
         interpolation = area_or_bicubic(x, size)
-    images = x.mul(255).round().clamp(0, 255)
     if torch.compiler.is_exporting():
         return emulate_resize_uint8(images, size, interpolation, antialias).div(255)
     images = images.to("cpu", torch.uint8)
@@ -75,7 +86,7 @@ def emulate_resize_uint8(
     Raises:
         ConfigError: an interpolation that is not emulated.
     """
-    shrinking = size[0] <= x.shape[-2] and size[1] <= x.shape[-1]
+    shrinking = is_symbolic(*x.shape[-2:], *size) or (size[0] <= x.shape[-2] and size[1] <= x.shape[-1])
     if antialias and interpolation in ("bilinear", "bicubic"):
         return resize_antialiased(x, size, interpolation)
     if interpolation == "bicubic" and not antialias:
@@ -94,6 +105,10 @@ def resize_area(x: Float[Tensor, "b c _ _"], size: Size) -> Float[Tensor, "b c h
     """OpenCV's INTER_AREA: halves round to even, but up where four pixels become one."""
     (height, width), (h, w) = x.shape[-2:], size
     rows, columns = area_weights(height, h, x), area_weights(width, w, x)
+    if is_symbolic(height, width, h, w):
+        means = rows @ x @ columns.T
+        four = torch.as_tensor(ratio(height, h) == 2) & torch.as_tensor(ratio(width, w) == 2)
+        return torch.where(four, (means + 0.5).floor(), means.round())
     if height % h or width % w:
         return (rows @ x @ columns.T).round()
     sums = rows.sign() @ x @ columns.sign().T
@@ -125,7 +140,7 @@ class Neighbour(NamedTuple):
 
 def neighbours(before: int, after: int) -> tuple[Neighbour, Neighbour]:
     """The pixels on both sides of each new one; at the border both are the same, and share the weight."""
-    scale = 1 / (after / before)  # in the order in which OpenCV divides
+    scale = 1 / ratio(after, before)  # in the order in which OpenCV divides
     at = ((torch.arange(after, dtype=torch.float64) + 0.5) * scale - 0.5).float()
     first, t = at.floor(), at - at.floor()
     near, far = ((first + i).clamp(0, before - 1).long() for i in (0, 1))
@@ -147,12 +162,6 @@ def resize_antialiased(
         weights, one = fixed_point(interpolation_weights(x.shape[-2], size[0], interpolation, antialias=True))
         x = (weights.to(x) @ x / one.to(x) + 0.5).floor().clamp(0, 255)
     return x
-
-
-def interpolation_weights(before: int, after: int, interpolation: Interpolation, antialias: bool = False) -> Weights:
-    """Row i holds the weight of each old pixel in new pixel i, in float64."""
-    identity = torch.eye(before, dtype=torch.float64)[None, None]
-    return F.interpolate(identity, (after, before), mode=interpolation, align_corners=False, antialias=antialias)[0, 0]
 
 
 def fixed_point(exact: Weights) -> tuple[Weights, Float[Tensor, ""]]:

@@ -48,6 +48,12 @@ def test_a_checkpoint_becomes_a_file_that_inspect_reads(
         (["--output", "none/a.onnx", "--image-size", "30,44"], "its folder does not exist"),
         (["--output", "there.onnx", "--image-size", "30,44"], "there.onnx exists already; --overwrite replaces it"),
         (["--output", "a.onnx", "--no-preprocessing", "--flip"], "--no-preprocessing: goes without --flip and --crop"),
+        (["--output", "a.onnx", "--image-size", "dynamic", "--crop", "kb"], "--crop: the window depends on the size"),
+        (["--output", "a.onnx", "--image-size", "30,44", "--precision", "int8"], "--precision int8 and --max-drop go"),
+        (
+            ["--output", "a.onnx", "--image-size", "30,44", "--max-drop", "d1=0.01"],
+            "--precision int8 and --max-drop go",
+        ),
     ],
 )
 def test_faults_are_reported_before_the_checkpoint_is_read(
@@ -65,7 +71,17 @@ def test_faults_are_reported_before_the_checkpoint_is_read(
     assert [file.name for file in tmp_path.iterdir()] == ["there.onnx"]
 
 
-@pytest.mark.parametrize("option", [["--image-size", "0,4"], ["--image-size", "4"], ["--batch-size", "0"]])
+@pytest.mark.parametrize(
+    "option",
+    [
+        ["--image-size", "0,4"],
+        ["--image-size", "4"],
+        ["--batch-size", "0"],
+        ["--max-drop", "d1"],
+        ["--max-drop", "d1=-1"],
+        ["--max-drop", "d1=nan"],
+    ],
+)
 def test_sizes_that_are_none_are_refused(option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["export-onnx", "checkpoint", "--output", "a.onnx", *option])

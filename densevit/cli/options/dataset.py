@@ -31,7 +31,7 @@ def add_split_options(parser: argparse.ArgumentParser, splits: str = "all of tra
     add("--split", action="append", default=[], help=f"repeatable; default: {splits}")
 
 
-def add_dataset_options(parser: argparse.ArgumentParser, examples: str) -> None:
+def add_dataset_options(parser: argparse._ActionsContainer, examples: str) -> None:
     """
     Args:
         examples: names of data sets that have what is scored, for the help.
@@ -42,7 +42,7 @@ def add_dataset_options(parser: argparse.ArgumentParser, examples: str) -> None:
     parser.add_argument("--split", help="default: test, where the data set has one")
 
 
-def _add_data_options(parser: argparse.ArgumentParser, data_help: str) -> None:
+def _add_data_options(parser: argparse._ActionsContainer, data_help: str) -> None:
     add = parser.add_argument
     add("--data", metavar="NAME", help=data_help)
     add("--root", type=Path, metavar="DIR", help="the data set's folder; default: its own below $DENSEVIT_DATASETS")

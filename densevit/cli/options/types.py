@@ -41,6 +41,22 @@ def size(text: str) -> tuple[int, int]:
     return int(sides[0]), int(sides[1])
 
 
+def size_or_dynamic(text: str) -> tuple[int, int] | str:
+    return text if text == "dynamic" else size(text)
+
+
+def budgets(text: str) -> dict[str, float]:
+    """`d1=0.005,miou=0.01`."""
+    pairs = [word.partition("=") for word in text.split(",")]
+    try:
+        found = {name.strip(): float(value) for name, _, value in pairs}
+    except ValueError:
+        found = {}
+    if not found or not all(name and 0 <= value < float("inf") for name, value in found.items()):
+        raise argparse.ArgumentTypeError(f"metrics and how much worse they may be, as d1=0.005; got {text!r}")
+    return found
+
+
 def scales(text: str) -> tuple[float, ...]:
     values = tuple(map(float, text.split(",")))
     if not all(0 < value <= 8 for value in values):

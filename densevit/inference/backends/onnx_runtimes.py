@@ -183,7 +183,9 @@ class ExternalRuntimeModule(nn.Module):
         return dict(self.model(image, **{name: value for name, value in given.items() if value is not None}))
 
     def convert(self, image: Float[Tensor, "b 3 h w"], size: Size | None, *cameras: Tensor) -> ConvertedNetwork:
-        network = NamedOutputs(self.model, self.names, "camera", **({} if size is None else {"output_size": size}))
+        network = NamedOutputs(
+            self.model, self.names, ["camera"] if cameras else [], **({} if size is None else {"output_size": size})
+        )
         more = () if size is None else (size,)
         packages = versions("torch", "timm", "onnx", "onnxscript")
         about = [model_fingerprint(self.model), self.names, list(image.shape), more, len(cameras), packages]

@@ -45,9 +45,9 @@ class FoldedModule(nn.Module):
                 needed.update(node.all_input_nodes)
         return [node for node in self.nodes if node in needed and node not in self.known and node.op != "placeholder"]
 
-    def forward(self, image: Tensor, more: Tensor | None = None) -> tuple[Tensor, ...]:
-        inputs = (node for node in self.nodes if node.op == "placeholder" and node not in self.known)
-        values: dict[Node, Any] = dict(zip(inputs, (image, more), strict=False))
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        places = (node for node in self.nodes if node.op == "placeholder" and node not in self.known)
+        values: dict[Node, Any] = dict(zip(places, inputs, strict=True))
 
         def value(node: Node) -> Any:
             if node in self.known:

@@ -5,6 +5,7 @@ k numbers per pixel.
 """
 
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,15 +17,16 @@ from densevit.errors import ConfigError, StorageError
 from densevit.inference.backends.onnx_runtimes import OnnxRuntime
 from densevit.inference.camera import as_camera, camera_input, check_focal
 from densevit.inference.forward import check_box, checked_network_size, forward
+from densevit.inference.onnx.dynamic_size import NetworkSizes, PaddedModel, check_any_size, with_known_sizes
 from densevit.inference.onnx.graph import NamedOutputs, save_graph
 from densevit.inference.onnx.metadata import OnnxExportOptions, as_text, metadata
-from densevit.inference.onnx.verify import TOLERANCE, verify_against_torch
+from densevit.inference.onnx.verify import TOLERANCES, verify_against_torch
 from densevit.inference.predictor import Predictor
 from densevit.model_card import HeadSpec, ModelCard, PreprocessConfig
 from densevit.ops.argmax import argmax_or_ignore
 from densevit.ops.camera import Camera
 from densevit.ops.resize import network_size
-from densevit.structures import IGNORE
+from densevit.structures import IGNORE, Size
 from densevit.utils import atomic_io
 from densevit.utils.packages import require_packages
 
@@ -59,7 +61,13 @@ class Pipeline(nn.Module):
             assert options.size is not None
             self.register_buffer("camera", as_camera(options.focal, options.size).values)
 
-    def forward(self, image: Tensor, focal: Tensor | None = None) -> dict[str, Tensor]:
+    def forward(
+        self, image: Tensor, focal: Tensor | None = None, resized: Tensor | None = None, grid: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        """
+        Args:
+            resized, grid: of their shapes are the sizes in a graph for images of any size (dynamic_size.py).
+        """
         x = image if self.options.floats else image.permute(0, 3, 1, 2).float().div(255)
         options: dict[str, Any] = {
             "box": self.options.box,
@@ -68,10 +76,14 @@ class Pipeline(nn.Module):
         }
         options |= {"logits": self.logits, "normals": self.normals}
         if self.card.needs_camera:
-            assert self.options.size is not None
-            camera = Camera(self.camera) if focal is None else Camera.centred(focal, self.options.size)
+            size = (x.shape[-2], x.shape[-1])
+            camera = Camera(self.camera) if focal is None else Camera.centred(focal, size)
             options["camera"] = camera_input(self.card, camera)
-        outputs = forward(self.model, x, self.card.resize, self.card.multiple, **options)
+        model, config = self.model, self.card.resize
+        if grid is not None:
+            config, padded = with_known_sizes(config, self.card.multiple, grid, resized)
+            model = PaddedModel(model, padded)
+        outputs = forward(model, x, config, self.card.multiple, **options)
         return {name: self.postprocess(outputs[name], spec) for name, spec in self.card.outputs.items()}
 
     def postprocess(self, y: Tensor, spec: HeadSpec) -> Tensor:
@@ -81,6 +93,13 @@ class Pipeline(nn.Module):
             ids = argmax_or_ignore(y)
             return ids.to(torch.uint8) if y.shape[1] <= IGNORE else ids
         return y
+
+
+def as_half(model: nn.Module) -> nn.Module:
+    """A copy that computes in fp16, for images in fp32."""
+    half = deepcopy(model).half()
+    half.register_forward_pre_hook(lambda _, inputs: (inputs[0].half(), *inputs[1:]))
+    return half
 
 
 def focal_is_input(card: ModelCard, options: OnnxExportOptions) -> bool:
@@ -114,16 +133,33 @@ def export_onnx(model: nn.Module, card: ModelCard, path: Path, options: OnnxExpo
         StorageError: the disk is full.
     """
     card, options = check_options(card, options)
-    assert options.size is not None
-    count, (h, w), box = options.batch or 2, options.size, options.box
-    example = torch.zeros(count, 3, h, w) if options.floats else torch.zeros(count, h, w, 3, dtype=torch.uint8)
-    pipeline = NamedOutputs(Pipeline(model.cpu().float().eval(), card, options), list(card.outputs), "focal")
-    examples = (example, torch.full((count,), float(w))) if focal_is_input(card, options) else (example,)
+    if options.any_size:
+        check_any_size(model, card.resize)
+    count, box = options.batch or 2, options.box
+    sizes = NetworkSizes(card.resize, card.multiple, rows=2 if options.floats else 1) if options.any_size else None
+    size, shapes = (options.size, ()) if sizes is None else sizes.examples()
+    assert size is not None
+    h, w = size
+    image = torch.zeros(count, 3, h, w) if options.floats else torch.zeros(count, h, w, 3, dtype=torch.uint8)
+    focal = {"focal": torch.full((count,), float(w))} if focal_is_input(card, options) else {}
+    more = [*focal, *(() if sizes is None else sizes.names)]
+    examples = (image, *focal.values(), *shapes)
+    model = model.cpu().float().eval()
+    network = model if options.precision == "fp32" else as_half(model)
+    pipeline = NamedOutputs(Pipeline(network, card, options), list(card.outputs), more)
     about = metadata(card, options)
     atomic_io.remove_stale_temporaries(path.parent)
     with atomic_io.temporary_folder(path) as folder:
         made = folder / path.name
-        save_graph(pipeline, examples, made, any_batch=options.batch is None, metadata=about, text=as_text(about))
+        save_graph(
+            pipeline,
+            examples,
+            made,
+            any_batch=options.batch is None,
+            sizes=sizes,
+            metadata=about,
+            text=as_text(about),
+        )
         predictor = Predictor(
             model,
             card,
@@ -136,17 +172,19 @@ def export_onnx(model: nn.Module, card: ModelCard, path: Path, options: OnnxExpo
         errors = verify_against_torch(
             made,
             predictor,
-            (h, w),
+            [size] if sizes is None else sizes_to_try(card),
             options.batch,
             floats=options.floats,
             labels=options.labels,
             focal=focal_is_input(card, options),
         )
         worst = max(errors, key=lambda name: errors[name])
-        if not errors[worst] <= TOLERANCE:
+        if not errors[worst] <= (tolerance := TOLERANCES[options.precision]):
+            advice = "--no-preprocessing exports the network without resizing."
             raise ConfigError(
                 f"{worst}: the exported graph differs from torch by {errors[worst]:.1e} of the largest value, over "
-                f"{TOLERANCE:g}, so it is not kept. --no-preprocessing exports the network without resizing."
+                f"{tolerance:g}, so it is not kept. "
+                + (advice if options.precision == "fp32" else "Export it in fp32.")
             )
         return ExportedModel(move_into_place(made, path), errors, about)
 
@@ -170,6 +208,9 @@ def check_options(card: ModelCard, options: OnnxExportOptions) -> tuple[ModelCar
             size = network_size(card.resize.size, card.resize, card.multiple)
         same = PreprocessConfig(padding=card.resize.padding, single_resize=card.resize.single_resize)
         card, options = replace(card, resize=same), replace(options, floats=True)
+    if options.any_size:
+        check_options_of_any_size(options)
+        return card, replace(options, size=None)
     if size is None:
         raise ConfigError("--image-size: give height and width of the images that the file is for, as 480,640.")
     if card.resize.window is not None and options.batch is None:
@@ -179,6 +220,19 @@ def check_options(card: ModelCard, options: OnnxExportOptions) -> tuple[ModelCar
     if options.focal is not None:
         check_focal(card, options.focal)
     return card, replace(options, size=size)
+
+
+def check_options_of_any_size(options: OnnxExportOptions) -> None:
+    assert options.box is None, "a window of images of any size"
+    if options.focal is not None:
+        raise ConfigError("--focal: with --image-size dynamic the focal length of each image is an input of the file.")
+
+
+def sizes_to_try(card: ModelCard) -> list[Size]:
+    """Of images that a file for any size is checked on: the size that the network is made for, one and its transpose,
+    a smaller and a larger one."""
+    h, w = card.resize.size or (8 * card.multiple, 10 * card.multiple)
+    return [(h, w), (h, w * 5 // 4), (w * 5 // 4, h), (h * 3 // 4 + 1, w // 2 + 3), (h * 5 // 4, w * 4 // 3 + 1)]
 
 
 def weights_file(path: Path) -> Path:

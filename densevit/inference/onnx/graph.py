@@ -1,4 +1,4 @@
-"""Exports a network to an ONNX graph for one shape of images."""
+"""Exports a network to an ONNX graph for images of one size, or of any."""
 
 import logging
 import warnings
@@ -7,7 +7,7 @@ from contextlib import contextmanager, redirect_stderr
 from copy import deepcopy
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,11 @@ from torch.export import Dim
 
 from densevit.errors import ConfigError
 from densevit.inference.onnx.constant_folding import trace
+from densevit.inference.onnx.dynamic_size import NetworkSizes, compute_sizes
 from densevit.version import __version__
+
+if TYPE_CHECKING:
+    import onnx_ir
 
 INPUT, BATCH = "image", "batch"
 MAX_WEIGHTS = 2**31 - 2**24  # bytes: one file ends at 2 GB, and the graph takes some of it
@@ -24,18 +28,18 @@ MAX_WEIGHTS = 2**31 - 2**24  # bytes: one file ends at 2 GB, and the graph takes
 class NamedOutputs(nn.Module):
     """A model with a dictionary of outputs, as one that returns them as a tuple, in the order of `names`."""
 
-    def __init__(self, model: nn.Module, names: Sequence[str], second: str = "", **constants: object) -> None:
+    def __init__(self, model: nn.Module, names: Sequence[str], more: Sequence[str] = (), **constants: object) -> None:
         """
         Args:
-            second: the model's name of a second input, where it takes one.
+            more: the model's names of the inputs beside the image.
             constants: further arguments of the model.
         """
         super().__init__()
-        self.model, self.names, self.second, self.constants = model, list(names), second, constants
+        self.model, self.names, self.more, self.constants = model, list(names), list(more), constants
 
-    def forward(self, image: Tensor, more: Tensor | None = None) -> tuple[Tensor, ...]:
-        inputs = {} if more is None else {self.second: more}
-        outputs = self.model(image, **inputs, **self.constants)
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        image, *more = inputs
+        outputs = self.model(image, **dict(zip(self.more, more, strict=True)), **self.constants)
         return tuple(outputs[name] for name in self.names)
 
 
@@ -45,6 +49,7 @@ def save_graph(
     path: Path,
     *,
     any_batch: bool = False,
+    sizes: NetworkSizes | None = None,
     metadata: Mapping[str, str] | None = None,
     text: str = "",
 ) -> None:
@@ -53,28 +58,61 @@ def save_graph(
     Constants that do not depend on the image (positions on this grid, tables of offsets) are computed here and stored.
 
     Args:
-        examples: images of the size that all will have, and the second input of a network that takes one; two of each
-            where `any_batch`, because torch.export specialises a dimension of 1.
+        examples: images of the size that all will have, and what else the module takes; two of each where `any_batch`,
+            because torch.export specialises a dimension of 1.
         any_batch: the graph takes any number of images at once.
+        sizes: the graph takes images of any size; the last of the module's inputs are `sizes.names`.
         metadata, text: of the file, for programs and for people.
 
     Raises:
         ConfigError: this network uses operations that ONNX cannot express.
     """
-    shapes: dict[str, Any] = {"dynamic_shapes": ({0: Dim(BATCH)},) * len(examples)} if any_batch else {}
-    given = [INPUT, module.second][: len(examples)]
-    names: dict[str, Any] = {"input_names": given, "output_names": module.names, **shapes}
+    shapes = dynamic_shapes(examples, any_batch, sizes)
+    names: dict[str, Any] = {"input_names": [INPUT, *module.more], "output_names": module.names}
     try:
         with export_context(), quiet():
-            graph = trace(traceable(module), examples, **shapes)
+            graph = trace(traceable(module), examples, dynamic_shapes=(shapes,))
             program = torch.onnx.export(graph, examples, dynamo=True, verbose=False, **names)
             assert program is not None
+            if sizes is not None:
+                part = torch.onnx.export(
+                    torch.export.export(sizes, examples[:1], dynamic_shapes=shapes[:1]), dynamo=True, verbose=False
+                )
+                assert part is not None
+                compute_sizes(program.model, part.model)
+            name_dimensions(program.model, any_batch, sizes)
             program.model.producer_name, program.model.producer_version = "densevit", __version__
             program.model.doc_string = text
             program.model.metadata_props.update(metadata or {})
             program.save(path, external_data=sum(tensor.nbytes for tensor in graph.buffers()) > MAX_WEIGHTS)
     except (torch.onnx.errors.OnnxExporterError, torch._dynamo.exc.TorchDynamoException, RuntimeError) as error:
         raise ConfigError(f"this network cannot be written as ONNX: {first_cause(error)}") from error
+
+
+def dynamic_shapes(
+    examples: tuple[Tensor, ...], any_batch: bool, sizes: NetworkSizes | None
+) -> tuple[dict[int, Any], ...]:
+    """Which dimensions of each input vary."""
+    batch = {0: Dim(BATCH)} if any_batch else {}
+    if sizes is None:
+        return (batch,) * len(examples)
+    sides = {sizes.rows + i: Dim.AUTO for i in (0, 1)}
+    more = (batch,) * (len(examples) - 1 - len(sizes.names))
+    return ({**batch, **sides}, *more, *({0: Dim.AUTO, 1: Dim.AUTO},) * len(sizes.names))
+
+
+def name_dimensions(model: "onnx_ir.Model", any_batch: bool, sizes: NetworkSizes | None) -> None:
+    """Calls the dimensions that vary `batch`, `height` and `width`, in place of the tracer's names."""
+    names = ({0: BATCH} if any_batch else {}) | (
+        {} if sizes is None else {sizes.rows: "height", sizes.rows + 1: "width"}
+    )
+    image = model.graph.inputs[0].shape
+    assert image is not None
+    named = {str(image[i]): name for i, name in names.items()}
+    for value in (*model.graph.inputs, *model.graph.outputs):
+        if value.shape is not None:
+            for i, side in enumerate(value.shape):
+                value.shape[i] = named.get(str(side), side)
 
 
 def first_cause(error: BaseException) -> str:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from densevit.errors import CheckpointError
 from densevit.inference.camera import Focal
@@ -19,16 +20,19 @@ class OnnxExportOptions:
     """
     Attributes:
         size: (h, w) of all images; with `network` None takes the one that the network is made for.
+        any_size: images of any size, in place of `size`.
         batch: number of images at once; None for any.
         heads: empty for all.
         labels: ids of classes, where a head gives logits for each pixel.
         floats: images are b 3 h w in [0, 1], not bytes b h w 3.
         network: only the network, for images that are already resized; these are floats.
         flip, box: as of `forward` and `Predictor`.
+        precision: of the network; preprocessing, postprocessing, input and outputs are fp32 in any case.
         focal: of all images; None makes it an input of a model whose metres depend on it.
     """
 
     size: Size | None
+    any_size: bool = False
     batch: int | None = 1
     heads: tuple[str, ...] = ()
     labels: bool = False
@@ -36,13 +40,21 @@ class OnnxExportOptions:
     network: bool = False
     flip: bool = False
     box: Box | None = None
+    precision: Literal["fp32", "fp16"] = "fp32"
     focal: Focal | None = None
+
+    @property
+    def sides(self) -> tuple[object, object]:
+        """Height and width, in words where they are any."""
+        if self.any_size:
+            return "height", "width"
+        assert self.size is not None
+        return self.size
 
 
 def metadata(card: ModelCard, options: OnnxExportOptions) -> dict[str, str]:
     """The metadata of the file: in words and, under `card`, as JSON."""
-    assert options.size is not None
-    (h, w), b = options.size, options.batch or BATCH
+    (h, w), b = options.sides, options.batch or BATCH
     given = f"float32 {b} x 3 x {h} x {w}, RGB in [0, 1]" if options.floats else f"uint8 {b} x {h} x {w} x 3, RGB"
     notes = {"focal": str(options.focal) if options.focal else "", "window": str(options.box) if options.box else ""}
     focal = f"float32 {b}, focal length in pixels of {h} x {w}" if card.needs_camera and options.focal is None else ""
@@ -51,6 +63,7 @@ def metadata(card: ModelCard, options: OnnxExportOptions) -> dict[str, str]:
         **({"input focal": focal} if focal else {}),
         **{f"output {name}": describe_output(spec, options) for name, spec in card.outputs.items()},
         "image_size": f"{h},{w}",
+        "precision": options.precision,
         **{name: value for name, value in notes.items() if value},
         "licence": card.licence,
         "source": card.source,
@@ -59,8 +72,7 @@ def metadata(card: ModelCard, options: OnnxExportOptions) -> dict[str, str]:
 
 
 def describe_output(spec: HeadSpec, options: OnnxExportOptions) -> str:
-    assert options.size is not None
-    (h, w), b, k = options.size, options.batch or BATCH, 3 if spec.kind == "normals" else len(spec.classes) or 1
+    (h, w), b, k = options.sides, options.batch or BATCH, 3 if spec.kind == "normals" else len(spec.classes) or 1
     if spec.kind == "class":
         return f"float32 {b} x {k}, logits: {MEANINGS[spec.kind]}"
     if spec.kind == "labels" and options.labels:

@@ -1,5 +1,6 @@
 """Compares the outputs of an ONNX file with those of torch. b images, h x w pixels, k numbers per pixel."""
 
+from collections.abc import Sequence
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,11 @@ import numpy as np
 from jaxtyping import UInt8
 
 from densevit.errors import ConfigError
-from densevit.inference.backends.onnx_runtimes import OnnxRuntime
+from densevit.inference.backends.onnx_runtimes import OnnxRuntime, Run
 from densevit.inference.predictor import Predictor
 from densevit.structures import Size
 
-TOLERANCE = 1e-4  # of the largest value
+TOLERANCES = {"fp32": 1e-4, "fp16": 2e-2}  # of the largest value
 
 Images = UInt8[np.ndarray, "b h w 3"]
 
@@ -21,7 +22,7 @@ Images = UInt8[np.ndarray, "b h w 3"]
 def verify_against_torch(
     path: Path,
     predictor: Predictor,
-    size: Size,
+    sizes: Sequence[Size],
     batch: int | None,
     *,
     floats: bool,
@@ -31,19 +32,22 @@ def verify_against_torch(
     """The largest difference of each head, as a share of the largest value; `inf` where shapes or NaNs differ.
 
     Args:
-        batch: number of images at once; None tries one, and three.
+        sizes: of the images.
+        batch: number of images at once; None tries one, and of the first size three.
         focal: the file takes the focal length of each image.
 
     Raises:
         ConfigError: ONNX Runtime does not take it.
     """
     errors: dict[str, float] = dict.fromkeys(predictor.card.outputs, 0.0)
-    for count in (1, 3) if batch is None else (batch,):
+    run = OnnxRuntime().open(path, "fp32")
+    cases = [(batch or 1, size) for size in sizes] + ([(3, sizes[0])] if batch is None else [])
+    for count, size in cases:
         images = test_images(size, count)
         focals = [np.linspace(0.6, 1.2, count, dtype=np.float32) * size[1]] if focal else []
         expected = predict_each(predictor, images, *focals)
         given = images.transpose(0, 3, 1, 2).astype(np.float32) / np.float32(255) if floats else images
-        for (name, spec), ours in zip(predictor.card.outputs.items(), run_onnx(path, given, *focals), strict=True):
+        for (name, spec), ours in zip(predictor.card.outputs.items(), run_onnx(run, given, *focals), strict=True):
             kind, theirs = spec.kind, expected[name]
             error = error_of_ids if labels and kind == "labels" else error_of_values
             errors[name] = max(errors[name], error(ours, theirs[..., 0, 0] if kind == "class" else theirs))
@@ -60,18 +64,17 @@ def predict_each(predictor: Predictor, images: Images, focals: np.ndarray | None
     return {name: np.concatenate([maps[name] for maps in parts]) for name in parts[0]}
 
 
-def run_onnx(path: Path, images: np.ndarray, *more: np.ndarray) -> list[np.ndarray]:
+def run_onnx(run: Run, images: np.ndarray, *more: np.ndarray) -> list[np.ndarray]:
     """
     Raises:
-        ConfigError: ONNX Runtime does not take the file, or so many images.
+        ConfigError: ONNX Runtime does not take so many images, or this size.
     """
     try:
-        return OnnxRuntime().open(path, "fp32")(images, *more)
+        return run(images, *more)
     except Exception as error:  # its dozen error classes have no common base
         reason = str(error).strip().splitlines()[0]
-        raise ConfigError(
-            f"ONNX Runtime does not run the exported graph on {len(images)} images at once: {reason}"
-        ) from error
+        shape = " x ".join(map(str, images.shape))
+        raise ConfigError(f"ONNX Runtime does not run the exported graph on images of {shape}: {reason}") from error
 
 
 def test_images(size: Size, count: int) -> Images:

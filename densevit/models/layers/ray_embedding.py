@@ -42,10 +42,10 @@ class RayEmbedding(nn.Module):
         """
         known = camera.values.isfinite().all(1)
         safe = Camera(camera.values.where(known[:, None], 1.0))
-        maps = [
-            x + embed(describe_rays(safe, features.image_size, (x.shape[-2], x.shape[-1]))) * known[:, None, None, None]
-            for x, embed in zip(features.maps, self.embed, strict=True)
-        ]
+        maps = []
+        for x, embed in zip(features.maps, self.embed, strict=True):
+            rays = describe_rays(safe, features.image_size, (x.shape[-2], x.shape[-1])).to(x.dtype)
+            maps.append(x + embed(rays) * known[:, None, None, None])
         return replace(features, maps=tuple(maps))
 
 

@@ -17,6 +17,7 @@ from densevit.errors import ConfigError
 from densevit.models.timm_adapters import beit, factory
 from densevit.models.vit.intermediate_layers import keep_patches
 from densevit.models.vit.vision_transformer import BlockOutput
+from densevit.ops.resize import is_symbolic
 from densevit.structures import BlockFunction
 
 
@@ -74,7 +75,8 @@ class CachedRope(RotaryEmbeddingDinoV3):
 
     def get_embed(self, shape: Sequence[int] | None = None, dtype: torch.dtype | None = None) -> Tensor:
         size = None if shape is None else list(shape)
-        if size is None or (self.training and self.aug_active):  # random shifts and scales
+        random = self.training and self.aug_active  # shifts and scales
+        if size is None or random or is_symbolic(*size):
             return super().get_embed(size, dtype)
         # What is made in inference mode cannot be trained with.
         key = (*size, dtype, self.periods.device, torch.is_inference_mode_enabled())

@@ -145,6 +145,19 @@ def test_what_differs_from_torch_is_not_kept(tmp_path: Path, monkeypatch: pytest
     assert [file.name for file in tmp_path.iterdir()] == ["a.onnx"] and (tmp_path / "a.onnx").read_text() == "before"
 
 
+def test_fp16_halves_the_weights_and_keeps_the_types_of_maps(tmp_path: Path) -> None:
+    written = export_onnx(*network(), tmp_path / "a.onnx", OnnxExportOptions(size=SIZE, precision="fp16"))
+    assert written.metadata["precision"] == "fp16"
+    weights = onnx.load(tmp_path / "a.onnx").graph.initializer
+    halves = [one for one in weights if one.data_type == onnx.TensorProto.FLOAT16]
+    assert len(halves) > 20 and all(np.prod(one.dims) < 100 for one in weights if one not in halves)
+    found, expected = run(tmp_path / "a.onnx", noise(1)), predicted(None, noise(1))
+    assert {y.dtype for y in found.values()} == {np.dtype(np.float32)}
+    for name in ("depth", "labels"):
+        off = np.abs(found[name] - expected[name]).max() / np.abs(expected[name]).max()
+        assert 1e-6 < off < 5e-3  # it did compute in fp16
+
+
 def test_gaps_are_shares_of_the_largest_value() -> None:
     theirs = np.array([[[[1.0, -4.0], [np.nan, 2.0]]]])
     assert verify.error_of_values(theirs + 0.1, theirs) == pytest.approx(0.025)

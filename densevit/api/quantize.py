@@ -1,0 +1,202 @@
+"""An ONNX file in int8, written only where its scores keep within a budget."""
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from densevit.api.evaluation import score
+from densevit.data.datasets.base import Dataset
+from densevit.errors import ConfigError
+from densevit.evaluation.compare import SEGMENTATION, is_larger_better
+from densevit.inference.backends.onnx_runtimes import OnnxRuntime
+from densevit.inference.onnx import export as onnx
+from densevit.inference.onnx import quantize
+from densevit.inference.onnx.export import ExportedModel
+from densevit.inference.onnx.metadata import OnnxExportOptions
+from densevit.model_card import ModelCard
+from densevit.utils import atomic_io
+from densevit.utils.packages import require_packages
+
+CALIBRATION = 32  # images
+
+Scores = dict[str, float]
+
+
+@dataclass(frozen=True)
+class QuantizedModel:
+    """
+    Attributes:
+        exported: the file, and the list of layers beside it.
+        recipe: what is in int8; `kept`: the layers that are not.
+        before, after: scores of the fp32 and of the int8 file.
+        rejected: scores of faster recipes that missed the budget.
+    """
+
+    exported: ExportedModel
+    recipe: str
+    kept: Sequence[str]
+    before: Scores
+    after: Scores
+    rejected: Mapping[str, Scores]
+
+
+def check_int8(path: Path, *, overwrite: bool = False) -> None:
+    """Raises before a checkpoint is read where `export_int8` would fail.
+
+    Raises:
+        ConfigError: see `densevit.inference.onnx.export.check_output`; NNCF is not installed; a list of layers exists.
+    """
+    onnx.check_output(path, overwrite=overwrite)
+    require_packages(*quantize.NEEDS, extra="int8")
+    if layers_file(path).exists() and not overwrite:
+        raise ConfigError(f"--output: {layers_file(path)} exists already; --overwrite replaces it.")
+
+
+def export_int8(
+    model: nn.Module,
+    card: ModelCard,
+    path: Path,
+    options: OnnxExportOptions,
+    data: Dataset,
+    data_name: str,
+    max_drop: Mapping[str, float],
+    *,
+    protocol: str | None = None,
+) -> QuantizedModel:
+    """Writes the fastest int8 file that loses no more than the budget, and the list of its layers in floating point.
+
+    Args:
+        data: calibrates and scores; the images that calibrate are spread evenly over it, and their ground truth is not
+            used.
+        data_name: decides the usual protocol.
+        max_drop: metric -> how much worse the score of the int8 file may be than that of the fp32 file.
+
+    Raises:
+        ConfigError: no recipe keeps within the budget, and nothing is written; a metric that these heads and data do
+            not have; images of a size that the file is not for; options that do not go together.
+    """
+    card, options = onnx.check_options(card, options)
+    tasks = {name: head_for(name, card) for name in max_drop}
+    images = calibration_images(data, options)
+    if options.batch not in (1, None) or onnx.focal_is_input(card, options):
+        raise ConfigError(
+            "--precision int8: scored one image at a time: --batch-size 1 or dynamic, and --focal PIXELS."
+        )
+
+    def scores(file: Path) -> Scores:
+        run = OnnxRuntime().open(file, "fp32")
+        found: Scores = {}
+        for head in dict.fromkeys(tasks.values()):
+            predict = predictor_of(run, card, head, options)
+            kind = card.outputs[head].kind
+            task: Any = "segmentation" if kind == "labels" else "depth"
+            of_depth: Any = {"protocol": protocol, "prediction_type": kind} if task == "depth" else {"boundary": False}
+            found |= score(predict, data, data_name, task=task, **of_depth).scores
+        if missing := [name for name in max_drop if name not in found]:
+            raise ConfigError(f"--max-drop: no metric '{missing[0]}' here. There are: {', '.join(found)}.")
+        return {name: found[name] for name in max_drop}
+
+    with atomic_io.temporary_folder(path) as folder:
+        plain, made = folder / "fp32.onnx", folder / path.name
+        exported = onnx.export_onnx(model, card, plain, options)
+        if len(exported.paths) > 1:
+            raise ConfigError("--precision int8: weights of over 2 GB, which NNCF does not read.")
+        before = scores(plain)
+        tell("fp32", before)
+        rejected: dict[str, Scores] = {}
+        for recipe in quantize.RECIPES:
+            about = {"precision": f"int8: {recipe}"}
+            kept = quantize.quantize(plain, made, recipe, images, about)
+            after = scores(made)
+            tell(recipe, after)
+            if all(drop(name, before, after) <= most for name, most in max_drop.items()):
+                found = ExportedModel(onnx.move_into_place(made, path), exported.errors, {**exported.metadata, **about})
+                result = QuantizedModel(found, recipe, kept, before, after, rejected)
+                atomic_io.write_text(layers_file(path), describe(result, max_drop, data_name, len(data)))
+                return result
+            rejected[recipe] = after
+    lines = [f"  {name}: {as_text(found)}" for name, found in {"fp32": before, **rejected}.items()]
+    raise ConfigError(
+        f"--max-drop {as_text(max_drop)}: no int8 file keeps within it, so none is written.\n" + "\n".join(lines)
+    )
+
+
+def head_for(metric: str, card: ModelCard) -> str:
+    """The first head that a metric is a score of."""
+    wanted = [
+        name
+        for name, spec in card.outputs.items()
+        if (spec.kind == "labels" if metric in SEGMENTATION else spec.kind in ("metric", "affine", "disparity"))
+    ]
+    if not wanted:
+        raise ConfigError(f"--max-drop: no head here is scored by '{metric}'. There are: {', '.join(card.outputs)}.")
+    return wanted[0]
+
+
+def calibration_images(data: Dataset, options: OnnxExportOptions) -> list[np.ndarray]:
+    """As the file takes them."""
+    count = min(CALIBRATION, len(data))
+    images = [data.read(round(i * (len(data) - 1) / max(count - 1, 1))).image for i in range(count)]
+    for image in images:
+        if options.size not in (None, image.shape[:2]):
+            (h, w), (height, width) = image.shape[:2], options.size or (0, 0)
+            raise ConfigError(
+                f"--data: an image of {h}x{w}, and the file is for {height}x{width}. "
+                f"Give --image-size {h},{w} or dynamic."
+            )
+    return [as_input(image, options) for image in images]
+
+
+def as_input(image: np.ndarray, options: OnnxExportOptions) -> np.ndarray:
+    if not options.floats:
+        return image[None]
+    return image.transpose(2, 0, 1)[None].astype(np.float32) / np.float32(255)
+
+
+def predictor_of(
+    run: Callable[..., list[np.ndarray]], card: ModelCard, head: str, options: OnnxExportOptions
+) -> Callable[[np.ndarray], np.ndarray]:
+    """An image -> the map h w of one head: depth, or ids of classes."""
+    index, ids = list(card.outputs).index(head), card.outputs[head].kind == "labels"
+
+    def predict(image: np.ndarray) -> np.ndarray:
+        y = run(as_input(image, options))[index][0]
+        return np.asarray((y if options.labels else y.argmax(0)) if ids else y[0])
+
+    return predict
+
+
+def drop(metric: str, before: Scores, after: Scores) -> float:
+    """How much worse `after` is; infinite where it is no number."""
+    worse = before[metric] - after[metric] if is_larger_better(metric) else after[metric] - before[metric]
+    return worse if np.isfinite(worse) else float("inf")
+
+
+def describe(model: QuantizedModel, max_drop: Mapping[str, float], data_name: str, count: int) -> str:
+    found = {
+        "recipe": model.recipe,
+        "scores": {"fp32": model.before, "int8": model.after, **model.rejected},
+        "max_drop": dict(max_drop),
+        "data": f"{data_name}, {count} images",
+        "layers in floating point": list(model.kept),
+    }
+    return json.dumps(found, indent=2) + "\n"
+
+
+def layers_file(path: Path) -> Path:
+    """Beside the file: its scores, and the layers in floating point."""
+    return path.with_name(f"{path.name}.json")
+
+
+def tell(what: str, found: Scores) -> None:
+    print(f"{what}: {as_text(found)}", file=sys.stderr)
+
+
+def as_text(found: Mapping[str, float]) -> str:
+    return ", ".join(f"{name}={value:.4g}" for name, value in found.items())

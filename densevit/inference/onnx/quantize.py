@@ -1,0 +1,92 @@
+"""Quantises an ONNX file to int8 with NNCF.
+
+The file gets pairs of QuantizeLinear and DequantizeLinear (QDQ), which ONNX Runtime, OpenVINO and TensorRT compute in
+int8. Activations are calibrated on images, with SmoothQuant (Xiao et al. 2023) for the outliers of Transformers.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from densevit.inference.onnx.graph import quiet
+
+if TYPE_CHECKING:
+    import onnx
+
+NEEDS = ("nncf",)
+CONVOLUTIONS, PRODUCTS = "convolutions", "products of attention"
+OPERATORS = {"Conv": CONVOLUTIONS, "ConvTranspose": CONVOLUTIONS, "MatMul": PRODUCTS}
+
+RECIPES: Mapping[str, tuple[str, ...]] = {
+    "all layers in int8": (),
+    "linear layers and products of attention in int8": (CONVOLUTIONS,),
+    "linear layers in int8": (CONVOLUTIONS, PRODUCTS),
+}
+"""Name -> which layers stay in floating point; from the fastest to the most accurate."""
+
+
+def quantize(
+    path: Path, output: Path, recipe: str, images: Sequence[np.ndarray], about: Mapping[str, str]
+) -> list[str]:
+    """Writes an int8 file, and returns the names of the layers that stay in floating point.
+
+    Args:
+        images: to calibrate on, each as the file takes one.
+        about: metadata beside those of the file at `path`.
+    """
+    import nncf
+    import onnx
+
+    model = onnx.load(path)
+    kept = [node.name for node in model.graph.node if kind_of(model, node) in RECIPES[recipe]]
+    outside = nodes_outside(model)
+    given = model.graph.input[0].name
+    with quiet_nncf():
+        made = nncf.quantize(
+            model,
+            nncf.Dataset(images, lambda image: {given: image}),
+            subset_size=len(images),
+            model_type=nncf.ModelType.TRANSFORMER,
+            ignored_scope=nncf.IgnoredScope(names=[*kept, *outside], validate=False),
+        )
+    made.producer_name, made.producer_version = model.producer_name, model.producer_version
+    onnx.helper.set_model_props(made, {**{entry.key: entry.value for entry in model.metadata_props}, **about})
+    onnx.save(made, output)
+    return kept
+
+
+def kind_of(model: "onnx.ModelProto", node: "onnx.NodeProto") -> str | None:
+    """Which of the kinds of `RECIPES` a node is; None for others, linear layers among them."""
+    kind = OPERATORS.get(node.op_type)
+    weights = {tensor.name for tensor in model.graph.initializer}
+    return None if kind == PRODUCTS and weights.intersection(node.input) else kind
+
+
+def nodes_outside(model: "onnx.ModelProto") -> list[str]:
+    """Nodes that do not depend on a convolution: preprocessing. An encoder begins with one, the patch embedding."""
+    reached: set[str] = set()
+    names = []
+    for node in model.graph.node:  # in topological order
+        if node.op_type == "Conv" or reached.intersection(node.input):
+            reached.update(node.output)
+        else:
+            names.append(node.name)
+    return names
+
+
+@contextmanager
+def quiet_nncf() -> Iterator[None]:
+    """Without its messages and progress bars."""
+    import nncf
+
+    before = logging.getLogger("nncf").level
+    try:
+        nncf.set_log_level(logging.ERROR)
+        with quiet():
+            yield
+    finally:
+        nncf.set_log_level(before)

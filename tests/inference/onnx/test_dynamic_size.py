@@ -1,0 +1,114 @@
+"""One ONNX file for images of any size: each is resized, padded and predicted as torch does it."""
+
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+
+from densevit.builder.checkpoint import parse_model
+from densevit.builder.model import build_card, build_model
+from densevit.errors import ConfigError
+from densevit.inference.onnx.dynamic_size import NetworkSizes
+from densevit.inference.onnx.export import export_onnx
+from densevit.inference.onnx.metadata import OnnxExportOptions
+from densevit.inference.onnx.verify import test_images as pictures
+from densevit.inference.predictor import Predictor
+from densevit.model_card import ModelCard, PreprocessConfig
+from densevit.models.dense import DenseModel
+from densevit.ops.resize import network_size, network_steps
+
+MODES = get_args(PreprocessConfig.__dataclass_fields__["mode"].type)
+# One with the trained grid of 4 x 4, two with the same number of patches, one smaller and one larger, odd ones.
+SIZES = [(56, 56), (40, 68), (68, 40), (29, 30), (90, 111), (57, 83), (14, 70), (70, 43)]
+
+
+def network(rule: PreprocessConfig | None = None, **encoder: Any) -> tuple[DenseModel, ModelCard]:
+    torch.manual_seed(0)
+    vit = {"type": "vit", "dim": 24, "depth": 2, "heads": 2, "patch_size": 14, "image_size": 56, "out_indices": 2}
+    plan = parse_model(
+        {
+            "encoder": {**vit, **encoder},
+            "decoder": {"type": "dpt", "channels": 8, "hidden": [8, 8, 8, 8]},
+            "heads": {"depth": {"type": "metric"}, "labels": {"type": "segmentation", "classes": 3}},
+        },
+        "test",
+        rule,
+    )
+    model = build_model(plan).eval()
+    for name, parameter in model.named_parameters():
+        torch.nn.init.normal_(parameter, std=1.0 if "pos_embed" in name else 0.1) if parameter.ndim > 1 else None
+    return model, build_card(model, plan)
+
+
+def check_sizes(path: Path, model: DenseModel, card: ModelCard) -> None:
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    predictor = Predictor(model, card, device="cpu", precision="fp32")
+    for size in SIZES:
+        image = pictures(size, 2)[1:]
+        depth, labels = session.run(["depth", "labels"], {"image": image})
+        expected = predictor.predict_arrays(image)
+        assert depth.shape == (1, 1, *size)
+        assert expected["depth"].std() > 1e-3
+        np.testing.assert_allclose(depth, expected["depth"], rtol=1e-4, err_msg=str(size))
+        np.testing.assert_allclose(labels, expected["labels"], atol=1e-4, err_msg=str(size))
+
+
+def test_one_file_takes_every_size(tmp_path: Path) -> None:
+    model, card = network(pos_embed_interpolation="offset")
+    wanted = OnnxExportOptions(size=None, any_size=True)
+    written = export_onnx(model, card, tmp_path / "a.onnx", wanted)
+    assert written.metadata["input image"] == "uint8 1 x height x width x 3, RGB, as decoded from a file"
+    assert written.metadata["output depth"].startswith("float32 1 x 1 x height x width, metric depth")
+    (image,) = onnxruntime.InferenceSession(str(tmp_path / "a.onnx")).get_inputs()
+    assert image.name == "image" and image.shape == [1, "height", "width", 3]
+    check_sizes(tmp_path / "a.onnx", model, card)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("mode", "options", "encoder"),
+    [
+        ("lower_bound", {"output_align_corners": True}, {"pos_embed_interpolation": "offset"}),
+        ("longest", {"interpolation": "adaptive", "round_to_uint8": True}, {"pos_embed_interpolation": "bicubic"}),
+        ("shortest", {"interpolation": "bilinear", "antialias": True}, {"pos_embed_interpolation": "bilinear"}),
+        ("minimal", {"interpolation": "bilinear", "round_to_uint8": True, "flip": True}, {}),
+        ("fixed", {"antialias": True, "round_to_uint8": True}, {}),
+        ("upper_bound", {"interpolation": "area"}, {"pos_embed_interpolation": "offset"}),
+    ],
+)
+def test_every_way_to_resize(tmp_path: Path, mode: Any, options: dict[str, Any], encoder: dict[str, Any]) -> None:
+    model, card = network(PreprocessConfig(mode=mode, size=(50, 50), **options), **encoder)
+    export_onnx(model, card, tmp_path / "a.onnx", OnnxExportOptions(size=None, any_size=True, batch=None))
+    check_sizes(tmp_path / "a.onnx", model, card)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_graph_rounds_sizes_as_the_predictor_does(mode: Any) -> None:
+    config, draw = PreprocessConfig(mode=mode, size=(518, 518)), np.random.default_rng(0)
+    graph = NetworkSizes(config, 14, rows=1)
+    for h, w in [(1, 2000), (518, 518), (259, 1036), (343, 504), *draw.integers(1, 3000, (300, 2)).tolist()]:
+        found = [tuple(size.tolist()) for size in graph(torch.zeros(1).expand(1, h, w, 3))]
+        padded = tuple(-(-side // 14) for side in network_size((h, w), config, 14))
+        assert found[-1] == padded, (h, w)
+        if len(found) == 2:
+            assert found[0] == network_steps((h, w), config, 14)[0], (h, w)
+
+
+@pytest.mark.parametrize(
+    ("rule", "reason"),
+    [
+        (PreprocessConfig(window=(28, 28)), "the number of its sliding windows depends on the size"),
+        (PreprocessConfig(margin=3.0), "the width of the margin"),
+        (
+            PreprocessConfig(mode="fixed", size=(9, 9), interpolation="area", round_to_uint8=True),
+            "another rule where a side grows",
+        ),
+    ],
+)
+def test_models_that_need_a_known_size_are_refused(tmp_path: Path, rule: PreprocessConfig, reason: str) -> None:
+    with pytest.raises(ConfigError, match=f"--image-size dynamic: not for this model: .*{reason}"):
+        export_onnx(*network(rule), tmp_path / "a.onnx", OnnxExportOptions(size=None, any_size=True))
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,116 @@
+"""Int8 files: which layers are quantised, and that none is written where a budget is missed."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from densevit.api import quantize as api
+from densevit.api.quantize import calibration_images, drop, export_int8, head_for, layers_file
+from densevit.builder.checkpoint import parse_model
+from densevit.builder.model import build_card, build_model
+from densevit.data.datasets.pairs import as_dataset
+from densevit.errors import ConfigError
+from densevit.inference.onnx import quantize
+from densevit.inference.onnx.metadata import OnnxExportOptions
+from densevit.model_card import ModelCard
+from densevit.models.dense import DenseModel
+
+SIZE = (32, 48)
+
+
+def network() -> tuple[DenseModel, ModelCard]:
+    vit = {"type": "vit", "dim": 32, "depth": 2, "heads": 2, "patch_size": 16, "image_size": 32, "out_indices": 2}
+    heads = {"depth": {"type": "metric"}, "labels": {"type": "segmentation", "classes": 3}}
+    plan = parse_model({"encoder": vit, "decoder": {"type": "dpt", "channels": 8}, "heads": heads}, "test")
+    model = build_model(plan).eval()
+    return model, build_card(model, plan)
+
+
+def pairs(count: int = 6, size: tuple[int, int] = SIZE) -> list[tuple[np.ndarray, np.ndarray]]:
+    draw = np.random.default_rng(0)
+    depth = np.linspace(1, 9, size[0] * size[1], dtype=np.float32).reshape(size)
+    return [(draw.integers(0, 256, (*size, 3), dtype=np.uint8), depth) for _ in range(count)]
+
+
+def small_graph() -> onnx.ModelProto:
+    """Preprocessing by a product, a convolution, a linear layer and a product of two activations."""
+    nodes = [
+        helper.make_node("MatMul", ["image", "resize"], ["resized"], "preprocessing"),
+        helper.make_node("Conv", ["resized", "kernel"], ["patches"], "conv"),
+        helper.make_node("MatMul", ["patches", "weight"], ["tokens"], "linear"),
+        helper.make_node("MatMul", ["tokens", "patches"], ["out"], "attention"),
+    ]
+    weights = [
+        helper.make_tensor("resize", TensorProto.FLOAT, [4, 4], [0.0] * 16),
+        helper.make_tensor("kernel", TensorProto.FLOAT, [1, 1, 1, 1], [1.0]),
+        helper.make_tensor("weight", TensorProto.FLOAT, [4, 4], [0.0] * 16),
+    ]
+    image = helper.make_tensor_value_info("image", TensorProto.FLOAT, [1, 1, 4, 4])
+    out = helper.make_tensor_value_info("out", TensorProto.FLOAT, [1, 1, 4, 4])
+    return helper.make_model(helper.make_graph(nodes, "g", [image], [out], weights))
+
+
+def test_layers_are_told_apart_and_preprocessing_is_left_alone() -> None:
+    model = small_graph()
+    kinds = {node.name: quantize.kind_of(model, node) for node in model.graph.node}
+    assert kinds["conv"] == quantize.CONVOLUTIONS and kinds["attention"] == quantize.PRODUCTS
+    assert kinds["linear"] is None
+    assert quantize.nodes_outside(model) == ["preprocessing"]
+
+
+def test_a_drop_is_a_loss_in_either_direction() -> None:
+    assert drop("d1", {"d1": 0.9}, {"d1": 0.88}) == pytest.approx(0.02)
+    assert drop("abs_rel", {"abs_rel": 0.10}, {"abs_rel": 0.12}) == pytest.approx(0.02)
+    assert drop("miou", {"miou": 0.5}, {"miou": 0.6}) < 0
+    assert drop("d1", {"d1": 0.9}, {"d1": float("nan")}) == float("inf")
+
+
+def test_metrics_find_their_head() -> None:
+    card = network()[1]
+    assert head_for("d1", card) == "depth" and head_for("miou", card) == "labels"
+    with pytest.raises(ConfigError, match="no head here is scored by 'miou'. There are: depth"):
+        head_for("miou", ModelCard(outputs={"depth": card.outputs["depth"]}, multiple=16))
+
+
+def test_images_of_another_size_are_refused_with_the_size_that_fits() -> None:
+    data = as_dataset(pairs())
+    with pytest.raises(ConfigError, match=r"an image of 32x48, and the file is for 480x640.*--image-size 32,48"):
+        calibration_images(data, OnnxExportOptions(size=(480, 640)))
+    assert calibration_images(data, OnnxExportOptions(size=SIZE, floats=True))[0].shape == (1, 3, *SIZE)
+
+
+def test_nothing_is_written_where_the_budget_is_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def zeros(path: Path, output: Path, recipe: str, *_: object) -> list[str]:
+        model = onnx.load(path)
+        for tensor in model.graph.initializer:
+            if tensor.data_type == TensorProto.FLOAT:
+                tensor.raw_data = bytes(len(tensor.raw_data))
+        onnx.save(model, output)
+        return []
+
+    monkeypatch.setattr(api.quantize, "quantize", zeros)
+    wanted = OnnxExportOptions(size=SIZE, heads=("depth",))
+    with pytest.raises(ConfigError, match=r"--max-drop abs_rel=0: no int8 file keeps within it") as error:
+        export_int8(*network(), tmp_path / "a.onnx", wanted, as_dataset(pairs()), "pairs", {"abs_rel": 0.0})
+    assert all(recipe in str(error.value) for recipe in ("fp32", *quantize.RECIPES))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_a_network_in_int8_with_its_list_of_layers(tmp_path: Path) -> None:
+    pytest.importorskip("nncf")
+    wanted, path = OnnxExportOptions(size=None, any_size=True), tmp_path / "a.onnx"
+    data = as_dataset([*pairs(4), *pairs(2, (64, 33))])
+    found = export_int8(*network(), path, wanted, data, "pairs", {"d1": 0.05})
+    assert abs(found.before["d1"] - found.after["d1"]) <= 0.05
+    graph = onnx.load(path)
+    assert sum(node.op_type == "QuantizeLinear" for node in graph.graph.node) >= 8
+    about = {entry.key: entry.value for entry in graph.metadata_props}
+    assert about["precision"] == f"int8: {found.recipe}" and "card" in about and graph.producer_name == "densevit"
+    told = json.loads(layers_file(path).read_text())
+    assert told["recipe"] == found.recipe and told["layers in floating point"] == list(found.kept)
+    assert sorted(tmp_path.iterdir()) == [path, layers_file(path)]
