@@ -14,7 +14,8 @@ from densevit.inference.backends.onnx_runtimes import OnnxRuntime, Run
 from densevit.inference.predictor import Predictor
 from densevit.structures import Size
 
-TOLERANCES = {"fp32": 1e-4, "fp16": 2e-2}  # of the largest value
+TOLERANCE = 1e-4  # of the largest value
+TOLERANCES = {"fp32": TOLERANCE, "fp16": 2e-2}
 
 Images = UInt8[np.ndarray, "b h w 3"]
 

@@ -73,7 +73,7 @@ def export_pt2(model: nn.Module, card: ModelCard, path: Path, options: OnnxExpor
     examples = {"image": image}
     if focal_is_input(card, options):
         examples["focal"] = torch.full((count,), float(w))
-    pipeline = NamedOutputs(Pipeline(model.cpu().float().eval(), card, options), list(card.outputs), "focal")
+    pipeline = NamedOutputs(Pipeline(model.cpu().float().eval(), card, options), list(card.outputs), list(examples)[1:])
     about = metadata(card, options)
     specs = {name: TensorSpec(str(x.dtype).removeprefix("torch."), tuple(x.shape)) for name, x in examples.items()}
     recorded = {**about, "inputs": specs, "outputs": list(card.outputs), "torch": torch.__version__}
