@@ -72,6 +72,7 @@ class Batch:
     sources: tuple[str, ...] = ()  # of a mixture, the data set of each image; empty: there is no mixture
     weak: Float[Tensor, "b 3 h w"] | UInt8[Tensor, "b 3 h w"] | None = None  # as in `Sample`; 0 where there is none
     weak_pasted: Float[Tensor, "b 3 h w"] | UInt8[Tensor, "b 3 h w"] | None = None
+    clip_length: int = 1  # the images are clips of so many frames, the frames of each one behind the other
 
     features: "EncoderOutput | None" = None  # of a frozen encoder for these images, where they are cached
 
@@ -145,6 +146,10 @@ class RemainingBlocks:
     norm: Callable[[Tensor], Tensor]  # the encoder's last LayerNorm
 
 
+MotionBlocks = Callable[[int, Tensor], Tensor]
+"""Motion block number i as f(i, map): b c h w -> b c h w, where b counts the frames of clips."""
+
+
 @dataclass(frozen=True)
 class EncoderOutput:
     """What an encoder returns: one feature map per out index, shallow to deep."""
@@ -153,6 +158,7 @@ class EncoderOutput:
     prefix: tuple[Float[Tensor, "b _ _"], ...]  # b p c_i: class token first, then registers; p may be 0
     image_size: tuple[int, int]  # (h, w) of the padded image: h_i * stride_i
     remaining: RemainingBlocks | None = None  # where a decoder runs the last blocks itself
+    motion: MotionBlocks | None = None  # where the images are clips: what a decoder with levels applies between them
 
     def map(self, function: Callable[[Tensor], Tensor]) -> "EncoderOutput":
         """The function of every map and prefix."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import gcd
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from torch import Tensor
 
 import densevit.models
 import densevit.weights.families  # noqa: F401 (both imports register components)
+from densevit.config.schema import Temporal
 from densevit.config.validation import ModelSpec
 from densevit.errors import ConfigError
 from densevit.model_card import HeadSpec, ModelCard, Palette, uncertainty_of
@@ -16,6 +18,7 @@ from densevit.models.decoders.base import Decoder
 from densevit.models.dense import DenseModel
 from densevit.models.encoders.base import Encoder
 from densevit.models.heads.base import Head
+from densevit.models.layers.motion import MotionBlocks
 from densevit.models.layers.ray_embedding import RayEmbedding
 from densevit.models.lora import Lora, add_lora
 from densevit.registry import ComponentSpec
@@ -46,7 +49,24 @@ def build_model(spec: ModelSpec) -> DenseModel:
     if spec.camera == "canonical":
         set_canonical_focal(heads, spec.canonical_focal)
     rays = RayEmbedding(encoder.features) if spec.camera == "rays" else None
-    return DenseModel(encoder, decoder, heads, decoders, stretch=spec.resize.padding == "stretch", rays=rays)
+    temporal = None if spec.temporal is None else build_temporal(spec.temporal, decoder, spec.decoder.name)
+    stretch = spec.resize.padding == "stretch"
+    return DenseModel(encoder, decoder, heads, decoders, stretch=stretch, rays=rays, temporal=temporal)
+
+
+def build_temporal(options: Temporal, decoder: Decoder, name: str) -> MotionBlocks:
+    """
+    Raises:
+        ConfigError: the decoder has no levels, or their channels are not divisible by the heads.
+    """
+    if not decoder.motion_channels:
+        raise ConfigError(f"model.temporal: decoder '{name}' has no levels to put motion blocks between; 'dpt' has.")
+    if any(width % options.heads for width in decoder.motion_channels):
+        raise ConfigError(
+            f"model.temporal.heads: {options.heads} do not divide the channels of the decoder's levels, "
+            f"{', '.join(map(str, decoder.motion_channels))}; {gcd(*decoder.motion_channels)} would."
+        )
+    return MotionBlocks(decoder.motion_channels, options.heads)
 
 
 def build_encoder(spec: ComponentSpec[Encoder], where: str) -> Encoder:

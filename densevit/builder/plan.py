@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
@@ -11,10 +12,11 @@ from densevit.builder.checkpoint import InitCheckpoint
 from densevit.builder.objects import as_component
 from densevit.config import plugins
 from densevit.config.parser import Draft
-from densevit.config.schema import Run
+from densevit.config.schema import Run, Temporal
 from densevit.config.validation import ComponentChecker, ModelSpec, TaskSpec
 from densevit.data.datasets.base import Dataset
 from densevit.data.datasets.mix import Mix
+from densevit.data.loading.clips import Clips
 from densevit.data.sanity_checks import median_focal
 from densevit.data.transforms.base import Transform
 from densevit.data.transforms.photometric import compose
@@ -79,6 +81,11 @@ class Plan:
         run = plan.resolved(len(plan.train))
         if problems := run.problems():  # such as a warm-up longer than the epochs, whose steps are only known now
             raise ConfigError(*map(self.locate, problems))
+        if run.data.clip > 1:
+            try:
+                Clips(plan.train, run.data.clip, run.data.clip_stride)
+            except DataError as error:
+                raise DataError(self.locate(f"data.clip: {error}")) from None
         return replace(plan, run=run)
 
     def median_focal(self) -> float:
@@ -115,9 +122,10 @@ class Plan:
             name: [{**loss.spec(), "weight": weight} for weight, loss in task.losses]
             for name, task in self.tasks.items()
         }
+        parts = {**self.model.spec(), "temporal": self.model.temporal or run.model.temporal}
         return replace(
             run,
-            model=replace(run.model, **self.model.spec(), resize=self.model.resize),
+            model=replace(run.model, **parts, resize=self.model.resize),
             tasks={name: replace(task, losses=losses[name]) for name, task in run.tasks.items()},
             data=replace(
                 run.data,
@@ -185,5 +193,30 @@ def resolve_plan(draft: Draft) -> Plan:
     camera = run.model.camera or stored_model.get("camera", "none")
     canonical = run.model.canonical_focal or (stored_model.get("canonical_focal") if camera == "canonical" else None)
     resize = run.model.resize or (init.info.resize if init else PreprocessConfig())
-    model = ModelSpec(encoder, decoder, heads, decoders, resize, camera, canonical)
+    try:
+        temporal = resolve_temporal(run, stored_model)
+    except ConfigError as error:
+        raise ConfigError(*map(draft.locate, error.problems)) from None
+    model = ModelSpec(encoder, decoder, heads, decoders, resize, camera, canonical, temporal)
     return Plan(run, model, tasks, transforms, datasets, init, pretrain, aligned, draft.locate)
+
+
+def resolve_temporal(run: Run, stored: Mapping[str, Any]) -> Temporal | None:
+    """The motion blocks of the model: those of the config, else those of the checkpoint that it starts from.
+
+    Raises:
+        ConfigError: there are some, and nothing that they could learn from.
+    """
+    given, clip = run.model.temporal, run.data.clip
+    if given == "none":
+        return None
+    if isinstance(given, Temporal):
+        return replace(given, frames=given.frames or clip)
+    if given is None and not stored.get("temporal"):
+        return None
+    if clip == 1:
+        raise ConfigError(
+            "model.temporal: the motion blocks of model.init_from learn from clips; set data.clip to their number of "
+            "frames, or model.temporal to none."
+        )
+    return replace(Temporal(**stored["temporal"]) if given is None else Temporal(), frames=clip)

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -19,6 +20,7 @@ from densevit.config.schema import Run
 from densevit.config.validation import TaskSpec
 from densevit.data.datasets.base import dataset_fingerprint
 from densevit.data.labels.class_table import refuse_reordered
+from densevit.data.loading.clips import Clips, windows
 from densevit.data.loading.dataloader import AugmentedDataset, TrainLoader, eval_loader, train_loader
 from densevit.data.loading.feature_cache import FeatureCache
 from densevit.data.loading.workers import auto_workers
@@ -81,6 +83,9 @@ def build_trainer(plan: Plan, world: DistributedContext) -> Trainer:
             print(loaded, file=sys.stderr)
     if run.model.freeze_encoder:
         model.encoder.requires_grad_(False)
+    if plan.model.temporal is not None and plan.model.temporal.freeze_rest:
+        model.requires_grad_(False)
+        model.temporal.requires_grad_(True)  # type: ignore[union-attr]
     model.encoder.set_grad_checkpointing(run.model.grad_checkpointing)
     if plan.pretrain is not None:
         model = build_pretrain_model(plan, model)
@@ -189,7 +194,8 @@ def make_predict_fn(protocol: Protocol, card: ModelCard, by_source: Mapping[str,
         options["normals"] = card.heads_of("normals")
         if card.needs_camera:
             options["camera"] = camera_input(card, Camera.of(batch))
-        return forward(model, batch.image, card.resize, card.multiple, **options)
+        network = model if batch.clip_length == 1 else partial(model, clip_length=batch.clip_length)
+        return forward(network, batch.image, card.resize, card.multiple, **options)
 
     return predict
 
@@ -264,6 +270,7 @@ def train_batches(
     """Images already seen -> the endless micro-batches from there on."""
     run = plan.run
     transform = compose([choice.build() for choice in plan.transforms])
+    clips = Clips(plan.train, run.data.clip, run.data.clip_stride) if run.data.clip > 1 else None
 
     def batches(start: int) -> TrainLoader:
         return train_loader(
@@ -282,6 +289,7 @@ def train_batches(
             timeout=run.data.timeout,
             views=_views(run),
             features=features,
+            clips=clips,
         )
 
     return batches
@@ -291,6 +299,8 @@ def val_batches(plan: Plan, world: DistributedContext) -> Validation | None:
     if plan.val is None:
         return None
     size = max(1, min(8, plan.run.batch_size // (plan.run.grad_accum_steps * world.size)))
+    temporal = plan.model.temporal
+    clips = windows(plan.val, temporal.frames or 1) if temporal is not None and plan.val.video else None
     return eval_loader(
         plan.val,
         batch_size=size,
@@ -299,6 +309,7 @@ def val_batches(plan: Plan, world: DistributedContext) -> Validation | None:
         workers=workers(plan.run, world),
         pin=world.device.type == "cuda",
         timeout=plan.run.data.timeout,
+        clips=clips,
     )
 
 

@@ -24,6 +24,16 @@ SHARED_DATA_OPTIONS = ("root", "depth_scale")  # keys of `data` that its train a
 
 
 @dataclass(frozen=True, kw_only=True)
+class Temporal:
+    """Motion blocks between the levels of `model.decoder`: attention over a clip's frames (Video Depth Anything)."""
+
+    type: Literal["attention"] = "attention"
+    heads: Count = 8
+    frames: Annotated[int, Field(ge=2, le=1024)] | None = None  # of a window over a film; default: `data.clip`
+    freeze_rest: bool = False  # only the motion blocks learn, so that single images are predicted as before
+
+
+@dataclass(frozen=True, kw_only=True)
 class Model:
     """Components of the network; each is `{type: name, option: value}`."""
 
@@ -44,6 +54,9 @@ class Model:
     # camera's; rays: the viewing direction of each cell is an input. Both need data with intrinsics
     camera: Literal["none", "canonical", "rays"] | None = None
     canonical_focal: Positive | None = None  # pixels of the network's input; default: the training data's median
+    temporal: Literal["none", "attention"] | Temporal | None = (
+        None  # as in `init_from`, else none; learns from `data.clip`
+    )
     freeze_encoder: bool = False  # a probe: only decoder and heads learn
     grad_checkpointing: bool = False
 
@@ -109,6 +122,8 @@ class Data:
     val: ComponentConfig | None = None
     probe: ComponentConfig | None = None  # labelled images of a pre-training's probe; by default of `train`
     transforms: list[ComponentConfig] = field(default_factory=list)
+    clip: Annotated[int, Field(ge=1, le=1024)] = 1  # consecutive images of a batch that are frames of one video
+    clip_stride: Count = 1  # every so many-th frame of a video
     workers: Annotated[int, Field(ge=0, le=1024)] | Literal["auto"] = "auto"  # loader processes of each rank
     on_corrupt: Literal["raise", "skip"] = "raise"  # a file that turns bad: stop, or take its successor and count
     max_corrupt_fraction: Fraction = 0.001  # share of an epoch that may be skipped so
@@ -226,6 +241,10 @@ class Run:
         for name in ("encoder", "decoder"):
             if self.model.init_from is None and getattr(self.model, name) is None:
                 found.append(f"model.{name}: missing.")
+        if self.data.clip > 1:
+            found += self._clip_problems()
+        elif self.model.temporal not in (None, "none"):
+            found.append("model.temporal: learns from clips; set data.clip to their number of frames.")
         if (rule := self.model.resize) and rule.mode != "native" and not (rule.size and min(rule.size) > 0):
             found.append(f"model.resize.size: mode '{rule.mode}' needs two sides over 0, got {rule.size}.")
         if self.model.init_family and not self.model.init_from:
@@ -254,6 +273,21 @@ class Run:
             found.append("data.probe: only a pre-training has a probe; there is no `pretrain`.")
         return found + _window_problems(self.model.resize)
 
+    def _clip_problems(self) -> list[str]:
+        found = []
+        if self.batch_size % (self.data.clip * self.grad_accum_steps):
+            micro = "" if self.grad_accum_steps == 1 else f" in each of {self.grad_accum_steps} micro-batches"
+            found.append(f"data.clip: {self.batch_size} images a step hold no whole clips of {self.data.clip}{micro}.")
+        if self.data.cache_features:
+            found.append(
+                "data.cache_features: caches single images, each with its own augmentation; leave data.clip out."
+            )
+        if self.parallel == "fsdp" and self.model.temporal not in (None, "none"):
+            found.append("model.temporal: goes with parallel ddp; clips of several lengths would not run in step.")
+        if self.pretrain is not None:
+            found.append("data.clip: a pre-training learns from single images.")
+        return found
+
     def _pretraining_problems(self) -> list[str]:
         found = []
         if self.data.val is None:
@@ -279,6 +313,6 @@ def _window_problems(rule: PreprocessConfig | None) -> list[str]:
 
 
 for _node in (
-    Run, Model, Task, Source, Consistency, AlignFeatures, Data, CacheFeatures, Probe, Optim, Schedule, PreprocessConfig
+    Run, Model, Temporal, Task, Source, Consistency, AlignFeatures, Data, CacheFeatures, Probe, Optim, Schedule, PreprocessConfig
 ):  # fmt: skip
     setattr(_node, "__pydantic_config__", ConfigDict(extra="forbid"))  # noqa: B010 (pydantic reads it, mypy does not know it)

@@ -1,7 +1,7 @@
 """Checks the components that a config names: types, options, files. Needs no torch: a typo is told at once."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from math import inf
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 from densevit.config.json_schema import load_shipped_schema
 from densevit.config.objects import OBJECT
 from densevit.config.parser import Draft
-from densevit.config.schema import Data, Model, Run, Task
+from densevit.config.schema import Data, Model, Run, Task, Temporal
 from densevit.errors import ConfigError
 from densevit.model_card import PreprocessConfig
 from densevit.registry import ComponentConfig, ComponentSpec, Registries, Registry, did_you_mean
@@ -32,6 +32,7 @@ class ModelSpec:
     resize: PreprocessConfig = field(default_factory=PreprocessConfig)
     camera: CameraMode = "none"
     canonical_focal: float | None = None  # pixels of the network's input; with camera `canonical`
+    temporal: Temporal | None = None
 
     def spec(self) -> dict[str, Any]:
         """The components as the `model` section of a config, every option spelled out."""
@@ -42,6 +43,7 @@ class ModelSpec:
             "decoders": {name: decoder.spec() for name, decoder in self.decoders.items()},
             **({"camera": self.camera} if self.camera != "none" else {}),
             **({"canonical_focal": self.canonical_focal} if self.camera == "canonical" else {}),
+            **({"temporal": asdict(self.temporal)} if self.temporal is not None else {}),
         }
 
     def for_classes(self, names: Sequence[str]) -> "ModelSpec":

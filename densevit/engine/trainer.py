@@ -10,7 +10,7 @@ from threading import Event
 import torch
 from torch import Tensor, nn
 
-from densevit.config.schema import Run
+from densevit.config.schema import Run, Temporal
 from densevit.engine import skipped_steps
 from densevit.engine.checkpointer import BestScore, Checkpointer
 from densevit.engine.distributed import DistributedContext, no_sync
@@ -260,6 +260,10 @@ class Trainer:
         self.parallel_model.train()
         if self.run.model.freeze_encoder:
             self.encoder.eval()
+        temporal = self.run.model.temporal
+        if isinstance(temporal, Temporal) and temporal.freeze_rest:
+            self.model.eval()
+            self.model.temporal.train()  # type: ignore[union-attr]
         self._set_progress(self._updates())
         self.optimizer.zero_grad(set_to_none=True)
         values: dict[str, Tensor] = {}
@@ -291,7 +295,7 @@ class Trainer:
             image = batch.image.contiguous(memory_format=torch.channels_last)
             labels = self.teacher(batch) if self.teacher else {}
             cached = {} if batch.features is None else {"features": batch.features}
-            predictions = self.parallel_model(image, **self._camera_input(batch), **cached)
+            predictions = self.parallel_model(image, **self._camera_input(batch), **self._clip_input(batch), **cached)
         if self.probe is not None:
             return dict(self.loss_weighting({"pretrain": predictions}))
         if self.world.is_main and (self.state.step + 1) % self.run.log_every == 0:
@@ -312,6 +316,10 @@ class Trainer:
         if not getattr(self.model, "takes_camera", False):
             return {}
         return {"camera": Camera.of(batch).values}
+
+    def _clip_input(self, batch: Batch) -> dict[str, int]:
+        clips = batch.clip_length > 1 and getattr(self.model, "takes_clips", False)
+        return {"clip_length": batch.clip_length} if clips else {}
 
     def _keeps_size(self, batch: Batch) -> bool:
         """Whether this batch has the size of the one before, as random crops have."""

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float32
 
-from densevit.data.datasets.base import Dataset, folder_of
+from densevit.data.datasets.base import Dataset
 from densevit.data.io.video import LiveCamera, VideoFrame, open_video
+from densevit.data.loading.clips import videos
 from densevit.data.predictions import SavedMaps
 from densevit.errors import DataError
 from densevit.evaluation.depth.preprocess import paste_or_resize
@@ -147,16 +148,14 @@ def kind_of(predictions: Predictor | SavedMaps, head: str | None) -> Kind:
 
 
 def clips_of(data: Dataset) -> dict[str, list[int]]:
-    """Clip -> its frames, by scene, or by folder where no scene is known.
+    """Clip -> its frames, by scene and folder.
 
     Raises:
         DataError: the frames of a scene do not follow each other in time.
     """
     if getattr(data, "fps", 1) is None:
         raise DataError("these rooms are single views, not walks; make walks by prepare_rooms.py --fps 15.")
-    found: dict[str, list[int]] = {}
-    for index, name in enumerate(data.names):
-        found.setdefault(data.scene(index) or folder_of(name) or "clip", []).append(index)
+    found = videos(data)
     if max(map(len, found.values())) < 2:
         raise DataError("no clip: every scene has one frame.")
     return {name: indices for name, indices in found.items() if len(indices) > 1}

@@ -4,7 +4,7 @@ b images, h x w pixels, k numbers per pixel; images in [0, 1]. Device and gradie
 computes in a lower precision; images and outputs are resized in fp32.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from operator import index
@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from densevit.errors import DataError
@@ -28,12 +28,15 @@ from densevit.utils.precision import Precision, autocast
 
 NO_CALIBRATIONS: Mapping[str, Calibration] = MappingProxyType({})
 
+Network = Callable[..., Outputs]
+"""A model, or one with options of its forward pass bound."""
+
 # A 1 x 5000 image under `lower_bound 518` asks for 1.3 gigapixels; 33 megapixels are past every real use.
 MAX_INPUT_PIXELS = 2**25
 
 
 def forward(
-    model: nn.Module,
+    model: Network,
     image: Float[Tensor, "b 3 h w"],
     config: PreprocessConfig,
     multiple: int,
@@ -95,7 +98,7 @@ def forward(
 
 
 def forward_once(
-    model: nn.Module,
+    model: Network,
     image: Float[Tensor, "b 3 h w"],
     config: PreprocessConfig,
     multiple: int,

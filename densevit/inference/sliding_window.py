@@ -3,6 +3,8 @@
 b images, h x w pixels, k numbers per pixel; sizes are (h, w).
 """
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -36,7 +38,7 @@ class SlidingWindow(nn.Module):
     Where one window covers the image, the output is the model's own, bit for bit.
     """
 
-    def __init__(self, model: nn.Module, window: Size, stride: Size) -> None:
+    def __init__(self, model: Callable[..., Outputs], window: Size, stride: Size) -> None:
         super().__init__()
         self.model, self.window, self.stride = model, window, stride
 

@@ -11,6 +11,7 @@ from densevit.losses import (
     set_criterion,
     silog,
     ssi,
+    temporal,
 )
 from densevit.losses.base import DEPTH_LOSSES, DepthLoss
 from densevit.losses.classification import CLASS_LOSSES, ClassLoss
@@ -33,4 +34,5 @@ __all__ = [
     "set_criterion",
     "silog",
     "ssi",
+    "temporal",
 ]

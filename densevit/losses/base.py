@@ -19,10 +19,12 @@ class DepthLoss(nn.Module, ABC):
 
     Attributes:
         step: optimiser steps done, set by the trainer before each step; losses with a warm-up read it.
+        clip_length: the images are clips of so many frames, each one's consecutive; set likewise.
         depth_kinds: the kinds of ground truth that it can compare with; it is 0 for images of others.
     """
 
     step: int = 0
+    clip_length: int = 1
     depth_kinds: frozenset[DepthKind] = frozenset({"metric"})
 
     @abstractmethod
@@ -43,3 +45,10 @@ class FunctionLoss(DepthLoss):
 
     def forward(self, pred: Depth, target: Depth, valid: Valid) -> Scalar:
         return self.function(pred, target, valid)
+
+
+class ClipLoss(FunctionLoss):
+    """A loss that is a function of (pred, target, valid, clip_length=...)."""
+
+    def forward(self, pred: Depth, target: Depth, valid: Valid) -> Scalar:
+        return self.function(pred, target, valid, clip_length=self.clip_length)

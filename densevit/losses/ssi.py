@@ -8,11 +8,11 @@ from functools import partial
 from typing import Annotated, Literal
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Shaped
 from pydantic import Field
 from torch import Tensor
 
-from densevit.losses.base import DEPTH_LOSSES, FunctionLoss
+from densevit.losses.base import DEPTH_LOSSES, ClipLoss
 from densevit.losses.gradient import Stride, roughness
 from densevit.losses.masked_reduction import MIN_DEPTH, Depth, Pool, Scalar, Valid, measured, rows
 from densevit.structures import DepthKind
@@ -41,13 +41,17 @@ def ssi(
     error: Error = "mae",
     trim: float = 0.2,
     pool: Pool = "image",
+    per_clip: bool = False,
+    clip_length: int = 1,
 ) -> Scalar:
     """Half the mean error of aligned prediction and aligned ground truth, without its largest `trim` share.
 
     The defaults are MiDaS's best, `ssitrim`: median and mean deviation on both sides, absolute error, the worst fifth
     left out of the sum (and still counted in its divisor). `align="lstsq", error="mse", trim=0` is its `ssimse`.
+    `per_clip` aligns the `clip_length` images of a clip together.
     """
-    errors, mask = aligned_error(pred, target, valid, space=space, align=align)
+    together = clip_length if per_clip else 1
+    errors, mask = aligned_error(pred, target, valid, space=space, align=align, together=together)
     size = rows(errors.abs() if error == "mae" else errors.square(), pool)
     inside = rows(mask, pool)
     n = inside.sum(1, keepdim=True)
@@ -65,14 +69,21 @@ def ssi_gradient(
     align: Alignment = "median",
     strides: Sequence[int] = (1, 2, 4, 8),
     pool: Pool = "image",
+    per_clip: bool = False,
+    clip_length: int = 1,
 ) -> Scalar:
     """Multi-scale gradient of the aligned error; MiDaS adds it with weight 0.5."""
-    errors, mask = aligned_error(pred, target, valid, space=space, align=align)
+    together = clip_length if per_clip else 1
+    errors, mask = aligned_error(pred, target, valid, space=space, align=align, together=together)
     return roughness(errors, mask, strides=strides, reach=1, pool=pool)
 
 
-def aligned_error(pred: Depth, target: Depth, valid: Valid, *, space: Space, align: Alignment) -> tuple[Depth, Valid]:
+def aligned_error(
+    pred: Depth, target: Depth, valid: Valid, *, space: Space, align: Alignment, together: int = 1
+) -> tuple[Depth, Valid]:
     """Aligned prediction minus ground truth, each image by itself, and the mask; 0 where nothing was measured.
+
+    With `together`, so many consecutive images are aligned as if they were one.
 
     median: both sides lose their median and are divided by their mean absolute deviation from it.
     lstsq: the prediction is scaled and shifted onto the ground truth, which keeps its unit.
@@ -80,8 +91,8 @@ def aligned_error(pred: Depth, target: Depth, valid: Valid, *, space: Space, ali
     pred, target, mask = measured(pred, target, valid)
     if space == "disparity":
         target = target.clamp_min(MIN_DEPTH).reciprocal()
-    p, t, m = pred.flatten(1), target.flatten(1), mask.flatten(1)
-    errors = _normalised(p, m) - _normalised(t, m) if align == "median" else _fitted(p, t, m) - t
+    p, t, m = (as_clips(x, together) for x in (pred, target, mask))
+    errors = _normalised(p, m) - _normalised(t, m) if align == "median" else fitted(p, t, m) - t
     return torch.where(m, errors, 0.0).view_as(pred), mask
 
 
@@ -91,7 +102,12 @@ def _normalised(values: Row, mask: Mask) -> Row:
     return centred / _or_one(_mean(centred.abs(), mask), median.abs())
 
 
-def _fitted(pred: Row, target: Row, mask: Mask) -> Row:
+def as_clips(pixels: Shaped[Tensor, "b 1 h w"], length: int) -> Shaped[Tensor, "c p"]:
+    """One row of pixels for each `length` consecutive images."""
+    return pixels.reshape(len(pixels) // length, -1)
+
+
+def fitted(pred: Row, target: Row, mask: Mask) -> Row:
     """The prediction scaled and shifted onto the target; the target's mean where the prediction is constant."""
     p_mean, t_mean = _mean(pred, mask), _mean(target, mask)
     p, t = torch.where(mask, pred - p_mean, 0.0), torch.where(mask, target - t_mean, 0.0)
@@ -110,13 +126,14 @@ def _or_one(spread: Float[Tensor, "b 1"], size: Float[Tensor, "b 1"]) -> Float[T
 
 
 @DEPTH_LOSSES.register("ssi")
-class SSI(FunctionLoss):
+class SSI(ClipLoss):
     """Scale-and-shift-invariant error of a head without unit; the function `ssi` beside it tells the published forms.
 
     Args:
         space: what the head's output is affine to.
         align: how an image's scale and shift are found.
         trim: share of the pixels, those with the largest error, that the loss ignores.
+        per_clip: one scale and shift for all frames of a clip (`data.clip`), not one for each.
     """
 
     def __init__(
@@ -127,16 +144,19 @@ class SSI(FunctionLoss):
         error: Error = "mae",
         trim: Annotated[float, Field(ge=0, lt=1)] = 0.2,
         pool: Pool = "image",
+        per_clip: bool = False,
     ) -> None:
-        super().__init__(partial(ssi, space=space, align=align, error=error, trim=trim, pool=pool), KINDS[space])
+        options = {"space": space, "align": align, "error": error, "trim": trim, "pool": pool, "per_clip": per_clip}
+        super().__init__(partial(ssi, **options), KINDS[space])  # type: ignore[arg-type]
 
 
 @DEPTH_LOSSES.register("ssi_gradient")
-class SSIGradient(FunctionLoss):
+class SSIGradient(ClipLoss):
     """Multi-scale gradient of the aligned error, beside `ssi` and with the same `space` and `align`.
 
     Args:
         strides: the scales: every so many-th row and column is kept.
+        per_clip: as of `ssi`.
     """
 
     def __init__(
@@ -146,5 +166,7 @@ class SSIGradient(FunctionLoss):
         align: Alignment = "median",
         strides: Annotated[tuple[Stride, ...], Field(min_length=1)] = (1, 2, 4, 8),
         pool: Pool = "image",
+        per_clip: bool = False,
     ) -> None:
-        super().__init__(partial(ssi_gradient, space=space, align=align, strides=strides, pool=pool), KINDS[space])
+        options = {"space": space, "align": align, "strides": strides, "pool": pool, "per_clip": per_clip}
+        super().__init__(partial(ssi_gradient, **options), KINDS[space])  # type: ignore[arg-type]

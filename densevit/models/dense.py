@@ -1,6 +1,7 @@
 """DenseModel: an encoder, a decoder and one head per task. b images, h x w pixels, k numbers per pixel."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -8,6 +9,7 @@ from torch import Tensor, nn
 from densevit.models.decoders.base import Decoder, DecoderOutput
 from densevit.models.encoders.base import Encoder
 from densevit.models.heads.base import Head
+from densevit.models.layers.motion import MotionBlocks
 from densevit.models.layers.ray_embedding import RayEmbedding
 from densevit.ops.camera import Camera
 from densevit.ops.resize import centre, crop, is_image_level
@@ -29,6 +31,7 @@ class DenseModel(nn.Module):
         *,
         stretch: bool = False,
         rays: RayEmbedding | None = None,
+        temporal: MotionBlocks | None = None,
     ) -> None:
         """
         Args:
@@ -37,9 +40,10 @@ class DenseModel(nn.Module):
             stretch: resize the prediction for a padded image to the unpadded size instead of cropping it: an error in
                 DINOv2 and DINOv3 that their heads were trained with.
             rays: adds viewing directions to the encoder's features; the model then takes cameras.
+            temporal: what `decoder` applies between its levels where the images are frames of clips.
         """
         super().__init__()
-        self.stretch, self.rays = stretch, rays
+        self.stretch, self.rays, self.temporal = stretch, rays, temporal
         self.encoder = encoder
         self.decoder = decoder
         self.heads = nn.ModuleDict(heads)
@@ -52,12 +56,17 @@ class DenseModel(nn.Module):
     def takes_camera(self) -> bool:
         return self.rays is not None
 
+    @property
+    def takes_clips(self) -> bool:
+        return self.temporal is not None
+
     def forward(
         self,
         image: Float[Tensor, "b 3 h w"],
         output_size: Size | None = None,
         camera: Float[Tensor, "b 4"] | None = None,
         features: EncoderOutput | None = None,
+        clip_length: int = 1,
     ) -> dict[str, Tensor]:
         """Predictions by the name of the head, for `image` in [0, 1].
 
@@ -67,13 +76,19 @@ class DenseModel(nn.Module):
         Args:
             output_size: of the predictions if the model stretches them; by default that of the image.
             camera: fx, fy, cx, cy in pixels of `image`, NaN where unknown; only a model with `rays` uses it.
-            features: of the encoder for `image`, where they are known; it is not run then.
+            features: of the encoder for `image`, where they are known; it is not run then, and of `image` only the size
+                and type count.
+            clip_length: the images are clips of so many frames, each one's consecutive. At 1 the motion blocks are not
+                run.
         """
         size = (image.shape[-2], image.shape[-1])
         features = self.encoder(image) if features is None else features.map(lambda x: x.to(image.dtype))
         offset = centre(size, features.image_size)
         if self.rays is not None and camera is not None:
             features = self.rays(features, Camera(camera).cropped(-offset[0], -offset[1]))
+        if self.temporal is not None and clip_length > 1:
+            blocks = self.temporal
+            features = replace(features, motion=lambda i, x: blocks[i](x, clip_length))
         if self.stretch:
             return dict(self._predictions(features, output_size or size))
         padded = features.image_size
@@ -83,8 +98,9 @@ class DenseModel(nn.Module):
     def _predictions(self, features: EncoderOutput, size: Size) -> Iterator[tuple[str, Tensor]]:
         """Predictions and extras by name; every decoder runs once."""
         shared = as_decoder_output(self.decoder(features))
+        still = replace(features, motion=None)
         for name, head in self.heads.items():
-            x = as_decoder_output(self.decoders[name](features)) if name in self.decoders else shared
+            x = as_decoder_output(self.decoders[name](still)) if name in self.decoders else shared
             y = as_decoder_output(head(x.map, size))
             yield name, y.map
             for key, extra in (x.extras | y.extras).items():

@@ -43,6 +43,8 @@ class DepthTask(Task):
     def losses(
         self, prediction: Float[Tensor, "b 1 h w"], batch: Batch, step: int, extras: Extras = NO_EXTRAS
     ) -> dict[str, Tensor]:
+        for loss in self.criteria:
+            loss.clip_length = batch.clip_length
         target, valid = self.ground_truth(batch, self.output.focal)
         terms = self._depth_losses(prediction, batch, step, target, valid)
         if "uncertainty" in extras:

@@ -54,6 +54,8 @@ class PartialLoader:
             self.head(f"heads.{name}", head, theirs["heads"].get(name))
         if self.spec.get("camera") == "rays":
             self.load_or_keep_rays()
+        if self.spec.get("temporal"):
+            self.load_or_keep_temporal()
         new = "; new: " + "; ".join(self.new) if self.new else "; nothing is new"
         return f"from {self.source} ({self.published.source}): {', '.join(self.loaded)}{new}."
 
@@ -70,6 +72,14 @@ class PartialLoader:
             self.load("rays")
         else:
             self.keep_initial("rays", "the file's model takes no camera")
+
+    def load_or_keep_temporal(self) -> None:
+        if not self.published.model.get("temporal"):
+            self.keep_initial("temporal", "the file's is a model of images")
+        elif self.published.model["temporal"]["heads"] != self.spec["temporal"]["heads"]:
+            self.keep_initial("temporal", "of another number of heads than the file's")
+        else:
+            self.load("temporal")
 
     def head(self, name: str, mine: Spec, other: Spec | None) -> None:
         """Loads a head if type, activation and shapes are the same."""

@@ -66,6 +66,9 @@ class Dataset(ABC):
     typical_density: tuple[float, float] | None = None
     """Between which two shares of the pixels have valid depth; None where not known."""
 
+    video: bool = False
+    """Whether the images of a scene and folder are frames of a video, in the natural order of their names."""
+
     maps_shared: bool = False
     """Whether several images may rightly have equal maps: one view in fog and in rain."""
 

@@ -107,6 +107,7 @@ class Folder(FileDataset):
             samples = find_samples(base, where, subset, require_depth=require_depth, allow_outside=allow_outside_root)
         samples = with_intrinsics(samples, self.root / intrinsics)
         self.split_by_hash = bool(val_fraction)  # a folder is then in both splits
+        self.video = not self.split_by_hash
         samples = pick_split(samples, split, val_fraction, what)
         for kind in required(samples, require_depth, require_labels):
             samples = _with_map(kind, samples, subset, what)

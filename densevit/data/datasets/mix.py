@@ -76,6 +76,7 @@ class Mix(Dataset):
             for i, (name, source, data, share) in enumerate(zip(names, sources, opened, shares, strict=True))
         ]
         self.balanced = balanced
+        self.video = all(data.video for data in opened)
         self.teachers = tuple(dict.fromkeys(teacher for data in opened for teacher in data.teachers))
         self.starts = [0, *accumulate(map(len, opened))]
         self.names = [f"{source.name}/{name}" for source in self.sources for name in source.data.names]

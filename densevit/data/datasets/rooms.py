@@ -70,6 +70,7 @@ class Rooms(FileDataset):
         meta = read_meta(self.root)
         self.views = int(meta.get("views", 1))
         self.fps: float | None = meta.get("fps")
+        self.video = self.fps is not None
         frames, scenes = int(meta["frames"]) * self.views, int(meta["scenes"].get(split, 0))
         if not scenes:
             raise DataError(f"{self.root / 'dataset.json'}: no '{split}' scenes. Make some with prepare_rooms.py.")

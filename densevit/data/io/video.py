@@ -370,9 +370,9 @@ def open_video(given: str | Path, rate: float = 30.0) -> VideoSource:
     return VideoFile(path)
 
 
-def natural_order(path: Path) -> list[tuple[int, str]]:
-    """`frame2` before `frame10`."""
-    return [(int(word), "") if word.isdigit() else (0, word) for word in re.split(r"(\d+)", path.name)]
+def natural_order(path: Path | str) -> list[tuple[int, str]]:
+    """`frame2` before `frame10`; the key of a file's name."""
+    return [(int(word), "") if word.isdigit() else (0, word) for word in re.split(r"(\d+)", Path(path).name)]
 
 
 def size_problem(where: str, image: np.ndarray, first: tuple[int, ...]) -> str:

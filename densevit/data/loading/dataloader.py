@@ -14,14 +14,22 @@ import numpy as np
 from torch.utils.data import Dataset as TorchDataset
 
 from densevit.data.datasets.base import Dataset
+from densevit.data.loading.clips import Clips
 from densevit.data.loading.collate import collate, collate_by_size
 from densevit.data.loading.cutmix import cutmix
 from densevit.data.loading.feature_cache import FeatureCache
-from densevit.data.loading.sampler import DrawOrder, EpochOrder, InfiniteBatchSampler, MixtureOrder, SampleKey
+from densevit.data.loading.sampler import (
+    ClipOrder,
+    DrawOrder,
+    EpochOrder,
+    InfiniteBatchSampler,
+    MixtureOrder,
+    SampleKey,
+)
 from densevit.data.loading.workers import Progress, auto_workers, run_jobs
 from densevit.data.transforms.base import Transform
 from densevit.data.transforms.warp import compose
-from densevit.errors import DataError
+from densevit.errors import ConfigError, DataError
 from densevit.structures import Batch, Sample
 
 log = logging.getLogger(__name__)
@@ -56,7 +64,8 @@ class AugmentedDataset(TorchDataset[Sample]):
         return self.read(key[1], key)
 
     def read(self, index: int, key: SampleKey) -> Sample:
-        """Sample `index`, augmented by the seed of `key`; the two differ for a substitute of an unreadable sample.
+        """Sample `index`, augmented by the seed of `key`; the two differ for a substitute of an unreadable sample, and
+        for the frames of a clip, whose key is the clip's.
 
         Raises:
             DataError: naming the sample's index and name, and what its reader said.
@@ -117,35 +126,46 @@ class _TrainingJob:
         on_corrupt: OnError,
         progress: Progress,
         features: FeatureCache | None,
+        clips: Clips | None,
     ) -> None:
         self.samples = samples
         self.sampler = sampler
-        self.tries = len(samples) if on_corrupt == "skip" else 1
+        self.clips = clips
+        self.clip_length = 1 if clips is None else clips.length
+        self.tries = len(samples if clips is None else clips) if on_corrupt == "skip" else 1
         self.progress = progress
         self.features = features
 
     def __call__(self, keys: list[SampleKey]) -> _Fetched:
         skipped: list[tuple[int, str]] = []
-        samples, indices = zip(*(self._sample(key, skipped) for key in keys), strict=True)
-        batch = collate(samples, indices)
+        units = keys[:: self.clip_length]  # the frames of a clip have one key
+        samples, indices = zip(*(pair for key in units for pair in self._read(key, skipped)), strict=True)
+        batch = replace(collate(samples, indices), clip_length=self.clip_length)
         if self.features is not None:
             batch = replace(batch, features=self.features.read([s.image for s in samples], batch.names))
         return _Fetched(batch, skipped)
 
-    def _sample(self, key: SampleKey, skipped: list[tuple[int, str]]) -> tuple[Sample, int]:
-        """The sample of a key or, if it is unreadable and may be skipped, the next one in the epoch's order."""
-        epoch, index = key
+    def _read(self, key: SampleKey, skipped: list[tuple[int, str]]) -> list[tuple[Sample, int]]:
+        """The sample of a key, or the frames of its clip, with their indices.
+
+        If one is unreadable and may be skipped, the next sample or clip in the epoch's order.
+        """
+        epoch, number = key
         for step in range(self.tries):
             if step:
-                index = self.sampler.substitute(key, step)[1]
+                number = self.sampler.substitute(key, step)[1]
             try:
-                with self.progress.reading(index):
-                    return self.samples.read(index, key), index
+                frames = [number] if self.clips is None else self.clips.frames(number)
+                return [(self._sample(index, key), index) for index in frames]
             except DataError as error:
                 if self.tries == 1:
                     raise
                 skipped.append((epoch, str(error)))
         raise DataError(f"none of the {self.tries} training samples can be read. The last one: {skipped[-1][1]}")
+
+    def _sample(self, index: int, key: SampleKey) -> Sample:
+        with self.progress.reading(index):
+            return self.samples.read(index, key)
 
 
 class TrainLoader:
@@ -206,8 +226,12 @@ def train_loader(
     max_corrupt_fraction: float = 0.001,
     views: int | None = None,
     features: FeatureCache | None = None,
+    clips: Clips | None = None,
 ) -> TrainLoader:
     """Endless micro-batches, which depend on the seed and `start` only, not on the workers.
+
+    With `clips`, clips are drawn and augmented in place of samples, all frames of one alike, and a batch holds the
+    frames of each one behind the other (`Batch.clip_length`).
 
     Args:
         batch_size: samples of an optimiser step, over all ranks and accumulated micro-batches.
@@ -216,14 +240,16 @@ def train_loader(
         max_corrupt_fraction: the share of an epoch that may be skipped, rounded up to whole samples of this rank.
         views: augmentations of a sample, which epochs take in turn; None: another in every epoch.
         features: of all these views.
+        clips: of `dataset`.
 
     Raises:
-        ConfigError: `batch_size` cannot be shared evenly.
+        ConfigError: `batch_size` cannot be shared evenly, or a micro-batch holds no whole number of clips.
         DataError: while iterating: a sample is unreadable, samples differ in size, a worker died or hangs.
     """
-    order = draw_order(dataset, seed, batch_size)
+    order = draw_order(dataset, seed, batch_size, clips)
+    units = len(dataset if clips is None else clips)
     sampler = InfiniteBatchSampler(
-        len(dataset),
+        units,
         seed=seed,
         batch_size=batch_size,
         grad_accum_steps=grad_accum_steps,
@@ -232,31 +258,46 @@ def train_loader(
         start=start,
         order=order,
     )
+    if clips is not None and sampler.micro_batch_size % clips.length:
+        raise ConfigError(
+            f"batch_size: {batch_size} images are micro-batches of {sampler.micro_batch_size}, which is no multiple of "
+            f"the {clips.length} frames of a clip."
+        )
     count = auto_workers(world_size) if workers == "auto" else workers
     progress = Progress(count)
-    job = _TrainingJob(AugmentedDataset(dataset, transform, seed, views), sampler, on_corrupt, progress, features)
+    samples = AugmentedDataset(dataset, transform, seed, views)
+    job = _TrainingJob(samples, sampler, on_corrupt, progress, features, clips)
     batches = run_jobs(
         sampler, job, progress, workers=count, timeout=timeout, describe=partial(describe_with_files, dataset), pin=pin
     )
     names = [source.name for source in dataset.sources]
     return TrainLoader(
         batches,
-        math.ceil(len(dataset) / world_size),
+        math.ceil(units / world_size),
         max_corrupt_fraction,
         lambda samples: dict(zip(names, order.counts(samples), strict=True)),
     )
 
 
-def draw_order(dataset: Dataset, seed: int, batch_size: int) -> DrawOrder:
-    """Epochs of a data set, or draws by the shares of a mixture."""
+def draw_order(dataset: Dataset, seed: int, batch_size: int, clips: Clips | None = None) -> DrawOrder:
+    """Epochs of a data set, or draws by the shares of a mixture; of its clips, where there are any."""
+    if clips is not None:
+        return ClipOrder(
+            _draw_order(dataset, len(clips), clips.by_source, seed, batch_size // clips.length), clips.length
+        )
+    return _draw_order(dataset, len(dataset), [len(s.data) for s in dataset.sources], seed, batch_size)
+
+
+def _draw_order(dataset: Dataset, length: int, lengths: Sequence[int], seed: int, group: int) -> DrawOrder:
     if not dataset.sources:
-        return EpochOrder(len(dataset), seed)
-    lengths, shares = [len(s.data) for s in dataset.sources], [s.share for s in dataset.sources]
-    return MixtureOrder(lengths, shares, seed, batch_size if dataset.balanced else 1)
+        return EpochOrder(length, seed)
+    return MixtureOrder(lengths, [s.share for s in dataset.sources], seed, group if dataset.balanced else 1)
 
 
 class EvalLoader:
     """Every sample of this rank exactly once, in order and at its own size; neighbours of one size share a batch.
+
+    With `clips` each batch is a clip, in their order.
 
     Each `iter()` is a fresh pass. Its length is its number of samples, not of batches, which nobody knows before
     reading. The ranks' shares are disjoint and cover the data set; they differ by at most one sample.
@@ -272,26 +313,31 @@ class EvalLoader:
         workers: int,
         timeout: float,
         pin: bool,
+        clips: Sequence[Sequence[int]] | None = None,
     ) -> None:
         self.dataset = dataset
-        self.batch_size = batch_size
-        length = len(dataset)
-        self.share = range(length * rank // world_size, length * (rank + 1) // world_size)
+        self.clips = clips is not None
+        length = len(dataset) if clips is None else len(clips)
+        share = range(length * rank // world_size, length * (rank + 1) // world_size)
+        self.jobs: list[Sequence[int]] = (
+            [share[i : i + batch_size] for i in range(0, len(share), batch_size)]
+            if clips is None
+            else [clips[i] for i in share]
+        )
         self.workers = workers
         self.timeout = timeout
         self.pin = pin
 
     def __len__(self) -> int:
-        return len(self.share)
+        return sum(map(len, self.jobs))
 
     def __iter__(self) -> Generator[Batch, None, None]:
         progress = Progress(self.workers)
-        jobs = [self.share[i : i + self.batch_size] for i in range(0, len(self.share), self.batch_size)]
         batches = run_jobs(
-            jobs,
-            _EvalJob(self.dataset, progress),
+            self.jobs,
+            _EvalJob(self.dataset, progress, self.clips),
             progress,
-            workers=min(self.workers, len(jobs)),
+            workers=min(self.workers, len(self.jobs)),
             timeout=self.timeout,
             describe=partial(describe_with_files, self.dataset),
             pin=self.pin,
@@ -304,12 +350,14 @@ class EvalLoader:
 class _EvalJob:
     """Runs in the workers: indices -> batches."""
 
-    def __init__(self, dataset: Dataset, progress: Progress) -> None:
+    def __init__(self, dataset: Dataset, progress: Progress, clips: bool) -> None:
         self.dataset = dataset
         self.progress = progress
+        self.clips = clips
 
     def __call__(self, indices: Sequence[int]) -> list[Batch]:
-        return list(collate_by_size([self._read(index) for index in indices], indices))
+        batches = collate_by_size([self._read(index) for index in indices], indices)
+        return [replace(batch, clip_length=len(batch)) if self.clips else batch for batch in batches]
 
     def _read(self, index: int) -> Sample:
         with self.progress.reading(index), with_sample_name(self.dataset, index):
@@ -325,13 +373,24 @@ def eval_loader(
     workers: int | Literal["auto"] = 0,
     timeout: float = TIMEOUT,
     pin: bool = False,
+    clips: Sequence[Sequence[int]] | None = None,
 ) -> EvalLoader:
     """One rank's share of a data set, untouched by transforms.
+
+    Args:
+        clips: the indices of frames that are one batch each, in place of `batch_size`.
 
     Raises:
         DataError: while iterating: a sample is unreadable, a worker died or hangs.
     """
     count = auto_workers(world_size) if workers == "auto" else workers
     return EvalLoader(
-        dataset, batch_size=batch_size, rank=rank, world_size=world_size, workers=count, timeout=timeout, pin=pin
+        dataset,
+        batch_size=batch_size,
+        rank=rank,
+        world_size=world_size,
+        workers=count,
+        timeout=timeout,
+        pin=pin,
+        clips=clips,
     )

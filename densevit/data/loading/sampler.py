@@ -51,6 +51,26 @@ class EpochOrder:
         return ()
 
 
+class ClipOrder:
+    """An order of clips as one of frames: the frames of a clip are consecutive positions, and have its key."""
+
+    def __init__(self, clips: DrawOrder, length: int) -> None:
+        """
+        Args:
+            length: frames of a clip.
+        """
+        self.clips, self.length = clips, length
+
+    def key(self, position: int) -> SampleKey:
+        return self.clips.key(position // self.length)
+
+    def substitute(self, key: SampleKey, steps: int) -> SampleKey:
+        return self.clips.substitute(key, steps)
+
+    def counts(self, position: int) -> Sequence[int]:
+        return [self.length * count for count in self.clips.counts(position // self.length)]
+
+
 CHUNK = 1024  # groups whose draws are computed together
 
 Places = Int64[np.ndarray, " places"]

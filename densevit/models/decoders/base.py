@@ -1,6 +1,7 @@
 """The interface of all decoders and their registry."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from jaxtyping import Float
@@ -27,10 +28,13 @@ class Decoder(nn.Module, ABC):
     Attributes:
         output: channels and stride (image pixels per output pixel, at least nominally) of that map.
         encoder_blocks: number of the encoder's last blocks that it runs itself (`EncoderOutput.remaining`).
+        motion_channels: of the maps that it applies motion blocks to (`EncoderOutput.motion`), in the order of these;
+            empty where it has no levels to put them between.
     """
 
     output: FeatureSpec
     encoder_blocks: int = 0
+    motion_channels: Sequence[int] = ()
 
     @abstractmethod
     def forward(self, features: EncoderOutput) -> Float[Tensor, "b channels h w"] | DecoderOutput:

@@ -19,10 +19,11 @@ from densevit.models.heads.segmentation import LabelsHead
 from densevit.models.layers.class_names import Classes
 from densevit.models.layers.conv_head import upsample
 from densevit.models.layers.norms import Norm, build_norm
-from densevit.structures import EncoderOutput, FeatureSpec
+from densevit.structures import EncoderOutput, FeatureSpec, MotionBlocks
 
 Positive = Annotated[int, Field(gt=0)]
 LEVELS = 4
+MOTION = 2  # deepest levels, and fusions, with motion blocks where the images are clips (Video Depth Anything)
 
 
 @DECODERS.register("dpt")
@@ -78,14 +79,15 @@ class DPT(Decoder):
         hidden = hidden or tuple(max(spec.channels // 2 ** (3 - i), 1) for i, spec in enumerate(specs))
         # A hierarchical encoder's finest map may be finer than a quarter of its deepest.
         finest = min(Fraction(features[-1].stride, 4), Fraction(features[0].stride))
-        self.reassemble = nn.ModuleList(
+        levels: list[Reassemble | PyramidLevel] = [
             Reassemble(
                 spec, finest * 2**i, width, channels, READOUTS[readout](spec.channels, prefix_tokens), reassemble_norm
             )
             if spec.tokens
             else PyramidLevel(spec, finest * 2**i, channels)
             for i, (spec, width) in enumerate(zip(specs, hidden, strict=True))
-        )
+        ]
+        self.reassemble = nn.ModuleList(levels)
         self.fusions = nn.ModuleList(
             Fusion(channels, norm, align_corners, unit=deepest_unit or i < LEVELS - 1, bias=residual_bias)
             for i in range(LEVELS)
@@ -96,28 +98,36 @@ class DPT(Decoder):
         if auxiliary is not None:
             self.auxiliary = LabelsHead(channels, classes=auxiliary, hidden=channels, align_corners=align_corners)
         self.output = FeatureSpec(channels, max(1, round(finest / 2)))
+        self.motion_channels = [*(level.width for level in levels[-MOTION:]), *[channels] * MOTION]
 
     def forward(self, features: EncoderOutput) -> Float[Tensor, "b channels h w"] | DecoderOutput:
-        *_, coarser, finest = self.fuse_levels(self.levels(features))
+        *_, coarser, finest = self.fuse_levels(self.levels(features), features.motion)
         if self.auxiliary is None or not self.training:
             return self.mix(finest)
         return DecoderOutput(self.mix(finest), {"auxiliary": self.auxiliary(coarser, features.image_size)})
 
     def levels(self, features: EncoderOutput) -> list[Tensor]:
         """The pyramid, finest first."""
-        return [
-            reassemble(features.maps[source], features.prefix[source])
-            for source, reassemble in zip(self.sources, self.reassemble, strict=True)
-        ]
+        levels = []
+        for level, (source, reassemble) in enumerate(zip(self.sources, self.reassemble, strict=True)):
+            x = reassemble.resized(features.maps[source], features.prefix[source])  # type: ignore[operator]
+            if features.motion is not None and level >= LEVELS - MOTION:
+                x = features.motion(level - (LEVELS - MOTION), x)
+            levels.append(reassemble.conv(x))  # type: ignore[operator]
+        return levels
 
-    def fuse_levels(self, levels: list[Tensor]) -> Iterator[Float[Tensor, "b channels h w"]]:
+    def fuse_levels(
+        self, levels: list[Tensor], motion: MotionBlocks | None = None
+    ) -> Iterator[Float[Tensor, "b channels h w"]]:
         """The output of each fusion, from the deepest to the finest."""
         finest = levels[0].shape[-2:]
         # Each fusion resizes to the next level's own size: an odd grid is not the double of its half.
         sizes = [(finest[0] * 2, finest[1] * 2), *((level.shape[-2], level.shape[-1]) for level in levels[:-1])]
         x = None
-        for fusion, level, size in zip(self.fusions[::-1], levels[::-1], sizes[::-1], strict=True):
+        for i, (fusion, level, size) in enumerate(zip(self.fusions[::-1], levels[::-1], sizes[::-1], strict=True)):
             x = fusion(level, x, None if self.doubling else size)
+            if motion is not None and i < MOTION:
+                x = motion(MOTION + i, x)
             yield x
 
 
@@ -133,9 +143,14 @@ class Reassemble(nn.Module):
         self.project = nn.Conv2d(spec.channels, hidden, 1)
         self.resize = resize_layer(Fraction(spec.stride) / stride, hidden)
         self.conv = nn.Conv2d(hidden, channels, 3, padding=1, bias=False)
+        self.width = hidden
+
+    def resized(self, x: Float[Tensor, "b d gh gw"], prefix: Float[Tensor, "b p d"]) -> Float[Tensor, "b hidden h w"]:
+        """Up to the last convolution."""
+        return self.resize(self.project(self.norm(self.readout(x, prefix))))
 
     def forward(self, x: Float[Tensor, "b d gh gw"], prefix: Float[Tensor, "b p d"]) -> Float[Tensor, "b c h w"]:
-        return self.conv(self.resize(self.project(self.norm(self.readout(x, prefix)))))
+        return self.conv(self.resized(x, prefix))
 
 
 class PyramidLevel(nn.Module):
@@ -145,9 +160,13 @@ class PyramidLevel(nn.Module):
         super().__init__()
         self.resize = resize_layer(Fraction(spec.stride) / stride, spec.channels)
         self.conv = nn.Conv2d(spec.channels, channels, 3, padding=1, bias=False)
+        self.width = spec.channels
+
+    def resized(self, x: Float[Tensor, "b d _ _"], prefix: Float[Tensor, "b _ _"]) -> Float[Tensor, "b d h w"]:
+        return self.resize(x)
 
     def forward(self, x: Float[Tensor, "b d _ _"], prefix: Float[Tensor, "b _ _"]) -> Float[Tensor, "b c h w"]:
-        return self.conv(self.resize(x))
+        return self.conv(self.resized(x, prefix))
 
 
 def resize_layer(factor: Fraction, channels: int) -> nn.Module:

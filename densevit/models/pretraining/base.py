@@ -58,10 +58,11 @@ class PretrainModel(DenseModel):
         output_size: Size | None = None,
         camera: Tensor | None = None,
         features: EncoderOutput | None = None,
+        clip_length: int = 1,
     ) -> dict[str, Tensor]:
         if self.training:
             return dict(self.objective(self.encoder, image))
-        return super().forward(image, output_size, camera, features)
+        return super().forward(image, output_size, camera, features, clip_length)
 
 
 def average_into(target: nn.Module, source: nn.Module, momentum: float) -> None:

@@ -34,6 +34,7 @@ class Scannet(FileDataset):
 
     depth_range = (1e-3, 10.0)
     depth_scale = 1000.0
+    video = True
 
     def __init__(
         self,

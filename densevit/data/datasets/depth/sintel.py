@@ -28,6 +28,7 @@ class Sintel(FileDataset):
     """MPI Sintel, training, left eye."""
 
     sizes = frozenset([(436, 1024)])
+    video = True
 
     def __init__(
         self,

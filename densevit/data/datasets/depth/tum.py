@@ -34,6 +34,7 @@ class Tum(FileDataset):
 
     depth_scale = 5000.0
     depth_range = (1e-3, 65535 / depth_scale)
+    video = True
     sizes = frozenset([(480, 640)])
 
     def __init__(

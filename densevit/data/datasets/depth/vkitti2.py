@@ -36,6 +36,7 @@ class VirtualKitti(FileDataset):
     depth_scale = 100.0
 
     sizes = frozenset([(375, 1242)])
+    video = True
     maps_shared = True  # clone, fog, morning, overcast, rain and sunset are one geometry
 
     def __init__(

@@ -1,0 +1,98 @@
+"""Clips of a data set: frames of one video, so many frames apart."""
+
+import logging
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from densevit.data.datasets.base import Dataset, folder_of
+from densevit.data.io.video import natural_order
+from densevit.errors import DataError
+
+log = logging.getLogger(__name__)
+
+
+class Clips:
+    """The clips of a data set: every frame that is followed by enough others of its video begins one.
+
+    Attributes:
+        length: frames of a clip.
+        by_source: of a mixture, the number of clips of each of its data sets; empty where there is none.
+    """
+
+    def __init__(self, data: Dataset, length: int, stride: int = 1) -> None:
+        """
+        Args:
+            stride: a clip has every so many-th frame of its video.
+
+        Raises:
+            DataError: the data set's images do not follow one another in time, or its videos are too short.
+        """
+        check_video(data)
+        self.length, self.stride = length, stride
+        span = (length - 1) * stride + 1
+        found = list(videos(data).values())
+        self.order = np.concatenate([np.array(frames) for frames in found])
+        begins = np.cumsum([0, *(len(frames) for frames in found)])
+        long_enough = [
+            (begin, len(frames)) for begin, frames in zip(begins, found, strict=False) if len(frames) >= span
+        ]
+        if not long_enough:
+            longest = max(map(len, found))
+            raise DataError(
+                f"a clip of {length} frames, {stride} apart, spans {span} frames, and the longest of {len(found)} "
+                f"videos has {longest}. "
+                + (f"At most {(longest - 1) // stride + 1} fit." if longest > stride else "Lower the stride.")
+            )
+        if len(long_enough) < len(found):
+            short = len(found) - len(long_enough)
+            log.warning("%d of %d videos are shorter than a clip (%d frames) and left out.", short, len(found), span)
+        self.starts = np.concatenate([np.arange(begin, begin + count - span + 1) for begin, count in long_enough])
+        edges = np.cumsum([0, *(len(source.data) for source in data.sources)])
+        firsts = self.order[self.starts]
+        self.by_source = [int(((firsts >= low) & (firsts < high)).sum()) for low, high in pairwise(edges)]
+        if empty := [s.name for s, count in zip(data.sources, self.by_source, strict=True) if not count]:
+            raise DataError(f"sources {', '.join(empty)}: no video of {span} frames, which a clip spans.")
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def frames(self, clip: int) -> list[int]:
+        """The indices of a clip's frames in the data set."""
+        first = int(self.starts[clip])
+        return [int(i) for i in self.order[first : first + (self.length - 1) * self.stride + 1 : self.stride]]
+
+
+def check_video(data: Dataset) -> None:
+    """
+    Raises:
+        DataError: the images of a data set do not follow one another in time.
+    """
+    if not data.video:
+        names = [s.name for s in data.sources if not s.data.video] or [type(data).__name__]
+        raise DataError(
+            f"clips need frames that follow one another in time, and those of {', '.join(names)} do not. "
+            "These are videos: walks of `rooms` (prepare_rooms.py --fps), tum, scannet, sintel, vkitti2, and `folder` "
+            "with a folder of frames for each video."
+        )
+
+
+def videos(data: Dataset) -> dict[str, list[int]]:
+    """Video -> the indices of its frames, in time: those of one scene and folder, in the natural order of names."""
+    found: dict[tuple[str, str], list[int]] = {}
+    for index, name in enumerate(data.names):
+        found.setdefault((data.scene(index), folder_of(name)), []).append(index)
+    return {
+        video_name(*key): sorted(indices, key=lambda i: natural_order(data.names[i])) for key, indices in found.items()
+    }
+
+
+def video_name(scene: str, folder: str) -> str:
+    return folder if folder.startswith(scene) and folder else f"{scene}/{folder}" if folder else scene or "clip"
+
+
+def windows(data: Dataset, length: int) -> list[Sequence[int]]:
+    """Every frame of a data set once, in runs of up to `length` frames of one video."""
+    found = videos(data).values()
+    return [frames[i : i + length] for frames in found for i in range(0, len(frames), length)]

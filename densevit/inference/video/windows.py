@@ -1,0 +1,168 @@
+"""Films through a model with motion blocks: overlapping windows of frames, each of which also sees two key frames of
+before, the film's first and one of the middle of the last window (Video Depth Anything, Chen et al. 2025).
+
+The encoder runs once a frame; its features are kept for later windows. h x w pixels.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float32
+from torch import Tensor, nn
+
+from densevit.data.io.rgb import Rgb
+from densevit.inference.tta import Outputs
+from densevit.inference.video.stabilizer import is_cut, shrink_gray
+from densevit.model_card import Kind
+from densevit.ops.flow import Gray
+from densevit.structures import EncoderOutput
+
+PIXELS = 20_000  # of a frame that scale and shift are fitted to, about
+
+Map = Float32[np.ndarray, "..."]
+Maps = dict[str, Map]
+
+Predict = Callable[[Sequence[Rgb], Sequence[EncoderOutput]], tuple[list[Maps], list[EncoderOutput]]]
+"""New frames, and the features of those before them in a clip -> the maps of all of them, and the features of the new."""
+
+
+@dataclass
+class Seen:
+    """A frame that was predicted: its features, and its maps as they are given."""
+
+    features: EncoderOutput
+    maps: Maps
+
+
+class ClipWindows:
+    """Takes the frames of a film one by one and gives their maps in order, with `push` and `flush` as `Stabilizer` does.
+
+    A window of n frames holds up to two key frames, n/4 frames of the window before and the new ones. Maps without unit
+    are brought to the scale and shift of those before by least squares over the frames that both windows hold, and
+    fade into them. Causally each frame is a window of its own, with the film's first and the frames just before it, and
+    nothing given is changed again. A cut begins anew, and so does a frame of another size.
+    """
+
+    def __init__(self, predict: Predict, frames: int, kinds: Mapping[str, Kind], *, causal: bool = False) -> None:
+        """
+        Args:
+            frames: of a window, 2 or more.
+            kinds: of the maps, by head.
+            causal: give each map before the next frame is taken; else up to `frames` later.
+        """
+        assert frames > 1
+        self.predict, self.frames, self.kinds, self.causal = predict, frames, kinds, causal
+        self.overlap = frames - 2 if causal else max(1, frames // 4)
+        self.keys = min(1 if causal else 2, frames - 1 - self.overlap)
+        self.reset()
+
+    def reset(self) -> None:
+        self.waiting: list[Rgb] = []
+        self.first: Seen | None = None
+        self.window: list[Seen] = []  # the last one
+        self.held: list[Seen] = []  # its last frames, which fade into the next
+        self.gray: Gray | None = None
+
+    def push(self, image: Rgb) -> list[Maps]:
+        """Takes the next frame; returns the maps that are ready."""
+        done: list[Maps] = []
+        gray = shrink_gray(image)
+        other_size = bool(self.waiting) and self.waiting[-1].shape != image.shape
+        if self.gray is not None and (other_size or gray.shape != self.gray.shape or is_cut(self.gray, gray)):
+            done += self.flush()
+        self.gray = gray
+        self.waiting.append(image)
+        room = 1 if self.causal else self.frames - len(self.context())
+        return done + (self.run() if len(self.waiting) >= room else [])
+
+    def flush(self) -> list[Maps]:
+        """The maps that are still held back; the next frame begins anew."""
+        done = self.run() if self.waiting else []
+        done += [seen.maps for seen in self.held]
+        self.reset()
+        return done
+
+    def context(self) -> list[Seen]:
+        """The frames of before that the next window holds: key frames, then the last ones."""
+        last = self.window[-self.overlap :] if self.overlap else []
+        keys = [] if self.first is None else [self.first]
+        if self.keys == 2 and self.window:
+            keys.append(self.window[min(3 * self.frames // 8, len(self.window) - 1)])  # 12 of 32
+        return [seen for seen in keys[: self.keys] if not any(seen is other for other in last)] + last
+
+    def run(self) -> list[Maps]:
+        """Predicts the frames that wait, and returns the maps that will not change any more."""
+        context = self.context()
+        maps, features = self.predict(self.waiting, [seen.features for seen in context])
+        self.waiting = []
+        for name, kind in self.kinds.items():
+            if kind in ("affine", "disparity") and context:
+                scale, shift = fit([m[name] for m in maps[: len(context)]], [seen.maps[name] for seen in context])
+                for m in maps:
+                    m[name] = m[name] * np.float32(scale) + np.float32(shift)
+        for i, seen in enumerate(self.held):
+            share = np.float32((i + 1) / (len(self.held) + 1))
+            later = maps[len(context) - len(self.held) + i]
+            seen.maps = {
+                name: (1 - share) * seen.maps[name] + share * values if self.is_depth(name) else values
+                for name, values in later.items()
+            }
+        new = [Seen(f, m) for f, m in zip(features, maps[len(context) :], strict=True)]
+        self.first = self.first or new[0]
+        self.window = context + new
+        if self.causal:
+            return [seen.maps for seen in new]
+        ready = [*self.held, *new]
+        self.held = ready[-self.overlap :]
+        return [seen.maps for seen in ready[: -self.overlap]]
+
+    def is_depth(self, name: str) -> bool:
+        return self.kinds[name] in ("metric", "affine", "disparity")
+
+
+class ClipNetwork:
+    """A model whose frames follow others of their clip, of which the features are known.
+
+    Attributes:
+        new: features of the frames that it was called with.
+    """
+
+    def __init__(self, model: nn.Module, before: Sequence[EncoderOutput]) -> None:
+        self.model, self.before = model, before
+        self.new: list[EncoderOutput] = []
+
+    def __call__(self, image: Tensor, **inputs: Tensor) -> Outputs:
+        """Predictions of all frames of the clip."""
+        found: EncoderOutput = self.model.encoder(image)  # type: ignore[operator]
+        self.new = [found.map(lambda x, i=i: x[i : i + 1]) for i in range(len(image))]  # type: ignore[misc]
+        clip = join([*self.before, *self.new])
+        return dict(self.model(image, features=clip, clip_length=len(self.before) + len(self.new), **inputs))
+
+
+def join(frames: Sequence[EncoderOutput]) -> EncoderOutput:
+    """Features of single frames as one batch."""
+    import torch
+
+    maps = tuple(torch.cat(parts) for parts in zip(*(frame.maps for frame in frames), strict=True))
+    prefix = tuple(torch.cat(parts) for parts in zip(*(frame.prefix for frame in frames), strict=True))
+    return EncoderOutput(maps, prefix, frames[0].image_size)
+
+
+def fit(found: Sequence[Map], wanted: Sequence[Map]) -> tuple[float, float]:
+    """Scale and shift that bring maps onto others, by least squares; 1 and the mean difference where the scale would
+    not be positive."""
+    x, y = (np.concatenate([thin(m) for m in maps]).astype(np.float64) for maps in (found, wanted))
+    known: Bool[np.ndarray, " n"] = np.isfinite(x) & np.isfinite(y)
+    x, y = x[known], y[known]
+    if not x.size:
+        return 1.0, 0.0
+    variance = float(np.var(x))
+    scale = float(np.mean((x - x.mean()) * (y - y.mean()))) / variance if variance > 1e-12 * np.mean(x) ** 2 else 0.0
+    scale = scale if scale > 0 else 1.0
+    return scale, float(y.mean() - scale * x.mean())
+
+
+def thin(values: Map) -> Float32[np.ndarray, " n"]:
+    step = max(1, int((values.size / PIXELS) ** 0.5))
+    return values[..., ::step, ::step].ravel()

@@ -1,0 +1,77 @@
+"""Temporal gradient matching (Video Depth Anything, Chen et al. 2025): depth changes over time as the true depth does.
+
+b clips of t frames each, h x w pixels.
+"""
+
+from functools import partial
+from typing import Annotated, Literal
+
+import torch
+from jaxtyping import Bool, Float
+from pydantic import Field
+from torch import Tensor
+
+from densevit.losses.base import DEPTH_LOSSES, ClipLoss
+from densevit.losses.masked_reduction import MIN_DEPTH, Depth, Scalar, Valid, measured
+from densevit.losses.ssi import KINDS, as_clips, fitted
+from densevit.structures import DepthKind
+
+Space = Literal["disparity", "depth", "log_depth"]
+
+
+def temporal_gradient(
+    pred: Depth,
+    target: Depth,
+    valid: Valid,
+    *,
+    space: Space = "disparity",
+    threshold: float = 0.05,
+    clip_length: int = 1,
+) -> Scalar:
+    """Mean of |(p[i+1] - p[i]) - (g[i+1] - g[i])| over pixels that are measured in both frames and whose ground truth
+    changes by less than a share `threshold` of its range in the later frame; 0 for single images.
+
+    The prediction is brought onto the ground truth by one scale and shift per clip, least squares. In `log_depth` a
+    scale cancels, nothing is fitted, and the ground truth changes by less than `threshold` itself.
+    """
+    pred, target, mask = measured(pred, target, valid)
+    if space == "disparity":
+        target = target.clamp_min(MIN_DEPTH).reciprocal()
+    elif space == "log_depth":
+        pred, target = pred.clamp_min(MIN_DEPTH).log(), target.log()
+    p, g, m = (as_clips(x, clip_length).view(-1, clip_length, x[0].numel()) for x in (pred, target, mask))
+    if space != "log_depth":
+        p = fitted(p.flatten(1), g.flatten(1), m.flatten(1)).view_as(p)
+    changes = g.diff(dim=1)
+    still = m[:, 1:] & m[:, :-1] & (changes.abs() < threshold * (1.0 if space == "log_depth" else extent(g, m)[:, 1:]))
+    errors = torch.where(still, p.diff(dim=1) - changes, 0.0).abs()
+    loss: Scalar = (errors.flatten(1).sum(1) / still.flatten(1).sum(1).clamp_min(1)).mean()
+    return loss
+
+
+def extent(values: Float[Tensor, "b t p"], mask: Bool[Tensor, "b t p"]) -> Float[Tensor, "b t 1"]:
+    """Largest minus smallest value of each frame; negative where none is known."""
+    high = torch.where(mask, values, -torch.inf).amax(-1, keepdim=True)
+    return high - torch.where(mask, values, torch.inf).amin(-1, keepdim=True)
+
+
+@DEPTH_LOSSES.register("temporal_gradient")
+class TemporalGradient(ClipLoss):
+    """Depth changes from frame to frame as the true depth does, where that changes little; for data with `clip`.
+
+    Video Depth Anything adds it to `ssi` and `ssi_gradient` with weight 10.
+
+    Args:
+        space: what the head's output is affine to, or log_depth for heads that give metres.
+        threshold: changes of the ground truth that count are smaller; as a share of its range in a frame, of log_depth
+            as they are.
+    """
+
+    def __init__(
+        self,
+        *,
+        space: Space = "disparity",
+        threshold: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.05,
+    ) -> None:
+        kinds: tuple[DepthKind, ...] = ("metric", "relative") if space == "log_depth" else KINDS[space]
+        super().__init__(partial(temporal_gradient, space=space, threshold=threshold), kinds)

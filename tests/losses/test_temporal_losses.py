@@ -1,0 +1,87 @@
+"""Losses of clips, against numbers worked out by hand."""
+
+import pytest
+import torch
+from test_edges import EDGES
+from torch import Tensor
+
+from densevit.losses import DEPTH_LOSSES
+from densevit.losses.ssi import ssi, ssi_gradient
+from densevit.losses.temporal import temporal_gradient
+
+
+def clip(*frames: list[float]) -> Tensor:
+    return torch.tensor(frames, dtype=torch.float64)[:, None, None]
+
+
+ALL = torch.ones(2, 1, 1, 3, dtype=torch.bool)
+TRUTH = clip([1, 2, 11], [1.2, 2, 3])  # a range of 10, then of 1.8: only changes below 0.05 * 1.8 = 0.09 count
+
+
+def test_the_change_of_pixels_that_hardly_change_is_compared() -> None:
+    log = temporal_gradient(clip([1, 2, 4], [1, 3, 9]), TRUTH, ALL, space="log_depth", clip_length=2)
+    assert float(log) == pytest.approx(torch.log(torch.tensor(1.5)).item())  # of the middle pixel alone
+    wide = temporal_gradient(
+        clip([1, 2, 4], [1, 3, 9]), TRUTH, ALL, space="log_depth", threshold=0.2, clip_length=2
+    )  # ln 1.2 = 0.182 counts, too
+    assert float(wide) == pytest.approx((torch.log(torch.tensor(1.5)).item() + torch.log(torch.tensor(1.2)).item()) / 2)
+
+
+def test_one_scale_and_shift_brings_a_clip_onto_its_ground_truth() -> None:
+    exact = temporal_gradient(5 * TRUTH - 3, TRUTH, ALL, space="depth", clip_length=2)
+    assert float(exact) == pytest.approx(0, abs=1e-6)
+    inverse = temporal_gradient(0.2 / TRUTH + 1, TRUTH, ALL, space="disparity", clip_length=2)
+    assert float(inverse) == pytest.approx(0, abs=1e-6)
+    # By hand: p = 0, 0 | 0, 1 and g = 0, 10 | 0, 10; s = cov/var = 10/3, t = 5 - 10/3 / 4; so p2 changes by 10/3.
+    p, g, valid = clip([0, 0], [0, 1]), clip([1, 11], [1, 11]), torch.ones(2, 1, 1, 2, dtype=torch.bool)
+    assert float(temporal_gradient(p, g, valid, space="depth", clip_length=2)) == pytest.approx((0 + 20 / 3) / 2)
+
+
+def test_a_pixel_must_be_measured_in_both_frames_and_single_images_have_no_change() -> None:
+    valid = ALL.clone()
+    valid[0, ..., 1] = False
+    prediction = clip([1, 2, 4], [1, 3, 9])
+    assert float(temporal_gradient(prediction, TRUTH, valid, space="log_depth", clip_length=2)) == 0
+    assert float(temporal_gradient(prediction, TRUTH, ALL, clip_length=1)) == 0
+
+
+def test_clips_of_a_batch_are_averaged() -> None:
+    still = torch.cat([TRUTH[1:], TRUTH[1:]])
+    one = temporal_gradient(clip([1, 2, 4], [1, 3, 9]), TRUTH, ALL, space="log_depth", clip_length=2)
+    two = temporal_gradient(
+        torch.cat([clip([1, 2, 4], [1, 3, 9]), still]),
+        torch.cat([TRUTH, still]),
+        torch.cat([ALL, ALL]),
+        space="log_depth",
+        clip_length=2,
+    )
+    assert float(two) == pytest.approx(float(one) / 2)
+
+
+@pytest.mark.parametrize("loss", [ssi, ssi_gradient])
+def test_a_scale_that_jumps_within_a_clip_is_no_error_of_images_but_of_the_clip(loss: object) -> None:
+    torch.manual_seed(0)
+    target = torch.rand(4, 1, 6, 7, dtype=torch.float64) + 1
+    jumping = target * torch.tensor([1.0, 2, 1, 3])[:, None, None, None] + 0.5
+    valid = torch.ones_like(target, dtype=torch.bool)
+    options = {"space": "depth", "clip_length": 2}
+    assert float(loss(jumping, target, valid, **options)) == pytest.approx(0, abs=1e-6)  # type: ignore[operator]
+    assert float(loss(jumping, target, valid, per_clip=True, **options)) > 0.05  # type: ignore[operator]
+    steady = target * torch.tensor([2.0, 2, 3, 3])[:, None, None, None] - 1
+    assert float(loss(steady, target, valid, per_clip=True, **options)) == pytest.approx(0, abs=1e-6)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("edge", EDGES)
+@pytest.mark.parametrize("spec", [
+    *({"type": "temporal_gradient", "space": space} for space in ("disparity", "depth", "log_depth")),
+    {"type": "ssi", "per_clip": True},
+    {"type": "ssi_gradient", "per_clip": True, "align": "lstsq"},
+], ids=str)  # fmt: skip
+def test_value_and_gradient_of_clips_are_finite(spec: dict[str, object], edge: str) -> None:
+    pred, target, valid = EDGES[edge]
+    loss = DEPTH_LOSSES.check(spec, "loss").build()
+    loss.clip_length = 2
+    pred = pred.clone().requires_grad_()
+    value = loss(pred, target, valid)
+    value.backward()
+    assert value.isfinite() and pred.grad is not None and pred.grad.isfinite().all()

@@ -1,0 +1,103 @@
+"""Learning from clips, from the config to a checkpoint: an image model gets motion blocks and stays what it was."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small import small_config
+
+import densevit
+from densevit.builder.checkpoint import restore
+from densevit.cli.main import main
+from densevit.config import parser
+from densevit.errors import ConfigError, DataError
+
+DPT = {"type": "dpt", "channels": 8}
+LOSSES = [{"type": "silog"}, {"type": "temporal_gradient", "space": "log_depth"}]
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_config(tmp_path_factory.mktemp("temporal"))
+
+
+@pytest.fixture(scope="module")
+def image_model(config: Path) -> Path:
+    run(config, "image", decoder=DPT, steps=2)
+    return config.parent / "image"
+
+
+def run(config: Path, name: str, *, decoder: Any = None, steps: int = 2, **more: Any) -> None:
+    output = config.parent / name
+    overrides = {"output": str(output), "steps": steps, "validate_every": steps, **more}
+    if decoder:
+        overrides["model.decoder"] = decoder
+    densevit.train(config, **overrides)
+
+
+def clips(image_model: Path, **more: Any) -> dict[str, Any]:
+    return {
+        "model.init_from": str(image_model), "model.temporal": {"type": "attention", "freeze_rest": True},
+        "data.clip": 2, "tasks.depth.losses": LOSSES, **more,
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def video_model(config: Path, image_model: Path) -> Path:
+    run(config, "video", decoder=DPT, **clips(image_model))
+    return config.parent / "video"
+
+
+def test_motion_blocks_learn_and_single_images_are_predicted_as_before(image_model: Path, video_model: Path) -> None:
+    image, _ = restore(image_model)
+    video, card = restore(video_model)
+    assert card.model["temporal"] == {"type": "attention", "heads": 8, "frames": 2, "freeze_rest": True}
+    frames = torch.rand(4, 3, 48, 64)
+    with torch.inference_mode():
+        assert torch.equal(video.eval()(frames)["depth"], image.eval()(frames)["depth"])
+        assert not torch.equal(video(frames, clip_length=2)["depth"], image(frames)["depth"])
+
+
+def test_inspect_names_the_motion_blocks(video_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", str(video_model)]) == 0
+    assert "temporal:         attention (heads 8, frames 2" in capsys.readouterr().out
+
+
+def test_a_run_on_clips_resumes_bit_for_bit(config: Path, image_model: Path) -> None:
+    run(config, "whole", decoder=DPT, steps=4, save_every=2, keep_last=0, **clips(image_model))
+    folder = config.parent / "whole/checkpoints"
+    whole, _ = restore(folder / "step-00000004")
+    again_at = config.parent / "again"
+    densevit.train(config.parent / "whole/config.yaml", resume=folder / "step-00000002", output=str(again_at))
+    again, _ = restore(again_at / "checkpoints/step-00000004")
+    for name, tensor in whole.state_dict().items():
+        assert torch.equal(again.state_dict()[name], tensor), name
+
+
+def test_motion_blocks_start_from_those_of_a_checkpoint(
+    config: Path, video_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(config, "more", decoder=DPT, **{**clips(video_model), "model.temporal": None, "data.clip": 4})
+    said = capsys.readouterr().err
+    assert "temporal (88 tensors" in said and "nothing is new" in said
+    _, card = restore(config.parent / "more")
+    assert card.model["temporal"]["frames"] == 4
+
+
+def test_what_does_not_go_together_is_refused_before_the_first_step(config: Path, image_model: Path) -> None:
+    for changes, why in (
+        ({"data.clip": 1}, r"model\.temporal: learns from clips; set data\.clip"),
+        ({"data.clip": 3}, r"data\.clip: 4 images a step hold no whole clips of 3\."),
+        ({"parallel": "fsdp"}, r"model\.temporal: goes with parallel ddp"),
+    ):
+        with pytest.raises(ConfigError, match=why):
+            run(config, "refused", decoder=DPT, **{**clips(image_model), **changes})
+    with pytest.raises(ConfigError, match=r"model\.temporal: decoder 'linear' has no levels"):
+        run(config, "refused", decoder={"type": "linear"}, **{"model.temporal": "attention", "data.clip": 2})
+    with pytest.raises(DataError, match=r"data\.clip: a clip of 4 frames, 3 apart, spans 10 frames, and the longest"):
+        run(config, "refused", decoder=DPT, **clips(image_model, **{"data.clip": 4, "data.clip_stride": 3}))
+    train = {**parser.read(config)[0].data.train, "val_fraction": 0.5}
+    with pytest.raises(DataError, match=r"data\.clip: clips need frames that follow one another.* Folder do not"):
+        run(config, "refused", decoder=DPT, **clips(image_model, **{"data.train": train}))
+    assert not (config.parent / "refused").exists()
