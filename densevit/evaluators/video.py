@@ -1,10 +1,11 @@
 """Video evaluation: a predictor or saved depth maps, the clips of a data set or films -> scores."""
 
 import tempfile
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from jaxtyping import Float32
@@ -24,6 +25,7 @@ from densevit.structures import Row, Sample
 from densevit.utils.progress import tqdm
 
 Map = Float32[np.ndarray, "h w"]
+Frame = TypeVar("Frame", Sample, VideoFrame)
 
 
 def evaluate_video(
@@ -34,6 +36,7 @@ def evaluate_video(
     *,
     head: str | None = None,
     stabilize: Mapping[str, Any] | None = None,
+    lookahead: int = 6,
     pictures: bool = True,
     progress: bool = False,
 ) -> VideoEvaluation:
@@ -43,6 +46,7 @@ def evaluate_video(
         align: how predictions are fitted to ground truth, once per clip.
         head: of a model that has several depth heads.
         stabilize: options of `Stabilizer`; None scores the maps as they are.
+        lookahead: of a model with motion blocks: at 0 it sees earlier frames only, else windows.
         pictures: make those of a report.
 
     Raises:
@@ -59,8 +63,8 @@ def evaluate_video(
             return map(data.read, chosen)
 
         def predicted(chosen: Sequence[int] = indices) -> Iterator[tuple[Any, Map]]:
-            for sample in samples(chosen):
-                yield sample.image, predict(predictions, sample, head)
+            for pair in predict_clip(predictions, samples(chosen), head, lookahead):
+                yield pair
                 bar.update()
 
         with tempfile.TemporaryDirectory(prefix="densevit-video-") as folder:
@@ -87,6 +91,7 @@ def evaluate_films(
     *,
     head: str | None = None,
     stabilize: Mapping[str, Any] | None = None,
+    lookahead: int = 6,
     pictures: bool = True,
     fps: float = 30.0,
     limit: int | None = None,
@@ -116,8 +121,10 @@ def evaluate_films(
             bar = tqdm(islice(source.frames(), limit), desc=name, unit="frame", total=total, disable=not progress)
 
             def predicted(frames: Iterable[VideoFrame] = bar) -> Iterator[tuple[Any, Map]]:
-                for frame in frames:
-                    yield frame.image, predictor(frame.image, head=head)
+                shown: deque[VideoFrame] = deque()
+                images = (kept(frame, shown).image for frame in frames)
+                for values in predictor.stream(images, head=head, lookahead=lookahead):
+                    yield shown.popleft().image, values
 
             spool(predicted(), Path(folder), make_stabilizer(predictor, kind, head, stabilize))
             first = (
@@ -161,17 +168,37 @@ def clips_of(data: Dataset) -> dict[str, list[int]]:
     return {name: indices for name, indices in found.items() if len(indices) > 1}
 
 
-def predict(predictions: Predictor | SavedMaps, sample: Sample, head: str | None) -> Map:
-    """The prediction at the size of the ground truth, or of the image."""
+def predict_clip(
+    predictions: Predictor | SavedMaps, samples: Iterator[Sample], head: str | None, lookahead: int
+) -> Iterator[tuple[Any, Map]]:
+    """Each frame of a clip with its prediction, at the size of the ground truth, or of the image."""
+    if isinstance(predictions, SavedMaps):
+        for sample in samples:
+            yield sample.image, at_size_of(sample, predictions.read(sample.name))
+        return
+    waiting: deque[Sample] = deque()
+
+    def images() -> Iterator[Any]:
+        for sample in samples:
+            if sample.intrinsics is not None:
+                k = sample.intrinsics
+                predictions.focal = (float(k[0, 0]), float(k[1, 1]), float(k[0, 2]), float(k[1, 2]))
+            yield kept(sample, waiting).image
+
+    for values in predictions.stream(images(), head=head, lookahead=lookahead):
+        sample = waiting.popleft()
+        yield sample.image, at_size_of(sample, np.asarray(values))
+
+
+def kept(frame: Frame, frames: deque[Frame]) -> Frame:
+    """The frame, which is also put with those that wait for their maps."""
+    frames.append(frame)
+    return frame
+
+
+def at_size_of(sample: Sample, values: Map) -> Map:
     size = sample.image.shape[:2] if sample.depth is None else sample.depth.shape
     h, w = int(size[0]), int(size[1])
-    if isinstance(predictions, SavedMaps):
-        values = predictions.read(sample.name)
-    else:
-        if sample.intrinsics is not None:
-            k = sample.intrinsics
-            predictions.focal = (float(k[0, 0]), float(k[1, 1]), float(k[0, 2]), float(k[1, 2]))
-        values = np.asarray(predictions(sample.image, head=head))
     return np.asarray(paste_or_resize(values, (h, w), (0, h, 0, w), "borders")[0], np.float32)
 
 

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, overload
@@ -29,15 +30,16 @@ from densevit.inference.backends.onnx_runtimes import (
     resolve_device_and_precision,
 )
 from densevit.inference.camera import Focal, as_camera, camera_input, check_focal, lens_warning
-from densevit.inference.forward import check_box, forward
+from densevit.inference.forward import Network, check_box, forward
 from densevit.inference.tiling import Tiling, check_tileable, predict_tiled
 from densevit.inference.tta import check_scales
 from densevit.inference.video.stabilizer import Stabilizer, stabilize_stream
+from densevit.inference.video.windows import ClipNetwork, ClipWindows
 from densevit.model_card import Kind, ModelCard
 from densevit.ops.argmax import argmax_or_ignore
 from densevit.ops.camera import Camera
 from densevit.reporting.predicted_array import PredictedArray
-from densevit.structures import Box
+from densevit.structures import Box, EncoderOutput
 from densevit.utils import precision as precisions
 from densevit.utils.precision import gpu_products
 from densevit.weights import hub
@@ -235,7 +237,8 @@ class Predictor:
             frames: without end, too. With a batch size of 1, a map comes before the next frame is read.
             head: which one, where the model has several.
             stabilize: bring each map to the running scale of its neighbours (inference/video/stabilizer.py).
-            lookahead: maps come so many frames late, and are stabilised by later frames, too.
+            lookahead: maps come so many frames late, and are stabilised by later frames, too. At 0 a model with motion
+                blocks sees earlier frames only; else windows, whose maps come up to a window late.
             fuse: also average static parts per pixel.
 
         Raises:
@@ -243,8 +246,9 @@ class Predictor:
             ConfigError: the head to stabilise gives no depth.
         """
         name = self.head(head)
+        predicted = partial(self.stream_clips, causal=lookahead == 0) if self.takes_clips else self.stream_all
         if not stabilize:
-            yield from (maps[name] for maps in self.stream_all(frames, box=box))
+            yield from (maps[name] for maps in predicted(frames, box=box))
             return
         shown: deque[Rgb] = deque()
 
@@ -253,7 +257,7 @@ class Predictor:
                 shown.append(photo.image)
                 yield photo
 
-        maps = (maps[name] for maps in self.stream_all(kept(), box=box))
+        maps = (maps[name] for maps in predicted(kept(), box=box))
         yield from stabilize_stream(
             ((shown.popleft(), values) for values in maps), self.stabilizer(name, lookahead=lookahead, fuse=fuse)
         )
@@ -337,6 +341,52 @@ class Predictor:
         other.focal = focal
         return other
 
+    @property
+    def takes_clips(self) -> bool:
+        """Whether frames of a film are predicted from those around them, too, by motion blocks."""
+        return bool(getattr(self.model, "takes_clips", False))
+
+    def stream_clips(
+        self, images: Iterable[ImageLike | Photo], *, causal: bool = False, box: Box | None = None
+    ) -> Iterator[dict[str, Map]]:
+        """The maps of one frame of a film after another, by a model with motion blocks; see `ClipWindows`.
+
+        Raises:
+            ConfigError: with tiles, sliding windows, flip, several scales, or a runtime other than torch.
+        """
+        windows: ClipWindows | None = None
+        for photo in map(self.read, images):
+            windows = windows or self.at(photo.focal).clip_windows(causal=causal, box=box)  # a film has one camera
+            yield from windows.push(photo.image)
+        if windows is not None:
+            yield from windows.flush()
+
+    def clip_windows(self, *, causal: bool = False, box: Box | None = None) -> ClipWindows:
+        """What predicts the frames of a film; for models with motion blocks.
+
+        Raises:
+            ConfigError: as `stream_clips`.
+        """
+        given = {
+            "tiling": self.tiling is not None, "flip": self.flip or self.card.resize.flip,
+            "scales": tuple(self.scales) != (1.0,), f"runtime {self.runtime}": self.runtime != "torch",
+            "sliding windows": self.card.resize.window is not None,
+        }  # fmt: skip
+        if used := [name for name, is_used in given.items() if is_used]:
+            raise ConfigError(f"{', '.join(used)}: for single images; a model with motion blocks sees films without.")
+        kinds = {name: spec.kind for name, spec in self.card.outputs.items()}
+        return ClipWindows(
+            partial(self.predict_clip, box=box), self.card.model["temporal"]["frames"], kinds, causal=causal
+        )
+
+    def predict_clip(
+        self, frames: Sequence[Rgb], known: Sequence[EncoderOutput], *, box: Box | None = None
+    ) -> tuple[list[dict[str, Map]], list[EncoderOutput]]:
+        """The frames of a clip, and the features of the first of them -> their maps, and the features of the others."""
+        network = ClipNetwork(self.model, known)
+        maps = as_arrays(self.predict_batch(stack(frames), box=box, network=network))
+        return [self.unbatch(maps, i) for i in range(len(frames))], network.new
+
     def unbatch(self, maps: Mapping[str, Map], index: int) -> dict[str, Map]:
         """The maps of one image of a batch."""
         return {name: squeeze(values[index], self.card.outputs[name].kind) for name, values in maps.items()}
@@ -390,12 +440,18 @@ class Predictor:
 
     @torch.inference_mode()
     def predict_batch(
-        self, images: UInt8[np.ndarray, "b h w 3"], *, box: Box | None = None, camera: Camera | None = None
+        self,
+        images: UInt8[np.ndarray, "b h w 3"],
+        *,
+        box: Box | None = None,
+        camera: Camera | None = None,
+        network: Network | None = None,
     ) -> dict[str, Float[Tensor, "b _ _ _"]]:
         """One pass through the model: b k h w per head, on the device.
 
         Args:
             camera: of these images; by default as `focal` says.
+            network: in place of the model.
         """
         if box is None and self.window is not None:
             box = self.window(*images.shape[1:3])
@@ -403,7 +459,7 @@ class Predictor:
             camera = self.camera_of(images)
         with gpu_products(tf32=self.precision == "tf32"):
             return forward(
-                self.network,
+                network or self.network,
                 self.to_tensor(images),
                 self.card.resize,
                 self.card.multiple,

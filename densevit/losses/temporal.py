@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor
 
 from densevit.losses.base import DEPTH_LOSSES, ClipLoss
-from densevit.losses.masked_reduction import MIN_DEPTH, Depth, Scalar, Valid, measured
+from densevit.losses.masked_reduction import MIN_DEPTH, Depth, Pool, Scalar, Valid, measured
 from densevit.losses.ssi import KINDS, as_clips, fitted
 from densevit.structures import DepthKind
 
@@ -26,13 +26,15 @@ def temporal_gradient(
     *,
     space: Space = "disparity",
     threshold: float = 0.05,
+    pool: Pool = "image",
     clip_length: int = 1,
 ) -> Scalar:
     """Mean of |(p[i+1] - p[i]) - (g[i+1] - g[i])| over pixels that are measured in both frames and whose ground truth
     changes by less than a share `threshold` of its range in the later frame; 0 for single images.
 
     The prediction is brought onto the ground truth by one scale and shift per clip, least squares. In `log_depth` a
-    scale cancels, nothing is fitted, and the ground truth changes by less than `threshold` itself.
+    scale cancels, nothing is fitted, and the ground truth changes by less than `threshold` itself. With `pool` image
+    there is a value per clip.
     """
     pred, target, mask = measured(pred, target, valid)
     if space == "disparity":
@@ -45,8 +47,9 @@ def temporal_gradient(
     changes = g.diff(dim=1)
     still = m[:, 1:] & m[:, :-1] & (changes.abs() < threshold * (1.0 if space == "log_depth" else extent(g, m)[:, 1:]))
     errors = torch.where(still, p.diff(dim=1) - changes, 0.0).abs()
-    loss: Scalar = (errors.flatten(1).sum(1) / still.flatten(1).sum(1).clamp_min(1)).mean()
-    return loss
+    together = (1, -1) if pool == "batch" else (len(p), -1)
+    loss: Scalar = (errors.reshape(together).sum(1) / still.reshape(together).sum(1).clamp_min(1)).mean()
+    return loss + 0 * p.sum()  # a NaN prediction is not hidden by pixels that do not count
 
 
 def extent(values: Float[Tensor, "b t p"], mask: Bool[Tensor, "b t p"]) -> Float[Tensor, "b t 1"]:
@@ -72,6 +75,7 @@ class TemporalGradient(ClipLoss):
         *,
         space: Space = "disparity",
         threshold: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.05,
+        pool: Pool = "image",
     ) -> None:
         kinds: tuple[DepthKind, ...] = ("metric", "relative") if space == "log_depth" else KINDS[space]
-        super().__init__(partial(temporal_gradient, space=space, threshold=threshold), kinds)
+        super().__init__(partial(temporal_gradient, space=space, threshold=threshold, pool=pool), kinds)

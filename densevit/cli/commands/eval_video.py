@@ -33,7 +33,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--stabilize", action="store_true", help="score what --stabilize of export-depth makes of the maps"
     )
     parser.add_argument("--fuse", action="store_true", help="with --stabilize: also average static parts per pixel")
-    parser.add_argument("--lookahead", type=int, default=6, metavar="N", help="later frames that --stabilize uses (6)")
+    parser.add_argument(
+        "--lookahead",
+        type=int,
+        default=6,
+        metavar="N",
+        help="later frames that --stabilize uses (6); 0: motion blocks see earlier frames only, too",
+    )
     maps = parser.add_argument_group("saved maps")
     predictions.add_prediction_options(maps, "depth maps", ".png")
     predictions.add_prediction_type_options(maps)
@@ -65,6 +71,7 @@ def run(args: argparse.Namespace) -> int:
     options: dict[str, Any] = {
         "head": args.head,
         "stabilize": {"future": args.lookahead, "fuse": args.fuse} if args.stabilize else None,
+        "lookahead": args.lookahead,
         "pictures": args.output is not None,
         "progress": True,
     }

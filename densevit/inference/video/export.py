@@ -32,6 +32,7 @@ from densevit.inference.tiling import check_tileable
 from densevit.inference.video.clips import PROGRESS, TIMES, Clip, ClipPlan
 from densevit.inference.video.formats import SUFFIX, ClipFacts, Depth16Part, Ffv1, FloatPart, coding_for
 from densevit.inference.video.stabilizer import Stabilizer
+from densevit.inference.video.windows import ClipWindows
 from densevit.inference.writers.base import PredictedMap
 from densevit.utils.atomic_io import atomic_path, make_folder, remove_stale_temporaries, write_text
 from densevit.utils.process_group import ProcessGroup
@@ -208,6 +209,7 @@ class ClipExport:
         self.part_kinds = sorted({(format.part, sources[name]) for name, format in plan.formats.items()})
         self.stabilizers = self.build_stabilizers()
         self.camera_set = False
+        self.unpredicted: deque[VideoFrame] = deque()  # given to the windows of a model with motion blocks
         self.waiting: deque[tuple[VideoFrame, Maps]] = deque()  # given to the stabiliser, and not back yet
         self.ready: dict[str, deque[Any]] = {head: deque() for head in self.stabilizers}
         self.parts: dict[tuple[str, str], Any] = {}
@@ -269,6 +271,9 @@ class ClipExport:
         batch = self.predictor.batch_size
         memory = max((s.past for s in self.stabilizers.values()), default=0)
         begin = max(0, self.done.frames - memory) // batch * batch  # the same batches as an uninterrupted export
+        windows = self.predictor.clip_windows(causal=self.live) if self.predictor.takes_clips else None
+        if windows is not None:
+            begin = 0  # a window depends on all before it
         frames = self.clip.source.frames(self.plan.span, skip=begin)
         ahead = 2 * batch + 2
         pending: deque[Future[None]] = deque()
@@ -284,14 +289,14 @@ class ClipExport:
                     self.stopped = True
                     break
                 self.set_camera(group[0].image)
-                maps = self.predictor.predict_arrays(stack([frame.image for frame in group]))
-                for i, frame in enumerate(group):
-                    of_frame = self.predictor.unbatch(maps, i)
-                    kept = {head: of_frame[head] for head in set(self.sources.values())}
-                    pending.append(after.submit(self.accept, frame, kept))
+                for frame, maps in self.predicted(group, windows):
+                    pending.append(after.submit(self.accept, frame, maps))
                     bar.update(frame.index >= self.resumed)
                 while len(pending) > ahead:
                     pending.popleft().result()
+            if windows is not None and (not self.stopped or self.live):
+                for maps in windows.flush():
+                    pending.append(after.submit(self.accept, self.unpredicted.popleft(), self.chosen(maps)))
             while pending:
                 pending.popleft().result()
             if not self.stopped or self.live:
@@ -299,6 +304,22 @@ class ClipExport:
         self.summary.frames += len(self.done.times) - self.written
         self.summary.already += self.written
         self.summary.out_of_range += self.done.out_of_range
+
+    def predicted(self, group: list[VideoFrame], windows: ClipWindows | None) -> Iterator[tuple[VideoFrame, Maps]]:
+        """Frames with their maps: those of the group, or of a model with motion blocks those that are ready."""
+        if windows is None:
+            maps = self.predictor.predict_arrays(stack([frame.image for frame in group]))
+            for i, frame in enumerate(group):
+                yield frame, self.chosen(self.predictor.unbatch(maps, i))
+            return
+        for frame in group:
+            self.unpredicted.append(frame)
+            for found in windows.push(frame.image):
+                yield self.unpredicted.popleft(), self.chosen(found)
+
+    def chosen(self, maps: Maps) -> Maps:
+        """The maps of the heads that are written."""
+        return {head: maps[head] for head in set(self.sources.values())}
 
     def bar(self) -> "tqdm[Any]":
         total = None if self.live else self.clip.source.length(self.plan.span)

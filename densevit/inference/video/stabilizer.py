@@ -143,11 +143,10 @@ class Stabilizer:
         return done
 
     def shrink(self, image: Rgb, values: Map) -> Small:
-        h, w = values.shape
-        ratio = min(1.0, SIDE / max(h, w))
-        size = (max(8, round(w * ratio)), max(8, round(h * ratio)))
-        gray = cv2.resize(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY), size, interpolation=cv2.INTER_AREA)
-        small = cv2.resize(values, size, interpolation=cv2.INTER_AREA)  # one unknown pixel makes its area unknown
+        gray = shrink_gray(image)
+        small = cv2.resize(
+            values, gray.shape[::-1], interpolation=cv2.INTER_AREA
+        )  # one unknown pixel makes its area unknown
         known = np.isfinite(small) & ((small > 0) if self.kind == "metric" else True)
         small = np.where(known, small, np.float32(1))
         return Small(gray, np.log(small) if self.kind == "metric" else small, known, values)
@@ -277,6 +276,19 @@ def stabilize_stream(frames: Iterable[tuple[Rgb, Map]], stabilizer: Stabilizer) 
     for image, values in frames:
         yield from stabilizer.push(image, values)
     yield from stabilizer.flush()
+
+
+def shrink_gray(image: Rgb) -> Gray:
+    """The frame at the size of the work."""
+    h, w = image.shape[:2]
+    ratio = min(1.0, SIDE / max(h, w))
+    size = (max(8, round(w * ratio)), max(8, round(h * ratio)))
+    return np.asarray(cv2.resize(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY), size, interpolation=cv2.INTER_AREA))
+
+
+def is_cut(old: Gray, new: Gray) -> bool:
+    """Whether two frames, small and grey, show too little of the same."""
+    return bool(consistent(dense_flow(new, old), dense_flow(old, new), new, old).mean() < CUT)
 
 
 def floor_of(frame: Small) -> float:

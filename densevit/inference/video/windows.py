@@ -6,9 +6,11 @@ The encoder runs once a frame; its features are kept for later windows. h x w pi
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float32
+import torch
+from jaxtyping import Bool, Float, Float32
 from torch import Tensor, nn
 
 from densevit.data.io.rgb import Rgb
@@ -24,19 +26,20 @@ Map = Float32[np.ndarray, "..."]
 Maps = dict[str, Map]
 
 Predict = Callable[[Sequence[Rgb], Sequence[EncoderOutput]], tuple[list[Maps], list[EncoderOutput]]]
-"""New frames, and the features of those before them in a clip -> the maps of all of them, and the features of the new."""
+"""The frames of a clip, and the features of the first of them -> their maps, and the features of the others."""
 
 
 @dataclass
 class Seen:
     """A frame that was predicted: its features, and its maps as they are given."""
 
+    image: Rgb
     features: EncoderOutput
     maps: Maps
 
 
 class ClipWindows:
-    """Takes the frames of a film one by one and gives their maps in order, with `push` and `flush` as `Stabilizer` does.
+    """Takes the frames of a film one by one and gives their maps in order, by `push` and `flush` as `Stabilizer`.
 
     A window of n frames holds up to two key frames, n/4 frames of the window before and the new ones. Maps without unit
     are brought to the scale and shift of those before by least squares over the frames that both windows hold, and
@@ -53,7 +56,7 @@ class ClipWindows:
         """
         assert frames > 1
         self.predict, self.frames, self.kinds, self.causal = predict, frames, kinds, causal
-        self.overlap = frames - 2 if causal else max(1, frames // 4)
+        self.overlap = max(1, frames - 2 if causal else frames // 4)
         self.keys = min(1 if causal else 2, frames - 1 - self.overlap)
         self.reset()
 
@@ -85,7 +88,7 @@ class ClipWindows:
 
     def context(self) -> list[Seen]:
         """The frames of before that the next window holds: key frames, then the last ones."""
-        last = self.window[-self.overlap :] if self.overlap else []
+        last = self.window[-self.overlap :]
         keys = [] if self.first is None else [self.first]
         if self.keys == 2 and self.window:
             keys.append(self.window[min(3 * self.frames // 8, len(self.window) - 1)])  # 12 of 32
@@ -94,8 +97,8 @@ class ClipWindows:
     def run(self) -> list[Maps]:
         """Predicts the frames that wait, and returns the maps that will not change any more."""
         context = self.context()
-        maps, features = self.predict(self.waiting, [seen.features for seen in context])
-        self.waiting = []
+        images = [*(seen.image for seen in context), *self.waiting]
+        maps, features = self.predict(images, [seen.features for seen in context])
         for name, kind in self.kinds.items():
             if kind in ("affine", "disparity") and context:
                 scale, shift = fit([m[name] for m in maps[: len(context)]], [seen.maps[name] for seen in context])
@@ -108,7 +111,8 @@ class ClipWindows:
                 name: (1 - share) * seen.maps[name] + share * values if self.is_depth(name) else values
                 for name, values in later.items()
             }
-        new = [Seen(f, m) for f, m in zip(features, maps[len(context) :], strict=True)]
+        new = [Seen(*parts) for parts in zip(self.waiting, features, maps[len(context) :], strict=True)]
+        self.waiting = []
         self.first = self.first or new[0]
         self.window = context + new
         if self.causal:
@@ -122,28 +126,24 @@ class ClipWindows:
 
 
 class ClipNetwork:
-    """A model whose frames follow others of their clip, of which the features are known.
+    """A model on the frames of a clip, of the first of which the features are known.
 
     Attributes:
-        new: features of the frames that it was called with.
+        new: features of the other frames, once it was called.
     """
 
-    def __init__(self, model: nn.Module, before: Sequence[EncoderOutput]) -> None:
-        self.model, self.before = model, before
+    def __init__(self, model: nn.Module, known: Sequence[EncoderOutput]) -> None:
+        self.model, self.known = model, known
         self.new: list[EncoderOutput] = []
 
-    def __call__(self, image: Tensor, **inputs: Tensor) -> Outputs:
-        """Predictions of all frames of the clip."""
-        found: EncoderOutput = self.model.encoder(image)  # type: ignore[operator]
-        self.new = [found.map(lambda x, i=i: x[i : i + 1]) for i in range(len(image))]  # type: ignore[misc]
-        clip = join([*self.before, *self.new])
-        return dict(self.model(image, features=clip, clip_length=len(self.before) + len(self.new), **inputs))
+    def __call__(self, image: Float[Tensor, "t 3 h w"], **inputs: Any) -> Outputs:
+        found: EncoderOutput = self.model.encoder(image[len(self.known) :])  # type: ignore[operator]
+        self.new = [found.map(lambda x, i=i: x[i : i + 1]) for i in range(len(image) - len(self.known))]  # type: ignore[misc]
+        return dict(self.model(image, features=join([*self.known, *self.new]), clip_length=len(image), **inputs))
 
 
 def join(frames: Sequence[EncoderOutput]) -> EncoderOutput:
     """Features of single frames as one batch."""
-    import torch
-
     maps = tuple(torch.cat(parts) for parts in zip(*(frame.maps for frame in frames), strict=True))
     prefix = tuple(torch.cat(parts) for parts in zip(*(frame.prefix for frame in frames), strict=True))
     return EncoderOutput(maps, prefix, frames[0].image_size)

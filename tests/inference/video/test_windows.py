@@ -1,0 +1,166 @@
+"""Films through a model with motion blocks: which frames a window holds, how windows are joined, and cuts."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from films import frame, write_frames
+
+from densevit.builder.model import build_card, build_model
+from densevit.cli.main import main
+from densevit.config.schema import Temporal
+from densevit.config.validation import ModelSpec
+from densevit.errors import ConfigError
+from densevit.inference.predictor import Predictor
+from densevit.inference.video.windows import ClipWindows, fit
+from densevit.model_card import PreprocessConfig
+from densevit.models import DECODERS, ENCODERS, HEADS
+from densevit.structures import EncoderOutput
+from densevit.weights import checkpoint
+
+SIZE = (48, 64)
+
+
+class Recorder:
+    """Predicts a frame's number of pixels shifted, in a scale and shift of each window; remembers what windows held."""
+
+    def __init__(self, scales: Sequence[float] = (1.0,)) -> None:
+        self.calls: list[list[int]] = []
+        self.scales = scales
+        self.number = 0
+
+    def __call__(
+        self, frames: Sequence[np.ndarray], known: Sequence[EncoderOutput]
+    ) -> tuple[list[dict[str, np.ndarray]], list[EncoderOutput]]:
+        old = [int(features.maps[0]) for features in known]
+        new = list(range(self.number, self.number + len(frames) - len(old)))
+        self.number += len(new)
+        scale = self.scales[len(self.calls) % len(self.scales)]
+        self.calls.append(old + new)
+        ramp = np.linspace(1, 2, SIZE[0] * SIZE[1], dtype=np.float32).reshape(SIZE)
+        maps = [{"depth": np.float32(scale) * (ramp + np.float32(i)) + np.float32(scale - 1)} for i in old + new]
+        return maps, [EncoderOutput((torch.full((1, 1, 1, 1), float(i)),), (), SIZE) for i in new]
+
+
+def run(windows: ClipWindows, count: int) -> tuple[list[np.ndarray], list[int]]:
+    """The maps of a film of so many frames, and how many had come after each of them."""
+    maps, came = [], []
+    for i in range(count):
+        maps += [found["depth"] for found in windows.push(frame(i, SIZE))]
+        came.append(len(maps))
+    maps += [found["depth"] for found in windows.flush()]
+    return maps, came
+
+
+def test_a_window_holds_two_key_frames_and_the_last_ones_of_before() -> None:
+    model = Recorder()
+    maps, _ = run(ClipWindows(model, 8, {"depth": "metric"}), 18)
+    assert model.calls == [
+        [*range(8)],
+        [0, 3, 6, 7, 8, 9, 10, 11],
+        [0, 7, 10, 11, 12, 13, 14, 15],
+        [0, 11, 14, 15, 16, 17],
+    ]
+    assert [round(float(m[0, 0])) for m in maps] == [1 + i for i in range(18)]
+
+
+def test_video_depth_anythings_window_is_32_frames_of_which_22_are_new() -> None:
+    model = Recorder()
+    run(ClipWindows(model, 32, {"depth": "metric"}), 54)
+    assert model.calls[1] == [0, 12, *range(24, 54)]
+
+
+def test_maps_without_unit_keep_the_scale_and_shift_of_the_first_window() -> None:
+    steady, _ = run(ClipWindows(Recorder(), 8, {"depth": "disparity"}), 17)
+    for kind in ("disparity", "affine"):
+        maps, _ = run(ClipWindows(Recorder((1, 3, 0.5)), 8, {"depth": kind}), 17)  # type: ignore[dict-item]
+        for found, expected in zip(maps, steady, strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-4)
+    jumping, _ = run(ClipWindows(Recorder((1, 3)), 8, {"depth": "metric"}), 12)
+    assert jumping[11].mean() > 2 * steady[11].mean()  # metres are not touched
+
+
+def test_overlapping_frames_fade_from_one_window_to_the_next() -> None:
+    maps, _ = run(ClipWindows(Recorder((1, 4)), 8, {"depth": "metric"}), 12)
+    ramp = maps[0]
+    for i, share in ((5, 0), (6, 1 / 3), (7, 2 / 3), (8, 1)):
+        expected = (1 - share) * (ramp + i) + share * (4 * (ramp + i) + 3)
+        np.testing.assert_allclose(maps[i], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("frames", "held"), [(2, [0, 1, 2, 3]), (5, [0, 2, 3, 4, 5])])
+def test_causally_a_map_comes_before_the_next_frame_is_taken(frames: int, held: list[int]) -> None:
+    model = Recorder()
+    maps, came = run(ClipWindows(model, frames, {"depth": "metric"}, causal=True), 6)
+    assert came == [1, 2, 3, 4, 5, 6] and len(maps) == 6
+    assert model.calls[0] == [0] and model.calls[-1] == ([4, 5] if frames == 2 else held)
+
+
+def test_a_cut_and_another_size_begin_anew() -> None:
+    model = Recorder()
+    windows = ClipWindows(model, 6, {"depth": "metric"})
+    films = [frame(i, SIZE) for i in range(4)] + [frame(i, SIZE, seed=9) for i in range(3)] + [frame(0, (40, 64))]
+    count = sum(len(windows.push(image)) for image in films) + len(windows.flush())
+    assert count == 8 and model.calls == [[0, 1, 2, 3], [4, 5, 6], [7]]
+
+
+def test_the_fit_leaves_out_what_is_not_known_and_never_turns_a_map_over() -> None:
+    x = np.array([[1.0, 2, np.nan, 4]], np.float32)
+    assert fit([x], [3 * x + 1]) == pytest.approx((3, 1))
+    assert fit([x], [-x])[0] == 1.0
+    assert fit([x * np.float32(np.nan)], [x]) == (1.0, 0.0)
+
+
+@pytest.fixture(scope="module")
+def predictor() -> Predictor:
+    torch.manual_seed(0)
+    vit = {"type": "vit", "dim": 32, "depth": 4, "heads": 2, "patch_size": 16, "image_size": 32}
+    spec = ModelSpec(
+        ENCODERS.check(vit, "encoder"), DECODERS.check({"type": "dpt", "channels": 16}, "decoder"),
+        {"depth": HEADS.check({"type": "metric", "hidden": 8}, "head")}, temporal=Temporal(frames=4),
+        resize=PreprocessConfig(mode="fixed", size=(32, 48)),
+    )  # fmt: skip
+    model = build_model(spec)
+    assert model.temporal is not None
+    for block in model.temporal:
+        torch.nn.init.normal_(block.proj_out.weight, std=0.2)  # type: ignore[arg-type, union-attr]
+    return Predictor(model, build_card(model, spec), device="cpu", precision="fp32")
+
+
+def test_a_window_is_one_pass_of_the_model_and_single_images_are_none(predictor: Predictor) -> None:
+    images = [frame(2 * i, SIZE) for i in range(4)]
+    streamed = list(predictor.stream(images, lookahead=4))
+    from densevit.inference.forward import forward
+
+    batch = predictor.to_tensor(np.stack(images))
+    with torch.inference_mode():
+        clip = forward(lambda x: predictor.model(x, clip_length=4), batch, predictor.card.resize, 16)["depth"]
+    np.testing.assert_allclose(np.stack(streamed), clip[:, 0].numpy(), rtol=1e-4)
+    alone = np.stack(predictor(images))
+    assert not np.allclose(alone, np.stack(streamed), rtol=1e-3)
+    first = next(predictor.stream(iter(images)))  # causal
+    np.testing.assert_allclose(first, alone[0], rtol=1e-5)
+    assert len(list(predictor.stream(images * 3, lookahead=4, stabilize=True))) == 12
+
+
+def test_what_cannot_see_clips_is_refused(predictor: Predictor) -> None:
+    flipping = Predictor(predictor.model, predictor.card, device="cpu", precision="fp32", flip=True)
+    with pytest.raises(ConfigError, match="flip: for single images"):
+        next(flipping.stream([frame(0, SIZE)]))
+
+
+def test_commands_use_the_windows(predictor: Predictor, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    images = [frame(2 * i, SIZE) for i in range(9)]
+    film = write_frames(tmp_path / "film", images)
+    predictor.save_pretrained(tmp_path / "model")
+    words = [str(tmp_path / "model"), str(film), "--format", "npz_clip", "--device", "cpu", "--precision", "fp32"]
+    assert main(["export-depth", *words, "--output", str(tmp_path / "maps")]) == 0
+    written = np.load(tmp_path / "maps/film.depth.npz")["depth"]
+    streamed = np.stack(list(predictor.stream([np.asarray(v.image) for v in predictor.video(film)], lookahead=1)))
+    np.testing.assert_allclose(written, streamed, rtol=1e-4)
+    words = [str(tmp_path / "model"), "--films", str(film), "--device", "cpu", "--precision", "fp32"]
+    assert main(["eval-video", *words]) == 0 and main(["eval-video", *words, "--lookahead", "0"]) == 0
+    assert "flicker" in capsys.readouterr().out
+    assert checkpoint.has_card(tmp_path / "model/model.safetensors")
