@@ -313,6 +313,7 @@ def _window_problems(rule: PreprocessConfig | None) -> list[str]:
 
 
 for _node in (
-    Run, Model, Temporal, Task, Source, Consistency, AlignFeatures, Data, CacheFeatures, Probe, Optim, Schedule, PreprocessConfig
+    Run, Model, Temporal, Task, Source, Consistency, AlignFeatures, Data, CacheFeatures, Probe, Optim, Schedule,
+    PreprocessConfig,
 ):  # fmt: skip
     setattr(_node, "__pydantic_config__", ConfigDict(extra="forbid"))  # noqa: B010 (pydantic reads it, mypy does not know it)
