@@ -67,7 +67,7 @@ class Layout:
         with gradio.Tab("Maps"):
             with gradio.Row():
                 for i, model in enumerate(self.models):
-                    with gradio.Column(min_width=290):
+                    with gradio.Column(min_width=250):
                         self.views.append(gradio.HTML(js_on_load=script, elem_id=f"view-{i}"))
                         self.clips.append(
                             gradio.Video(
@@ -92,7 +92,7 @@ class Layout:
         self.clouds = []
         with gradio.Tab("Point cloud"), gradio.Row():
             for i in range(len(self.models)):
-                with gradio.Column(min_width=290):
+                with gradio.Column(min_width=250):
                     self.clouds.append(gradio.HTML(WAITING, js_on_load=None, elem_id=f"cloud-{i}"))
 
     def build_files(self) -> None:

@@ -223,22 +223,22 @@ class Page:
 
         if visit is None or visit.clicked is None or isinstance(visit.given, GivenClip):
             return {}
-        ui, updates, lines = self.ui, dict[Any, Any](), []
-        for model, component in zip(self.models, ui.attentions, strict=True):
+        ui, updates, lines, found = self.ui, dict[Any, Any](), [], []
+        for model, component in zip(self.models, self.ui.attentions, strict=True):
             try:
                 seen = model.attention(visit.given, visit.clicked, int(layer), shown)
             except ConfigError as error:
                 lines.append(f"{model.name}: {error}")
                 updates[component] = gradio.update(visible=False)
-                continue
-            choices = ["mean of heads", "rollout", *(f"head {number}" for number in range(seen.heads))]
+            else:
+                found.append(seen)
+                updates[component] = gradio.update(value=seen.pixels, label=seen.caption, visible=True)
+        if found:
+            layers, heads = (max(counts) for counts in zip(*((seen.layers, seen.heads) for seen in found), strict=True))
             updates |= {
-                component: gradio.update(value=seen.pixels, label=seen.caption, visible=True),
                 ui.attention_controls: gradio.update(visible=True),
-                ui.layer: gradio.update(
-                    maximum=max(2, seen.layers), value=min(int(layer), seen.layers), visible=seen.layers > 1
-                ),
-                ui.query: gradio.update(choices=choices),
+                ui.layer: gradio.update(maximum=max(2, layers), value=min(int(layer), layers), visible=layers > 1),
+                ui.query: gradio.update(choices=["mean of heads", "rollout", *(f"head {i}" for i in range(heads))]),
             }
         return {**updates, **({ui.status: paragraphs(lines)} if lines else {})}
 
