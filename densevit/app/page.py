@@ -64,7 +64,7 @@ class Page:
         import gradio
 
         ui, shared = self.ui, [self.visit, self.ui.status]
-        chosen, offered = [self.visit, *ui.choices], [ui.formats, ui.written]
+        chosen, offered = [self.visit, *ui.choices], [ui.source, ui.formats, ui.written]
 
         def on(event: Any, handler: Callable[..., Updates], given: list[Any], outputs: list[Any]) -> Any:
             # One at a time: the machine's cores and memory are shared by all visitors.
@@ -251,7 +251,8 @@ class Page:
         clip = isinstance(visit.given, GivenClip)
         names = formats_of(self.model(source), options_from(*choices), clip=clip)
         ticked = [name for name in names if name in TICKED and not (clip and name not in ("mp4", "ffv1"))]
-        return {self.ui.formats: gradio.update(choices=names, value=ticked), self.ui.written: None}
+        found = {self.ui.formats: gradio.update(choices=names, value=ticked), self.ui.written: None}
+        return {self.ui.source: source, **found}
 
     def save(self, visit: Visit | None, source: str, formats: list[str], *choices: Any) -> Updates:
         if visit is None or not formats:
