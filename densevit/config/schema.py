@@ -265,8 +265,11 @@ class Run:
             found.append(f"model.canonical_focal: belongs to camera 'canonical', not to '{self.model.camera}'.")
         if self.loss_weighting == "uncertainty" and len(self.tasks) == 1:
             found.append("loss_weighting: there is only one task, and nothing to balance it with.")
-        if self.align_features is not None and (self.model.freeze_encoder or self.pretrain or self.parallel == "fsdp"):
-            found.append("align_features: goes with a training of the encoder, without pretrain and parallel: fsdp.")
+        unfit = self.model.freeze_encoder or self.pretrain or self.compile or self.parallel == "fsdp"
+        if self.align_features is not None and unfit:
+            found.append(
+                "align_features: goes with a training of the encoder, and without pretrain, compile and parallel: fsdp."
+            )
         if self.pretrain is not None:
             found += self._pretraining_problems()
         elif self.data.probe is not None:
