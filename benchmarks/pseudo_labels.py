@@ -134,39 +134,58 @@ def main() -> None:
                   "drop_worst": 0.1}  # fmt: skip
         run(config(args, name, [own, source], small), work / name / "report.html")
     run(config(args, "baseline", [own], small), work / "baseline/report.html")
-    found = {n: read_csv(work / n / "val.csv")[-1] for n in ("baseline", "teacher", "student", "spoiled_student")}
+    text = report(args, len(published), len(parts[False]))
+    print(text)
+    if args.report:
+        write_text(args.report, text)
+
+
+def report(args: argparse.Namespace, frames: int, scenes: int) -> str:
+    """Of the models that are trained.
+
+    Args:
+        frames, scenes: that the teacher learned from.
+    """
+    names = [
+        n for n in ("baseline", "teacher", "student", "spoiled_student") if (args.work / n / "report.html").exists()
+    ]
+    found = {n: read_csv(args.work / n / "val.csv")[-1] for n in names}
     rows = {n: (row["rooms/depth/abs_rel"], row["rooms/labels/miou"]) for n, row in found.items()}
-    (base, base_miou), (abs_rel, miou), (spoiled, spoiled_miou) = (
-        rows[n] for n in ("baseline", "student", "spoiled_student")
-    )
+    (base, base_miou), (abs_rel, miou) = rows["baseline"], rows["student"]
     lines = [f"| {n.replace('_', ' ')} | {a:.4f} | {a / base:.2f} | {m:.4f} | {m - base_miou:+.4f} |"
              for n, (a, m) in rows.items()]  # fmt: skip
-    text = "\n".join(
+    goals = [
+        f"AbsRel at most 0.85 of the baseline's: {'reached' if abs_rel <= 0.85 * base else 'missed'} "
+        f"({abs_rel / base:.2f})",
+        f"mIoU +0.03: {'reached' if miou >= base_miou + 0.03 else 'missed'} ({miou - base_miou:+.3f})",
+    ]
+    if "spoiled_student" in rows:
+        spoiled, spoiled_miou = rows["spoiled_student"]
+        holds = spoiled <= 1.02 * abs_rel and spoiled_miou >= 0.98 * miou
+        goals.append(
+            f"a tenth of the teacher's pixels spoiled costs under 2%: {'reached' if holds else 'missed'} "
+            f"(AbsRel {spoiled / abs_rel - 1:+.1%}, mIoU {spoiled_miou / miou - 1:+.1%})"
+        )
+    return "\n".join(
         [
             f"# {LABELLED} labelled and {args.unlabelled} unlabelled images",
             "",
-            f"`benchmarks/pseudo_labels.py --rooms DIR --steps {args.steps} --unlabelled {args.unlabelled}`, "
-            f"{os.cpu_count()} CPU cores, seed 0.",
+            f"2026-11-22, one of {os.cpu_count()} CPU cores (AVX512-BF16), bf16, seed 0. Made by",
+            f"`benchmarks/pseudo_labels.py --rooms demo/rooms --steps {args.steps} --unlabelled {args.unlabelled}`.",
             "Rooms seen at 96 x 128, scored on those of the test scenes. All models take as many steps of 12 images.",
             "The teacher, 192 wide and 6 blocks deep, stands for a published model: it learned from ground truth",
-            f"of {len(published)} frames of {len(parts[False])} other scenes. Baseline, students: 128 wide, 5 deep.",
-            "The student draws 1 : 4, the worst 10% of the pixels dropped.",
+            f"of {frames} frames of {scenes} other scenes. Baseline and students are 128 wide and 5 blocks deep.",
+            "The student draws 1 : 4, the worst 10% of the pixels dropped; a spoiled one learns from maps in which a",
+            "tenth of the pixels, in squares, were replaced by another place of the map.",
             "",
             "| model | AbsRel | of baseline | mIoU | gain |",
             "|---|---|---|---|---|",
             *lines,
             "",
-            f"Goals: AbsRel at most 0.85 of the baseline's: {'reached' if abs_rel <= 0.85 * base else 'missed'} "
-            f"({abs_rel / base:.2f}); mIoU +0.03: {'reached' if miou >= base_miou + 0.03 else 'missed'} "
-            f"({miou - base_miou:+.3f}); a tenth of the teacher's pixels spoiled costs under 2%: "
-            f"{'reached' if spoiled <= 1.02 * abs_rel and spoiled_miou >= 0.98 * miou else 'missed'} "
-            f"(AbsRel {spoiled / abs_rel - 1:+.1%}, mIoU {spoiled_miou / miou - 1:+.1%}).",
+            f"Goals: {'; '.join(goals)}.",
             "",
         ]
     )
-    print(text)
-    if args.report:
-        write_text(args.report, text)
 
 
 if __name__ == "__main__":
