@@ -24,11 +24,12 @@ log = logging.getLogger(__name__)
 
 
 class Cost(NamedTuple):
-    """What a runtime costs, measured by `python benchmarks/cpu.py` (benchmarks/2026-11-22-cpu.md).
+    """What a runtime costs.
 
     Attributes:
-        share: its seconds for an image over torch's, by precision.
-        start: seconds to convert a network for one size of images, and seconds more for each million parameters.
+        share: its seconds for an image over torch's, by precision (benchmarks/2026-11-21-speed.md).
+        start: seconds to convert a network for one size of images, and seconds more for each million parameters
+            (`python benchmarks/cpu.py --sections conversion`, benchmarks/2026-11-22-cpu.md).
     """
 
     share: Mapping[Precision, float]
