@@ -108,7 +108,11 @@ def main() -> None:
 
 def line(row: dict[str, Any]) -> str:
     cells = [row["name"], "`" + " ".join(row["overrides"]) + "`" if row["overrides"] else ""]
-    return "| " + " | ".join([*cells, *(format(row[key], how) for key, how in COLUMNS.items())]) + " |\n"
+    return (
+        "| "
+        + " | ".join([*cells, *("" if row[key] is None else format(row[key], how) for key, how in COLUMNS.items())])
+        + " |\n"
+    )
 
 
 if __name__ == "__main__":
