@@ -94,11 +94,11 @@ def values_of(view: str) -> np.ndarray:
 def test_a_view_holds_the_values_of_python_and_their_colours(model: AppModel, given: GivenImage) -> None:
     maps = model.predict(given, None)
     expected = model.predictor.predict_all(given.path)
-    (view,) = map_views([model], given, [maps], ViewOptions(cmap="viridis", limits=(None, 3.0)))
+    (view,) = map_views([model], given, [maps], ViewOptions(cmap="viridis", limits=(None, 19.0)))
     np.testing.assert_array_equal(values_of(view)[..., 0], expected["depth"])
     low, _ = spread(np.asarray(expected["depth"]))
-    np.testing.assert_array_equal(picture(view, "the map"), colorize(expected["depth"], low, 3.0, "viridis"))
-    assert f"{low:.3g} m" in view and "3 m" in view
+    np.testing.assert_array_equal(picture(view, "the map"), colorize(expected["depth"], low, 19.0, "viridis"))
+    assert f"{low:.3g} m" in view and "19 m" in view
     (view,) = map_views([model], given, [maps], ViewOptions(head="classes"))
     ids = expected["classes"].argmax(0)
     np.testing.assert_array_equal(values_of(view)[..., 0], ids)
