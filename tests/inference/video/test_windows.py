@@ -1,7 +1,9 @@
 """Films through a model with motion blocks: which frames a window holds, how windows are joined, and cuts."""
 
+import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +14,12 @@ from densevit.builder.model import build_card, build_model
 from densevit.cli.main import main
 from densevit.config.schema import Temporal
 from densevit.config.validation import ModelSpec
-from densevit.errors import ConfigError
+from densevit.errors import ConfigError, Preempted
+from densevit.inference.predict.output_plan import Existing
 from densevit.inference.predictor import Predictor
+from densevit.inference.video import export
+from densevit.inference.video.clips import ClipPlan, find_clips
+from densevit.inference.video.formats import CLIP_FORMATS
 from densevit.inference.video.windows import ClipWindows, fit
 from densevit.model_card import PreprocessConfig
 from densevit.models import DECODERS, ENCODERS, HEADS
@@ -149,6 +155,35 @@ def test_what_cannot_see_clips_is_refused(predictor: Predictor) -> None:
     flipping = Predictor(predictor.model, predictor.card, device="cpu", precision="fp32", flip=True)
     with pytest.raises(ConfigError, match="flip: for single images"):
         next(flipping.stream([frame(0, SIZE)]))
+
+
+def test_an_export_that_was_stopped_goes_on_to_the_same_bytes(
+    predictor: Predictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export, "SEGMENT", 4)
+    film = write_frames(tmp_path / "film", [frame(2 * i, SIZE) for i in range(11)])
+
+    def run(name: str, existing: Existing, stop: threading.Event | None = None) -> int:
+        formats = {"npz_clip": CLIP_FORMATS.check({"type": "npz_clip"}, "format").build()}
+        plan = ClipPlan(find_clips([str(film)], 10), {}, formats, tmp_path / name)
+        return export.export_clips(predictor, plan, existing=existing, stop=stop).already
+
+    run("whole", "refuse")
+    stop, predict = threading.Event(), predictor.predict_clip
+    calls: list[int] = []
+
+    def stopping(frames: Any, known: Any, **options: Any) -> Any:
+        calls.append(len(frames))
+        if len(calls) == 6:
+            stop.set()
+        return predict(frames, known, **options)
+
+    with monkeypatch.context() as patched, pytest.raises(Preempted):
+        patched.setattr(predictor, "predict_clip", stopping)
+        run("cut", "refuse", stop)
+    assert run("cut", "resume") >= 4
+    found, expected = (np.load(tmp_path / name / "film.depth.npz")["depth"] for name in ("cut", "whole"))
+    assert len(expected) == 11 and np.array_equal(found, expected)
 
 
 def test_commands_use_the_windows(predictor: Predictor, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
