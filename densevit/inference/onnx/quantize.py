@@ -6,7 +6,8 @@ int8. Activations are calibrated on images, with SmoothQuant (Xiao et al. 2023) 
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,13 +68,18 @@ def kind_of(model: "onnx.ModelProto", node: "onnx.NodeProto") -> str | None:
 
 
 def nodes_outside(model: "onnx.ModelProto") -> list[str]:
-    """Nodes that do not depend on a convolution: preprocessing. An encoder begins with one, the patch embedding."""
+    """Nodes that are not quantised: all but products, and products of the preprocessing.
+
+    Sums and activations gain nothing from int8, and those of a head round the prediction. An encoder begins with a
+    convolution, the patch embedding; what does not depend on one is preprocessing.
+    """
     reached: set[str] = set()
     names = []
     for node in model.graph.node:  # in topological order
-        if node.op_type == "Conv" or reached.intersection(node.input):
+        inside = node.op_type == "Conv" or bool(reached.intersection(node.input))
+        if inside:
             reached.update(node.output)
-        else:
+        if not inside or node.op_type not in (*OPERATORS, "Gemm"):
             names.append(node.name)
     return names
 
@@ -86,7 +92,7 @@ def quiet_nncf() -> Iterator[None]:
     before = logging.getLogger("nncf").level
     try:
         nncf.set_log_level(logging.ERROR)
-        with quiet():
+        with quiet(), redirect_stdout(StringIO()):
             yield
     finally:
         nncf.set_log_level(before)

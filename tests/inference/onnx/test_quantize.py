@@ -42,7 +42,8 @@ def small_graph() -> onnx.ModelProto:
         helper.make_node("MatMul", ["image", "resize"], ["resized"], "preprocessing"),
         helper.make_node("Conv", ["resized", "kernel"], ["patches"], "conv"),
         helper.make_node("MatMul", ["patches", "weight"], ["tokens"], "linear"),
-        helper.make_node("MatMul", ["tokens", "patches"], ["out"], "attention"),
+        helper.make_node("MatMul", ["tokens", "patches"], ["values"], "attention"),
+        helper.make_node("Exp", ["values"], ["out"], "head"),
     ]
     weights = [
         helper.make_tensor("resize", TensorProto.FLOAT, [4, 4], [0.0] * 16),
@@ -59,7 +60,7 @@ def test_layers_are_told_apart_and_preprocessing_is_left_alone() -> None:
     kinds = {node.name: quantize.kind_of(model, node) for node in model.graph.node}
     assert kinds["conv"] == quantize.CONVOLUTIONS and kinds["attention"] == quantize.PRODUCTS
     assert kinds["linear"] is None
-    assert quantize.nodes_outside(model) == ["preprocessing"]
+    assert quantize.nodes_outside(model) == ["preprocessing", "head"]
 
 
 def test_a_drop_is_a_loss_in_either_direction() -> None:
