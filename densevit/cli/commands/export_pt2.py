@@ -36,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_crop_option(output)
     add_focal_option(output)
     checkpoint.add_checkpoint_options(parser.add_argument_group("model"))
+    parser.set_defaults(precision="fp32")  # the only one
 
 
 def run(args: argparse.Namespace) -> int:
