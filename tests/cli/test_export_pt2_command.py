@@ -10,5 +10,7 @@ from densevit.inference.onnx.metadata import OnnxExportOptions
 def test_options_are_those_of_an_onnx_file() -> None:
     parser = argparse.ArgumentParser()
     export_pt2.add_arguments(parser)
-    args = parser.parse_args("model --output a.pt2 --image-size 40,60 --batch-size 2 --argmax --flip".split())
+    args = parser.parse_args(
+        ["model", "--output", "a.pt2", "--image-size", "40,60", "--batch-size", "2", "--argmax", "--flip"]
+    )
     assert export_options(args) == OnnxExportOptions(size=(40, 60), batch=2, labels=True, flip=True)
