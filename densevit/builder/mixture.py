@@ -85,17 +85,9 @@ def _misplaced_consistency(plan: Plan) -> Iterator[str]:
             yield f"{where}: its teacher does not go with {'compile' if run.compile else 'parallel: fsdp'}."
 
 
-def names_sources(plan: Plan) -> dict[str, Sequence[str]]:
-    """Where a config names sources of the training mixture, and which."""
-    found = {f"tasks.{name}": task.sources for name, task in plan.tasks.items()}
-    if plan.run.align_features is not None:
-        found["align_features"] = plan.run.align_features.sources
-    return {where: sources for where, sources in found.items() if sources}
-
-
 def _unknown_sources(plan: Plan) -> Iterator[str]:
     known = [source.name for source in plan.train.sources]
-    for where, sources in names_sources(plan).items():
+    for where, sources in plan.named_sources.items():
         for i, source in enumerate(sources):
             if source not in known:
                 why = did_you_mean(source, known) if known else " data.train is no mixture."

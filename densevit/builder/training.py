@@ -75,7 +75,7 @@ def build_trainer(plan: Plan, world: DistributedContext) -> Trainer:
         ConfigError, CheckpointError: weights that are missing or do not fit.
     """
     run = plan.run
-    teaching = mixture.teaching(plan) if plan.train.sources or mixture.names_sources(plan) else {}
+    teaching = mixture.teaching(plan) if plan.train.sources or plan.named_sources else {}
     model: DenseModel = _build_model(plan)
     if plan.init is not None:
         loaded = plan.init.load_into(model, plan.model)

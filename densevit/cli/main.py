@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import NamedTuple, NoReturn
 
-from densevit.cli.output import discard, error_prefix, open_standard_streams, print_once
 from densevit.errors import DensevitError, PartialError, Preempted
+from densevit.utils.output import discard, error_prefix, open_standard_streams, print_once
 from densevit.utils.signals import interruptible
 from densevit.version import __version__
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from densevit.cli.options import checkpoint, inference
 from densevit.cli.options.types import numbers, positive_int, words
-from densevit.cli.output import print_once
 from densevit.errors import ConfigError
+from densevit.utils.output import print_once
 
 if TYPE_CHECKING:
     from densevit.inference.predict.anchors import AnchorFiles

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from densevit.cli.options import checkpoint, inference
 from densevit.cli.options.types import positive_int, words
-from densevit.cli.output import print_once
+from densevit.utils.output import print_once
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from densevit.cli.output import print_once
 from densevit.errors import ConfigError
+from densevit.utils.output import print_once
 
 if TYPE_CHECKING:
     from densevit.inference.camera import Lens
