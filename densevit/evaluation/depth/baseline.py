@@ -25,7 +25,7 @@ def median_depth_map(
     if len(sizes) != 1:
         raise DataError(f"a constant map needs depth maps of one size, got {sizes or 'none'}.")
     strips = range(0, sizes[0][0], STRIP)
-    median = np.concatenate([_median(np.stack([depth[y : y + STRIP] for depth in stack])) for y in strips])
+    median = np.concatenate([_median(np.stack([depth[y : y + STRIP] for depth in stack], axis=-1)) for y in strips])
     known = np.isfinite(median)
     if not known.any():
         raise DataError(f"none of {len(stack)} depth maps has a measured pixel.")
@@ -33,9 +33,9 @@ def median_depth_map(
     return median
 
 
-def _median(strip: Float32[np.ndarray, "n h w"]) -> Float32[np.ndarray, "h w"]:
+def _median(strip: Float32[np.ndarray, "h w n"]) -> Float32[np.ndarray, "h w"]:
     """The median of the finite values of each pixel; infinity where there is none."""
-    strip.sort(axis=0)
-    n = np.isfinite(strip).sum(0)
-    lower, upper = (np.take_along_axis(strip, i[None], 0)[0] for i in ((n - 1).clip(0) // 2, n // 2))
+    strip.sort(axis=-1)
+    n = np.isfinite(strip).sum(-1)
+    lower, upper = (np.take_along_axis(strip, i[..., None], -1)[..., 0] for i in ((n - 1).clip(0) // 2, n // 2))
     return np.where(n > 0, (lower + upper) / 2, np.inf).astype(np.float32)
