@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float32, UInt8
+from machine import made_on
 
 from densevit import api
 from densevit.data.datasets.rooms import Rooms
@@ -90,7 +91,7 @@ def report(results: dict[str, dict[str, float]]) -> str:
     table = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
     return f"""# What measured points bring
 
-`python benchmarks/anchors.py --work DIR --samples DIR`, 2 CPU cores (AVX512-BF16). AbsRel of the small model with
+`python benchmarks/anchors.py --work DIR --samples DIR`, {made_on()}. AbsRel of the small model with
 `camera: canonical` of the report on cameras, trained on rendered rooms, on {FRAMES} frames of each set. Points are
 drawn at random among the measured pixels, and scored on all others. The real sets are indoor frames of depth cameras,
 measured up to {FURTHEST:g} m; a model trained on 1,600 rendered images is a poor one there, and that is shown, too.

@@ -20,6 +20,7 @@ import cv2
 import numpy as np
 import yaml
 from jaxtyping import Float
+from machine import made_on
 from scipy.spatial import KDTree
 
 from densevit import api
@@ -199,7 +200,7 @@ def report(results: dict[str, dict[str, Any]]) -> str:
     angles = list(ANGLES)
     return f"""# Lenses that training did not show
 
-`python benchmarks/cameras.py --work DIR`, 2 CPU cores (AVX512-BF16). A ViT (width 96, 4 blocks, patch 8) with DPT;
+`python benchmarks/cameras.py --work DIR`, {made_on()}. A ViT (width 96, 4 blocks, patch 8) with DPT;
 1,600 rendered images of 96 x 128 at 50-75 degrees, seen at 72 x 96, 800 steps of 8, the same images in the same order
 for all three; 80 test frames of other rooms for each range of angles. Rendered rooms are no photographs: the ratios
 tell, the numbers do not carry over.

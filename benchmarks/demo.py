@@ -20,7 +20,7 @@ from typing import Any
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch is imported, as in the demo
 
-import torch
+from machine import made_on
 
 import densevit
 from densevit.cli.main import main as command
@@ -37,7 +37,7 @@ ALONE = ("data.workers=0", "data.val=null")  # no other process, no validation
 COLUMNS = {"steps": "d", "cpu": ".0f", "AbsRel": ".4f", "median": ".4f", "F1 3 px": ".4f", "F1": ".4f", "mIoU": ".4f"}
 HEADER = """# Variants of the demo's recipe
 
-2026-11-22, 2 CPU cores (AVX512-BF16) with a load of 7 to 10 from other work, one thread, torch {torch}. Made by
+{machine}, one thread. Made by
 
     {command}
 
@@ -102,7 +102,7 @@ def main() -> None:
         print(kept.read_text(), flush=True)
     if args.report:
         words = ["benchmarks/demo.py", "--rooms", "DIR", "--work", "DIR", *map(shlex.quote, args.variants)]
-        text = HEADER.format(torch=torch.__version__, command=" ".join(words))
+        text = HEADER.format(machine=made_on(), command=" ".join(words))
         write_text(args.report, text + "".join(map(line, rows)))
 
 

@@ -19,6 +19,7 @@ from statistics import mean
 from typing import Any
 
 import torch
+from machine import made_on
 from torch import Tensor
 
 from densevit.api import training as api
@@ -108,7 +109,7 @@ def main() -> None:
     command = f"benchmarks/feature_cache.py --rooms demo/rooms --images {args.images} --epochs {args.epochs}"
     text = f"""# Cached features of a frozen encoder
 
-2026-11-22, one of 2 CPU cores (AVX512-BF16), fp32, torch {torch.__version__}. Made by
+{made_on()}, one thread, fp32. Made by
 `{command} --report FILE`.
 Frozen ViT-S/14 (random weights, four maps), decoder `linear`, images of 224x308 in batches of {BATCH}, no loader
 processes; `data.cache_features` with one view an image in fp16. The other training sees the same views through the

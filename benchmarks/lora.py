@@ -17,6 +17,7 @@ import peft
 import safetensors.torch
 import timm
 import torch
+from machine import made_on
 from torch import Tensor, nn
 
 from densevit.models.lora import LAYERS, Lora, LoraLinear, add_lora
@@ -82,7 +83,7 @@ def report() -> str:
     lines = [
         "# LoRA and DoRA beside peft",
         "",
-        f"2026-11-22, CPU, fp32, torch {torch.__version__}, timm {timm.__version__}, peft {peft.__version__}.",
+        f"{made_on()}, fp32, timm {timm.__version__}, peft {peft.__version__}.",
         "Made by `benchmarks/lora.py --report benchmarks/2026-11-22-lora.md`. Rank 8 on qkv, proj, fc1 and fc2 of all",
         "blocks, the same random weights and updates in both; differences are the largest over all outputs, and of",
         "gradients relative to the largest. Goals: merged equals unmerged within 1e-5, as peft, at most 3% of the",

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
+from machine import made_on
 
 from densevit.api.training import Run
 from densevit.cli.main import main as command
@@ -58,7 +58,7 @@ def main() -> None:
     minutes = run.train_log[-1]["seconds"] / 60
     text = f"""# MAE pre-training on rooms
 
-2026-11-22, 2 CPU cores (AVX512-BF16), shared with other work; torch {torch.__version__}. Made by
+{made_on()}. Made by
 `benchmarks/pretraining.py --rooms demo/rooms --work DIR {" ".join(args.overrides)}`.
 {minutes:.0f} minutes of training. The probe is the decoder `linear` on 50 labelled images, the encoder frozen; its
 scores on the images for validation, before the first step and on the way:

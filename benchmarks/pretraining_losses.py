@@ -14,6 +14,7 @@ import lightly
 import numpy as np
 import torch
 from lightly.loss import DINOLoss, IBOTPatchLoss, KoLeoLoss
+from machine import made_on
 from torch import Tensor
 
 from densevit.losses.pretraining import dino_loss, ibot_loss, koleo_loss, masked_patch_mse, normalise_patches, patchify
@@ -69,7 +70,7 @@ def main() -> None:
     ]
     text = f"""# Losses of pre-training beside references
 
-2026-11-22, CPU, fp32, torch {torch.__version__}, lightly {lightly.__version__}. Made by
+{made_on()}, fp32, lightly {lightly.__version__}. Made by
 `benchmarks/pretraining_losses.py --report benchmarks/2026-11-22-pretraining-losses.md`. {B} images, {N} patches,
 {K} prototypes, random logits; MAE beside its formula in float64. Goal: within 1e-5.
 

@@ -12,7 +12,6 @@ steps of as many images. Runs in --work go on where they were.
 
 import argparse
 import json
-import os
 import shutil
 import sys
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import yaml
+from machine import made_on
 
 from densevit.cli.main import main as command
 from densevit.data.datasets.base import Dataset, open_dataset
@@ -170,7 +170,7 @@ def report(args: argparse.Namespace, frames: int, scenes: int) -> str:
         [
             f"# {LABELLED} labelled and {args.unlabelled} unlabelled images",
             "",
-            f"2026-11-22, one of {os.cpu_count()} CPU cores (AVX512-BF16), bf16, seed 0. Made by",
+            f"{made_on()}, one thread, bf16, seed 0. Made by",
             f"`benchmarks/pseudo_labels.py --rooms demo/rooms --steps {args.steps} --unlabelled {args.unlabelled}`.",
             "Rooms seen at 96 x 128, scored on those of the test scenes. All models take as many steps of 12 images.",
             "The teacher, 192 wide and 6 blocks deep, stands for a published model: it learned from ground truth",
