@@ -12,7 +12,6 @@ docs/scale.md says when to take which.
 import argparse
 import math
 import os
-import pickle
 import sys
 import time
 from collections import Counter
@@ -98,13 +97,15 @@ class Exporter:
         encoded = [Encoded(name, as_bytes(value)) for name, value in rows]
         return [replace(plan[self.numbers[str(Path(one.name))]], member=one) for one in encoded]
 
-    def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, list[bytes]]:
+    def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         part = pipeline.PredictionPipeline(
             self.predictor, replace(self.plan, items=self.items(batch)), self.sources, self.args.existing == "resume",
             self.args.max_pixels, Event(), ProcessGroup(),
         )  # fmt: skip
         part.run(self.args.workers, progress=False)
-        return {"summary": [pickle.dumps(part.summary)]}
+        summary = np.empty(1, object)
+        summary[0] = part.summary
+        return {"summary": summary}
 
 
 def as_bytes(value: Any) -> bytes:
@@ -159,7 +160,7 @@ def run(args: argparse.Namespace) -> Summary:
         compute=ray.data.ActorPoolStrategy(size=args.actors),
         **resources,
     )
-    parts = [pickle.loads(row["summary"]) for row in done.iter_rows()]
+    parts = [row["summary"] for row in done.iter_rows()]
     summary = replace(merge_summaries(parts), unsupported=plan.unsupported, seconds=time.perf_counter() - begun)
     return pipeline.finish(summary, False, plan)
 

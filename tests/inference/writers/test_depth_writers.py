@@ -14,7 +14,7 @@ from densevit.data.io.readers import read_depth
 from densevit.errors import ConfigError, DataError, StorageError
 from densevit.inference.camera import Intrinsics, Lens
 from densevit.inference.writers import DEPTH_FORMATS, MapWriter, PredictedMap
-from densevit.model_card import HeadSpec
+from densevit.model_card import HeadSpec, Interval
 
 METRIC = HeadSpec(kind="metric", range=(1e-3, 10.0))
 DISPARITY = HeadSpec(kind="disparity", unit="")
@@ -175,7 +175,9 @@ def test_wrong_options_are_named() -> None:
 
 @pytest.mark.parametrize("name", sorted(DEPTH_FORMATS.components))
 def test_every_format_is_whole_or_absent(tmp_path: Path, name: str) -> None:
-    made, given = output(name), replace(frame(), camera=Lens(fov=60))
+    spec = replace(METRIC, interval=Interval(level=0.9, depths=(1.0,), factors=(2.0,), images=8, data="rooms"))
+    given = replace(frame(spec=spec), camera=Lens(fov=60), uncertainty=np.full((24, 31), 0.1, np.float32))
+    made = output(name)
     with pytest.raises(StorageError, match="its folder does not exist"):
         made.write(tmp_path / "none" / "a", given)
     made.write(tmp_path / "a", given)
