@@ -34,13 +34,18 @@ def dice(
         pool: the labelled pixels of the batch as one image, or each image by itself.
     """
 
-    def one(probs: Float[Tensor, "n k"], target: Int64[Tensor, " n"]) -> Scalar:
-        true = target.bincount(minlength=probs.shape[1])
-        both = torch.zeros_like(probs[0]).scatter_add(0, target, probs.gather(1, target[:, None])[:, 0])
-        losses = 1 - (2 * both + smooth) / (probs.pow(exponent).sum(0) + true + smooth)
-        return losses[true > 0].mean() if classes == "present" else losses.mean()
-
-    return pooled([one(*part) for part in parts(logits, labels, pool)], logits, pool)
+    labelled = labels != IGNORE
+    probs = logits.float().softmax(1) * labelled[:, None]
+    target = labels.where(labelled, 0)[:, None]
+    overlap = torch.zeros_like(probs[..., 0, 0]).scatter_add(1, target.flatten(1), probs.gather(1, target).flatten(1))
+    true = torch.zeros_like(overlap).scatter_add(1, target.flatten(1), labelled.flatten(1).to(probs.dtype))
+    sums = torch.stack([overlap, probs.pow(exponent).sum((2, 3)), true])  # 3 b k
+    overlap, predicted, true = sums.sum(1, keepdim=True) if pool == "batch" else sums
+    losses = 1 - (2 * overlap + smooth) / (predicted + true + smooth)
+    # Masks, not indices: a GPU need not be asked which classes there are.
+    counted = true > 0 if classes == "present" else (true.sum(1, keepdim=True) > 0).expand_as(true)
+    loss: Scalar = ((losses * counted).sum(1) / counted.sum(1).clamp_min(1)).mean()
+    return loss
 
 
 def lovasz(logits: Logits, labels: Labels, *, pool: Pool = "batch") -> Scalar:
