@@ -30,7 +30,7 @@ test-slow: .venv-test/.made-$(HASH)
 mutants: .venv-test/.made-$(HASH)
 	$(PYTEST) --durations 5 -m mutant tests/scorecard
 
-# Both, and the table of all 34 checks: some 12 minutes on 2 cores.
+# Both, and the table of all checks: some 12 minutes on 2 cores.
 scorecard: .venv-test/.made-$(HASH)
 	OMP_NUM_THREADS=1 .venv-test/bin/python tests/scorecard/run.py -n 2
 
