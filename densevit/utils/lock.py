@@ -116,18 +116,20 @@ class FolderLock:
         Raises:
             ConfigError: the owner is alive.
         """
-        owner = self._read()
+        touched, owner = self._touched(), self._read()
+        if not touched:
+            return  # its owner has released it meanwhile
         if not self._is_stale(owner):
             raise ConfigError(
                 f"{self.what} is in use by another run ({owner or 'not yet known'}). "
                 "Wait for it, stop it, or take another folder."
             )
         guard = self.path.with_name(f"{NAME}.takeover")
-        if self._age(guard) > STALE:
+        if STALE < self._age(guard) < math.inf:
             guard.unlink(missing_ok=True)  # left by a process that died in the lines below
         if self._create(guard):
             try:
-                if self._read() == owner:
+                if (self._touched(), self._read()) == (touched, owner):  # a new one may not be written out yet
                     self.path.unlink(missing_ok=True)
             finally:
                 guard.unlink(missing_ok=True)
@@ -139,10 +141,14 @@ class FolderLock:
             return not process_exists(owner.pid) or owner.process_start != process_start(owner.pid)
         seen, told = self._touched(), False
         while self._age(self.path) < STALE:
-            if self._touched() != seen:
+            if self._touched() != seen or self._read() != owner:
                 return False
             if not told:
-                print(f"{self.what} is locked ({owner}); waiting for a sign of life.", file=sys.stderr, flush=True)
+                print(
+                    f"{self.what} is locked ({owner or 'not yet known'}); waiting for a sign of life.",
+                    file=sys.stderr,
+                    flush=True,
+                )
                 told = True
             poll("stopped before the first step; there is nothing to save.")
             time.sleep(HEARTBEAT / 10)
@@ -156,6 +162,7 @@ class FolderLock:
             return None
 
     def _touched(self) -> float:
+        """0 where there is no lock."""
         with suppress(FileNotFoundError), open(self.path) as file:  # opened, so that NFS asks the server
             return os.fstat(file.fileno()).st_mtime
         return 0.0

@@ -99,6 +99,58 @@ def test_a_lock_that_changed_hands_meanwhile_is_not_removed(tmp_path: Path, monk
     assert json.loads((tmp_path / NAME).read_text()) == asdict(faster[0])
 
 
+@pytest.mark.parametrize("at_our_look", ["gone", "not written out"])
+def test_a_lock_that_is_being_written_is_not_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_our_look: str
+) -> None:
+    """Two empty files, or none and an empty one, are not the same lock."""
+    path, create, left = tmp_path / NAME, FolderLock._create, ["released", "created"]
+    if at_our_look == "not written out":
+        left.remove("released")
+        path.touch()
+        os.utime(path, (1, 1))
+
+    def create_beside_another(self: FolderLock, at: Path) -> bool:
+        if "released" in left:  # between our attempt and our look
+            left.remove("released")
+            return False
+        if "created" in left and (at.name != NAME or not path.exists()):  # and not written yet
+            left.remove("created")
+            path.unlink(missing_ok=True)
+            path.touch()
+        return create(self, at)
+
+    monkeypatch.setattr(FolderLock, "_create", create_beside_another)
+    monkeypatch.setattr(FolderLock, "_is_stale", lambda self, owner: self._age(path) > 10)
+    with pytest.raises(ConfigError, match="in use by another run .not yet known"):
+        FolderLock(tmp_path, "output: x").acquire()
+    assert path.exists()
+
+
+def test_one_that_takes_over_is_not_disturbed_by_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left_by(tmp_path, pid=dead_process())
+    guard, age, create = tmp_path / f"{NAME}.takeover", FolderLock._age, FolderLock._create
+    attempts: list[bool] = []
+
+    def age_then_taken(self: FolderLock, path: Path) -> float:
+        verdict = age(self, path)
+        if path == guard and not attempts:  # another process begins to take over, right after our look
+            guard.touch()
+        return verdict
+
+    def create_and_count(self: FolderLock, path: Path) -> bool:
+        if path == guard:
+            attempts.append(created := create(self, path))
+            guard.unlink(missing_ok=not created)  # and is done with it
+            return created
+        return create(self, path)
+
+    monkeypatch.setattr(FolderLock, "_age", age_then_taken)
+    monkeypatch.setattr(FolderLock, "_create", create_and_count)
+    with held(tmp_path):
+        assert attempts == [False, True]
+
+
 @pytest.mark.parametrize("number", ["dead", "used again"])
 def test_a_lock_of_a_process_that_is_gone_is_taken_at_once(tmp_path: Path, number: str) -> None:
     changes = {"pid": dead_process()} if number == "dead" else {"process_start": "1"}
