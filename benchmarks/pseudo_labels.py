@@ -122,7 +122,7 @@ def main() -> None:
     own = {"name": "labelled", "data": {"type": "folder", "root": str(work / "labelled")}, "weight": 1}
     small, large = (128, 5, 2), (192, 6, 3)
     foreign = {"name": "published", "data": {"type": "folder", "root": str(work / "published")}, "weight": 1}
-    run(config(args, "teacher", [foreign], large), work / "teacher/report.html")
+    run(config(args, "teacher", [foreign], large), work / "teacher/val.csv")
     made = work / "pseudo/images.jsonl"
     run(["pseudo-label", str(work / "teacher"), str(work / "unlabelled/images"), "--output", str(work / "pseudo"),
          "--batch-size", "8", "--overwrite"], made)  # fmt: skip
@@ -132,8 +132,8 @@ def main() -> None:
     for name, maps in (("student", "pseudo"), ("spoiled_student", "spoiled")):
         source = {"name": "pseudo", "data": {"type": "pseudo_labels", "root": str(work / maps)}, "weight": 4,
                   "drop_worst": 0.1}  # fmt: skip
-        run(config(args, name, [own, source], small), work / name / "report.html")
-    run(config(args, "baseline", [own], small), work / "baseline/report.html")
+        run(config(args, name, [own, source], small), work / name / "val.csv")
+    run(config(args, "baseline", [own], small), work / "baseline/val.csv")
     text = report(args, len(published), len(parts[False]))
     print(text)
     if args.report:
@@ -146,9 +146,7 @@ def report(args: argparse.Namespace, frames: int, scenes: int) -> str:
     Args:
         frames, scenes: that the teacher learned from.
     """
-    names = [
-        n for n in ("baseline", "teacher", "student", "spoiled_student") if (args.work / n / "report.html").exists()
-    ]
+    names = [n for n in ("baseline", "teacher", "student", "spoiled_student") if (args.work / n / "val.csv").exists()]
     found = {n: read_csv(args.work / n / "val.csv")[-1] for n in names}
     rows = {n: (row["rooms/depth/abs_rel"], row["rooms/labels/miou"]) for n, row in found.items()}
     (base, base_miou), (abs_rel, miou) = rows["baseline"], rows["student"]

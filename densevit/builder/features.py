@@ -39,6 +39,7 @@ from densevit.utils.state_dict import fingerprint
 
 DTYPES: dict[str, np.dtype[Any]] = {"fp16": np.dtype(np.float16), "fp32": np.dtype(np.float32)}
 BATCH = 8
+LAYOUT = "channels last"  # of the stored maps
 STOPPED = "stopped while the encoder's outputs were cached; what was written stays."
 View = tuple[str, UInt8[np.ndarray, "h w 3"] | None]
 """Hash of an augmented image, and its pixels where the cache lacks it."""
@@ -76,7 +77,8 @@ def feature_cache(
 def encoder_key(plan: Plan, model: DenseModel, options: CacheFeatures, world: DistributedContext) -> str:
     """Of everything that an output depends on besides the image."""
     kept = {key: value for key, value in plan.model.encoder.spec().items() if key not in ("weights", "pretrained")}
-    parts = (fingerprint(model.encoder.state_dict()), kept, resolve(plan.run.precision, world.device), options.dtype)
+    weights, precision = fingerprint(model.encoder.state_dict()), resolve(plan.run.precision, world.device)
+    parts = (weights, kept, precision, options.dtype, LAYOUT)
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 

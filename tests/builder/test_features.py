@@ -144,6 +144,7 @@ def test_rows_come_back_and_what_is_too_large_for_fp16_is_an_error(tmp_path: Pat
     assert again.image_size == (48, 80)
     for one, other in zip((*output.maps, *output.prefix), (*again.maps, *again.prefix), strict=True):
         assert torch.equal(one.flip(0), other)
+    assert all(x.stride(1) == 1 for x in again.maps)  # channels last, else a trainer's convolutions reorder them
     assert count(shapes_of(output)) == 60 + 24 + 4
     assert unflatten(torch.from_numpy(flatten(output, cache.dtype)), shapes_of(output)).prefix[1].shape == (2, 0, 6)
     output.maps[0][0, 0, 0, 0] = 70_000

@@ -146,12 +146,13 @@ def count(shapes: Shapes) -> int:
 
 
 def flatten(output: EncoderOutput, dtype: np.dtype[Any]) -> np.ndarray:
-    """One row for each image of the batch.
+    """One row for each image of the batch: its maps channels last, as a ViT's tokens are, then the prefix tokens.
 
     Raises:
         DataError: a feature is not finite in this type.
     """
-    parts = [x.detach().float().cpu().flatten(1) for x in (*output.maps, *output.prefix)]
+    maps = [x.movedim(1, -1) for x in output.maps]
+    parts = [x.detach().float().cpu().flatten(1) for x in (*maps, *output.prefix)]
     with np.errstate(over="ignore"):
         rows: np.ndarray = torch.cat(parts, dim=1).numpy().astype(dtype)
     if not np.isfinite(rows).all():
@@ -161,9 +162,9 @@ def flatten(output: EncoderOutput, dtype: np.dtype[Any]) -> np.ndarray:
 
 
 def unflatten(rows: Tensor, shapes: Shapes) -> EncoderOutput:
-    sizes = [*shapes["maps"], *shapes["prefix"]]
+    sizes = [*((h, w, c) for c, h, w in shapes["maps"]), *shapes["prefix"]]
     parts = [torch.unflatten(x, 1, size) if prod(size) else x.new_zeros(len(x), *size) for x, size in
              zip(torch.split(rows, list(map(prod, sizes)), dim=1), sizes, strict=True)]  # fmt: skip
-    maps = len(shapes["maps"])
+    maps, prefix = parts[: len(shapes["maps"])], parts[len(shapes["maps"]) :]
     h, w = shapes["image_size"]
-    return EncoderOutput(tuple(parts[:maps]), tuple(parts[maps:]), (h, w))
+    return EncoderOutput(tuple(x.movedim(-1, 1) for x in maps), tuple(prefix), (h, w))

@@ -70,5 +70,5 @@ class Linear(Decoder):
 
 
 def broadcast_token(token: Float[Tensor, "b c"], over: Float[Tensor, "b _ gh gw"]) -> Float[Tensor, "b c gh gw"]:
-    """One token at every cell of a map."""
-    return token[:, :, None, None].expand(-1, -1, *over.shape[-2:])
+    """One token at every cell of a map; channels last as a ViT's maps are, or `cat` would reorder them all."""
+    return token[:, :, None, None].expand(-1, -1, *over.shape[-2:]).contiguous(memory_format=torch.channels_last)

@@ -25,7 +25,7 @@ class MaskedAutoencoder(Objective):
     """The encoder sees a few patches of an image, and a small decoder reconstructs the pixels of the others.
 
     For our ViT and timm's ViTs (also with rotary positions, as DINOv3); not for BEiT and Swin, whose blocks need all
-    patches. Masked patches cost the encoder nothing.
+    patches. Masked patches cost the encoder nothing, but for a convolutional stem, which sees them blank.
     """
 
     def __init__(
@@ -71,7 +71,8 @@ class MaskedAutoencoder(Objective):
         x, _ = pad_to_multiple((image - encoder.mean) / encoder.std, self.patch)
         grid = (x.shape[-2] // self.patch, x.shape[-1] // self.patch)
         kept, mask = random_mask(len(x), grid[0] * grid[1], self.mask_ratio, x.device)
-        prediction = self.decode(encoder.visible_tokens(x, kept), kept, grid)
+        seen = blank_patches(x, mask.reshape(-1, *grid), self.patch)
+        prediction = self.decode(encoder.visible_tokens(seen, kept), kept, grid)
         target = patchify(x, self.patch)
         target = normalise_patches(target) if self.norm_pixels else target
         return {"mae": masked_patch_mse(prediction, target, mask)}
@@ -90,6 +91,15 @@ class MaskedAutoencoder(Objective):
         for layer in self.layers:
             x = layer(x)
         return self.predict(self.norm(x[:, self.prefix_tokens :]))
+
+
+def blank_patches(
+    image: Float[Tensor, "b 3 h w"], mask: Bool[Tensor, "b gh gw"], patch: int
+) -> Float[Tensor, "b 3 h w"]:
+    """0 in masked patches, so that the convolutions of a stem, which reach beyond a patch, do not see them either."""
+    b, colours, h, w = image.shape
+    cells = image.reshape(b, colours, h // patch, patch, w // patch, patch)
+    return cells.masked_fill(mask[:, None, :, None, :, None], 0).reshape(image.shape)
 
 
 def random_mask(

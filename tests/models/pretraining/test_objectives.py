@@ -13,7 +13,7 @@ from densevit.models.encoders.base import ENCODERS, Encoder
 from densevit.models.encoders.vit_base import TokenEncoder
 from densevit.models.pretraining import views
 from densevit.models.pretraining.dino import SelfDistillation
-from densevit.models.pretraining.mae import MaskedAutoencoder, random_mask
+from densevit.models.pretraining.mae import MaskedAutoencoder, blank_patches, random_mask
 
 VIT = {"type": "vit", "dim": 32, "depth": 2, "heads": 2, "patch_size": 16, "image_size": 64}
 TIMM = {"type": "timm", "arguments": {"depth": 2}}
@@ -57,9 +57,10 @@ def test_masks_keep_a_share_of_the_patches_of_each_image() -> None:
     assert len({tuple(row) for row in kept.tolist()}) == 3
 
 
-def test_the_decoder_of_mae_sees_no_masked_pixels() -> None:
-    """The loss as its formula, with the mask drawn again; and only masked patches matter for it."""
-    encoder = build(VIT).eval()
+@pytest.mark.parametrize("stem", ["patch", "conv"])
+def test_mae_sees_no_masked_pixels(stem: str) -> None:
+    """The loss as its formula, with the mask drawn again; and pixels of masked patches do not matter for it."""
+    encoder = build(VIT | {"stem": stem}).eval()
     objective = MaskedAutoencoder(encoder, dim=32, depth=1, heads=2).eval()
     image = torch.rand(2, 3, 64, 64)
     torch.manual_seed(1)
@@ -68,12 +69,14 @@ def test_the_decoder_of_mae_sees_no_masked_pixels() -> None:
     kept, mask = random_mask(2, 16, 0.75, torch.device("cpu"))
     x = (image - encoder.mean) / encoder.std
     target = normalise_patches(patchify(x, 16))
-    prediction = objective.decode(encoder.visible_tokens(x, kept), kept, (4, 4))  # type: ignore[attr-defined]
-    assert torch.allclose(loss, masked_patch_mse(prediction, target, mask), rtol=1e-5)
     hidden = mask.reshape(2, 1, 4, 4).repeat_interleave(16, 2).repeat_interleave(16, 3)
-    other = torch.where(hidden, torch.rand_like(x), x)
-    again = objective.decode(encoder.visible_tokens(other, kept), kept, (4, 4))  # type: ignore[attr-defined]
-    assert torch.equal(prediction, again)
+    blank = torch.where(hidden, 0.0, x)
+    prediction = objective.decode(encoder.visible_tokens(blank, kept), kept, (4, 4))  # type: ignore[attr-defined]
+    assert torch.allclose(loss, masked_patch_mse(prediction, target, mask), rtol=1e-5)
+    assert torch.equal(blank_patches(torch.where(hidden, torch.rand_like(x), x), mask.reshape(2, 4, 4), 16), blank)
+    if stem == "patch":  # a patch by itself: masked ones need not be blank
+        whole = objective.decode(encoder.visible_tokens(x, kept), kept, (4, 4))  # type: ignore[attr-defined]
+        assert torch.equal(prediction, whole)
     loss.backward()
     assert [name for name, p in [*encoder.named_parameters(), *objective.named_parameters()] if p.grad is None] == []
 
