@@ -329,8 +329,8 @@ CHECKS: tuple[Check, ...] = (
             Mutant(
                 "only the lock that was examined is removed",
                 "densevit/utils/lock.py",
-                "                if self._read() == owner:\n                    self.path.unlink",
-                "                if True:\n                    self.path.unlink",
+                "if (self._touched(), self._read()) == (touched, owner):",
+                "if True:",
                 f"{LOCK}::test_a_lock_that_changed_hands_meanwhile_is_not_removed",
             ),
             Mutant(
