@@ -8,7 +8,9 @@ from torch import nn
 
 from densevit.builder.checkpoint import restore
 from densevit.config import plugins as plugin_files
+from densevit.errors import ConfigError
 from densevit.inference.backends.onnx_runtimes import RuntimeName, resolve_device_and_precision
+from densevit.inference.onnx.load import load_onnx
 from densevit.inference.predictor import Predictor
 
 
@@ -27,12 +29,13 @@ def load(
     """Loads a trained model, ready to predict: `depth = load("runs/nyu")("photo.jpg")`.
 
     Args:
-        path: a run's folder (its best checkpoint), a step folder, a `model.safetensors`, or a published checkpoint.
+        path: a run's folder (its best checkpoint), a step folder, a `model.safetensors`, or a published checkpoint; or
+            an ONNX file of `export_onnx`, which OpenVINO or ONNX Runtime computes.
         family: of a published checkpoint whose tensor names fit several.
         device: auto, cpu, cuda or cuda:N.
-        precision: auto, fp32, tf32 (GPUs), bf16 or fp16.
+        precision: auto, fp32, tf32 (GPUs), bf16 or fp16; int8 of an ONNX file that is.
         runtime: torch, or on a CPU openvino or onnxruntime; auto takes the fastest, once as many images of one size
-            again would pay for its conversion.
+            again would pay for its conversion. ONNX files take what is installed, unless one of the two is named.
         family_options: what a published file does not say, as `{"max_depth": 20}`.
         plugins: Python files that register components of your own. Those of a checkpoint that was trained here are
             found by themselves.
@@ -43,6 +46,11 @@ def load(
         CheckpointError: missing, damaged, of components that are not registered, or of several possible families.
         ConfigError: no such family, option, device, precision, runtime or plugin.
     """
+    if str(path).lower().endswith(".onnx"):
+        known = {"family": family, "family_options": family_options, "encoder": encoder}
+        if given := [name for name, value in known.items() if value]:
+            raise ConfigError(f"{given[0]}: of a checkpoint; {path} is an ONNX file, which says what it is.")
+        return load_onnx(Path(path), runtime=runtime, device=device, precision=precision, **options)
     # Before the weights are read.
     resolve_device_and_precision(runtime, device, precision, compiled=options.get("compile", False))
     if plugins:

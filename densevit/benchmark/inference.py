@@ -5,6 +5,7 @@ from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -45,6 +46,40 @@ def measure_size(
 ) -> Iterator[Row]:
     """One size and batch. The first reference in fp32 is the baseline; ours runs its weights."""
     device = settings.device
+    forwards, notes, baseline, flops = prepare_size(settings, references, side, batch, folder)
+    formats = sorted({format_of(name) for name in forwards})
+    seconds = time_interleaved(
+        {**forwards, **{f"peak {p}": hardware.matrix_product(p, device) for p in formats}}, settings.rounds
+    )
+    for name in forwards:
+        share = share_of_peak(seconds, name, flops, hardware.matrix_product_flops(device))
+        yield Row(
+            "inference", f"{side} x {side}, batch {batch}", name, Spread.of(seconds[name]).map(lambda s: s / batch),
+            "s an image", faster=speedup(seconds, name, baseline),
+            note="; ".join(filter(None, (notes.get(name), share))),
+        )  # fmt: skip
+
+
+class PreparedSize(NamedTuple):
+    """Implementations of one network, ready to run.
+
+    Attributes:
+        notes: by implementation, how far it is from the baseline.
+        baseline: its name.
+        flops: of one pass.
+    """
+
+    forwards: dict[str, Forward]
+    notes: dict[str, str]
+    baseline: str
+    flops: float
+
+
+def prepare_size(
+    settings: Settings, references: list[ReferenceModel], side: int, batch: int, folder: Path
+) -> PreparedSize:
+    """All implementations for one size and batch, their outputs compared with the baseline's; see `measure_size`."""
+    device = settings.device
     image = torch.rand(batch, 3, side, side, generator=torch.Generator().manual_seed(0)).to(device)
     forwards: dict[str, Forward] = {}
     notes: dict[str, str] = {}
@@ -60,17 +95,7 @@ def measure_size(
     for name, forward in forwards.items():
         if has_baseline_weights(name, references) and name != baseline:
             notes[name] = f"{notes.get(name, '')}{difference(forward(), expected)}"
-    formats = sorted({format_of(name) for name in forwards})
-    seconds = time_interleaved(
-        {**forwards, **{f"peak {p}": hardware.matrix_product(p, device) for p in formats}}, settings.rounds
-    )
-    for name in forwards:
-        share = share_of_peak(seconds, name, flops, hardware.matrix_product_flops(device))
-        yield Row(
-            "inference", f"{side} x {side}, batch {batch}", name, Spread.of(seconds[name]).map(lambda s: s / batch),
-            "s an image", faster=speedup(seconds, name, baseline),
-            note="; ".join(filter(None, (notes.get(name), share))),
-        )  # fmt: skip
+    return PreparedSize(forwards, notes, baseline, flops)
 
 
 def format_of(name: str) -> str:

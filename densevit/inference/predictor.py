@@ -181,11 +181,10 @@ class Predictor:
         parts = [getattr(self.model, part, None) for part in ("encoder", "decoder")]
         model = " + ".join(type(part).__name__ for part in parts if part is not None) or type(self.model).__name__
         parameters = sum(p.numel() for p in self.model.parameters())
+        size = f", {parameters / 1e6:.1f}M parameters" if parameters else ""  # an ONNX file has none
         runtime = "" if self.runtime == "torch" else f", runtime={self.runtime!r}"
-        return (
-            f"Predictor({model}, {parameters / 1e6:.1f}M parameters, heads={{{heads}}}, device='{self.device}', "
-            f"precision={self.precision!r}{runtime})"
-        )
+        computed = f"device='{self.device}', precision={self.precision!r}{runtime}"
+        return f"Predictor({model}{size}, heads={{{heads}}}, {computed})"
 
     @overload  # a path in a `str` is an Iterable[ImageLike], too, but no typo: it is one image
     def __call__(self, image: ImageLike, *, head: str | None = None, box: Box | None = None) -> Map: ...  # type: ignore[overload-overlap]
@@ -532,7 +531,7 @@ class Predictor:
         Raises:
             CheckpointError: something stands there.
         """
-        self._check_savable()
+        self.check_savable()
         hub.save_pretrained(Path(folder), self.model.state_dict(), self.card)
 
     def push_to_hub(self, repository: str, *, private: bool = False) -> str:
@@ -541,10 +540,16 @@ class Predictor:
         Raises:
             CheckpointError: out of reach, or refused.
         """
-        self._check_savable()
+        self.check_savable()
         return hub.push_to_hub(repository, self.model.state_dict(), self.card, private=private)
 
-    def _check_savable(self) -> None:
+    def check_savable(self) -> None:
+        """
+        Raises:
+            ConfigError: its weights are not those of a checkpoint.
+        """
+        if not any(True for _ in self.model.parameters()):
+            raise ConfigError("an ONNX file has no weights to save; take the checkpoint that it was made from.")
         if self.cast_weights:
             raise ConfigError("cast_weights: these weights have lost digits; load the checkpoint without, to save it.")
 

@@ -116,6 +116,9 @@ def resize(
         if x.device.type == "cpu" and not torch.compiler.is_compiling():
             return resize_rows_and_columns(x, size, interpolation)
         return resize_axis(resize_axis(x, -2, size[0], interpolation), -1, size[1], interpolation)
+    if antialias and torch.compiler.is_exporting():
+        # OpenVINO leaves `antialias` of an ONNX Resize out in bicubic interpolation, without a word.
+        return resize_by_matrices(x, size, interpolation)
     if interpolation == "nearest":
         return F.interpolate(x, size=size, mode="nearest")
     if interpolation == "area" and size[0] <= x.shape[-2] and size[1] <= x.shape[-1]:
@@ -124,6 +127,15 @@ def resize(
     # INTER_AREA has no areas to average when a side grows; OpenCV interpolates linearly there, too.
     mode = "bilinear" if interpolation == "area" else interpolation
     return F.interpolate(x, size=size, mode=mode, align_corners=align_corners, antialias=antialias)
+
+
+def resize_by_matrices(x: Float[Tensor, "b c _ _"], size: Size, interpolation: Interpolation) -> Tensor:
+    """By two matrices, as torch does with `antialias`, up to the last digits."""
+    rows, columns = (
+        interpolation_weights(before, after, interpolation, antialias=True).to(x)
+        for before, after in zip(x.shape[-2:], size, strict=True)
+    )
+    return rows @ x @ columns.T
 
 
 def resize_either_way(x: Float[Tensor, "b c _ _"], size: Size, growing: Interpolation) -> Float[Tensor, "b c h w"]:

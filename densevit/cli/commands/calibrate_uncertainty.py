@@ -32,6 +32,7 @@ def run(args: argparse.Namespace) -> int:
     check_can_create(args.output)
     spec = dataset.dataset_spec(args)
     predictor = checkpoint.load(args, focal=args.focal)
+    predictor.check_savable()
     data = open_dataset(spec)
     name = " ".join(str(spec[key]) for key in ("type", "root", "split") if spec.get(key))
     head, interval = calibrate_intervals(predictor, data, level=args.level, head=args.head, name=name)

@@ -47,9 +47,9 @@ def add_compute_options(parser: Parser, precision: str = "fp32") -> None:
     parser.add_argument(
         "--precision",
         default=precision,
-        choices=["fp32", "tf32", "bf16", "fp16", "auto"],
+        choices=["fp32", "tf32", "bf16", "fp16", "int8", "auto"],
         help=f"default {precision}; auto takes bf16 where it is fast; bf16, fp16 and tf32 (GPUs) change the last "
-        "digits of a score",
+        "digits of a score; int8: of an ONNX file that export-onnx wrote so",
     )
     parser.add_argument(
         "--runtime",

@@ -114,7 +114,7 @@ def require_attention(predictor: Predictor) -> None:
     Raises:
         ConfigError: an encoder of another family than `vit` and `timm`.
     """
-    encoder = predictor.model.encoder
+    encoder = getattr(predictor.model, "encoder", predictor.model)  # an ONNX file has none
     if not isinstance(encoder, ViTEncoder | TimmEncoder):
         raise ConfigError(f"attention: shown for encoders `vit` and `timm`, not for a {type(encoder).__name__}.")
 

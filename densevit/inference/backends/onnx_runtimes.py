@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Num
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -101,6 +101,12 @@ def resolve_device_and_precision(
     Raises:
         ConfigError: no such runtime, or it is not installed, or not for this device or precision.
     """
+    if precision == "int8":
+        raise ConfigError(
+            "precision: int8 needs calibration and a budget, so it is a file of its own. "
+            "`densevit export-onnx CHECKPOINT --precision int8 --max-drop d1=0.005 --data ... --image-size dynamic "
+            "--output int8.onnx` writes it; then give int8.onnx in place of the checkpoint."
+        )
     if name in ("torch", "auto"):
         place = choose_device(device)
         return place, resolve(precision, place)
@@ -127,13 +133,13 @@ class ConvertedNetwork(NamedTuple):
     run: Run
     batch: int
 
-    def __call__(self, *inputs: Float[Tensor, "b ..."]) -> list[Float[Tensor, "b _ _ _"]]:
+    def __call__(self, *inputs: Num[Tensor, "b ..."]) -> list[Float[Tensor, "b _ _ _"]]:
         """Any number of images, in batches of the fixed size; the last is padded."""
         batches = []
         for parts in zip(*(torch.split(given, self.batch) for given in inputs), strict=True):
             count = len(parts[0])
             full = [F.pad(part, (0, 0) * (part.ndim - 1) + (0, self.batch - count)) for part in parts]
-            outputs = self.run(*(part.float().contiguous().numpy() for part in full))
+            outputs = self.run(*(part.contiguous().numpy() for part in full))
             batches.append([torch.from_numpy(y[:count]) for y in outputs])
         return [torch.cat(parts) for parts in zip(*batches, strict=True)]
 
@@ -172,7 +178,8 @@ class ExternalRuntimeModule(nn.Module):
             if len(self.networks) == MAX_SHAPES:
                 return self.by_torch(image, output_size, camera)
             self.networks[key] = self.convert(image, output_size, *cameras)
-        return dict(zip(self.names, self.networks[key](image, *cameras), strict=True))
+        given = (part.float() for part in (image, *cameras))
+        return dict(zip(self.names, self.networks[key](*given), strict=True))
 
     def by_torch(self, image: Tensor, output_size: Size | None, camera: Tensor | None) -> dict[str, Tensor]:
         if not self.falls_back:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from densevit.errors import CheckpointError
 from densevit.inference.camera import Focal
@@ -13,6 +13,9 @@ from densevit.inference.predictor import MEANINGS
 from densevit.model_card import HeadSpec, ModelCard
 from densevit.structures import IGNORE, Box, Size
 from densevit.utils.packages import require_packages
+
+if TYPE_CHECKING:
+    import onnx
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,13 +95,30 @@ def read_metadata(path: Path) -> dict[str, str]:
     Raises:
         CheckpointError: it is missing, no ONNX file, or not written by densevit.
     """
+    return metadata_of(open_graph(path))
+
+
+def open_graph(path: Path) -> "onnx.ModelProto":
+    """A file that densevit wrote, without weights that lie in a second file.
+
+    Raises:
+        CheckpointError: see `read_metadata`.
+    """
     require_packages("onnx", extra="onnxruntime")
     import onnx
 
     try:
-        file = onnx.load(path, load_external_data=False)
+        graph = onnx.load(path, load_external_data=False)
+    except FileNotFoundError:
+        raise CheckpointError(f"{path}: no such file.") from None
     except Exception as error:  # protobuf has its own error classes
         raise CheckpointError(f"{path}: cannot be read as ONNX ({str(error).splitlines()[0]}).") from error
-    if file.producer_name != "densevit":
-        raise CheckpointError(f"{path}: an ONNX file of {file.producer_name or 'an unnamed program'}, not of densevit.")
-    return {entry.key: entry.value for entry in file.metadata_props}
+    if graph.producer_name != "densevit":
+        raise CheckpointError(
+            f"{path}: an ONNX file of {graph.producer_name or 'an unnamed program'}, not of densevit."
+        )
+    return graph
+
+
+def metadata_of(graph: "onnx.ModelProto") -> dict[str, str]:
+    return {entry.key: entry.value for entry in graph.metadata_props}

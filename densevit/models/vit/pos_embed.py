@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from densevit.ops.resize import is_symbolic, resize_axis
+from densevit.ops.resize import is_symbolic, resize, resize_axis
 
 Resampling = Literal["antialias", "offset", "bicubic", "bilinear"]
 Positions = Literal["learned", "zeros", "random", "sincos"]
@@ -26,7 +26,7 @@ def resample_pos_embed(
         return grid
     image = grid.float().reshape(1, *before, -1).permute(0, 3, 1, 2)
     if how == "antialias":
-        image = F.interpolate(image, size=after, mode="bicubic", align_corners=False, antialias=True)
+        image = resize(image, after, "bicubic", antialias=True)
     elif how == "offset" and is_symbolic(*after):
         image = resample_offset(image, before, after)
     elif how == "offset":

@@ -2,18 +2,24 @@
 
 import json
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
 
+import densevit
 from densevit.api import quantize as api
 from densevit.api.quantize import calibration_images, drop, export_int8, head_for, layers_file
 from densevit.builder.checkpoint import parse_model
 from densevit.builder.model import build_card, build_model
+from densevit.data.datasets.base import Dataset
 from densevit.data.datasets.pairs import as_dataset
 from densevit.errors import ConfigError
+from densevit.inference.backends.onnx_runtimes import RuntimeName
 from densevit.inference.onnx import quantize
 from densevit.inference.onnx.metadata import OnnxExportOptions
 from densevit.model_card import ModelCard
@@ -61,6 +67,25 @@ def test_layers_are_told_apart_and_preprocessing_is_left_alone() -> None:
     assert kinds["conv"] == quantize.CONVOLUTIONS and kinds["attention"] == quantize.PRODUCTS
     assert kinds["linear"] is None
     assert quantize.nodes_outside(model) == ["preprocessing", "head"]
+
+
+def test_biases_of_linear_layers_get_a_shape_of_their_own() -> None:
+    nodes = [
+        helper.make_node("MatMul", ["image", "weight"], ["product"], "linear"),
+        helper.make_node("Add", ["product", "bias"], ["biased"], "bias"),
+        helper.make_node("Add", ["bias", "biased"], ["out"], "no bias of a product"),
+    ]
+    constants = {"weight": np.arange(16, dtype=np.float32).reshape(4, 4), "bias": np.float32([1, 2, 3, 4])}
+    image, out = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 2, 4]) for name in ("image", "out"))
+    stored = [onnx.numpy_helper.from_array(value, name) for name, value in constants.items()]
+    model = helper.make_model(helper.make_graph(nodes, "g", [image], [out], stored))
+    given = {"image": np.float32([[[1, 0, 2, 0], [0, 1, 0, 3]]])}
+    (expected,) = ReferenceEvaluator(model).run(None, given)
+    quantize.separate_biases(model)
+    assert [list(node.input) for node in model.graph.node[1:]] == [["product", "bias/bias"], ["bias", "biased"]]
+    assert {tensor.name: list(tensor.dims) for tensor in model.graph.initializer}["bias/bias"] == [1, 1, 4]
+    onnx.checker.check_model(model, full_check=True)
+    np.testing.assert_array_equal(ReferenceEvaluator(model).run(None, given)[0], expected)
 
 
 def test_a_drop_is_a_loss_in_either_direction() -> None:
@@ -115,3 +140,18 @@ def test_a_network_in_int8_with_its_list_of_layers(tmp_path: Path) -> None:
     told = json.loads(layers_file(path).read_text())
     assert told["recipe"] == found.recipe and told["layers in floating point"] == list(found.kept)
     assert sorted(tmp_path.iterdir()) == [path, layers_file(path)]
+    check_runtimes(path, data, found.after["d1"])
+
+
+def check_runtimes(path: Path, data: Dataset, d1: float) -> None:
+    """ONNX Runtime multiplies every linear layer in int8, and the file stands for the checkpoint in both runtimes."""
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath, options.log_severity_level = str(path.with_suffix(".optimised")), 4
+    onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    ran = [node.op_type for node in onnx.load(options.optimized_model_filepath).graph.node]
+    assert ran.count("MatMulIntegerToFloat") >= 4 * 2 and "Gemm" not in ran
+    again: dict[str, float] = {}
+    for runtime in get_args(RuntimeName)[1:3]:
+        predictor = densevit.load(path, runtime=runtime, precision="int8")
+        again[runtime] = densevit.evaluate(predictor, data).scores["d1"]
+    assert again["onnxruntime"] == pytest.approx(d1) and again["openvino"] == pytest.approx(d1, abs=0.05)

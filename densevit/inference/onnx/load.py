@@ -1,0 +1,148 @@
+"""A file of `densevit export-onnx` in place of a checkpoint: a predictor that ONNX Runtime or OpenVINO computes.
+
+b images, h x w pixels, k numbers per pixel.
+"""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from densevit.errors import CheckpointError, ConfigError, DataError
+from densevit.inference.backends.onnx_runtimes import (
+    RUNTIMES,
+    ConvertedNetwork,
+    Run,
+    resolve_device_and_precision,
+)
+from densevit.inference.onnx.graph import INPUT
+from densevit.inference.onnx.metadata import metadata_of, open_graph
+from densevit.inference.predictor import Predictor
+from densevit.model_card import HeadSpec, ModelCard, PreprocessConfig
+from densevit.structures import Size
+from densevit.utils.atomic_io import sha256
+from densevit.utils.packages import is_installed
+from densevit.weights.migrations import migrate_card
+
+if TYPE_CHECKING:
+    import onnx
+
+PREFERRED = ("openvino", "onnxruntime")  # the faster one first (benchmarks/2026-11-22-cpu.md)
+
+
+class ImageInput(NamedTuple):
+    """What a file takes.
+
+    Attributes:
+        floats: b 3 h w in [0, 1]; else bytes b h w 3.
+        batch: images at once; None: any.
+        size: None: any.
+    """
+
+    floats: bool
+    batch: int | None
+    size: Size | None
+
+
+class OnnxModule(nn.Module):
+    """The graph as a network for images as they are: preprocessing and resizing back are part of it."""
+
+    def __init__(self, run: Run, takes: ImageInput, names: list[str], digest: bytes) -> None:
+        """
+        Args:
+            names: of the heads.
+            digest: of the file; a resumed export asks whether it is the same model.
+        """
+        super().__init__()
+        self.run, self.takes, self.names = run, takes, names
+        self.register_buffer("sha256", torch.frombuffer(bytearray(digest), dtype=torch.uint8))
+
+    def forward(self, image: Float[Tensor, "b 3 h w"]) -> dict[str, Float[Tensor, "b _ _ _"]]:
+        """
+        Raises:
+            DataError: images of a size that the file is not for.
+        """
+        size = (image.shape[-2], image.shape[-1])
+        if self.takes.size not in (None, size):
+            (h, w), (height, width) = size, self.takes.size or size
+            raise DataError(
+                f"an image of {h}x{w}, and this ONNX file is for {height}x{width}; "
+                "export-onnx --image-size dynamic writes one for all sizes."
+            )
+        given = image if self.takes.floats else image.mul(255).round().to(torch.uint8).permute(0, 2, 3, 1)
+        outputs = ConvertedNetwork(self.run, self.takes.batch or len(image))(given)
+        return {name: y if y.ndim == 4 else y[:, :, None, None] for name, y in zip(self.names, outputs, strict=True)}
+
+
+def load_onnx(
+    path: Path, *, runtime: str = "torch", device: str | torch.device = "auto", precision: str = "auto", **options: Any
+) -> Predictor:
+    """A predictor that gives what the file gives, for images of the size that it is for.
+
+    Args:
+        runtime: openvino or onnxruntime; any other word takes OpenVINO, or ONNX Runtime where that is not installed.
+        precision: of what is not int8 in the file.
+        options: of `Predictor`.
+
+    Raises:
+        CheckpointError: missing, or no file of `export-onnx`.
+        ConfigError: made with `--argmax` or with a focal length as an input; int8 is asked for and the file is not;
+            see also `resolve_device_and_precision`.
+    """
+    name = runtime if runtime in RUNTIMES else next(filter(is_installed, PREFERRED), PREFERRED[-1])
+    int8 = precision == "int8"
+    place, chosen = resolve_device_and_precision(name, device, "auto" if int8 else precision, compiled=False)
+    if options.pop("compile", False):
+        raise ConfigError(f"runtime: {name} computes {path} in place of torch; leave out `compile`.")
+    graph = open_graph(path)
+    about = metadata_of(graph)
+    if int8 and not about["precision"].startswith("int8"):
+        raise ConfigError(
+            f"precision: {path} is in {about['precision']}; "
+            "export-onnx --precision int8 --max-drop d1=0.005 --data ... writes int8."
+        )
+    card = card_of_images(ModelCard.from_dict(migrate_card(json.loads(about["card"]))))
+    takes = image_input(graph, path)
+    try:
+        run = RUNTIMES[name].open(path, chosen)
+    except Exception as error:  # each runtime has its own classes
+        raise CheckpointError(f"{path}: {name} does not open it ({str(error).strip().splitlines()[0]}).") from error
+    module = OnnxModule(run, takes, list(card.outputs), bytes.fromhex(sha256(path)))
+    predictor = Predictor(module, card, device=place, precision=chosen, **options)
+    predictor.runtime = name
+    return predictor
+
+
+def image_input(graph: "onnx.ModelProto", path: Path) -> ImageInput:
+    """
+    Raises:
+        ConfigError: the file takes more than images, or gives ids of classes.
+    """
+    import onnx
+
+    image, *more = graph.graph.input
+    if image.name != INPUT or more:
+        raise ConfigError(
+            f"{path}: takes {', '.join(given.name for given in graph.graph.input)}; only files that take images alone "
+            "can stand for a checkpoint: export it with --focal PIXELS."
+        )
+    if any(y.type.tensor_type.elem_type != onnx.TensorProto.FLOAT for y in graph.graph.output):
+        raise ConfigError(f"{path}: gives ids of classes; export it without --argmax.")
+    kind = image.type.tensor_type
+    floats = kind.elem_type == onnx.TensorProto.FLOAT
+    batch, *sides = [side.dim_value or None for side in kind.shape.dim]
+    h, w = sides[1:] if floats else sides[:2]
+    return ImageInput(floats, batch, None if h is None or w is None else (h, w))
+
+
+def card_of_images(card: ModelCard) -> ModelCard:
+    """The card without what the graph has done: preprocessing, metres by the camera, calibration."""
+    outputs: dict[str, HeadSpec] = {
+        name: replace(spec, range=spec.metres, focal=None, calibration=None) for name, spec in card.outputs.items()
+    }
+    model = {key: value for key, value in card.model.items() if key != "camera"}
+    return replace(card, outputs=outputs, model=model, resize=PreprocessConfig(), multiple=1)

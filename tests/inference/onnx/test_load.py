@@ -1,0 +1,158 @@
+"""An ONNX file in place of a checkpoint gives what the checkpoint gives, or says why it cannot."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from PIL import Image
+
+import densevit
+from densevit.builder.checkpoint import parse_model
+from densevit.builder.model import build_card, build_model
+from densevit.cli.main import main
+from densevit.errors import CheckpointError, ConfigError, DataError
+from densevit.inference.backends.onnx_runtimes import RUNTIMES
+from densevit.inference.onnx.export import export_onnx
+from densevit.inference.onnx.metadata import OnnxExportOptions
+from densevit.inference.predictor import Predictor
+from densevit.model_card import Calibration, ModelCard, PreprocessConfig
+from densevit.models.dense import DenseModel
+
+SIZE = (40, 52)
+# OpenVINO has no antialiased bicubic Resize, which images and position embeddings ask for here.
+RULE = PreprocessConfig(mode="lower_bound", size=(42, 42), antialias=True)
+HEADS = {
+    "depth": {"type": "metric"},
+    "labels": {"type": "segmentation", "classes": 3},
+    "class": {"type": "classifier", "classes": 4},
+}
+
+
+def network(heads: Any = HEADS) -> tuple[DenseModel, ModelCard]:
+    torch.manual_seed(0)
+    vit = {"type": "vit", "dim": 24, "depth": 2, "heads": 2, "patch_size": 14, "image_size": 42, "out_indices": 2}
+    plan = parse_model({"encoder": vit, "decoder": {"type": "linear"}, "heads": heads}, "test", RULE)
+    model = build_model(plan).eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.1) if parameter.ndim > 1 else None
+    return model, build_card(model, plan)
+
+
+def noise(count: int, size: tuple[int, int] = SIZE) -> np.ndarray:
+    return np.random.default_rng(3).integers(0, 256, (count, *size, 3), dtype=np.uint8)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`any.onnx` takes bytes of any size, `two.onnx` two float images of SIZE; depth of both is calibrated."""
+    folder, (model, card) = tmp_path_factory.mktemp("onnx"), calibrated()
+    export_onnx(
+        model, card, folder / "any.onnx", OnnxExportOptions(size=None, any_size=True, heads=("labels", "depth"))
+    )
+    export_onnx(model, card, folder / "two.onnx", OnnxExportOptions(size=SIZE, batch=2, floats=True))
+    return folder
+
+
+def calibrated() -> tuple[DenseModel, ModelCard]:
+    """Its metres are twice what the network says: a calibration that is applied again would show."""
+    model, card = network()
+    depth = replace(card.outputs["depth"], calibration=Calibration(form="scale", a=2.0))
+    return model, replace(card, outputs={**card.outputs, "depth": depth})
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize(("name", "size", "flip"), [("any", (33, 61), False), ("any", SIZE, True), ("two", SIZE, True)])
+def test_the_maps_are_those_of_the_checkpoint(
+    files: Path, runtime: Any, name: str, size: tuple[int, int], flip: bool
+) -> None:
+    predictor = densevit.load(files / f"{name}.onnx", runtime=runtime, precision="fp32", batch_size=3, flip=flip)
+    expected = Predictor(*calibrated(), device="cpu", precision="fp32", flip=flip)
+    images = noise(3, size)
+    found, wanted = predictor.predict_arrays(images), expected.predict_arrays(images)
+    assert predictor.runtime == runtime and list(found) == (["labels", "depth"] if name == "any" else list(HEADS))
+    for head, values in ((head, wanted[head]) for head in found):
+        assert values.std() > 1e-3
+        np.testing.assert_allclose(found[head], values, rtol=1e-3, atol=1e-4 * np.abs(values).max(), err_msg=head)
+
+
+def test_a_file_for_one_size_refuses_others(files: Path) -> None:
+    predictor = densevit.load(files / "two.onnx", runtime="onnxruntime")
+    assert predictor.precision == "fp32"
+    with pytest.raises(DataError, match=r"an image of 30x52, and this ONNX file is for 40x52; .*--image-size dynamic"):
+        predictor(noise(1, (30, 52))[0])
+
+
+def test_the_fastest_that_is_installed_computes_unless_one_is_named(
+    files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert densevit.load(files / "any.onnx").runtime == "openvino"
+    assert "parameters" not in repr(densevit.load(files / "any.onnx"))
+    monkeypatch.setattr("densevit.inference.onnx.load.is_installed", lambda name: name != "openvino")
+    assert densevit.load(files / "any.onnx", runtime="auto").runtime == "onnxruntime"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"precision": "int8"}, r"any\.onnx is in fp32; export-onnx --precision int8 .* writes int8"),
+        ({"precision": "bf16", "runtime": "onnxruntime"}, "onnxruntime computes in fp32, not in bf16"),
+        ({"device": "cuda"}, "'cuda'"),
+        ({"family": "depth-anything-v2"}, "family: of a checkpoint"),
+        ({"family_options": {"max_depth": 20}}, "family_options: of a checkpoint"),
+        ({"compile": True}, "leave out `compile`"),
+    ],
+)
+def test_options_that_do_not_fit_a_file_are_named(files: Path, options: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        densevit.load(files / "any.onnx", **options)
+
+
+def test_int8_of_a_checkpoint_names_the_command_that_makes_the_file() -> None:
+    with pytest.raises(ConfigError, match="export-onnx CHECKPOINT --precision int8 --max-drop"):
+        densevit.load("no-such-checkpoint", precision="int8", runtime="openvino")
+
+
+def test_files_that_cannot_stand_for_a_checkpoint_are_refused(files: Path, tmp_path: Path) -> None:
+    graph = onnx.load(files / "any.onnx")
+    graph.graph.output[1].type.tensor_type.elem_type = onnx.TensorProto.UINT8
+    onnx.save(graph, tmp_path / "ids.onnx")
+    with pytest.raises(ConfigError, match=r"ids\.onnx: gives ids of classes; export it without --argmax"):
+        densevit.load(tmp_path / "ids.onnx")
+    graph.graph.input.add().name = "focal"
+    onnx.save(graph, tmp_path / "focal.onnx")
+    with pytest.raises(ConfigError, match=r"takes image, focal; .*--focal PIXELS"):
+        densevit.load(tmp_path / "focal.onnx")
+    graph.producer_name = "pytorch"
+    onnx.save(graph, tmp_path / "other.onnx")
+    with pytest.raises(CheckpointError, match=r"an ONNX file of pytorch, not of densevit"):
+        densevit.load(tmp_path / "other.onnx")
+    with pytest.raises(CheckpointError, match=r"none\.onnx: no such file"):
+        densevit.load(tmp_path / "none.onnx")
+
+
+def test_what_needs_weights_is_refused(files: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no weights to save; take the checkpoint"):
+        densevit.load(files / "any.onnx").save_pretrained(tmp_path / "saved")
+    assert not (tmp_path / "saved").exists()
+
+
+def test_export_depth_takes_a_file_and_resumes_only_the_same(
+    files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Image.fromarray(noise(1)[0]).save(tmp_path / "a.png")
+    command = ["export-depth", "", str(tmp_path / "a.png"), "--output", str(tmp_path / "maps"), "--format", "npy"]
+
+    def run(file: str, *more: str) -> int:
+        command[1] = str(files / file)
+        return main([*command, "--head", "depth", "--precision", "fp32", *more])
+
+    assert run("any.onnx", "--runtime", "openvino") == 0
+    assert "1 images on cpu in fp32 by openvino" in capsys.readouterr().err
+    expected = Predictor(*calibrated(), device="cpu", precision="fp32")(noise(1)[0], head="depth")
+    np.testing.assert_allclose(np.load(tmp_path / "maps/a.npy"), expected, rtol=1e-3)
+    assert run("two.onnx", "--runtime", "openvino", "--resume") == 2
+    assert "weights" in capsys.readouterr().err
