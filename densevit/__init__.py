@@ -36,13 +36,14 @@ from densevit.version import __version__
 if TYPE_CHECKING:
     from densevit.api.checkpoint import load
     from densevit.api.evaluation import Evaluation, evaluate
-    from densevit.api.export import export, export_onnx, export_web
-    from densevit.api.pt2 import export_pt2, load_pt2
+    from densevit.api.export import export
+    from densevit.api.export_model import export_onnx, export_pt2, export_web
     from densevit.api.training import Run, train
     from densevit.api.video import export_video
     from densevit.data.datasets.base import Dataset
     from densevit.data.datasets.pairs import Pairs
     from densevit.inference.predictor import Predictor
+    from densevit.inference.pt2.load import load_pt2
     from densevit.structures import Sample
 
 __all__ = [
@@ -74,12 +75,12 @@ _MODULES = {
     "Sample": "densevit.structures",
     "evaluate": "densevit.api.evaluation",
     "export": "densevit.api.export",
-    "export_onnx": "densevit.api.export",
-    "export_pt2": "densevit.api.pt2",
+    "export_onnx": "densevit.api.export_model",
+    "export_pt2": "densevit.api.export_model",
     "export_video": "densevit.api.video",
-    "export_web": "densevit.api.export",
+    "export_web": "densevit.api.export_model",
     "load": "densevit.api.checkpoint",
-    "load_pt2": "densevit.api.pt2",
+    "load_pt2": "densevit.inference.pt2.load",
     "train": "densevit.api.training",
 }
 

@@ -2,12 +2,11 @@
 
 from pathlib import Path
 
-from small_scenes import small_scenes
+from small_scenes import MODEL, RUN, small_scenes
 
-CONFIG = """
-model:
-  encoder: {{type: vit, dim: 32, depth: 2, heads: 2, patch_size: 8, image_size: 64, out_indices: 2}}
-  decoder: {{type: conv_transpose, stride: 4, min_channels: 8}}
+CONFIG = (
+    MODEL
+    + """
   heads:
     depth: {{type: metric, max_depth: 10, hidden: 0}}
     relative: {{type: disparity, hidden: 0}}
@@ -32,18 +31,10 @@ data:
     sources:
       - {{name: rooms, data: {{type: folder, root: {root}/a, depth_scale: 1000}}}}
       - {{name: seg, data: {{type: folder, root: {root}/c, depth_scale: 1000}}}}
-  transforms: [{{type: random_crop, size: [48, 64]}}, {{type: hflip}}]
-  workers: 0
-optim: {{lr: 2e-3}}
-schedule: {{type: constant, warmup: 0}}
-steps: 4
-batch_size: 4
-precision: fp32
-device: cpu
-validate_every: 4
-log_every: 1
-output: {output}
 """
+    + RUN
+    + "steps: 4\n"
+)
 
 
 def small_mixture_config(folder: Path) -> Path:

@@ -14,10 +14,28 @@ CLASSES = [
     {"id": 0, "name": "unlabelled", "ignore": True},
 ]
 
-CONFIG = """
+MODEL = """
 model:
   encoder: {{type: vit, dim: 32, depth: 2, heads: 2, patch_size: 8, image_size: 64, out_indices: 2}}
   decoder: {{type: conv_transpose, stride: 4, min_channels: 8}}
+"""
+
+RUN = """
+  transforms: [{{type: random_crop, size: [48, 64]}}, {{type: hflip}}]
+  workers: 0
+optim: {{lr: 2e-3}}
+schedule: {{type: constant, warmup: 0}}
+batch_size: 4
+precision: fp32
+device: cpu
+validate_every: 4
+log_every: 1
+output: {output}
+"""
+
+CONFIG = (
+    MODEL
+    + """
   heads:
     depth: {{type: metric, max_depth: 10, hidden: 0}}
     labels: {{type: segmentation}}
@@ -27,18 +45,10 @@ tasks:
 data:
   train: {{type: folder, root: {root}, depth_scale: 1000, require_depth: false, require_labels: false}}
   val: {{type: folder, root: {root}, depth_scale: 1000, require_depth: false, require_labels: false}}
-  transforms: [{{type: random_crop, size: [48, 64]}}, {{type: hflip}}]
-  workers: 0
-optim: {{lr: 2e-3}}
-schedule: {{type: constant, warmup: 0}}
-steps: 8
-batch_size: 4
-precision: fp32
-device: cpu
-validate_every: 4
-log_every: 1
-output: {output}
 """
+    + RUN
+    + "steps: 8\n"
+)
 
 
 def small_scenes(

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from small_scenes import small_scenes
+from small_scenes import MODEL, RUN, small_scenes
 
 from densevit.builder import plan as planning
 from densevit.builder import training
@@ -20,10 +20,9 @@ from densevit.structures import IGNORE, Batch
 from densevit.tasks.depth import as_ground_truth
 from densevit.weights import checkpoint
 
-CONFIG = """
-model:
-  encoder: {{type: vit, dim: 32, depth: 2, heads: 2, patch_size: 8, image_size: 64, out_indices: 2}}
-  decoder: {{type: conv_transpose, stride: 4, min_channels: 8}}
+CONFIG = (
+    MODEL
+    + """
   heads:
     depth: {{type: metric, max_depth: 10, hidden: 0}}
     labels: {{type: segmentation}}
@@ -42,19 +41,10 @@ data:
         cutmix: 0.5
         consistency: {{strong: [{{type: grayscale, p: 1}}, {{type: color, p: 1.0}}], confidence: 0.3}}
   val: {{type: folder, root: {root}/a, depth_scale: 1000}}
-  transforms: [{{type: random_crop, size: [48, 64]}}, {{type: hflip}}]
-  workers: 0
-optim: {{lr: 2e-3}}
-ema: 0.9
-schedule: {{type: constant, warmup: 0}}
-steps: 4
-validate_every: 1000
-batch_size: 4
-precision: fp32
-device: cpu
-log_every: 1
-output: {output}
 """
+    + RUN.replace("validate_every: 4", "validate_every: 1000")
+    + "ema: 0.9\nsteps: 4\n"
+)
 WEB = "data.train.sources.1"
 
 

@@ -1,4 +1,4 @@
-"""`export`: maps of many images as files; `export_onnx`: a model as one ONNX file; `export_web`: as a web page."""
+"""`export`: maps of many images as files."""
 
 import os
 import sys
@@ -7,19 +7,15 @@ from copy import copy
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from densevit.api.checkpoint import load
-from densevit.builder.checkpoint import restore
 from densevit.data.io.readers import image_size
 from densevit.engine import distributed
 from densevit.errors import ConfigError, DataError, Preempted
 from densevit.inference.backends.auto import sampled_sizes
 from densevit.inference.camera import Lens
 from densevit.inference.choose_runtime import choose_runtime
-from densevit.inference.onnx import export as onnx
-from densevit.inference.onnx.export import ExportedModel
-from densevit.inference.onnx.metadata import OnnxExportOptions
 from densevit.inference.predict import pipeline
 from densevit.inference.predict.anchors import AnchorFiles
 from densevit.inference.predict.cameras import plan_cameras, resolve_cameras
@@ -27,8 +23,6 @@ from densevit.inference.predict.inputs import Item, find_items
 from densevit.inference.predict.output_plan import Existing, OutputPlan
 from densevit.inference.predict.summary import Summary
 from densevit.inference.predictor import Predictor
-from densevit.inference.web import export as web
-from densevit.inference.web.export import ExportedSite
 from densevit.inference.writers import DEPTH_FORMATS, LABEL_FORMATS, MapWriter
 from densevit.structures import Size
 from densevit.utils.signals import interruptible
@@ -198,105 +192,3 @@ def choose_for_images(predictor: Predictor, items: Sequence[Item], before: str |
 
     why = choose_runtime(predictor, sampled_sizes(len(items), size_of))
     return predictor.runtime, why
-
-
-def export_onnx(
-    model: Predictor | str | Path,
-    output: str | Path,
-    size: Size | Literal["dynamic"] | None = None,
-    *,
-    overwrite: bool = False,
-    batch: int | None = 1,
-    heads: Sequence[str] = (),
-    labels: bool = False,
-    floats: bool = False,
-    network: bool = False,
-    flip: bool = False,
-    precision: Literal["fp32", "fp16"] = "fp32",
-    family: str | None = None,
-    family_options: Mapping[str, Any] | None = None,
-) -> ExportedModel:
-    """Writes a model as one ONNX file, run by ONNX Runtime and compared with torch before it is kept.
-
-    >>> densevit.export_onnx("runs/mine", "mine.onnx", (480, 640))  # doctest: +SKIP
-
-    Args:
-        model: a checkpoint's path, or a `Predictor`.
-        output: the file; ends in .onnx.
-        size: height and width of the images; "dynamic" for images of any size.
-        overwrite: replace a file that is there.
-        batch: images at once; None for any number.
-        heads: all of them unless given.
-        labels: classes of pixels as ids, not logits.
-        floats: images b 3 h w in [0, 1], instead of bytes b h w 3.
-        network: only the network, for images that are already resized; `size` is theirs.
-        flip: average with the mirrored image's prediction.
-        precision: of the network; images and maps are fp32 in any case.
-        family, family_options: of a published checkpoint; see `densevit.load`.
-
-    Returns:
-        paths, metadata, and by head the largest difference from torch as a share of the largest value.
-
-    Raises:
-        ConfigError: a package is missing (extra `onnxruntime`), a file is there, or options do not go together.
-    """
-    path = Path(output)
-    onnx.check_output(path, overwrite=overwrite)
-    if size is None and not network:
-        raise ConfigError("export_onnx: size=(height, width) of the images that the file is for, or 'dynamic'.")
-    chosen = OnnxExportOptions(
-        size=None if size == "dynamic" else size,
-        any_size=size == "dynamic",
-        batch=batch,
-        heads=tuple(heads),
-        labels=labels,
-        floats=floats,
-        network=network,
-        flip=flip,
-        precision=precision,
-    )
-    if isinstance(model, Predictor):
-        return onnx.export_onnx(model.model, model.card, path, chosen)
-    return onnx.export_onnx(*restore(model, family, **(family_options or {})), path, chosen)
-
-
-def export_web(
-    model: Predictor | str | Path,
-    output: str | Path,
-    size: Size | None = None,
-    *,
-    overwrite: bool = False,
-    heads: Sequence[str] = (),
-    title: str = "",
-    runtime: str | Path | None = None,
-    family: str | None = None,
-    family_options: Mapping[str, Any] | None = None,
-) -> ExportedSite:
-    """Writes a static web page that predicts in the visitor's browser; any static server serves the folder.
-
-    >>> densevit.export_web("runs/mine", "site")  # doctest: +SKIP
-
-    Args:
-        model: a checkpoint's path, or a `Predictor`.
-        output: the folder to make.
-        size: height and width at which the network sees every image; the size that it was trained for unless given.
-        overwrite: replace a site that is there.
-        heads: all of them unless given.
-        title: of the page; the checkpoint's name unless given.
-        runtime: the npm package `onnxruntime-web` as a .tgz or a folder; npm fetches it unless given.
-        family, family_options: of a published checkpoint; see `densevit.load`.
-
-    Returns:
-        folder, size, bytes, and by head the largest difference from torch as a share of the largest value.
-
-    Raises:
-        ConfigError: a package is missing (extra `onnxruntime`, or npm), a folder is there, or no size is known.
-    """
-    folder, package = Path(output), None if runtime is None else Path(runtime)
-    web.check_output(folder, package, overwrite=overwrite)
-    if isinstance(model, Predictor):
-        network, card, name = model.model, model.card, ""
-    else:
-        network, card = restore(model, family, **(family_options or {}))
-        name = Path(model).name
-    return web.export_web(network, card, folder, size=size, heads=tuple(heads), title=title or name, runtime=package)

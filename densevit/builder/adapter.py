@@ -51,7 +51,7 @@ def write_encoder(path: Path, opened: ConvertedCheckpoint) -> None:
     prefix = f"{ENCODER}{inner.pop()}." if len(inner) == 1 else ENCODER
     dense = {name.removeprefix(prefix): tensor.detach().cpu().contiguous() for name, tensor in kept.items()}
     content = safetensors.torch.save(dense, {"format": "pt"})
-    atomic_io.atomic_write(path, lambda file: file.write(content))
+    atomic_io.write_bytes(path, content)
 
 
 def frozen_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

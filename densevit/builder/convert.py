@@ -182,7 +182,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     dense = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     if path.suffix in SAFETENSORS:
         content = safetensors.torch.save(dense, {"format": "pt"})
-        atomic_io.atomic_write(path, lambda file: file.write(content))
+        atomic_io.write_bytes(path, content)
     else:
         atomic_io.atomic_write(path, lambda file: torch.save(dense, file))
 

@@ -10,7 +10,7 @@ from densevit.data.sanity_checks import found_truths
 from densevit.engine.checkpointer import BestScore
 from densevit.errors import ConfigError
 from densevit.registry import did_you_mean
-from densevit.tasks.base import Task
+from densevit.tasks.base import Task, task_class
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def teaching(plan: Plan) -> dict[str, Teaching]:
         own = [
             source
             for source in train.sources
-            if (wanted[name] & have[source.name] or (source.strong is not None and _component(task).teachable))
+            if (wanted[name] & have[source.name] or (source.strong is not None and task_class(task.task).teachable))
             and (not task.sources or source.name in task.sources)
         ]
         found[name] = Teaching(tuple(own), sum(s.share for s in own) or 1.0)
@@ -64,11 +64,7 @@ def teaching(plan: Plan) -> dict[str, Teaching]:
 
 
 def _wanted(task: TaskSpec) -> frozenset[str]:
-    return _component(task).truths([loss.build() for _, loss in task.losses])
-
-
-def _component(task: TaskSpec) -> type[Task]:
-    return task.task.component  # type: ignore[return-value]
+    return task_class(task.task).truths([loss.build() for _, loss in task.losses])
 
 
 def _misplaced_consistency(plan: Plan) -> Iterator[str]:

@@ -54,7 +54,7 @@ from densevit.models.dense import DenseModel
 from densevit.models.pretraining.base import PretrainModel
 from densevit.ops.camera import Camera
 from densevit.structures import Batch, Row
-from densevit.tasks.base import Task
+from densevit.tasks.base import Task, task_class
 from densevit.utils.device import is_out_of_memory
 from densevit.utils.precision import Precision
 
@@ -85,7 +85,7 @@ def build_trainer(plan: Plan, world: DistributedContext) -> Trainer:
         model.encoder.requires_grad_(False)
     if plan.model.temporal is not None and plan.model.temporal.freeze_rest:
         model.requires_grad_(False)
-        model.temporal.requires_grad_(True)  # type: ignore[union-attr]
+        model.get_submodule("temporal").requires_grad_(True)
     model.encoder.set_grad_checkpointing(run.model.grad_checkpointing)
     if plan.pretrain is not None:
         model = build_pretrain_model(plan, model)
@@ -169,7 +169,7 @@ def check_output(name: str, spec: TaskSpec, output: HeadSpec, plan: Plan) -> Non
     Raises:
         ConfigError: the task cannot train this head, or the data has other classes.
     """
-    kinds: tuple[str, ...] = spec.task.component.kinds  # type: ignore[attr-defined]
+    kinds = task_class(spec.task).kinds
     if output.kind not in kinds:
         raise ConfigError(
             f"tasks.{name}: task '{spec.task.name}' trains heads that give {', '.join(kinds)}; "

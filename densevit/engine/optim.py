@@ -13,6 +13,7 @@ from densevit.config.schema import Optim, Schedule
 
 
 @runtime_checkable
+@runtime_checkable
 class LayeredEncoder(Protocol):
     """What the optimiser asks of an encoder."""
 

@@ -110,7 +110,8 @@ class Trainer:
         for task in tasks.values():
             task.to(world.device)
         self.parallel_model = world.parallelize(self.model, run, self.precision)
-        self.encoder: LayeredEncoder = model.encoder  # type: ignore[assignment]
+        assert isinstance(model.encoder, LayeredEncoder)
+        self.encoder = model.encoder
         self.scheduled = scheduled_parts(model)
         self.loss_weighting = LOSS_WEIGHTINGS[run.loss_weighting](list(tasks)).to(world.device)
         groups = parameter_groups(model, self.encoder, run.optim, split=run.schedule.encoder_warmup is not None)
@@ -263,7 +264,7 @@ class Trainer:
         temporal = self.run.model.temporal
         if isinstance(temporal, Temporal) and temporal.freeze_rest:
             self.model.eval()
-            self.model.temporal.train()  # type: ignore[union-attr]
+            self.model.get_submodule("temporal").train()
         self._set_progress(self._updates())
         self.optimizer.zero_grad(set_to_none=True)
         values: dict[str, Tensor] = {}

@@ -146,8 +146,8 @@ class SSI(ClipLoss):
         pool: Pool = "image",
         per_clip: bool = False,
     ) -> None:
-        options = {"space": space, "align": align, "error": error, "trim": trim, "pool": pool, "per_clip": per_clip}
-        super().__init__(partial(ssi, **options), KINDS[space])  # type: ignore[arg-type]
+        function = partial(ssi, space=space, align=align, error=error, trim=trim, pool=pool, per_clip=per_clip)
+        super().__init__(function, KINDS[space])
 
 
 @DEPTH_LOSSES.register("ssi_gradient")
@@ -168,5 +168,5 @@ class SSIGradient(ClipLoss):
         pool: Pool = "image",
         per_clip: bool = False,
     ) -> None:
-        options = {"space": space, "align": align, "strides": strides, "pool": pool, "per_clip": per_clip}
-        super().__init__(partial(ssi_gradient, **options), KINDS[space])  # type: ignore[arg-type]
+        function = partial(ssi_gradient, space=space, align=align, strides=strides, pool=pool, per_clip=per_clip)
+        super().__init__(function, KINDS[space])

@@ -11,7 +11,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
 from densevit.model_card import HeadSpec, Kind
-from densevit.registry import ComponentConfig, Registry
+from densevit.registry import ComponentConfig, ComponentSpec, Registry
 from densevit.structures import Batch, Row
 
 Extras = Mapping[str, Tensor]
@@ -170,3 +170,9 @@ class Task(nn.Module, ABC):
 
 
 TASKS = Registry[Task]("task")
+
+
+def task_class(spec: ComponentSpec[Any]) -> type[Task]:
+    """What the head of a config's task is trained by."""
+    assert isinstance(spec.component, type) and issubclass(spec.component, Task)
+    return spec.component

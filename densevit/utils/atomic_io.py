@@ -10,10 +10,13 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Literal, cast
+from typing import TYPE_CHECKING, BinaryIO, Literal, cast
 
 from densevit.errors import StorageError
 from densevit.utils.process import process_exists
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 SUFFIX = ".densevit-tmp"
 SET_ASIDE = ".densevit-old"
@@ -30,8 +33,8 @@ class _Hashing(io.RawIOBase):
     def writable(self) -> bool:
         return True
 
-    def write(self, data: object) -> int:
-        view = memoryview(data).cast("B")  # type: ignore[arg-type]
+    def write(self, data: "ReadableBuffer") -> int:
+        view = memoryview(data).cast("B")
         self.digest.update(view)
         self.file.write(view)
         return len(view)
@@ -52,6 +55,16 @@ def atomic_write(path: str | Path, write: Callable[[BinaryIO], object]) -> str:
         hashing = _Hashing(file)
         write(cast(BinaryIO, hashing))
     return hashing.digest.hexdigest()
+
+
+def write_bytes(path: str | Path, content: "ReadableBuffer") -> str:
+    """Writes what is encoded already; see `atomic_write`."""
+    return atomic_write(path, lambda file: file.write(content))
+
+
+def write_text(path: str | Path, text: str) -> str:
+    """Writes UTF-8; bytes of file names that are not UTF-8 become escapes such as `\\udce9`."""
+    return write_bytes(path, text.encode(errors="backslashreplace"))
 
 
 def make_folder(path: str | Path) -> Path:
@@ -91,11 +104,6 @@ def place_for(folder: Path) -> tuple[Path, Literal["", "no folder", "read-only"]
     if not place.is_dir():
         return place, "no folder"
     return place, "" if os.access(place, os.W_OK | os.X_OK) else "read-only"
-
-
-def write_text(path: str | Path, text: str) -> str:
-    """Writes UTF-8; bytes of file names that are not UTF-8 become escapes such as `\\udce9`."""
-    return atomic_write(path, lambda file: file.write(text.encode(errors="backslashreplace")))
 
 
 @contextmanager

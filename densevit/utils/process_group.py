@@ -45,3 +45,6 @@ class ProcessGroup:
         if error is not None:
             raise error
         return value[0]
+
+
+ALONE = ProcessGroup()

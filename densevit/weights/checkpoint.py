@@ -117,7 +117,7 @@ def write_weights(path: Path, weights: Mapping[str, Tensor], card: ModelCard) ->
     """A single file that is complete for inference; returns its sha256."""
     dense = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
     content = safetensors.torch.save(dense, {CARD: json.dumps(card.to_dict())})
-    return atomic_io.atomic_write(path, lambda file: file.write(content))
+    return atomic_io.write_bytes(path, content)
 
 
 def verify(folder: Path) -> Manifest:

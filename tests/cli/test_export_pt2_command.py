@@ -3,7 +3,7 @@
 import argparse
 
 from densevit.cli.commands import export_pt2
-from densevit.cli.commands.export_onnx import export_options
+from densevit.cli.options.model_file import export_options
 from densevit.inference.onnx.metadata import OnnxExportOptions
 
 

@@ -8,11 +8,12 @@ import argparse
 from pathlib import Path
 
 from densevit.cli.options import checkpoint
-from densevit.cli.options.types import size, words
+from densevit.cli.options.model_file import add_heads_option, add_model_argument
+from densevit.cli.options.types import size
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a checkpoint folder or file, ours or published")
+    add_model_argument(parser)
     parser.add_argument("--output", type=Path, required=True, metavar="SITE", help="the folder to make")
     parser.add_argument(
         "--image-size",
@@ -20,9 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="H,W",
         help="height and width at which the network sees every image (that of its training); smaller is faster",
     )
-    parser.add_argument(
-        "--head", metavar="NAMES", type=words, default=(), help="comma-separated; all heads unless given"
-    )
+    add_heads_option(parser)
     parser.add_argument("--title", default="", help="of the page (the checkpoint's name)")
     parser.add_argument(
         "--runtime",
@@ -35,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from densevit.api.export import export_web
+    from densevit.api.export_model import export_web
 
     family, family_options = checkpoint.format_options(args)
     site = export_web(

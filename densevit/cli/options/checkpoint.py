@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from densevit.data.datasets.base import Dataset
     from densevit.inference.predictor import Predictor
+    from densevit.model_card import ModelCard
+    from densevit.models.dense import DenseModel
 
 Parser = argparse.ArgumentParser | argparse._ArgumentGroup
 
@@ -78,6 +80,14 @@ def load(args: argparse.Namespace, *, data: "Dataset | None" = None, **options: 
         print(choose_for_data(predictor, data), file=sys.stderr)
     args.precision, args.device, args.runtime = predictor.precision, str(predictor.device), predictor.runtime
     return predictor
+
+
+def restore(args: argparse.Namespace) -> "tuple[DenseModel, ModelCard]":
+    """The network and the card of the checkpoint that is named."""
+    from densevit.builder.checkpoint import restore
+
+    family, options = format_options(args)
+    return restore(args.checkpoint, family, **options)
 
 
 def format_options(args: argparse.Namespace) -> tuple[str | None, dict[str, Any]]:

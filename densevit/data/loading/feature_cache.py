@@ -75,7 +75,7 @@ class FeatureCache:
             StorageError: the disk is full or read-only.
         """
         name = f"shard-{hashlib.sha256(''.join(images).encode()).hexdigest()[:16]}"
-        atomic_io.atomic_write(self.folder / f"{name}.bin", lambda file: file.write(np.ascontiguousarray(rows).data))
+        atomic_io.write_bytes(self.folder / f"{name}.bin", np.ascontiguousarray(rows).data)
         content = {"shapes": shapes, "views": views, "images": list(images)}
         atomic_io.write_text(self.folder / f"{name}.json", json.dumps(content))
         self.reload()

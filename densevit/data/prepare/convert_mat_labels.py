@@ -16,7 +16,7 @@ from densevit.data.datasets.segmentation.pascal_context import Split as ContextS
 from densevit.data.datasets.segmentation.voc import LISTS, Voc
 from densevit.data.io.writers import encode_labels
 from densevit.errors import DataError
-from densevit.utils.atomic_io import atomic_write, write_text
+from densevit.utils.atomic_io import write_bytes, write_text
 from densevit.utils.progress import tqdm
 
 
@@ -69,7 +69,7 @@ def _convert(data: LabelledImages, folder: Path) -> int:
         if ids is None:
             raise DataError(f"{path}: no labels in it.")
         content = encode_labels(ids)
-        atomic_write(folder / f"{path.stem}.png", lambda file, content=content: file.write(content))  # type: ignore[misc]
+        write_bytes(folder / f"{path.stem}.png", content)
     return len(found)
 
 

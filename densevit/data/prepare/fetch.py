@@ -6,6 +6,7 @@ import os
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +113,7 @@ def _receive(url: str, part: Path, bar: Any) -> bool:
             file.truncate(have)
             file.seek(have)
             while chunk := answer.read(CHUNK):
-                _stored(part, lambda chunk=chunk: file.write(chunk))  # type: ignore[misc]
+                _stored(part, partial(file.write, chunk))
                 bar.update(len(chunk))
     return length is None or size_of(part) == have + int(length)
 

@@ -8,7 +8,7 @@ from densevit.data.datasets.depth.nyu.mat_file import LabelledMat, slow_chunks
 from densevit.data.io import matlab
 from densevit.data.io.writers import encode, encode_depth
 from densevit.errors import DataError
-from densevit.utils.atomic_io import atomic_write, write_text
+from densevit.utils.atomic_io import write_bytes, write_text
 from densevit.utils.progress import tqdm
 
 FRAME_KEYS = ("images", "rawDepths", "depths", "labels", "instances")
@@ -79,4 +79,4 @@ def _extract(mat: Path, root: Path, split: Literal["train", "test"]) -> int:
 
 
 def _write(path: Path, data: bytes) -> None:
-    atomic_write(path, lambda file: file.write(data))
+    write_bytes(path, data)

@@ -13,13 +13,13 @@ from densevit.data.io import matlab
 from densevit.data.io.writers import encode, encode_depth
 from densevit.ops.geometry import pinhole
 from densevit.structures import Sample
-from densevit.utils.atomic_io import atomic_write, write_text
+from densevit.utils.atomic_io import write_bytes, write_text
 
 
 def put(path: Path, data: bytes) -> None:
     """Writes a file, making its folders."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    atomic_write(path, lambda file: file.write(data))
+    write_bytes(path, data)
 
 
 def measured(sample: Sample) -> Float32[np.ndarray, "h w"]:

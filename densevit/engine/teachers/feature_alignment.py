@@ -1,5 +1,7 @@
 """The last features of the trained encoder beside those of a frozen one, as a loss of a training step."""
 
+from typing import Protocol, runtime_checkable
+
 import torch
 from torch import Tensor, nn
 
@@ -54,6 +56,11 @@ class FeatureAlignment:
         return self.options.weight * share * feature_alignment(student[rows], frozen, self.options.margin)
 
 
+@runtime_checkable
+class HasFeatures(Protocol):
+    features: list[FeatureSpec]
+
+
 def last_features(encoder: nn.Module) -> FeatureSpec:
-    found: FeatureSpec = encoder.features[-1]  # type: ignore[index, assignment]
-    return found
+    assert isinstance(encoder, HasFeatures)
+    return encoder.features[-1]

@@ -13,7 +13,7 @@ from densevit.evaluation.segmentation import confusion_matrix
 from densevit.evaluation.segmentation.evaluate import SegScores
 from densevit.evaluation.segmentation.metrics import FORMULAE
 from densevit.reporting.tables import Interval, confusion_csv, finite, interval_lines, json_text, rows_csv, write_files
-from densevit.utils.atomic_io import atomic_write
+from densevit.utils.atomic_io import atomic_write, write_bytes
 from densevit.version import versions
 
 COUNTS_FILE = "counts.npz"  # pixels of each image by class, for `densevit compare`
@@ -81,7 +81,7 @@ def write_report(folder: str | Path, scores: SegScores, *, source: Mapping[str, 
     }
     written = write_files(folder, content)
     image = cv2.imencode(".png", confusion_matrix.draw(scores.confusion, scores.classes)[..., ::-1])[1].tobytes()
-    atomic_write(shown := Path(folder) / "confusion.png", lambda file: file.write(image))
+    write_bytes(shown := Path(folder) / "confusion.png", image)
     names, classes = np.array(scores.names), np.array(scores.classes)
     atomic_write(
         counts := Path(folder) / COUNTS_FILE,

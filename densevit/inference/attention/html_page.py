@@ -13,7 +13,7 @@ from densevit.inference.attention.maps import Attention
 from densevit.ops.colormap import colorize
 from densevit.reporting.figures import jpeg
 from densevit.reporting.html_page import write_page
-from densevit.utils.atomic_io import atomic_write, make_folder
+from densevit.utils.atomic_io import make_folder, write_bytes
 
 PAGE = "attention.html"
 LARGE, SMALL = 512, 176  # longer side in pixels of a PNG, and of an image in the page
@@ -41,7 +41,7 @@ def write_attention_page(folder: Path, attention: Attention, *, title: str) -> l
     images |= {m.name: overlay(attention, m.map, LARGE) for layer in layers for m in named_maps(attention, layer)}
     for name, pixels in images.items():
         content = encode(".png", pixels)
-        atomic_write(folder / f"{name}.png", lambda file, content=content: file.write(content))  # type: ignore[misc]
+        write_bytes(folder / f"{name}.png", content)
     page = write_page(
         folder / PAGE,
         "attention.html",

@@ -11,11 +11,10 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from densevit.inference.backends.onednn import prepack_linears
-from densevit.inference.backends.onnx_runtimes import MAX_SHAPES, RUNTIMES, ExternalRuntimeModule
+from densevit.inference.backends.onnx_runtimes import MAX_SHAPES, RUNTIMES, ExternalRuntimeModule, Sizes
 from densevit.structures import Size
 from densevit.utils.packages import is_installed
 from densevit.utils.precision import Precision
@@ -112,45 +111,40 @@ class AutoRuntimeModule(ExternalRuntimeModule):
         super().__init__(model, names, RUNTIMES[name], precision)
         self.name = name
         self.share, self.start = COSTS[name].share[precision], start_seconds(name, model)
-        self.spent: dict[tuple[Any, ...], tuple[int, float]] = {}
-        self.slower: set[tuple[Any, ...]] = set()
+        self.spent: dict[Sizes, tuple[int, float]] = {}
+        self.slower: set[Sizes] = set()
         self.falls_back = True
         prepack_linears(model, precision)
 
-    def forward(
-        self,
-        image: Float[Tensor, "b 3 h w"],
-        output_size: Size | None = None,
-        camera: Float[Tensor, "b 4"] | None = None,
-    ) -> dict[str, Float[Tensor, "b _ _ _"]]:
-        key = (*image.shape[-2:], output_size)
-        if key not in self.networks and self.pays(key):
-            self.try_convert(key, image, output_size, camera)
-        if key in self.networks:
-            return super().forward(image, output_size, camera)
+    def by_torch(self, image: Tensor, output_size: Size | None, camera: Tensor | None) -> dict[str, Tensor]:
+        key = (image.shape[-2], image.shape[-1], output_size)
         begun = perf_counter()
-        outputs = self.by_torch(image, output_size, camera)
+        outputs = super().by_torch(image, output_size, camera)
         images, seconds = self.spent.get(key, (0, 0.0))
         self.spent[key] = (images + len(image), seconds + perf_counter() - begun)
         return outputs
 
-    def pays(self, key: tuple[Any, ...]) -> bool:
+    def pays(self, key: Sizes) -> bool:
         """Whether as many images again would save more than the conversion takes."""
         if len(self.networks) == MAX_SHAPES or key in self.slower:
             return False
         return self.spent.get(key, (0, 0.0))[1] * (1 - self.share) > self.start
 
-    def try_convert(self, key: tuple[Any, ...], image: Tensor, size: Size | None, camera: Tensor | None) -> None:
-        """Converts the network for this size, and keeps it if it is faster than torch was."""
+    def prepare(self, key: Sizes, image: Tensor, *cameras: Tensor) -> None:
+        """Converts the network for this size once that pays, and keeps it if it is faster than torch was."""
+        if not self.pays(key):
+            return
         images, seconds = self.spent[key]
         log.warning(
             "runtime auto: %d images of %dx%d took %.0f s by torch; %s computes the next ones, after a conversion of "
             "some %.0f s.", images, *key[:2], seconds, self.name, self.start,
         )  # fmt: skip
-        super().forward(image, size, camera)
+        network = self.convert(image, key[2], *cameras)
+        network(image, *cameras)
         begun = perf_counter()
-        super().forward(image, size, camera)
-        if perf_counter() - begun >= seconds / images * len(image):
+        network(image, *cameras)
+        if perf_counter() - begun < seconds / images * len(image):
+            self.networks[key] = network
+        else:
             log.warning("runtime auto: %s is slower here; torch goes on.", self.name)
             self.slower.add(key)
-            del self.networks[key]

@@ -10,7 +10,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -36,6 +36,9 @@ MAX_SHAPES = 4  # sizes that are converted; each keeps a copy of the weights
 
 Run = Callable[..., list[np.ndarray]]
 """Images, and what else the file takes, to the outputs of every head, in the order of the file."""
+
+Sizes = tuple[int, int, Size | None]
+"""Height and width of the images, and the size of the outputs where it differs."""
 
 
 class Runtime(ABC):
@@ -158,7 +161,7 @@ class ExternalRuntimeModule(nn.Module):
         """
         super().__init__()
         self.model, self.names, self.runtime, self.precision = model, names, runtime, precision
-        self.networks: dict[tuple[Any, ...], ConvertedNetwork] = {}
+        self.networks: dict[Sizes, ConvertedNetwork] = {}
         self.falls_back = False
 
     def forward(
@@ -172,14 +175,18 @@ class ExternalRuntimeModule(nn.Module):
         Raises:
             ConfigError: this network cannot be converted.
         """
-        key = (*image.shape[-2:], output_size)
-        cameras = () if camera is None else (camera,)
+        key = (image.shape[-2], image.shape[-1], output_size)
+        inputs = [image.float()] if camera is None else [image.float(), camera.float()]
         if key not in self.networks:
-            if len(self.networks) == MAX_SHAPES:
-                return self.by_torch(image, output_size, camera)
-            self.networks[key] = self.convert(image, output_size, *cameras)
-        given = (part.float() for part in (image, *cameras))
-        return dict(zip(self.names, self.networks[key](*given), strict=True))
+            self.prepare(key, *inputs)
+        if key not in self.networks:
+            return self.by_torch(image, output_size, camera)
+        return dict(zip(self.names, self.networks[key](*inputs), strict=True))
+
+    def prepare(self, key: Sizes, image: Tensor, *cameras: Tensor) -> None:
+        """Converts the network for images of a new size, unless torch shall compute them."""
+        if len(self.networks) < MAX_SHAPES:
+            self.networks[key] = self.convert(image, key[2], *cameras)
 
     def by_torch(self, image: Tensor, output_size: Size | None, camera: Tensor | None) -> dict[str, Tensor]:
         if not self.falls_back:

@@ -36,11 +36,10 @@ EXAMPLE_GRID, EXAMPLE_IMAGE = (11, 17), (197, 331)
 class PaddedModel(nn.Module):
     """A model whose input is padded to a given size, and not by the arithmetic of its encoder."""
 
-    model: DenseModel
-
     def __init__(self, model: nn.Module, size: Size) -> None:
         super().__init__()
-        self.model, self.size = model, size  # type: ignore[assignment]
+        assert isinstance(model, DenseModel)
+        self.model, self.size = model, size
 
     def forward(
         self, image: Float[Tensor, "b 3 h w"], output_size: Size | None = None, camera: Tensor | None = None

@@ -20,8 +20,7 @@ from densevit.inference.forward import check_box, checked_network_size, forward
 from densevit.inference.onnx.dynamic_size import NetworkSizes, PaddedModel, check_any_size, with_known_sizes
 from densevit.inference.onnx.graph import NamedOutputs, save_graph
 from densevit.inference.onnx.metadata import OnnxExportOptions, as_text, metadata
-from densevit.inference.onnx.verify import TOLERANCES, verify_against_torch
-from densevit.inference.predictor import Predictor
+from densevit.inference.onnx.verify import TOLERANCES, check_errors, torch_predictor, verify_onnx
 from densevit.model_card import HeadSpec, ModelCard, PreprocessConfig
 from densevit.ops.argmax import argmax_or_ignore
 from densevit.ops.camera import Camera
@@ -107,6 +106,14 @@ def focal_is_input(card: ModelCard, options: OnnxExportOptions) -> bool:
     return card.needs_camera and options.focal is None
 
 
+def example_inputs(card: ModelCard, options: OnnxExportOptions, count: int, size: Size) -> dict[str, Tensor]:
+    """The inputs of the graph by name, `image` first: `count` images of one size."""
+    h, w = size
+    image = torch.zeros(count, 3, h, w) if options.floats else torch.zeros(count, h, w, 3, dtype=torch.uint8)
+    focal = {"focal": torch.full((count,), float(w))} if focal_is_input(card, options) else {}
+    return {"image": image, **focal}
+
+
 def check_output(path: Path, *, overwrite: bool = False) -> None:
     """Raises before a checkpoint is read where the export would fail.
 
@@ -135,15 +142,11 @@ def export_onnx(model: nn.Module, card: ModelCard, path: Path, options: OnnxExpo
     card, options = check_options(card, options)
     if options.any_size:
         check_any_size(model, card.resize)
-    count, box = options.batch or 2, options.box
     sizes = NetworkSizes(card.resize, card.multiple, rows=2 if options.floats else 1) if options.any_size else None
     size, shapes = (options.size, ()) if sizes is None else sizes.examples()
     assert size is not None
-    h, w = size
-    image = torch.zeros(count, 3, h, w) if options.floats else torch.zeros(count, h, w, 3, dtype=torch.uint8)
-    focal = {"focal": torch.full((count,), float(w))} if focal_is_input(card, options) else {}
-    more = [*focal, *(() if sizes is None else sizes.names)]
-    examples = (image, *focal.values(), *shapes)
+    examples = example_inputs(card, options, options.batch or 2, size)
+    more = [*list(examples)[1:], *(() if sizes is None else sizes.names)]
     model = model.cpu().float().eval()
     network = model if options.precision == "fp32" else as_half(model)
     pipeline = NamedOutputs(Pipeline(network, card, options), list(card.outputs), more)
@@ -153,39 +156,18 @@ def export_onnx(model: nn.Module, card: ModelCard, path: Path, options: OnnxExpo
         made = folder / path.name
         save_graph(
             pipeline,
-            examples,
+            (*examples.values(), *shapes),
             made,
             any_batch=options.batch is None,
             sizes=sizes,
             metadata=about,
             text=as_text(about),
         )
-        predictor = Predictor(
-            model,
-            card,
-            device="cpu",
-            precision="fp32",
-            flip=options.flip,
-            focal=options.focal,
-            window=None if box is None else lambda h, w: box,
-        )
-        errors = verify_against_torch(
-            made,
-            predictor,
-            [size] if sizes is None else sizes_to_try(card),
-            options.batch,
-            floats=options.floats,
-            labels=options.labels,
-            focal=focal_is_input(card, options),
-        )
-        worst = max(errors, key=lambda name: errors[name])
-        if not errors[worst] <= (tolerance := TOLERANCES[options.precision]):
-            advice = "--no-preprocessing exports the network without resizing."
-            raise ConfigError(
-                f"{worst}: the exported graph differs from torch by {errors[worst]:.1e} of the largest value, over "
-                f"{tolerance:g}, so it is not kept. "
-                + (advice if options.precision == "fp32" else "Export it in fp32.")
-            )
+        predictor, tried = torch_predictor(model, card, options), [size] if sizes is None else sizes_to_try(card)
+        errors = verify_onnx(made, predictor, tried, options, focal="focal" in examples)
+        whole = "--no-preprocessing exports the network without resizing."
+        advice = whole if options.precision == "fp32" else "Export it in fp32."
+        check_errors(errors, TOLERANCES[options.precision], "exported graph", advice)
         return ExportedModel(move_into_place(made, path), errors, about)
 
 

@@ -1,6 +1,6 @@
-"""Compares the outputs of an ONNX file with those of torch. b images, h x w pixels, k numbers per pixel."""
+"""Compares the outputs of an exported file with those of torch. b images, h x w pixels, k numbers per pixel."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -8,10 +8,13 @@ from typing import Any
 import cv2
 import numpy as np
 from jaxtyping import UInt8
+from torch import nn
 
 from densevit.errors import ConfigError
 from densevit.inference.backends.onnx_runtimes import OnnxRuntime, Run
+from densevit.inference.onnx.metadata import OnnxExportOptions
 from densevit.inference.predictor import Predictor
+from densevit.model_card import ModelCard
 from densevit.structures import Size
 
 TOLERANCE = 1e-4  # of the largest value
@@ -20,39 +23,71 @@ TOLERANCES = {"fp32": TOLERANCE, "fp16": 2e-2}
 Images = UInt8[np.ndarray, "b h w 3"]
 
 
-def verify_against_torch(
-    path: Path,
-    predictor: Predictor,
-    sizes: Sequence[Size],
-    batch: int | None,
-    *,
-    floats: bool,
-    labels: bool,
-    focal: bool = False,
+def verify_onnx(
+    path: Path, predictor: Predictor, sizes: Sequence[Size], options: OnnxExportOptions, *, focal: bool
 ) -> dict[str, float]:
-    """The largest difference of each head, as a share of the largest value; `inf` where shapes or NaNs differ.
+    """See `errors_against_torch`. A file for any number of images is tried with one, and of the first size three.
 
     Args:
         sizes: of the images.
-        batch: number of images at once; None tries one, and of the first size three.
-        focal: the file takes the focal length of each image.
 
     Raises:
         ConfigError: ONNX Runtime does not take it.
     """
-    errors: dict[str, float] = dict.fromkeys(predictor.card.outputs, 0.0)
     run = OnnxRuntime().open(path, "fp32")
-    cases = [(batch or 1, size) for size in sizes] + ([(3, sizes[0])] if batch is None else [])
+    cases = [(options.batch or 1, size) for size in sizes] + ([(3, sizes[0])] if options.batch is None else [])
+    return errors_against_torch(lambda *given: run_onnx(run, *given), predictor, cases, options, focal=focal)
+
+
+def torch_predictor(model: nn.Module, card: ModelCard, options: OnnxExportOptions) -> Predictor:
+    """What the outputs of a file with these options shall be."""
+    box = options.box
+    window = None if box is None else lambda h, w: box
+    return Predictor(model, card, device="cpu", precision="fp32", flip=options.flip, focal=options.focal, window=window)
+
+
+def errors_against_torch(
+    run: Callable[..., Sequence[np.ndarray]],
+    predictor: Predictor,
+    cases: Sequence[tuple[int, Size]],
+    options: OnnxExportOptions,
+    *,
+    focal: bool,
+) -> dict[str, float]:
+    """The largest difference of each head, as a share of the largest value; `inf` where shapes or NaNs differ.
+
+    Args:
+        run: images, and focal lengths -> the outputs of the file, in the order of the heads.
+        cases: number of images at once, and their size.
+        focal: the file takes the focal length of each image.
+    """
+    errors: dict[str, float] = dict.fromkeys(predictor.card.outputs, 0.0)
     for count, size in cases:
         images = test_images(size, count)
         focals = [np.linspace(0.6, 1.2, count, dtype=np.float32) * size[1]] if focal else []
         expected = predict_each(predictor, images, *focals)
-        given = images.transpose(0, 3, 1, 2).astype(np.float32) / np.float32(255) if floats else images
-        for (name, spec), ours in zip(predictor.card.outputs.items(), run_onnx(run, given, *focals), strict=True):
+        given = images.transpose(0, 3, 1, 2).astype(np.float32) / np.float32(255) if options.floats else images
+        for (name, spec), ours in zip(predictor.card.outputs.items(), run(given, *focals), strict=True):
             kind, theirs = spec.kind, expected[name]
-            error = error_of_ids if labels and kind == "labels" else error_of_values
+            error = error_of_ids if options.labels and kind == "labels" else error_of_values
             errors[name] = max(errors[name], error(ours, theirs[..., 0, 0] if kind == "class" else theirs))
     return errors
+
+
+def check_errors(errors: Mapping[str, float], tolerance: float, what: str, advice: str) -> None:
+    """
+    Args:
+        what: that differs, and `advice`: for the message.
+
+    Raises:
+        ConfigError: the largest of the errors is over the tolerance, or not a number.
+    """
+    worst = max(errors, key=lambda name: errors[name])
+    if not errors[worst] <= tolerance:
+        raise ConfigError(
+            f"{worst}: the {what} differs from torch by {errors[worst]:.1e} of the largest value, over {tolerance:g}, "
+            f"so it is not kept. {advice}"
+        )
 
 
 def predict_each(predictor: Predictor, images: Images, focals: np.ndarray | None = None) -> dict[str, np.ndarray]:

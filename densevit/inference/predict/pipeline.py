@@ -33,7 +33,7 @@ from densevit.model_card import Kind, uncertainty_of
 from densevit.ops.anchors import FEWEST, Anchored, fit_to_anchors
 from densevit.utils.atomic_io import write_text
 from densevit.utils.device import is_out_of_memory
-from densevit.utils.process_group import ProcessGroup
+from densevit.utils.process_group import ALONE, ProcessGroup
 from densevit.utils.progress import tqdm
 from densevit.weights.fingerprint import weights_fingerprint
 
@@ -71,7 +71,7 @@ def export(
     max_pixels: int | None = None,
     stop: Event | None = None,
     progress: bool = False,
-    processes: ProcessGroup = ProcessGroup(),  # noqa: B008  frozen
+    processes: ProcessGroup = ALONE,
 ) -> Summary:
     """Writes every format of every image. A fault of one image costs that image only.
 
@@ -103,7 +103,7 @@ def prepare(
     plan: OutputPlan,
     heads: Sequence[str] = (),
     existing: Existing = "refuse",
-    processes: ProcessGroup = ProcessGroup(),  # noqa: B008  frozen
+    processes: ProcessGroup = ALONE,
 ) -> dict[str, str]:
     """Checks what an export needs, then makes its folders and the files that all images share.
 

@@ -34,7 +34,7 @@ from densevit.inference.writers import MapWriter, PredictedMap
 from densevit.inference.writers.labels import LabelWriter
 from densevit.model_card import Kind
 from densevit.structures import IGNORE, Box
-from densevit.utils.atomic_io import atomic_path, atomic_write, make_folder, write_text
+from densevit.utils.atomic_io import atomic_path, make_folder, write_bytes, write_text
 from densevit.utils.process_group import ProcessGroup
 from densevit.weights.fingerprint import weights_fingerprint
 
@@ -142,7 +142,7 @@ def to_bytes(share: Float[np.ndarray, "h w"]) -> UInt8[np.ndarray, "h w"]:
 def _save(path: Path, **arrays: np.ndarray) -> None:
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
-    atomic_write(path, lambda file: file.write(buffer.getbuffer()))
+    write_bytes(path, buffer.getbuffer())
 
 
 WRITERS: Mapping[str, MapWriter] = {"depth": DepthWriter(), "labels": ClassWriter()}

@@ -10,18 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
 from densevit.errors import ConfigError, StorageError
 from densevit.inference.onnx.constant_folding import trace
-from densevit.inference.onnx.export import Pipeline, check_options, focal_is_input
+from densevit.inference.onnx.export import Pipeline, check_options, example_inputs
 from densevit.inference.onnx.graph import NamedOutputs, export_context, first_cause, quiet, traceable
 from densevit.inference.onnx.metadata import OnnxExportOptions, metadata
-from densevit.inference.onnx.verify import TOLERANCE, error_of_ids, error_of_values, predict_each, test_images
-from densevit.inference.predictor import Predictor
-from densevit.inference.pt2.load import KEY, Pt2Model, TensorSpec, load_pt2
+from densevit.inference.onnx.verify import TOLERANCE, check_errors, errors_against_torch, torch_predictor
+from densevit.inference.pt2.load import KEY, TensorSpec, load_pt2
 from densevit.model_card import ModelCard
 from densevit.utils import atomic_io
 
@@ -68,11 +66,7 @@ def export_pt2(model: nn.Module, card: ModelCard, path: Path, options: OnnxExpor
     """
     card, options = check_options(card, options)
     assert options.size is not None and options.batch is not None, "the size and the number of images are fixed"
-    count, (h, w), box = options.batch, options.size, options.box
-    image = torch.zeros(count, 3, h, w) if options.floats else torch.zeros(count, h, w, 3, dtype=torch.uint8)
-    examples = {"image": image}
-    if focal_is_input(card, options):
-        examples["focal"] = torch.full((count,), float(w))
+    examples = example_inputs(card, options, options.batch, options.size)
     pipeline = NamedOutputs(Pipeline(model.cpu().float().eval(), card, options), list(card.outputs), list(examples)[1:])
     about = metadata(card, options)
     specs = {name: TensorSpec(str(x.dtype).removeprefix("torch."), tuple(x.shape)) for name, x in examples.items()}
@@ -81,22 +75,16 @@ def export_pt2(model: nn.Module, card: ModelCard, path: Path, options: OnnxExpor
     with atomic_io.temporary_folder(path) as folder:
         made = folder / path.name
         compile_package(pipeline, tuple(examples.values()), made, {KEY: json.dumps(recorded)})
-        predictor = Predictor(
-            model,
-            card,
-            device="cpu",
-            precision="fp32",
-            flip=options.flip,
-            focal=options.focal,
-            window=None if box is None else lambda h, w: box,
+        compiled, predictor = load_pt2(made), torch_predictor(model, card, options)
+        errors = errors_against_torch(
+            lambda *given: list(compiled(*given).values()),
+            predictor,
+            [(options.batch, options.size)],
+            options,
+            focal="focal" in examples,
         )
-        errors = verify(load_pt2(made), predictor, options)
-        worst = max(errors, key=lambda name: errors[name])
-        if not errors[worst] <= TOLERANCE:
-            raise ConfigError(
-                f"{worst}: the compiled network differs from torch by {errors[worst]:.1e} of the largest value, over "
-                f"{TOLERANCE:g}, so it is not kept. --no-preprocessing compiles the network without resizing."
-            )
+        advice = "--no-preprocessing compiles the network without resizing."
+        check_errors(errors, TOLERANCE, "compiled network", advice)
         with atomic_io.atomic_path(path) as place:
             made.replace(place)
     return ExportedPackage(path, errors, about)
@@ -116,18 +104,3 @@ def compile_package(
             torch._inductor.aoti_compile_and_package(program, package_path=str(path), inductor_configs=config)
     except (torch._dynamo.exc.TorchDynamoException, RuntimeError) as error:
         raise ConfigError(f"this network cannot be compiled: {first_cause(error)}") from error
-
-
-def verify(compiled: Pt2Model, predictor: Predictor, options: OnnxExportOptions) -> dict[str, float]:
-    """The largest difference of each head from torch, as a share of the largest value."""
-    assert options.size is not None and options.batch is not None
-    images, focals = test_images(options.size, options.batch), []
-    if "focal" in compiled.inputs:
-        focals = [np.linspace(0.6, 1.2, options.batch, dtype=np.float32) * options.size[1]]
-    expected = predict_each(predictor, images, *focals)
-    given = images.transpose(0, 3, 1, 2).astype(np.float32) / np.float32(255) if options.floats else images
-    ours, errors = compiled(given, *focals), {}
-    for name, spec in predictor.card.outputs.items():
-        error = error_of_ids if options.labels and spec.kind == "labels" else error_of_values
-        errors[name] = error(ours[name], expected[name][..., 0, 0] if spec.kind == "class" else expected[name])
-    return errors

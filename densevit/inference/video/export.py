@@ -35,7 +35,7 @@ from densevit.inference.video.stabilizer import Stabilizer
 from densevit.inference.video.windows import ClipWindows
 from densevit.inference.writers.base import PredictedMap
 from densevit.utils.atomic_io import atomic_path, make_folder, remove_stale_temporaries, write_text
-from densevit.utils.process_group import ProcessGroup
+from densevit.utils.process_group import ALONE, ProcessGroup
 
 SEGMENT = 64
 """Frames that an interruption may cost; a multiple of every sensible batch size."""
@@ -75,7 +75,7 @@ def export_clips(
     workers: int = 2,
     stop: Event | None = None,
     progress: bool = False,
-    processes: ProcessGroup = ProcessGroup(),  # noqa: B008  frozen
+    processes: ProcessGroup = ALONE,
 ) -> ClipSummary:
     """Writes every format of every clip. What cannot be read of a clip costs only that.
 

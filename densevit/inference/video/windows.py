@@ -6,6 +6,7 @@ The encoder runs once a frame; its features are kept for later windows. h x w pi
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -137,8 +138,8 @@ class ClipNetwork:
         self.new: list[EncoderOutput] = []
 
     def __call__(self, image: Float[Tensor, "t 3 h w"], **inputs: Any) -> Outputs:
-        found: EncoderOutput = self.model.encoder(image[len(self.known) :])  # type: ignore[operator]
-        self.new = [found.map(lambda x, i=i: x[i : i + 1]) for i in range(len(image) - len(self.known))]  # type: ignore[misc]
+        found: EncoderOutput = self.model.get_submodule("encoder")(image[len(self.known) :])
+        self.new = [found.map(itemgetter(slice(i, i + 1))) for i in range(len(image) - len(self.known))]
         return dict(self.model(image, features=join([*self.known, *self.new]), clip_length=len(image), **inputs))
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from densevit.data.io.writers import encode_pfm
 from densevit.inference.writers.base import DEPTH_FORMATS, MapWriter, PredictedMap
 from densevit.model_card import HeadSpec
-from densevit.utils.atomic_io import atomic_write
+from densevit.utils.atomic_io import atomic_write, write_bytes
 
 
 @DEPTH_FORMATS.register("npy")
@@ -31,7 +31,7 @@ class Npz(MapWriter):
     def write(self, path: Path, frame: PredictedMap) -> int:
         buffer = io.BytesIO()
         np.savez_compressed(buffer, depth=frame.values)
-        atomic_write(path, lambda file: file.write(buffer.getbuffer()))
+        write_bytes(path, buffer.getbuffer())
         return 0
 
 
@@ -42,7 +42,7 @@ class Pfm(MapWriter):
     suffix = ".pfm"
 
     def write(self, path: Path, frame: PredictedMap) -> int:
-        atomic_write(path, lambda file: file.write(encode_pfm(frame.values)))
+        write_bytes(path, encode_pfm(frame.values))
         return 0
 
 
@@ -62,7 +62,7 @@ class Hdf5(MapWriter):
                 "depth", data=frame.values, compression="gzip", compression_opts=1, shuffle=True, fletcher32=True
             )
             data.attrs.update(attributes(frame.spec))
-        atomic_write(path, lambda file: file.write(buffer.getbuffer()))
+        write_bytes(path, buffer.getbuffer())
         return 0
 
 

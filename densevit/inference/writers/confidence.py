@@ -10,7 +10,7 @@ from densevit.errors import ConfigError
 from densevit.inference.writers.base import DEPTH_FORMATS, MapWriter, PredictedMap
 from densevit.model_card import HeadSpec
 from densevit.ops.intervals import confidence, widths
-from densevit.utils.atomic_io import atomic_write
+from densevit.utils.atomic_io import write_bytes
 
 
 @DEPTH_FORMATS.register("confidence")
@@ -26,7 +26,7 @@ class Confidence(MapWriter):
     def write(self, path: Path, frame: PredictedMap) -> int:
         shares = np.where(frame.valid(), confidence(frame.values), 0)
         stored = np.rint(shares.clip(0, 1) * 65535).astype(np.uint16)
-        atomic_write(path, lambda file: file.write(encode(".png", stored)))
+        write_bytes(path, encode(".png", stored))
         return 0
 
 
@@ -57,5 +57,5 @@ class IntervalNpz(MapWriter):
         low, high = ((depth * np.exp(sign * width)).astype(np.float32) for sign in (-1, 1))
         buffer = io.BytesIO()
         np.savez_compressed(buffer, low=low, high=high, level=frame.spec.interval.level)
-        atomic_write(path, lambda file: file.write(buffer.getbuffer()))
+        write_bytes(path, buffer.getbuffer())
         return 0

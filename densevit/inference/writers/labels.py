@@ -21,7 +21,7 @@ from densevit.model_card import HeadSpec, Palette
 from densevit.ops.palette import BACKGROUND, overlay, palette_for
 from densevit.registry import Registry
 from densevit.structures import IGNORE
-from densevit.utils.atomic_io import atomic_write, write_text
+from densevit.utils.atomic_io import write_bytes, write_text
 
 LABEL_FORMATS = Registry[MapWriter]("format")
 
@@ -48,7 +48,7 @@ class LabelWriter(MapWriter):
         lines = ",\n ".join(json.dumps(row) for row in [*rows, none])
         write_text(folder / CLASSES, f"[{lines}]\n")  # as the data set `folder` reads lists of classes
         pixels = legend(spec.classes, colours)
-        atomic_write(folder / LEGEND, lambda file: file.write(encode(".png", pixels)))
+        write_bytes(folder / LEGEND, encode(".png", pixels))
 
 
 def none_of(spec: HeadSpec) -> int:
@@ -87,7 +87,7 @@ class Labels(LabelWriter):
         # Colours of all 256 ids: those beyond the classes are the background's.
         colours = (*palette_for(spec), *[BACKGROUND] * 256)[:256]
         content = encode_palette(ids, colours) if self.palette else encode(".png", ids)
-        atomic_write(path, lambda file: file.write(content))
+        write_bytes(path, content)
         return 0
 
 
@@ -102,7 +102,7 @@ class Overlay(LabelWriter):
 
     def write(self, path: Path, frame: PredictedMap) -> int:
         pixels = overlay(frame.image, classes_of(frame), palette_for(frame.spec), self.opacity)
-        atomic_write(path, lambda file: file.write(encode(".png", pixels)))
+        write_bytes(path, encode(".png", pixels))
         return 0
 
 
@@ -118,7 +118,7 @@ class Probabilities(LabelWriter):
         shares /= shares.sum(0)
         buffer = io.BytesIO()
         np.savez_compressed(buffer, probabilities=shares.astype(np.float16), classes=np.array(frame.spec.classes))
-        atomic_write(path, lambda file: file.write(buffer.getbuffer()))
+        write_bytes(path, buffer.getbuffer())
         return 0
 
 

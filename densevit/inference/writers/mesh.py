@@ -11,7 +11,7 @@ from densevit.inference.writers.base import DEPTH_FORMATS, PredictedMap
 from densevit.inference.writers.surface import AssumedDepth, SurfaceWriter
 from densevit.model_card import HeadSpec
 from densevit.ops.surfaces.triangles import EDGE, grid_triangles
-from densevit.utils.atomic_io import atomic_write
+from densevit.utils.atomic_io import write_bytes
 
 # glTF's axes, which viewers of OBJ take for granted, too: right, up, back.
 FLIP = np.array([1, -1, -1], np.float32)
@@ -58,7 +58,7 @@ class MeshWriter(SurfaceWriter):
         )
         content = mesh.export(file_type=self.file_type)
         data: bytes = content.encode() if isinstance(content, str) else bytes(content)
-        atomic_write(path, lambda file: file.write(data))
+        write_bytes(path, data)
         return 0
 
 

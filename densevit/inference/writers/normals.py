@@ -11,7 +11,7 @@ from densevit.errors import ConfigError
 from densevit.inference.writers.base import DEPTH_FORMATS, MapWriter, PredictedMap
 from densevit.model_card import HeadSpec
 from densevit.ops.surfaces.normals import normals_of_map
-from densevit.utils.atomic_io import atomic_write
+from densevit.utils.atomic_io import write_bytes
 
 
 class NormalsWriter(MapWriter):
@@ -33,7 +33,7 @@ class NormalsWriter(MapWriter):
 
     def write(self, path: Path, frame: PredictedMap) -> int:
         content = self.encode(change_axes(self.normals(frame), self.axes))
-        atomic_write(path, lambda file: file.write(content))
+        write_bytes(path, content)
         return 0
 
     def normals(self, frame: PredictedMap) -> Normals:

@@ -9,7 +9,7 @@ from pydantic import Field
 from densevit.inference.writers.base import DEPTH_FORMATS, PredictedMap
 from densevit.inference.writers.surface import AssumedDepth, SurfaceWriter
 from densevit.ops.surfaces.normals import normals_of_map
-from densevit.utils.atomic_io import atomic_write
+from densevit.utils.atomic_io import write_bytes
 
 AXES = [(axis, "<f4") for axis in "xyz"]
 NORMALS = [(f"n{axis}", "<f4") for axis in "xyz"]
@@ -51,7 +51,7 @@ class Ply(SurfaceWriter):
             for i, axis in enumerate("xyz"):
                 points[f"n{axis}"] = vectors[:, i]
         content = header(points, self.unit) + points.tobytes()
-        atomic_write(path, lambda file: file.write(content))
+        write_bytes(path, content)
         return 0
 
 

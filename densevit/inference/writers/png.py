@@ -16,7 +16,7 @@ from densevit.errors import ConfigError
 from densevit.inference.writers.base import DEPTH_FORMATS, MapWriter, PredictedMap
 from densevit.model_card import HeadSpec
 from densevit.ops.colormap import ColorMap, colorize, spread
-from densevit.utils.atomic_io import atomic_write
+from densevit.utils.atomic_io import write_bytes
 
 LIMIT = 65535  # the largest 16-bit number
 
@@ -39,7 +39,7 @@ class Png16(MapWriter):
         valid = frame.valid()
         scale, offset = self.coding(frame, valid)
         stored = np.where(valid, to_uint16(frame.values, scale, offset), np.uint16(0))
-        atomic_write(path, lambda file: file.write(png(stored, self.text(frame.spec, scale, offset))))
+        write_bytes(path, png(stored, self.text(frame.spec, scale, offset)))
         return int((valid & (stored == 0)).sum())
 
     def coding(self, frame: PredictedMap, valid: Bool[np.ndarray, "h w"]) -> tuple[float, float]:
@@ -84,7 +84,7 @@ class Color(MapWriter):
         values = np.where(frame.valid(), frame.values, np.float32(np.nan))
         low, high = self.range or spread(values)
         pixels = colorize(values, low, high, self.cmap)
-        atomic_write(path, lambda file: file.write(encode(".png", pixels)))
+        write_bytes(path, encode(".png", pixels))
         return 0
 
 

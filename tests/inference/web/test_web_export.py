@@ -92,7 +92,7 @@ def test_a_model_that_needs_the_focal_length_says_so_to_the_page() -> None:
 def test_faults_are_reported_before_the_checkpoint_is_read(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("densevit.api.export.restore", lambda *given, **more: pytest.fail("it was read"))
+    monkeypatch.setattr("densevit.api.export_model.restore", lambda *given, **more: pytest.fail("it was read"))
     (tmp_path / "photos").mkdir()
     site, foreign, missing = str(folder / "site"), str(tmp_path / "photos"), str(tmp_path / "none.tgz")
     assert main(["export-web", "model", "--output", site]) == 2
