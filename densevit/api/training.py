@@ -16,7 +16,7 @@ from densevit.builder.plan import Plan
 from densevit.config.objects import OBJECT
 from densevit.config.parser import Draft
 from densevit.config.yaml_document import YamlDocument
-from densevit.engine import distributed, run_folder, seed
+from densevit.engine import distributed, run_folder
 from densevit.engine.distributed import DistributedContext
 from densevit.engine.logger import read_csv
 from densevit.engine.overfit import overfit_config
@@ -27,6 +27,7 @@ from densevit.errors import CheckpointError, Preempted
 from densevit.evaluators.training_report import PAGE, write_training_report
 from densevit.inference.predictor import Predictor
 from densevit.structures import Row
+from densevit.utils import seed
 from densevit.utils.lock import FolderLock
 from densevit.utils.signals import poll
 from densevit.weights import checkpoint

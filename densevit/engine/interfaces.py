@@ -3,8 +3,6 @@
 from collections.abc import Iterator, Mapping
 from typing import Protocol, runtime_checkable
 
-from torch import nn
-
 from densevit.engine.train_state import Scores, TrainState
 from densevit.structures import Batch
 from densevit.utils.precision import Precision
@@ -25,11 +23,6 @@ class CountsDraws(Protocol):
 
     def drawn(self, samples: int) -> Mapping[str, int]:
         """Of the first so many samples of the run, over all processes."""
-
-
-def samples_drawn(batches: Batches, samples: int) -> Mapping[str, int]:
-    """How many of the samples of a run are of each data set of a mixture; empty where there is none."""
-    return batches.drawn(samples) if isinstance(batches, CountsDraws) else {}
 
 
 @runtime_checkable
@@ -59,7 +52,3 @@ class Scheduled(Protocol):
 
     def on_train_step(self, progress: float) -> None:
         """Called before each step with the share of the run's steps that is done, from 0 to 1."""
-
-
-def scheduled_parts(model: nn.Module) -> list[Scheduled]:
-    return [module for module in model.modules() if isinstance(module, Scheduled)]

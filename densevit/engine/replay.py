@@ -10,11 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from densevit.engine import seed, skipped_steps
+from densevit.engine import skipped_steps
 from densevit.engine.interfaces import Batches
 from densevit.engine.skipped_steps import StepRecord, StepTensors
 from densevit.engine.train_state import TrainState, load_weights
 from densevit.errors import ConfigError
+from densevit.utils import seed
 from densevit.weights import checkpoint
 
 

@@ -9,10 +9,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from densevit.engine import seed
 from densevit.engine.distributed import DistributedContext
 from densevit.engine.ema import EMA
 from densevit.engine.fsdp import distribute_like, full_state_dict
+from densevit.utils import seed
 from densevit.utils.state_dict import load_strict
 
 Scores = dict[str, float]

@@ -16,7 +16,7 @@ from densevit.engine.checkpointer import BestScore, Checkpointer
 from densevit.engine.distributed import DistributedContext, no_sync
 from densevit.engine.ema import EMA
 from densevit.engine.fsdp import clip_grad_norm
-from densevit.engine.interfaces import Batches, EncoderProbe, Validation, samples_drawn, scheduled_parts
+from densevit.engine.interfaces import Batches, CountsDraws, EncoderProbe, Scheduled, Validation
 from densevit.engine.logger import MetricLogger, describe_run
 from densevit.engine.loss_weighting import LOSS_WEIGHTINGS
 from densevit.engine.monitors import (
@@ -112,7 +112,7 @@ class Trainer:
         self.parallel_model = world.parallelize(self.model, run, self.precision)
         assert isinstance(model.encoder, LayeredEncoder)
         self.encoder = model.encoder
-        self.scheduled = scheduled_parts(model)
+        self.scheduled = [module for module in model.modules() if isinstance(module, Scheduled)]
         self.loss_weighting = LOSS_WEIGHTINGS[run.loss_weighting](list(tasks)).to(world.device)
         groups = parameter_groups(model, self.encoder, run.optim, split=run.schedule.encoder_warmup is not None)
         groups = [group for group in (*groups, no_decay_group(self.loss_weighting)) if group["params"]]
@@ -369,7 +369,8 @@ class Trainer:
         values["seconds"] = state.seconds
         of_sources: dict[str, float | None] = {}
         if self.source_losses:
-            of_sources |= {f"{source}/samples": n for source, n in samples_drawn(batches, state.samples).items()}
+            drawn = batches.drawn(state.samples) if isinstance(batches, CountsDraws) else {}
+            of_sources |= {f"{source}/samples": n for source, n in drawn.items()}
             of_sources |= self.source_losses.means(self.world.all_reduce_mean)
         log.train(state.step, values | of_sources, state.scores)
 

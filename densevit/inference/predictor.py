@@ -165,15 +165,17 @@ class Predictor:
     def use_runtime(self, runtime: str) -> None:
         """Lets another runtime compute from here on; `auto` is torch where no other one is faster and installed."""
         heads = list(self.card.outputs)
-        other = None if self.compiled else auto.candidate(self.device, self.precision)
-        self.runtime = "torch" if runtime == "auto" and other is None else runtime
         self.network: nn.Module = self.model
-        if self.runtime == "auto":
-            assert other is not None
-            self.network = AutoRuntimeModule(self.model, heads, other, self.precision)
-        elif self.runtime != "torch":
+        if runtime == "auto":
+            other = None if self.compiled else auto.candidate(self.device, self.precision)
+            if other is not None:
+                self.network = AutoRuntimeModule(self.model, heads, other, self.precision)
+            else:
+                runtime = "torch"
+        elif runtime != "torch":
             self.network = ExternalRuntimeModule(self.model, heads, RUNTIMES[runtime], self.precision)
-        elif self.device.type == "cpu" and not self.compiled:
+        self.runtime = runtime
+        if runtime == "torch" and self.device.type == "cpu" and not self.compiled:
             prepack_linears(self.model, self.precision)
 
     def __repr__(self) -> str:

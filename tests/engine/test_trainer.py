@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from densevit.config.schema import Data, Model, Optim, Run, Schedule
-from densevit.engine import run_folder, seed, train_state
+from densevit.engine import run_folder, train_state
 from densevit.engine.distributed import DistributedContext
 from densevit.engine.logger import read_csv
 from densevit.engine.trainer import Trainer
@@ -22,6 +22,7 @@ from densevit.errors import CheckpointError, ConfigError, DataError, Diverged, P
 from densevit.model_card import HeadSpec, ModelCard
 from densevit.structures import Batch
 from densevit.tasks.base import Task
+from densevit.utils import seed
 from densevit.utils.state_dict import load_strict
 from densevit.weights import checkpoint
 

@@ -21,9 +21,10 @@ from PIL import Image  # noqa: E402
 import densevit  # noqa: E402
 from densevit.builder import plan as planning  # noqa: E402
 from densevit.builder import training  # noqa: E402
-from densevit.engine import run_folder, seed  # noqa: E402
+from densevit.engine import run_folder  # noqa: E402
 from densevit.engine.distributed import DistributedContext  # noqa: E402
 from densevit.engine.logger import read_csv  # noqa: E402
+from densevit.utils import seed  # noqa: E402
 from densevit.weights import checkpoint  # noqa: E402
 
 GOLDEN = HERE / "golden"

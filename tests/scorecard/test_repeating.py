@@ -16,13 +16,14 @@ from torch import Tensor
 
 from densevit.builder import plan as planning
 from densevit.builder import training
-from densevit.engine import run_folder, seed
+from densevit.engine import run_folder
 from densevit.engine.distributed import DistributedContext
 from densevit.engine.interfaces import Batches
 from densevit.engine.logger import read_csv
 from densevit.engine.trainer import Trainer
 from densevit.errors import Preempted
 from densevit.structures import Batch
+from densevit.utils import seed
 
 CPU = DistributedContext(torch.device("cpu"))
 STEPS = 12

@@ -23,9 +23,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from densevit.builder import plan as planning
     from densevit.builder import training
-    from densevit.engine import seed, skipped_steps
+    from densevit.engine import skipped_steps
     from densevit.engine.distributed import DistributedContext
     from densevit.engine.replay import replay
+    from densevit.utils import seed
     from densevit.utils.device import choose_device
     from densevit.weights.checkpoint import CONFIG
 
