@@ -31,9 +31,9 @@ from densevit.inference.backends.graph_cache import VARIABLE
 from densevit.inference.backends.onnx_runtimes import RUNTIMES, ExternalRuntimeModule
 from densevit.inference.onnx import quantize
 from densevit.inference.onnx.graph import NamedOutputs, save_graph
-from densevit.utils.malloc import tune_malloc
 from densevit.utils.packages import is_installed
 from densevit.utils.precision import resolve
+from densevit.utils.tuning import tune_malloc
 
 SIDE = 518
 REFERENCE = "Depth Anything V2, reference, fp32"

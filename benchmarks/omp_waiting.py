@@ -13,7 +13,7 @@ import torch
 
 from densevit.benchmark.reference_models import our_network
 from densevit.inference.backends.onednn import prepack_linears
-from densevit.utils.malloc import tune_malloc
+from densevit.utils.tuning import tune_malloc
 
 POLICIES = ({}, {"GOMP_SPINCOUNT": "10000"}, {"OMP_WAIT_POLICY": "PASSIVE"})
 NAMES = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")

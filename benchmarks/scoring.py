@@ -35,7 +35,7 @@ from densevit.data.loading.parallel_map import ordered_parallel_map
 from densevit.evaluation.depth.evaluate import Evaluation, evaluate_indexed
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
 from densevit.utils.atomic_io import write_text
-from densevit.utils.malloc import tune_malloc
+from densevit.utils.tuning import tune_malloc
 
 KINDS = ("maps/room_rgb_{}.png", "arrays/room_rgb_{}.npy")
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from densevit.benchmark.timing import Spread, Work, speedup, time_interleaved
 from densevit.ops.attention import slab_attention
-from densevit.utils.malloc import tune_malloc
+from densevit.utils.tuning import tune_malloc
 
 KERNELS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "torch": F.scaled_dot_product_attention,

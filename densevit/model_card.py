@@ -1,8 +1,10 @@
 """The model card: what a model predicts and how images are preprocessed. No tensors: configs are read without torch."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
+
+from densevit.errors import ConfigError, DataError
 
 Palette = tuple[tuple[int, int, int], ...]
 """RGB colours of 8 bits, in the order of the class ids."""
@@ -10,6 +12,17 @@ Palette = tuple[tuple[int, int, int], ...]
 Kind = Literal["metric", "affine", "disparity", "class", "labels", "normals", "uncertainty"]
 """Of predictions at image size: three kinds of depth; `labels`, logits for each pixel; `normals`, unit vectors;
 `uncertainty`, the scale of the error of another head. Of `class`: logits for the whole image, a map of 1 x 1."""
+
+MEANINGS: Mapping[str, str] = {
+    "metric": "metric depth",
+    "affine": "depth up to scale and shift",
+    "disparity": "disparity",
+    "class": "classes of whole images",
+    "labels": "classes of pixels",
+    "normals": "surface normals",
+    "uncertainty": "the scale of the error of depth",
+}
+"""What the outputs of heads are, by kind."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,6 +159,47 @@ class ModelCard:
     def heads_of(self, *kinds: Kind) -> list[str]:
         """Names of the heads of these kinds."""
         return [name for name, spec in self.outputs.items() if spec.kind in kinds]
+
+    def head(self, name: str | None = None) -> str:
+        """The name of the head: the only one, `depth` among several, or the one that is given."""
+        known = [head for head, spec in self.outputs.items() if spec.kind != "uncertainty"]
+        name = name or (known[0] if len(known) == 1 else "depth")
+        if name not in self.outputs:
+            raise DataError(f"this model has no head '{name}'. It has: {', '.join(known)}.")
+        return name
+
+    def head_for(self, kinds: Collection[str], wanted: Collection[str] = (), what: str = "this") -> str:
+        """The head of one of these kinds: the only one, the one that is wanted, or `depth`.
+
+        Raises:
+            ConfigError: none or several, or no such head; the message begins with `what`.
+        """
+        for name in wanted:
+            if name not in self.outputs:
+                raise ConfigError(f"{what}: this model has no head '{name}'. It has: {', '.join(self.outputs)}.")
+        fitting = [name for name, spec in self.outputs.items() if spec.kind in kinds]
+        chosen = (
+            [name for name in fitting if name in wanted] or [name for name in fitting if name == "depth"] or fitting
+        )
+        if len(chosen) == 1:
+            return chosen[0]
+        if chosen:
+            raise ConfigError(f"{what}: several heads fit, {', '.join(chosen)}; choose one by --head.")
+        have = ", ".join(f"{name} gives {MEANINGS[spec.kind]}" for name, spec in self.outputs.items())
+        needed = " or ".join(MEANINGS[kind] for kind in kinds)
+        raise ConfigError(f"{what}: there is no map to write or score, for this needs {needed}; {have}.")
+
+    def label_head(self, name: str | None, what: str) -> str:
+        """The head that classifies pixels: the only one, or the one that is named.
+
+        Raises:
+            ConfigError: as `head_for`; or the named one gives something else.
+        """
+        head = self.head_for(("labels",), [name] if name else (), what)
+        if name not in (None, head):
+            given = MEANINGS[self.outputs[name].kind]
+            raise ConfigError(f"{what}: head '{name}' gives {given}; classes of pixels come from '{head}'.")
+        return head
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

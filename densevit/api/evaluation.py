@@ -140,7 +140,7 @@ def evaluate(
 
 def task_of(predictor: Predictor, head: str | None) -> Task:
     """What its head is scored for."""
-    return TASKS.get(predictor.card.outputs[predictor.head(head)].kind, "depth")
+    return TASKS.get(predictor.card.outputs[predictor.card.head(head)].kind, "depth")
 
 
 def choose_for_data(predictor: Predictor, data: Dataset) -> str:
@@ -184,7 +184,7 @@ def score(
         data_name: of the data set, which decides the usual protocol.
     """
     if isinstance(given, Predictor) and task in (None, "depth"):
-        prediction_type = given.card.outputs[given.head(head)].kind
+        prediction_type = given.card.outputs[given.card.head(head)].kind
         task = task or task_of(given, head)
     files: Any = {"suffix": suffix, "manifest": manifest, "allow_outside": allow_outside_root}
     if task is None:

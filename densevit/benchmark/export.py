@@ -28,7 +28,7 @@ from densevit.inference.predict.output_plan import OutputPlan
 from densevit.inference.predict.pipeline import export
 from densevit.inference.predictor import Predictor
 from densevit.inference.writers import DEPTH_FORMATS
-from densevit.utils.malloc import tune_malloc
+from densevit.utils.tuning import tune_malloc
 
 EXPORT, MODEL_ONLY, REFERENCE = (
     "densevit export-depth",

@@ -49,10 +49,10 @@ from densevit.structures import Batch
 from densevit.tasks.base import Task
 from densevit.tasks.source_losses import SourceLosses
 from densevit.utils.device import BatchUpload, DeviceNumbers
-from densevit.utils.malloc import frozen_garbage
 from densevit.utils.precision import autocast, gpu_products, resolve
 from densevit.utils.progress import tqdm
 from densevit.utils.signals import interruptible
+from densevit.utils.tuning import frozen_garbage
 from densevit.weights.checkpoint import Manifest
 
 

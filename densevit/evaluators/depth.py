@@ -158,7 +158,7 @@ def evaluate_depth(
     seconds: list[float] = []
     angles: list[float] = []
 
-    name = predictor.head(head)
+    name = predictor.card.head(head)
     spec, doubt = predictor.card.outputs[name], uncertainty_of(name)
     if doubt in predictor.card.outputs and predictor.tiling is None:
         metrics = tuple(dict.fromkeys((*metrics, "uncertainty")))
@@ -297,7 +297,7 @@ def evaluate_ordinal(
     """
     check_inside(pairs, folder)
     if isinstance(predictions, Predictor):
-        name = predictions.head(head)
+        name = predictions.card.head(head)
         kind = predictions.card.outputs[name].kind
         if kind not in ("metric", "affine", "disparity"):
             raise ConfigError(f"head '{name}' gives {kind}, not depth.")

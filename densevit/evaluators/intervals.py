@@ -31,7 +31,7 @@ def calibrate_intervals(
     """
     if not 0 < level < 1:
         raise ConfigError(f"level is {level}; it is a share between 0 and 1, 0.9 say.")
-    chosen = predictor.head_for(("metric",), [head] if head else (), "intervals")
+    chosen = predictor.card.head_for(("metric",), [head] if head else (), "intervals")
     doubt = uncertainty_of(chosen)
     if doubt not in predictor.card.outputs:
         raise ConfigError(f"head '{chosen}' predicts no uncertainty; train it with `uncertainty: laplace`.")

@@ -121,7 +121,7 @@ def evaluate_normals(
         return _evaluate(read, data, protocol, [], {})
     predictor = copy(predictions)
     kinds = ("normals",) if predictor.card.heads_of("normals") and head is None else ("normals", "metric")
-    name = predictor.head_for(kinds, [head] if head else (), "eval-normals")
+    name = predictor.card.head_for(kinds, [head] if head else (), "eval-normals")
     seconds: list[float] = []
 
     def predict(sample: Sample) -> Normals:

@@ -150,7 +150,7 @@ def kind_of(predictions: Predictor | SavedMaps, head: str | None) -> Kind:
     if isinstance(predictions, SavedMaps):
         return predictions.kind
     return predictions.card.outputs[
-        predictions.head_for(("metric", "affine", "disparity"), [head] if head else [])
+        predictions.card.head_for(("metric", "affine", "disparity"), [head] if head else [])
     ].kind
 
 
@@ -207,7 +207,7 @@ def make_stabilizer(
 ) -> Stabilizer | None:
     if options is None:
         return None
-    limits = None if isinstance(predictions, SavedMaps) else predictions.card.outputs[predictions.head(head)].range
+    limits = None if isinstance(predictions, SavedMaps) else predictions.card.outputs[predictions.card.head(head)].range
     return Stabilizer(kind, limits=limits, **options)
 
 

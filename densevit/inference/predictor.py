@@ -3,7 +3,7 @@
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
@@ -35,7 +35,7 @@ from densevit.inference.tiling import Tiling, check_tileable, predict_tiled
 from densevit.inference.tta import check_scales
 from densevit.inference.video.stabilizer import Stabilizer, stabilize_stream
 from densevit.inference.video.windows import ClipNetwork, ClipWindows
-from densevit.model_card import Kind, ModelCard
+from densevit.model_card import MEANINGS, Kind, ModelCard
 from densevit.ops.argmax import argmax_or_ignore
 from densevit.ops.camera import Camera
 from densevit.reporting.predicted_array import PredictedArray
@@ -50,17 +50,6 @@ Map = Float32[np.ndarray, "..."]
 """h w, or k h w from a head with k > 1 channels: metres from a metric head, no unit from affine and disparity heads.
 k logits from a head that classifies the image, k h w logits from one that classifies its pixels; 3 h w from a head of
 surface normals: unit vectors in camera axes (right, down, forward), towards the camera."""
-
-MEANINGS = {
-    "metric": "metric depth",
-    "affine": "depth up to scale and shift",
-    "disparity": "disparity",
-    "class": "classes of whole images",
-    "labels": "classes of pixels",
-    "normals": "surface normals",
-    "uncertainty": "the scale of the error of depth",
-}
-"""What the outputs of heads are, by kind."""
 
 
 class Photo(NamedTuple):
@@ -211,7 +200,7 @@ class Predictor:
         Raises:
             DataError: an image cannot be read or is none, or no such head.
         """
-        name = self.head(head)
+        name = self.card.head(head)
         if self.tiling is not None:
             check_tileable({name: self.card.outputs[name].kind})
         spec = self.card.outputs[name]
@@ -246,7 +235,7 @@ class Predictor:
             DataError: a frame is no image, or no such head.
             ConfigError: the head to stabilise gives no depth.
         """
-        name = self.head(head)
+        name = self.card.head(head)
         predicted = partial(self.stream_clips, causal=lookahead == 0) if self.takes_clips else self.stream_all
         if not stabilize:
             yield from (maps[name] for maps in predicted(frames, box=box))
@@ -300,7 +289,7 @@ class Predictor:
 
     def stabilizer(self, head: str | None = None, **options: Any) -> Stabilizer:
         """A stabiliser for maps of a head; options as of `Stabilizer`."""
-        spec = self.card.outputs[self.head(head)]
+        spec = self.card.outputs[self.card.head(head)]
         focal = self.focal[0] if isinstance(self.focal, Sequence) else self.focal
         future = options.pop("lookahead", 0)
         return Stabilizer(spec.kind, future=future, focal=focal, limits=spec.range, **options)
@@ -402,7 +391,7 @@ class Predictor:
         Raises:
             ConfigError: no head does, or several.
         """
-        name = self.label_head(head, "classes")
+        name = self.card.label_head(head, "classes")
         photo = self.read(image)
         logits = self.at(photo.focal).predict_batch(photo.image[None])[name]
         ids = argmax_or_ignore(logits)[0].cpu().numpy()
@@ -485,47 +474,6 @@ class Predictor:
         check_focal(self.card, self.focal)
         assert self.focal is not None
         return as_camera(self.focal, (images.shape[1], images.shape[2]), len(images))
-
-    def head(self, name: str | None = None) -> str:
-        """The name of the head: the only one, `depth` among several, or the one that is given."""
-        known = [head for head, spec in self.card.outputs.items() if spec.kind != "uncertainty"]
-        name = name or (known[0] if len(known) == 1 else "depth")
-        if name not in self.card.outputs:
-            raise DataError(f"this model has no head '{name}'. It has: {', '.join(known)}.")
-        return name
-
-    def head_for(self, kinds: Collection[str], wanted: Collection[str] = (), what: str = "this") -> str:
-        """The head of one of these kinds: the only one, the one that is wanted, or `depth`.
-
-        Raises:
-            ConfigError: none or several, or no such head; the message begins with `what`.
-        """
-        for name in wanted:
-            if name not in self.card.outputs:
-                raise ConfigError(f"{what}: this model has no head '{name}'. It has: {', '.join(self.card.outputs)}.")
-        fitting = [name for name, spec in self.card.outputs.items() if spec.kind in kinds]
-        chosen = (
-            [name for name in fitting if name in wanted] or [name for name in fitting if name == "depth"] or fitting
-        )
-        if len(chosen) == 1:
-            return chosen[0]
-        if chosen:
-            raise ConfigError(f"{what}: several heads fit, {', '.join(chosen)}; choose one by --head.")
-        have = ", ".join(f"{name} gives {MEANINGS[spec.kind]}" for name, spec in self.card.outputs.items())
-        needed = " or ".join(MEANINGS[kind] for kind in kinds)
-        raise ConfigError(f"{what}: there is no map to write or score, for this needs {needed}; {have}.")
-
-    def label_head(self, name: str | None, what: str) -> str:
-        """The head that classifies pixels: the only one, or the one that is named.
-
-        Raises:
-            ConfigError: as `head_for`; or the named one gives something else.
-        """
-        head = self.head_for(("labels",), [name] if name else (), what)
-        if name not in (None, head):
-            given = MEANINGS[self.card.outputs[name].kind]
-            raise ConfigError(f"{what}: head '{name}' gives {given}; classes of pixels come from '{head}'.")
-        return head
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Saves weights and card into a new folder that `densevit.load` reads.

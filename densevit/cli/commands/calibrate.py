@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     data = None if args.points is not None else open_dataset(dataset.dataset_spec(args))
     predictor = checkpoint.load(args, focal=args.focal)
     predictor.check_savable()
-    head = predictor.head_for(("metric",), [args.head] if args.head else (), "calibrate")
+    head = predictor.card.head_for(("metric",), [args.head] if args.head else (), "calibrate")
     if predictor.card.outputs[head].calibration is not None:
         raise ConfigError(f"calibrate: head '{head}' is calibrated already; take the checkpoint that it came from.")
     if data is None:

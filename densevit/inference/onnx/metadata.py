@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from densevit.errors import CheckpointError
 from densevit.inference.camera import Focal
 from densevit.inference.onnx.graph import BATCH
-from densevit.inference.predictor import MEANINGS
-from densevit.model_card import HeadSpec, ModelCard
+from densevit.model_card import MEANINGS, HeadSpec, ModelCard
 from densevit.structures import IGNORE, Box, Size
 from densevit.utils.packages import require_packages
 

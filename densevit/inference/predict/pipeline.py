@@ -140,13 +140,13 @@ def head_of_each_format(writers: Mapping[str, Writer], predictor: Predictor, wan
         DataError: no such head.
         ConfigError: a format that no head is for, or several; a head that no format is for.
     """
-    wanted = [predictor.head(name) for name in wanted]
+    wanted = [predictor.card.head(name) for name in wanted]
     outputs = predictor.card.outputs
     sources = {}
     for format, writer in writers.items():
         there = any(outputs[name].kind in writer.kinds for name in wanted or outputs)
         kinds = writer.kinds if there else (*writer.kinds, *writer.fallback)
-        sources[format] = predictor.head_for(kinds, wanted, f"format {format}")
+        sources[format] = predictor.card.head_for(kinds, wanted, f"format {format}")
     if unused := [name for name in wanted if name not in sources.values()]:
         raise ConfigError(f"--head: no format of {', '.join(writers)} is written from {', '.join(unused)}.")
     return sources

@@ -195,7 +195,7 @@ def write_pseudo_labels(
     kinds = {spec.kind for spec in teacher.card.outputs.values()}
     writers = {name: writer for name, writer in WRITERS.items() if kinds & set(writer.kinds)}
     if heads:
-        wanted = {teacher.card.outputs[teacher.head(head)].kind for head in heads}
+        wanted = {teacher.card.outputs[teacher.card.head(head)].kind for head in heads}
         writers = {name: writer for name, writer in writers.items() if wanted & set(writer.kinds)}
     if not writers:
         raise ConfigError(f"the teacher gives {', '.join(sorted(kinds))}: no depth, and no classes of pixels.")

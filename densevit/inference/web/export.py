@@ -14,9 +14,8 @@ from densevit.errors import ConfigError
 from densevit.inference.camera import assumed_fov
 from densevit.inference.onnx import export as onnx
 from densevit.inference.onnx.metadata import OnnxExportOptions
-from densevit.inference.predictor import MEANINGS
 from densevit.inference.web.runtime import check_runtime, copy_runtime
-from densevit.model_card import HeadSpec, ModelCard
+from densevit.model_card import MEANINGS, HeadSpec, ModelCard
 from densevit.ops.colormap import ColorMap, table
 from densevit.ops.palette import palette_for
 from densevit.ops.resize import network_size

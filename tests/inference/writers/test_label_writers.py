@@ -136,25 +136,23 @@ KINDS = {"near": "metric", "far": "metric", "things": "labels"}
 
 
 def test_a_format_finds_its_head_and_asks_where_several_fit() -> None:
-    import torch
-
     outputs = {name: HeadSpec(kind=kind) for name, kind in KINDS.items()}  # type: ignore[arg-type]
-    predictor = Predictor(torch.nn.Identity(), ModelCard(outputs=outputs, multiple=1), device="cpu")
-    assert predictor.head_for(("labels",)) == "things"
-    assert predictor.head_for(("metric",), ["far"]) == "far"
+    card = ModelCard(outputs=outputs, multiple=1)
+    assert card.head_for(("labels",)) == "things"
+    assert card.head_for(("metric",), ["far"]) == "far"
     with pytest.raises(ConfigError, match="several heads fit, near, far; choose one by --head"):
-        predictor.head_for(("metric",))
+        card.head_for(("metric",))
     with pytest.raises(
         ConfigError, match="needs disparity; near gives metric depth, .* things gives classes of pixels"
     ):
-        predictor.head_for(("disparity",), what="format x")
+        card.head_for(("disparity",), what="format x")
     with pytest.raises(DataError, match="no head 'sky'"):
-        predictor.head("sky")
+        card.head("sky")
     with pytest.raises(ConfigError, match="format x: this model has no head 'sky'. It has: near, far, things"):
-        predictor.head_for(("labels",), ["sky"], "format x")
-    assert predictor.label_head(None, "eval-seg") == predictor.label_head("things", "eval-seg") == "things"
+        card.head_for(("labels",), ["sky"], "format x")
+    assert card.label_head(None, "eval-seg") == card.label_head("things", "eval-seg") == "things"
     with pytest.raises(ConfigError, match="eval-seg: head 'far' gives metric depth; classes of pixels come from 'thi"):
-        predictor.label_head("far", "eval-seg")
+        card.label_head("far", "eval-seg")
 
 
 def test_a_picture_of_one_pixel_has_a_map_of_one_pixel() -> None:

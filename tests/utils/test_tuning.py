@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from densevit.utils.openmp import limit_spinning
+from densevit.utils.tuning import limit_spinning
 
 CODE = """
 import os, sys
