@@ -102,7 +102,7 @@ def test_unsure_pixels_teach_no_class_and_count_in_the_mean(folder: Path) -> Non
     task, size = trainer.tasks["labels"], batch.image.shape[-2:]
     scores = torch.randn(2, 3, *size, generator=torch.Generator().manual_seed(1))
     rows = [row for row, source in enumerate(batch.sources) if source == "web"]
-    own = task.taught(batch, rows, scores)
+    own = task.with_pseudo_labels(batch, rows, scores)
     assert own.labels is not None and batch.labels is not None
     others = [row for row in range(4) if row not in rows]
     assert torch.equal(own.labels[others], batch.labels[others])
@@ -120,7 +120,7 @@ def test_depth_learns_the_teachers_depth(folder: Path) -> None:
     task = trainer.tasks["depth"]
     rows = [row for row, source in enumerate(batch.sources) if source == "web"]
     teacher = torch.rand(2, 1, *batch.image.shape[-2:]) * 4 + 1
-    own = task.taught(batch, rows, teacher)
+    own = task.with_pseudo_labels(batch, rows, teacher)
     prediction = torch.ones(4, 1, *batch.image.shape[-2:])
     prediction[rows] = teacher
     assert float(task.losses_by_source(prediction, own, 0)["web"]["silog"]) == pytest.approx(0, abs=1e-4)

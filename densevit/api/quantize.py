@@ -108,13 +108,13 @@ def export_int8(
         if len(exported.paths) > 1:
             raise ConfigError("--precision int8: weights of over 2 GB, which NNCF does not read.")
         before = scores(plain)
-        tell("fp32", before)
+        print_scores("fp32", before)
         rejected: dict[str, Scores] = {}
         for recipe in quantize.RECIPES:
             about = {"precision": f"int8: {recipe}"}
             kept = quantize.quantize(plain, made, recipe, images, about)
             after = scores(made)
-            tell(recipe, after)
+            print_scores(recipe, after)
             if all(drop(name, before, after) <= most for name, most in max_drop.items()):
                 found = ExportedModel(onnx.move_into_place(made, path), exported.errors, {**exported.metadata, **about})
                 result = QuantizedModel(found, recipe, kept, before, after, rejected)
@@ -194,7 +194,7 @@ def layers_file(path: Path) -> Path:
     return path.with_name(f"{path.name}.json")
 
 
-def tell(what: str, found: Scores) -> None:
+def print_scores(what: str, found: Scores) -> None:
     print(f"{what}: {as_text(found)}", file=sys.stderr)
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from densevit.data.io.exif import exif_focal
-from densevit.data.io.images import HEAD, sniff
+from densevit.data.io.images import HEAD, detect_format
 from densevit.data.io.readers import read_image
 from densevit.data.io.rgb import Rgb
 from densevit.data.io.video import VIDEO_SUFFIXES, Span, open_video
@@ -69,7 +69,7 @@ def open_given(path: Path, limits: Limits) -> GivenImage | GivenClip:
 
 def is_clip(path: Path) -> bool:
     with path.open("rb") as file:
-        return path.suffix.lower() in VIDEO_SUFFIXES or sniff(file.read(HEAD)) == "video"
+        return path.suffix.lower() in VIDEO_SUFFIXES or detect_format(file.read(HEAD)) == "video"
 
 
 def open_clip(path: Path) -> GivenClip:

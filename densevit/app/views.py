@@ -12,7 +12,7 @@ from densevit.app.models import DEPTHS, AppModel, ViewOptions
 from densevit.data.io.rgb import Rgb
 from densevit.inference.writers.labels import none_of
 from densevit.model_card import HeadSpec
-from densevit.ops.colormap import colorize, colorize_normals, spread
+from densevit.ops.colormap import colorize, colorize_normals, percentile_range
 from densevit.ops.palette import overlay, palette_for
 from densevit.reporting.figures import color_bar, jpeg, lossless, shrink
 from densevit.reporting.html_page import render
@@ -35,7 +35,7 @@ def map_views(
         if head is not None
     ]
     metric = [values.ravel() for spec, values in shown if spec.kind == "metric"]
-    common = spread(np.concatenate(metric)) if metric else (0.0, 1.0)
+    common = percentile_range(np.concatenate(metric)) if metric else (0.0, 1.0)
     titles = [f"{model.name}: {head}" for model, head in zip(models, heads, strict=True)]
     return [
         map_view(title, given.image, values, spec, options, common if spec.kind == "metric" else None)
@@ -66,7 +66,7 @@ def map_view(
         return render("map_view.html", title=title, image=jpeg(small(image)), table=Markup(class_table(values, spec)))
     picture, legend, scale = image, [], None
     if spec.kind in VALUES:
-        ends = zip(options.limits, usual or spread(values), strict=True)
+        ends = zip(options.limits, usual or percentile_range(values), strict=True)
         low, high = (end if given is None else given for given, end in ends)
         if not low < high:  # one end was given, beyond the other, usual one
             low, high = (low, low + 1) if options.limits[1] is None else (high - 1, high)

@@ -20,7 +20,7 @@ class Teaching:
     sources: tuple[MixtureSource, ...]
     share: float
 
-    def tell(self, task: Task, only: Sequence[str]) -> None:
+    def apply_to(self, task: Task, only: Sequence[str]) -> None:
         task.sources, task.share, task.only = tuple(s.name for s in self.sources), self.share, tuple(only)
         task.drop_worst = {source.name: source.drop_worst for source in self.sources}
         task.confidence = {source.name: source.confidence for source in self.sources if source.strong is not None}
@@ -64,7 +64,7 @@ def teaching(plan: Plan) -> dict[str, Teaching]:
 
 
 def _wanted(task: TaskSpec) -> frozenset[str]:
-    return task_class(task.task).truths([loss.build() for _, loss in task.losses])
+    return task_class(task.task).ground_truth_kinds([loss.build() for _, loss in task.losses])
 
 
 def _misplaced_consistency(plan: Plan) -> Iterator[str]:

@@ -70,7 +70,7 @@ class Probe:
         self.parts.load_state_dict(fitted)
         if state.ema:
             state.ema.copy_from(model, self.parts)
-        return spread([output for _, output in features], state.step)
+        return feature_spread([output for _, output in features], state.step)
 
     @torch.no_grad()
     def _features(self, model: nn.Module, batch: Batch, precision: Precision) -> tuple[Tensor, EncoderOutput]:
@@ -115,7 +115,7 @@ def forked_random_state(world: DistributedContext) -> Iterator[None]:
         yield
 
 
-def spread(outputs: Sequence[EncoderOutput], step: int) -> Scores:
+def feature_spread(outputs: Sequence[EncoderOutput], step: int) -> Scores:
     """How different the last features of all images and places are; see `Probe.fit`."""
     tokens = torch.cat([output.maps[-1].float().flatten(2).transpose(1, 2).flatten(0, 1) for output in outputs])
     x = tokens[:: max(1, len(tokens) // MOST_TOKENS)].double().cpu()

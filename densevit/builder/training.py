@@ -92,7 +92,7 @@ def build_trainer(plan: Plan, world: DistributedContext) -> Trainer:
     card = _build_card(plan, model)
     tasks = {name: build_task(name, plan, card.outputs[name]) for name in plan.tasks}
     for name, found in teaching.items():
-        found.tell(tasks[name], plan.tasks[name].sources)
+        found.apply_to(tasks[name], plan.tasks[name].sources)
     best = mixture.best_score(plan, tasks) if run.best or (plan.val and plan.val.sources) else None
     # Validation runs the model once an image, so the first depth protocol's input window holds for all heads.
     protocols = [PROTOCOLS[task.protocol] for task in depth_tasks(plan, card).values()]

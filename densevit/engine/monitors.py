@@ -116,10 +116,10 @@ def explain_out_of_memory(run: Run, world: ProcessGroup) -> Iterator[None]:
         if cuda:
             total = torch.cuda.get_device_properties(world.device).total_memory
             used = torch.cuda.max_memory_allocated(world.device)
-        raise ConfigError(advice(run, world.size, total=total, fixed=fixed, used=used)) from error
+        raise ConfigError(memory_advice(run, world.size, total=total, fixed=fixed, used=used)) from error
 
 
-def advice(run: Run, processes: int, *, total: int, fixed: int, used: int) -> str:
+def memory_advice(run: Run, processes: int, *, total: int, fixed: int, used: int) -> str:
     """What to change so that a step fits.
 
     Args:

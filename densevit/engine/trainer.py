@@ -305,7 +305,9 @@ class Trainer:
         losses = {}
         for name, task in self.tasks.items():
             y = predictions[name]
-            own = task.taught(batch, self.teacher.rows(batch), labels[name]) if self.teacher and labels else batch
+            own = batch
+            if self.teacher and labels:
+                own = task.with_pseudo_labels(batch, self.teacher.rows(batch), labels[name])
             found = task.losses_by_source(y, own, self._updates(), extras_of(name, predictions))
             if self.source_losses:
                 self.source_losses.add(name, found, batch)

@@ -25,7 +25,7 @@ FEWEST = 6
 that nothing drawn from them holds it 19 times in 20."""
 
 
-class Redrawn(NamedTuple):
+class Bootstrap(NamedTuple):
     """A statistic over DRAWS sets of n redrawn things; NaN where a set does not define it."""
 
     values: Float[np.ndarray, " draws"]
@@ -51,11 +51,13 @@ class Redrawn(NamedTuple):
 
 
 def intervals(rows: Rows, metrics: Iterable[str], groups: Mapping[str, str] | None = None) -> dict[str, Interval]:
-    """The interval of each metric's mean, as `redrawn_means` draws it."""
-    return {metric: redrawn.interval() for metric, redrawn in redrawn_means(rows, metrics, groups).items()}
+    """The interval of each metric's mean, as `bootstrap_means` draws it."""
+    return {metric: redrawn.interval() for metric, redrawn in bootstrap_means(rows, metrics, groups).items()}
 
 
-def redrawn_means(rows: Rows, metrics: Iterable[str], groups: Mapping[str, str] | None = None) -> dict[str, Redrawn]:
+def bootstrap_means(
+    rows: Rows, metrics: Iterable[str], groups: Mapping[str, str] | None = None
+) -> dict[str, Bootstrap]:
     """The mean of each metric over redrawn images; a metric that fewer than FEWEST images or groups have is left out.
 
     Args:
@@ -75,14 +77,14 @@ def redrawn_means(rows: Rows, metrics: Iterable[str], groups: Mapping[str, str] 
     total = weights @ counts
     means = np.divide(weights @ sums, total, out=np.full_like(total, np.nan), where=total > 0)
     having = np.count_nonzero(counts, axis=0).tolist()
-    return {metric: Redrawn(means[:, i], having[i]) for i, metric in enumerate(metrics) if having[i] >= FEWEST}
+    return {metric: Bootstrap(means[:, i], having[i]) for i, metric in enumerate(metrics) if having[i] >= FEWEST}
 
 
-def redrawn_pooled(
+def bootstrap_pooled(
     counts: Int64[np.ndarray, "n *rest"],
     statistics: Callable[[Int64[np.ndarray, "draws *rest"]], Mapping[str, Float[np.ndarray, "draws *one"]]],
     groups: Sequence[str],
-) -> dict[str, Redrawn]:
+) -> dict[str, Bootstrap]:
     """What is computed from summed counts, over redrawn images; `name/3` for the parts of a statistic that has several.
 
     Args:
@@ -94,10 +96,10 @@ def redrawn_pooled(
     sums = np.zeros((len(names), *counts.shape[1:]), np.int64)
     np.add.at(sums, group, counts)
     drawn = (draw(len(names)) @ sums.reshape(len(names), -1)).round().astype(np.int64)
-    found: dict[str, Redrawn] = {}
+    found: dict[str, Bootstrap] = {}
     for name, values in statistics(drawn.reshape(DRAWS, *counts.shape[1:])).items():
         columns = {name: values} if values.ndim == 1 else {f"{name}/{i}": v for i, v in enumerate(values.T)}
-        found |= {key: Redrawn(column, len(names)) for key, column in columns.items() if not np.isnan(column).all()}
+        found |= {key: Bootstrap(column, len(names)) for key, column in columns.items() if not np.isnan(column).all()}
     return found
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from densevit.errors import DataError
-from densevit.evaluation.bootstrap import DRAWS, FEWEST, Redrawn, holm, redrawn_means, redrawn_pooled, scenes_of
+from densevit.evaluation.bootstrap import DRAWS, FEWEST, Bootstrap, bootstrap_means, bootstrap_pooled, holm, scenes_of
 from densevit.evaluation.depth import extra_metrics
 from densevit.evaluation.depth.protocol import COUNTS
 from densevit.evaluation.segmentation.evaluate import statistics
@@ -130,7 +130,7 @@ def _depth(a: Path, b: Path, metrics: Sequence[str]) -> Differences:
         (name, {m: rows_b[name][m] - rows_a[name][m] for m in chosen if m in rows_a[name] and m in rows_b[name]})
         for name in both
     ]
-    over_images, over_scenes = redrawn_means(pairs, chosen), redrawn_means(pairs, chosen, scenes_of(both))
+    over_images, over_scenes = bootstrap_means(pairs, chosen), bootstrap_means(pairs, chosen, scenes_of(both))
     found = []
     for metric in chosen:
         values = [row[metric] for _, row in pairs if metric in row]
@@ -161,8 +161,8 @@ def _segmentation(a: Path, b: Path, metrics: Sequence[str]) -> Differences:
     pooled, per_image = stacked.sum(0), difference(stacked)
     chosen = _chosen(metrics, list(per_image))
     scenes = scenes_of(both)
-    over_images = redrawn_pooled(stacked, difference, both)
-    over_scenes = redrawn_pooled(stacked, difference, [scenes[name] for name in both])
+    over_images = bootstrap_pooled(stacked, difference, both)
+    over_scenes = bootstrap_pooled(stacked, difference, [scenes[name] for name in both])
     found = []
     for metric in chosen:
         score_a, score_b = (float(scores(pooled, system)[metric]) for system in (0, 1))
@@ -178,8 +178,8 @@ def _difference(
     b: float,
     difference: float,
     per_image: Sequence[float],
-    images: Redrawn | None,
-    scenes: Redrawn | None,
+    images: Bootstrap | None,
+    scenes: Bootstrap | None,
 ) -> Difference:
     sign = 1 if is_larger_better(metric) else -1
     wins = sum(0.5 if value == 0 else float(sign * value > 0) for value in per_image) / len(per_image)

@@ -68,7 +68,7 @@ def evaluate_video(
                 bar.update()
 
         with tempfile.TemporaryDirectory(prefix="densevit-video-") as folder:
-            spool(predicted(), Path(folder), make_stabilizer(predictions, kind, head, stabilize))
+            save_maps(predicted(), Path(folder), make_stabilizer(predictions, kind, head, stabilize))
 
             def frames(place: Path = Path(folder), chosen: Sequence[int] = indices) -> Iterator[ClipFrame]:
                 for number, sample in enumerate(samples(chosen)):
@@ -126,7 +126,7 @@ def evaluate_films(
                 for values in predictor.stream(images, head=head, lookahead=lookahead):
                     yield shown.popleft().image, values
 
-            spool(predicted(), Path(folder), make_stabilizer(predictor, kind, head, stabilize))
+            save_maps(predicted(), Path(folder), make_stabilizer(predictor, kind, head, stabilize))
             first = (
                 np.load(Path(folder) / "0.npy") if (Path(folder) / "0.npy").exists() else np.ones((1, 1), np.float32)
             )
@@ -211,7 +211,7 @@ def make_stabilizer(
     return Stabilizer(kind, limits=limits, **options)
 
 
-def spool(pairs: Iterator[tuple[Any, Map]], folder: Path, stabilizer: Stabilizer | None) -> None:
+def save_maps(pairs: Iterator[tuple[Any, Map]], folder: Path, stabilizer: Stabilizer | None) -> None:
     """Keeps the maps of a clip on disk: they are read twice, and a long clip would not fit into memory."""
     maps = (values for _, values in pairs) if stabilizer is None else stabilize_stream(pairs, stabilizer)
     for number, values in enumerate(maps):

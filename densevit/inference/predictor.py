@@ -298,7 +298,7 @@ class Predictor:
         """The maps of one image after another, in memory no more than a batch of consecutive images of one size."""
         for (_, focal), alike in groupby(map(self.read, images), lambda photo: (photo.image.shape, photo.focal)):
             while batch := [photo.image for photo in islice(alike, self.batch_size)]:
-                maps = self.at(focal).predict_arrays(stack(batch), box=box)
+                maps = self.with_focal(focal).predict_arrays(stack(batch), box=box)
                 yield from (self.unbatch(maps, i) for i in range(len(batch)))
 
     def read(self, image: object) -> Photo:
@@ -323,7 +323,7 @@ class Predictor:
                 log.warning("%s: %s", image, warning)
         return photo
 
-    def at(self, focal: float | None) -> "Predictor":
+    def with_focal(self, focal: float | None) -> "Predictor":
         """This predictor for images of a focal length, in pixels; None changes nothing."""
         if focal is None:
             return self
@@ -346,7 +346,9 @@ class Predictor:
         """
         windows: ClipWindows | None = None
         for photo in map(self.read, images):
-            windows = windows or self.at(photo.focal).clip_windows(causal=causal, box=box)  # a film has one camera
+            windows = windows or self.with_focal(photo.focal).clip_windows(
+                causal=causal, box=box
+            )  # a film has one camera
             yield from windows.push(photo.image)
         if windows is not None:
             yield from windows.flush()
@@ -393,7 +395,7 @@ class Predictor:
         """
         name = self.card.label_head(head, "classes")
         photo = self.read(image)
-        logits = self.at(photo.focal).predict_batch(photo.image[None])[name]
+        logits = self.with_focal(photo.focal).predict_batch(photo.image[None])[name]
         ids = argmax_or_ignore(logits)[0].cpu().numpy()
         return PredictedArray(ids, self.card.outputs[name])
 

@@ -150,7 +150,7 @@ def least_median_line(x: Values, y: Values, weights: Values) -> Line:
     one, two = one[apart], two[apart]
     scale = (y[one] - y[two]) / (x[one] - x[two])
     shift = y[one] - scale * x[one]
-    subset = thinned(np.arange(len(x)), USED)
+    subset = subsample(np.arange(len(x)), USED)
     rest = np.abs((scale[:, None] * x[subset] + shift[:, None] - y[subset]) * weights[subset])
     best = int(np.argmin(np.median(rest, 1)))
     return float(scale[best]), float(shift[best])
@@ -161,14 +161,14 @@ def local_correction(
 ) -> tuple[Float64[np.ndarray, "h w"] | None, Float64[np.ndarray, " used"]]:
     """The factor of each pixel, and the leave-one-out error in log depth of each point; None where it does not help."""
     spread = 1.4826 * np.median(np.abs(left - np.median(left))) + 1e-6
-    kept = thinned(np.flatnonzero(np.abs(left - np.median(left)) <= OUTLIER * spread), USED)
+    kept = subsample(np.flatnonzero(np.abs(left - np.median(left)) <= OUTLIER * spread), USED)
     if len(kept) < 8:
         return None, left
     h, w = depth.shape
     diagonal = float(np.hypot(h, w))
     places = np.stack([anchors.u[kept] / diagonal, anchors.v[kept] / diagonal, np.log(sample(depth, anchors)[kept])], 1)
     errors = left[kept]
-    chosen = thinned(np.arange(len(kept)), SELECTED)
+    chosen = subsample(np.arange(len(kept)), SELECTED)
     tried = {reach: np.abs(leave_one_out(places[chosen], errors[chosen], reach)[0]).mean() for reach in reaches()}
     best = min(tried, key=lambda reach: tried[reach])
     if tried[best] >= np.abs(errors[chosen]).mean():
@@ -217,6 +217,6 @@ def predicted(
     return np.asarray(cv2.resize(coarse, (w, h), interpolation=cv2.INTER_LINEAR))
 
 
-def thinned(indices: np.ndarray, most: int) -> np.ndarray:
+def subsample(indices: np.ndarray, most: int) -> np.ndarray:
     """At most so many of them, evenly spread."""
     return indices if len(indices) <= most else indices[np.linspace(0, len(indices) - 1, most).astype(int)]

@@ -40,7 +40,7 @@ def colorize(
         ConfigError: an unknown colour map.
     """
     known = np.isfinite(values)
-    low, high = spread(values) if vmin is None or vmax is None else (vmin, vmax)
+    low, high = percentile_range(values) if vmin is None or vmax is None else (vmin, vmax)
     low, high = low if vmin is None else vmin, high if vmax is None else vmax
     span = high - low if high > low else 1.0
     shares = np.where(known, (np.where(known, values, low) - low) / span, 0)
@@ -61,7 +61,7 @@ def colorize_normals(normals: Float[np.ndarray, "h w 3"]) -> UInt8[np.ndarray, "
     return colors
 
 
-def spread(values: Float[np.ndarray, "..."], share: float = 0.02) -> tuple[float, float]:
+def percentile_range(values: Float[np.ndarray, "..."], share: float = 0.02) -> tuple[float, float]:
     """The range of the finite values without `share` of them at either end; 0 to 1 of none."""
     finite = values[np.isfinite(values)]
     if not finite.size:

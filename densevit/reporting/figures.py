@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int64, UInt8
 from PIL import Image
 
 from densevit.model_card import Palette
-from densevit.ops.colormap import colorize, colorize_normals, spread, table
+from densevit.ops.colormap import colorize, colorize_normals, percentile_range, table
 from densevit.ops.palette import paint
 from densevit.structures import IGNORE
 
@@ -69,7 +69,7 @@ def depth_figure(
     """
     gt = np.where(valid, depth, np.nan)
     prediction = np.where(prediction > 0, prediction, np.nan)
-    near, far = spread(gt)
+    near, far = percentile_range(gt)
     error = np.abs(prediction - gt) / gt
     sparse = bool(valid.mean() < SPARSE)
     note = " (points enlarged)" * sparse

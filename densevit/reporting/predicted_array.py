@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from densevit.model_card import HeadSpec
-from densevit.ops.colormap import colorize, spread
+from densevit.ops.colormap import colorize, percentile_range
 from densevit.ops.palette import paint, palette_for
 from densevit.reporting.figures import color_bar, lossless, shrink
 
@@ -57,7 +57,7 @@ class PredictedArray(np.ndarray):
 
 
 def depth_picture(values: np.ndarray, spec: HeadSpec) -> str:
-    low, high = spread(values)
+    low, high = percentile_range(values)
     unit = " m" if spec.kind == "metric" else ""
     scale = f'{low:.3g}{unit} <img src="{color_bar(CMAP)}" alt="" style="display:inline;height:10px;width:160px"> '
     return _picture(

@@ -40,7 +40,7 @@ def line_chart(name: str, points: Points, *, reference: Points = ()) -> Markup:
         ys,
         last=(f"{y:.4g}", f"{x:,.0f}"),
         x_ticks=[(_x(x, xs), f"{x:g}") for x in xs],
-        curves=[(kind, [(_x(x, xs), _y(y, ys)) for x, y in thinned(line)]) for kind, line in curves],
+        curves=[(kind, [(_x(x, xs), _y(y, ys)) for x, y in subsample(line)]) for kind, line in curves],
         dot=(_x(x, xs), _y(y, ys)),
     )
 
@@ -93,7 +93,7 @@ def smoothed(points: Points, share: float = 0.04) -> Points:
     return [(x, (sums[b] - sums[a]) / (b - a)) for (x, _), (a, b) in zip(points, windows, strict=True)]
 
 
-def thinned(points: Points) -> Points:
+def subsample(points: Points) -> Points:
     """At most MAX_POINTS of the points or little more, evenly, the last among them."""
     step = max(1, len(points) // MAX_POINTS)
     return [*points[: len(points) - 1 : step], points[-1]]

@@ -72,7 +72,7 @@ class Task(nn.Module, ABC):
         self.scores: Mapping[str, Callable[..., Row]] = {}
 
     @classmethod
-    def truths(cls, losses: Sequence[Any]) -> frozenset[str]:
+    def ground_truth_kinds(cls, losses: Sequence[Any]) -> frozenset[str]:
         """The kinds of ground truth that losses learn from, as `truth` of a mixture's sources names them."""
         return frozenset({"labels"})
 
@@ -118,7 +118,7 @@ class Task(nn.Module, ABC):
         """Of each image, the share of its pixels of which a teacher was sure; None where that does not count."""
         return None
 
-    def taught(self, batch: Batch, rows: Sequence[int], prediction: Tensor) -> Batch:
+    def with_pseudo_labels(self, batch: Batch, rows: Sequence[int], prediction: Tensor) -> Batch:
         """The batch with a teacher's prediction for the images of `rows` as their ground truth."""
         return batch
 

@@ -93,7 +93,7 @@ class DepthTask(Task):
         return torch.tensor(fits, device=batch.image.device)[:, None, None, None]
 
     @torch.no_grad()
-    def taught(self, batch: Batch, rows: Sequence[int], prediction: Float[Tensor, "n 1 h w"]) -> Batch:
+    def with_pseudo_labels(self, batch: Batch, rows: Sequence[int], prediction: Float[Tensor, "n 1 h w"]) -> Batch:
         """By the depth or disparity itself; of heads without unit up to scale and shift."""
         places = list(rows)
         kind: DepthKind = self.output.kind  # type: ignore[assignment]
@@ -122,7 +122,7 @@ class DepthTask(Task):
         return replace(batch, valid=best_pixels(errors.abs(), mask, share))
 
     @classmethod
-    def truths(cls, losses: Sequence[DepthLoss]) -> frozenset[str]:
+    def ground_truth_kinds(cls, losses: Sequence[DepthLoss]) -> frozenset[str]:
         return frozenset().union(*(loss.depth_kinds for loss in losses))
 
     def ground_truth(

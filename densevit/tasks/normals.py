@@ -37,7 +37,7 @@ class NormalsTask(Task):
     default_losses = ({"type": "angular"},)
 
     @classmethod
-    def truths(cls, losses: Sequence[Any]) -> frozenset[str]:
+    def ground_truth_kinds(cls, losses: Sequence[Any]) -> frozenset[str]:
         return frozenset({"normals", "metric"})  # of depth, with the camera
 
     def losses(

@@ -60,7 +60,7 @@ class SegmentationTask(Task):
         return torch.full_like(batch.image[:, 0], IGNORE, dtype=torch.int64)
 
     @torch.no_grad()
-    def taught(self, batch: Batch, rows: Sequence[int], prediction: Float[Tensor, "n k h w"]) -> Batch:
+    def with_pseudo_labels(self, batch: Batch, rows: Sequence[int], prediction: Float[Tensor, "n k h w"]) -> Batch:
         """By the class of the largest probability, where that reaches `confidence` of the image's data set."""
         sure, ids = prediction.softmax(1).max(1)
         least = sure.new_tensor([self.confidence.get(batch.sources[row], torch.inf) for row in rows])

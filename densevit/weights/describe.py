@@ -16,7 +16,7 @@ from densevit.weights.families.base import FAMILIES
 Description = dict[str, Any]
 
 # Tensors whose shapes identify a model; the first of each kind is shown.
-TELLING = {
+KEY_TENSORS = {
     "patch embedding": r"(patch_embed\.proj|patch_embeddings\.projection|backbone\.stem\.conv|conv1)\.weight$",
     "positions": r"(pos_embed|position_embeddings|position_embedding\.weight|relative_position_bias_table)$",
     "class token": r"(cls_token|class_embedding)$",
@@ -61,7 +61,7 @@ def describe_third_party(found: RawCheckpoint) -> Description:
         "within": found.within,
         "aside": ignored_tensors(found),
         "blocks": num_blocks(found.tensors),
-        "shapes": dict(telling_shapes(found.tensors)),
+        "shapes": dict(key_shapes(found.tensors)),
         "first": list(found.tensors)[:5],
         "last": {name: list(found.tensors[name].shape) for name in list(found.tensors)[-2:]},
     }
@@ -82,8 +82,8 @@ def num_blocks(tensors: Mapping[str, Tensor]) -> int:
     return 1 + max((int(match[1]) for match in found if match), default=-1)
 
 
-def telling_shapes(tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Any]]:
-    for what, pattern in TELLING.items():
+def key_shapes(tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Any]]:
+    for what, pattern in KEY_TENSORS.items():
         name = next((name for name in tensors if re.search(pattern, name)), None)
         if name is not None:
             yield what, {"name": name, "shape": list(tensors[name].shape)}

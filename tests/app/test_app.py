@@ -29,7 +29,7 @@ from densevit.cli.main import main
 from densevit.errors import ConfigError, DataError
 from densevit.inference.predictor import Predictor
 from densevit.model_card import HeadSpec
-from densevit.ops.colormap import colorize, spread
+from densevit.ops.colormap import colorize, percentile_range
 from densevit.ops.geometry import focal_length
 
 LIMITS = Limits(pixels=100_000)
@@ -96,7 +96,7 @@ def test_a_view_holds_the_values_of_python_and_their_colours(model: AppModel, gi
     expected = model.predictor.predict_all(given.path)
     (view,) = map_views([model], given, [maps], ViewOptions(cmap="viridis", limits=(None, 19.0)))
     np.testing.assert_array_equal(values_of(view)[..., 0], expected["depth"])
-    low, _ = spread(np.asarray(expected["depth"]))
+    low, _ = percentile_range(np.asarray(expected["depth"]))
     np.testing.assert_array_equal(picture(view, "the map"), colorize(expected["depth"], low, 19.0, "viridis"))
     assert f"{low:.3g} m" in view and "19 m" in view
     (view,) = map_views([model], given, [maps], ViewOptions(head="classes"))
@@ -129,7 +129,7 @@ def test_checkpoints_side_by_side_share_one_scale_of_metres(model: AppModel, giv
     maps = model.predict(given, None)
     far = {**maps, "depth": maps["depth"] * 3}
     both = map_views([model, model], given, [maps, far], ViewOptions())
-    low, high = spread(np.concatenate([maps["depth"].ravel(), far["depth"].ravel()]))
+    low, high = percentile_range(np.concatenate([maps["depth"].ravel(), far["depth"].ravel()]))
     for view, values in zip(both, (maps["depth"], far["depth"]), strict=True):
         np.testing.assert_array_equal(picture(view, "the map"), colorize(values, low, high))
 

@@ -10,7 +10,7 @@ from small import small_config
 
 from densevit.api.training import Run
 from densevit.builder import probe
-from densevit.builder.probe import spread
+from densevit.builder.probe import feature_spread
 from densevit.cli.main import main
 from densevit.errors import Diverged
 from densevit.structures import EncoderOutput
@@ -99,9 +99,9 @@ def test_a_collapse_stops_the_training_and_leaves_the_checkpoints(
     same = EncoderOutput((torch.ones(4, 8, 3, 3),), (torch.zeros(4, 0, 8),), (48, 48))
     monkeypatch.undo()
     with pytest.raises(Diverged):
-        spread([same], 1)
+        feature_spread([same], 1)
     torch.manual_seed(0)
-    other = spread([EncoderOutput((torch.randn(64, 8, 3, 3),), (torch.zeros(64, 0, 8),), (48, 48))], 1)
+    other = feature_spread([EncoderOutput((torch.randn(64, 8, 3, 3),), (torch.zeros(64, 0, 8),), (48, 48))], 1)
     assert other["feature_std"] == pytest.approx(1.0, abs=0.01)
     assert other["feature_rank"] == pytest.approx(8, abs=0.1)
 

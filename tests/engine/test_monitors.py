@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from densevit.config.schema import Data, Model, Run
-from densevit.engine.monitors import LossSpikeMonitor, OutputSaturationMonitor, advice, explain_out_of_memory
+from densevit.engine.monitors import LossSpikeMonitor, OutputSaturationMonitor, explain_out_of_memory, memory_advice
 from densevit.errors import ConfigError
 from densevit.utils.process_group import ProcessGroup
 
@@ -52,21 +52,21 @@ RUN = Run(model=Model(encoder={}, decoder={}, heads={}), data=Data(train={}), ba
 def test_out_of_memory_says_what_to_change_and_by_how_much() -> None:
     # 5 GB before the step; 16 images of 32 had been reckoned with when 75 GB were full: 70 / 32 GB an image at least,
     # so that 0.9 * 80 - 5 = 67 GB hold 30, of which 16 divide 32 evenly.
-    said = advice(RUN, 1, total=80 * GB, fixed=5 * GB, used=75 * GB)
+    said = memory_advice(RUN, 1, total=80 * GB, fixed=5 * GB, used=75 * GB)
     assert "a step of 32 images at once does not fit into memory (80.0 GB; 5.0 before the step, 75.0 when" in said
     assert "Take grad_accum_steps=2 (16 images at once" in said
     assert "model.grad_checkpointing=true" in said and "batch_size=16 (another training)" in said
 
 
 def test_out_of_memory_on_several_gpus_counts_the_images_of_one() -> None:
-    said = advice(replace(RUN, batch_size=64, grad_accum_steps=2), 4, total=80 * GB, fixed=40 * GB, used=79 * GB)
+    said = memory_advice(replace(RUN, batch_size=64, grad_accum_steps=2), 4, total=80 * GB, fixed=40 * GB, used=79 * GB)
     assert "a step of 8 images at once" in said  # 39 / 8 GB an image: 32 GB hold 6, and 4 divide the 16 of a process
     assert "grad_accum_steps=4 (4 images at once" in said and "batch_size=32" in said and "parallel=fsdp" in said
 
 
 def test_where_nothing_is_left_to_share_out_the_model_is_too_large() -> None:
     small = replace(RUN, batch_size=1, model=replace(RUN.model, grad_checkpointing=True))
-    assert "Take a smaller model" in advice(small, 1, total=0, fixed=0, used=0)
+    assert "Take a smaller model" in memory_advice(small, 1, total=0, fixed=0, used=0)
 
 
 def test_an_error_of_another_kind_passes_and_one_of_memory_keeps_its_cause() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from densevit.errors import DataError
-from densevit.evaluation.bootstrap import FEWEST, holm, intervals, redrawn_means, scenes_of
+from densevit.evaluation.bootstrap import FEWEST, bootstrap_means, holm, intervals, scenes_of
 from densevit.evaluation.compare import compare, sentence, table, write_html
 from densevit.evaluation.depth.evaluate import evaluate
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
@@ -134,7 +134,7 @@ def test_the_p_value_is_the_paired_t_tests() -> None:
     from scipy.stats import ttest_1samp
 
     values = np.random.default_rng(1).normal(0.3, 1, 40)
-    redrawn = redrawn_means([(f"{i:02}", {"x": v}) for i, v in enumerate(values)], ["x"])["x"]
+    redrawn = bootstrap_means([(f"{i:02}", {"x": v}) for i, v in enumerate(values)], ["x"])["x"]
     assert redrawn.p_value(values.mean()) == pytest.approx(ttest_1samp(values, 0).pvalue, rel=0.1)
 
 
@@ -142,7 +142,7 @@ def test_of_many_metrics_chance_alone_shows_a_difference_in_few_comparisons() ->
     """60 pairs of equal systems, nine independent metrics: uncorrected, 1 - 0.95^9 = 37% would show one."""
     values = np.random.default_rng(0).normal(size=(12, 60 * 9))
     metrics = [str(column) for column in range(values.shape[1])]
-    redrawn = redrawn_means(
+    redrawn = bootstrap_means(
         [(f"{i:02}", dict(zip(metrics, row, strict=True))) for i, row in enumerate(values)], metrics
     )
     p = [redrawn[metric].p_value(mean) for metric, mean in zip(metrics, values.mean(0), strict=True)]

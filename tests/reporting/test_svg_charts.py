@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from densevit.reporting.svg_charts import axis, bar_chart, line_chart, smoothed, thinned
+from densevit.reporting.svg_charts import axis, bar_chart, line_chart, smoothed, subsample
 
 
 @pytest.mark.parametrize(
@@ -42,4 +42,4 @@ def test_bars_stand_on_the_axis_with_whiskers_over_their_intervals() -> None:
 def test_smoothing_keeps_a_constant_and_thinning_keeps_the_last() -> None:
     points = [(float(i), 3.0) for i in range(5001)]
     assert smoothed(points) == points
-    assert len(thinned(points)) < 600 and thinned(points)[-1] == points[-1]
+    assert len(subsample(points)) < 600 and subsample(points)[-1] == points[-1]

@@ -104,7 +104,7 @@ SIGNATURES = (
 TEXTS = frozenset({b"tEXt", b"zTXt", b"iTXt"})
 
 
-def sniff(head: bytes) -> str:
+def detect_format(head: bytes) -> str:
     """The format that a file's first `HEAD` bytes tell; "" for none known."""
     if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
         return "WEBP"
@@ -122,7 +122,7 @@ def file_format(path: Path) -> str:
     Raises:
         DataError: it is missing, empty, or no regular file that may be read.
     """
-    return sniff(read_bytes(path, HEAD))
+    return detect_format(read_bytes(path, HEAD))
 
 
 @dataclass(frozen=True)
@@ -218,20 +218,20 @@ class Raster:
             )
         self._warn_of_frames()
         if self._fast:
-            return self.upright(self._opencv())
+            return self.apply_orientation(self._opencv())
         pixels = self._load()
         if self.mode in GRAY16:
-            return self.upright(np.repeat((np.asarray(pixels) >> 8).astype(np.uint8)[..., None], 3, axis=2))
-        return self.upright(np.asarray(pixels.convert("RGB")))
+            return self.apply_orientation(np.repeat((np.asarray(pixels) >> 8).astype(np.uint8)[..., None], 3, axis=2))
+        return self.apply_orientation(np.asarray(pixels.convert("RGB")))
 
     def stored(self) -> Shaped[np.ndarray, "..."]:
         """The numbers as stored, upright: palette indices stay indices, 16 bits stay 16."""
         self._warn_of_frames()
         if self.format == "PNG" and self.mode in GRAY16:
-            return self.upright(self._gray16())
-        return self.upright(np.asarray(self._load()))
+            return self.apply_orientation(self._gray16())
+        return self.apply_orientation(np.asarray(self._load()))
 
-    def upright(self, pixels: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "..."]:
+    def apply_orientation(self, pixels: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "..."]:
         turn = UPRIGHT.get(self.orientation)
         return np.ascontiguousarray(pixels if turn is None else turn(pixels))
 

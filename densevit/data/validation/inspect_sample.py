@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 from densevit.data.datasets.base import Dataset
-from densevit.data.io.images import HEAD, SUFFIX_FORMATS, Raster, file_format, sniff
+from densevit.data.io.images import HEAD, SUFFIX_FORMATS, Raster, detect_format, file_format
 from densevit.data.labels.errors import LabelError
 from densevit.data.validation.cache import StatsCache
 from densevit.data.validation.file_checks import check_files
@@ -52,7 +52,7 @@ def inspect_sample(dataset: Dataset, index: int, cache: StatsCache) -> Inspected
 
 
 def _suffix_problems(role: str, path: Path, data: bytes) -> list[Problem]:
-    found, named = sniff(data[:HEAD]), SUFFIX_FORMATS.get(path.suffix.lower())
+    found, named = detect_format(data[:HEAD]), SUFFIX_FORMATS.get(path.suffix.lower())
     if named is None or found not in SUFFIX_FORMATS.values() or found == named:
         return []
     return [("wrong_suffix", role, f"is named {path.suffix}, but is {found}")]

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float32, Int64, Shaped, UInt8
 
 from densevit.data.io.arrays import READERS, read_array
-from densevit.data.io.images import HEAD, MAX_PIXELS, Raster, sniff
+from densevit.data.io.images import HEAD, MAX_PIXELS, Raster, detect_format
 from densevit.data.labels.class_frequencies import pixel_counts
 from densevit.errors import DataError
 from densevit.structures import IGNORE, Sample
@@ -176,7 +176,7 @@ def count_invalid_values(path: Path | None) -> tuple[int, int]:
     if path is None:
         return 0, 0
     with open(path, "rb") as file:
-        kind = sniff(file.read(HEAD))
+        kind = detect_format(file.read(HEAD))
     values: Shaped[np.ndarray, ...]
     try:
         if kind in READERS:

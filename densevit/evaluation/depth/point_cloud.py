@@ -32,7 +32,7 @@ def point_metrics(
     """
     if intrinsics is None:
         raise DataError("point clouds need the camera's intrinsics, and the data set gives none.")
-    rows, columns = thinned(valid)
+    rows, columns = subsample(valid)
     kept = valid[rows[:, None], columns]
     clouds = [
         backproject(depth, np.asarray(intrinsics, np.float64))[rows[:, None], columns][kept]
@@ -52,7 +52,7 @@ def point_metrics(
     }
 
 
-def thinned(valid: Bool[np.ndarray, "h w"]) -> tuple[np.ndarray, np.ndarray]:
+def subsample(valid: Bool[np.ndarray, "h w"]) -> tuple[np.ndarray, np.ndarray]:
     """Rows and columns that leave about MOST points, evenly: nearest neighbours of a smaller map's pixels."""
     ratio = min(1.0, (MOST / max(int(np.count_nonzero(valid)), 1)) ** 0.5)
     h, w = valid.shape

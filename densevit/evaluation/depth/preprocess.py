@@ -21,7 +21,7 @@ def fill_background(depth: Float[np.ndarray, "h w"]) -> Float[np.ndarray, "h w"]
     known = (depth > 0) & (depth < np.inf)
     if known.all() or not known.any():
         return depth
-    before, after = reach(known), reach(known[:, ::-1])[:, ::-1]
+    before, after = last_known_columns(known), last_known_columns(known[:, ::-1])[:, ::-1]
     after = np.where(after < 0, after, depth.shape[1] - 1 - after)
     ends = [np.where(ends < 0, np.inf, np.take_along_axis(depth, ends.clip(0), 1)) for ends in (before, after)]
     filled: Float[np.ndarray, "h w"] = np.where(known, depth, np.minimum(*ends)).astype(depth.dtype)
@@ -33,7 +33,7 @@ def fill_background(depth: Float[np.ndarray, "h w"]) -> Float[np.ndarray, "h w"]
     return filled
 
 
-def reach(known: Bool[np.ndarray, "h w"]) -> Int64[np.ndarray, "h w"]:
+def last_known_columns(known: Bool[np.ndarray, "h w"]) -> Int64[np.ndarray, "h w"]:
     """The column of the last known value up to each pixel of its row; -1 before the first."""
     columns = np.where(known, np.arange(known.shape[1]), -1)
     return np.maximum.accumulate(columns, axis=1)
@@ -58,13 +58,15 @@ def paste_or_resize(
     y0, y1, x0, x1 = window
     inside = (y1 - y0, x1 - x0)
     resized = prediction.shape != inside
-    shown = stretch(prediction, inside, how) if resized else prediction
+    shown = resize_prediction(prediction, inside, how) if resized else prediction
     frame = np.zeros(size, shown.dtype)
     frame[y0:y1, x0:x1] = shown
     return frame, resized
 
 
-def stretch(prediction: Float[np.ndarray, "_ _"], size: Size, how: Resize = "corners") -> Float[np.ndarray, "_ _"]:
+def resize_prediction(
+    prediction: Float[np.ndarray, "_ _"], size: Size, how: Resize = "corners"
+) -> Float[np.ndarray, "_ _"]:
     """Bilinear, in float64, to a map of `size`.
 
     Args:

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int64
 
 from densevit.errors import DataError
-from densevit.evaluation.bootstrap import redrawn_pooled, scenes_of
+from densevit.evaluation.bootstrap import bootstrap_pooled, scenes_of
 from densevit.evaluation.records import examples
 from densevit.evaluation.segmentation import metrics
 from densevit.evaluation.segmentation.boundary_iou import boundary_areas
@@ -77,7 +77,7 @@ class SegScores:
         return self._intervals([scenes[name] for name in self.names])
 
     def _intervals(self, groups: Sequence[str]) -> dict[str, Interval]:
-        found = redrawn_pooled(self.areas, statistics, groups)
+        found = bootstrap_pooled(self.areas, statistics, groups)
         return {name: redrawn.interval() for name, redrawn in found.items()}
 
     def per_image(self) -> list[tuple[str, Row]]:

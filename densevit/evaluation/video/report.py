@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from densevit.evaluation.video.clip import METRICS, Align, Frames, VideoProtocol, mean_scores
 from densevit.evaluation.video.metrics import FORMULAE
-from densevit.ops.colormap import colorize, spread
+from densevit.ops.colormap import colorize, percentile_range
 from densevit.reporting.figures import MAX_WIDTH, jpeg, lossless, shrink
 from densevit.reporting.html_page import write_evaluation_page
 from densevit.reporting.tables import csv_text, json_text, write_files
@@ -121,7 +121,7 @@ def draw(name: str, row: Row, frames: Frames, move: Callable[[Map], Map]) -> Cli
             rows["ground truth"].append(np.where(frame.valid[middle], frame.depth[middle], np.nan))
         if position in chosen:
             kept.append((position, frame.image, values))
-    low, high = spread(np.stack(rows["prediction"]))
+    low, high = percentile_range(np.stack(rows["prediction"]))
     strip = [(f"frame {position}", jpeg(shrink(image, width=MAX_WIDTH // 2))) for position, image, _ in kept]
     strip += [
         (f"map {position}", lossless(shrink(colorize(values, low, high), width=MAX_WIDTH // 2)))

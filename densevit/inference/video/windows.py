@@ -31,7 +31,7 @@ Predict = Callable[[Sequence[Rgb], Sequence[EncoderOutput]], tuple[list[Maps], l
 
 
 @dataclass
-class Seen:
+class PredictedFrame:
     """A frame that was predicted: its features, and its maps as they are given."""
 
     image: Rgb
@@ -63,9 +63,9 @@ class ClipWindows:
 
     def reset(self) -> None:
         self.waiting: list[Rgb] = []
-        self.first: Seen | None = None
-        self.window: list[Seen] = []  # the last one
-        self.held: list[Seen] = []  # its last frames, which fade into the next
+        self.first: PredictedFrame | None = None
+        self.window: list[PredictedFrame] = []  # the last one
+        self.held: list[PredictedFrame] = []  # its last frames, which fade into the next
         self.gray: Gray | None = None
 
     def push(self, image: Rgb) -> list[Maps]:
@@ -87,7 +87,7 @@ class ClipWindows:
         self.reset()
         return done
 
-    def context(self) -> list[Seen]:
+    def context(self) -> list[PredictedFrame]:
         """The frames of before that the next window holds: key frames, then the last ones."""
         last = self.window[-self.overlap :]
         keys = [] if self.first is None else [self.first]
@@ -112,7 +112,7 @@ class ClipWindows:
                 name: (1 - share) * seen.maps[name] + share * values if self.is_depth(name) else values
                 for name, values in later.items()
             }
-        new = [Seen(*parts) for parts in zip(self.waiting, features, maps[len(context) :], strict=True)]
+        new = [PredictedFrame(*parts) for parts in zip(self.waiting, features, maps[len(context) :], strict=True)]
         self.waiting = []
         self.first = self.first or new[0]
         self.window = context + new
@@ -153,7 +153,7 @@ def join(frames: Sequence[EncoderOutput]) -> EncoderOutput:
 def fit(found: Sequence[Map], wanted: Sequence[Map]) -> tuple[float, float]:
     """Scale and shift that bring maps onto others, by least squares; 1 and the mean difference where the scale would
     not be positive."""
-    x, y = (np.concatenate([thin(m) for m in maps]).astype(np.float64) for maps in (found, wanted))
+    x, y = (np.concatenate([subsample(m) for m in maps]).astype(np.float64) for maps in (found, wanted))
     known: Bool[np.ndarray, " n"] = np.isfinite(x) & np.isfinite(y)
     x, y = x[known], y[known]
     if not x.size:
@@ -164,6 +164,6 @@ def fit(found: Sequence[Map], wanted: Sequence[Map]) -> tuple[float, float]:
     return scale, float(y.mean() - scale * x.mean())
 
 
-def thin(values: Map) -> Float32[np.ndarray, " n"]:
+def subsample(values: Map) -> Float32[np.ndarray, " n"]:
     step = max(1, int((values.size / PIXELS) ** 0.5))
     return values[..., ::step, ::step].ravel()

@@ -15,7 +15,7 @@ from densevit.data.io.writers import encode, to_uint16
 from densevit.errors import ConfigError
 from densevit.inference.writers.base import DEPTH_FORMATS, MapWriter, PredictedMap
 from densevit.model_card import HeadSpec
-from densevit.ops.colormap import ColorMap, colorize, spread
+from densevit.ops.colormap import ColorMap, colorize, percentile_range
 from densevit.utils.atomic_io import write_bytes
 
 LIMIT = 65535  # the largest 16-bit number
@@ -82,7 +82,7 @@ class Color(MapWriter):
 
     def write(self, path: Path, frame: PredictedMap) -> int:
         values = np.where(frame.valid(), frame.values, np.float32(np.nan))
-        low, high = self.range or spread(values)
+        low, high = self.range or percentile_range(values)
         pixels = colorize(values, low, high, self.cmap)
         write_bytes(path, encode(".png", pixels))
         return 0

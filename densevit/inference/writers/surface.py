@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field
 from densevit.errors import ConfigError, DataError
 from densevit.inference.writers.base import MapWriter, PredictedMap
 from densevit.model_card import HeadSpec
-from densevit.ops.colormap import spread
+from densevit.ops.colormap import percentile_range
 from densevit.ops.geometry import Matrix, backproject
 from densevit.ops.intervals import confidence
 
@@ -86,7 +86,7 @@ class SurfaceWriter(MapWriter):
         if frame.spec.kind == "metric" or self.assume_depth is None:
             return frame.values, valid
         near, far = self.assume_depth
-        low, high = spread(np.where(valid, frame.values, np.nan))
+        low, high = percentile_range(np.where(valid, frame.values, np.nan))
         share = (frame.values - low) / (high - low if high > low else 1)
         if frame.spec.kind == "disparity":
             inverse = 1 / far + share * (1 / near - 1 / far)

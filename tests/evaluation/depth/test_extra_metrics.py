@@ -11,7 +11,7 @@ from densevit.evaluation.depth.alignment_pixels import columns_to_1024, grid_of_
 from densevit.evaluation.depth.boundary_f1 import boundary_depth_pro, boundary_moge
 from densevit.evaluation.depth.extra_metrics import METRIC_SETS, MetricInput, find_sets, formula, is_larger_better
 from densevit.evaluation.depth.metrics import depth_metrics
-from densevit.evaluation.depth.point_cloud import point_metrics, thinned
+from densevit.evaluation.depth.point_cloud import point_metrics, subsample
 from densevit.evaluation.depth.protocol import COUNTS
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
 
@@ -103,7 +103,7 @@ def test_a_cloud_needs_a_camera_and_the_protocol_hands_on_the_one_of_its_region(
 
 
 def test_large_clouds_are_thinned_evenly() -> None:
-    rows, columns = thinned(np.ones((480, 640), bool))
+    rows, columns = subsample(np.ones((480, 640), bool))
     assert rows.size * columns.size == 240 * 320 and rows[0] == 1 and rows[-1] == 479
 
 

@@ -17,7 +17,7 @@ from densevit.weights.families.base import FAMILIES, Family
 from densevit.weights.families.dpt_keys import decoder_options, head_options
 from densevit.weights.families.huggingface import config as configs
 from densevit.weights.families.huggingface.image_processor import processor_of, read_processor
-from densevit.weights.families.huggingface.keys import DEPTH_ANYTHING_HEAD, NECK, dinov2_rules, never_run
+from densevit.weights.families.huggingface.keys import DEPTH_ANYTHING_HEAD, NECK, dinov2_rules, unused_backbone_tensors
 from densevit.weights.infer_vit_config import vit_options
 from densevit.weights.key_mapping import KeyMapping, add_unused
 
@@ -104,7 +104,7 @@ class DepthAnything(HuggingFace):
         rules = key_mapping(backbone["mlp"] != "gelu").rules
         return self.to_checkpoint(
             found,
-            KeyMapping(rules, never_run("backbone.", backbone, out_indices)),
+            KeyMapping(rules, unused_backbone_tensors("backbone.", backbone, out_indices)),
             {**backbone, "out_indices": out_indices},
             {},
             configs.read_depth_anything_head(found),

@@ -12,7 +12,7 @@ from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
 from densevit.weights.families.base import FAMILIES, Metres
 from densevit.weights.families.huggingface import config as configs
 from densevit.weights.families.huggingface.depth_anything import HuggingFace
-from densevit.weights.families.huggingface.keys import DPT_HEAD, NECK, dinov2_rules, never_run, vit_rules
+from densevit.weights.families.huggingface.keys import DPT_HEAD, NECK, dinov2_rules, unused_backbone_tensors, vit_rules
 from densevit.weights.key_mapping import KeyMapping, Rule
 
 PATCH = 16
@@ -50,7 +50,7 @@ class DPT(HuggingFace):
             backbone, out_indices = configs.read_vit(found)
             stem, rules = "dpt.", vit_rules("dpt.")
         found.need(f"{stem}embeddings.position_embeddings")
-        spare = (*never_run(stem, backbone, out_indices), "auxiliary_head.*")
+        spare = (*unused_backbone_tensors(stem, backbone, out_indices), "auxiliary_head.*")
         return self.to_checkpoint(
             found,
             KeyMapping((*rules, *NECK, *self.rules), spare),

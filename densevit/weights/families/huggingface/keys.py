@@ -91,7 +91,7 @@ DPT_HEAD: tuple[Rule, ...] = (
 )
 
 
-def never_run(stem: str, backbone: Mapping[str, Any], out_indices: Sequence[int]) -> tuple[str, ...]:
+def unused_backbone_tensors(stem: str, backbone: Mapping[str, Any], out_indices: Sequence[int]) -> tuple[str, ...]:
     """Unused tensors of files: blocks after the last out index, and a norm that is not applied."""
     norm = () if backbone["norm"] else (f"{stem}layernorm.*",)
     behind = (f"{stem}encoder.layer.{i}.*" for i in range(out_indices[-1] + 1, backbone["depth"]))
