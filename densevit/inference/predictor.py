@@ -346,9 +346,8 @@ class Predictor:
         """
         windows: ClipWindows | None = None
         for photo in map(self.read, images):
-            windows = windows or self.with_focal(photo.focal).clip_windows(
-                causal=causal, box=box
-            )  # a film has one camera
+            if windows is None:  # a film has one camera
+                windows = self.with_focal(photo.focal).clip_windows(causal=causal, box=box)
             yield from windows.push(photo.image)
         if windows is not None:
             yield from windows.flush()

@@ -11,7 +11,7 @@ from densevit.cli.options import checkpoint, dataset, inference
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a run's folder, a step folder or a model.safetensors")
+    checkpoint.add_checkpoint_argument(parser)
     dataset.add_dataset_options(parser, "folder, rooms, nyu")
     parser.add_argument(
         "--points", type=Path, metavar="FILE", help="in place of --data: CSV of image, u, v, depth (pixels, metres)"

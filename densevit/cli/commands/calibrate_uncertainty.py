@@ -11,7 +11,7 @@ from densevit.cli.options import checkpoint, dataset, inference
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("checkpoint", help="a run's folder, a step folder or a model.safetensors")
+    checkpoint.add_checkpoint_argument(parser)
     dataset.add_dataset_options(parser, "rooms, nyu, folder")
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder for the new checkpoint")
     parser.add_argument("--level", type=float, default=0.9, metavar="SHARE", help="of pixels in the interval (0.9)")

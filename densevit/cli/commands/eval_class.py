@@ -8,7 +8,7 @@ from densevit.cli.options.types import positive_int
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("checkpoint", help="a run's folder, a step folder or a model.safetensors")
+    checkpoint.add_checkpoint_argument(parser)
     dataset.add_dataset_options(parser, "mnist, digits")
     parser.add_argument(
         "--output", type=Path, metavar="DIR", help="write metrics.json, per_image.csv and confusion.csv there"

@@ -8,7 +8,7 @@ from densevit.cli.options.types import words
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("checkpoint", nargs="?", help="a run's folder, a step folder or a model.safetensors")
+    checkpoint.add_checkpoint_argument(parser, optional=True)
     dataset.add_dataset_options(parser, "nyu, kitti, rooms, folder")
     parser.add_argument("--protocol", help="a name (`densevit protocols` lists them), or all; default: by the data")
     parser.add_argument("--align", metavar="NAME", help="fit predictions to each ground truth: lstsq, median, ...")

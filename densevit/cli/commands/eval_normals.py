@@ -11,7 +11,7 @@ from densevit.cli.options import checkpoint, dataset, inference, predictions
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("checkpoint", nargs="?", help="a run's folder, a step folder or a model.safetensors")
+    checkpoint.add_checkpoint_argument(parser, optional=True)
     dataset.add_dataset_options(parser, "rooms, nyu, folder")
     parser.add_argument(
         "--protocol",

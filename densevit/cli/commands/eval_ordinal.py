@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("checkpoint", nargs="?", help="a run's folder, a step folder or a weights file")
+    checkpoint.add_checkpoint_argument(parser, optional=True)
     parser.add_argument("--pairs", type=Path, required=True, metavar="JSON", help="DA-2K's annotations.json")
     parser.add_argument("--images", type=Path, metavar="DIR", help="what its paths lie under; default: its own folder")
     parser.add_argument("--predictions", type=Path, metavar="DIR", help="score the maps in this folder instead")

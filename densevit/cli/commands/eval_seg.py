@@ -11,7 +11,7 @@ from densevit.cli.options import checkpoint, dataset, inference, predictions
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("checkpoint", nargs="?", help="a run's folder, a step folder or a model.safetensors")
+    checkpoint.add_checkpoint_argument(parser, optional=True)
     dataset.add_dataset_options(parser, "ade20k, cityscapes, rooms, folder")
     parser.add_argument(
         "--output", type=Path, metavar="DIR", help="write JSON, CSV, confusion.png and report.html there"

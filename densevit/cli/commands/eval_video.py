@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("checkpoint", nargs="?", help="a run's folder, a step folder or a model.safetensors")
+    checkpoint.add_checkpoint_argument(parser, optional=True)
     parser.add_argument("--films", nargs="+", metavar="FILE", help="videos or folders of frames, in place of --data")
     dataset.add_dataset_options(parser, "rooms (walks), tum, scannet, sintel, kitti, folder")
     parser.add_argument(

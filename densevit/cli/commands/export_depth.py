@@ -47,7 +47,7 @@ FORMATS = (
 
 
 def add_arguments(parser: argparse.ArgumentParser, usual: str = "png16") -> None:
-    parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a checkpoint folder or .safetensors file")
+    checkpoint.add_checkpoint_argument(parser)
     parser.add_argument(
         "inputs", metavar="INPUT", nargs="+", help="image, folder, .tar, glob, list; or videos, camera:0"
     )

@@ -8,12 +8,12 @@ import argparse
 from pathlib import Path
 
 from densevit.cli.options import checkpoint
-from densevit.cli.options.model_file import add_heads_option, add_model_argument
+from densevit.cli.options.model_file import add_heads_option
 from densevit.cli.options.types import size
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_model_argument(parser)
+    checkpoint.add_checkpoint_argument(parser)
     parser.add_argument("--output", type=Path, required=True, metavar="SITE", help="the folder to make")
     parser.add_argument(
         "--image-size",

@@ -15,7 +15,7 @@ from densevit.utils.output import print_once
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("checkpoint", metavar="TEACHER", help="a checkpoint folder or .safetensors file")
+    checkpoint.add_checkpoint_argument(parser, metavar="TEACHER")
     parser.add_argument("inputs", metavar="INPUT", nargs="+", help="image, folder, .tar, glob, .txt or .csv list")
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder to write to")
     parser.add_argument(

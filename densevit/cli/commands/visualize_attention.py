@@ -8,7 +8,7 @@ from densevit.cli.options.types import numbers
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("checkpoint", help="a run's folder, a step folder or a model.safetensors")
+    checkpoint.add_checkpoint_argument(parser)
     parser.add_argument("image", type=Path, help="an image file")
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="for the images and the page")
     parser.add_argument(

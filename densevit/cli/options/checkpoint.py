@@ -26,6 +26,15 @@ def add_plugin_option(parser: Parser) -> None:
     )
 
 
+def add_checkpoint_argument(parser: Parser, *, optional: bool = False, metavar: str = "CHECKPOINT") -> None:
+    parser.add_argument(
+        "checkpoint",
+        nargs="?" if optional else None,
+        metavar=metavar,
+        help="a run, a checkpoint folder or file, ours or published, or hf:owner/name",
+    )
+
+
 def add_checkpoint_options(parser: Parser) -> None:
     parser.add_argument(
         "--family", metavar="NAME", help="of a published checkpoint, where its tensor names fit several"

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from densevit.cli.options.checkpoint import Parser
+from densevit.cli.options.checkpoint import Parser, add_checkpoint_argument
 from densevit.cli.options.inference import add_crop_option, add_focal_option, find_crop
 from densevit.cli.options.types import positive_int, positive_int_or_dynamic, size, size_or_dynamic, words
 
@@ -23,7 +23,7 @@ def add_export_options(parser: argparse.ArgumentParser, suffix: str, *, dynamic:
         the group of options about the output.
     """
     any_size, any_batch = ("; dynamic: images of any size", "; dynamic: any number") if dynamic else ("", "")
-    add_model_argument(parser)
+    add_checkpoint_argument(parser)
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help=f"ends in {suffix}")
     parser.add_argument(
         "--image-size",
@@ -55,10 +55,6 @@ def add_export_options(parser: argparse.ArgumentParser, suffix: str, *, dynamic:
     add_crop_option(output)
     add_focal_option(output)
     return output
-
-
-def add_model_argument(parser: Parser) -> None:
-    parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a checkpoint folder or file, ours or published")
 
 
 def add_heads_option(parser: Parser) -> None:
