@@ -21,7 +21,7 @@ from densevit.config.validation import TaskSpec
 from densevit.data.datasets.base import dataset_fingerprint
 from densevit.data.labels.class_table import refuse_reordered
 from densevit.data.loading.clips import Clips, windows
-from densevit.data.loading.dataloader import AugmentedDataset, TrainLoader, eval_loader, train_loader
+from densevit.data.loading.dataloader import AugmentedDataset, EvalLoader, TrainLoader, train_loader
 from densevit.data.loading.feature_cache import FeatureCache
 from densevit.data.loading.workers import auto_workers
 from densevit.data.sanity_checks import (
@@ -301,7 +301,7 @@ def val_batches(plan: Plan, world: DistributedContext) -> Validation | None:
     size = max(1, min(8, plan.run.batch_size // (plan.run.grad_accum_steps * world.size)))
     temporal = plan.model.temporal
     clips = windows(plan.val, temporal.frames or 1) if temporal is not None and plan.val.video else None
-    return eval_loader(
+    return EvalLoader(
         plan.val,
         batch_size=size,
         rank=world.rank,

@@ -17,7 +17,7 @@ from small import small_config, small_folder
 
 from densevit.cli.main import main
 from densevit.data.datasets.base import DATASETS, Dataset
-from densevit.data.loading.dataloader import eval_loader
+from densevit.data.loading.dataloader import EvalLoader
 from densevit.data.prepare import repack_nyu
 from densevit.engine.logger import read_csv
 from densevit.inference.writers import DEPTH_FORMATS
@@ -201,7 +201,7 @@ def test_an_hdf5_file_reads_alike_with_any_number_of_workers(mat: Path) -> None:
     data.read(0)  # the handle is open before the workers are forked
     passes = []
     for workers in (0, 2, 4):
-        batches = eval_loader(data, batch_size=1, workers=workers)
+        batches = EvalLoader(data, batch_size=1, workers=workers)
         passes.append([(batch.names, batch.image, batch.depth) for batch in batches])
     assert len(passes[0]) == len(data) == 2
     for other in passes[1:]:

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from densevit.cli.main import main
 from densevit.data.datasets.base import DATASETS
 from densevit.data.io.readers import read_depth
-from densevit.data.loading.dataloader import eval_loader, train_loader
+from densevit.data.loading.dataloader import EvalLoader, train_loader
 from densevit.data.predictions import SavedMaps
 from densevit.data.prepare import archives
 from densevit.data.transforms.base import Transform
@@ -210,7 +210,7 @@ def test_training_evaluation_and_prediction_see_the_same_pixels(tmp_path: Path) 
     training = train_loader(data, Still(), seed=0, batch_size=1)
     trained = {batch.names[0]: batch.to(CPU).image for batch, _ in zip(training, range(18), strict=False)}
     evaluated = {
-        name: batch.to(CPU).image[i] for batch in eval_loader(data, batch_size=4) for i, name in enumerate(batch.names)
+        name: batch.to(CPU).image[i] for batch in EvalLoader(data, batch_size=4) for i, name in enumerate(batch.names)
     }
     for path in sorted(folder.iterdir()):
         answer = predictor(path)

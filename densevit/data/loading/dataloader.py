@@ -26,7 +26,7 @@ from densevit.data.loading.sampler import (
     MixtureOrder,
     SampleKey,
 )
-from densevit.data.loading.workers import Progress, auto_workers, run_jobs
+from densevit.data.loading.workers import Progress, run_jobs
 from densevit.data.transforms.base import Transform
 from densevit.data.transforms.warp import compose
 from densevit.errors import ConfigError, DataError
@@ -219,7 +219,7 @@ def train_loader(
     rank: int = 0,
     world_size: int = 1,
     start: int = 0,
-    workers: int | Literal["auto"] = 0,
+    workers: int = 0,
     timeout: float = TIMEOUT,
     pin: bool = False,
     on_corrupt: OnError = "raise",
@@ -263,12 +263,17 @@ def train_loader(
             f"batch_size: {batch_size} images are micro-batches of {sampler.micro_batch_size}, which is no multiple of "
             f"the {clips.length} frames of a clip."
         )
-    count = auto_workers(world_size) if workers == "auto" else workers
-    progress = Progress(count)
+    progress = Progress(workers)
     samples = AugmentedDataset(dataset, transform, seed, views)
     job = _TrainingJob(samples, sampler, on_corrupt, progress, features, clips)
     batches = run_jobs(
-        sampler, job, progress, workers=count, timeout=timeout, describe=partial(describe_with_files, dataset), pin=pin
+        sampler,
+        job,
+        progress,
+        workers=workers,
+        timeout=timeout,
+        describe=partial(describe_with_files, dataset),
+        pin=pin,
     )
     names = [source.name for source in dataset.sources]
     return TrainLoader(
@@ -297,10 +302,14 @@ def _draw_order(dataset: Dataset, length: int, lengths: Sequence[int], seed: int
 class EvalLoader:
     """Every sample of this rank exactly once, in order and at its own size; neighbours of one size share a batch.
 
-    With `clips` each batch is a clip, in their order.
-
     Each `iter()` is a fresh pass. Its length is its number of samples, not of batches, which nobody knows before
     reading. The ranks' shares are disjoint and cover the data set; they differ by at most one sample.
+
+    Args:
+        clips: the indices of frames that are one batch each, in place of `batch_size`.
+
+    Raises:
+        DataError: while iterating: a sample is unreadable, a worker died or hangs.
     """
 
     def __init__(
@@ -308,11 +317,11 @@ class EvalLoader:
         dataset: Dataset,
         *,
         batch_size: int,
-        rank: int,
-        world_size: int,
-        workers: int,
-        timeout: float,
-        pin: bool,
+        rank: int = 0,
+        world_size: int = 1,
+        workers: int = 0,
+        timeout: float = TIMEOUT,
+        pin: bool = False,
         clips: Sequence[Sequence[int]] | None = None,
     ) -> None:
         self.dataset = dataset
@@ -362,35 +371,3 @@ class _EvalJob:
     def _read(self, index: int) -> Sample:
         with self.progress.reading(index), with_sample_name(self.dataset, index):
             return self.dataset.read(index)
-
-
-def eval_loader(
-    dataset: Dataset,
-    *,
-    batch_size: int,
-    rank: int = 0,
-    world_size: int = 1,
-    workers: int | Literal["auto"] = 0,
-    timeout: float = TIMEOUT,
-    pin: bool = False,
-    clips: Sequence[Sequence[int]] | None = None,
-) -> EvalLoader:
-    """One rank's share of a data set, untouched by transforms.
-
-    Args:
-        clips: the indices of frames that are one batch each, in place of `batch_size`.
-
-    Raises:
-        DataError: while iterating: a sample is unreadable, a worker died or hangs.
-    """
-    count = auto_workers(world_size) if workers == "auto" else workers
-    return EvalLoader(
-        dataset,
-        batch_size=batch_size,
-        rank=rank,
-        world_size=world_size,
-        workers=count,
-        timeout=timeout,
-        pin=pin,
-        clips=clips,
-    )

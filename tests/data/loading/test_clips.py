@@ -8,7 +8,7 @@ import torch
 
 from densevit.data.datasets.base import Dataset, MixtureSource
 from densevit.data.loading.clips import Clips, videos, windows
-from densevit.data.loading.dataloader import eval_loader, train_loader
+from densevit.data.loading.dataloader import EvalLoader, train_loader
 from densevit.data.transforms.base import Transform
 from densevit.errors import ConfigError, DataError
 from densevit.structures import Batch, Sample
@@ -117,7 +117,7 @@ def test_a_mixture_draws_clips_by_its_shares() -> None:
 
 def test_evaluation_reads_clips_as_batches() -> None:
     data = Films(5, 2)
-    batches = list(eval_loader(data, batch_size=1, clips=windows(data, 3)))
+    batches = list(EvalLoader(data, batch_size=1, clips=windows(data, 3)))
     assert [batch.indices for batch in batches] == [(0, 1, 2), (3, 4), (5, 6)]
     assert [batch.clip_length for batch in batches] == [3, 2, 2]
 

@@ -17,8 +17,9 @@ import torch
 
 from densevit.data.datasets.base import Dataset
 from densevit.data.loading.collate import collate
-from densevit.data.loading.dataloader import AugmentedDataset, auto_workers, eval_loader, train_loader
+from densevit.data.loading.dataloader import AugmentedDataset, EvalLoader, train_loader
 from densevit.data.loading.sampler import InfiniteBatchSampler
+from densevit.data.loading.workers import auto_workers
 from densevit.data.transforms.base import Transform
 from densevit.errors import ConfigError, DataError
 from densevit.structures import Batch, Sample
@@ -272,7 +273,7 @@ def test_a_training_set_is_a_function_of_its_place_after_pickling() -> None:
 @pytest.mark.parametrize(("world_size", "workers"), [(1, 0), (2, 0), (3, 0), (7, 0), (2, 2)])
 def test_evaluation_sees_every_sample_once_over_all_ranks(world_size: int, workers: int) -> None:
     loaders = [
-        eval_loader(Numbered(10), batch_size=4, rank=r, world_size=world_size, workers=workers)
+        EvalLoader(Numbered(10), batch_size=4, rank=r, world_size=world_size, workers=workers)
         for r in range(world_size)
     ]
     indices = [[i for batch in loader for i in batch.indices] for loader in loaders]
@@ -286,13 +287,13 @@ def test_evaluation_keeps_native_sizes_and_stacks_neighbours_of_one_size() -> No
             self.sizes = (((4, 6), (4, 6), (2, 3), (2, 3), (2, 3), (4, 6))[index],)
             return super().read(index)
 
-    batches = list(eval_loader(Pairs(6), batch_size=4))
+    batches = list(EvalLoader(Pairs(6), batch_size=4))
     assert [b.indices for b in batches] == [(0, 1), (2, 3), (4,), (5,)]
     assert [tuple(b.image.shape[2:]) for b in batches] == [(4, 6), (2, 3), (2, 3), (4, 6)]
 
 
 def test_evaluation_can_be_walked_again_and_left_early() -> None:
-    loader = eval_loader(Numbered(10), batch_size=2, workers=1)
+    loader = EvalLoader(Numbered(10), batch_size=2, workers=1)
     for batch in loader:
         assert batch.indices == (0, 1)
         break
@@ -300,12 +301,12 @@ def test_evaluation_can_be_walked_again_and_left_early() -> None:
 
 
 def test_an_empty_share_gives_no_batches() -> None:
-    assert list(eval_loader(Numbered(1), batch_size=2, rank=0, world_size=2, workers=1)) == []
+    assert list(EvalLoader(Numbered(1), batch_size=2, rank=0, world_size=2, workers=1)) == []
 
 
 def test_evaluation_names_an_unreadable_sample() -> None:
     with pytest.raises(DataError, match=r"^sample 2 \('scene/002'\): /data/2.png"):
-        list(eval_loader(Numbered(4, bad=(2,)), batch_size=2))
+        list(EvalLoader(Numbered(4, bad=(2,)), batch_size=2))
 
 
 def test_collate_scales_images_to_one_and_keeps_metres() -> None:
@@ -366,5 +367,5 @@ def test_batches_for_a_gpu_lie_in_pinned_memory_also_without_workers(kind: str, 
     if kind == "train":
         take(2, pin=True)
     else:
-        list(eval_loader(Numbered(8), batch_size=4, pin=True))
+        list(EvalLoader(Numbered(8), batch_size=4, pin=True))
     assert len(pinned) == 2

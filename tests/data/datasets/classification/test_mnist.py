@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from densevit.data.datasets.classification.mnist import Mnist
-from densevit.data.loading.dataloader import eval_loader
+from densevit.data.loading.dataloader import EvalLoader
 from densevit.errors import DataError
 
 COUNT = 24  # of which the last 2 are `val`
@@ -62,7 +62,7 @@ def test_the_test_files_are_others(tmp_path: Path) -> None:
 
 def test_a_batch_carries_the_digits(tmp_path: Path) -> None:
     write(tmp_path)
-    batch = next(iter(eval_loader(Mnist(root=tmp_path), batch_size=3)))
+    batch = next(iter(EvalLoader(Mnist(root=tmp_path), batch_size=3)))
     assert batch.label is not None and batch.label.tolist() == [0, 1, 2]
     assert batch.image.shape == (3, 3, 28, 28)
 
