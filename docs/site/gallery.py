@@ -15,7 +15,7 @@ import densevit
 from densevit.cli.main import main as command
 from densevit.data.datasets.base import open_dataset
 from densevit.data.synthetic import generate
-from densevit.ops.colormap import colorize, colorize_normals, spread
+from densevit.ops.colormap import colorize, colorize_normals, percentile_range
 from densevit.ops.palette import paint
 
 STEPS = 240
@@ -142,7 +142,7 @@ def truth(rooms: Path, index: int) -> Iterator[tuple[str, np.ndarray]]:
     sample = data.read(index)
     assert sample.depth is not None and sample.labels is not None and sample.normals is not None
     yield "image", sample.image
-    yield "depth", colorize(sample.depth, *spread(sample.depth), "turbo")
+    yield "depth", colorize(sample.depth, *percentile_range(sample.depth), "turbo")
     yield "normals", colorize_normals(sample.normals)
     yield "classes", paint(sample.labels, data.palette)
 

@@ -21,7 +21,6 @@ from test_trainer import (
 from torch import nn
 
 from densevit.config.schema import Optim, Schedule
-from densevit.engine.interfaces import scheduled_parts
 from densevit.engine.trainer import Trainer
 
 
@@ -36,8 +35,8 @@ class Fading(nn.Module):
 
 def test_a_part_is_told_before_each_step_and_a_skipped_step_is_no_progress(tmp_path: Path) -> None:
     model = Toy()
-    model.inner = nn.Sequential(Fading())
-    (part,) = scheduled_parts(model)
+    part = Fading()
+    model.inner = nn.Sequential(part)
     run = some_run(tmp_path, steps=5, ema=None)
     poisoned = ToyTask({3: float("nan")})  # the second step's first half
     trainer = Trainer(
