@@ -5,7 +5,6 @@ from copy import copy
 from dataclasses import replace
 
 import numpy as np
-from tqdm import tqdm
 
 from densevit.data.datasets.base import Dataset
 from densevit.data.loading.prefetch import prefetch_samples
@@ -14,6 +13,7 @@ from densevit.evaluation.uncertainty.conformal import Scores, calibrate, image_s
 from densevit.inference.camera import as_focal
 from densevit.inference.predictor import Predictor
 from densevit.model_card import Interval, ModelCard, uncertainty_of
+from densevit.utils.progress import tqdm
 
 
 def calibrate_intervals(

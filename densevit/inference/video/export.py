@@ -18,7 +18,6 @@ from threading import Event
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from densevit.data.io.depth_video import Coding
 from densevit.data.io.video import LiveCamera, VideoFrame
@@ -36,6 +35,7 @@ from densevit.inference.video.windows import ClipWindows
 from densevit.inference.writers.base import PredictedMap
 from densevit.utils.atomic_io import atomic_path, make_folder, remove_stale_temporaries, write_text
 from densevit.utils.process_group import ALONE, ProcessGroup
+from densevit.utils.progress import tqdm
 
 SEGMENT = 64
 """Frames that an interruption may cost; a multiple of every sensible batch size."""
