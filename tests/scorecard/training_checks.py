@@ -143,7 +143,7 @@ CHECKS: tuple[Check, ...] = (
         (
             Mutant(
                 "torch's random state is taken up",
-                "densevit/engine/seed.py",
+                "densevit/utils/seed.py",
                 '    torch.set_rng_state(state["torch"])\n',
                 '    state["torch"]\n',
                 f"{LOOP}::test_a_resumed_run_ends_bit_for_bit_where_an_uninterrupted_one_does",
