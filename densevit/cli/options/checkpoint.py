@@ -31,7 +31,8 @@ def add_checkpoint_argument(parser: Parser, *, optional: bool = False, metavar: 
         "checkpoint",
         nargs="?" if optional else None,
         metavar=metavar,
-        help="a run, a checkpoint folder or file, ours or published, or hf:owner/name; to predict with, also an ONNX file",
+        help="a run, a checkpoint folder or file, ours or published, or hf:owner/name; to predict with, also an ONNX "
+        "file",
     )
 
 
