@@ -136,7 +136,7 @@ class ConvertedNetwork(NamedTuple):
     run: Run
     batch: int
 
-    def __call__(self, *inputs: Num[Tensor, "b ..."]) -> list[Float[Tensor, "b _ _ _"]]:
+    def __call__(self, *inputs: Num[Tensor, "b ..."]) -> list[Num[Tensor, "b ..."]]:
         """Any number of images, in batches of the fixed size; the last is padded."""
         batches = []
         for parts in zip(*(torch.split(given, self.batch) for given in inputs), strict=True):
