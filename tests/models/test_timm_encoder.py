@@ -12,6 +12,7 @@ from torch import Tensor
 from densevit.errors import CheckpointError, ConfigError
 from densevit.models.encoders.timm_vit import TimmEncoder
 from densevit.models.timm_adapters import beit
+from densevit.models.timm_adapters.vit import CachedRope
 
 # (name, patch, prefix tokens); two blocks each, for time.
 FAMILIES = [
@@ -159,6 +160,21 @@ def test_a_file_that_does_not_fit_says_what_and_how_much() -> None:
         "1 unexpected: surprise; "
         "1 of another shape: blocks.0.mlp.fc1.bias (file [7], model [768])."
     )
+
+
+def test_the_rotary_table_of_a_graph_for_any_size_is_that_of_timm() -> None:
+    rope = RotaryEmbeddingDinoV3(dim=32)
+    rope.__class__ = CachedRope
+    for size in ([4, 6], [6, 4], [1, 9], [37, 49]):
+        torch.testing.assert_close(rope.symbolic_embed(size), rope.get_embed(size), rtol=1e-5, atol=1e-5)
+
+    class Table(torch.nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return rope.get_embed([x.shape[0], x.shape[1]]) + 0 * x.sum()
+
+    sides = {0: torch.export.Dim("h", min=2, max=99), 1: torch.export.Dim("w", min=2, max=99)}
+    table = torch.export.export(Table(), (torch.zeros(4, 6),), dynamic_shapes=(sides,)).module()
+    torch.testing.assert_close(table(torch.zeros(5, 3)), rope.get_embed([5, 3]), rtol=1e-5, atol=1e-5)
 
 
 def test_the_rotary_table_of_dinov3_is_made_once_for_a_grid_and_anew_for_augmentation() -> None:

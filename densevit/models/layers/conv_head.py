@@ -32,7 +32,9 @@ class ConvHead(nn.Module):
             scale: upsampling factor between the convolutions; None upsamples to `size`.
         """
         super().__init__()
-        self.align_corners, self.scale = align_corners, scale
+        # Not a float where it is whole: a graph for images of any size has no Python rounding.
+        self.scale = int(scale) if scale is not None and scale == int(scale) else scale
+        self.align_corners = align_corners
         last = nn.Conv2d(hidden or channels, out, 1)
         if hidden:
             mid = mid_channels or max(channels // 2, hidden)
@@ -57,7 +59,8 @@ class ConvHead(nn.Module):
 
     def forward(self, x: Float[Tensor, "b c h w"], size: tuple[int, int]) -> Float[Tensor, "b k height width"]:
         if self.scale is not None:
-            size = (round(self.scale * x.shape[-2]), round(self.scale * x.shape[-1]))
+            h, w = (self.scale * side for side in x.shape[-2:])
+            size = (h, w) if isinstance(self.scale, int) else (round(h), round(w))
         return self.after(upsample(self.before(x), size, self.align_corners))
 
 

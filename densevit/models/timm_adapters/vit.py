@@ -76,8 +76,10 @@ class CachedRope(RotaryEmbeddingDinoV3):
     def get_embed(self, shape: Sequence[int] | None = None, dtype: torch.dtype | None = None) -> Tensor:
         size = None if shape is None else list(shape)
         random = self.training and self.aug_active  # shifts and scales
-        if size is None or random or is_symbolic(*size):
+        if size is None or random:
             return super().get_embed(size, dtype)
+        if is_symbolic(*size) and (self.normalize_coords, self.grid_indexing) == ("separate", "ij"):
+            return self.symbolic_embed(size)
         # What is made in inference mode cannot be trained with.
         key = (*size, dtype, self.periods.device, torch.is_inference_mode_enabled())
         kept: dict[Any, Tensor] = self.__dict__.setdefault("_kept", {})
@@ -86,6 +88,15 @@ class CachedRope(RotaryEmbeddingDinoV3):
                 del kept[next(iter(kept))]
             kept[key] = super().get_embed(size, dtype)
         return kept[key]
+
+    def symbolic_embed(self, size: Sequence[int]) -> Float[Tensor, "cells r"]:
+        """`get_embed` in a graph for images of any size, where timm's own grid would be that of the example."""
+        sides = [
+            (torch.arange(side, dtype=torch.float32) + (0.5 + self.grid_offset)) / torch.scalar_tensor(side)
+            for side in size
+        ]
+        coords = 2 * torch.stack(torch.meshgrid(sides, indexing="ij"), dim=-1).flatten(0, 1) - 1
+        return torch.cat(self._get_pos_embed_from_coords(coords), dim=-1)
 
 
 def cache_rope(vit: Any) -> None:
