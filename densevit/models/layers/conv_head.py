@@ -59,8 +59,8 @@ class ConvHead(nn.Module):
 
     def forward(self, x: Float[Tensor, "b c h w"], size: tuple[int, int]) -> Float[Tensor, "b k height width"]:
         if self.scale is not None:
-            h, w = (self.scale * side for side in x.shape[-2:])
-            size = (h, w) if isinstance(self.scale, int) else (round(h), round(w))
+            (h, w), scale = x.shape[-2:], self.scale
+            size = (scale * h, scale * w) if isinstance(scale, int) else (round(scale * h), round(scale * w))
         return self.after(upsample(self.before(x), size, self.align_corners))
 
 
