@@ -1,8 +1,8 @@
 """Label images by a teacher, for the training of a student: maps with confidence, in folders or tar shards.
 
-The teacher is any checkpoint that densevit loads; heads for depth and for classes of pixels are written. Its name and
-licence go into the manifest, and from there into the student's card. The data set `pseudo_labels` reads the result.
-Under torchrun, several processes share the images, or the shards.
+The teacher is any checkpoint that densevit loads, or a file of export-onnx; heads for depth and for classes of pixels
+are written. Its name and licence go into the manifest, and from there into the student's card. The data set
+`pseudo_labels` reads the result. Under torchrun, several processes share the images, or the shards.
 """
 
 import argparse

@@ -85,13 +85,13 @@ def load_onnx(
 
     Args:
         runtime: openvino or onnxruntime; any other word takes OpenVINO, or ONNX Runtime where that is not installed.
-        precision: of what is not int8 in the file.
+        precision: of what is not int8 in the file; a file for any size is computed in fp32 only.
         options: of `Predictor`.
 
     Raises:
         CheckpointError: missing, or no file of `export-onnx`.
         ConfigError: made with `--argmax` or with a focal length as an input; int8 is asked for and the file is not;
-            see also `resolve_device_and_precision`.
+            bf16 or fp16 for a file for any size; see also `resolve_device_and_precision`.
     """
     name = runtime if runtime in RUNTIMES else next(filter(is_installed, PREFERRED), PREFERRED[-1])
     int8 = precision == "int8"
@@ -107,6 +107,13 @@ def load_onnx(
         )
     card = card_of_images(ModelCard.from_dict(migrate_card(json.loads(about["card"]))))
     takes = image_input(graph, path)
+    if takes.size is None and chosen in ("bf16", "fp16"):  # where to sample is computed in it, too
+        if precision not in ("auto", "int8"):
+            raise ConfigError(
+                f"precision: {path} computes where to sample images of any size, which {chosen} is too coarse for; "
+                "take fp32, or a file for one size."
+            )
+        chosen = "fp32"
     try:
         run = RUNTIMES[name].open(path, chosen)
     except Exception as error:  # each runtime has its own classes
