@@ -161,11 +161,11 @@ def class_facts(data: Folder, samples: Sequence[SampleFiles]) -> tuple[str, ...]
     """Names of the classes, or how many ids occur where no file names them.
 
     Raises:
-        DataError: the maps hold colours that no file explains.
+        DataError: the maps hold colours that no file explains, or one class only.
     """
     if data.classes:
         return tuple(data.classes)
-    largest = 0
+    largest, ignored = 0, False
     for files in samples:
         assert files.labels is not None
         stored = read_stored_labels(files.labels)
@@ -175,5 +175,12 @@ def class_facts(data: Folder, samples: Sequence[SampleFiles]) -> tuple[str, ...]
                 '{"wall": [120, 120, 120], "floor": "#503232"}.'
             )
         ids = stored.pixels[stored.pixels != IGNORE]
-        largest = max(largest, int(ids.max(initial=0)))
+        largest, ignored = max(largest, int(ids.max(initial=0))), ignored or ids.size < stored.pixels.size
+    if largest == 0:
+        found = f"0 and {IGNORE}, which means no class" if ignored else "0"
+        example = f'[{{"id": 0, "name": "background"}}, {{"id": {IGNORE}, "name": "thing"}}]'
+        raise DataError(
+            f"{samples[0].labels}: {len(samples)} label maps looked at hold nothing but {found}; a model needs two "
+            f"classes. If {IGNORE} is one, say so in {data.root / 'classes.json'}: {example}."
+        )
     return largest + 1

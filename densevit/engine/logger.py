@@ -16,7 +16,7 @@ from densevit.config.schema import Run
 from densevit.engine.trackers import Trackers
 from densevit.engine.train_state import TrainState
 from densevit.utils import atomic_io
-from densevit.utils.progress import in_notebook, tqdm
+from densevit.utils.progress import shows_bars, tqdm
 
 LINE_EVERY = 10.0  # seconds between two lines at least
 
@@ -37,7 +37,7 @@ class MetricLogger:
         self.folder, self.start, self.steps = folder, start, steps
         self.board: SummaryWriter | None = None
         self.trackers = trackers
-        self.shows_bar = folder is not None and (sys.stderr.isatty() or in_notebook())
+        self.shows_bar = folder is not None and sys.stderr is not None and shows_bars()
         self.bar = tqdm(total=steps, initial=start, desc="train", unit="step", disable=not self.shows_bar)
         self._began, self._last_line = time.monotonic(), -LINE_EVERY
         if folder is not None:

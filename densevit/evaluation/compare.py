@@ -225,9 +225,9 @@ def table(found: Comparison) -> str:
         "",
     ]
     lines.append(f"{'':14}{'A':>10}{'B':>10}{'B - A':>11}{'of error':>9}{'B wins':>8}{'p':>8}   "
-                 f"{'over images':22}{'over scenes':22}")  # fmt: skip
+                 f"{'over images':22} {'over scenes':22} ")  # fmt: skip
     for row in found.differences:
-        spans = "".join(f"{_interval(interval):22}" for interval in (row.interval, row.scenes))
+        spans = "".join(f"{_interval(interval):22} " for interval in (row.interval, row.scenes))
         lines.append(
             f"{row.metric:14}{row.a:10.4f}{row.b:10.4f}{row.difference:+11.5f}{row.relative:>9.1%}{row.wins:>8.0%}"
             f"{_p_text(row.p):>8}   {spans}{row.verdict}"
@@ -312,7 +312,9 @@ def read_rows(folder: Path) -> dict[str, Row]:
                     raise ValueError(f"{name!r} stands in it twice")
                 rows[name] = {metric: float(cell) for metric, cell in record.items() if cell}
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); `eval-depth --output` writes it.") from None
+        raise DataError(
+            f"{path}: cannot be read ({error.strerror}); `eval-depth --output` writes it, or eval-seg."
+        ) from None
     except (ValueError, KeyError, TypeError, csv.Error) as error:
         raise DataError(f"{path}: is not what `eval-depth --output` writes ({error}).") from None
     images = _read_summary(folder)["images"]
@@ -356,6 +358,8 @@ def _read_summary(folder: Path) -> Mapping[str, Any]:
             raise DataError(f"{path}: scores of {tree['task']}; depth and segmentation can be compared.")
         return {"task": "segmentation", **counts}
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); `eval-depth --output` writes it.") from None
+        raise DataError(
+            f"{path}: cannot be read ({error.strerror}); `eval-depth --output` writes it, or eval-seg."
+        ) from None
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(f"{path}: is not what `eval-depth --output` or `eval-seg --output` writes ({error}).") from None

@@ -1,10 +1,44 @@
-"""Progress bars for terminals and notebooks alike: the one place that imports tqdm."""
+"""Progress for terminals, notebooks and log files alike: the one place that imports tqdm."""
 
 import sys
+from typing import Any
 
-from tqdm.auto import tqdm
+from tqdm.auto import tqdm as auto_tqdm
 
-__all__ = ["in_notebook", "tqdm"]
+__all__ = ["in_notebook", "shows_bars", "tqdm"]
+
+LINE_EVERY = 10.0  # seconds between the lines of a log file
+LINE = "{l_bar} {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_fmt}{postfix}]"
+
+
+class tqdm(auto_tqdm):  # noqa: N801  takes the place of tqdm's own
+    """A progress bar; where stderr is neither a terminal nor a notebook, a plain line every ten seconds."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if kwargs.get("disable", False) is False and sys.stderr is not None and not shows_bars():
+            kwargs |= {"file": Lines(sys.stderr), "bar_format": LINE, "delay": LINE_EVERY, "leave": True}
+            kwargs |= {"mininterval": LINE_EVERY, "maxinterval": LINE_EVERY}
+        super().__init__(*args, **kwargs)
+
+
+class Lines:
+    """What a bar draws over and over in one place, as lines of text."""
+
+    def __init__(self, file: Any) -> None:
+        self.file = file
+        self.encoding = getattr(file, "encoding", None)
+
+    def write(self, text: str) -> None:
+        if line := text.strip():
+            self.file.write(line + "\n")
+
+    def flush(self) -> None:
+        self.file.flush()
+
+
+def shows_bars() -> bool:
+    """Whether what is printed to stderr can be drawn over."""
+    return sys.stderr.isatty() or in_notebook()
 
 
 def in_notebook() -> bool:

@@ -278,8 +278,10 @@ def test_a_fifo_is_a_fault_of_one_image_and_never_waited_for(
 ) -> None:
     os.mkfifo(tmp_path / "pipe.jpg")
     (tmp_path / "list.txt").write_text("in/a.jpg\npipe.jpg\n")
-    assert main(["export-depth", "checkpoint", str(tmp_path / "list.txt"), "--output", str(tmp_path / "out")]) == 3
-    assert "pipe.jpg: is a FIFO" in capsys.readouterr().out.replace("'", "")
+    os.mkfifo(photos / "pipe.jpg")  # in a list and in a folder alike
+    for given in (tmp_path / "list.txt", photos):
+        assert main(["export-depth", "checkpoint", str(given), "--output", str(tmp_path / "out" / given.name)]) == 3
+        assert "pipe.jpg: is a FIFO" in capsys.readouterr().out.replace("'", "")
     with pytest.raises(DataError, match="not a regular file"):
         api.load("checkpoint")(tmp_path / "pipe.jpg")
 

@@ -99,12 +99,20 @@ def colours(root: Path) -> None:
         Image.open(path).convert("RGB").save(path)
 
 
+def binary(root: Path) -> None:
+    no_maps(root)
+    labels(root)
+    for path in (root / "labels").iterdir():
+        Image.fromarray(np.where(np.asarray(Image.open(path)) > 1, 255, 0).astype(np.uint8)).save(path)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (no_images, "its folders: pictures"),
         (no_maps, "no maps; depth lies in 'depths'"),
         (colours, "holds colours; say in"),
+        (binary, "hold nothing but 0 and 255, which means no class; a model needs two classes. If 255 is one"),
         (lambda root: root.rmdir(), "no such folder"),
     ],
 )
@@ -125,6 +133,7 @@ def test_recipes_are_listed_and_printed(capsys: pytest.CaptureFixture[str]) -> N
     assert main(["recipes"]) == 0
     out = capsys.readouterr().out
     assert "\ndepth:\n" in f"\n{out}" and "  nyu_dinov2_vits_dpt  " in out and "  depth/folder  " in out
+    assert "  A MiDaS-style mixture (Ranftl et al. 2020, 2021): disparity" in out
     assert main(["recipes", "depth/folder"]) == 0
     assert capsys.readouterr().out.startswith("# Your own images and depth maps")
     assert main(["recipes", "depth/foldr"]) == 2

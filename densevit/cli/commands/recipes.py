@@ -1,6 +1,7 @@
 """List the configs that come with densevit, or print one: `densevit recipes depth/folder > mine.yaml`."""
 
 import argparse
+import re
 from pathlib import Path
 
 
@@ -32,5 +33,5 @@ def title(path: Path) -> str:
         if not line.startswith("# "):
             break
         words.append(line[2:].strip())
-    first, _, _ = " ".join(words).partition(". ")
-    return first.removesuffix(".")
+    first, *_ = re.split(r"(?<!et al)\.(?: |$)", " ".join(words), maxsplit=1)
+    return first

@@ -143,8 +143,8 @@ def list_entries(path: Path) -> list[str]:
 
 def images_among(paths: Iterable[Path], root: Path, output: Path, complaint: str) -> Expanded:
     def wanted(path: Path) -> bool:
-        there = path.is_file() or not path.exists()  # a dangling link is an image that fails, not one left out
-        return not path.name.startswith(".") and not path.is_relative_to(output) and there
+        # A dangling link or a FIFO is an image that fails, not one left out without a word.
+        return not path.name.startswith(".") and not path.is_relative_to(output) and not path.is_dir()
 
     files = [(path, path.suffix.lower()) for path in paths if wanted(path)]
     images = [i for path, suffix in files if suffix in IMAGE_SUFFIXES | ARCHIVE_SUFFIXES for i in images_of(path)]

@@ -59,12 +59,13 @@ class Yolo(FileDataset):
         names = class_names(tree, self.root / file)
         self.background = background
         self.classes = ("background", *names) if background else names
-        base = confine(self.root, str(tree.get("path") or "."), allow_outside=allow_outside_root)
+        path = str(tree.get("path") or ".")  # often a place on the machine that wrote the file
+        base = confine(self.root, path, allow_outside=allow_outside_root) if (self.root / path).exists() else self.root
         where = tree.get(split)
         if not where:
             raise DataError(f"{self.root / file}: names no images of '{split}'.")
         places = [where] if isinstance(where, str) else list(where)
-        folders = [confine(base, str(place), allow_outside=allow_outside_root) for place in places]
+        folders = [confine(base, below(base, str(place)), allow_outside=allow_outside_root) for place in places]
         images = [image for folder in folders for image in images_of(folder)]
         names_of = [image.relative_to(base) if image.is_relative_to(base) else Path(image.name) for image in images]
         samples = [SampleFiles(str(name.with_suffix("")), image) for name, image in zip(names_of, images, strict=True)]
@@ -117,6 +118,12 @@ def class_names(tree: Mapping[str, Any], path: Path) -> tuple[str, ...]:
     if not isinstance(names, list) or not names:
         raise DataError(f"{path}: names: a list of class names, or id: name.")
     return tuple(map(str, names))
+
+
+def below(base: Path, place: str) -> str:
+    """Without the `../` that Roboflow writes for folders beside the file (Ultralytics does the same)."""
+    inside = place.removeprefix("../")
+    return inside if not (base / place).exists() and (base / inside).exists() else place
 
 
 def images_of(place: Path) -> list[Path]:

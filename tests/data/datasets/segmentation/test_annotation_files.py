@@ -145,6 +145,15 @@ CATEGORIES = [{"id": 18, "name": "dog", "color": [0, 80, 100]}, {"id": 1, "name"
 PERSON, DOG, CROWD = blob(2, 3, 30, 20), blob(10, 25, 38, 55), blob(0, 40, 8, 58)
 
 
+def test_yolo_files_of_other_machines_are_read_by_their_root(tmp_path: Path) -> None:
+    yaml = "path: ../datasets/pets\ntrain: ../images/train\nnames: [cat, dog]\n"
+    data = open_dataset({"type": "yolo", "root": str(yolo(tmp_path / "pets", {"a": LARGE}, yaml))})
+    assert list(data.names) == ["images/train/a"]
+    (tmp_path / "elsewhere/train").mkdir(parents=True)  # what is there and outside of the root needs leave
+    with pytest.raises(DataError, match="leads out of"):
+        open_dataset({"type": "yolo", "root": str(yolo(tmp_path / "b", {}, yaml.replace("images", "elsewhere")))})
+
+
 def coco(root: Path, annotations: list[dict[str, Any]], name: str) -> Path:
     photo(root / "val2017/000000000139.jpg")
     (root / "annotations").mkdir()
