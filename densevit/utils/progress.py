@@ -11,7 +11,7 @@ LINE_EVERY = 10.0  # seconds between the lines of a log file
 LINE = "{l_bar} {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_fmt}{postfix}]"
 
 
-class tqdm(auto_tqdm):  # noqa: N801  takes the place of tqdm's own
+class tqdm(auto_tqdm):  # type: ignore[type-arg]  # noqa: N801  takes the place of tqdm's own
     """A progress bar; where stderr is neither a terminal nor a notebook, a plain line every ten seconds."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

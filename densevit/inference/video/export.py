@@ -321,7 +321,7 @@ class ClipExport:
         """The maps of the heads that are written."""
         return {head: maps[head] for head in set(self.sources.values())}
 
-    def bar(self) -> "tqdm[Any]":
+    def bar(self) -> tqdm:
         total = None if self.live else self.clip.source.length(self.plan.span)
         options: dict[str, Any] = {"unit": "frame", "disable": not self.show, "desc": self.clip.name[:24]}
         return tqdm(total=total, initial=self.resumed, **options)

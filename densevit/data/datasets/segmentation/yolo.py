@@ -59,14 +59,16 @@ class Yolo(FileDataset):
         names = class_names(tree, self.root / file)
         self.background = background
         self.classes = ("background", *names) if background else names
-        path = str(tree.get("path") or ".")  # often a place on the machine that wrote the file
-        base = confine(self.root, path, allow_outside=allow_outside_root) if (self.root / path).exists() else self.root
+        stated = str(tree.get("path") or ".")  # often a place on the machine that wrote the file
+        base = (
+            confine(self.root, stated, allow_outside=allow_outside_root) if (self.root / stated).exists() else self.root
+        )
         where = tree.get(split)
         if not where:
             raise DataError(f"{self.root / file}: names no images of '{split}'.")
         places = [where] if isinstance(where, str) else list(where)
         folders = [confine(base, below(base, str(place)), allow_outside=allow_outside_root) for place in places]
-        images = [image for folder in folders for image in images_of(folder)]
+        images = [image for each in folders for image in images_of(each)]
         names_of = [image.relative_to(base) if image.is_relative_to(base) else Path(image.name) for image in images]
         samples = [SampleFiles(str(name.with_suffix("")), image) for name, image in zip(names_of, images, strict=True)]
         super().__init__(samples, subset, f"yolo '{split}' in {self.root}")
