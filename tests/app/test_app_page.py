@@ -123,6 +123,7 @@ def test_the_map_is_that_of_python_and_its_values_stand_under_the_pointer(page: 
 def test_bad_files_become_a_sentence_and_the_page_goes_on(page: Any, folder: Path, tmp_path: Path) -> None:
     (tmp_path / "notes.pdf").write_bytes(b"%PDF-1.4")
     Image.new("1", (20_000, 10_000)).save(tmp_path / "huge.png")
+    drop(page, folder / "photo.png", "photo.png, 80 x 64 pixels")
     drop(page, tmp_path / "notes.pdf", "notes.pdf: is PDF; images may be")
     drop(page, tmp_path / "huge.png", "20000 x 10000 is 200,000,000 pixels; the limit is 1,000,000")
     assert page.locator("#view-0 .stack").count() == 1
