@@ -499,10 +499,10 @@ class Predictor:
         Raises:
             ConfigError: its weights are not those of a checkpoint.
         """
-        if not any(True for _ in self.model.parameters()):
-            raise ConfigError("an ONNX file has no weights to save; take the checkpoint that it was made from.")
         if self.cast_weights:
             raise ConfigError("cast_weights: these weights have lost digits; load the checkpoint without, to save it.")
+        if not any(True for _ in self.model.parameters()):
+            raise ConfigError("an ONNX file has no weights to save; take the checkpoint that it was made from.")
 
     def to_tensor(self, images: UInt8[np.ndarray, "b h w 3"]) -> Float[Tensor, "b 3 h w"]:
         # Bytes cross to the device, not floats; the permuted view is channels-last, which convolutions like.
