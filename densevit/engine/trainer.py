@@ -112,6 +112,7 @@ class Trainer:
         self.parallel_model = world.parallelize(self.model, run, self.precision)
         assert isinstance(model.encoder, LayeredEncoder)
         self.encoder = model.encoder
+        self._set_training_mode()
         self.scheduled = [module for module in model.modules() if isinstance(module, Scheduled)]
         self.loss_weighting = LOSS_WEIGHTINGS[run.loss_weighting](list(tasks)).to(world.device)
         groups = parameter_groups(model, self.encoder, run.optim, split=run.schedule.encoder_warmup is not None)
@@ -256,8 +257,7 @@ class Trainer:
         self.latest = {**values, "lr": pending.lr}, stopping
         check_max_skipped(state.skipped_in_row, self.run.max_skipped, pending.step, self.precision)
 
-    def forward_backward_step(self, batches: Batches) -> StepTensors:
-        """Losses and clipped gradients of the next step's images; weights and moving average stay as they are."""
+    def _set_training_mode(self) -> None:
         self.parallel_model.train()
         if self.run.model.freeze_encoder:
             self.encoder.eval()
@@ -265,6 +265,11 @@ class Trainer:
         if isinstance(temporal, Temporal) and temporal.freeze_rest:
             self.model.eval()
             self.model.get_submodule("temporal").train()
+
+    def forward_backward_step(self, batches: Batches) -> StepTensors:
+        """Losses and clipped gradients of the next step's images; weights and moving average stay as they are."""
+        if not self.model.training:  # after a validation
+            self._set_training_mode()
         self._set_progress(self._updates())
         self.optimizer.zero_grad(set_to_none=True)
         values: dict[str, Tensor] = {}

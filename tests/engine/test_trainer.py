@@ -435,7 +435,12 @@ def test_a_frozen_encoder_learns_nothing_not_even_its_statistics(tmp_path: Path)
     trainer.model.encoder.requires_grad_(False)
     before = {name: value.clone() for name, value in trainer.model.encoder.state_dict().items()}
     head = trainer.model.head.weight.detach().clone()
-    trainer.fit(train, None)
+    modes = []
+    trainer.model.register_forward_hook(lambda model, *_: modes.append((model.training, model.encoder.training)))
+    trainer.fit(train, VAL)
+    training, validating = (True, False), (False, False)
+    assert set(modes) == {training, validating}
+    assert modes.index(training) < modes.index(validating) < len(modes) - modes[::-1].index(training)  # and again
     assert all(torch.equal(before[name], value) for name, value in trainer.model.encoder.state_dict().items())
     assert not torch.equal(head, trainer.model.head.weight)
 
