@@ -16,8 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-# Waiting threads sleep, which leaves the cores to the loading process. It must be set before torch is imported.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("GOMP_SPINCOUNT", "10000")  # before torch is imported, as commands do
 
 import numpy as np
 from jaxtyping import Float32, Int64
@@ -39,7 +38,7 @@ from densevit.reporting.figures import Figure, depth_figure, segmentation_figure
 from densevit.structures import Sample
 
 CONFIG = Path(__file__).parents[1] / "configs/multitask/rooms.yaml"
-SCENES = {"train": 240, "val": 8, "test": 24}
+SCENES = {"train": 400, "val": 8, "test": 24}
 FRAMES = 8  # per scene
 CORES = min(16, os.cpu_count() or 1)
 SIZE = (128, 160)  # h, w
