@@ -13,7 +13,6 @@ from densevit.config.schema import Optim, Schedule
 
 
 @runtime_checkable
-@runtime_checkable
 class LayeredEncoder(Protocol):
     """What the optimiser asks of an encoder."""
 
