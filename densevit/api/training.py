@@ -167,7 +167,8 @@ def fit(plan: Plan, world: DistributedContext, found: Found | None, lock: Folder
         if best := trainer.checkpointer.folder.best():
             scores = dict(checkpoint.verify(best).scores)
         print(f"done: {plan.run.output}" + (f", best {best.name}" if best else ""))
-        print("  ".join(f"{name} {value:.4f}" for name, value in scores.items()))
+        if scores:
+            print("  ".join(f"{name} {value:.4f}" for name, value in scores.items()))
     encoder = plan.model.encoder
     return Run(plan.run.output, encoder.build() if encoder.name == OBJECT else None)
 

@@ -13,8 +13,9 @@ from densevit.inference.camera import Intrinsics, Lens
 from densevit.inference.predict.output_plan import Existing
 from densevit.inference.predictor import Predictor
 from densevit.inference.video.clips import ClipPlan, find_clips
-from densevit.inference.video.export import ClipSummary, export_clips
+from densevit.inference.video.export import export_clips
 from densevit.inference.video.formats import CLIP_FORMATS, ClipFormat
+from densevit.inference.video.summary import ClipSummary
 from densevit.inference.writers import MapWriter
 from densevit.utils.signals import interruptible
 

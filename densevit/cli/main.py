@@ -92,7 +92,9 @@ def run(argv: list[str]) -> int:
     module = importlib.import_module(f"densevit.cli.commands.{command.module}")
     parser = argparse.ArgumentParser(f"densevit {name}", description=module.__doc__, allow_abbrev=False)
     module.add_arguments(parser)
-    args = parser.parse_intermixed_args(argv[1:])  # overrides may stand behind options
+    args, unknown = parser.parse_known_intermixed_args(argv[1:])  # overrides may stand behind options
+    if unknown:
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{near_option(unknown, parser)}")
     if not command.distributed and os.environ.get("RANK", "0") != "0":
         return 0  # the first process does it all
     if not command.distributed and (processes := int(os.environ.get("WORLD_SIZE", "1"))) > 1:
@@ -134,6 +136,14 @@ def no_command(argv: list[str]) -> NoReturn:
     close = difflib.get_close_matches(args.command, COMMANDS, n=1)
     hint = f" Did you mean '{close[0]}'?" if close else " `densevit --help` lists them."
     parser.error(f"no command '{args.command}'.{hint}")
+
+
+def near_option(unknown: Sequence[str], parser: argparse.ArgumentParser) -> str:
+    """What the first mistyped option may have meant."""
+    options = [option for action in parser._actions for option in action.option_strings]
+    words = (word.partition("=")[0] for word in unknown if word.startswith("-"))
+    close = next((near for word in words if (near := difflib.get_close_matches(word, options, n=1))), [])
+    return f". Did you mean {close[0]}?" if close else f". `{parser.prog} --help` lists the options."
 
 
 def overview() -> str:

@@ -62,7 +62,9 @@ def test_help_lists_every_command_in_its_group_on_a_line(capsys: pytest.CaptureF
         (["evaldepth"], "Did you mean 'eval-depth'?"),
         (["qqq"], "`densevit --help` lists them."),
         ([], "name a command"),
-        (["eval-depth", "--dat", "nyu"], "unrecognized arguments: --dat"),
+        (["eval-depth", "--dat", "nyu"], "unrecognized arguments: --dat. Did you mean --data?"),
+        (["train", "c.yaml", "--resum=last"], "Did you mean --resume?"),
+        (["train", "c.yaml", "--qqq"], "`densevit train --help` lists the options."),
     ],
 )
 def test_a_mistyped_command_gets_a_suggestion_and_exit_code_2(

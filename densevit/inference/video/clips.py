@@ -4,7 +4,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -149,3 +149,30 @@ class ClipPlan:
                 shutil.rmtree(self.work(clip), ignore_errors=True)
         write_text(record, text)
         (self.folder / FAILED).unlink(missing_ok=True)
+
+
+@dataclass
+class Progress:
+    """How far a clip is written.
+
+    Attributes:
+        frames: so many of the source are, those that could not be read included.
+        segments: parts that are complete.
+        coding: of 16-bit parts, once the first map is known.
+    """
+
+    frames: int = 0
+    segments: int = 0
+    times: list[float] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    coding: dict[str, Any] | None = None
+    out_of_range: int = 0
+    size: list[int] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, path: Path) -> "Progress":
+        """What is noted; nothing where it is damaged."""
+        try:
+            return cls(**json.loads(path.read_text()))
+        except (OSError, ValueError, TypeError):
+            return cls()

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -25,12 +25,12 @@ from densevit.data.loading.prefetch import prefetch_iterator
 from densevit.errors import DataError, PartialError, Preempted
 from densevit.inference.predict.output_plan import FAILED, Existing
 from densevit.inference.predict.pipeline import Maps, head_of_each_format, settings_of_model
-from densevit.inference.predict.summary import printable
 from densevit.inference.predictor import Predictor, stack
 from densevit.inference.tiling import check_tileable
-from densevit.inference.video.clips import PROGRESS, TIMES, Clip, ClipPlan
+from densevit.inference.video.clips import PROGRESS, TIMES, Clip, ClipPlan, Progress
 from densevit.inference.video.formats import SUFFIX, ClipFacts, Depth16Part, Ffv1, FloatPart, coding_for
 from densevit.inference.video.stabilizer import Stabilizer
+from densevit.inference.video.summary import ClipSummary, merge_summaries
 from densevit.inference.video.windows import ClipWindows
 from densevit.inference.writers.base import PredictedMap
 from densevit.utils.atomic_io import atomic_path, make_folder, remove_stale_temporaries, write_text
@@ -39,31 +39,6 @@ from densevit.utils.progress import tqdm
 
 SEGMENT = 64
 """Frames that an interruption may cost; a multiple of every sensible batch size."""
-
-
-@dataclass
-class ClipSummary:
-    """What became of the clips of one run."""
-
-    clips: int
-    frames: int = 0
-    already: int = 0  # frames that were written before this run
-    failed: dict[str, str] = field(default_factory=dict)  # clip -> what could not be read of it
-    out_of_range: int = 0
-    seconds: float = 0.0
-
-    def __str__(self) -> str:
-        rate = self.frames / max(self.seconds, 1e-9)
-        noun = "clip" if self.clips == 1 else "clips"
-        parts = [f"{self.frames:,} frames of {self.clips} {noun} in {self.seconds:.1f} s ({rate:.1f} frames/s)"]
-        if self.already:
-            parts.append(f"{self.already:,} were already there")
-        if self.out_of_range:
-            parts.append(f"{self.out_of_range:,} values beyond 16 bits became 0, not valid: change --scale")
-        if self.failed:
-            parts.append(f"{len(self.failed)} incomplete")
-        lines = [f"  {printable(clip)}: {printable(why)}" for clip, why in self.failed.items()]
-        return "\n".join([", ".join(parts) + ".", *lines])
 
 
 def export_clips(
@@ -135,14 +110,7 @@ def prepare(predictor: Predictor, plan: ClipPlan, sources: Mapping[str, str], ex
 
 def finish(parts: Sequence[ClipSummary], stopped: bool, plan: ClipPlan) -> ClipSummary:
     """The summary of all processes; raises what ends an export that is not complete."""
-    summary = ClipSummary(
-        clips=sum(part.clips for part in parts),
-        frames=sum(part.frames for part in parts),
-        already=sum(part.already for part in parts),
-        failed={clip: why for part in parts for clip, why in part.failed.items()},
-        out_of_range=sum(part.out_of_range for part in parts),
-        seconds=max(part.seconds for part in parts),
-    )
+    summary = merge_summaries(parts)
     if summary.failed:
         reasons = [{"clip": clip, "reason": why} for clip, why in summary.failed.items()]
         write_text(plan.folder / FAILED, json.dumps({"clips": summary.clips, "failed": reasons}, indent=1))
@@ -152,33 +120,6 @@ def finish(parts: Sequence[ClipSummary], stopped: bool, plan: ClipPlan) -> ClipS
         broken = f"{len(summary.failed)} of {summary.clips} clips failed or are incomplete"
         raise PartialError(f"{broken}; {plan.folder / FAILED} says why.", summary)
     return summary
-
-
-@dataclass
-class Progress:
-    """How far a clip is written.
-
-    Attributes:
-        frames: so many of the source are, those that could not be read included.
-        segments: parts that are complete.
-        coding: of 16-bit parts, once the first map is known.
-    """
-
-    frames: int = 0
-    segments: int = 0
-    times: list[float] = field(default_factory=list)
-    names: list[str] = field(default_factory=list)
-    coding: dict[str, Any] | None = None
-    out_of_range: int = 0
-    size: list[int] = field(default_factory=list)
-
-    @classmethod
-    def read(cls, path: Path) -> "Progress":
-        """What is noted; nothing where it is damaged."""
-        try:
-            return cls(**json.loads(path.read_text()))
-        except (OSError, ValueError, TypeError):
-            return cls()
 
 
 class ClipExport:
