@@ -20,6 +20,8 @@ Line = tuple[float, float]
 
 FEWEST = {"metric": 1, "affine": 3, "disparity": 3}
 """Points that a fit needs, by kind of the map."""
+FEWEST_TO_CORRECT = 8
+"""Points that a local correction needs; of fewer, the error of the fit is that of points that it was made of."""
 
 HUBER = 1.345  # of the residuals' standard deviation: 95% efficient for normal errors (Huber 1964)
 OUTLIER = 4.0  # standard deviations, beyond which a point does not correct the map
@@ -162,7 +164,7 @@ def local_correction(
     """The factor of each pixel, and the leave-one-out error in log depth of each point; None where it does not help."""
     spread = 1.4826 * np.median(np.abs(left - np.median(left))) + 1e-6
     kept = subsample(np.flatnonzero(np.abs(left - np.median(left)) <= OUTLIER * spread), USED)
-    if len(kept) < 8:
+    if len(kept) < FEWEST_TO_CORRECT:
         return None, left
     h, w = depth.shape
     diagonal = float(np.hypot(h, w))

@@ -85,6 +85,12 @@ def test_a_relative_map_becomes_metres_by_a_table(photos: Path, capsys: pytest.C
     assert "30 anchors an image, off by 0.0% after the fit" in capsys.readouterr().out
 
 
+def test_of_few_points_no_error_is_claimed(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (photos / "p.csv").write_text("u,v,depth\n" + "".join(rows().splitlines(keepends=True)[:4]))
+    assert export(photos, str(photos / "in/a.png"), "--anchors", str(photos / "p.csv")) == 0
+    assert "4 anchors an image, too few to tell how far off the maps are" in capsys.readouterr().out
+
+
 def test_one_table_serves_several_images_by_path_or_name(photos: Path) -> None:
     (photos / "p.csv").write_text("image,name,u,v,depth\n" + rows("in/a.png,,") + rows(",b,"))
     assert export(photos, str(photos / "in"), "--anchors", str(photos / "p.csv")) == 0

@@ -79,8 +79,12 @@ class OutputPlan:
         Raises:
             ConfigError: the camera of an image is not known.
         """
-        if any(item.intrinsics is None for item in self.items):
-            raise ConfigError(f"format {format}: give the camera as one of fov (degrees) or intrinsics.")
+        if unknown := [item.source for item in self.items if item.intrinsics is None]:
+            more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+            raise ConfigError(
+                f"format {format}: {unknown[0]}{more}: no focal length is known, and EXIF has none; give the camera as "
+                "--focal PIXELS, --fov DEGREES or --intrinsics."
+            )
 
     def prepare_folder(self, settings: Mapping[str, Any], existing: Existing) -> None:
         """Makes the folders, removes the temporary files of killed runs, and records the settings.

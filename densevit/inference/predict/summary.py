@@ -8,7 +8,7 @@ from statistics import median
 
 from densevit.errors import PartialError
 from densevit.inference.predict.inputs import list_unsupported
-from densevit.ops.anchors import Anchored
+from densevit.ops.anchors import FEWEST_TO_CORRECT, Anchored
 from densevit.utils.device import is_out_of_memory
 
 SOURCES = {"given": "given", "EXIF": "from EXIF", "estimate": "estimated by the model"}
@@ -65,11 +65,14 @@ def merge_summaries(parts: Sequence[Summary]) -> Summary:
 
 
 def describe_anchors(fits: Sequence[Anchored]) -> str:
-    """The medians over the images."""
+    """The medians over the images; of few points in an image it says how many there are, for the fit meets them."""
     points, fitted, corrected = (median(values) for values in zip(*map(residuals, fits), strict=True))
+    count = f"{points:.0f} anchor{'s' * (points > 1)} an image"
+    if points < FEWEST_TO_CORRECT:
+        return f"{count}, too few to tell how far off the maps are"
     return (
-        f"{points:.0f} anchors an image, off by {fitted:.1%} after the fit and {corrected:.1%} with the local "
-        "correction, each by the others (medians)"
+        f"{count}, off by {fitted:.1%} after the fit and {corrected:.1%} with the local correction, where each point "
+        "is predicted by the others (medians)"
     )
 
 
