@@ -1,5 +1,7 @@
 """The pages' code runs as it stands, and draws their pictures. `python tests/test_docs.py` draws them anew."""
 
+import doctest
+import importlib
 import os
 import re
 import sys
@@ -15,6 +17,15 @@ from PIL import Image
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = ["vit.md"]
+
+
+EXAMPLES = [path for path in sorted((DOCS.parent / "densevit").rglob("*.py")) if "    >>> " in path.read_text()]
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_the_examples_of_docstrings_give_what_they_say(path: Path) -> None:
+    name = ".".join(path.relative_to(DOCS.parent).with_suffix("").parts).removesuffix(".__init__")
+    assert doctest.testmod(importlib.import_module(name)).failed == 0
 
 
 def run(page: str) -> None:

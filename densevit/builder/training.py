@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
@@ -16,6 +17,7 @@ from densevit.builder.model import build_card, build_encoder, build_model
 from densevit.builder.plan import Plan
 from densevit.builder.pretraining import build_pretrain_model, build_probe
 from densevit.config import parser
+from densevit.config.objects import OBJECT
 from densevit.config.schema import Run
 from densevit.config.validation import TaskSpec
 from densevit.data.datasets.base import dataset_fingerprint
@@ -120,8 +122,23 @@ def _build_model(plan: Plan) -> DenseModel:
         raise ConfigError(f"model: does not fit into memory ({str(error).splitlines()[0]}).") from None
 
 
+def describe_data(data: Mapping[str, Any]) -> str:
+    """A data set in a line, for those who get the model: of the folder that it lies in only the last part.
+
+    >>> describe_data({"type": "folder", "root": "/home/me/garden", "split": "train", "depth_scale": 1000})
+    'folder garden, split train'
+    >>> describe_data({"type": "mix", "sources": [{"data": {"type": "nyu"}}, {"data": {"type": "vkitti2"}}]})
+    'nyu + vkitti2'
+    """
+    if "sources" in data:
+        return " + ".join(describe_data(source["data"]) for source in data["sources"])
+    root = Path(data["root"]).name if data.get("root") else ""
+    name = data.get("name") if data["type"] == OBJECT else f"{data['type']} {root}".strip()
+    return f"{name}, split {data['split']}" if data.get("split") else str(name)
+
+
 def _build_card(plan: Plan, model: DenseModel) -> ModelCard:
-    trained_on, palette = str(plan.run.data.train), plan.train.palette
+    trained_on, palette = describe_data(plan.run.data.train), plan.train.palette
     fov = fields_of_view(plan.train, on_corrupt=plan.run.data.on_corrupt)
     if plan.init is None:
         licence = model.encoder.licence

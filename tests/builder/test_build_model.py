@@ -11,7 +11,7 @@ from torch import nn
 from densevit.builder.checkpoint import parse_model
 from densevit.builder.model import build_model
 from densevit.builder.plan import load_plan
-from densevit.builder.training import build_trainer, run_sanity_checks
+from densevit.builder.training import build_trainer, describe_data, run_sanity_checks
 from densevit.engine.distributed import DistributedContext
 from densevit.errors import CheckpointError, ConfigError
 from densevit.models.decoders.base import DECODERS
@@ -69,3 +69,12 @@ def test_a_plan_has_its_data_only_when_it_is_open(tmp_path: Path) -> None:
     opened = plan.open()
     assert (len(opened.train), opened.val is not None) == (6, True)
     assert opened.run.data.train["depth_range"] == [0.001, 80.0]  # every default is spelled out
+
+
+def test_a_card_names_the_data_and_no_folder_of_the_machine() -> None:
+    mine = {"type": "folder", "root": "/home/me/garden", "split": "train", "depth_scale": 1000}
+    assert describe_data(mine) == "folder garden, split train"
+    assert describe_data({"type": "nyu"}) == "nyu"
+    assert describe_data({"type": "mix", "sources": [{"data": mine}, {"data": {"type": "nyu"}}]}) == (
+        "folder garden, split train + nyu"
+    )

@@ -191,7 +191,9 @@ class ClipExport:
             return
         self.stopped = False
         if not self.done.times:
-            self.summary.failed.setdefault(self.clip.given, "no frame could be read.")
+            beyond = self.clip.source.length(self.plan.span) == 0 and self.clip.source.length()
+            why = f"ends before --start {self.plan.span.start:g} s" if beyond else "no frame could be read"
+            self.summary.failed.setdefault(self.clip.given, f"{why}.")
             self.remove_empty_folders()
             return
         self.join()

@@ -125,6 +125,12 @@ def test_an_export_that_was_stopped_goes_on_to_the_same_bytes(
     assert third.model.seen == []
 
 
+def test_a_start_behind_the_end_of_a_film_is_told_from_a_film_that_cannot_be_read(film: Path, tmp_path: Path) -> None:
+    with pytest.raises(PartialError) as caught:
+        export_clips(predictor(), plan(film, tmp_path / "out", "npz_clip", span=Span(start=100)))
+    assert "film.mp4: ends before --start 100 s." in str(caught.value.summary)
+
+
 def test_resuming_with_other_settings_is_refused_and_what_is_there_is_not_replaced(film: Path, tmp_path: Path) -> None:
     export_clips(predictor(), plan(film, tmp_path / "out", "npz_clip"))
     with pytest.raises(ConfigError, match=r"already there. --resume goes on"):
