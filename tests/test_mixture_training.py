@@ -49,6 +49,7 @@ def test_an_image_moves_only_the_heads_that_its_ground_truth_fits(folder: Path) 
     assert taught == {"rooms": {"depth", "relative"}, "web": {"relative"}, "seg": {"labels"}}
 
 
+@pytest.mark.slow
 def test_stopped_and_resumed_at_any_step_the_run_is_bit_equal(folder: Path, tmp_path: Path) -> None:
     whole = checkpoint.read(folder / "run/checkpoints/step-00000012")[0]
     for stop in (1, 7):

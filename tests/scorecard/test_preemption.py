@@ -4,6 +4,7 @@ import random
 import signal
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -17,6 +18,8 @@ from densevit.engine.logger import read_csv
 from densevit.weights import checkpoint
 
 STOPPED = 75
+
+slow = partial(pytest.param, marks=pytest.mark.slow)
 
 
 def newest(run: Path) -> Path:
@@ -57,10 +60,10 @@ def test_sigterm_to_the_whole_group_at_ten_random_times_saves_the_step_and_ends_
 @pytest.mark.parametrize(
     ("fault", "message", "saved"),
     [
-        ("while_building", "stopped before the next step; there is nothing to save.", None),
+        slow("while_building", "stopped before the next step; there is nothing to save.", None),
         ("at_step:1", "stopped and saved at step 1 of 8", 1),
-        ("while_validating", "stopped and saved at step 4 of 8", 4),
-        ("while_saving", "stopped and saved at step 5 of 8", 5),
+        slow("while_validating", "stopped and saved at step 4 of 8", 4),
+        slow("while_saving", "stopped and saved at step 5 of 8", 5),
     ],
     ids=["building", "first step", "validating", "saving"],
 )

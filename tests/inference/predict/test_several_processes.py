@@ -55,6 +55,7 @@ def command(script: Path, photos: Path, out: Path, *more: str) -> list[str]:
     return [str(script), "export-depth", "checkpoint", str(photos), "--output", str(out), "--device", "cpu", *more]
 
 
+@pytest.mark.slow
 def test_two_processes_write_the_bytes_of_one_and_one_summary(photos: Path, tmp_path: Path) -> None:
     script = tmp_path / "export.py"
     script.write_text(SCRIPT)
