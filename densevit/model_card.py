@@ -9,9 +9,13 @@ from densevit.errors import ConfigError, DataError
 Palette = tuple[tuple[int, int, int], ...]
 """RGB colours of 8 bits, in the order of the class ids."""
 
-Kind = Literal["metric", "affine", "disparity", "class", "labels", "normals", "uncertainty"]
+Kind = Literal["metric", "affine", "disparity", "class", "labels", "normals", "uncertainty", "focal"]
 """Of predictions at image size: three kinds of depth; `labels`, logits for each pixel; `normals`, unit vectors;
-`uncertainty`, the scale of the error of another head. Of `class`: logits for the whole image, a map of 1 x 1."""
+`uncertainty`, the scale of the error of another head. Of the whole image, maps of 1 x 1: `class`, logits; `focal`, the
+focal length over the width of the image."""
+
+AUXILIARY: frozenset[Kind] = frozenset({"uncertainty", "focal"})
+"""Kinds that serve other heads, and are not predicted for themselves."""
 
 MEANINGS: Mapping[str, str] = {
     "metric": "metric depth",
@@ -21,6 +25,7 @@ MEANINGS: Mapping[str, str] = {
     "labels": "classes of pixels",
     "normals": "surface normals",
     "uncertainty": "the scale of the error of depth",
+    "focal": "the focal length",
 }
 """What the outputs of heads are, by kind."""
 
@@ -156,13 +161,18 @@ class ModelCard:
     def needs_camera(self) -> bool:
         return self.takes_rays or bool(self.canonical_focals)
 
+    @property
+    def focal_head(self) -> str | None:
+        """The head that estimates the focal length."""
+        return next(iter(self.heads_of("focal")), None)
+
     def heads_of(self, *kinds: Kind) -> list[str]:
         """Names of the heads of these kinds."""
         return [name for name, spec in self.outputs.items() if spec.kind in kinds]
 
     def head(self, name: str | None = None) -> str:
         """The name of the head: the only one, `depth` among several, or the one that is given."""
-        known = [head for head, spec in self.outputs.items() if spec.kind != "uncertainty"]
+        known = [head for head, spec in self.outputs.items() if spec.kind not in AUXILIARY]
         name = name or (known[0] if len(known) == 1 else "depth")
         if name not in self.outputs:
             raise DataError(f"this model has no head '{name}'. It has: {', '.join(known)}.")

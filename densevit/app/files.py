@@ -69,7 +69,7 @@ def write_image_files(
     Raises:
         ConfigError, DataError, StorageError: see `densevit.export`.
     """
-    lens, source = given.lens(model.predictor.card, options.fov)
+    lens, source = given.lens(model.predictor, options.fov)
     heads = chosen_heads(model, formats, options)
     asked: Formats = {name: options_of(model, name, options) for name in formats}
     try:
@@ -97,7 +97,7 @@ def write_clip_files(
     try:
         export_video(
             model.predictor, given.path, folder, formats=asked, heads=chosen_heads(model, formats, options),
-            existing="overwrite", stabilize=options.stabilize, end=end, fov=clip_lens(model, options).fov, workers=1,
+            existing="overwrite", stabilize=options.stabilize, end=end, fov=clip_fov(model, options), workers=1,
         )  # fmt: skip
     except PartialError as error:
         if not files_in(folder):
@@ -119,8 +119,8 @@ def affordable_end(model: AppModel, given: GivenClip, options: ViewOptions, seco
     if first is None:
         raise DataError(f"{given.path.name} holds no frame. Choose another clip.")
     predictor = copy(model.predictor)
-    if predictor.card.needs_camera:
-        predictor.focal = as_focal(clip_lens(model, options).matrix(first.image.shape[:2]))
+    if predictor.card.needs_camera and (fov := clip_fov(model, options)) is not None:
+        predictor.focal = as_focal(Lens(fov=fov).matrix(first.image.shape[:2]))
     predictor.predict_all(first.image)  # the first pass also allocates
     begun = perf_counter()
     predictor.predict_all(first.image)
@@ -129,8 +129,10 @@ def affordable_end(model: AppModel, given: GivenClip, options: ViewOptions, seco
     return None if total is not None and total <= frames else (frames - 1) / source.rate()
 
 
-def clip_lens(model: AppModel, options: ViewOptions) -> Lens:
-    return Lens(fov=assumed_fov(model.predictor.card) if options.fov is None else options.fov)
+def clip_fov(model: AppModel, options: ViewOptions) -> float | None:
+    """What is given or assumed; None where the model estimates it."""
+    card = model.predictor.card
+    return options.fov if options.fov is not None or card.focal_head else assumed_fov(card)
 
 
 def chosen_heads(model: AppModel, formats: Sequence[str], options: ViewOptions) -> list[str]:

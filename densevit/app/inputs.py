@@ -10,7 +10,7 @@ from densevit.data.io.rgb import Rgb
 from densevit.data.io.video import VIDEO_SUFFIXES, Span, open_video
 from densevit.errors import DataError
 from densevit.inference.camera import Lens, assumed_fov
-from densevit.model_card import ModelCard
+from densevit.inference.predictor import Predictor
 
 
 @dataclass(frozen=True)
@@ -41,13 +41,15 @@ class GivenImage:
     focal: float | None
     note: str = ""
 
-    def lens(self, card: ModelCard, fov: float | None) -> tuple[Lens, str]:
-        """The camera, and where it is from: the field of view that is given, EXIF, or an assumption."""
+    def lens(self, predictor: Predictor, fov: float | None) -> tuple[Lens, str]:
+        """The camera, and where it is from: the field of view that is given, EXIF, the model, or an assumption."""
         if fov is not None:
             return Lens(fov=fov), "given"
         if self.focal is not None:
             return Lens(focal=self.focal), "from EXIF"
-        return Lens(fov=assumed_fov(card)), "assumed"
+        if predictor.card.focal_head is not None:
+            return Lens(focal=predictor.estimate_focal(self.image)), "estimated"
+        return Lens(fov=assumed_fov(predictor.card)), "assumed"
 
 
 @dataclass(frozen=True, eq=False)

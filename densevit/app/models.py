@@ -18,7 +18,7 @@ from densevit.inference.camera import as_focal
 from densevit.inference.predictor import Map, Predictor
 from densevit.inference.writers import PredictedMap, Viewer
 from densevit.inference.writers.labels import classes_of
-from densevit.model_card import HeadSpec
+from densevit.model_card import AUXILIARY, HeadSpec
 
 DEPTHS = ("metric", "affine", "disparity")
 ASSUMED_DEPTH = (1.0, 3.0)  # metres of the near and far end of maps without unit, until the visitor changes them
@@ -66,7 +66,7 @@ class AppModel:
 
     @property
     def heads(self) -> dict[str, HeadSpec]:
-        return {name: spec for name, spec in self.predictor.card.outputs.items() if spec.kind != "uncertainty"}
+        return {name: spec for name, spec in self.predictor.card.outputs.items() if spec.kind not in AUXILIARY}
 
     def head(self, wanted: str, kinds: Sequence[str] = ()) -> str | None:
         """The wanted head, else `depth`, else the first; of these kinds, if any are given."""
@@ -77,7 +77,7 @@ class AppModel:
         """The maps of all heads; of classes of pixels their ids, h w, instead of logits."""
         predictor = copy(self.predictor)
         if predictor.card.needs_camera:
-            lens, _ = given.lens(predictor.card, fov)
+            lens, _ = given.lens(predictor, fov)
             predictor.focal = as_focal(lens.matrix(given.image.shape[:2]))
         maps = {name: np.asarray(values) for name, values in predictor.predict_all(given.image).items()}
         return {name: self.reduced(name, values, given) for name, values in maps.items()}
@@ -100,7 +100,7 @@ class AppModel:
             raise ConfigError(f"{self.name} predicts {kinds} and no depth: there is no point cloud.")
         spec = self.heads[head]
         writer = Viewer(assume_depth=None if spec.kind == "metric" else options.assume_depth)
-        lens, _ = given.lens(self.predictor.card, options.fov)
+        lens, _ = given.lens(self.predictor, options.fov)
         values = maps[head][0] if maps[head].ndim == 3 else maps[head]
         with TemporaryDirectory() as folder:
             path = Path(folder) / (given.path.stem + writer.suffix)

@@ -212,7 +212,7 @@ class Page:
 
     def describe_lens(self, given: GivenImage, options: ViewOptions) -> str:
         size = (given.image.shape[0], given.image.shape[1])
-        lenses = [given.lens(model.predictor.card, options.fov) for model in self.models]
+        lenses = [given.lens(model.predictor, options.fov) for model in self.models]
         angles = [(field_of_view(size[1], float(lens.matrix(size)[0, 0])), source) for lens, source in lenses]
         words = dict.fromkeys(f"{angle:.0f} degrees ({source})" for angle, source in angles)
         return f"Field of view: {', '.join(words)}."

@@ -46,6 +46,12 @@ def build_model(spec: ModelSpec) -> DenseModel:
         name: build_component("head", part, f"model.heads.{name}", decoders.get(name, decoder).output.channels)
         for name, part in spec.heads.items()
     }
+    for name, head in heads.items():
+        if head.output.kind == "focal" and name not in decoders:
+            raise ConfigError(
+                f"model.heads.{name}: the focal length is of the whole image, which needs a decoder of its own: "
+                f"model.decoders: {{{name}: {{type: pool, pool: average}}}}."
+            )
     if spec.camera == "canonical":
         set_canonical_focal(heads, spec.canonical_focal)
     rays = RayEmbedding(encoder.features) if spec.camera == "rays" else None

@@ -56,6 +56,7 @@ from densevit.models.dense import DenseModel
 from densevit.models.pretraining.base import PretrainModel
 from densevit.ops.camera import Camera
 from densevit.structures import Batch, Row
+from densevit.tasks import focal as focal_task
 from densevit.tasks.base import Task, task_class
 from densevit.utils.device import is_out_of_memory
 from densevit.utils.precision import Precision
@@ -65,6 +66,7 @@ ENCODER = "encoder.safetensors"  # in the folder of a pre-training
 # The scores of one image, and of all of them, in the validation of heads that do not predict depth.
 SCORES: Mapping[str, tuple[Callable[..., Row], Callable[[Sequence[Row]], Row]]] = {
     "class": (class_metrics.score, class_metrics.mean_row),
+    "focal": (focal_task.score, mean_row),
     "labels": (seg_metrics.as_row, seg_metrics.pooled_scores),
     "normals": (normal_metrics.score, normal_metrics.mean_row),
 }
@@ -243,7 +245,7 @@ def run_sanity_checks(plan: Plan, card: ModelCard, tasks: Mapping[str, Task]) ->
                 warnings += check_depth_range(source.data, *output.metres, **options)
             if output.kind == "labels" and source.strong is None:
                 warnings += check_labels(source.data, **options)
-    if card.needs_camera:
+    if card.needs_camera or card.focal_head in tasks:
         for name, data in plan.opened.items():
             warnings += check_cameras(data, f"data.{name}", on_corrupt=on_corrupt)
     if any(card.outputs[name].kind == "normals" for name in tasks):

@@ -19,7 +19,7 @@ from densevit.data.loading.prefetch import prefetch_samples
 from densevit.errors import ConfigError, DataError
 from densevit.evaluation.bootstrap import FEWEST, intervals
 from densevit.inference.calibration import FORMS, calibrate, fit_calibration
-from densevit.inference.camera import as_focal
+from densevit.inference.camera import focal_of_sample
 from densevit.inference.predict.anchors import from_table
 from densevit.inference.predict.inputs import Item, absolute
 from densevit.inference.predictor import Predictor
@@ -70,8 +70,7 @@ def measure(predictor: Predictor, data: Dataset, head: str) -> Iterator[Measured
     for item in prefetch_samples(data):
         if item.depth is None or item.valid is None or not item.valid.any():
             continue
-        if given is None and item.intrinsics is not None:
-            predictor.focal = as_focal(item.intrinsics)
+        predictor.focal = focal_of_sample(given, item.intrinsics)
         prediction = predictor(item.image, head=head)
         places = np.flatnonzero(item.valid & np.isfinite(prediction) & (prediction > 0))
         places = np.random.default_rng(0).permutation(places)[:PIXELS]

@@ -29,7 +29,7 @@ from densevit.evaluation.depth.preprocess import paste_or_resize
 from densevit.evaluation.depth.published_protocols import Protocol, applicable, find_protocol
 from densevit.evaluation.depth.unit_check import Maps, unit_warning
 from densevit.evaluators import base
-from densevit.inference.camera import as_focal, lens_warning
+from densevit.inference.camera import focal_of_sample, lens_warning
 from densevit.inference.predictor import Predictor
 from densevit.model_card import Kind, uncertainty_of
 from densevit.ops.geometry import field_of_view
@@ -165,8 +165,7 @@ def evaluate_depth(
 
     def predicted(sample: Sample) -> dict[str, Any]:
         box = protocols[0].input_box(*sample.image.shape[:2])
-        if sample.intrinsics is not None and predictions.focal is None:
-            predictor.focal = as_focal(sample.intrinsics)
+        predictor.focal = focal_of_sample(predictions.focal, sample.intrinsics)
         return predictor.predict_all(sample.image, box=box)
 
     def items() -> Iterator[tuple[Any, ...]]:

@@ -10,7 +10,7 @@ from densevit.data.datasets.base import Dataset
 from densevit.data.loading.prefetch import prefetch_samples
 from densevit.errors import ConfigError
 from densevit.evaluation.uncertainty.conformal import Scores, calibrate, image_scores
-from densevit.inference.camera import as_focal
+from densevit.inference.camera import focal_of_sample
 from densevit.inference.predictor import Predictor
 from densevit.model_card import Interval, ModelCard, uncertainty_of
 from densevit.utils.progress import tqdm
@@ -42,8 +42,7 @@ def calibrate_intervals(
         for sample in tqdm(prefetch_samples(data), desc="calibrate", unit="image", total=len(data), delay=1):
             if sample.depth is None or sample.valid is None:
                 continue
-            if sample.intrinsics is not None and given is None:
-                predictor.focal = as_focal(sample.intrinsics)
+            predictor.focal = focal_of_sample(given, sample.intrinsics)
             maps = predictor.predict_all(sample.image)
             counted = sample.valid & (sample.depth > near) & (sample.depth < far) & (maps[chosen] > 0)
             p, d, b = (m[counted].astype(np.float64) for m in (maps[chosen], sample.depth, maps[doubt]))

@@ -17,7 +17,7 @@ from densevit.errors import DataError
 from densevit.evaluation.normals import report
 from densevit.evaluation.normals.evaluate import PROTOCOLS, NormalsProtocol, NormalsScores, evaluate
 from densevit.evaluators.base import Evaluation
-from densevit.inference.camera import as_focal
+from densevit.inference.camera import focal_of_sample
 from densevit.inference.predictor import Predictor
 from densevit.ops.surfaces.normals import normals_of_map
 from densevit.reporting.figures import Figure, normals_figure
@@ -125,8 +125,7 @@ def evaluate_normals(
     seconds: list[float] = []
 
     def predict(sample: Sample) -> Normals:
-        if sample.intrinsics is not None and predictions.focal is None:
-            predictor.focal = as_focal(sample.intrinsics)
+        predictor.focal = focal_of_sample(predictions.focal, sample.intrinsics)
         start = perf_counter()
         values = predictor(sample.image, head=name)
         seconds.append(perf_counter() - start)

@@ -3,6 +3,7 @@
 import tempfile
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +19,7 @@ from densevit.errors import DataError
 from densevit.evaluation.depth.preprocess import paste_or_resize
 from densevit.evaluation.video.clip import Align, ClipFrame, VideoProtocol, fit_clip, score_clip
 from densevit.evaluation.video.report import ClipPictures, VideoEvaluation, draw
+from densevit.inference.camera import focal_of_sample
 from densevit.inference.predictor import Predictor
 from densevit.inference.video.stabilizer import Stabilizer, stabilize_stream
 from densevit.model_card import Kind
@@ -177,15 +179,14 @@ def predict_clip(
             yield sample.image, at_size_of(sample, predictions.read(sample.name))
         return
     waiting: deque[Sample] = deque()
+    predictor = copy(predictions)
 
     def images() -> Iterator[Any]:
         for sample in samples:
-            if sample.intrinsics is not None:
-                k = sample.intrinsics
-                predictions.focal = (float(k[0, 0]), float(k[1, 1]), float(k[0, 2]), float(k[1, 2]))
+            predictor.focal = focal_of_sample(predictions.focal, sample.intrinsics)
             yield kept(sample, waiting).image
 
-    for values in predictions.stream(images(), head=head, lookahead=lookahead):
+    for values in predictor.stream(images(), head=head, lookahead=lookahead):
         sample = waiting.popleft()
         yield sample.image, at_size_of(sample, np.asarray(values))
 

@@ -146,9 +146,9 @@ def camera_input(card: ModelCard, camera: Camera) -> CameraInput | None:
 def check_focal(card: ModelCard, focal: Focal | None) -> None:
     """
     Raises:
-        DataError: the model needs a focal length, and there is none, or none above 0.
+        DataError: the model needs a focal length, and there is none that it estimates, or none above 0.
     """
-    if not card.needs_camera:
+    if not card.needs_camera or (focal is None and card.focal_head):
         return
     if focal is None:
         heads = ", ".join(card.canonical_focals or card.outputs)
@@ -181,6 +181,11 @@ def focal_numbers(focal: Focal) -> tuple[float, ...]:
 def as_focal(matrix: Matrix) -> tuple[float, float, float, float]:
     """fx, fy, cx, cy of a 3x3 matrix."""
     return float(matrix[0, 0]), float(matrix[1, 1]), float(matrix[0, 2]), float(matrix[1, 2])
+
+
+def focal_of_sample(given: Focal | None, intrinsics: Matrix | None) -> Focal | None:
+    """What the user gives, else what the data set has; None where neither knows it."""
+    return given if given is not None or intrinsics is None else as_focal(intrinsics)
 
 
 def lens_warning(angles: Sequence[float], card: ModelCard) -> str:

@@ -1,13 +1,14 @@
 """Predictor: images in, NumPy maps out. Device, precision and gradient mode are chosen here and nowhere deeper."""
 
 import logging
+import math
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, overload
 
@@ -236,20 +237,25 @@ class Predictor:
             ConfigError: the head to stabilise gives no depth.
         """
         name = self.card.head(head)
-        predicted = partial(self.stream_clips, causal=lookahead == 0) if self.takes_clips else self.stream_all
+        photos: Iterator[Photo] = map(self.read, frames)
+        if (first := next(photos, None)) is None:
+            return
+        film = self.for_film(first)
+        photos = chain([first], photos)
+        predicted = partial(film.stream_clips, causal=lookahead == 0) if self.takes_clips else film.stream_all
         if not stabilize:
-            yield from (maps[name] for maps in predicted(frames, box=box))
+            yield from (maps[name] for maps in predicted(photos, box=box))
             return
         shown: deque[Rgb] = deque()
 
         def kept() -> Iterator[Photo]:
-            for photo in map(self.read, frames):
+            for photo in photos:
                 shown.append(photo.image)
                 yield photo
 
         maps = (maps[name] for maps in predicted(kept(), box=box))
         yield from stabilize_stream(
-            ((shown.popleft(), values) for values in maps), self.stabilizer(name, lookahead=lookahead, fuse=fuse)
+            ((shown.popleft(), values) for values in maps), film.stabilizer(name, lookahead=lookahead, fuse=fuse)
         )
 
     def video(
@@ -322,6 +328,13 @@ class Predictor:
             if warning:
                 log.warning("%s: %s", image, warning)
         return photo
+
+    def for_film(self, first: Photo) -> "Predictor":
+        """This predictor for a film that begins with this frame: where it estimates focal lengths, one for all."""
+        known = self.focal is not None or first.focal is not None
+        if known or not self.card.needs_camera or self.card.focal_head is None:
+            return self
+        return self.with_focal(self.estimate_focal(first.image))
 
     def with_focal(self, focal: float | None) -> "Predictor":
         """This predictor for images of a focal length, in pixels; None changes nothing."""
@@ -473,8 +486,28 @@ class Predictor:
         if not self.card.needs_camera:
             return None
         check_focal(self.card, self.focal)
-        assert self.focal is not None
-        return as_camera(self.focal, (images.shape[1], images.shape[2]), len(images))
+        size = (images.shape[1], images.shape[2])
+        if self.focal is None:
+            return Camera.centred(torch.tensor(self.estimate_focals(images)), size)
+        return as_camera(self.focal, size, len(images))
+
+    def estimate_focal(self, image: ImageLike) -> float:
+        """The focal length in pixels of an image, as the model's head for it estimates; whatever `focal` or EXIF say.
+
+        Raises:
+            ConfigError: the model has no such head.
+        """
+        return self.estimate_focals(as_rgb(image)[None])[0]
+
+    def estimate_focals(self, images: UInt8[np.ndarray, "b h w 3"]) -> list[float]:
+        """Of images of one size; see `estimate_focal`."""
+        if self.card.focal_head is None:
+            raise ConfigError("this model has no head that estimates the focal length (`type: focal`).")
+        h, w = images.shape[1:3]
+        _, _, x0, x1 = (self.window and self.window(h, w)) or (0, h, 0, w)
+        unknown = Camera(torch.full((len(images), 4), math.nan))
+        ratios = self.predict_batch(images, camera=unknown)[self.card.focal_head]
+        return [float(ratio) * (x1 - x0) for ratio in ratios.flatten()]
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Saves weights and card into a new folder that `densevit.load` reads.

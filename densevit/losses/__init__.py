@@ -14,7 +14,7 @@ from densevit.losses import (
     temporal,
 )
 from densevit.losses.base import DEPTH_LOSSES, DepthLoss
-from densevit.losses.classification import CLASS_LOSSES, ClassLoss
+from densevit.losses.image_level import CLASS_LOSSES, ClassLoss
 from densevit.losses.segmentation import LABEL_LOSSES, LabelLoss
 
 __all__ = [

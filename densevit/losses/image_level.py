@@ -1,4 +1,7 @@
-"""Image classification losses. b images, k classes; the target is NO_LABEL where the class is unknown."""
+"""Losses of predictions for whole images: classes and focal lengths. b images, k classes.
+
+A class is NO_LABEL where it is unknown; a focal length is a share of the image's width, NaN where unknown.
+"""
 
 from abc import ABC, abstractmethod
 from typing import Annotated
@@ -46,3 +49,23 @@ class CrossEntropy(ClassLoss):
 
     def forward(self, logits: Float[Tensor, "b k"], target: Int64[Tensor, " b"]) -> Float[Tensor, ""]:
         return cross_entropy(logits, target, label_smoothing=self.label_smoothing)
+
+
+class FocalLoss(nn.Module, ABC):
+    """One number from estimated and true focal lengths; exactly 0, attached to the graph, if none is known."""
+
+    @abstractmethod
+    def forward(self, prediction: Float[Tensor, " b"], target: Float[Tensor, " b"]) -> Float[Tensor, ""]: ...
+
+
+FOCAL_LOSSES = Registry[FocalLoss]("focal length loss")
+
+
+@FOCAL_LOSSES.register("log_l1")
+class LogL1(FocalLoss):
+    """Mean of |ln(prediction / target)|: a lens twice as long is as wrong as one half as long."""
+
+    def forward(self, prediction: Float[Tensor, " b"], target: Float[Tensor, " b"]) -> Float[Tensor, ""]:
+        known = target.isfinite() & (target > 0)
+        ratio = prediction.float().log() - target.where(known, 1.0).float().log()
+        return (ratio.abs() * known).sum() / known.sum().clamp(min=1)

@@ -12,6 +12,7 @@ from densevit.models.heads.base import HEADS, Head
 from densevit.models.heads.bins import BinsHead
 from densevit.models.heads.classification import Classifier
 from densevit.models.heads.depth import AffineHead, DisparityHead, IdentityDepthHead, InverseHead, MetricHead
+from densevit.models.heads.focal import FocalHead
 from densevit.models.heads.normals import NormalsHead
 from densevit.models.heads.segmentation import LabelsHead, MasksHead
 from densevit.models.heads.sky import SkyDepthHead
@@ -34,6 +35,7 @@ __all__ = [
     "DisparityHead",
     "Encoder",
     "EoMT",
+    "FocalHead",
     "Head",
     "HybridEncoder",
     "IdentityDepthHead",

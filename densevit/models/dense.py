@@ -47,6 +47,7 @@ class DenseModel(nn.Module):
         self.encoder = encoder
         self.decoder = decoder
         self.heads = nn.ModuleDict(heads)
+        self.focal_heads = {name for name, head in heads.items() if head.output.kind == "focal"}
         self.decoders = nn.ModuleDict(decoders or {})
         blocks = [one.encoder_blocks for one in (decoder, *(decoders or {}).values())]
         if any(blocks):
@@ -83,6 +84,7 @@ class DenseModel(nn.Module):
         """
         size = (image.shape[-2], image.shape[-1])
         features = self.encoder(image) if features is None else features.map(lambda x: x.to(image.dtype))
+        without_rays = features
         offset = centre(size, features.image_size)
         if self.rays is not None and camera is not None:
             features = self.rays(features, Camera(camera).cropped(-offset[0], -offset[1]))
@@ -90,17 +92,24 @@ class DenseModel(nn.Module):
             blocks = self.temporal
             features = replace(features, motion=lambda i, x: blocks[i](x, clip_length))
         if self.stretch:
-            return dict(self._predictions(features, output_size or size))
+            return dict(self._predictions(features, without_rays, output_size or size))
         padded = features.image_size
-        predictions = self._predictions(features, padded)
+        predictions = self._predictions(features, without_rays, padded)
         return {name: crop(y, offset, size) if is_image_sized(y, padded) else y for name, y in predictions}
 
-    def _predictions(self, features: EncoderOutput, size: Size) -> Iterator[tuple[str, Tensor]]:
-        """Predictions and extras by name; every decoder runs once."""
+    def _predictions(
+        self, features: EncoderOutput, without_rays: EncoderOutput, size: Size
+    ) -> Iterator[tuple[str, Tensor]]:
+        """Predictions and extras by name; every decoder runs once.
+
+        Args:
+            without_rays: features of the image alone, from which a head estimates the camera.
+        """
         shared = as_decoder_output(self.decoder(features))
         still = replace(features, motion=None)
         for name, head in self.heads.items():
-            x = as_decoder_output(self.decoders[name](still)) if name in self.decoders else shared
+            given = without_rays if name in self.focal_heads else still
+            x = as_decoder_output(self.decoders[name](given)) if name in self.decoders else shared
             y = as_decoder_output(head(x.map, size))
             yield name, y.map
             for key, extra in (x.extras | y.extras).items():

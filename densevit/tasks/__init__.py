@@ -2,6 +2,7 @@
 
 from densevit.tasks import classification as classification
 from densevit.tasks import depth as depth
+from densevit.tasks import focal as focal
 from densevit.tasks import normals as normals
 from densevit.tasks import segmentation as segmentation
 from densevit.tasks.base import TASKS as TASKS

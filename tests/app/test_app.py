@@ -173,15 +173,16 @@ def test_depth_without_metres_takes_the_assumed_ends(model: AppModel, given: Giv
 
 def test_the_lens_is_given_or_from_exif_or_assumed(model: AppModel, folder: Path, given: GivenImage) -> None:
     card = model.predictor.card
-    assert given.lens(card, None)[1] == "assumed" and given.lens(card, 70.0)[0].fov == 70.0
+    predictor = model.predictor
+    assert given.lens(predictor, None)[1] == "assumed" and given.lens(predictor, 70.0)[0].fov == 70.0
     image = Image.open(folder / "photo.png")
     exif = image.getexif()
     exif.get_ifd(0x8769)[0xA405] = 28  # the 35 mm equivalent
     image.save(folder / "exif.jpg", exif=exif)
     photo = open_given(folder / "exif.jpg", LIMITS)
     assert isinstance(photo, GivenImage)
-    assert photo.lens(card, None) == (photo.lens(card, None)[0], "from EXIF")
-    assert photo.lens(card, None)[0].focal == pytest.approx(28 * np.hypot(*SIZE) / np.hypot(36, 24))
+    assert photo.lens(predictor, None) == (photo.lens(predictor, None)[0], "from EXIF")
+    assert photo.lens(predictor, None)[0].focal == pytest.approx(28 * np.hypot(*SIZE) / np.hypot(36, 24))
     outputs = {"depth": replace(card.outputs["depth"], focal=50.0)}
     needy = part_of(model, "depth", outputs=outputs, fov=(50.0, 70.0))
     predictor = needy.predictor

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from densevit.losses.classification import CLASS_LOSSES, cross_entropy
+from densevit.losses.image_level import CLASS_LOSSES, cross_entropy
 from densevit.structures import NO_LABEL
 
 

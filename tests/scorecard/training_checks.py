@@ -456,7 +456,7 @@ CHECKS: tuple[Check, ...] = (
             f"{EDGES}::test_an_empty_batch_is_exactly_zero_and_attached_to_the_graph",
             f"{EDGES}::test_fp32_equals_fp64",
             f"{EDGES}::test_the_gradient_is_the_derivative",
-            "tests/losses/test_classification_losses.py::test_a_batch_without_any_class_costs_nothing_and_keeps_the_graph",
+            "tests/losses/test_image_level_losses.py::test_a_batch_without_any_class_costs_nothing_and_keeps_the_graph",
             "tests/losses/test_segmentation_losses.py::test_losses_and_gradients_are_finite_and_exactly_0_without_labels",
         ),
         (

@@ -9,7 +9,7 @@ import torch
 from densevit.data.loading.collate import collate
 from densevit.errors import DataError
 from densevit.evaluation.classification import metrics
-from densevit.losses.classification import CrossEntropy
+from densevit.losses.image_level import CrossEntropy
 from densevit.model_card import HeadSpec, ModelCard
 from densevit.structures import NO_LABEL, Sample
 from densevit.tasks.classification import RIGHT, WRONG, ClassificationTask, bars

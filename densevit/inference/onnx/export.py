@@ -177,7 +177,7 @@ def check_options(card: ModelCard, options: OnnxExportOptions) -> tuple[ModelCar
     Raises:
         ConfigError, DataError: see `export_onnx`.
     """
-    names = options.heads or tuple(card.outputs)
+    names = options.heads or tuple(name for name, spec in card.outputs.items() if spec.kind != "focal")
     for name in names:
         if name not in card.outputs:
             raise ConfigError(f"--head: this model has no head '{name}'. It has: {', '.join(card.outputs)}.")

@@ -47,7 +47,8 @@ def resolve_cameras(items: Sequence[Item], predictor: Predictor) -> list[Item]:
         return list(items)
     if predictor.card.needs_camera:
         items = with_exif(items)
-        require_cameras(items)
+        if not predictor.card.focal_head:
+            require_cameras(items)
     elif warning := look_at_lenses(items, predictor.card):
         log.warning("%s", warning)
     return list(items)

@@ -56,14 +56,10 @@ class OutputPlan:
         """Raises before any work where writing would fail or destroy something.
 
         Raises:
-            ConfigError: an output would replace an input image, or (`refuse`) an earlier output; a format needs the
-                cameras of the images, and they are not known.
+            ConfigError: an output would replace an input image, or (`refuse`) an earlier output.
             StorageError: the folder cannot be written to.
         """
         check_writable(self.folder)
-        for format, writer in self.writers.items():
-            if writer.needs_intrinsics:
-                self.check_cameras(format)
         planned = [path for item in self.items for path in self.paths(item)]
         sources = {item.source for item in self.items}
         if replaced := [path for path in planned if path in sources]:

@@ -22,7 +22,7 @@ from densevit.data.io.readers import read_image
 from densevit.data.io.rgb import Rgb
 from densevit.data.loading.prefetch import prefetch
 from densevit.errors import ConfigError, DataError, Preempted
-from densevit.inference.camera import as_focal
+from densevit.inference.camera import Lens, as_focal
 from densevit.inference.predict.inputs import Item
 from densevit.inference.predict.output_plan import FAILED, Existing, OutputPlan
 from densevit.inference.predict.summary import Summary, failure_reason, incomplete, merge_summaries
@@ -122,7 +122,7 @@ def prepare(
                 f"format {format}, as asked for, needs a head with `uncertainty: laplace`; '{sources[format]}' "
                 "predicts none."
             )
-        if writer.needs_camera(spec):
+        if writer.needs_camera(spec) and not predictor.card.focal_head:
             plan.check_cameras(format)
     if predictor.tiling is not None:
         check_tileable({head: predictor.card.outputs[head].kind for head in sources.values()})
@@ -214,6 +214,12 @@ class PredictionPipeline:
         self.complete = {item for item in items if not plan.missing(item)} if resume else set[Item]()
         self.summary = Summary(len(items), already=len(self.complete), unsupported=plan.unsupported)
         self.stopped = False
+        wanted = predictor.card.needs_camera or any(
+            writer.needs_camera(plan.spec(predictor.card.outputs[sources[format]]))
+            for format, writer in plan.writers.items()
+        )
+        self.estimates = wanted and predictor.card.focal_head is not None and predictor.focal is None
+        self.estimated: dict[Item, Lens] = {}
         self.warnings = ReaderWarnings()
 
     def run(self, workers: int, progress: bool) -> None:
@@ -270,6 +276,10 @@ class PredictionPipeline:
     def predict(self, group: Sequence[tuple[Item, Rgb]]) -> Iterator[tuple[Item, Maps, Rgb]]:
         """The maps of each image; neighbours of one size and one camera go through the model together."""
         for (shape, intrinsics), alike in groupby(group, lambda pair: (pair[1].shape, pair[0].intrinsics)):
+            if self.estimates and intrinsics is None:  # each has a focal length of its own
+                for pair in alike:
+                    yield from self.predict_batch([pair])
+                continue
             if self.predictor.card.needs_camera and intrinsics is not None:
                 self.predictor.focal = as_focal(intrinsics.matrix(shape[:2]))
             yield from self.predict_batch(list(alike))
@@ -288,6 +298,10 @@ class PredictionPipeline:
     def try_predict(self, images: Sequence[Rgb], first: Item) -> tuple[Maps | None, str]:
         """The maps, or None and why there are none."""
         try:
+            if self.estimates and first.intrinsics is None:
+                focal = self.predictor.estimate_focals(stack(images))[0]
+                self.estimated[first] = Lens(focal=focal)
+                self.predictor.focal = focal
             maps = self.predictor.predict_arrays(stack(images))
             wanted = {name for head in self.sources.values() for name in (head, uncertainty_of(head)) if name in maps}
             return {name: maps[name] for name in wanted}, ""
@@ -310,7 +324,7 @@ class PredictionPipeline:
                 values=maps[head],
                 image=image,
                 spec=self.plan.spec(outputs[head]),
-                camera=item.intrinsics,
+                camera=item.intrinsics or self.estimated.get(item),
                 uncertainty=maps.get(uncertainty_of(head)),
             )
             for head in self.sources.values()
@@ -330,8 +344,8 @@ class PredictionPipeline:
             self.summary.failed[item.source] = failure_reason(error, item.source)
         else:
             self.summary.done += 1
-            if item.camera_source:
-                self.summary.cameras[item.camera_source] += 1
+            if source := "estimate" if self.estimated.pop(item, None) else item.camera_source:
+                self.summary.cameras[source] += 1
             self.summary.out_of_range += done.out_of_range
             self.summary.invalid += done.invalid
             self.summary.anchored += done.anchored

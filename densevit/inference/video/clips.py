@@ -159,6 +159,7 @@ class Progress:
         frames: so many of the source are, those that could not be read included.
         segments: parts that are complete.
         coding: of 16-bit parts, once the first map is known.
+        focal: of all frames, in pixels, where the model estimated it in the first.
     """
 
     frames: int = 0
@@ -168,6 +169,7 @@ class Progress:
     coding: dict[str, Any] | None = None
     out_of_range: int = 0
     size: list[int] = field(default_factory=list)
+    focal: float | None = None
 
     @classmethod
     def read(cls, path: Path) -> "Progress":

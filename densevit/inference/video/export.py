@@ -168,7 +168,10 @@ class ClipExport:
 
     def set_camera(self, image: np.ndarray) -> None:
         """Hands the camera of the clip to the model and to the stabilisers, once the size of the frames is known."""
-        if self.plan.intrinsics is None or self.camera_set:
+        if self.camera_set:
+            return
+        if self.plan.intrinsics is None:
+            self.estimate_focal(image)
             return
         k = self.plan.intrinsics.matrix((image.shape[0], image.shape[1]))
         self.predictor.focal = (float(k[0, 0]), float(k[1, 1]), float(k[0, 2]), float(k[1, 2]))
@@ -176,7 +179,25 @@ class ClipExport:
             stabilizer.focal = float(k[0, 0])
         self.camera_set = True
 
+    def estimate_focal(self, image: np.ndarray) -> None:
+        """The focal length of all frames by the first, where metres follow from it and nothing else tells it."""
+        self.camera_set = True
+        if self.predictor.focal is not None or not self.predictor.card.needs_camera:
+            return
+        if self.predictor.card.focal_head is not None:
+            self.done.focal = self.done.focal or self.predictor.estimate_focal(image)
+            self.predictor.focal = self.done.focal
+            for stabilizer in self.stabilizers.values():
+                stabilizer.focal = self.done.focal
+
     def run(self) -> None:
+        focal = self.predictor.focal
+        try:
+            self.predict_and_write_all()
+        finally:
+            self.predictor.focal = focal  # the next clip is of another camera
+
+    def predict_and_write_all(self) -> None:
         try:
             self.predict_and_write()
         except DataError as error:
@@ -247,6 +268,7 @@ class ClipExport:
         self.summary.frames += len(self.done.times) - self.written
         self.summary.already += self.written
         self.summary.out_of_range += self.done.out_of_range
+        self.summary.estimated += self.done.focal is not None
 
     def predicted(self, group: list[VideoFrame], windows: ClipWindows | None) -> Iterator[tuple[VideoFrame, Maps]]:
         """Frames with their maps: those of the group, or of a model with motion blocks those that are ready."""

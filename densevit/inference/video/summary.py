@@ -15,6 +15,7 @@ class ClipSummary:
     already: int = 0  # frames that were written before this run
     failed: dict[str, str] = field(default_factory=dict)  # clip -> what could not be read of it
     out_of_range: int = 0
+    estimated: int = 0  # clips whose focal length the model estimated
     seconds: float = 0.0
 
     def __str__(self) -> str:
@@ -25,6 +26,8 @@ class ClipSummary:
             parts.append(f"{self.already:,} were already there")
         if self.out_of_range:
             parts.append(f"{self.out_of_range:,} values beyond 16 bits became 0, not valid: change --scale")
+        if self.estimated:
+            parts.append(f"focal length of {self.estimated} estimated by the model")
         if self.failed:
             parts.append(f"{len(self.failed)} incomplete")
         lines = [f"  {printable(clip)}: {printable(why)}" for clip, why in self.failed.items()]
@@ -39,5 +42,6 @@ def merge_summaries(parts: Sequence[ClipSummary]) -> ClipSummary:
         already=sum(part.already for part in parts),
         failed={clip: why for part in parts for clip, why in part.failed.items()},
         out_of_range=sum(part.out_of_range for part in parts),
+        estimated=sum(part.estimated for part in parts),
         seconds=max(part.seconds for part in parts),
     )

@@ -1,0 +1,145 @@
+"""A head that estimates the focal length, from training to exports: used where nothing else tells it, and said so."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from films import write_film
+from PIL import Image
+from small import small_config
+
+import densevit
+from densevit.cli.main import main
+from densevit.data.io.point_cloud import read_ply_points
+from densevit.inference.predictor import Predictor
+from densevit.losses.image_level import LogL1
+from densevit.tasks.focal import score
+
+HEAD = [
+    "model.decoders.focal.type=pool", "model.decoders.focal.pool=average", "model.heads.focal.type=focal",
+    "tasks.focal.type=focal", "best=depth/abs_rel",
+]  # fmt: skip
+FOCALS = (50.0, 60.0, 80.0, 100.0, 60.0, 70.0)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("focal")
+    small_config(folder)
+    cameras = {f"{i:03d}": {"fx": f, "fy": f, "cx": 39.5, "cy": 29.5} for i, f in enumerate(FOCALS)}
+    (folder / "data/intrinsics.json").write_text(json.dumps(cameras))
+    return folder
+
+
+@pytest.fixture(scope="module", params=["canonical", "rays"])
+def run(request: pytest.FixtureRequest, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp(request.param) / "run"
+    words = [f"model.camera={request.param}", f"output={output}", "steps=12", "validate_every=12"]
+    assert main(["train", str(data / "small.yaml"), *words, *HEAD]) == 0
+    return output
+
+
+@pytest.fixture
+def predictor(run: Path) -> Predictor:
+    return densevit.load(run, precision="fp32")
+
+
+def image(seed: int = 0, size: tuple[int, int] = (48, 64)) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 255, (*size, 3), dtype=np.uint8)
+
+
+def test_the_loss_is_the_mean_ratio_of_known_lengths() -> None:
+    ours = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    loss = LogL1()(ours, torch.tensor([2.0, math.nan, 3.0]))
+    assert loss.item() == pytest.approx(math.log(2) / 2)
+    loss.backward()
+    assert ours.grad is not None and ours.grad.tolist() == [-0.5, 0.0, pytest.approx(0.0)]
+    nothing = LogL1()(ours, torch.full((3,), math.nan))
+    assert nothing.item() == 0 and nothing.requires_grad
+
+
+def test_scores_are_angles_and_ratios() -> None:
+    row = score(0.5, 0.5 / math.tan(math.radians(30)))  # 90 and 60 degrees
+    assert row == pytest.approx({"fov_error": 30.0, "focal_error": math.sqrt(3) - 1})
+
+
+def test_it_learns_and_is_validated(run: Path) -> None:
+    scores = densevit.Run(run).scores
+    assert 0 < scores["focal/fov_error"] < 30 and "depth/abs_rel" in scores
+    assert densevit.load(run).card.head() == "depth"
+
+
+def test_an_image_without_a_camera_is_predicted_with_the_estimate(predictor: Predictor) -> None:
+    focal = predictor.estimate_focal(image())
+    assert 10 < focal < 500
+    maps = predictor(image())
+    predictor.focal = focal
+    np.testing.assert_allclose(predictor(image()), maps, rtol=1e-5)
+    predictor.focal = 3 * focal
+    assert not np.allclose(predictor(image()), maps, rtol=2e-5)
+    assert predictor.estimate_focal(image()) == focal  # the head sees the image alone
+
+
+def test_tiles_have_the_camera_of_the_whole_image(run: Path) -> None:
+    tiled = densevit.load(run, precision="fp32", tiling=48)
+    maps = tiled(image(size=(48, 96)))
+    tiled.focal = tiled.estimate_focal(image(size=(48, 96)))
+    np.testing.assert_allclose(tiled(image(size=(48, 96))), maps, rtol=1e-5)
+
+
+def test_a_film_has_one_focal_length(predictor: Predictor) -> None:
+    frames = [image(seed) for seed in range(4)]
+    maps = list(predictor.stream(frames))
+    predictor.focal = predictor.estimate_focal(frames[0])
+    np.testing.assert_allclose(maps, predictor(frames), rtol=1e-5)
+
+
+def test_exports_say_what_was_estimated_and_exif_comes_first(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "in").mkdir()
+    for name in "ab":
+        Image.fromarray(image(ord(name))).save(tmp_path / f"in/{name}.png")
+    exif = Image.Exif()
+    exif.get_ifd(0x8769)[0xA405] = 30  # 35 mm equivalent
+    Image.fromarray(image(7)).save(tmp_path / "in/c.jpg", exif=exif)
+    words = ["export-depth", str(run), str(tmp_path / "in"), "--format", "npy,ply", "--precision", "fp32"]
+    assert main([*words, "--output", str(tmp_path / "out")]) == 0
+    assert "focal length 1 from EXIF, 2 estimated by the model" in capsys.readouterr().out
+    predictor = densevit.load(run, precision="fp32")
+    focal = predictor.estimate_focal(tmp_path / "in/a.png")
+    points = read_ply_points(tmp_path / "out/a.ply")
+    assert np.abs(points[:, 0] / points[:, 2]).max() == pytest.approx(31.5 / focal, rel=0.05)
+    alone = ["export-depth", str(run), str(tmp_path / "in/a.png"), "--format", "npy", "--precision", "fp32"]
+    assert main([*alone, "--focal", str(focal), "--output", str(tmp_path / "given")]) == 0
+    np.testing.assert_allclose(np.load(tmp_path / "given/a.npy"), np.load(tmp_path / "out/a.npy"), rtol=1e-5)
+
+
+def test_a_resumed_film_keeps_its_focal_length(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("av")
+    film = write_film(tmp_path / "film.mp4", [image(seed, (64, 64)) for seed in range(3)])
+    words = ["export-depth", str(run), str(film), "--format", "npz_clip", "--precision", "fp32"]
+    assert main([*words, "--output", str(tmp_path / "out")]) == 0
+    assert "focal length of 1 estimated by the model" in capsys.readouterr().out
+    predictor = densevit.load(run, precision="fp32")
+    maps = [frame.depth for frame in predictor.video(film)]
+    np.testing.assert_allclose(np.load(tmp_path / "out/film.depth.npz")["depth"], maps, rtol=1e-5)
+
+
+def test_an_onnx_file_takes_the_focal_length_and_gives_depth(run: Path, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    assert main(["export-onnx", str(run), "--output", str(tmp_path / "m.onnx"), "--image-size", "48,64"]) == 0
+    import onnx
+
+    graph = onnx.load(tmp_path / "m.onnx").graph
+    assert [x.name for x in graph.input] == ["image", "focal"] and [x.name for x in graph.output] == ["depth"]
+
+
+def test_it_needs_a_decoder_of_its_own(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["model.heads.focal.type=focal", "tasks.focal.type=focal", f"output={tmp_path / 'run'}", "steps=1"]
+    assert main(["train", str(data / "small.yaml"), *words]) == 2
+    assert "model.decoders: {focal: {type: pool, pool: average}}" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
