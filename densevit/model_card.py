@@ -166,6 +166,11 @@ class ModelCard:
         """The head that estimates the focal length."""
         return next(iter(self.heads_of("focal")), None)
 
+    @property
+    def takes_points(self) -> bool:
+        """Whether the network takes measured depth at some points as an input."""
+        return self.model.get("prompt") is not None
+
     def heads_of(self, *kinds: Kind) -> list[str]:
         """Names of the heads of these kinds."""
         return [name for name, spec in self.outputs.items() if spec.kind in kinds]

@@ -2,10 +2,11 @@
 
 import densevit.data
 import densevit.data.transforms.photometric
+import densevit.data.transforms.sparse_depth
 import densevit.losses
 import densevit.models
 import densevit.tasks
-import densevit.weights.families  # noqa: F401 (the six imports register components)
+import densevit.weights.families  # noqa: F401 (the seven imports register components)
 from densevit.data.datasets.base import DATASETS
 from densevit.data.transforms.base import TRANSFORMS
 from densevit.evaluation.depth.published_protocols import PROTOCOLS

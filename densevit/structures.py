@@ -46,6 +46,7 @@ class Sample:
     pose: Float64[np.ndarray, "4 4"] | None = None  # camera to world, metres; right, down, forward
     depth_kind: DepthKind = "metric"  # of `depth`, which is in metres only where it is metric
     source: str = ""  # the data set of a mixture that it comes from
+    points: Float32[np.ndarray, "h w"] | None = None  # depth that the model is given at single pixels; 0 where none
     pasted: Bool[np.ndarray, "h w"] | None = None  # True where another image was pasted in (CutMix)
     weak: UInt8[np.ndarray, "h w 3"] | None = None  # the image before strong transforms and CutMix, for a teacher
     weak_pasted: UInt8[np.ndarray, "h w 3"] | None = None  # likewise, of the image that was pasted in
@@ -67,6 +68,7 @@ class Batch:
     label: Int64[Tensor, "b"] | None = None  # NO_LABEL where unknown
     normals: Float[Tensor, "b 3 h w"] | None = None  # 0 where unknown
     intrinsics: Float[Tensor, "b 3 3"] | None = None  # NaN where unknown
+    points: Float[Tensor, "b 1 h w"] | None = None  # depth that the model is given; 0 where none
     pasted: Bool[Tensor, "b h w"] | None = None  # True where another image was pasted in (CutMix)
     depth_kinds: tuple[DepthKind, ...] = ()  # of each image; empty: all are metric
     sources: tuple[str, ...] = ()  # of a mixture, the data set of each image; empty: there is no mixture
@@ -150,6 +152,10 @@ MotionBlocks = Callable[[int, Tensor], Tensor]
 """Motion block number i as f(i, map): b c h w -> b c h w, where b counts the frames of clips."""
 
 
+PromptBlocks = Callable[[int, Tensor], Tensor]
+"""Prompt block number i as f(i, map): b c h w -> b c h w, what measured points add to a map included."""
+
+
 @dataclass(frozen=True)
 class EncoderOutput:
     """What an encoder returns: one feature map per out index, shallow to deep."""
@@ -159,6 +165,7 @@ class EncoderOutput:
     image_size: tuple[int, int]  # (h, w) of the padded image: h_i * stride_i
     remaining: RemainingBlocks | None = None  # where a decoder runs the last blocks itself
     motion: MotionBlocks | None = None  # where the images are clips: what a decoder with levels applies between them
+    prompt: PromptBlocks | None = None  # where points were measured: what such a decoder applies after each fusion
 
     def map(self, function: Callable[[Tensor], Tensor]) -> "EncoderOutput":
         """The function of every map and prefix."""
@@ -183,5 +190,6 @@ def crop_sample(sample: Sample, box: Box) -> Sample:
         valid=None if sample.valid is None else crop(sample.valid, box),
         labels=None if sample.labels is None else crop(sample.labels, box),
         normals=None if sample.normals is None else crop(sample.normals, box),
+        points=None if sample.points is None else crop(sample.points, box),
         intrinsics=None if sample.intrinsics is None else sample.intrinsics - shift,
     )

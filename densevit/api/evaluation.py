@@ -61,6 +61,7 @@ def evaluate(
     allow_outside_root: bool = False,
     workers: int = 2,
     gt_cache: str | Path | None = None,
+    points: int | None = None,
     **options: Any,
 ) -> Evaluation:
     """Scores a model or saved predictions, as `densevit eval-depth`, `eval-normals`, `eval-seg` and `eval-class` do.
@@ -95,6 +96,8 @@ def evaluate(
         allow_outside_root: `manifest` may name files outside of the folder.
         workers: processes that read and score saved maps; no score depends on it.
         gt_cache: a folder that keeps decoded ground truth for further evaluations.
+        points: of depth: so many of each image's ground truth are given to the model, drawn at random (always the same
+            ones), and all other pixels are scored.
         options: of `densevit.load`, for a path: family, device, precision (default fp32), tiling, ...
 
     Returns:
@@ -125,10 +128,14 @@ def evaluate(
         label_encoding=label_encoding, suffix=suffix,
         manifest=None if manifest is None else Path(manifest),
         allow_outside_root=allow_outside_root, workers=workers, gt_cache=None if gt_cache is None else Path(gt_cache),
+        points=points,
     )  # fmt: skip
     subject = predictions if path is None else path
     named = str(subject) if isinstance(subject, str | Path) else describe_object(given)
-    chosen = {"protocol": protocol, "head": head, "align": align, "metrics": list(metrics), "flip": flip, **options}
+    chosen = {
+        "protocol": protocol, "head": head, "align": align, "metrics": list(metrics), "flip": flip, "points": points,
+        **options,
+    }  # fmt: skip
     source = {
         "checkpoint" if predictions is None else "predictions": named,
         "data": str(spec["type"]),
@@ -176,6 +183,7 @@ def score(
     allow_outside_root: bool = False,
     workers: int = 2,
     gt_cache: Path | None = None,
+    points: int | None = None,
 ) -> Evaluation:
     """Scores what is loaded already on data that is open; see `evaluate`.
 
@@ -214,8 +222,9 @@ def score(
     else:
         maps, workers = GivenMaps(data, given, kind=prediction_type), 0
     return evaluate_depth(
-        maps, data, protocols, metrics=metrics, head=head, flip=flip, workers=workers, gt_cache=gt_cache, progress=True
-    )
+        maps, data, protocols, metrics=metrics, head=head, flip=flip, workers=workers, gt_cache=gt_cache, progress=True,
+        points=points,
+    )  # fmt: skip
 
 
 def _normals(given: Any, data: Dataset, files: Mapping[str, Any], axes: Axes) -> Predictor | SavedNormals:

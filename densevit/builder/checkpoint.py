@@ -14,7 +14,7 @@ from densevit.builder.model import build_card, build_model
 from densevit.builder.objects import as_component
 from densevit.config import plugins, schema
 from densevit.config.objects import OBJECT
-from densevit.config.schema import Temporal
+from densevit.config.schema import Prompt, Temporal
 from densevit.config.validation import ModelSpec
 from densevit.data.labels.class_lists import published_table
 from densevit.errors import CheckpointError, ConfigError, DensevitError
@@ -216,6 +216,7 @@ def parse_model(
             model.get("camera", "none"),
             model.get("canonical_focal"),
             Temporal(**model["temporal"]) if model.get("temporal") else None,
+            Prompt(**model["prompt"]) if model.get("prompt") else None,
         )
     except ConfigError as error:
         raise CheckpointError(f"{source}: its card names options unknown here: {error}") from None

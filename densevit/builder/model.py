@@ -10,7 +10,7 @@ from torch import Tensor
 
 import densevit.models
 import densevit.weights.families  # noqa: F401 (both imports register components)
-from densevit.config.schema import Temporal
+from densevit.config.schema import Prompt, Temporal
 from densevit.config.validation import ModelSpec
 from densevit.errors import ConfigError
 from densevit.model_card import HeadSpec, ModelCard, Palette, uncertainty_of
@@ -19,6 +19,7 @@ from densevit.models.dense import DenseModel
 from densevit.models.encoders.base import Encoder
 from densevit.models.heads.base import Head
 from densevit.models.layers.motion import MotionBlocks
+from densevit.models.layers.prompt import PromptBlocks
 from densevit.models.layers.ray_embedding import RayEmbedding
 from densevit.models.lora import Lora, add_lora
 from densevit.registry import ComponentSpec
@@ -56,8 +57,9 @@ def build_model(spec: ModelSpec) -> DenseModel:
         set_canonical_focal(heads, spec.canonical_focal)
     rays = RayEmbedding(encoder.features) if spec.camera == "rays" else None
     temporal = None if spec.temporal is None else build_temporal(spec.temporal, decoder, spec.decoder.name)
+    prompt = None if spec.prompt is None else build_prompt(spec.prompt, decoder, spec.decoder.name, heads, decoders)
     stretch = spec.resize.padding == "stretch"
-    return DenseModel(encoder, decoder, heads, decoders, stretch=stretch, rays=rays, temporal=temporal)
+    return DenseModel(encoder, decoder, heads, decoders, stretch=stretch, rays=rays, temporal=temporal, prompt=prompt)
 
 
 def build_temporal(options: Temporal, decoder: Decoder, name: str) -> MotionBlocks:
@@ -73,6 +75,21 @@ def build_temporal(options: Temporal, decoder: Decoder, name: str) -> MotionBloc
             f"{', '.join(map(str, decoder.motion_channels))}; {gcd(*decoder.motion_channels)} would."
         )
     return MotionBlocks(decoder.motion_channels, options.heads)
+
+
+def build_prompt(
+    options: Prompt, decoder: Decoder, name: str, heads: Mapping[str, Head], decoders: Mapping[str, Decoder]
+) -> PromptBlocks:
+    """
+    Raises:
+        ConfigError: the decoder has no fusions, or none of its heads gives metres.
+    """
+    if not decoder.prompt_channels:
+        raise ConfigError(f"model.prompt: decoder '{name}' has no fusions to put blocks after; 'dpt' has.")
+    metric = [key for key, head in heads.items() if head.output.kind == "metric" and key not in decoders]
+    if not metric:
+        raise ConfigError("model.prompt: points are metres, and no head of model.decoder gives any; 'metric' does.")
+    return PromptBlocks(decoder.prompt_channels, options.hidden, metric[0])
 
 
 def build_encoder(spec: ComponentSpec[Encoder], where: str) -> Encoder:

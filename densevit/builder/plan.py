@@ -12,8 +12,8 @@ from densevit.builder.checkpoint import InitCheckpoint
 from densevit.builder.objects import as_component
 from densevit.config import plugins
 from densevit.config.parser import Draft
-from densevit.config.schema import Run, Temporal
-from densevit.config.validation import ComponentChecker, ModelSpec, TaskSpec
+from densevit.config.schema import Prompt, Run, Temporal
+from densevit.config.validation import MIXTURE, ComponentChecker, ModelSpec, TaskSpec
 from densevit.data.datasets.base import Dataset
 from densevit.data.datasets.mix import Mix
 from densevit.data.loading.clips import Clips
@@ -30,6 +30,7 @@ from densevit.registry import ComponentSpec
 from densevit.weights.finetune import filled
 
 Locate = Callable[[str], str]
+DRAWS_POINTS = "sparse_depth"  # the transform that draws what `model.prompt` learns from
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,11 @@ class Plan:
             name: [{**loss.spec(), "weight": weight} for weight, loss in task.losses]
             for name, task in self.tasks.items()
         }
-        parts = {**self.model.spec(), "temporal": self.model.temporal or run.model.temporal}
+        parts = {
+            **self.model.spec(),
+            "temporal": self.model.temporal or run.model.temporal,
+            "prompt": self.model.prompt or run.model.prompt,
+        }
         return replace(
             run,
             model=replace(run.model, **parts, resize=self.model.resize),
@@ -205,11 +210,29 @@ def resolve_plan(draft: Draft) -> Plan:
     canonical = run.model.canonical_focal or (stored_model.get("canonical_focal") if camera == "canonical" else None)
     resize = run.model.resize or (init.info.resize if init else PreprocessConfig())
     try:
-        temporal = resolve_temporal(run, stored_model)
+        temporal, prompt = resolve_temporal(run, stored_model), resolve_prompt(run, stored_model)
     except ConfigError as error:
         raise ConfigError(*map(draft.locate, error.problems)) from None
-    model = ModelSpec(encoder, decoder, heads, decoders, resize, camera, canonical, temporal)
+    model = ModelSpec(encoder, decoder, heads, decoders, resize, camera, canonical, temporal, prompt)
     return Plan(run, model, tasks, transforms, datasets, init, pretrain, aligned, draft.locate)
+
+
+def resolve_prompt(run: Run, stored: Mapping[str, Any]) -> Prompt | None:
+    """The prompt blocks of the model: those of the config, else those of the checkpoint that it starts from.
+
+    Raises:
+        ConfigError: there are some, and no points that they could learn from.
+    """
+    given = run.model.prompt
+    if given == "none" or (given is None and not stored.get("prompt")):
+        return None
+    sources = [] if run.data.train.get("type") != MIXTURE else list(run.data.train.get("sources") or ())
+    own = [part for source in sources for part in source.get("transforms") or ()]
+    if not any(part.get("type") == DRAWS_POINTS for part in [*run.data.transforms, *own]):
+        raise ConfigError(
+            f"model.prompt: learns from points that a transform draws; add {{type: {DRAWS_POINTS}}} to data.transforms."
+        )
+    return given if isinstance(given, Prompt) else Prompt(**(stored.get("prompt") or {}))
 
 
 def resolve_temporal(run: Run, stored: Mapping[str, Any]) -> Temporal | None:

@@ -7,6 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor, nn
 
 from densevit.builder import mixture
@@ -55,12 +57,14 @@ from densevit.model_card import HeadSpec, ModelCard
 from densevit.models.dense import DenseModel
 from densevit.models.pretraining.base import PretrainModel
 from densevit.ops.camera import Camera
+from densevit.ops.points import draw_points
 from densevit.structures import Batch, Row
 from densevit.tasks import focal as focal_task
 from densevit.tasks.base import Task, task_class
 from densevit.utils.device import is_out_of_memory
 from densevit.utils.precision import Precision
 
+VALIDATION_POINTS = 500  # of the ground truth, given to a model with `model.prompt`
 ENCODER = "encoder.safetensors"  # in the folder of a pre-training
 
 # The scores of one image, and of all of them, in the validation of heads that do not predict depth.
@@ -90,6 +94,9 @@ def build_trainer(plan: Plan, world: DistributedContext) -> Trainer:
     if plan.model.temporal is not None and plan.model.temporal.freeze_rest:
         model.requires_grad_(False)
         model.get_submodule("temporal").requires_grad_(True)
+    if plan.model.prompt is not None and plan.model.prompt.freeze_rest:
+        model.requires_grad_(False)
+        model.get_submodule("prompt").requires_grad_(True)
     model.encoder.set_grad_checkpointing(run.model.grad_checkpointing)
     if plan.pretrain is not None:
         model = build_pretrain_model(plan, model)
@@ -213,10 +220,26 @@ def make_predict_fn(protocol: Protocol, card: ModelCard, by_source: Mapping[str,
         options["normals"] = card.heads_of("normals")
         if card.needs_camera:
             options["camera"] = camera_input(card, Camera.of(batch))
+        if card.takes_points:
+            options["points"] = validation_points(batch)
         network = model if batch.clip_length == 1 else partial(model, clip_length=batch.clip_length)
         return forward(network, batch.image, card.resize, card.multiple, **options)
 
     return predict
+
+
+def validation_points(batch: Batch) -> Tensor | None:
+    """The points that validation gives to a model with `model.prompt`: the same ones each time."""
+    if batch.depth is None or batch.valid is None:
+        return None
+    metric = [kind == "metric" for kind in batch.depth_kinds] or [True] * len(batch)
+    drawn = [
+        draw_points(depth, valid & usable, VALIDATION_POINTS, np.random.default_rng(index))
+        for depth, valid, usable, index in zip(
+            batch.depth[:, 0].cpu().numpy(), batch.valid[:, 0].cpu().numpy(), metric, batch.indices, strict=True
+        )
+    ]
+    return torch.from_numpy(np.stack(drawn))[:, None].to(batch.depth)
 
 
 def run_sanity_checks(plan: Plan, card: ModelCard, tasks: Mapping[str, Task]) -> list[str]:

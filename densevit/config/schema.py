@@ -34,6 +34,15 @@ class Temporal:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Prompt:
+    """Blocks after the fusions of `model.decoder` that take measured depth at some points (Prompt Depth Anything)."""
+
+    type: Literal["points"] = "points"
+    hidden: Count = 32  # channels of their convolutions
+    freeze_rest: bool = False  # only these blocks learn, so that images without points are predicted as before
+
+
+@dataclass(frozen=True, kw_only=True)
 class Model:
     """Components of the network; each is `{type: name, option: value}`."""
 
@@ -56,6 +65,9 @@ class Model:
     canonical_focal: Positive | None = None  # pixels of the network's input; default: the training data's median
     temporal: Literal["none", "attention"] | Temporal | None = (
         None  # as in `init_from`, else none; learns from `data.clip`
+    )
+    prompt: Literal["none", "points"] | Prompt | None = (
+        None  # as in `init_from`, else none; learns from points that the transform `sparse_depth` draws
     )
     freeze_encoder: bool = False  # a probe: only decoder and heads learn
     grad_checkpointing: bool = False
@@ -245,6 +257,8 @@ class Run:
             found += self._clip_problems()
         elif self.model.temporal not in (None, "none"):
             found.append("model.temporal: learns from clips; set data.clip to their number of frames.")
+        if self.model.prompt not in (None, "none"):
+            found += self._prompt_problems()
         if (rule := self.model.resize) and rule.mode != "native" and not (rule.size and min(rule.size) > 0):
             found.append(f"model.resize.size: mode '{rule.mode}' needs two sides over 0, got {rule.size}.")
         if self.model.init_family and not self.model.init_from:
@@ -289,6 +303,14 @@ class Run:
             found.append("model.temporal: goes with parallel ddp; clips of several lengths would not run in step.")
         if self.pretrain is not None:
             found.append("data.clip: a pre-training learns from single images.")
+        return found
+
+    def _prompt_problems(self) -> list[str]:
+        found = []
+        if self.parallel == "fsdp":
+            found.append("model.prompt: goes with parallel ddp; batches with and without points would not run in step.")
+        if self.pretrain is not None:
+            found.append("model.prompt: a pre-training predicts no depth; leave it out.")
         return found
 
     def _pretraining_problems(self) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 from densevit.config.json_schema import load_shipped_schema
 from densevit.config.objects import OBJECT
 from densevit.config.parser import Draft
-from densevit.config.schema import Data, Model, Run, Task, Temporal
+from densevit.config.schema import Data, Model, Prompt, Run, Task, Temporal
 from densevit.errors import ConfigError
 from densevit.model_card import PreprocessConfig
 from densevit.registry import ComponentConfig, ComponentSpec, Registries, Registry, did_you_mean
@@ -33,6 +33,7 @@ class ModelSpec:
     camera: CameraMode = "none"
     canonical_focal: float | None = None  # pixels of the network's input; with camera `canonical`
     temporal: Temporal | None = None
+    prompt: Prompt | None = None
 
     def spec(self) -> dict[str, Any]:
         """The components as the `model` section of a config, every option spelled out."""
@@ -44,6 +45,7 @@ class ModelSpec:
             **({"camera": self.camera} if self.camera != "none" else {}),
             **({"canonical_focal": self.canonical_focal} if self.camera == "canonical" else {}),
             **({"temporal": asdict(self.temporal)} if self.temporal is not None else {}),
+            **({"prompt": asdict(self.prompt)} if self.prompt is not None else {}),
         }
 
     def for_classes(self, names: Sequence[str]) -> "ModelSpec":

@@ -10,7 +10,7 @@ from threading import Event
 import torch
 from torch import Tensor, nn
 
-from densevit.config.schema import Run, Temporal
+from densevit.config.schema import Prompt, Run, Temporal
 from densevit.engine import skipped_steps
 from densevit.engine.checkpointer import BestScore, Checkpointer
 from densevit.engine.distributed import DistributedContext, no_sync
@@ -44,7 +44,7 @@ from densevit.engine.train_state import Scores, TrainState
 from densevit.engine.validation import Predict, validate
 from densevit.errors import ConfigError, Preempted
 from densevit.model_card import ModelCard
-from densevit.ops.camera import Camera
+from densevit.ops.camera import Camera, in_head_unit
 from densevit.structures import Batch
 from densevit.tasks.base import Task
 from densevit.tasks.source_losses import SourceLosses
@@ -265,6 +265,10 @@ class Trainer:
         if isinstance(temporal, Temporal) and temporal.freeze_rest:
             self.model.eval()
             self.model.get_submodule("temporal").train()
+        prompt = self.run.model.prompt
+        if isinstance(prompt, Prompt) and prompt.freeze_rest:
+            self.model.eval()
+            self.model.get_submodule("prompt").train()
 
     def forward_backward_step(self, batches: Batches) -> StepTensors:
         """Losses and clipped gradients of the next step's images; weights and moving average stay as they are."""
@@ -301,7 +305,8 @@ class Trainer:
             image = batch.image.contiguous(memory_format=torch.channels_last)
             labels = self.teacher(batch) if self.teacher else {}
             cached = {} if batch.features is None else {"features": batch.features}
-            predictions = self.parallel_model(image, **self._camera_input(batch), **self._clip_input(batch), **cached)
+            given = {**self._camera_input(batch), **self._clip_input(batch), **self._points_input(batch)}
+            predictions = self.parallel_model(image, **given, **cached)
         if self.probe is not None:
             return dict(self.loss_weighting({"pretrain": predictions}))
         if self.world.is_main and (self.state.step + 1) % self.run.log_every == 0:
@@ -324,6 +329,14 @@ class Trainer:
         if not getattr(self.model, "takes_camera", False):
             return {}
         return {"camera": Camera.of(batch).values}
+
+    def _points_input(self, batch: Batch) -> dict[str, Tensor]:
+        if not getattr(self.model, "takes_points", False):
+            return {}
+        if batch.points is None:  # the blocks still belong to the graph
+            return {"points": torch.zeros_like(batch.image[:, :1])}
+        focals = [task.output.focal for task in self.tasks.values() if task.output.focal is not None]
+        return {"points": in_head_unit(batch.points, Camera.of(batch), focals[0] if focals else None)}
 
     def _clip_input(self, batch: Batch) -> dict[str, int]:
         clips = batch.clip_length > 1 and getattr(self.model, "takes_clips", False)

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -33,6 +33,7 @@ from densevit.inference.camera import focal_of_sample, lens_warning
 from densevit.inference.predictor import Predictor
 from densevit.model_card import Kind, uncertainty_of
 from densevit.ops.geometry import field_of_view
+from densevit.ops.points import draw_points
 from densevit.reporting.figures import Figure, depth_figure
 from densevit.reporting.tables import Interval
 from densevit.structures import Row, Sample
@@ -137,6 +138,7 @@ def evaluate_depth(
     workers: int = 2,
     gt_cache: Path | None = None,
     progress: bool = False,
+    points: int | None = None,
 ) -> DepthEvaluation:
     """Scores depth predictions for a data set; all protocols share one pass.
 
@@ -147,11 +149,16 @@ def evaluate_depth(
         flip: average with the prediction for the mirrored image; None does as the protocol says.
         workers: processes that read and score saved maps; the scores do not depend on it.
         gt_cache: a folder that keeps decoded ground truth for further evaluations of saved maps.
+        points: of each image's ground truth, drawn at random, always the same ones: given to the model's prompt, or
+            what the map of a model without is fitted to. All other pixels are scored.
 
     Raises:
+        ConfigError: points, and no metres to predict from them.
         DataError: a prediction does not fit its image, or nothing can be scored.
     """
     if not isinstance(predictions, Predictor):
+        if points is not None:
+            raise ConfigError("--points: given to a model; saved maps have none.")
         return _evaluate_saved(predictions, data, protocols, metrics, workers, gt_cache, progress)
     predictor = copy(predictions)
     predictor.flip = protocols[0].flip if flip is None else flip
@@ -160,17 +167,29 @@ def evaluate_depth(
 
     name = predictor.card.head(head)
     spec, doubt = predictor.card.outputs[name], uncertainty_of(name)
-    if doubt in predictor.card.outputs and predictor.tiling is None:
+    if doubt in predictor.card.outputs and predictor.tiling is None and points is None:
         metrics = tuple(dict.fromkeys((*metrics, "uncertainty")))
+
+    if points is not None and (points < 1 or spec.kind != "metric" or predictor.tiling is not None):
+        raise ConfigError(f"--points {points}: a number over 0, of a head that gives metres, without tiles.")
+
+    def drawn(index: int, sample: Sample) -> Sample:
+        """The sample with its points, which are not scored."""
+        if points is None or sample.depth is None or sample.valid is None:
+            return sample
+        chosen = draw_points(sample.depth, sample.valid, points, np.random.default_rng(index))
+        return replace(sample, points=chosen, valid=sample.valid & (chosen == 0))
 
     def predicted(sample: Sample) -> dict[str, Any]:
         box = protocols[0].input_box(*sample.image.shape[:2])
         predictor.focal = focal_of_sample(predictions.focal, sample.intrinsics)
+        if sample.points is not None and sample.points.any():
+            return {name: predictor(sample.image, head=name, box=box, anchors=sample.points)}
         return predictor.predict_all(sample.image, box=box)
 
     def items() -> Iterator[tuple[Any, ...]]:
-        for sample in prefetch_samples(data):
-            start = perf_counter()
+        for index, read in enumerate(prefetch_samples(data)):
+            sample, start = drawn(index, read), perf_counter()
             maps = predicted(sample)
             seconds.append(perf_counter() - start)
             if sample.intrinsics is not None:
@@ -180,7 +199,7 @@ def evaluate_depth(
             )  # fmt: skip
 
     def predict(index: int) -> tuple[Sample, Float[np.ndarray, "h w"]]:
-        sample = data.read(index)
+        sample = drawn(index, data.read(index))
         return sample, predicted(sample)[name]
 
     evaluations = evaluate_all(items(), protocols, metrics=metrics, progress=progress, total=len(data))

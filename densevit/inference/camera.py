@@ -13,7 +13,7 @@ from torch import Tensor
 from densevit.errors import DataError
 from densevit.inference.tta import Outputs
 from densevit.model_card import ModelCard
-from densevit.ops.camera import Camera, canonical_scale
+from densevit.ops.camera import Camera, canonical_scale, in_head_unit
 from densevit.ops.geometry import Matrix, focal_length, pinhole, pinhole_from_fov
 from densevit.structures import Size
 
@@ -124,6 +124,10 @@ class CameraInput:
 
     def network_inputs(self) -> dict[str, Float[Tensor, "b 4"]]:
         return {"camera": self.camera.values} if self.rays else {}
+
+    def in_head_unit(self, points: Float[Tensor, "b 1 h w"]) -> Float[Tensor, "b 1 h w"]:
+        """Measured metres as the metric heads count them: all have one canonical focal length."""
+        return in_head_unit(points, self.camera, next(iter(self.canonical.values()), None))
 
     def to_metres(self, outputs: Outputs) -> Outputs:
         """Of the cameras at the network's input."""

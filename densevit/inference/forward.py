@@ -21,6 +21,7 @@ from densevit.inference.camera import CameraInput
 from densevit.inference.sliding_window import SlidingWindow
 from densevit.inference.tta import Outputs, merge_tta, scale_preprocessing
 from densevit.model_card import Calibration, PreprocessConfig
+from densevit.ops.points import resize_points
 from densevit.ops.resize import KnownSteps, crop, is_image_level, network_size, network_steps, resize
 from densevit.ops.resize_uint8 import resize_uint8
 from densevit.structures import Box, Size
@@ -48,6 +49,7 @@ def forward(
     logits: Collection[str] = (),
     normals: Collection[str] = (),
     camera: CameraInput | None = None,
+    points: Float[Tensor, "b 1 h w"] | None = None,
     calibrations: Mapping[str, Calibration] = NO_CALIBRATIONS,
 ) -> Outputs:
     """Preprocesses images, runs the model, and resizes its outputs to the size of the images, in fp32.
@@ -62,6 +64,7 @@ def forward(
         normals: heads that give unit vectors, whose x changes sign in the mirrored image, and whose length is 1 again
             after resizing and averaging.
         camera: of the images, for models that need it.
+        points: measured metres, 0 where none, for models that take them.
         calibrations: of heads, applied to the result.
 
     Returns:
@@ -73,25 +76,28 @@ def forward(
     h, w = image.shape[-2:]
     options: dict[str, Any] = {
         "precision": precision, "flip": flip, "scales": scales, "logits": logits, "normals": normals, "camera": camera,
-        "calibrations": calibrations,
+        "points": points, "calibrations": calibrations,
     }  # fmt: skip
     if box is not None:
-        inside = forward(model, crop_box(image, box), config, multiple, **moved(options, box[0], box[2]))
+        part = crop_box(image, box)
+        inside = forward(model, part, config, multiple, **moved(options, box[0], box[2], part.shape[-2:]))
         return {name: y if is_image_level(y) else paste(y, box, (h, w)) for name, y in inside.items()}
     if config.margin:
         padded, offset = reflect_pad(image, config.margin)
-        inside = forward(model, padded, replace(config, margin=0.0), multiple, **moved(options, -offset[0], -offset[1]))
+        options = moved(options, -offset[0], -offset[1], padded.shape[-2:])
+        inside = forward(model, padded, replace(config, margin=0.0), multiple, **options)
         return {name: y if is_image_level(y) else crop(y, offset, (h, w)) for name, y in inside.items()}
     flip = flip or config.flip
     if config.window is not None:
         model = SlidingWindow(model, config.window, config.stride or config.window)
     predictions = (
         forward_once(
-            model, image, scale_preprocessing(config, scale, (h, w)), multiple, precision, mirrored, normals, camera
+            model, image, scale_preprocessing(config, scale, (h, w)), multiple, precision, mirrored, normals, camera,
+            points,
         )
         for scale in scales
         for mirrored in (False, True)[: 1 + flip]
-    )
+    )  # fmt: skip
     outputs = merge_tta(predictions, logits) if flip or len(scales) > 1 else next(predictions)
     outputs |= {name: calibrate(outputs[name], calibration) for name, calibration in calibrations.items()}
     return {name: F.normalize(y, dim=1) if name in normals else y for name, y in outputs.items()}
@@ -106,6 +112,7 @@ def forward_once(
     mirrored: bool,
     normals: Collection[str] = (),
     camera: CameraInput | None = None,
+    points: Float[Tensor, "b 1 h w"] | None = None,
 ) -> Outputs:
     """One pass through the model; where `mirrored`, of the mirror image, and mirrored back."""
     x = preprocess(image, config, multiple)
@@ -115,6 +122,10 @@ def forward_once(
     if camera is not None:
         camera = camera.at_input(size, (x.shape[-2], x.shape[-1]), mirrored)
         inputs = camera.network_inputs()
+    if points is not None:
+        points = resize_points(points, (x.shape[-2], x.shape[-1]))
+        points = points.flip(-1) if mirrored else points
+        inputs["points"] = points if camera is None else camera.in_head_unit(points)
     if config.single_resize and config.window is None:
         inputs["output_size"] = size
     with autocast(precision, x.device) if precision else nullcontext():
@@ -131,10 +142,14 @@ def mirror_normals(y: Float[Tensor, "b 3 h w"]) -> Float[Tensor, "b 3 h w"]:
     return y * y.new_tensor([-1.0, 1.0, 1.0])[:, None, None]
 
 
-def moved(options: dict[str, Any], top: int, left: int) -> dict[str, Any]:
-    """The options for a window of the image that begins at this pixel."""
+def moved(options: dict[str, Any], top: int, left: int, size: Sequence[int]) -> dict[str, Any]:
+    """The options for a window of the image of this size that begins at this pixel; negative where it was padded."""
     camera: CameraInput | None = options["camera"]
-    return {**options, "camera": None if camera is None else camera.cropped(top, left)}
+    points: Tensor | None = options["points"]
+    if points is not None:
+        bottom, right = size[0] - points.shape[-2] + top, size[1] - points.shape[-1] + left
+        points = F.pad(points, (-left, right, -top, bottom))
+    return {**options, "camera": None if camera is None else camera.cropped(top, left), "points": points}
 
 
 def preprocess(image: Float[Tensor, "b 3 h w"], config: PreprocessConfig, multiple: int) -> Float[Tensor, "b 3 _ _"]:

@@ -6,7 +6,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, groupby, islice
 from pathlib import Path
@@ -37,6 +37,7 @@ from densevit.inference.tta import check_scales
 from densevit.inference.video.stabilizer import Stabilizer, stabilize_stream
 from densevit.inference.video.windows import ClipNetwork, ClipWindows
 from densevit.model_card import MEANINGS, Kind, ModelCard
+from densevit.ops.anchors import Anchors, anchors_as_map, as_anchors, fit_to_anchors
 from densevit.ops.argmax import argmax_or_ignore
 from densevit.ops.camera import Camera
 from densevit.reporting.predicted_array import PredictedArray
@@ -51,6 +52,13 @@ Map = Float32[np.ndarray, "..."]
 """h w, or k h w from a head with k > 1 channels: metres from a metric head, no unit from affine and disparity heads.
 k logits from a head that classifies the image, k h w logits from one that classifies its pixels; 3 h w from a head of
 surface normals: unit vectors in camera axes (right, down, forward), towards the camera."""
+
+
+Points = Anchors | Float[np.ndarray, "..."]
+"""Depth measured at some points of an image: `Anchors`, n 3 of u, v and metres, or h w of metres, 0 where none."""
+
+
+TILED_POINTS = "tiling: a model with `model.prompt` sees measured points in whole images; leave tiling out."
 
 
 class Photo(NamedTuple):
@@ -179,14 +187,51 @@ class Predictor:
         return f"Predictor({model}{size}, heads={{{heads}}}, {computed})"
 
     @overload  # a path in a `str` is an Iterable[ImageLike], too, but no typo: it is one image
-    def __call__(self, image: ImageLike, *, head: str | None = None, box: Box | None = None) -> Map: ...  # type: ignore[overload-overlap]
+    def __call__(  # type: ignore[overload-overlap]
+        self, image: ImageLike, *, head: str | None = None, box: Box | None = None, anchors: Points | None = None
+    ) -> Map: ...
     @overload
     def __call__(self, image: Iterable[ImageLike], *, head: str | None = None, box: Box | None = None) -> list[Map]: ...
-    def __call__(self, image: object, *, head: str | None = None, box: Box | None = None) -> Map | list[Map]:
-        """The map of one image, or a list of maps for several; see `predict`."""
+    def __call__(
+        self, image: object, *, head: str | None = None, box: Box | None = None, anchors: Points | None = None
+    ) -> Map | list[Map]:
+        """The map of one image, or a list of maps for several; see `predict`.
+
+        Args:
+            anchors: depth measured at some points of one image: `Anchors`, an array n 3 of u, v (pixels, the centre of
+                the first one is 0, 0) and metres, or a map h w of metres, 0 where none. A model with `model.prompt`
+                takes them as an input; the map of another is fitted to them.
+        """
+        if anchors is not None:
+            if is_batch(image):
+                raise DataError("anchors are those of one image; give one image at a time.")
+            return self.predict_anchored(image, anchors, head=head, box=box)
         if is_batch(image):
             return self.predict(image, head=head, box=box)
         return self.predict([self.read(image)], head=head, box=box)[0]
+
+    def predict_anchored(
+        self, image: object, anchors: Points, *, head: str | None = None, box: Box | None = None
+    ) -> Map:
+        """The map of one image in metres, from depth measured at some of its points; see `__call__`.
+
+        Raises:
+            DataError: points that are no numbers, lie outside of the image, or do not fit the map.
+        """
+        name, photo = self.card.head(head), self.read(image)
+        spec = self.card.outputs[name]
+        points = as_anchors(anchors, (photo.image.shape[0], photo.image.shape[1]))
+        predictor = self.with_focal(photo.focal)
+        given = anchors_as_map(points, photo.image.shape[:2])[None, None] if self.takes_points(name) else None
+        values = predictor.unbatch(predictor.predict_arrays(stack([photo.image]), box=box, points=given), 0)[name]
+        if given is None:
+            values = fit_to_anchors(values, points, spec.kind).depth
+        return PredictedArray(values, replace(spec, kind="metric", unit="m"))
+
+    def takes_points(self, head: str) -> bool:
+        """Whether measured points are an input of the network that this head's metres come from."""
+        prompted = getattr(self.model, "prompt", None)
+        return prompted is not None and self.card.outputs[head].kind == "metric"
 
     def predict(
         self, images: Iterable[ImageLike | Photo], *, head: str | None = None, box: Box | None = None
@@ -411,10 +456,25 @@ class Predictor:
         ids = argmax_or_ignore(logits)[0].cpu().numpy()
         return PredictedArray(ids, self.card.outputs[name])
 
-    def predict_arrays(self, images: UInt8[np.ndarray, "b h w 3"], *, box: Box | None = None) -> dict[str, Map]:
-        """One pass through the model, or tile by tile: b k h w per head."""
+    def predict_arrays(
+        self,
+        images: UInt8[np.ndarray, "b h w 3"],
+        *,
+        box: Box | None = None,
+        points: Float32[np.ndarray, "b 1 h w"] | None = None,
+    ) -> dict[str, Map]:
+        """One pass through the model, or tile by tile: b k h w per head.
+
+        Args:
+            points: measured metres, 0 where none, for a model with `model.prompt`.
+
+        Raises:
+            ConfigError: points, of an image that is cut into tiles.
+        """
         if self.tiling is None or max(images.shape[1:3]) <= self.tiling.side:
-            return as_arrays(self.predict_batch(images, box=box))
+            return as_arrays(self.predict_batch(images, box=box, points=points))
+        if points is not None:
+            raise ConfigError(TILED_POINTS)
         tiled = [self.predict_tiled(image, self.tiling, box) for image in images]
         # Of a single image a view, for it may be large.
         return {
@@ -450,13 +510,17 @@ class Predictor:
         box: Box | None = None,
         camera: Camera | None = None,
         network: Network | None = None,
+        points: Float32[np.ndarray, "b 1 h w"] | None = None,
     ) -> dict[str, Float[Tensor, "b _ _ _"]]:
         """One pass through the model: b k h w per head, on the device.
 
         Args:
             camera: of these images; by default as `focal` says.
             network: in place of the model.
+            points: measured metres, 0 where none. torch computes then, whatever the runtime.
         """
+        if points is not None:
+            network = network or self.model
         if box is None and self.window is not None:
             box = self.window(*images.shape[1:3])
         if camera is None:
@@ -474,6 +538,7 @@ class Predictor:
                 logits=self.logits,
                 normals=self.normals,
                 calibrations=self.card.calibrations,
+                points=None if points is None else torch.from_numpy(points).to(self.device),
                 camera=None if camera is None else camera_input(self.card, Camera(camera.values.to(self.device))),
             )
 

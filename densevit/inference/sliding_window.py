@@ -42,15 +42,22 @@ class SlidingWindow(nn.Module):
         super().__init__()
         self.model, self.window, self.stride = model, window, stride
 
-    def forward(self, image: Float[Tensor, "b 3 h w"], camera: Float[Tensor, "b 4"] | None = None) -> Outputs:
+    def forward(
+        self,
+        image: Float[Tensor, "b 3 h w"],
+        camera: Float[Tensor, "b 4"] | None = None,
+        points: Float[Tensor, "b 1 h w"] | None = None,
+    ) -> Outputs:
         """
         Args:
             camera: of the images, for models that take it as an input.
+            points: measured depth, 0 where none, likewise.
         """
         b, _, h, w = image.shape
         boxes = window_boxes((h, w), self.window, self.stride)
         if len(boxes) == 1:
-            return dict(self.model(image) if camera is None else self.model(image, camera=camera))
+            given = {"camera": camera, "points": points}
+            return dict(self.model(image, **{name: value for name, value in given.items() if value is not None}))
         sums: Outputs = {}
         counts = image.new_zeros((h, w))
         for start in range(0, len(boxes), WINDOWS_PER_PASS):
@@ -58,6 +65,8 @@ class SlidingWindow(nn.Module):
             inputs: dict[str, Tensor] = {}
             if camera is not None:
                 inputs["camera"] = torch.cat([Camera(camera).cropped(y0, x0).values for y0, _, x0, _ in some])
+            if points is not None:
+                inputs["points"] = torch.cat([points[..., y0:y1, x0:x1] for y0, y1, x0, x1 in some])
             outputs = self.model(torch.cat([image[..., y0:y1, x0:x1] for y0, y1, x0, x1 in some]), **inputs)
             for y0, y1, x0, x1 in some:
                 counts[y0:y1, x0:x1] += 1

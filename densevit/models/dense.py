@@ -2,14 +2,18 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from densevit.models.decoders.base import Decoder, DecoderOutput
 from densevit.models.encoders.base import Encoder
 from densevit.models.heads.base import Head
 from densevit.models.layers.motion import MotionBlocks
+from densevit.models.layers.prompt import PromptBlocks, describe
 from densevit.models.layers.ray_embedding import RayEmbedding
 from densevit.ops.camera import Camera
 from densevit.ops.resize import centre, crop, is_image_level
@@ -32,6 +36,7 @@ class DenseModel(nn.Module):
         stretch: bool = False,
         rays: RayEmbedding | None = None,
         temporal: MotionBlocks | None = None,
+        prompt: PromptBlocks | None = None,
     ) -> None:
         """
         Args:
@@ -41,9 +46,10 @@ class DenseModel(nn.Module):
                 DINOv2 and DINOv3 that their heads were trained with.
             rays: adds viewing directions to the encoder's features; the model then takes cameras.
             temporal: what `decoder` applies between its levels where the images are frames of clips.
+            prompt: what `decoder` applies after its fusions where depth was measured at some points.
         """
         super().__init__()
-        self.stretch, self.rays, self.temporal = stretch, rays, temporal
+        self.stretch, self.rays, self.temporal, self.prompt = stretch, rays, temporal, prompt
         self.encoder = encoder
         self.decoder = decoder
         self.heads = nn.ModuleDict(heads)
@@ -61,6 +67,10 @@ class DenseModel(nn.Module):
     def takes_clips(self) -> bool:
         return self.temporal is not None
 
+    @property
+    def takes_points(self) -> bool:
+        return self.prompt is not None
+
     def forward(
         self,
         image: Float[Tensor, "b 3 h w"],
@@ -68,6 +78,7 @@ class DenseModel(nn.Module):
         camera: Float[Tensor, "b 4"] | None = None,
         features: EncoderOutput | None = None,
         clip_length: int = 1,
+        points: Float[Tensor, "b 1 h w"] | None = None,
     ) -> dict[str, Tensor]:
         """Predictions by the name of the head, for `image` in [0, 1].
 
@@ -81,6 +92,8 @@ class DenseModel(nn.Module):
                 and type count.
             clip_length: the images are clips of so many frames, each one's consecutive. At 1 the motion blocks are not
                 run.
+            points: measured depth, 0 where none, in the unit of the metric head; only a model with `prompt` uses it.
+                An image without any is predicted as if none were given.
         """
         size = (image.shape[-2], image.shape[-1])
         features = self.encoder(image) if features is None else features.map(lambda x: x.to(image.dtype))
@@ -91,11 +104,25 @@ class DenseModel(nn.Module):
         if self.temporal is not None and clip_length > 1:
             blocks = self.temporal
             features = replace(features, motion=lambda i, x: blocks[i](x, clip_length))
+        if self.prompt is not None and points is not None:
+            features = self._with_points(self.prompt, features, points, offset)
         if self.stretch:
             return dict(self._predictions(features, without_rays, output_size or size))
         padded = features.image_size
         predictions = self._predictions(features, without_rays, padded)
         return {name: crop(y, offset, size) if is_image_sized(y, padded) else y for name, y in predictions}
+
+    def _with_points(
+        self, prompt: PromptBlocks, features: EncoderOutput, points: Float[Tensor, "b 1 h w"], offset: Size
+    ) -> EncoderOutput:
+        """The features for a second pass through the decoder, which corrects what the first is off by at the points."""
+        (height, width), (h, w), (top, left) = features.image_size, points.shape[-2:], offset
+        padded = F.pad(points, (left, width - w - left, top, height - h - top))
+        with torch.no_grad():
+            shared = as_decoder_output(self.decoder(features)).map
+            depth = as_decoder_output(self.heads[prompt.head](shared, features.image_size)).map
+            given = describe(padded, depth)
+        return replace(features, prompt=partial(prompt.apply_to, points=given))
 
     def _predictions(
         self, features: EncoderOutput, without_rays: EncoderOutput, size: Size
@@ -106,7 +133,7 @@ class DenseModel(nn.Module):
             without_rays: features of the image alone, from which a head estimates the camera.
         """
         shared = as_decoder_output(self.decoder(features))
-        still = replace(features, motion=None)
+        still = replace(features, motion=None, prompt=None)
         for name, head in self.heads.items():
             given = without_rays if name in self.focal_heads else still
             x = as_decoder_output(self.decoders[name](given)) if name in self.decoders else shared

@@ -59,12 +59,58 @@ class Anchored:
         points: that were used.
         residual: median relative error at the points, after the global fit.
         corrected: the same with the local correction, of each point by the others (leave one out).
+        prompted: the points were an input of the model, and no fit was made.
     """
 
     depth: Float32[np.ndarray, "h w"]
     points: int
     residual: float
     corrected: float
+    prompted: bool = False
+
+
+def as_anchors(points: object, size: tuple[int, int]) -> Anchors:
+    """Measured points given in any way.
+
+    Args:
+        points: `Anchors`; n 3 of u, v and metres; or h w of metres, 0 where none.
+        size: (h, w) of the image.
+
+    Raises:
+        DataError: another shape, numbers that are none, no points, or some outside of the image.
+    """
+    if not isinstance(points, Anchors):
+        values = np.asarray(points, dtype=np.float64)
+        if values.shape == size:
+            v, u = np.nonzero(values)
+            points = Anchors(u.astype(np.float64), v.astype(np.float64), values[v, u])
+        elif values.ndim == 2 and values.shape[1] == 3:
+            points = Anchors(*values.T)
+        else:
+            raise DataError(
+                f"anchors: an array of {values.shape}; points are n 3 (u, v, metres) or a map of {size[0]}x{size[1]}."
+            )
+    numbers = np.stack([points.u, points.v, points.depth], 1)
+    h, w = size
+    good = np.isfinite(numbers).all(1) & (numbers[:, 2] > 0)
+    good &= (numbers[:, 0] >= -0.5) & (numbers[:, 0] < w - 0.5) & (numbers[:, 1] >= -0.5) & (numbers[:, 1] < h - 0.5)
+    if not len(numbers):
+        raise DataError("anchors: there are no points.")
+    if not good.all():
+        u, v, depth = numbers[~good][0]
+        raise DataError(
+            f"anchors: u {u:g}, v {v:g}, depth {depth:g}; a point lies in the image of {h}x{w} and has a depth over 0."
+        )
+    return points
+
+
+def anchors_as_map(anchors: Anchors, size: tuple[int, int]) -> Float32[np.ndarray, "h w"]:
+    """Metres at the pixels of the points, 0 elsewhere; of those in one pixel the nearest."""
+    rows, columns = (np.rint(place).astype(int) for place in (anchors.v, anchors.u))
+    order = np.argsort(-anchors.depth, kind="stable")  # the last one written stays
+    points = np.zeros(size, np.float32)
+    points[rows[order], columns[order]] = anchors.depth[order]
+    return points
 
 
 def fit_to_anchors(values: Float[np.ndarray, "h w"], anchors: Anchors, kind: Kind) -> Anchored:
@@ -95,6 +141,12 @@ def fit_to_anchors(values: Float[np.ndarray, "h w"], anchors: Anchors, kind: Kin
     return Anchored(
         (depth * factor).astype(np.float32), len(used), residual, float(np.median(np.abs(np.expm1(errors))))
     )
+
+
+def given_to_model(depth: Float32[np.ndarray, "h w"], anchors: Anchors) -> Anchored:
+    """A map that a model predicted with the points as an input."""
+    residual = float(np.nanmedian(np.abs(sample(depth, anchors) / anchors.depth - 1)))
+    return Anchored(depth, len(anchors), residual, residual, prompted=True)
 
 
 def sample(values: Float[np.ndarray, "h w"], anchors: Anchors) -> Values:

@@ -72,3 +72,15 @@ class Camera:
 def canonical_scale(camera: Camera, canonical: float) -> Float[Tensor, "b 1 1 1"]:
     """What turns depth for a canonical focal length into metres of these images (Metric3D, Yin et al. 2023)."""
     return (camera.focal / canonical)[:, None, None, None]
+
+
+def in_head_unit(points: Float[Tensor, "b 1 h w"], camera: Camera, canonical: float | None) -> Float[Tensor, "b 1 h w"]:
+    """Measured metres, 0 where none, as a metric head counts them; those of unknown cameras are left out.
+
+    Args:
+        canonical: focal length for which the head gives metres; None where it knows no lens.
+    """
+    if canonical is None:
+        return points
+    scale = canonical_scale(camera, canonical)
+    return torch.where(scale.isfinite(), points / scale, 0.0)

@@ -106,6 +106,8 @@ def _ours(found: Description) -> Iterator[str]:
         yield _row(f"decoder of {name}", _options(decoder))
     if card.model.get("temporal"):
         yield _row("temporal", _options(card.model["temporal"]))
+    if card.model.get("prompt"):
+        yield _row("prompt", _options(card.model["prompt"]))
     if card.base:
         source = card.base.get("init_from") or card.base.get("weights") or "the published weights"
         yield _row("adapter of", f"{source}; the encoder's weights are there")

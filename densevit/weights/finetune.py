@@ -56,6 +56,8 @@ class PartialLoader:
             self.load_or_keep_rays()
         if self.spec.get("temporal"):
             self.load_or_keep_temporal()
+        if self.spec.get("prompt"):
+            self.load_or_keep_prompt()
         new = "; new: " + "; ".join(self.new) if self.new else "; nothing is new"
         return f"from {self.source} ({self.published.source}): {', '.join(self.loaded)}{new}."
 
@@ -80,6 +82,14 @@ class PartialLoader:
             self.keep_initial("temporal", "of another number of heads than the file's")
         else:
             self.load("temporal")
+
+    def load_or_keep_prompt(self) -> None:
+        if not self.published.model.get("prompt"):
+            self.keep_initial("prompt", "the file's model takes no points")
+        elif self.published.model["prompt"]["hidden"] != self.spec["prompt"]["hidden"]:
+            self.keep_initial("prompt", "of another width than the file's")
+        else:
+            self.load("prompt")
 
     def head(self, name: str, mine: Spec, other: Spec | None) -> None:
         """Loads a head if type, activation and shapes are the same."""

@@ -38,6 +38,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="average with the mirrored image's prediction; default: as the protocol does",
     )
     parser.add_argument("--head", help="of a model that has several depth heads")
+    parser.add_argument(
+        "--points",
+        type=int,
+        metavar="N",
+        help="give the model N random points of each image's ground truth (its prompt, or a fit), always the "
+        "same ones; all other pixels are scored",
+    )
     inference.add_focal_option(parser)
     inference.add_tiling_options(parser)
     checkpoint.add_compute_options(parser)
@@ -62,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     found = score(
         given, data, spec["type"], task="depth", protocol=protocol, head=args.head, align=args.align,
         metrics=args.metrics, flip=args.flip, prediction_type=args.prediction_type, scale=args.scale,
-        gt_cache=args.gt_cache, **options,
+        gt_cache=args.gt_cache, points=args.points, **options,
     )  # fmt: skip
     dataset.report(found, args, spec)
     return 0

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 def collate(samples: Sequence[Sample], indices: Sequence[int]) -> Batch:
     """Stacks samples. A field that none of them has is None; where only some have it, the others get 0 for depth
-    (not valid) and normals, 255 for labels, -1 for label, NaN for intrinsics.
+    (not valid), points and normals, 255 for labels, -1 for label, NaN for intrinsics.
 
     Args:
         indices: the samples' positions in the data set.
@@ -37,6 +37,7 @@ def collate(samples: Sequence[Sample], indices: Sequence[int]) -> Batch:
         label=_label([s.label for s in samples]),
         normals=_normals([s.normals for s in samples], (h, w)),
         intrinsics=_intrinsics([s.intrinsics for s in samples]),
+        points=_stack([s.points for s in samples], lambda: np.zeros((h, w), np.float32), (1, h, w)),
         pasted=_stack([s.pasted for s in samples], lambda: np.zeros((h, w), np.bool_), (h, w)),
         weak=_images([s.weak for s in samples], (h, w)),
         weak_pasted=_images([s.weak_pasted for s in samples], (h, w)),

@@ -17,6 +17,7 @@ from jaxtyping import Int64
 
 from densevit.data.transforms.base import Transform
 from densevit.ops.geometry import Matrix, rolled, scale, transform_intrinsics
+from densevit.ops.points import move_points
 from densevit.structures import IGNORE, Sample, Size
 
 
@@ -112,13 +113,15 @@ class LazySample:
             return sample
         resample = _take if _is_exact(step.matrix) else _warp
         depth = None if sample.depth is None else resample(sample.depth, step, 0)
+        divisor = np.float32(step.depth_divisor)
         return replace(
             sample,
             image=resample(sample.image, step, 0),
-            depth=depth if depth is None or step.depth_divisor == 1 else depth / np.float32(step.depth_divisor),
+            depth=depth if depth is None or step.depth_divisor == 1 else depth / divisor,
             valid=None if sample.valid is None else resample(sample.valid.view(np.uint8), step, 0).view(np.bool_),
             labels=self.labels(),
             normals=None if sample.normals is None else _normals(resample(sample.normals, step, 0), sample, step),
+            points=None if sample.points is None else move_points(sample.points, step.matrix, step.size) / divisor,
             pose=sample.pose if _keeps_pose(step) else None,
             intrinsics=None if sample.intrinsics is None else _camera(sample.intrinsics, step),
         )

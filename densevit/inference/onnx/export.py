@@ -177,6 +177,11 @@ def check_options(card: ModelCard, options: OnnxExportOptions) -> tuple[ModelCar
     Raises:
         ConfigError, DataError: see `export_onnx`.
     """
+    if card.takes_points:
+        raise ConfigError(
+            "model.prompt: an exported file takes no measured points. Export the model that the prompt was trained on, "
+            "or one trained with `model.prompt: none`."
+        )
     names = options.heads or tuple(name for name, spec in card.outputs.items() if spec.kind != "focal")
     for name in names:
         if name not in card.outputs:

@@ -17,6 +17,9 @@ from itertools import groupby
 from threading import Event
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
+import numpy as np
+from jaxtyping import Float32
+
 from densevit.data.io import images
 from densevit.data.io.readers import read_image
 from densevit.data.io.rgb import Rgb
@@ -26,11 +29,11 @@ from densevit.inference.camera import Lens, as_focal
 from densevit.inference.predict.inputs import Item
 from densevit.inference.predict.output_plan import FAILED, Existing, OutputPlan
 from densevit.inference.predict.summary import Summary, failure_reason, incomplete, merge_summaries
-from densevit.inference.predictor import Map, Predictor, stack
+from densevit.inference.predictor import TILED_POINTS, Map, Predictor, stack
 from densevit.inference.tiling import check_tileable
 from densevit.inference.writers import PredictedMap
 from densevit.model_card import Kind, uncertainty_of
-from densevit.ops.anchors import FEWEST, Anchored, fit_to_anchors
+from densevit.ops.anchors import FEWEST, Anchored, Anchors, anchors_as_map, fit_to_anchors, given_to_model
 from densevit.utils.atomic_io import write_text
 from densevit.utils.device import is_out_of_memory
 from densevit.utils.process_group import ALONE, ProcessGroup
@@ -124,6 +127,8 @@ def prepare(
             )
         if writer.needs_camera(spec) and not predictor.card.focal_head:
             plan.check_cameras(format)
+    if predictor.tiling is not None and plan.anchors is not None and any(map(predictor.takes_points, sources.values())):
+        raise ConfigError(TILED_POINTS)
     if predictor.tiling is not None:
         check_tileable({head: predictor.card.outputs[head].kind for head in sources.values()})
     plan.check(existing)
@@ -285,7 +290,7 @@ class PredictionPipeline:
             yield from self.predict_batch(list(alike))
 
     def predict_batch(self, pairs: Sequence[tuple[Item, Rgb]]) -> Iterator[tuple[Item, Maps, Rgb]]:
-        maps, trouble = self.try_predict([image for _, image in pairs], pairs[0][0])
+        maps, trouble = self.try_predict([image for _, image in pairs], pairs[0][0], self.points_of(pairs))
         if maps is not None:
             for i, (item, image) in enumerate(pairs):
                 yield item, self.predictor.unbatch(maps, i), image
@@ -295,14 +300,27 @@ class PredictionPipeline:
         else:
             self.summary.failed[pairs[0][0].source] = trouble
 
-    def try_predict(self, images: Sequence[Rgb], first: Item) -> tuple[Maps | None, str]:
+    def points_of(self, pairs: Sequence[tuple[Item, Rgb]]) -> Float32[np.ndarray, "b 1 h w"] | None:
+        """The measured points of images of one size, where they are an input of the model."""
+        if self.plan.anchors is None or not any(map(self.predictor.takes_points, self.sources.values())):
+            return None
+        size = pairs[0][1].shape[:2]
+        return np.stack([anchors_as_map(self.anchors_of(item, image), size) for item, image in pairs])[:, None]
+
+    def anchors_of(self, item: Item, image: Rgb) -> Anchors:
+        assert self.plan.anchors is not None
+        return self.plan.anchors.read(item, (image.shape[0], image.shape[1]), alone=len(self.plan.items) == 1)
+
+    def try_predict(
+        self, images: Sequence[Rgb], first: Item, points: Float32[np.ndarray, "b 1 h w"] | None
+    ) -> tuple[Maps | None, str]:
         """The maps, or None and why there are none."""
         try:
             if self.estimates and first.intrinsics is None:
                 focal = self.predictor.estimate_focals(stack(images))[0]
                 self.estimated[first] = Lens(focal=focal)
                 self.predictor.focal = focal
-            maps = self.predictor.predict_arrays(stack(images))
+            maps = self.predictor.predict_arrays(stack(images), points=points)
             wanted = {name for head in self.sources.values() for name in (head, uncertainty_of(head)) if name in maps}
             return {name: maps[name] for name in wanted}, ""
         except (DataError, MemoryError, RuntimeError) as error:
@@ -313,10 +331,13 @@ class PredictionPipeline:
     def write(self, item: Item, maps: Maps, image: Rgb) -> Written:
         """Writes the formats of one image."""
         outputs, residuals = self.predictor.card.outputs, []
-        if (files := self.plan.anchors) is not None:
-            anchors = files.read(item, (image.shape[0], image.shape[1]), alone=len(self.plan.items) == 1)
+        if self.plan.anchors is not None:
+            anchors = self.anchors_of(item, image)
             for head in [name for name in maps if outputs[name].kind in FEWEST]:
-                fitted = fit_to_anchors(maps[head], anchors, outputs[head].kind)
+                if self.predictor.takes_points(head):
+                    fitted = given_to_model(maps[head], anchors)
+                else:
+                    fitted = fit_to_anchors(maps[head], anchors, outputs[head].kind)
                 maps = {**maps, head: fitted.depth}
                 residuals.append(fitted)
         frames = {

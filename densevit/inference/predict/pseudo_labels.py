@@ -55,14 +55,21 @@ class Teacher(Predictor):
         vars(self).update(vars(predictor))
         self.views = [(scale, mirrored) for scale in self.scales for mirrored in (False, True)[: 1 + self.flip]]
 
-    def predict_arrays(self, images: UInt8[np.ndarray, "b h w 3"], *, box: Box | None = None) -> dict[str, Map]:
+    def predict_arrays(
+        self,
+        images: UInt8[np.ndarray, "b h w 3"],
+        *,
+        box: Box | None = None,
+        points: Float32[np.ndarray, "b 1 h w"] | None = None,
+    ) -> dict[str, Map]:
         one = copy(self)
         one.flip = False
         found: dict[str, list[Map]] = {}
         for scale, mirrored in self.views:
             one.scales = (scale,)
             seen = np.ascontiguousarray(images[:, :, ::-1]) if mirrored else images
-            for head, maps in Predictor.predict_arrays(one, seen, box=box).items():
+            given = np.ascontiguousarray(points[..., ::-1]) if mirrored and points is not None else points
+            for head, maps in Predictor.predict_arrays(one, seen, box=box, points=given).items():
                 found.setdefault(head, []).append(maps[..., ::-1] if mirrored else maps)
         kinds = {head: spec.kind for head, spec in self.card.outputs.items()}
         return {

@@ -66,6 +66,9 @@ def merge_summaries(parts: Sequence[Summary]) -> Summary:
 
 def describe_anchors(fits: Sequence[Anchored]) -> str:
     """The medians over the images; of few points in an image it says how many there are, for the fit meets them."""
+    if fits[0].prompted:
+        points, off = (median(values) for values in zip(*((fit.points, fit.residual) for fit in fits), strict=True))
+        return f"{points:.0f} anchors an image, an input of the model; its maps are off by {off:.1%} at them (medians)"
     points, fitted, corrected = (median(values) for values in zip(*map(residuals, fits), strict=True))
     count = f"{points:.0f} anchor{'s' * (points > 1)} an image"
     if points < FEWEST_TO_CORRECT:

@@ -30,11 +30,13 @@ class Decoder(nn.Module, ABC):
         encoder_blocks: number of the encoder's last blocks that it runs itself (`EncoderOutput.remaining`).
         motion_channels: of the maps that it applies motion blocks to (`EncoderOutput.motion`), in the order of these;
             empty where it has no levels to put them between.
+        prompt_channels: likewise, of the maps that it applies prompt blocks to (`EncoderOutput.prompt`).
     """
 
     output: FeatureSpec
     encoder_blocks: int = 0
     motion_channels: Sequence[int] = ()
+    prompt_channels: Sequence[int] = ()
 
     @abstractmethod
     def forward(self, features: EncoderOutput) -> Float[Tensor, "b channels h w"] | DecoderOutput:

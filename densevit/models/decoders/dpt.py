@@ -19,7 +19,7 @@ from densevit.models.heads.segmentation import LabelsHead
 from densevit.models.layers.class_names import Classes
 from densevit.models.layers.conv_head import upsample
 from densevit.models.layers.norms import Norm, build_norm
-from densevit.structures import EncoderOutput, FeatureSpec, MotionBlocks
+from densevit.structures import EncoderOutput, FeatureSpec, MotionBlocks, PromptBlocks
 
 Positive = Annotated[int, Field(gt=0)]
 LEVELS = 4
@@ -99,9 +99,10 @@ class DPT(Decoder):
             self.auxiliary = LabelsHead(channels, classes=auxiliary, hidden=channels, align_corners=align_corners)
         self.output = FeatureSpec(channels, max(1, round(finest / 2)))
         self.motion_channels = [*(level.width for level in levels[-MOTION:]), *[channels] * MOTION]
+        self.prompt_channels = [channels] * LEVELS
 
     def forward(self, features: EncoderOutput) -> Float[Tensor, "b channels h w"] | DecoderOutput:
-        *_, coarser, finest = self.fuse_levels(self.levels(features), features.motion)
+        *_, coarser, finest = self.fuse_levels(self.levels(features), features.motion, features.prompt)
         if self.auxiliary is None or not self.training:
             return self.mix(finest)
         return DecoderOutput(self.mix(finest), {"auxiliary": self.auxiliary(coarser, features.image_size)})
@@ -117,7 +118,7 @@ class DPT(Decoder):
         return levels
 
     def fuse_levels(
-        self, levels: list[Tensor], motion: MotionBlocks | None = None
+        self, levels: list[Tensor], motion: MotionBlocks | None = None, prompt: PromptBlocks | None = None
     ) -> Iterator[Float[Tensor, "b channels h w"]]:
         """The output of each fusion, from the deepest to the finest."""
         finest = levels[0].shape[-2:]
@@ -128,6 +129,8 @@ class DPT(Decoder):
             x = fusion(level, x, None if self.doubling else size)
             if motion is not None and i < MOTION:
                 x = motion(MOTION + i, x)
+            if prompt is not None:
+                x = prompt(i, x)
             yield x
 
 

@@ -59,10 +59,11 @@ class PretrainModel(DenseModel):
         camera: Tensor | None = None,
         features: EncoderOutput | None = None,
         clip_length: int = 1,
+        points: Tensor | None = None,
     ) -> dict[str, Tensor]:
         if self.training:
             return dict(self.objective(self.encoder, image))
-        return super().forward(image, output_size, camera, features, clip_length)
+        return super().forward(image, output_size, camera, features, clip_length, points)
 
 
 def average_into(target: nn.Module, source: nn.Module, momentum: float) -> None:

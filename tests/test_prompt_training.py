@@ -1,0 +1,195 @@
+"""Learning from measured points, from the config to a checkpoint, and what commands make of such a model."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from small import small_config
+
+import densevit
+from densevit.builder.checkpoint import restore
+from densevit.cli.main import main
+from densevit.config import parser
+from densevit.errors import ConfigError, DataError
+from densevit.inference.predictor import Predictor
+from densevit.inference.tiling import Tiling
+from densevit.ops.anchors import Anchors
+
+DPT = {"type": "dpt", "channels": 8}
+DRAW = {"type": "sparse_depth", "count": [20, 400]}
+SIZE = (60, 80)
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_config(tmp_path_factory.mktemp("prompt"))
+
+
+def run(config: Path, name: str, *, steps: int = 2, **more: Any) -> Path:
+    output = config.parent / name
+    densevit.train(config, output=str(output), steps=steps, validate_every=steps, **{"model.decoder": DPT, **more})
+    return output
+
+
+def prompted(config: Path, plain: Path, **more: Any) -> dict[str, Any]:
+    transforms = parser.read(config)[0].data.transforms
+    return {
+        "model.init_from": str(plain),
+        "model.prompt": {"type": "points", "hidden": 8, "freeze_rest": True},
+        "data.transforms": [*transforms, DRAW],
+        **more,
+    }
+
+
+@pytest.fixture(scope="module")
+def plain(config: Path) -> Path:
+    return run(config, "plain")
+
+
+@pytest.fixture(scope="module")
+def model(config: Path, plain: Path) -> Path:
+    return run(config, "prompted", steps=60, **prompted(config, plain, **{"optim.lr": 1e-2}))
+
+
+@pytest.fixture(scope="module")
+def predictor(model: Path) -> Predictor:
+    return densevit.load(model, device="cpu", precision="fp32")
+
+
+def photo(config: Path) -> tuple[np.ndarray, np.ndarray]:
+    """An image and its depth in metres."""
+    image = np.asarray(Image.open(config.parent / "data/images/000.jpg"))
+    return image, np.asarray(Image.open(config.parent / "data/depths/000.png")).astype(np.float32) / 1000
+
+
+def sparse(depth: np.ndarray, every: int = 5) -> np.ndarray:
+    points = np.zeros_like(depth)
+    points[2::every, 1::every] = depth[2::every, 1::every]
+    return points
+
+
+def test_the_blocks_learn_and_images_without_points_are_predicted_as_before(
+    config: Path, plain: Path, model: Path, predictor: Predictor
+) -> None:
+    _, card = restore(model)
+    assert card.model["prompt"] == {"type": "points", "hidden": 8, "freeze_rest": True}
+    image, depth = photo(config)
+    before = densevit.load(plain, device="cpu", precision="fp32")(image)
+    np.testing.assert_array_equal(predictor(image), before)
+    given = predictor(image, anchors=sparse(depth))
+    assert np.abs(given / depth - 1).mean() < 0.5 * np.abs(before / depth - 1).mean()
+
+
+def test_points_are_taken_in_three_forms_and_follow_mirror_image_window_and_scale(
+    config: Path, predictor: Predictor
+) -> None:
+    image, depth = photo(config)
+    points = sparse(depth)
+    v, u = np.nonzero(points)
+    expected = predictor(image, anchors=points)
+    np.testing.assert_array_equal(predictor(image, anchors=Anchors(u * 1.0, v * 1.0, points[v, u] * 1.0)), expected)
+    np.testing.assert_array_equal(predictor(image, anchors=np.stack([u, v, points[v, u]], 1)), expected)
+    mirrored = predictor(np.ascontiguousarray(image[:, ::-1]), anchors=points[:, ::-1])[:, ::-1]
+    flipped = densevit.load(config.parent / "prompted", device="cpu", precision="fp32", flip=True)
+    np.testing.assert_allclose(flipped(image, anchors=points), (expected + mirrored) / 2, rtol=1e-4)
+    part = predictor(np.ascontiguousarray(image[6:54, 8:72]), anchors=points[6:54, 8:72])
+    np.testing.assert_array_equal(predictor(image, box=(6, 54, 8, 72), anchors=points)[6:54, 8:72], part)
+    larger = np.asarray(Image.fromarray(image).resize((160, 120)))
+    places = np.stack([2 * u + 0.5, 2 * v + 0.5, points[v, u]], 1)
+    error = np.abs(predictor(larger, anchors=places) / np.kron(depth, np.ones((2, 2))) - 1).mean()
+    assert error < 0.5 * np.abs(predictor(image) / depth - 1).mean()
+
+
+def test_points_that_cannot_be_are_refused_and_tiles_too(config: Path, predictor: Predictor) -> None:
+    image, depth = photo(config)
+    for points, why in (
+        (np.zeros(SIZE), "there are no points"),
+        (np.full((1, 3), np.nan), "u nan, v nan"),
+        (np.array([[80.0, 3.0, 2.0]]), r"u 80, v 3, depth 2; a point lies in the image of 60x80"),
+        (np.zeros((4, 5)), r"an array of \(4, 5\); points are n 3"),
+    ):
+        with pytest.raises(DataError, match=why):
+            predictor(image, anchors=points)
+    with pytest.raises(DataError, match="anchors are those of one image"):
+        predictor([image, image], anchors=sparse(depth))  # type: ignore[call-overload]
+    tiled = densevit.load(config.parent / "prompted", device="cpu", tiling=Tiling(32))
+    with pytest.raises(ConfigError, match="leave tiling out"):
+        tiled(image, anchors=sparse(depth))
+
+
+def test_a_model_without_a_prompt_is_fitted_to_the_points(config: Path, plain: Path) -> None:
+    image, depth = photo(config)
+    predictor = densevit.load(plain, device="cpu", precision="fp32")
+    given = predictor(image, anchors=sparse(depth))
+    assert np.abs(given / depth - 1).mean() < 0.5 * np.abs(predictor(image) / depth - 1).mean()
+
+
+def test_commands_use_the_prompt_and_say_so(
+    config: Path, model: Path, plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    image, depth = photo(config)
+    lidar = np.round(sparse(depth) * 1000).astype(np.uint16)
+    Image.fromarray(lidar).save(tmp_path / "000.png")
+    words = [str(config.parent / "data/images/000.jpg"), "--format", "npy", "--output", str(tmp_path / "out")]
+    more = ["--anchors", str(tmp_path / "000.png"), "--anchor-scale", "1000", "--precision", "fp32"]
+    assert main(["export-depth", str(model), *words, *more]) == 0
+    assert f"{(lidar > 0).sum()} anchors an image, an input of the model" in capsys.readouterr().out
+    expected = densevit.load(model, device="cpu", precision="fp32")(image, anchors=lidar / 1000)
+    np.testing.assert_allclose(np.load(tmp_path / "out/000.npy"), expected, rtol=1e-5)
+    data = {"type": "folder", "root": str(config.parent / "data"), "depth_scale": 1000}
+    scores = {
+        (name, points): densevit.evaluate(path, data, points=points).scores["abs_rel"]
+        for name, path in (("prompt", model), ("plain", plain))
+        for points in (None, 200)
+    }
+    assert scores["prompt", 200] < 0.5 * scores["prompt", None] == 0.5 * scores["plain", None]
+    assert scores["plain", 200] < 0.5 * scores["plain", None]
+    assert densevit.evaluate(model, data, points=200).scores["abs_rel"] == scores["prompt", 200]
+    assert main(["inspect", str(model)]) == 0
+    assert "prompt:           points (hidden 8" in capsys.readouterr().out
+    assert main(["export-onnx", str(model), "--output", str(tmp_path / "a.onnx"), "--image-size", "48,64"]) == 2
+    assert "an exported file takes no measured points" in capsys.readouterr().err
+
+
+def test_a_run_resumes_bit_for_bit_and_hands_its_blocks_on(
+    config: Path, plain: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = prompted(config, plain)
+    folder = run(config, "whole", steps=4, save_every=2, keep_last=0, **given) / "checkpoints"
+    whole, _ = restore(folder / "step-00000004")
+    again_at = config.parent / "again"
+    densevit.train(config.parent / "whole/config.yaml", resume=folder / "step-00000002", output=str(again_at))
+    again, _ = restore(again_at / "checkpoints/step-00000004")
+    for name, tensor in whole.state_dict().items():
+        assert torch.equal(again.state_dict()[name], tensor), name
+    capsys.readouterr()
+    run(config, "more", **{**given, "model.init_from": str(config.parent / "whole"), "model.prompt": None})
+    said = capsys.readouterr().err
+    assert "prompt (24 tensors" in said and "nothing is new" in said
+
+
+def test_canonical_metres_are_divided_for_the_blocks_as_ground_truth_is(predictor: Predictor) -> None:
+    """A head for one focal length gets points at that focal length's depth: twice the lens, half the number."""
+    image = np.random.default_rng(0).integers(0, 255, (48, 64, 3), np.uint8)
+    points = np.zeros((48, 64), np.float32)
+    points[::6, ::6] = 2.0
+    outputs = {"depth": replace(predictor.card.outputs["depth"], focal=50.0)}
+    canonical = Predictor(predictor.model, replace(predictor.card, outputs=outputs), device="cpu", precision="fp32")
+    canonical.focal = 100.0
+    np.testing.assert_allclose(canonical(image, anchors=2 * points), 2 * predictor(image, anchors=points), rtol=1e-5)
+
+
+def test_what_does_not_go_together_is_refused_before_the_first_step(config: Path, plain: Path) -> None:
+    given = prompted(config, plain)
+    for changes, why in (
+        ({"data.transforms": [{"type": "hflip"}]}, r"model\.prompt: learns from points .* add \{type: sparse_depth\}"),
+        ({"parallel": "fsdp"}, r"model\.prompt: goes with parallel ddp"),
+        ({"model.decoder": {"type": "linear"}}, r"model\.prompt: decoder 'linear' has no fusions"),
+    ):
+        with pytest.raises(ConfigError, match=why):
+            run(config, "refused", **{**given, **changes})
+    assert not (config.parent / "refused").exists()
