@@ -133,9 +133,9 @@ def report(results: dict[str, dict[str, float]]) -> str:
     apart = max(row["prompt without points"] for row in results.values())
     return f"""# What measured points bring
 
-`python benchmarks/anchors.py --work DIR --samples DIR`, {made_on()}. AbsRel of the plain model of the report on cameras:
-without points; scaled by their median ratio; by the whole fit of `export-depth --anchors`, with its local correction;
-and with prompt blocks that were trained on top of that model, which stayed as it was
+`python benchmarks/anchors.py --work DIR --samples DIR`, {made_on()}. AbsRel of the plain model of the report on
+cameras: without points; scaled by their median ratio; by the whole fit of `export-depth --anchors`, with its local
+correction; and with prompt blocks that were trained on top of that model, which stayed as it was
 ({" + ".join(f"{steps:,}" for _, steps, _ in TRAININGS)} steps of 8 rendered rooms at 50-75 degrees; the second training
 goes on from the first). Up to {FRAMES} frames of each set; points are drawn at random among the measured pixels, and
 scored on all others. The real sets are indoor frames of depth cameras, measured up to {FURTHEST:g} m.

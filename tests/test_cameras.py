@@ -9,11 +9,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 import torch
+from jaxtyping import Float
 from PIL import Image
 from small import small_config
+from torch import Tensor, nn
 
 import densevit
 from densevit.builder.checkpoint import restore
@@ -26,6 +29,7 @@ from densevit.engine.distributed import DistributedContext
 from densevit.errors import ConfigError, DataError
 from densevit.inference.predictor import Predictor
 from densevit.inference.tiling import Tiling
+from densevit.model_card import HeadSpec, ModelCard, PreprocessConfig
 from densevit.structures import Batch
 
 FOCALS = (50.0, 60.0, 80.0, 100.0, 60.0, 70.0)
@@ -109,6 +113,33 @@ def test_a_resized_image_enters_the_network_with_a_resized_camera(run: Path) -> 
         large = image().repeat(factor, 0).repeat(factor, 1)
         maps.append(predictor(large))
     np.testing.assert_allclose(maps[1].reshape(48, 2, 64, 2).mean((1, 3)), maps[0], rtol=2e-2)
+
+
+class Sizes(nn.Module):
+    """Answers with the distance of what it sees, by its size alone: a ramp of brightness that spans fewer pixels is
+    steeper, and further away in proportion."""
+
+    def forward(self, x: Float[Tensor, "b 3 h w"]) -> dict[str, Tensor]:
+        quarter = x.shape[-1] // 4
+        left, right = x[..., :quarter].mean((1, 2, 3)), x[..., -quarter:].mean((1, 2, 3))
+        steepness = (right - left) / (x.shape[-1] - quarter)
+        return {"depth": (100 * steepness)[:, None, None, None].expand(-1, 1, *x.shape[-2:])}
+
+
+def test_a_network_that_sees_sizes_gives_a_resized_and_a_cropped_image_the_same_metres() -> None:
+    head = HeadSpec(kind="metric", unit="m", focal=50.0)
+    card = ModelCard(outputs={"depth": head}, multiple=1, resize=PreprocessConfig(mode="fixed", size=(48, 64)))
+    predictor = Predictor(Sizes(), card, device="cpu", precision="fp32")
+    ramp = np.repeat(np.linspace(0, 255, 256).round().astype(np.uint8)[None, :, None], 192, 0).repeat(3, 2)
+    predictor.focal = 200.0
+    metres = predictor(ramp)
+    cropped = predictor(np.ascontiguousarray(ramp[24:168, 32:224]))
+    np.testing.assert_allclose(cropped, metres[24:168, 32:224], rtol=2e-3)
+    for factor in (0.5, 2):
+        predictor.focal = 200.0 * factor
+        size = round(256 * factor), round(192 * factor)
+        resized = predictor(cv2.resize(ramp, size, interpolation=cv2.INTER_AREA if factor < 1 else cv2.INTER_LINEAR))
+        np.testing.assert_allclose(resized[0, 0], metres[0, 0], rtol=2e-3)
 
 
 def test_tiles_have_their_part_of_the_camera(run: Path) -> None:
