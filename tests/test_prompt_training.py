@@ -184,6 +184,12 @@ def test_canonical_metres_are_divided_for_the_blocks_as_ground_truth_is(predicto
     np.testing.assert_allclose(canonical(image, anchors=2 * points), 2 * predictor(image, anchors=points), rtol=1e-5)
 
 
+def test_a_head_with_a_decoder_of_its_own_takes_no_points(predictor: Predictor) -> None:
+    own = replace(predictor.card, model={**predictor.card.model, "decoders": {"depth": DPT}})
+    assert predictor.takes_points("depth")
+    assert not Predictor(predictor.model, own, device="cpu", precision="fp32").takes_points("depth")
+
+
 def test_what_does_not_go_together_is_refused_before_the_first_step(config: Path, plain: Path) -> None:
     given = prompted(config, plain)
     for changes, why in (

@@ -182,7 +182,9 @@ def evaluate_depth(
 
     def predicted(sample: Sample) -> dict[str, Any]:
         box = protocols[0].input_box(*sample.image.shape[:2])
-        predictor.focal = focal_of_sample(predictions.focal, sample.intrinsics)
+        predictor.focal = predictions.focal
+        if sample.intrinsics is not None:
+            predictor.focal = focal_of_sample(predictions.focal, sample.intrinsics)
         if sample.points is not None and sample.points.any():
             return {name: predictor(sample.image, head=name, box=box, anchors=sample.points)}
         return predictor.predict_all(sample.image, box=box)

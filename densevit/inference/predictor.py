@@ -230,8 +230,9 @@ class Predictor:
 
     def takes_points(self, head: str) -> bool:
         """Whether measured points are an input of the network that this head's metres come from."""
-        prompted = getattr(self.model, "prompt", None)
-        return prompted is not None and self.card.outputs[head].kind == "metric"
+        if not getattr(self.model, "takes_points", False):
+            return False
+        return self.card.outputs[head].kind == "metric" and head not in self.card.model.get("decoders", {})
 
     def predict(
         self, images: Iterable[ImageLike | Photo], *, head: str | None = None, box: Box | None = None

@@ -290,7 +290,7 @@ class PredictionPipeline:
             yield from self.predict_batch(list(alike))
 
     def predict_batch(self, pairs: Sequence[tuple[Item, Rgb]]) -> Iterator[tuple[Item, Maps, Rgb]]:
-        maps, trouble = self.try_predict([image for _, image in pairs], pairs[0][0], self.points_of(pairs))
+        maps, trouble = self.try_predict(pairs)
         if maps is not None:
             for i, (item, image) in enumerate(pairs):
                 yield item, self.predictor.unbatch(maps, i), image
@@ -311,11 +311,11 @@ class PredictionPipeline:
         assert self.plan.anchors is not None
         return self.plan.anchors.read(item, (image.shape[0], image.shape[1]), alone=len(self.plan.items) == 1)
 
-    def try_predict(
-        self, images: Sequence[Rgb], first: Item, points: Float32[np.ndarray, "b 1 h w"] | None
-    ) -> tuple[Maps | None, str]:
+    def try_predict(self, pairs: Sequence[tuple[Item, Rgb]]) -> tuple[Maps | None, str]:
         """The maps, or None and why there are none."""
+        images, first = [image for _, image in pairs], pairs[0][0]
         try:
+            points = self.points_of(pairs)
             if self.estimates and first.intrinsics is None:
                 focal = self.predictor.estimate_focals(stack(images))[0]
                 self.estimated[first] = Lens(focal=focal)
