@@ -46,11 +46,3 @@ def test_every_small_recipe_builds_a_model_that_predicts_in_its_range(path: Path
 def test_no_recipe_repeats_the_output_of_another() -> None:
     outputs = [parser.read(path)[0].output for path in CONFIGS]
     assert len(set(outputs)) == len(outputs)
-
-
-def test_the_video_recipe_is_for_the_model_of_the_demo() -> None:
-    demo, video = (
-        parser.read(CONFIGS[0].parents[1] / name)[0].model for name in ("multitask/rooms.yaml", "video/rooms.yaml")
-    )
-    assert (video.encoder, video.decoder, video.resize) == (demo.encoder, demo.decoder, demo.resize)
-    assert video.heads["depth"] == demo.heads["depth"]

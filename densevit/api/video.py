@@ -30,7 +30,7 @@ def export_video(
     existing: Existing = "refuse",
     stabilize: bool = False,
     lookahead: int = 6,
-    fuse: bool = False,
+    fuse: bool = True,
     start: float = 0.0,
     end: float | None = None,
     every: int = 1,
@@ -53,7 +53,7 @@ def export_video(
         existing: what to do where outputs are there: refuse, overwrite, or resume.
         stabilize: bring each map to the running scale of its neighbours.
         lookahead: later frames that this uses; 0 for a camera.
-        fuse: also average static parts per pixel.
+        fuse: with `stabilize`, average static parts per pixel, too.
         start, end, every: seconds to begin and end at, and every how many frames.
         fps: frames per second of folders of frames.
         intrinsics: fx, fy, cx, cy of the frames, in pixels.

@@ -266,7 +266,7 @@ class Predictor:
         box: Box | None = None,
         stabilize: bool = False,
         lookahead: int = 0,
-        fuse: bool = False,
+        fuse: bool = True,
     ) -> Iterator[Map]:
         """The map of one frame of a camera or video after another; the next frame is asked for when its map was taken.
 
@@ -276,7 +276,7 @@ class Predictor:
             stabilize: bring each map to the running scale of its neighbours (inference/video/stabilizer.py).
             lookahead: maps come so many frames late, and are stabilised by later frames, too. At 0 a model with motion
                 blocks sees earlier frames only; else windows, whose maps come up to a window late.
-            fuse: also average static parts per pixel.
+            fuse: with `stabilize`, average static parts per pixel, too.
 
         Raises:
             DataError: a frame is no image, or no such head.
@@ -314,7 +314,7 @@ class Predictor:
         every: int = 1,
         stabilize: bool = False,
         lookahead: int = 6,
-        fuse: bool = False,
+        fuse: bool = True,
     ) -> Iterator[VideoDepth]:
         """The frames of a video with their times and maps, one after another, in memory that does not grow.
 

@@ -86,3 +86,9 @@ def test_an_option_that_a_data_set_does_not_have_is_told_where_it_was_given(conf
 def test_check_data_takes_a_recipe_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check-data", "voc_dinov2_vits_linear", "data.root=/nowhere"]) == 2
     assert "[val] no data at /nowhere" in capsys.readouterr().out
+
+
+def test_the_walks_recipe_goes_on_from_the_network_of_the_demo() -> None:
+    video, demo = (parser.read(name, ["data.root=x"])[0].model for name in ("video/rooms", "multitask/rooms"))
+    assert (video.encoder, video.decoder, video.resize) == (demo.encoder, demo.decoder, demo.resize)
+    assert video.heads["depth"] == demo.heads["depth"]

@@ -32,7 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--stabilize", action="store_true", help="score what --stabilize of export-depth makes of the maps"
     )
-    parser.add_argument("--fuse", action="store_true", help="with --stabilize: also average static parts per pixel")
+    parser.add_argument(
+        "--fuse",
+        action=argparse.BooleanOptionalAction,
+        help="with --stabilize: average static parts per pixel, too (default); --no-fuse: only the scale",
+    )
     parser.add_argument(
         "--lookahead",
         type=int,
@@ -66,11 +70,11 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("--align and --protocol compare with ground truth, which --films do not have.")
     if args.lookahead < 0:
         raise ConfigError(f"--lookahead: {args.lookahead} frames; there are 0 or more.")
-    if args.fuse and not args.stabilize:
+    if args.fuse is not None and not args.stabilize:
         raise ConfigError("--fuse: belongs to --stabilize.")
     options: dict[str, Any] = {
         "head": args.head,
-        "stabilize": {"future": args.lookahead, "fuse": args.fuse} if args.stabilize else None,
+        "stabilize": {"future": args.lookahead, "fuse": args.fuse is not False} if args.stabilize else None,
         "lookahead": args.lookahead,
         "pictures": args.output is not None,
         "progress": True,

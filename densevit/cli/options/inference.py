@@ -74,7 +74,11 @@ def add_video_options(parser: Parser) -> None:
     add("--every", type=positive_int, metavar="N", help="only every n-th frame")
     add("--fps", type=float, metavar="RATE", help="frames per second of a folder of frames (30)")
     add("--stabilize", action="store_const", const=True, help="against flicker: one running scale for all frames")
-    add("--fuse", action="store_const", const=True, help="with --stabilize: also average static parts per pixel")
+    add(
+        "--fuse",
+        action=argparse.BooleanOptionalAction,
+        help="with --stabilize: average static parts per pixel, too (default); --no-fuse: only the scale",
+    )
     add("--lookahead", type=int, metavar="N", help="later frames that --stabilize uses (6; 0 for a camera)")
 
 

@@ -32,7 +32,7 @@ def run_clips(
     check(args)
     assert not isinstance(given, Path)
     lookahead = 6 if args.lookahead is None else args.lookahead
-    stabilize = {"future": lookahead, "fuse": bool(args.fuse)} if args.stabilize else None
+    stabilize = {"future": lookahead, "fuse": args.fuse is not False} if args.stabilize else None
     span = Span(args.start or 0.0, args.end, args.every or 1)
     plan = plan_clips(args.inputs, args.output, formats, given, existing, span, stabilize, args.fps or 30.0)
     print_once(run_plan(plan, ready, device_for(vars(args)), args.head, existing, args.workers))

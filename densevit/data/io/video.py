@@ -28,6 +28,7 @@ VIDEO_SUFFIXES = frozenset(
     | {".3gp", ".ogv", ".y4m", ".mxf"}
 )
 CAMERA = "camera:"
+MISSING = 0.5  # seconds by which a file may be shorter than it says
 SILENCE = 10.0  # seconds without a frame after which a camera counts as gone
 
 
@@ -164,6 +165,7 @@ class VideoFile(VideoSource):
             whole: from the first frame on.
         """
         last, seen, listed = 0.0, 0, stream.frames
+        shown, promised = 0.0, promised_length(container, stream)  # seconds: of the last frame, and of all
         complete = True
         packets = container.demux(stream)
         while True:
@@ -182,11 +184,16 @@ class VideoFile(VideoSource):
             for frame in decoded:
                 seen += 1
                 last = seconds(frame, stream, seen)
+                shown = float((frame.duration or 0) * frame.time_base) if frame.time_base else 0.0
                 if frame.is_corrupt:
                     self.problems.append(f"the frame at {last:.2f} s is damaged")
                 yield frame
-        if complete and not self.problems and listed and seen < listed and whole:
+        if not complete or self.problems:
+            return
+        if listed and seen < listed and whole:
             self.problems.append(f"it ends after {last:.2f} s: {seen} of {listed} frames are there")
+        elif seen and not listed and promised and last + shown + MISSING < promised:
+            self.problems.append(f"it ends after {last:.2f} s of the {promised:.2f} s that it should have")
 
     def _select(self, decoded: Iterator[Any], stream: Any, span: Span, skip: int) -> Iterator[VideoFrame]:
         position, size = 0, None
@@ -208,6 +215,19 @@ class VideoFile(VideoSource):
                 self.problems.append(size_problem(f"at {time:.2f} s", image, size))
                 return
             yield VideoFrame(index, time, image)
+
+
+def promised_length(container: Any, stream: Any) -> float | None:
+    """Seconds that the stream should have by the file's header; Matroska has them as a tag of the stream."""
+    if stream.duration:
+        return float(stream.duration * stream.time_base)
+    begin = float((stream.start_time or 0) * stream.time_base)
+    found = re.fullmatch(r"(\d+):(\d+):(\d+(?:\.\d+)?)", stream.metadata.get("DURATION", ""))
+    if found:
+        hours, minutes, rest = map(float, found.groups())
+        return 3600 * hours + 60 * minutes + rest - begin
+    # With several streams the file's length may be that of the sound.
+    return float(container.duration) / 1e6 if container.duration and len(container.streams) == 1 else None
 
 
 def seconds(frame: Any, stream: Any, number: int) -> float:
@@ -263,11 +283,11 @@ class FrameFolder(VideoSource):
             try:
                 image = read_image(path)
             except (DataError, OSError) as error:
-                self.problems.append(f"{path.name} {str(error).removeprefix(f'{path}: ')}")
+                self.problems.append(f"{path.name} {str(error).removeprefix(f'{path}: ').removesuffix('.')}")
                 continue
             size = size or image.shape
             if image.shape != size:
-                self.problems.append(size_problem(path.name, image, size))
+                self.problems.append(size_problem(f"before {path.name}", image, size))
                 return
             yield VideoFrame(index, time, image, path.stem)
 
@@ -377,7 +397,7 @@ def natural_order(path: Path | str) -> list[tuple[int, str]]:
 
 def size_problem(where: str, image: np.ndarray, first: tuple[int, ...]) -> str:
     (h, w), (height, width) = image.shape[:2], first[:2]
-    return f"it ends before {where}: that frame is {h}x{w}, those before {height}x{width}, and a video has one size"
+    return f"it ends {where}: that frame is {h}x{w}, those before {height}x{width}, and a video has one size"
 
 
 def require_av() -> Any:

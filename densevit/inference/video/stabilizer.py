@@ -4,7 +4,7 @@ A network that sees frames one by one chooses the scale (a relative one also the
 are brought onto a frame by optical flow, their values changed as the motion of the camera has it
 (ops.flow.depth_change), and the scale and shift between them and the frame is fitted where both see the same. The frame
 takes the weighted mean of these. What is averaged is a scale and a shift, so edges and moving things stay the frame's
-own. With `fuse` the rest of the difference, smoothed, is averaged as well where a place is seen again and agrees.
+own. The rest of the difference, smoothed, is averaged as well where a place is seen again and agrees (`fuse`).
 
 A window of frames decides, so nothing drifts, a frame depends on few others, and a cut simply ends the window. h x w
 pixels.
@@ -91,14 +91,14 @@ class Stabilizer:
         *,
         past: int = 6,
         future: int = 0,
-        fuse: bool = False,
+        fuse: bool = True,
         focal: float | None = None,
         limits: tuple[float, float] | None = None,
     ) -> None:
         """
         Args:
             kind: of the maps: metric maps get a scale, affine and disparity maps a scale and a shift.
-            fuse: average static parts per pixel as well.
+            fuse: average static parts per pixel as well; else only scale and shift.
             focal: of the camera, in pixels of the frames; unknown, a field of view of 60 degrees is assumed.
             limits: smallest and largest value that a map may have.
 

@@ -128,6 +128,15 @@ def test_a_film_that_lost_its_end_says_how_many_frames_are_there(tmp_path: Path)
     assert any("it ends after" in text or "cannot be decoded" in text for text in video.problems)
 
 
+def test_a_film_without_a_list_of_frames_that_lost_its_end_says_when(tmp_path: Path) -> None:
+    whole = write_film(tmp_path / "film.mkv", FRAMES * 3)
+    assert len(list((video := VideoFile(whole)).frames())) == 60 and not video.problems
+    data = whole.read_bytes()
+    whole.write_bytes(data[: len(data) // 3])
+    assert 2 < len(list((video := VideoFile(whole)).frames())) < 60
+    assert any("it ends after" in text for text in video.problems), video.problems
+
+
 def test_a_size_that_changes_ends_the_clip_with_a_message(tmp_path: Path) -> None:
     folder = write_frames(tmp_path / "frames", FRAMES[:3])
     write_frames(tmp_path / "other", [frame(0, (40, 64))])
