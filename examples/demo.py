@@ -38,7 +38,7 @@ from densevit.reporting.figures import Figure, depth_figure, segmentation_figure
 from densevit.structures import Sample
 
 CONFIG = Path(__file__).parents[1] / "configs/multitask/rooms.yaml"
-SCENES = {"train": 400, "val": 8, "test": 24}
+SCENES = {"train": 340, "val": 8, "test": 24}
 FRAMES = 8  # per scene
 CORES = min(16, os.cpu_count() or 1)
 SIZE = (128, 160)  # h, w
