@@ -22,6 +22,7 @@ COMPONENTS = {
     "segmentation_loss": "Losses for classes of pixels",
     "classification_loss": "Losses for classes of images",
     "normals_loss": "Losses for normals",
+    "focal_length_loss": "Losses for focal lengths",
     "pretraining_objective": "Pre-training objectives",
     "data_set": "Data sets",
     "transform": "Transforms",
