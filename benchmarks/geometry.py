@@ -16,25 +16,25 @@ from pathlib import Path
 from densevit.cli.main import main as command
 
 SIZE = (96, 128)
-SCENES = {"train": 240, "val": 40, "test": 40}
+SCENES = {"train": 600, "val": 40, "test": 40}
 FRAMES = 5
 
 CONFIG = """
 model:
-  encoder: {{type: vit, dim: 128, depth: 4, heads: 4, patch_size: 8, image_size: [64, 80], stem: conv,
-             positions: sincos, init: jax}}
+  encoder: {{type: vit, dim: 192, depth: 6, heads: 3, patch_size: 16, image_size: [96, 128], stem: conv,
+             stem_features: [4], out_indices: [1, 3, 5], positions: sincos, init: jax}}
   decoder: {{type: dpt, channels: 32}}
   heads:
     depth: {{type: metric, activation: log, min_depth: 0.1, max_depth: 13, initial_depth: 2, hidden: 0{uncertainty}}}
     normals: {{type: normals, hidden: 0}}
-  resize: {{mode: fixed, size: [64, 80], interpolation: area}}
+  resize: {{mode: fixed, size: [96, 128], interpolation: area}}
 tasks:
-  depth: {{losses: [{{type: silog, variance_focus: 0.5}}]}}
+  depth: {{losses: [{{type: silog, variance_focus: 0.5}}, {{type: log_l1}}]}}
   normals: {{type: normals, losses: [{{type: angular}}]}}
 data:
   train: {{type: rooms, root: {root}, split: train}}
   val: {{type: rooms, root: {root}, split: val}}
-  transforms: [{{type: resize, size: [64, 80]}}, {{type: hflip}}, {{type: color, p: 0.3}}]
+  transforms: [{{type: resize, size: [96, 128]}}, {{type: hflip}}, {{type: color, p: 0.3}}]
   workers: 0
 optim: {{lr: 1e-3, weight_decay: 0.05}}
 schedule: {{type: cosine, warmup: 0.03}}
@@ -97,7 +97,7 @@ def main() -> None:
     parser.add_argument("what", choices=["data", "train", "report"])
     parser.add_argument("folder", type=Path)
     parser.add_argument("name", nargs="?", choices=["plain", "laplace"])
-    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--steps", type=int, default=2000)
     args = parser.parse_args()
     folder = args.folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)

@@ -56,7 +56,12 @@ def parse() -> argparse.Namespace:
         "--size", type=size, metavar="HxW", help="of the images (default: 192x256, or what the layout's originals have)"
     )
     add("--seed", type=int, default=0, metavar="N", help="another seed, other rooms (default: %(default)s)")
-    add("--mount", choices=("hand", "robot"), default="hand", help="how cameras are held (default: %(default)s)")
+    add(
+        "--mount",
+        choices=("hand", "robot", "level"),
+        default="hand",
+        help="how cameras are held: by hand, on a robot's mast, or level 0.4 m over the floor (default: %(default)s)",
+    )
     add(
         "--fov",
         type=float,

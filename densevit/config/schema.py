@@ -174,7 +174,7 @@ class Optim:
     betas: tuple[Memory, Memory] = (0.9, 0.999)
     eps: Positive = 1e-8
     momentum: Fraction = 0.9  # of sgd, which has neither betas nor eps
-    clip_grad: Positive | None = 1.0  # largest norm of the whole gradient
+    clip_grad: Positive | None = 1.0  # largest norm of the gradient
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -65,6 +65,14 @@ def build_optimizer(groups: list[dict[str, Any]], optim: Optim) -> torch.optim.O
     return torch.optim.AdamW(groups, lr=optim.lr, betas=optim.betas, eps=optim.eps, fused=True)
 
 
+def clipping_groups(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[list[nn.Parameter]]:
+    """The parameters whose gradients are clipped by one norm: each module that is `clipped_alone`, and all others."""
+    alone = [list(module.parameters()) for module in model.modules() if getattr(module, "clipped_alone", False)]
+    apart = {parameter for group in alone for parameter in group}
+    others = [p for group in optimizer.param_groups for p in group["params"] if p not in apart]
+    return [others, *alone]
+
+
 def step_unless(optimizer: torch.optim.Optimizer, failed: Float[Tensor, ""]) -> None:
     """Takes a step unless `failed` is 1. A fused optimiser reads that on the device, so that the host does not wait."""
     if not optimizer.defaults["fused"]:

@@ -29,6 +29,7 @@ from densevit.engine.monitors import (
 from densevit.engine.optim import (
     LayeredEncoder,
     build_optimizer,
+    clipping_groups,
     encoder_learning_rate,
     learning_rate,
     no_decay_group,
@@ -118,6 +119,7 @@ class Trainer:
         groups = parameter_groups(model, self.encoder, run.optim, split=run.schedule.encoder_warmup is not None)
         groups = [group for group in (*groups, no_decay_group(self.loss_weighting)) if group["params"]]
         self.optimizer = build_optimizer(groups, run.optim)
+        self.clipping_groups = clipping_groups(self.model, self.optimizer)
         self.learning_rate = learning_rate(run.optim, run.schedule, self.steps)
         self.encoder_learning_rate = encoder_learning_rate(run.optim, run.schedule, self.steps)
         self.scaler = torch.GradScaler(world.device.type, enabled=self.precision == "fp16")
@@ -296,9 +298,8 @@ class Trainer:
                 values[name] = values.get(name, 0) + loss.detach().float() / count
         self.world.all_reduce_gradients(self.loss_weighting)
         self.scaler.unscale_(self.optimizer)
-        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
-        norm = clip_grad_norm(parameters, self.run.optim.clip_grad)
-        return StepTensors(names, indices, values, norm.float())
+        norms = [clip_grad_norm(group, self.run.optim.clip_grad).float() for group in self.clipping_groups]
+        return StepTensors(names, indices, values, torch.stack(norms).square().sum().sqrt())
 
     def _losses(self, batch: Batch) -> dict[str, Tensor]:
         with autocast(self.precision, self.world.device):

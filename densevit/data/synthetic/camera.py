@@ -21,6 +21,8 @@ MOUNTS = {
     "hand": Mount(height=(1.4, 0.15), pitch=(-0.2, 0.25), roll=0.035, fov=(55, 75)),
     # One camera on a robot's mast, so that the image row of the floor determines its depth.
     "robot": Mount(height=(1.4, 0.01), pitch=(-0.25, 0.01), roll=0.005, fov=(65, 65)),
+    # Level and near the floor, as on a small robot: the floor's row tells depth only together with the focal length.
+    "level": Mount(height=(0.4, 0.01), pitch=(0.0, 0.01), roll=0.005, fov=(65, 65)),
 }
 
 

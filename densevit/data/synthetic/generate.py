@@ -52,7 +52,7 @@ def generate(
     workers: int = 1,
     overwrite: bool = False,
     progress: bool = True,
-    mount: Literal["hand", "robot"] = "hand",
+    mount: Literal["hand", "robot", "level"] = "hand",
     fov: tuple[float, float] | None = None,
     views: int = 1,
     normals: bool = False,

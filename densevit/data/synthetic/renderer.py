@@ -48,7 +48,7 @@ def render_scene(
         size: (h, w) in pixels.
         fov: horizontal field of view in degrees, or the two ends of the range that it is drawn from for each frame;
             None takes the range of the mount.
-        mount: how the camera is held, `hand` or `robot` (camera.MOUNTS).
+        mount: how the camera is held (camera.MOUNTS).
         views: camera poses of the place that a frame shows; those of one place follow each other.
 
     Raises:
@@ -61,7 +61,7 @@ def render_scene(
         yield render_frame(rng, room, camera, f"{split}/{scene_name(scene)}/{frame * views:02d}")
         for view in range(1, views):
             rng = scene_rng(seed, split, scene, frame, view)
-            other = sample_view(rng, room, camera)
+            other = sample_view(rng, room, camera, MOUNTS[mount])
             yield render_frame(rng, room, other, f"{split}/{scene_name(scene)}/{frame * views + view:02d}")
 
 
@@ -75,7 +75,8 @@ def sample_camera(
     """A random camera pose on free floor: the first with the full rating, or the best of TRIES."""
 
     def draw() -> tuple[float, Camera]:
-        height = min(float(np.clip(rng.normal(*mount.height), 1.0, 1.8)), scene.plan.height - 0.4)
+        mean = mount.height[0]
+        height = min(float(np.clip(rng.normal(*mount.height), mean - 0.4, mean + 0.4)), scene.plan.height - 0.4)
         position = np.array([*scene.floor.spot(rng, 0.5), height])
         inward = np.array(scene.plan.extent) / 2 - position[:2]
         yaw = np.arctan2(inward[1], inward[0]) + rng.normal(0, 0.9)
@@ -87,17 +88,22 @@ def sample_camera(
     return best_of(draw)
 
 
-def sample_view(rng: np.random.Generator, scene: Scene, first: Camera) -> Camera:
-    """The same camera at another pose, a step away, that looks at the place of the first: the best of TRIES."""
+def sample_view(rng: np.random.Generator, scene: Scene, first: Camera, mount: Mount) -> Camera:
+    """The same camera at another pose, a step away, that looks at the place of the first: the best of TRIES.
+
+    Height and pitch stay within what the mount allows.
+    """
     _, depth, _ = scene.tracer.intersect(first.position, preview(first).rays())
     target = first.position + first.axes[:, 2] * float(np.median(depth))
 
     def draw() -> tuple[float, Camera]:
         x, y = scene.floor.spot_near(rng, first.position.tolist(), STEP, 0.4)
-        position = np.array([x, y, first.position[2] + rng.normal(0, 0.1)])
+        position = np.array([x, y, first.position[2] + rng.normal(0, min(0.1, mount.height[1]))])
         ahead = target - position
         yaw = np.arctan2(ahead[1], ahead[0]) + rng.normal(0, 0.1)
         pitch = np.arctan2(ahead[2], np.hypot(ahead[0], ahead[1])) + rng.normal(0, 0.05)
+        mean, deviation = mount.pitch
+        pitch = np.clip(pitch, mean - 4 * deviation, mean + 4 * deviation)
         camera = replace(first, position=position, axes=look_direction(float(yaw), float(pitch), rng.normal(0, 0.03)))
         return rate_view(scene, camera) * min(shared_view(scene, first, camera) / OVERLAP, 1.0), camera
 

@@ -132,7 +132,10 @@ def _uncertainty_charts(found: Evaluation) -> list[Markup]:
     return [
         line_chart("AbsRel without the most uncertain % of the pixels (thin: by true error)", curve("sparsification"),
                    reference=curve("oracle")),
-        bar_chart("coverage of intervals, by true distance in metres", _bars_by_range(found, "coverage", "m")),
+        *(
+            bar_chart(f"coverage of intervals, by {which} distance in metres", _bars_by_range(found, name, "m"))
+            for name, which in (("coverage", "true"), ("coverage_predicted", "predicted"))
+        ),
     ]  # fmt: skip
 
 

@@ -32,11 +32,12 @@ def uncertainty_metrics(
     logs = np.log(prediction / depth)
     covered = np.abs(logs) <= widths(prediction, scale, interval or laplace_interval(LEVEL))
     row = {"coverage": float(covered.mean())}
-    which = np.digitize(depth, distances) - 1
-    for i, (near, far) in enumerate(pairwise(distances)):
-        inside = which == i
-        if inside.mean() >= LEAST:
-            row[f"coverage@{near}-{far}m"] = float(covered[inside].mean())
+    for name, metres in (("coverage", depth), ("coverage_predicted", prediction)):
+        which = np.digitize(metres, distances) - 1
+        for i, (near, far) in enumerate(pairwise(distances)):
+            inside = which == i
+            if inside.mean() >= LEAST:
+                row[f"{name}@{near}-{far}m"] = float(covered[inside].mean())
     relative = np.abs(prediction - depth) / depth
     squares = (prediction - depth) ** 2
     outside = (np.abs(logs) >= np.log(1.25)).astype(np.float64)
@@ -63,7 +64,8 @@ def uncertainty_metrics(
 
 
 FORMULAE = {
-    "coverage": "share of pixels whose true depth lies in the predicted interval",
+    "coverage": "share of pixels whose true depth lies in the predicted interval; by true distance",
+    "coverage_predicted": "the same by predicted distance, at which intervals are calibrated",
     "sparsification": "AbsRel without the share of pixels that the model is least certain of",
     "oracle": "AbsRel without the share of pixels whose errors are largest",
     **{

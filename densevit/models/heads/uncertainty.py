@@ -2,6 +2,7 @@
 
 from typing import Annotated, Literal
 
+import torch
 from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
@@ -24,13 +25,16 @@ class LaplaceScale(nn.Module):
     """Predicts the scale b of a Laplace distribution of the error for each pixel.
 
     It reads the decoder's map without sending a gradient back, and its loss sees the depth without gradient, so that
-    the depth is trained as it would be without it.
+    the depth is trained as it would be without it: the weights of everything else are the same to the bit.
     """
+
+    clipped_alone = True  # its gradient's norm is no part of the others' (engine.optim.clipping_groups)
 
     def __init__(self, channels: int, hidden: int = 32) -> None:
         super().__init__()
-        self.projection = ConvHead(channels, 1, hidden=hidden, align_corners=False)
-        self.projection.init_output(INITIAL)
+        with torch.random.fork_rng(devices=[]):  # what is built after it draws the numbers that it would without it
+            self.projection = ConvHead(channels, 1, hidden=hidden, align_corners=False)
+            self.projection.init_output(INITIAL)
 
     def forward(self, x: Float[Tensor, "b c h w"], size: tuple[int, int]) -> Float[Tensor, "b 1 height width"]:
         return clamp_ste(self.projection(x.detach(), size).float(), *LOG_SCALE).exp()

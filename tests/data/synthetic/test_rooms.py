@@ -73,6 +73,15 @@ def test_fields_of_view_views_and_normals_are_written_and_read(tmp_path: Path) -
         generate(root, {"train": 3}, 1, SIZE, seed=3, progress=False)
 
 
+@pytest.mark.parametrize("mount, height", [("level", 0.4), ("robot", 1.4)])
+def test_cameras_of_a_mount_keep_its_height_and_pitch_in_further_views_too(mount: str, height: float) -> None:
+    for frame in render_scene(3, "train", 0, 2, SIZE, mount=mount, views=3):
+        pose = frame.sample.pose
+        assert pose is not None
+        assert pose[2, 3] == pytest.approx(height, abs=0.1)
+        assert np.arcsin(pose[2, 2]) == pytest.approx(0 if mount == "level" else -0.25, abs=0.05)
+
+
 def test_without_these_options_nothing_is_written_but_what_always_was(made: Path) -> None:
     # Whoever has a data set of an older version can go on with it.
     names = {path.name for path in (made / "train/scene_00000").iterdir()}

@@ -55,6 +55,15 @@ def test_calibrated_intervals_cover_new_images_at_every_distance(level: float) -
     assert row["coverage"] == pytest.approx(asked, abs=0.01)
     for near, far in ((1, 2), (2, 3), (3, 5), (5, 10)):
         assert row[f"coverage@{near}-{far}m"] == pytest.approx(asked, abs=0.05)
+        assert row[f"coverage_predicted@{near}-{far}m"] == pytest.approx(asked, abs=0.03)
+
+
+def test_coverage_by_predicted_and_by_true_distance() -> None:
+    prediction, depth = np.array([1.5, 1.5, 2.5, 2.5]), np.array([1.5, 2.5, 2.5, 2.5])
+    row = uncertainty_metrics(prediction, depth, np.full(4, 0.1), None, (1, 2, 3))  # ln 2.5 - ln 1.5 is over 0.23
+    assert row["coverage"] == 0.75
+    assert row["coverage@1-2m"] == 1 and row["coverage@2-3m"] == pytest.approx(2 / 3)
+    assert row["coverage_predicted@1-2m"] == 0.5 and row["coverage_predicted@2-3m"] == 1
 
 
 def test_too_few_images_are_refused_with_the_number_that_would_do() -> None:
