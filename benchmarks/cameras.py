@@ -34,7 +34,7 @@ from densevit.utils.atomic_io import write_text
 ROOT = Path(__file__).parents[1]
 ANGLES = {"30-45": (30, 45), "50-75": (50, 75), "85-100": (85, 100)}
 TRAINED = "50-75"
-SIZE = (96, 128)  # of the images and of the network's input
+SIZE = (96, 128)  # of the training images and of the network's input; test frames are twice as large
 MODES = ("none", "canonical", "rays")
 STAGES = ("render", *MODES, "score")
 STEPS = 6000
@@ -88,24 +88,14 @@ def config(work: Path, mode: str) -> dict[str, Any]:
 
 def render(work: Path) -> None:
     """1,600 rooms for training, 20 for each range of angles in testing."""
-    sets = {"train": ("--train-scenes", 1600, TRAINED, 4, 1, 0)}
-    sets |= {f"test-{name}": ("--test-scenes", 20, name, 2, 2, 7) for name in ANGLES}
-    for name, (kind, scenes, angles, frames, views, seed) in sets.items():
+    large = (2 * SIZE[0], 2 * SIZE[1])
+    sets = {"train": ("--train-scenes", 1600, TRAINED, SIZE, 4, 1, 0)}
+    sets |= {f"test-{name}": ("--test-scenes", 20, name, large, 2, 2, 7) for name in ANGLES}
+    for name, (kind, scenes, angles, size, frames, views, seed) in sets.items():
         counts = {"--train-scenes": 0, "--val-scenes": 0, "--test-scenes": 0, kind: scenes}
-        words = [str(word) for pair in counts.items() for word in pair]
-        words += ["--size", f"{SIZE[0]}x{SIZE[1]}", "--fov", *map(str, ANGLES[angles])]
-        words += [
-            "--mount",
-            MOUNT,
-            "--frames",
-            str(frames),
-            "--views",
-            str(views),
-            "--seed",
-            str(seed),
-            "--root",
-            str(work / name),
-        ]
+        options = counts | {"--frames": frames, "--views": views, "--seed": seed, "--mount": MOUNT}
+        words = [str(word) for pair in options.items() for word in pair]
+        words += ["--size", f"{size[0]}x{size[1]}", "--fov", *map(str, ANGLES[angles]), "--root", str(work / name)]
         subprocess.run([sys.executable, str(ROOT / "datasets/prepare_rooms.py"), *words], check=True)
 
 
@@ -220,9 +210,10 @@ def report(results: dict[str, dict[str, Any]]) -> str:
 
 `python benchmarks/cameras.py --work DIR`, {made_on()}. The network, losses and optimiser of
 `configs/multitask/rooms.yaml` (a ViT/16 of 3.6 M parameters with DPT, from nothing) for depth alone: 6,400 rendered
-images of 96 x 128 at 50-75 degrees, {STEPS:,} steps of 8, the same images in the same order with the same zooms for all
-three (0.7-1.6 x, which divide depth for the plain model and lengthen the lens for the others); 80 test frames of other
-rooms for each range of angles. Rendered rooms are no photographs: the ratios tell, the numbers do not carry over.
+images of 96 x 128 at 50-75 degrees, {STEPS:,} steps of 8, the same images in the same order with the same zooms into
+their middle for all three ({ZOOMS[0]:g}-{ZOOMS[1]:g} x, which divide depth for the plain model and lengthen the lens
+for the others); 80 test frames of 192 x 256 of other rooms for each range of angles. The camera is level, 0.4 m over
+the floor, as on a small robot. Rendered rooms are no photographs: the ratios tell, the numbers do not carry over.
 
 ## AbsRel by horizontal field of view (trained: {TRAINED})
 
