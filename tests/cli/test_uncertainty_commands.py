@@ -48,7 +48,7 @@ def test_calibrated_intervals_are_in_the_card_and_in_the_scores(run: Path, tmp_p
     assert found["coverage"] == pytest.approx(0.99, abs=0.01)  # of the same images, 0.9 * 11 / 10
     assert {"ause_abs_rel", "aurg_rmse", "sparsification@10%", "coverage@2-3m"} <= set(found)
     page = (tmp_path / "scores/report.html").read_text()
-    assert "Uncertainty" in page and "coverage of intervals" in page
+    assert "Uncertainty" in page and "coverage of intervals" in page and "coverage ↓" not in page
     image = str(run / "data/images/000.jpg")
     words = ["export-depth", str(out), image, "--format", "npy,interval", "--precision", "fp32", "--output"]
     assert main([*words, str(tmp_path / "maps")]) == 0

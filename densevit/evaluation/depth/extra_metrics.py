@@ -100,7 +100,7 @@ def formula(metric: str) -> str:
     base, _, distances = metric.partition("@")
     told = ALL_FORMULAE.get(base, "")
     if distances.endswith("m"):
-        return f"{told}, where d is in {distances}"
+        return f"{told}, where {'p' if base == 'coverage_predicted' else 'd'} is in {distances}"
     return f"{told}, of images whose field of view is {distances}" if distances.endswith("deg") else told
 
 

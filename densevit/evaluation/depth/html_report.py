@@ -60,7 +60,7 @@ def write_html(path: str | Path, report: Report) -> Path:
     means = {"model": found.mean} | ({"constant map": report.baseline.mean} if report.baseline else {})
     metrics = [
         (
-            f"{metric} {'↑' if is_larger_better(metric) else '↓'}",
+            metric if metric == "coverage" else f"{metric} {'↑' if is_larger_better(metric) else '↓'}",
             [f"{mean[metric]:.4f}" if metric in mean else "–" for mean in means.values()]
             + [interval_text(each.get(metric)) for each in intervals.values()],
             formula(metric),
