@@ -286,11 +286,6 @@ def shrink_gray(image: Rgb) -> Gray:
     return np.asarray(cv2.resize(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY), size, interpolation=cv2.INTER_AREA))
 
 
-def is_cut(old: Gray, new: Gray) -> bool:
-    """Whether two frames, small and grey, show too little of the same."""
-    return bool(consistent(dense_flow(new, old), dense_flow(old, new), new, old).mean() < CUT)
-
-
 def floor_of(frame: Small) -> float:
     """Disparity under which a place counts as so far: a hundredth of the median."""
     return max(0.01 * float(np.median(frame.values)), 1e-9)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
+import cv2
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Float32
@@ -16,12 +17,13 @@ from torch import Tensor, nn
 
 from densevit.data.io.rgb import Rgb
 from densevit.inference.tta import Outputs
-from densevit.inference.video.stabilizer import is_cut, shrink_gray
+from densevit.inference.video.stabilizer import CUT, SIDE, shrink_gray
 from densevit.model_card import Kind
-from densevit.ops.flow import Gray
+from densevit.ops.flow import consistent, dense_flow
 from densevit.structures import EncoderOutput
 
 PIXELS = 20_000  # of a frame that scale and shift are fitted to, about
+SAME_COLORS = 0.6  # intersection of two frames' colour histograms from which they show the same place
 
 Map = Float32[np.ndarray, "..."]
 Maps = dict[str, Map]
@@ -66,16 +68,14 @@ class ClipWindows:
         self.first: PredictedFrame | None = None
         self.window: list[PredictedFrame] = []  # the last one
         self.held: list[PredictedFrame] = []  # its last frames, which fade into the next
-        self.gray: Gray | None = None
+        self.last: Rgb | None = None
 
     def push(self, image: Rgb) -> list[Maps]:
         """Takes the next frame; returns the maps that are ready."""
         done: list[Maps] = []
-        gray = shrink_gray(image)
-        other_size = bool(self.waiting) and self.waiting[-1].shape != image.shape
-        if self.gray is not None and (other_size or gray.shape != self.gray.shape or is_cut(self.gray, gray)):
+        if self.last is not None and (self.last.shape != image.shape or is_cut(self.last, image)):
             done += self.flush()
-        self.gray = gray
+        self.last = image
         self.waiting.append(image)
         room = 1 if self.causal else self.frames - len(self.context())
         return done + (self.run() if len(self.waiting) >= room else [])
@@ -141,6 +141,23 @@ class ClipNetwork:
         found: EncoderOutput = self.model.get_submodule("encoder")(image[len(self.known) :])
         self.new = [found.map(itemgetter(slice(i, i + 1))) for i in range(len(image) - len(self.known))]
         return dict(self.model(image, features=join([*self.known, *self.new]), clip_length=len(image), **inputs))
+
+
+def is_cut(old: Rgb, new: Rgb) -> bool:
+    """Whether the camera shows another place: optical flow finds too little of the old frame in the new one, of the
+    same size, and colours differ, too. Of a fast turn flow finds as little, but the colours stay.
+    """
+    before, after = shrink_gray(old), shrink_gray(new)
+    if consistent(dense_flow(after, before), dense_flow(before, after), after, before).mean() >= CUT:
+        return False
+    return cv2.compareHist(colors_of(old), colors_of(new), cv2.HISTCMP_INTERSECT) < SAME_COLORS
+
+
+def colors_of(image: Rgb) -> Float32[np.ndarray, "8 8 8"]:
+    """Histogram of colours; its sum is 1."""
+    small = cv2.resize(image, (SIDE // 4, SIDE // 4), interpolation=cv2.INTER_AREA)
+    counts = cv2.calcHist([small], [0, 1, 2], None, [8, 8, 8], [0, 256] * 3)
+    return np.asarray(counts / counts.sum())
 
 
 def join(frames: Sequence[EncoderOutput]) -> EncoderOutput:

@@ -107,9 +107,19 @@ def test_causally_a_map_comes_before_the_next_frame_is_taken(frames: int, held: 
 def test_a_cut_and_another_size_begin_anew() -> None:
     model = Recorder()
     windows = ClipWindows(model, 6, {"depth": "metric"})
-    films = [frame(i, SIZE) for i in range(4)] + [frame(i, SIZE, seed=9) for i in range(3)] + [frame(0, (40, 64))]
+    other = [frame(i, SIZE, seed=9) // np.array([1, 3, 9], np.uint8) for i in range(3)]
+    films = [frame(i, SIZE) for i in range(4)] + other + [frame(0, (40, 64))]
     count = sum(len(windows.push(image)) for image in films) + len(windows.flush())
     assert count == 8 and model.calls == [[0, 1, 2, 3], [4, 5, 6], [7]]
+
+
+def test_a_fast_turn_that_flow_cannot_follow_is_no_cut() -> None:
+    model = Recorder()
+    windows = ClipWindows(model, 6, {"depth": "metric"})
+    for i in range(3):
+        windows.push(frame(60 * i, SIZE))  # 4 of 64 pixels are seen in the next frame, too
+    windows.flush()
+    assert model.calls == [[0, 1, 2]]
 
 
 def test_the_fit_leaves_out_what_is_not_known_and_never_turns_a_map_over() -> None:
