@@ -125,7 +125,7 @@ def _depth(a: Path, b: Path, metrics: Sequence[str]) -> Differences:
     rows_a, rows_b = read_rows(a), read_rows(b)
     both = _common(a, b, rows_a.keys(), rows_b.keys())
     shared = dict.fromkeys(metric for name in both for metric in rows_a[name] if metric in rows_b[name])
-    chosen = _chosen(metrics, [metric for metric in shared if metric not in COUNTS])
+    chosen = _chosen(metrics, [m for m in shared if m not in COUNTS and extra_metrics.has_direction(m)])
     pairs = [
         (name, {m: rows_b[name][m] - rows_a[name][m] for m in chosen if m in rows_a[name] and m in rows_b[name]})
         for name in both

@@ -241,6 +241,14 @@ def test_a_metric_that_the_first_image_lacks_is_compared_over_those_that_have_it
     assert "abs_rel@2-3m" not in {row.metric for row in compare(tmp_path / "a", tmp_path / "b").differences}
 
 
+def test_coverage_is_not_compared_since_neither_more_nor_less_is_better(tmp_path: Path) -> None:
+    for name, error in (("a", 0.1), ("b", 0.2)):
+        csv = scored(tmp_path / name, error) / "per_image.csv"
+        csv.write_text(csv.read_text().replace("abs_rel", "coverage_predicted@1-2m").replace("sq_rel", "coverage"))
+    compared = {row.metric for row in compare(tmp_path / "a", tmp_path / "b").differences}
+    assert "rmse" in compared and not any(metric.startswith("coverage") for metric in compared)
+
+
 @pytest.mark.parametrize(
     ("damage", "told"),
     [

@@ -90,6 +90,11 @@ def find_sets(names: Iterable[str]) -> list[str]:
     return names
 
 
+def has_direction(metric: str) -> bool:
+    """Whether larger or smaller is better; of coverage neither is, but nearer to the nominal one."""
+    return not metric.startswith("coverage")
+
+
 def is_larger_better(metric: str) -> bool:
     """Whether a metric improves upwards."""
     return metric in LARGER or metric.startswith(("d1@", "aurg_"))

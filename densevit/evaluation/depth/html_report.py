@@ -8,7 +8,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from densevit.evaluation.depth.evaluate import Evaluation
-from densevit.evaluation.depth.extra_metrics import formula, is_larger_better
+from densevit.evaluation.depth.extra_metrics import formula, has_direction, is_larger_better
 from densevit.evaluation.depth.metrics import METRICS
 from densevit.evaluation.depth.protocol_text import describe
 from densevit.evaluation.depth.report import summary_sentence
@@ -60,7 +60,7 @@ def write_html(path: str | Path, report: Report) -> Path:
     means = {"model": found.mean} | ({"constant map": report.baseline.mean} if report.baseline else {})
     metrics = [
         (
-            metric if metric == "coverage" else f"{metric} {'↑' if is_larger_better(metric) else '↓'}",
+            f"{metric} {'↑' if is_larger_better(metric) else '↓'}" if has_direction(metric) else metric,
             [f"{mean[metric]:.4f}" if metric in mean else "–" for mean in means.values()]
             + [interval_text(each.get(metric)) for each in intervals.values()],
             formula(metric),
