@@ -22,6 +22,7 @@ from densevit.model_card import Kind
 from densevit.ops.flow import consistent, dense_flow
 from densevit.structures import EncoderOutput
 
+OVERLAP = 4  # frames that a window shares with the one before at least, so that maps fade slowly where they are joined
 PIXELS = 20_000  # of a frame that scale and shift are fitted to, about
 SAME_COLORS = 0.6  # intersection of two frames' colour histograms from which they show the same place
 
@@ -44,7 +45,8 @@ class PredictedFrame:
 class ClipWindows:
     """Takes the frames of a film one by one and gives their maps in order, by `push` and `flush` as `Stabilizer`.
 
-    A window of n frames holds up to two key frames, n/4 frames of the window before and the new ones. Maps without unit
+    A window of n frames holds up to two key frames, n/4 frames of the window before (4 at least, half of them at most)
+    and the new ones. Maps without unit
     are brought to the scale and shift of those before by least squares over the frames that both windows hold, and
     fade into them. Causally each frame is a window of its own, with the film's first and the frames just before it, and
     nothing given is changed again. A cut begins anew, and so does a frame of another size.
@@ -59,7 +61,7 @@ class ClipWindows:
         """
         assert frames > 1
         self.predict, self.frames, self.kinds, self.causal = predict, frames, kinds, causal
-        self.overlap = max(1, frames - 2 if causal else frames // 4)
+        self.overlap = max(1, frames - 2 if causal else min(max(frames // 4, OVERLAP), frames // 2))
         self.keys = min(1 if causal else 2, frames - 1 - self.overlap)
         self.reset()
 

@@ -65,9 +65,11 @@ def test_a_window_holds_two_key_frames_and_the_last_ones_of_before() -> None:
     maps, _ = run(ClipWindows(model, 8, {"depth": "metric"}), 18)
     assert model.calls == [
         [*range(8)],
-        [0, 3, 6, 7, 8, 9, 10, 11],
-        [0, 7, 10, 11, 12, 13, 14, 15],
-        [0, 11, 14, 15, 16, 17],
+        [0, 3, 4, 5, 6, 7, 8, 9],
+        [0, 5, 6, 7, 8, 9, 10, 11],
+        [0, 7, 8, 9, 10, 11, 12, 13],
+        [0, 9, 10, 11, 12, 13, 14, 15],
+        [0, 11, 12, 13, 14, 15, 16, 17],
     ]
     assert [round(float(m[0, 0])) for m in maps] == [1 + i for i in range(18)]
 
@@ -84,14 +86,14 @@ def test_maps_without_unit_keep_the_scale_and_shift_of_the_first_window() -> Non
         maps, _ = run(ClipWindows(Recorder((1, 3, 0.5)), 8, {"depth": kind}), 17)  # type: ignore[dict-item]
         for found, expected in zip(maps, steady, strict=True):
             np.testing.assert_allclose(found, expected, rtol=1e-4)
-    jumping, _ = run(ClipWindows(Recorder((1, 3)), 8, {"depth": "metric"}), 12)
-    assert jumping[11].mean() > 2 * steady[11].mean()  # metres are not touched
+    jumping, _ = run(ClipWindows(Recorder((1, 3)), 8, {"depth": "metric"}), 10)
+    assert jumping[9].mean() > 2 * steady[9].mean()  # metres are not touched
 
 
 def test_overlapping_frames_fade_from_one_window_to_the_next() -> None:
-    maps, _ = run(ClipWindows(Recorder((1, 4)), 8, {"depth": "metric"}), 12)
+    maps, _ = run(ClipWindows(Recorder((1, 4)), 16, {"depth": "metric"}), 26)
     ramp = maps[0]
-    for i, share in ((5, 0), (6, 1 / 3), (7, 2 / 3), (8, 1)):
+    for i, share in ((11, 0), (12, 1 / 5), (13, 2 / 5), (15, 4 / 5), (16, 1)):
         expected = (1 - share) * (ramp + i) + share * (4 * (ramp + i) + 3)
         np.testing.assert_allclose(maps[i], expected, rtol=1e-5)
 
