@@ -18,11 +18,10 @@ from densevit.cli.main import main as command
 SIZE = (96, 128)
 SCENES = {"train": 3600, "val": 80, "test": 80}
 FRAMES = 4
-CAMERA = {"level": "rays", "robot": "none"}  # the mount, and whether the model is told the lens
 
 CONFIG = """
 model:
-  camera: {camera}
+  camera: rays
   encoder: {{type: vit, dim: 192, depth: 6, heads: 3, patch_size: 16, image_size: [96, 128], stem: conv,
              stem_features: [4], out_indices: [1, 3, 5], positions: sincos, init: jax}}
   decoder: {{type: dpt, channels: 32}}
@@ -48,19 +47,18 @@ output: {output}
 """
 
 
-def render(folder: Path, mount: str) -> None:
+def render(folder: Path) -> None:
     scenes = [word for split, count in SCENES.items() for word in (f"--{split}-scenes", str(count))]
     size = f"{SIZE[0]}x{SIZE[1]}"
     script = Path(__file__).parents[1] / "datasets/prepare_rooms.py"
-    more = ["--frames", str(FRAMES), "--size", size, "--mount", mount, "--fov", "50", "75", "--normals"]
+    more = ["--frames", str(FRAMES), "--size", size, "--mount", "level", "--fov", "50", "75", "--normals"]
     subprocess.run([sys.executable, str(script), "--root", str(folder / "rooms"), *scenes, *more], check=True)
 
 
-def train(folder: Path, name: str, mount: str, steps: int) -> None:
+def train(folder: Path, name: str, steps: int) -> None:
     uncertainty = ", uncertainty: laplace" if name == "laplace" else ""
     config = folder / f"{name}.yaml"
-    values = {"root": folder / "rooms", "output": folder / name, "uncertainty": uncertainty, "steps": steps}
-    config.write_text(CONFIG.format(**values, camera=CAMERA[mount]))
+    config.write_text(CONFIG.format(root=folder / "rooms", output=folder / name, uncertainty=uncertainty, steps=steps))
     if command(["train", str(config)]):
         sys.exit(1)
 
@@ -101,14 +99,13 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("name", nargs="?", choices=["plain", "laplace"])
     parser.add_argument("--steps", type=int, default=5000)
-    parser.add_argument("--mount", choices=list(CAMERA), default="level", help="of the cameras, as in prepare_rooms.py")
     args = parser.parse_args()
     folder = args.folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
     if args.what == "data":
-        render(folder, args.mount)
+        render(folder)
     elif args.what == "train":
-        train(folder, args.name, args.mount, args.steps)
+        train(folder, args.name, args.steps)
     else:
         report(folder)
 
