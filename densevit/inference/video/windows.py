@@ -45,11 +45,11 @@ class PredictedFrame:
 class ClipWindows:
     """Takes the frames of a film one by one and gives their maps in order, by `push` and `flush` as `Stabilizer`.
 
-    A window of n frames holds up to two key frames, n/4 frames of the window before (4 at least, half of them at most)
-    and the new ones. Maps without unit
-    are brought to the scale and shift of those before by least squares over the frames that both windows hold, and
-    fade into them. Causally each frame is a window of its own, with the film's first and the frames just before it, and
-    nothing given is changed again. A cut begins anew, and so does a frame of another size.
+    A window of n frames holds up to two key frames, n/4 frames of the window before (4 at least, half of them at
+    most) and the new ones. Maps without unit are brought to the scale and shift of those before by least squares
+    over the frames that both windows hold, and fade into them. Causally each frame is a window of its own, with the
+    film's first and the frames just before it, and nothing given is changed again. A cut begins anew, and so does a
+    frame of another size.
     """
 
     def __init__(self, predict: Predict, frames: int, kinds: Mapping[str, Kind], *, causal: bool = False) -> None:
