@@ -99,31 +99,28 @@ def render(work: Path) -> None:
         subprocess.run([sys.executable, str(ROOT / "datasets/prepare_rooms.py"), *words], check=True)
 
 
-def train(work: Path, mode: str, overrides: Sequence[str]) -> None:
-    if (work / mode / "best").exists() or (work / mode / "last").exists():
+def train(work: Path, name: str, run: dict[str, Any], overrides: Sequence[str]) -> None:
+    """Trains into `work / name`, unless that was done."""
+    if (work / name / "checkpoints/last").exists():
         return
-    path = work / f"{mode}.yaml"
-    write_text(path, yaml.safe_dump(config(work, mode)))
+    path = work / f"{name}.yaml"
+    write_text(path, yaml.safe_dump(run))
     if command(["train", str(path), *overrides]):
-        raise SystemExit(f"the training of {mode} failed.")
+        raise SystemExit(f"the training of {name} failed.")
 
 
 def estimated_focals(work: Path, overrides: Sequence[str]) -> str:
     """A head that estimates the focal length, learned in 1,200 steps from the canonical model, as a table."""
     output = work / "focal"
-    if not output.exists():
-        run = config(work, "canonical") | {"steps": 1200, "save_every": 1200, "output": str(output)}
-        run["model"] |= {
-            "init_from": str(work / "canonical"),
-            "decoders": {"focal": {"type": "pool", "pool": "average"}},
-        }
-        run["model"]["heads"]["focal"] = {"type": "focal"}
-        run["tasks"]["focal"] = {"type": "focal", "weight": 0.3}
-        run["optim"]["lr"] = 5e-4
-        path = work / "focal.yaml"
-        write_text(path, yaml.safe_dump(run))
-        if command(["train", str(path), *overrides]):
-            raise SystemExit("the training of the focal head failed.")
+    run = config(work, "canonical") | {"steps": 1200, "save_every": 1200, "output": str(output)}
+    run["model"] |= {
+        "init_from": str(work / "canonical"),
+        "decoders": {"focal": {"type": "pool", "pool": "average"}},
+    }
+    run["model"]["heads"]["focal"] = {"type": "focal"}
+    run["tasks"]["focal"] = {"type": "focal", "weight": 0.3}
+    run["optim"]["lr"] = 5e-4
+    train(work, "focal", run, overrides)
     predictor = api.load(output, precision="fp32")
     middle = sum(ANGLES[TRAINED]) / 2
     lines = [
@@ -277,7 +274,7 @@ def main() -> int:
         render(args.work)
     for mode in MODES:
         if mode in stages:
-            train(args.work, mode, args.overrides)
+            train(args.work, mode, config(args.work, mode), args.overrides)
     if "focal" in stages:
         print(estimated_focals(args.work, args.overrides))
     if "score" in stages:

@@ -7,7 +7,7 @@ The encoder runs once a frame; its features are kept for later windows. h x w pi
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
@@ -19,7 +19,7 @@ from densevit.data.io.rgb import Rgb
 from densevit.inference.tta import Outputs
 from densevit.inference.video.stabilizer import CUT, SIDE, shrink_gray
 from densevit.model_card import Kind
-from densevit.ops.flow import consistent, dense_flow
+from densevit.ops.flow import Gray, consistent, dense_flow
 from densevit.structures import EncoderOutput
 
 OVERLAP = 4  # frames that a window shares with the one before at least, so that maps fade slowly where they are joined
@@ -40,6 +40,13 @@ class PredictedFrame:
     image: Rgb
     features: EncoderOutput
     maps: Maps
+
+
+class SeenFrame(NamedTuple):
+    """A frame, and as optical flow sees it: small and grey."""
+
+    image: Rgb
+    gray: Gray
 
 
 class ClipWindows:
@@ -70,14 +77,15 @@ class ClipWindows:
         self.first: PredictedFrame | None = None
         self.window: list[PredictedFrame] = []  # the last one
         self.held: list[PredictedFrame] = []  # its last frames, which fade into the next
-        self.last: Rgb | None = None
+        self.last: SeenFrame | None = None
 
     def push(self, image: Rgb) -> list[Maps]:
         """Takes the next frame; returns the maps that are ready."""
         done: list[Maps] = []
-        if self.last is not None and (self.last.shape != image.shape or is_cut(self.last, image)):
+        seen = SeenFrame(image, shrink_gray(image))
+        if self.last is not None and (self.last.image.shape != image.shape or is_cut(self.last, seen)):
             done += self.flush()
-        self.last = image
+        self.last = seen
         self.waiting.append(image)
         room = 1 if self.causal else self.frames - len(self.context())
         return done + (self.run() if len(self.waiting) >= room else [])
@@ -145,14 +153,14 @@ class ClipNetwork:
         return dict(self.model(image, features=join([*self.known, *self.new]), clip_length=len(image), **inputs))
 
 
-def is_cut(old: Rgb, new: Rgb) -> bool:
+def is_cut(old: SeenFrame, new: SeenFrame) -> bool:
     """Whether the camera shows another place: optical flow finds too little of the old frame in the new one, of the
     same size, and colours differ, too. Of a fast turn flow finds as little, but the colours stay.
     """
-    before, after = shrink_gray(old), shrink_gray(new)
-    if consistent(dense_flow(after, before), dense_flow(before, after), after, before).mean() >= CUT:
+    flow, back = dense_flow(new.gray, old.gray), dense_flow(old.gray, new.gray)
+    if consistent(flow, back, new.gray, old.gray).mean() >= CUT:
         return False
-    return cv2.compareHist(colors_of(old), colors_of(new), cv2.HISTCMP_INTERSECT) < SAME_COLORS
+    return cv2.compareHist(colors_of(old.image), colors_of(new.image), cv2.HISTCMP_INTERSECT) < SAME_COLORS
 
 
 def colors_of(image: Rgb) -> Float32[np.ndarray, "8 8 8"]:
