@@ -62,8 +62,8 @@ def slab_attention_backward(
     scale = q.shape[-1] ** -0.5
     scaled, grad, k, keys, values = q * scale, grad.contiguous(), k.contiguous(), k.mT.contiguous(), v.mT.contiguous()
     correction = (grad.float() * out.float()).sum(-1, keepdim=True).to(q.dtype)  # of the softmax gradient
-    d_q = torch.empty_like(scaled)
-    d_k, d_v = torch.zeros_like(k, dtype=torch.float32), torch.zeros_like(v, dtype=torch.float32)
+    d_q = q.new_empty(q.shape)  # all three contiguous, as torch.compile is told below
+    d_k, d_v = k.new_zeros(k.shape, dtype=torch.float32), v.new_zeros(v.shape, dtype=torch.float32)
     for start, stop in slabs(q, k, SLAB_BACKWARD):
         queries, d_out = scaled[:, :, start:stop], grad[:, :, start:stop]
         weights = (queries @ keys).softmax(-1)
@@ -76,7 +76,7 @@ def slab_attention_backward(
 
 @slab_attention_backward.register_fake
 def _(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
 
 
 def slabs(q: Tensor, k: Tensor, scores: int) -> list[tuple[int, int]]:

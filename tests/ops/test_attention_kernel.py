@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from densevit.ops import attention
-from densevit.ops.attention import attend, slab_attention, slabs
+from densevit.ops.attention import attend, slab_attention, slab_attention_backward, slabs
 
 
 def made(b: int, h: int, n: int, dtype: torch.dtype) -> list[Tensor]:
@@ -49,6 +49,13 @@ def test_the_operator_keeps_torchs_rules() -> None:
     inputs = tuple(torch.randn(1, 2, 40, 16, requires_grad=True) for _ in range(3))
     rules = ("test_schema", "test_autograd_registration", "test_faketensor")
     torch.library.opcheck(slab_attention, inputs, test_utils=rules)
+
+
+def test_the_gradients_lie_in_memory_as_torch_compile_is_told() -> None:
+    # As in a ViT: queries, keys and values are slices of one product, and the output's heads lie beside each other.
+    q, k, v = torch.randn(2, 40, 3, 2, 16).permute(2, 0, 3, 1, 4)
+    out = slab_attention(q, k, v)
+    torch.library.opcheck(slab_attention_backward, (torch.randn_like(out), q, k, v, out), test_utils="test_faketensor")
 
 
 def test_slabs_cover_every_row_once_and_shrink_as_tokens_grow() -> None:
