@@ -14,7 +14,7 @@ from densevit.errors import DataError
 from densevit.inference.tta import Outputs
 from densevit.model_card import ModelCard
 from densevit.ops.camera import Camera, canonical_scale, in_head_unit
-from densevit.ops.geometry import Matrix, focal_length, pinhole, pinhole_from_fov
+from densevit.ops.geometry import Matrix, field_of_view, focal_length, is_possible_fov, pinhole, pinhole_from_fov
 from densevit.structures import Size
 
 TOLERANCE = 1.15  # times the training's narrowest and widest focal length that count as known
@@ -43,7 +43,7 @@ class Intrinsics:
         """The 3x3 matrix for an image of this size.
 
         Raises:
-            DataError: the camera is that of images of another size.
+            DataError: the camera is that of images of another size, or its field of view that of no photo.
         """
         if self.size not in (None, size):
             raise DataError(
@@ -55,6 +55,7 @@ class Intrinsics:
                 f"intrinsics: the principal point ({self.cx:g}, {self.cy:g}) lies outside this image of "
                 f"{size[0]}x{size[1]}."
             )
+        check_fov(self.fx, size[1])
         return pinhole(self.fx, self.fy, self.cx, self.cy)
 
 
@@ -88,15 +89,18 @@ class Lens:
         """The 3x3 matrix for an image of this size.
 
         Raises:
-            DataError: the camera is that of an image of another size.
+            DataError: the camera is that of an image of another size, or its field of view that of no photo.
         """
         if self.size not in (None, size):
             raise DataError(f"the camera is of {self.size[0]}x{self.size[1]}, this image is {size[0]}x{size[1]}.")
         h, w = size
-        if self.focal is None:
+        if self.focal is not None:
+            matrix = pinhole(self.focal, self.focal, (w - 1) / 2, (h - 1) / 2)
+        else:
             assert self.fov is not None
-            return pinhole_from_fov(size, self.fov)
-        return pinhole(self.focal, self.focal, (w - 1) / 2, (h - 1) / 2)
+            matrix = pinhole_from_fov(size, self.fov)
+        check_fov(matrix[0, 0], w)
+        return matrix
 
 
 @dataclass(frozen=True)
@@ -170,9 +174,26 @@ def check_focal(card: ModelCard, focal: Focal | None) -> None:
         )
 
 
+def check_fov(focal: float, width: int) -> None:
+    """
+    Raises:
+        DataError: a focal length that no image of this width has.
+    """
+    if not is_possible_fov(fov := field_of_view(width, focal)):
+        raise DataError(
+            f"a focal length of {focal:.4g} pixels is a field of view of {fov:.3g} degrees across {width} pixels, "
+            "which no photo has. Focal lengths are in pixels of the image, not in millimetres."
+        )
+
+
 def as_camera(focal: Focal, size: Size, count: int = 1) -> Camera:
-    """The camera of `count` images of `size`; the principal point is their middle unless it is given."""
+    """The camera of `count` images of `size`; the principal point is their middle unless it is given.
+
+    Raises:
+        DataError: a focal length that no such image has.
+    """
     given = [float(number) for number in focal_numbers(focal)]
+    check_fov(given[0], size[1])
     fx, fy = given[:2]
     cx, cy = given[2:] or ((size[1] - 1) / 2, (size[0] - 1) / 2)
     return Camera(torch.tensor([[fx, fy, cx, cy]]).expand(count, -1))

@@ -90,6 +90,11 @@ def field_of_view(width: int, focal: float) -> float:
     return math.degrees(2 * math.atan(width / 2 / focal))
 
 
+def is_possible_fov(degrees: float) -> bool:
+    """Whether a pinhole camera's photo can have this horizontal field of view: 0.5 to 170 degrees."""
+    return 0.5 < degrees < 170
+
+
 def pinhole(fx: float, fy: float, cx: float, cy: float) -> Matrix:
     """The 3x3 intrinsics of focal lengths and principal point in pixels."""
     return np.array([[fx, 0.0, cx], [0.0, fy, cy], [0.0, 0.0, 1.0]])

@@ -158,6 +158,10 @@ def test_missing_files_and_cameras_are_named(photos: Path, capsys: pytest.Captur
     assert "belong to --anchors" in capsys.readouterr().err
     assert export(photos, image, "--anchors", str(photos / "in" / "..")) == 2
     assert "a.png: no anchors; looked for" in capsys.readouterr().err
+    (photos / "in/p.csv").write_text("name,u,v,depth\nb,1,2,1\n")
+    (photos / "in/c.png").write_bytes((photos / "in/a.png").read_bytes())
+    assert export(photos, str(photos / "in"), "--anchors", str(photos / "in/p.csv")) == 2
+    assert "a.png. Its rows are of b. A row has an `image`, as a path" in capsys.readouterr().err
     ply(photos / "p.ply", np.ones((3, 3)))
     assert export(photos, image, "--anchors", str(photos / "p.ply")) == 2
     assert "points of a cloud need the camera" in capsys.readouterr().err

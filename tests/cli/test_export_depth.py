@@ -252,6 +252,9 @@ def test_focal_lengths_of_a_table_reach_models_whose_metres_depend_on_them(
         (["--format", "ply", "--fov", "60", "--intrinsics", "1,1,1,1"], "one of --focal, --fov and --intrinsics"),
         (["--focal", "60", "--intrinsics", "1,1,1,1"], "one of --focal, --fov and --intrinsics"),
         (["--format", "ply", "--intrinsics", "nowhere.csv"], "nowhere.csv"),
+        (["--focal", "0.1"], "a.jpg: a focal length of 0.1 pixels is a field of view of 177 degrees across 8 pixels"),
+        (["--fov", "177"], "a field of view of 177 degrees across 8 pixels"),
+        (["--intrinsics", "0.1,0.1,4,3"], "a.jpg: a focal length of 0.1 pixels"),
     ],
 )
 def test_cameras_that_contradict_or_are_missing_are_refused(

@@ -227,6 +227,8 @@ def test_a_focal_length_is_one_number_or_two(focal: object) -> None:
     outputs = {"depth": HeadSpec(kind="metric", focal=3.0)}
     card = ModelCard(outputs=outputs, multiple=1)
     assert np.allclose(predictor(card=card, focal=focal)(picture()), 2 * predictor()(picture()))
+    with pytest.raises(DataError, match="0.001 pixels is a field of view of 180 degrees.* not in millimetres"):
+        predictor(card=card, focal=0.001)(picture())
     for wrong in ([6.0], float("inf"), float("nan"), (0.0, 6.0)):
         with pytest.raises(DataError, match="a number of pixels above 0, or two, along x and y"):
             predictor(card=card, focal=wrong)(picture())

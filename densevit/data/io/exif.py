@@ -9,12 +9,11 @@ from PIL import ExifTags
 
 from densevit.data.io.images import Raster
 from densevit.errors import DataError
-from densevit.ops.geometry import field_of_view
+from densevit.ops.geometry import field_of_view, is_possible_fov
 
 FULL_FRAME = hypot(36, 24)  # mm, the diagonal of 35 mm film
 MM = {2: 25.4, 3: 10.0, 4: 1.0, 5: 0.001}  # FocalPlaneResolutionUnit: inch, cm, mm, um
 LARGEST_ASPECT_CHANGE = 1.02  # beyond, the file shows a part of what the camera took
-NARROWEST, WIDEST = 0.5, 170.0  # degrees of a pinhole camera's photo
 Tag = ExifTags.Base
 
 
@@ -34,7 +33,7 @@ def exif_focal(path: str | os.PathLike[str]) -> float | None:
     if focal is None:
         return None
     check_not_cropped(path, tags, (width, height))
-    if not NARROWEST < (fov := field_of_view(width, focal)) < WIDEST:
+    if not is_possible_fov(fov := field_of_view(width, focal)):
         raise DataError(
             f"{path}: EXIF gives a focal length of {focal:.4g} pixels, a field of view of {fov:.3g} degrees across "
             f"{width} pixels, which no photo has. Give --focal, --fov or --intrinsics."

@@ -13,7 +13,7 @@ from densevit.data.index.manifest import read_table
 from densevit.data.io.point_cloud import read_ply_points
 from densevit.data.io.readers import read_depth
 from densevit.errors import DataError
-from densevit.inference.predict.cameras import size_of
+from densevit.inference.predict.cameras import rows_name, size_of
 from densevit.inference.predict.inputs import Item, absolute
 from densevit.ops.anchors import Anchors
 from densevit.structures import Size
@@ -72,10 +72,12 @@ class AnchorFiles:
 
 def from_table(path: Path, item: Item, size: Size, alone: bool) -> Anchors:
     """Columns u, v (pixels, the centre of the first one is 0, 0) and depth (metres)."""
-    rows = [(number, cells) for number, cells in read_table(path) if alone or is_of(cells, item, path)]
+    table = list(read_table(path))
+    rows = [(number, cells) for number, cells in table if alone or is_of(cells, item, path)]
     if not rows:
-        hint = "" if alone else "; a CSV for several images has a column image or name"
-        raise DataError(f"{path}: no points of {item.source}{hint}.")
+        names = (image_of(cells, path) for _, cells in table)
+        hint = "" if alone else f" {rows_name((str(name) for name in names if name), item)}"
+        raise DataError(f"{path}: no points of {item.source}.{hint}")
     h, w = size
     points = []
     for number, cells in rows:
@@ -93,8 +95,13 @@ def from_table(path: Path, item: Item, size: Size, alone: bool) -> Anchors:
 
 
 def is_of(cells: Mapping[str, Any], item: Item, path: Path) -> bool:
+    return image_of(cells, path) in (item.source, item.name)
+
+
+def image_of(cells: Mapping[str, Any], table: Path) -> Path | str | None:
+    """The image or name that a row is of."""
     image = cells.get("image")
-    return absolute(path.parent / str(image)) == item.source if image else cells.get("name") == item.name
+    return absolute(table.parent / str(image)) if image else cells.get("name")
 
 
 def from_map(path: Path, size: Size, scale: float | None) -> Anchors:

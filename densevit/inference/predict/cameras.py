@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,12 +28,12 @@ def plan_cameras(items: Sequence[Item], given: Sequence[float] | Path | Lens | N
     """The items with the camera that was given; without any, with that of EXIF where it tells.
 
     Raises:
-        DataError: see `with_cameras` and `with_exif`.
+        DataError: see `with_cameras` and `with_exif`; or the camera is that of no photo.
     """
     if given is None:
         return with_exif(items)
     if isinstance(given, Lens):
-        return [replace(item, intrinsics=given, camera_source="given") for item in items]
+        return [checked(replace(item, intrinsics=given, camera_source="given")) for item in items]
     return with_cameras(items, given) if isinstance(given, Path) else with_one_camera(items, given)
 
 
@@ -58,7 +58,10 @@ def with_one_camera(items: Sequence[Item], camera: Sequence[float]) -> list[Item
     """The items with one camera, which holds for images of the size of the first that can be read."""
     fx, fy, cx, cy = map(float, camera)
     intrinsics = Intrinsics(fx, fy, cx, cy, first_size(items))
-    return [replace(item, intrinsics=intrinsics, camera_source="given") for item in items]
+    found = [replace(item, intrinsics=intrinsics, camera_source="given") for item in items]
+    if first := next((item for item in found if size_of(item)), None):
+        checked(first)
+    return found
 
 
 def first_size(items: Sequence[Item]) -> Size | None:
@@ -82,7 +85,7 @@ def with_cameras(items: Sequence[Item], path: Path) -> list[Item]:
     of that size. JSON is a list of such rows, or an object from names to them.
 
     Raises:
-        DataError: the table cannot be read, lacks the camera of an image, or is of an image of another size.
+        DataError: the table cannot be read, lacks the camera of an image, has two of one, or is of another image size.
     """
     cameras: dict[str | Path, tuple[str, Intrinsics | Lens]] = {}
     for where, cells in camera_rows(path):
@@ -96,12 +99,24 @@ def with_cameras(items: Sequence[Item], path: Path) -> list[Item]:
             columns = f"{', '.join(CAMERA)}, or focal, or fov"
             raise DataError(f"{where}: a camera needs the columns image (or name), {columns}.")
         place = absolute(path.parent / key) if filled.get("image") else key
+        if cameras.get(place, ("", camera))[1] != camera:
+            raise DataError(f"{where}: another camera of {key} than {cameras[place][0]}.")
         cameras[place] = (where, camera)
     found = [cameras.get(item.source) or cameras.get(item.name) for item in items]
     if missing := [item for item, camera in zip(items, found, strict=True) if camera is None]:
-        raise DataError(f"{path}: no camera for {len(missing)} of {len(items)} images, {missing[0].source} for one.")
+        raise DataError(
+            f"{path}: no camera for {len(missing)} of {len(items)} images, {missing[0].source} for one. "
+            + rows_name(map(str, cameras), missing[0])
+        )
     given = [(item, *row) for item, row in zip(items, found, strict=True) if row is not None]
     return [checked(replace(item, intrinsics=camera, camera_source="given"), where) for item, where, camera in given]
+
+
+def rows_name(found: Iterable[str], item: Item) -> str:
+    """What the rows of a table are of, and how one would name an image."""
+    names = list(dict.fromkeys(found))
+    has = f"Its rows are of {', '.join(names[:3])}{', ...' * (len(names) > 3)}" if names else "No row names its image"
+    return f"{has}. A row has an `image`, as a path from the table's folder, or a `name`, here {item.name}."
 
 
 def camera_rows(path: Path) -> list[tuple[str, Mapping[str, Any]]]:
@@ -149,17 +164,20 @@ def size_in_row(cells: Mapping[str, str]) -> Size | None:
     return int(given[0] or 0), int(given[1] or 0)
 
 
-def checked(item: Item, where: str) -> Item:
+def checked(item: Item, row: str = "") -> Item:
     """
+    Args:
+        row: of a table, where its camera stands.
+
     Raises:
-        DataError: the camera is that of an image of another size.
+        DataError: the camera is that of an image of another size, or of no photo.
     """
     assert item.intrinsics is not None
     if (size := size_of(item)) is not None:
         try:
             item.intrinsics.matrix(size)
         except DataError as error:
-            raise DataError(f"{item.source}: {str(error).rstrip('.')} ({where}).") from None
+            raise DataError(f"{item.source}: {str(error).rstrip('.')}{row and f' ({row})'}.") from None
     return item
 
 
