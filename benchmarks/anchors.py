@@ -17,12 +17,10 @@ from typing import Any, NamedTuple
 
 import cameras
 import numpy as np
-import yaml
 from jaxtyping import Bool, Float32, UInt8
 from machine import made_on
 
 from densevit import api
-from densevit.cli.main import main as command
 from densevit.data.datasets.rooms import Rooms
 from densevit.data.io.readers import read_depth, read_image
 from densevit.inference.camera import as_focal
@@ -46,9 +44,10 @@ def config(work: Path, name: str, start: str, steps: int, count: tuple[int, int]
         **plain,
         "model": {
             "init_from": str(work / start),
-            "heads": plain["model"]["heads"],
+            "heads": {"depth": plain["model"]["heads"]["depth"]},
             "prompt": {"type": "points", "freeze_rest": True},
         },
+        "tasks": {"depth": plain["tasks"]["depth"]},
         "data": {**plain["data"], "transforms": [*plain["data"]["transforms"], draw]},
         "optim": {"lr": 1e-3, "weight_decay": 0.01},
         "steps": steps,
@@ -61,11 +60,7 @@ def config(work: Path, name: str, start: str, steps: int, count: tuple[int, int]
 def train(work: Path, overrides: Sequence[str]) -> None:
     start = "none"
     for seed, (name, steps, count) in enumerate(TRAININGS):
-        path = work / f"{name}.yaml"
-        if not (work / name).exists():
-            write_text(path, yaml.safe_dump(config(work, name, start, steps, count, seed)))
-            if command(["train", str(path), *overrides]):
-                raise SystemExit(f"the training of {name} failed.")
+        cameras.train(work, name, config(work, name, start, steps, count, seed), overrides)
         start = name
 
 
