@@ -148,8 +148,10 @@ def main() -> int:
     parser.add_argument("--report", type=Path, help="Markdown file")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="of the training configs")
     args = parser.parse_args()
-    sets = {"rooms, 50-75 degrees": list(rooms(args.work / "test-50-75"))}
-    sets |= {f"rooms, {angles} degrees": list(rooms(args.work / f"test-{angles}")) for angles in ("30-45", "85-100")}
+    sets = {"rooms, 50-75 degrees": list(rooms(args.work / "test-near-50-75"))}
+    sets |= {
+        f"rooms, {angles} degrees": list(rooms(args.work / f"test-near-{angles}")) for angles in ("30-45", "85-100")
+    }
     if args.samples:
         sets |= {name: list(real(args.samples / name)) for name in FOCALS}
     train(args.work, args.overrides)

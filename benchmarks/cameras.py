@@ -12,6 +12,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -45,6 +46,7 @@ MOUNT = "level"  # what an image shows is then ambiguous without the lens
 ZOOMS = [1.0, 2.0]
 RESIZES = {"resized 0.5 x": 0.5, "resized 2 x": 2.0}
 CROPS = {"cropped to 9/10": 0.9, "cropped to 3/4": 0.75}  # of the sides, about the middle
+BASELINES = {"near": (0.3, 1.2), "far": (1.0, 2.0)}  # metres between two poses of a place
 METRIC = {"none": "depth", "canonical": "intrinsics", "rays": "intrinsics"}
 
 
@@ -95,17 +97,17 @@ def config(work: Path, mode: str) -> dict[str, Any]:
 
 
 def render(work: Path) -> None:
-    """Rooms for training, and 20 others for each range of angles in testing."""
-    large = (2 * SIZE[0], 2 * SIZE[1])
-    sets = {"train": ("--train-scenes", SCENES, TRAINED, 4, 1, 1)}
-    sets |= {f"test-{name}": ("--test-scenes", 20, name, 2, 2, 7) for name in ANGLES}
-    for name, (kind, scenes, angles, frames, views, seed) in sets.items():
+    """Rooms for training, and 20 others for each range of angles and of baselines in testing."""
+    sets = {"train": ("--train-scenes", SCENES, TRAINED, ["--frames", 4, "--seed", 1, "--normals"])}
+    for (distance, baseline), name in product(BASELINES.items(), ANGLES):
+        options = ["--frames", 2, "--seed", 7, "--views", 2, "--baseline", *baseline]
+        sets[f"test-{distance}-{name}"] = ("--test-scenes", 20, name, options)
+    for folder, (kind, scenes, angles, options) in sets.items():
         counts = {"--train-scenes": 0, "--val-scenes": 0, "--test-scenes": 0, kind: scenes}
-        options = counts | {"--frames": frames, "--views": views, "--seed": seed, "--mount": MOUNT}
-        words = [str(word) for pair in options.items() for word in pair]
-        words += ["--size", f"{large[0]}x{large[1]}", "--fov", *map(str, ANGLES[angles]), "--root", str(work / name)]
-        words += ["--normals"] if name == "train" else []
-        subprocess.run([sys.executable, str(ROOT / "datasets/prepare_rooms.py"), *words], check=True)
+        words = [word for pair in counts.items() for word in pair]
+        words += ["--size", f"{2 * SIZE[0]}x{2 * SIZE[1]}", "--fov", *ANGLES[angles], "--mount", MOUNT, *options]
+        words += ["--root", work / folder, "--workers", 2]
+        subprocess.run([sys.executable, str(ROOT / "datasets/prepare_rooms.py"), *map(str, words)], check=True)
 
 
 def train(work: Path, name: str, run: dict[str, Any], overrides: Sequence[str]) -> None:
@@ -138,7 +140,7 @@ def estimated_focals(work: Path, overrides: Sequence[str]) -> str:
     ]
     for angles in ANGLES:
         rows = []
-        for sample, known in predictions(predictor, Rooms(root=work / f"test-{angles}", split="test")):
+        for sample, known in predictions(predictor, Rooms(root=work / f"test-near-{angles}", split="test")):
             width = sample.image.shape[1]
             truth = field_of_view(width, focal_of(sample)[0])
             predictor.focal = None
@@ -193,13 +195,16 @@ def changed(predictor: Predictor, data: Rooms) -> dict[str, float]:
     return {name: 100 * median(abs(value - 1) for value in values) for name, values in found.items()}
 
 
-def cloud_distance(predictor: Predictor, data: Rooms) -> float:
-    """The median distance in metres between the clouds of two poses of a place, where both see it."""
+def cloud_distance(predictor: Predictor, data: Rooms, least: float) -> float:
+    """The median distance in metres between the clouds of two poses of a place, where both see it.
+
+    Of poses at least so many metres apart: where furniture leaves no floor for the other pose, it is the same one.
+    """
     clouds = [(sample, cloud(sample, prediction)) for sample, prediction in predictions(predictor, data)]
     found = []
     for (one, near), (two, far) in zip(clouds[::2], clouds[1::2], strict=True):
         seen = overlap(one, two)
-        if seen.sum() > 200:
+        if seen.sum() > 200 and apart(one, two) >= least:
             distances, _ = KDTree(far.reshape(-1, 3)).query(near[seen])
             found.append(float(np.median(distances)))
     return median(found)
@@ -210,6 +215,12 @@ def cloud(sample: Sample, depth: np.ndarray) -> Float[np.ndarray, "h w 3"]:
     assert sample.intrinsics is not None and sample.pose is not None
     points = backproject(depth.astype(np.float64), sample.intrinsics)
     return points @ sample.pose[:3, :3].T + sample.pose[:3, 3]
+
+
+def apart(one: Sample, two: Sample) -> float:
+    """Metres between the cameras, along the floor."""
+    assert one.pose is not None and two.pose is not None
+    return float(np.hypot(*(one.pose - two.pose)[:2, 3]))
 
 
 def overlap(one: Sample, two: Sample) -> np.ndarray:
@@ -236,10 +247,11 @@ def score_one(work: Path, mode: str) -> dict[str, float]:
     predictor = api.load(work / mode, precision="fp32")
     row: dict[str, float] = {}
     for angles in ANGLES:
-        data = Rooms(root=work / f"test-{angles}", split="test")
-        row[f"abs_rel {angles}"] = float(np.mean([abs_rel(p, s) for s, p in predictions(predictor, data)]))
-        row[f"clouds {angles}"] = cloud_distance(predictor, data)
-    data = Rooms(root=work / f"test-{TRAINED}", split="test")
+        sets = {name: Rooms(root=work / f"test-{name}-{angles}", split="test") for name in BASELINES}
+        row[f"abs_rel {angles}"] = float(np.mean([abs_rel(p, s) for s, p in predictions(predictor, sets["near"])]))
+        for distance, (least, _) in BASELINES.items():
+            row[f"{distance} {angles}"] = cloud_distance(predictor, sets[distance], least)
+    data = Rooms(root=work / f"test-near-{TRAINED}", split="test")
     flipped = changed(api.load(work / mode, precision="fp32", flip=True), data)
     return row | changed(predictor, data) | {f"{name}, flip": flipped[name] for name in CROPS}
 
@@ -268,7 +280,9 @@ ratios tell, the numbers do not carry over.
 
 ## Distance between two poses' clouds where both see the place, median in metres
 
-{table(results, [f"clouds {name}" for name in angles], lambda value: f"{value:.3f}")}
+`near`: poses 0.3 to 1.2 m apart; `far`: 1 to 2 m.
+
+{table(results, [f"{distance} {name}" for distance, name in product(BASELINES, angles)], lambda value: f"{value:.3f}")}
 
 ## The same image resized or cropped: median change of metres
 

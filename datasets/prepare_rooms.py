@@ -26,13 +26,14 @@ def main() -> int:
                 mount=args.mount,
                 fov=args.fov and tuple(args.fov),
                 views=args.views,
+                baseline=args.baseline and tuple(args.baseline),
                 normals=args.normals,
                 fps=args.fps,
                 movers=args.movers,
             )
         else:
-            if args.fov or args.views != 1 or args.normals or args.fps:
-                raise DataError("--fov, --views, --normals and --fps go with --layout rooms.")
+            if args.fov or args.views != 1 or args.baseline or args.normals or args.fps:
+                raise DataError("--fov, --views, --baseline, --normals and --fps go with --layout rooms.")
             write_as(args.layout, args.root, scenes, args.frames, args.size, args.seed)
     except DensevitError as error:
         print(error, file=sys.stderr)
@@ -75,6 +76,13 @@ def parse() -> argparse.Namespace:
         default=1,
         metavar="N",
         help="camera poses of the place that each frame shows; 2 and more write poses.json (default: %(default)s)",
+    )
+    add(
+        "--baseline",
+        type=float,
+        nargs=2,
+        metavar=("LOW", "HIGH"),
+        help="metres from the first of these poses to the others (default: 0.3 1.2)",
     )
     add("--normals", action="store_true", help="write exact surface normals, too")
     add(

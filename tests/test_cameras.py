@@ -311,7 +311,7 @@ def test_focal_lengths_come_from_the_command_then_exif_and_the_summary_counts_th
         ("t.csv", "image,focal\nin/a.jpg,2\n", "a.jpg: a focal length of 2 pixels is .* 174 degrees.*t.csv:2"),
         ("t.csv", "name,focal\na,50\na,51\n", "t.csv:3: another camera of a than .*t.csv:2"),
         ("t.csv", "name,focal\na.jpg,50\n", "are of a.jpg. .* or a `name`, here a\\."),
-        ("t.csv", "image,fov\nin/a.jpg,190\n", "t.csv:2: fov is '190'; degrees between 0 and 180"),
+        ("t.csv", "image,fov\nin/a.jpg,190\n", "t.csv:2: fov is '190'; degrees between 0.5 and 170"),
         ("t.csv", "image,fx,fy,cx,cy\nin/a.jpg,50,50,90,30\n", r"a.jpg: .*\(90, 30\) lies outside .* \(.*t.csv:2\)"),
         ("t.json", "[3]", "t.json: expected a list of rows"),
     ],

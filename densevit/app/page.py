@@ -18,7 +18,7 @@ from densevit.app.layout import Layout
 from densevit.app.models import DEPTHS, AppModel, ViewOptions
 from densevit.app.views import map_views
 from densevit.errors import ConfigError, DataError, DensevitError, Preempted
-from densevit.ops.geometry import field_of_view
+from densevit.ops.geometry import field_of_view, is_possible_fov
 from densevit.utils.device import is_out_of_memory
 
 TICKED = ("png16", "npy", "color", "ply", "labels", "overlay", "mp4", "ffv1")  # formats, at first
@@ -291,8 +291,8 @@ def options_from(
     ends = (number(near, "near") or 0.0, number(far, "far") or 0.0)
     if limits[0] is not None and limits[1] is not None and not limits[0] < limits[1]:
         raise DataError(f"Colours run from {low} to {high}: the first must be the smaller one.")
-    if angle is not None and not 0 < angle < 180:
-        raise DataError(f"The field of view is {fov} degrees; it lies between 0 and 180.")
+    if angle is not None and not is_possible_fov(angle):
+        raise DataError(f"The field of view is {fov} degrees; it lies between 0.5 and 170.")
     if not 0 < ends[0] < ends[1]:
         raise DataError(f"Near is {near or 'nothing'} and far {far or 'nothing'}: metres, 0 < near < far.")
     return ViewOptions(head, cmap, limits, angle, ends, stabilize)

@@ -72,14 +72,14 @@ class Lens:
         ValueError: the number makes no camera.
     """
 
-    fits: ClassVar[Mapping[str, str]] = {"focal": "pixels above 0", "fov": "degrees between 0 and 180"}
+    fits: ClassVar[Mapping[str, str]] = {"focal": "pixels above 0", "fov": "degrees between 0.5 and 170"}
 
     focal: float | None = None
     fov: float | None = None
     size: Size | None = None
 
     def __post_init__(self) -> None:
-        if not (0 < self.focal < inf if self.focal is not None else self.fov is not None and 0 < self.fov < 180):
+        if not (0 < self.focal < inf if self.focal is not None else self.fov is not None and is_possible_fov(self.fov)):
             raise ValueError(f"{self} is no camera")
         for name in self.fits:
             if (value := getattr(self, name)) is not None:
@@ -95,12 +95,10 @@ class Lens:
             raise DataError(f"the camera is of {self.size[0]}x{self.size[1]}, this image is {size[0]}x{size[1]}.")
         h, w = size
         if self.focal is not None:
-            matrix = pinhole(self.focal, self.focal, (w - 1) / 2, (h - 1) / 2)
-        else:
-            assert self.fov is not None
-            matrix = pinhole_from_fov(size, self.fov)
-        check_fov(matrix[0, 0], w)
-        return matrix
+            check_fov(self.focal, w)
+            return pinhole(self.focal, self.focal, (w - 1) / 2, (h - 1) / 2)
+        assert self.fov is not None
+        return pinhole_from_fov(size, self.fov)
 
 
 @dataclass(frozen=True)

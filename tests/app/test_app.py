@@ -227,7 +227,7 @@ def test_numbers_that_do_not_fit_are_refused() -> None:
     assert options(high="2,5", fov="60") == ViewOptions("depth", "turbo", (None, 2.5), 60.0, (1.0, 3.0), True)
     for wrong, text in (
         ({"low": "3", "high": "3"}, "the first must be the smaller"),
-        ({"fov": "200"}, "between 0 and 180"),
+        ({"fov": "175"}, "between 0.5 and 170"),
         ({"near": "0"}, "0 < near < far"),
         ({"far": "x"}, "far is 'x', which is no number"),
     ):

@@ -253,7 +253,7 @@ def test_focal_lengths_of_a_table_reach_models_whose_metres_depend_on_them(
         (["--focal", "60", "--intrinsics", "1,1,1,1"], "one of --focal, --fov and --intrinsics"),
         (["--format", "ply", "--intrinsics", "nowhere.csv"], "nowhere.csv"),
         (["--focal", "0.1"], "a.jpg: a focal length of 0.1 pixels is a field of view of 177 degrees across 8 pixels"),
-        (["--fov", "177"], "a field of view of 177 degrees across 8 pixels"),
+        (["--fov", "177"], "--fov: 177; would fit: degrees between 0.5 and 170"),
         (["--intrinsics", "0.1,0.1,4,3"], "a.jpg: a focal length of 0.1 pixels"),
     ],
 )

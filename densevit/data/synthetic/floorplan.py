@@ -118,17 +118,12 @@ class FreeFloor:
         y, x = (cells[rng.integers(len(cells))] + 0.5) * CELL
         return float(x), float(y)
 
-    def spot_near(
-        self, rng: np.random.Generator, place: Sequence[float], reach: tuple[float, float], margin: float
-    ) -> tuple[float, float]:
-        """As `spot`, within `reach` (low, high) metres of `place`; `place` itself where nothing is free there."""
+    def spots_near(self, place: Float64[np.ndarray, "2"], reach: tuple[float, float], margin: float) -> Points:
+        """The centres of all cells within `reach` (low, high) metres of `place` that are free as for `spot`."""
         y, x = (np.indices(self.free.shape) + 0.5) * CELL
         away = np.hypot(x - place[0], y - place[1])
         cells = np.argwhere((self.clearance() >= margin) & (reach[0] <= away) & (away <= reach[1]))
-        if not len(cells):
-            return float(place[0]), float(place[1])
-        y0, x0 = (cells[rng.integers(len(cells))] + 0.5) * CELL
-        return float(x0), float(y0)
+        return np.asarray((cells[:, ::-1] + 0.5) * CELL)
 
     def _covered(self, corners: Points) -> Bool[np.ndarray, "h w"]:
         mask = np.zeros_like(self.free)

@@ -17,7 +17,7 @@ from densevit.data.io.flow import encode_flow
 from densevit.data.io.normals import encode_normals
 from densevit.data.io.writers import encode, encode_depth
 from densevit.data.synthetic.ray_tracer import require_embree
-from densevit.data.synthetic.renderer import Frame, render_scene
+from densevit.data.synthetic.renderer import BASELINE, Frame, render_scene
 from densevit.data.synthetic.walk import WalkFrame, render_walk
 from densevit.errors import DataError
 from densevit.utils.atomic_io import atomic_folder, remove_stale_temporaries, write_text
@@ -38,6 +38,7 @@ class RenderConfig:
     mount: str
     fov: tuple[float, float] | None = None  # degrees; None: the mount's
     views: int = 1
+    baseline: tuple[float, float] | None = None  # metres; None: the renderer's
     normals: bool = False
     fps: float | None = None  # of walks; None: single frames
     movers: int = 2
@@ -55,6 +56,7 @@ def generate(
     mount: Literal["hand", "robot", "level"] = "hand",
     fov: tuple[float, float] | None = None,
     views: int = 1,
+    baseline: tuple[float, float] | None = None,
     normals: bool = False,
     fps: float | None = None,
     movers: int = 2,
@@ -72,6 +74,7 @@ def generate(
         mount: how cameras are held (densevit.data.synthetic.camera.MOUNTS).
         fov: range in degrees that horizontal fields of view are drawn from; None is the mount's.
         views: camera poses of the place that each frame shows; with more than one, poses are written.
+        baseline: range in metres that their distances from the first are drawn from; None is 0.3 to 1.2.
         normals: write exact surface normals, too.
         fps: each scene is a walk of a camera, so many frames a second, with poses and optical flow (walk.py).
         movers: things that move in a walk, at most.
@@ -83,10 +86,11 @@ def generate(
     require_embree()
     check_numbers(scenes, frames, size, seed, views)
     check_fov(fov)
+    check_baseline(baseline, views)
     check_walk(fps, movers, views)
     if workers < 1:
         raise DataError(f"{workers} workers; there is at least one.")
-    config = RenderConfig(Path(root), frames, size, seed, mount, fov, views, normals, fps, movers)
+    config = RenderConfig(Path(root), frames, size, seed, mount, fov, views, baseline, normals, fps, movers)
     meta = dataset_json(config, scenes)
     _prepare_root(config.root, meta, overwrite)
     write_text(config.root / "dataset.json", json.dumps(meta, indent=1) + "\n")
@@ -103,6 +107,7 @@ def dataset_json(config: RenderConfig, scenes: Mapping[str, int]) -> dict[str, A
     # Only what was chosen, so that data sets made without these options stay what they were.
     chosen: dict[str, Any] = {} if config.fov is None else {"fov": list(config.fov)}
     chosen |= {"views": config.views} if config.views > 1 else {}
+    chosen |= {} if config.baseline is None else {"baseline": list(config.baseline)}
     chosen |= {"normals": True} if config.normals else {}
     chosen |= {} if config.fps is None else {"fps": config.fps, "movers": config.movers}
     return {
@@ -124,7 +129,7 @@ def write_scene(config: RenderConfig, split: str, scene: int) -> None:
     place = (config.seed, split, scene, config.frames, config.size)
     walk: list[WalkFrame] = []
     if config.fps is None:
-        frames = list(render_scene(*place, views=config.views, **options))
+        frames = list(render_scene(*place, views=config.views, baseline=config.baseline or BASELINE, **options))
     else:
         walk = list(render_walk(*place, config.fps, movers=config.movers, **options))
         frames = [part.frame for part in walk]
@@ -176,6 +181,16 @@ def check_fov(fov: tuple[float, float] | None) -> None:
     if fov is not None and not FOV[0] <= fov[0] <= fov[1] <= FOV[1]:
         raise DataError(
             f"fov {fov[0]:g} to {fov[1]:g}: horizontal fields of view lie between {FOV[0]} and {FOV[1]} degrees, the "
+            "smaller one first."
+        )
+
+
+def check_baseline(baseline: tuple[float, float] | None, views: int) -> None:
+    if baseline is not None and views < 2:
+        raise DataError("a baseline lies between two views or more; give --views 2.")
+    if baseline is not None and not 0 < baseline[0] <= baseline[1] <= 10:
+        raise DataError(
+            f"baseline {baseline[0]:g} to {baseline[1]:g}: views of a room lie over 0 and up to 10 metres apart, the "
             "smaller one first."
         )
 

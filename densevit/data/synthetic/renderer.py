@@ -15,7 +15,7 @@ from densevit.data.synthetic.scene import Scene, build_scene, scene_rng
 from densevit.structures import Sample
 
 PREVIEW_WIDTH = 24  # rays across, that rate a camera pose
-STEP = (0.3, 1.2)  # metres between the camera poses of one place
+BASELINE = (0.3, 1.2)  # metres between the camera poses of one place
 OVERLAP = 0.5  # share of a further view that the first one shows, too, from which on it is good
 IGNORE = 255
 TRIES = 12
@@ -41,6 +41,7 @@ def render_scene(
     fov: float | tuple[float, float] | None = None,
     mount: str = "hand",
     views: int = 1,
+    baseline: tuple[float, float] = BASELINE,
 ) -> Iterator[Frame]:
     """The frames of one scene with depth, validity, labels (densevit.data.datasets.rooms.CLASSES) and intrinsics.
 
@@ -50,6 +51,7 @@ def render_scene(
             None takes the range of the mount.
         mount: how the camera is held (camera.MOUNTS).
         views: camera poses of the place that a frame shows; those of one place follow each other.
+        baseline: metres, low and high, from the first of these poses to the others.
 
     Raises:
         DataError: embreex is not installed.
@@ -61,7 +63,7 @@ def render_scene(
         yield render_frame(rng, room, camera, f"{split}/{scene_name(scene)}/{frame * views:02d}")
         for view in range(1, views):
             rng = scene_rng(seed, split, scene, frame, view)
-            other = sample_view(rng, room, camera, MOUNTS[mount])
+            other = sample_view(rng, room, camera, MOUNTS[mount], baseline)
             yield render_frame(rng, room, other, f"{split}/{scene_name(scene)}/{frame * views + view:02d}")
 
 
@@ -88,17 +90,23 @@ def sample_camera(
     return best_of(draw)
 
 
-def sample_view(rng: np.random.Generator, scene: Scene, first: Camera, mount: Mount) -> Camera:
-    """The same camera at another pose, a step away, that looks at the place of the first: the best of TRIES.
+def sample_view(
+    rng: np.random.Generator, scene: Scene, first: Camera, mount: Mount, baseline: tuple[float, float] = BASELINE
+) -> Camera:
+    """The same camera at another pose that looks at the place of the first: the best of TRIES.
 
-    Height and pitch stay within what the mount allows.
+    It is `baseline` (low, high) metres away; where no floor is free there, it only turns. Height and pitch stay within
+    what the mount allows.
     """
     _, depth, _ = scene.tracer.intersect(first.position, preview(first).rays())
     target = first.position + first.axes[:, 2] * float(np.median(depth))
+    here = first.position[:2]
+    frees = (scene.floor.spots_near(here, baseline, margin) for margin in (0.4, 0.2, 0.05))
+    spots = next((free for free in frees if len(free)), here[None])
 
     def draw() -> tuple[float, Camera]:
-        x, y = scene.floor.spot_near(rng, first.position.tolist(), STEP, 0.4)
-        position = np.array([x, y, first.position[2] + rng.normal(0, min(0.1, mount.height[1]))])
+        spot = spots[rng.integers(len(spots))]
+        position = np.array([*spot, first.position[2] + rng.normal(0, min(0.1, mount.height[1]))])
         ahead = target - position
         yaw = np.arctan2(ahead[1], ahead[0]) + rng.normal(0, 0.1)
         pitch = np.arctan2(ahead[2], np.hypot(ahead[0], ahead[1])) + rng.normal(0, 0.05)

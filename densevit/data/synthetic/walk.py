@@ -116,14 +116,9 @@ def walk_path(rng: np.random.Generator, scene: Scene, first: Camera, frames: int
     middle = np.array(scene.plan.extent) / 2
     while walked[-1] < pace * seconds:
         here = spots[-1]
-        there = next(
-            (
-                spot
-                for spot in (np.array(scene.floor.spot_near(rng, here.tolist(), STRIDE, CLEAR)) for _ in range(12))
-                if is_free(clear, here, spot)
-            ),
-            here,
-        )
+        near = scene.floor.spots_near(here, STRIDE, CLEAR)
+        draws = (near[rng.integers(len(near))] for _ in range(12 if len(near) else 0))
+        there = next((spot for spot in draws if is_free(clear, here, spot)), here)
         yaw, pitch = looks[-1]
         inward = middle - there
         towards = np.arctan2(inward[1], inward[0])

@@ -10,13 +10,13 @@ pytest.importorskip("embreex")
 
 from densevit.data.datasets.rooms import CLASSES
 from densevit.data.synthetic import furniture_models, render_scene
-from densevit.data.synthetic.camera import Camera, look_direction
+from densevit.data.synthetic.camera import MOUNTS, Camera, look_direction
 from densevit.data.synthetic.floorplan import FloorPlan, FreeFloor, draw_plan, footprint
 from densevit.data.synthetic.furniture_layout import ROOM_TYPES, furnish
 from densevit.data.synthetic.lights import Light
 from densevit.data.synthetic.mesh import quad
 from densevit.data.synthetic.ray_tracer import RayTracer
-from densevit.data.synthetic.renderer import render_frame
+from densevit.data.synthetic.renderer import BASELINE, render_frame, sample_camera, sample_view
 from densevit.data.synthetic.room_shell import build_shell
 from densevit.data.synthetic.scene import Scene, build_scene, scene_rng
 from densevit.data.synthetic.scene_builder import Builder
@@ -99,6 +99,23 @@ def test_two_views_show_one_place_from_their_poses() -> None:
         assert inside.mean() > 0.4
         depth = first.depth[v[inside].astype(int), u[inside].astype(int)]
         assert (np.abs(depth - seen[inside, 2]) < 0.05 * depth).mean() > 0.6  # the others are hidden, or at an edge
+
+
+def test_a_second_view_steps_aside_where_furniture_leaves_little_floor() -> None:
+    room = build_scene(7, "test", 10)
+    first = sample_camera(scene_rng(7, "test", 10, 0), room, SIZE, MOUNTS["level"])
+    assert not len(room.floor.spots_near(first.position[:2], BASELINE, 0.4))
+    second = sample_view(scene_rng(7, "test", 10, 0, 1), room, first, MOUNTS["level"])
+    assert BASELINE[0] <= np.linalg.norm(first.position[:2] - second.position[:2]) <= BASELINE[1]
+
+
+def test_views_are_as_far_apart_as_asked_and_look_at_one_place() -> None:
+    first, second = (frame.sample for frame in render_scene(4, "train", 0, 1, SIZE, views=2, baseline=(1.5, 2.0)))
+    assert first.pose is not None and second.pose is not None
+    apart = first.pose[:3, 3] - second.pose[:3, 3]
+    assert 1.5 <= np.hypot(*apart[:2]) <= 2.0
+    sees = second.pose[:3, 2] @ first.pose[:3, 2]  # the cosine between the optical axes
+    assert 0.5 < sees < 0.999
 
 
 def test_where_nothing_is_there_is_no_depth_and_no_label() -> None:
