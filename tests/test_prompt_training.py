@@ -152,8 +152,12 @@ def test_commands_use_the_prompt_and_say_so(
     assert densevit.evaluate(model, data, points=200).scores["abs_rel"] == scores["prompt", 200]
     assert main(["inspect", str(model)]) == 0
     assert "prompt:           points (hidden 8" in capsys.readouterr().out
-    assert main(["export-onnx", str(model), "--output", str(tmp_path / "a.onnx"), "--image-size", "48,64"]) == 2
-    assert "an exported file takes no measured points" in capsys.readouterr().err
+    exported = str(tmp_path / "a.onnx")
+    assert main(["export-onnx", str(model), "--output", exported, "--image-size", "60,80"]) == 0
+    words[-1] = str(tmp_path / "of-onnx")
+    assert main(["export-depth", exported, *words, *more]) == 0
+    assert f"{(lidar > 0).sum()} anchors an image, an input of the model" in capsys.readouterr().out
+    np.testing.assert_allclose(np.load(tmp_path / "of-onnx/000.npy"), expected, rtol=1e-4)
 
 
 def test_a_run_resumes_bit_for_bit_and_hands_its_blocks_on(

@@ -81,6 +81,7 @@ def export_int8(
         ConfigError: no recipe keeps within the budget, and nothing is written; a metric that these heads and data do
             not have; images of a size that the file is not for; options that do not go together.
     """
+    onnx.refuse_points(card, "--precision int8")
     card, options = onnx.check_options(card, options)
     tasks = {name: head_for(name, card) for name in max_drop}
     images = calibration_images(data, options)

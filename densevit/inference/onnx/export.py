@@ -61,10 +61,16 @@ class Pipeline(nn.Module):
             self.register_buffer("camera", as_camera(options.focal, options.size).values)
 
     def forward(
-        self, image: Tensor, focal: Tensor | None = None, resized: Tensor | None = None, grid: Tensor | None = None
+        self,
+        image: Tensor,
+        focal: Tensor | None = None,
+        points: Tensor | None = None,
+        resized: Tensor | None = None,
+        grid: Tensor | None = None,
     ) -> dict[str, Tensor]:
         """
         Args:
+            points: b h w, measured metres, 0 where none.
             resized, grid: of their shapes are the sizes in a graph for images of any size (dynamic_size.py).
         """
         x = image if self.options.floats else image.permute(0, 3, 1, 2).float().div(255)
@@ -78,6 +84,8 @@ class Pipeline(nn.Module):
             size = (x.shape[-2], x.shape[-1])
             camera = Camera(self.camera) if focal is None else Camera.centred(focal, size)
             options["camera"] = camera_input(self.card, camera)
+        if points is not None:
+            options["points"] = points[:, None]
         model, config = self.model, self.card.resize
         if grid is not None:
             config, padded = with_known_sizes(config, self.card.multiple, grid, resized)
@@ -111,7 +119,8 @@ def example_inputs(card: ModelCard, options: OnnxExportOptions, count: int, size
     h, w = size
     image = torch.zeros(count, 3, h, w) if options.floats else torch.zeros(count, h, w, 3, dtype=torch.uint8)
     focal = {"focal": torch.full((count,), float(w))} if focal_is_input(card, options) else {}
-    return {"image": image, **focal}
+    points = {"points": torch.zeros(count, h, w)} if card.takes_points else {}
+    return {"image": image, **focal, **points}
 
 
 def check_output(path: Path, *, overwrite: bool = False) -> None:
@@ -164,7 +173,7 @@ def export_onnx(model: nn.Module, card: ModelCard, path: Path, options: OnnxExpo
             text=as_text(about),
         )
         predictor, tried = torch_predictor(model, card, options), [size] if sizes is None else sizes_to_try(card)
-        errors = verify_onnx(made, predictor, tried, options, focal="focal" in examples)
+        errors = verify_onnx(made, predictor, tried, options, examples)
         whole = "--no-preprocessing exports the network without resizing."
         advice = whole if options.precision == "fp32" else "Export it in fp32."
         check_errors(errors, TOLERANCES[options.precision], "exported graph", advice)
@@ -177,11 +186,6 @@ def check_options(card: ModelCard, options: OnnxExportOptions) -> tuple[ModelCar
     Raises:
         ConfigError, DataError: see `export_onnx`.
     """
-    if card.takes_points:
-        raise ConfigError(
-            "model.prompt: an exported file takes no measured points. Export the model that the prompt was trained on, "
-            "or one trained with `model.prompt: none`."
-        )
     names = options.heads or tuple(name for name, spec in card.outputs.items() if spec.kind != "focal")
     for name in names:
         if name not in card.outputs:
@@ -196,7 +200,7 @@ def check_options(card: ModelCard, options: OnnxExportOptions) -> tuple[ModelCar
         same = PreprocessConfig(padding=card.resize.padding, single_resize=card.resize.single_resize)
         card, options = replace(card, resize=same), replace(options, floats=True)
     if options.any_size:
-        check_options_of_any_size(options)
+        check_options_of_any_size(card, options)
         return card, replace(options, size=None)
     if size is None:
         raise ConfigError("--image-size: give height and width of the images that the file is for, as 480,640.")
@@ -209,8 +213,13 @@ def check_options(card: ModelCard, options: OnnxExportOptions) -> tuple[ModelCar
     return card, replace(options, size=size)
 
 
-def check_options_of_any_size(options: OnnxExportOptions) -> None:
+def check_options_of_any_size(card: ModelCard, options: OnnxExportOptions) -> None:
     assert options.box is None, "a window of images of any size"
+    if card.takes_points:
+        raise ConfigError(
+            "--image-size dynamic: not for a model with `model.prompt`: how far it spreads measured points depends on "
+            "the size. Give height and width, as 480,640."
+        )
     if options.focal is not None:
         raise ConfigError("--focal: with --image-size dynamic the focal length of each image is an input of the file.")
 
@@ -220,6 +229,18 @@ def sizes_to_try(card: ModelCard) -> list[Size]:
     a smaller and a larger one."""
     h, w = card.resize.size or (8 * card.multiple, 10 * card.multiple)
     return [(h, w), (h, w * 5 // 4), (w * 5 // 4, h), (h * 3 // 4 + 1, w // 2 + 3), (h * 5 // 4, w * 4 // 3 + 1)]
+
+
+def refuse_points(card: ModelCard, what: str) -> None:
+    """
+    Raises:
+        ConfigError: the model takes measured points, and `what` gives none to it.
+    """
+    if card.takes_points:
+        raise ConfigError(
+            f"{what}: not for a model with `model.prompt`, which takes measured points. Give the model that the prompt "
+            "was trained on, or one trained with `model.prompt: none`."
+        )
 
 
 def weights_file(path: Path) -> Path:

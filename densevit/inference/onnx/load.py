@@ -41,11 +41,13 @@ class ImageInput(NamedTuple):
         floats: b 3 h w in [0, 1]; else bytes b h w 3.
         batch: images at once; None: any.
         size: None: any.
+        points: beside the image it takes measured metres, b h w.
     """
 
     floats: bool
     batch: int | None
     size: Size | None
+    points: bool = False
 
 
 class OnnxModule(nn.Module):
@@ -61,8 +63,18 @@ class OnnxModule(nn.Module):
         self.run, self.takes, self.names = run, takes, names
         self.register_buffer("sha256", torch.frombuffer(bytearray(digest), dtype=torch.uint8))
 
-    def forward(self, image: Float[Tensor, "b 3 h w"]) -> dict[str, Float[Tensor, "b _ _ _"]]:
+    @property
+    def takes_points(self) -> bool:
+        """Whether measured depth at some points is an input."""
+        return self.takes.points
+
+    def forward(
+        self, image: Float[Tensor, "b 3 h w"], points: Float[Tensor, "b 1 h w"] | None = None
+    ) -> dict[str, Float[Tensor, "b _ _ _"]]:
         """
+        Args:
+            points: measured metres, 0 where none, for a file that takes them.
+
         Raises:
             DataError: images of a size that the file is not for.
         """
@@ -74,7 +86,10 @@ class OnnxModule(nn.Module):
                 "export-onnx --image-size dynamic writes one for all sizes."
             )
         given = image if self.takes.floats else image.mul(255).round().to(torch.uint8).permute(0, 2, 3, 1)
-        outputs = ConvertedNetwork(self.run, self.takes.batch or len(image))(given)
+        inputs = [given]
+        if self.takes_points:
+            inputs.append(torch.zeros_like(image[:, 0]) if points is None else points[:, 0])
+        outputs = ConvertedNetwork(self.run, self.takes.batch or len(image))(*inputs)
         return {name: y if y.ndim == 4 else y[:, :, None, None] for name, y in zip(self.names, outputs, strict=True)}
 
 
@@ -127,15 +142,16 @@ def load_onnx(
 def image_input(graph: "onnx.ModelProto", path: Path) -> ImageInput:
     """
     Raises:
-        ConfigError: the file takes more than images, or gives ids of classes.
+        ConfigError: the file takes a focal length, or gives ids of classes.
     """
     import onnx
 
     image, *more = graph.graph.input
-    if image.name != INPUT or more:
+    names = [given.name for given in more]
+    if image.name != INPUT or names not in ([], ["points"]):
         raise ConfigError(
-            f"{path}: takes {', '.join(given.name for given in graph.graph.input)}; only files that take images alone "
-            "can stand for a checkpoint: export it with --focal PIXELS."
+            f"{path}: takes {', '.join([image.name, *names])}; a file that takes the focal length cannot stand for a "
+            "checkpoint: export it with --focal PIXELS."
         )
     if any(y.type.tensor_type.elem_type != onnx.TensorProto.FLOAT for y in graph.graph.output):
         raise ConfigError(f"{path}: gives ids of classes; export it without --argmax.")
@@ -143,7 +159,7 @@ def image_input(graph: "onnx.ModelProto", path: Path) -> ImageInput:
     floats = kind.elem_type == onnx.TensorProto.FLOAT
     batch, *sides = [side.dim_value or None for side in kind.shape.dim]
     h, w = sides[1:] if floats else sides[:2]
-    return ImageInput(floats, batch, None if h is None or w is None else (h, w))
+    return ImageInput(floats, batch, None if h is None or w is None else (h, w), bool(names))
 
 
 def card_of_images(card: ModelCard) -> ModelCard:

@@ -63,6 +63,7 @@ def metadata(card: ModelCard, options: OnnxExportOptions) -> dict[str, str]:
     return {
         "input image": given + (", resized as the network wants it" if options.network else ", as decoded from a file"),
         **({"input focal": focal} if focal else {}),
+        **({"input points": f"float32 {b} x {h} x {w}, measured metres, 0 where none"} if card.takes_points else {}),
         **{f"output {name}": describe_output(spec, options) for name, spec in card.outputs.items()},
         "image_size": f"{h},{w}",
         "precision": options.precision,

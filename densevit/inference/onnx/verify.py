@@ -1,13 +1,13 @@
 """Compares the outputs of an exported file with those of torch. b images, h x w pixels, k numbers per pixel."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import inf
 from pathlib import Path
 from typing import Any
 
 import cv2
 import numpy as np
-from jaxtyping import UInt8
+from jaxtyping import Float32, UInt8
 from torch import nn
 
 from densevit.errors import ConfigError
@@ -24,7 +24,7 @@ Images = UInt8[np.ndarray, "b h w 3"]
 
 
 def verify_onnx(
-    path: Path, predictor: Predictor, sizes: Sequence[Size], options: OnnxExportOptions, *, focal: bool
+    path: Path, predictor: Predictor, sizes: Sequence[Size], options: OnnxExportOptions, inputs: Collection[str]
 ) -> dict[str, float]:
     """See `errors_against_torch`. A file for any number of images is tried with one, and of the first size three.
 
@@ -36,7 +36,7 @@ def verify_onnx(
     """
     run = OnnxRuntime().open(path, "fp32")
     cases = [(options.batch or 1, size) for size in sizes] + ([(3, sizes[0])] if options.batch is None else [])
-    return errors_against_torch(lambda *given: run_onnx(run, *given), predictor, cases, options, focal=focal)
+    return errors_against_torch(lambda *given: run_onnx(run, *given), predictor, cases, options, inputs)
 
 
 def torch_predictor(model: nn.Module, card: ModelCard, options: OnnxExportOptions) -> Predictor:
@@ -51,26 +51,27 @@ def errors_against_torch(
     predictor: Predictor,
     cases: Sequence[tuple[int, Size]],
     options: OnnxExportOptions,
-    *,
-    focal: bool,
+    inputs: Collection[str],
 ) -> dict[str, float]:
     """The largest difference of each head, as a share of the largest value; `inf` where shapes or NaNs differ.
 
     Args:
-        run: images, and focal lengths -> the outputs of the file, in the order of the heads.
+        run: the inputs of the file -> its outputs, in the order of the heads.
         cases: number of images at once, and their size.
-        focal: the file takes the focal length of each image.
+        inputs: of the file, by name. Where it takes measured points, it is tried with and without.
     """
     errors: dict[str, float] = dict.fromkeys(predictor.card.outputs, 0.0)
     for count, size in cases:
         images = test_images(size, count)
-        focals = [np.linspace(0.6, 1.2, count, dtype=np.float32) * size[1]] if focal else []
-        expected = predict_each(predictor, images, *focals)
+        focals = np.linspace(0.6, 1.2, count, dtype=np.float32) * size[1] if "focal" in inputs else None
         given = images.transpose(0, 3, 1, 2).astype(np.float32) / np.float32(255) if options.floats else images
-        for (name, spec), ours in zip(predictor.card.outputs.items(), run(given, *focals), strict=True):
-            kind, theirs = spec.kind, expected[name]
-            error = error_of_ids if options.labels and kind == "labels" else error_of_values
-            errors[name] = max(errors[name], error(ours, theirs[..., 0, 0] if kind == "class" else theirs))
+        for points in (test_points(size, count), test_points(size, count, 0)) if "points" in inputs else (None,):
+            expected = predict_each(predictor, images, focals, points)
+            found = run(given, *(more for more in (focals, points) if more is not None))
+            for (name, spec), ours in zip(predictor.card.outputs.items(), found, strict=True):
+                kind, theirs = spec.kind, expected[name]
+                error = error_of_ids if options.labels and kind == "labels" else error_of_values
+                errors[name] = max(errors[name], error(ours, theirs[..., 0, 0] if kind == "class" else theirs))
     return errors
 
 
@@ -90,13 +91,17 @@ def check_errors(errors: Mapping[str, float], tolerance: float, what: str, advic
         )
 
 
-def predict_each(predictor: Predictor, images: Images, focals: np.ndarray | None = None) -> dict[str, np.ndarray]:
+def predict_each(
+    predictor: Predictor, images: Images, focals: np.ndarray | None, points: np.ndarray | None
+) -> dict[str, np.ndarray]:
     """The maps of all images, each with its own focal length."""
+    given = None if points is None else points[:, None]
     if focals is None:
-        return predictor.predict_arrays(images)
+        return predictor.predict_arrays(images, points=given)
     parts = []
-    for image, predictor.focal in zip(images, focals.tolist(), strict=True):
-        parts.append(predictor.predict_arrays(image[None]))
+    for i, predictor.focal in enumerate(focals.tolist()):
+        one = slice(i, i + 1)
+        parts.append(predictor.predict_arrays(images[one], points=None if given is None else given[one]))
     return {name: np.concatenate([maps[name] for maps in parts]) for name in parts[0]}
 
 
@@ -125,6 +130,14 @@ def test_images(size: Size, count: int) -> Images:
     photograph = cv2.resize(sample(), (w, h), interpolation=cv2.INTER_AREA)
     both = [photograph, slope.clip(0, 255).astype(np.uint8)]
     return np.stack([both[i % 2] for i in range(count)])
+
+
+def test_points(size: Size, count: int, share: float = 0.01) -> Float32[np.ndarray, "b h w"]:
+    """Measured metres at random pixels of each image but every second one, 0 where none."""
+    rng = np.random.default_rng(0)
+    points = np.where(rng.random((count, *size)) < share, rng.uniform(1, 5, (count, *size)), 0)
+    points[1::2] = 0
+    return points.astype(np.float32)
 
 
 def error_of_values(ours: np.ndarray, theirs: np.ndarray) -> float:

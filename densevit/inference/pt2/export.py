@@ -77,11 +77,11 @@ def export_pt2(model: nn.Module, card: ModelCard, path: Path, options: OnnxExpor
         compile_package(pipeline, tuple(examples.values()), made, {KEY: json.dumps(recorded)})
         compiled, predictor = load_pt2(made), torch_predictor(model, card, options)
         errors = errors_against_torch(
-            lambda *given: list(compiled(*given).values()),
+            lambda *given: list(compiled(**dict(zip(examples, given, strict=True))).values()),
             predictor,
             [(options.batch, options.size)],
             options,
-            focal="focal" in examples,
+            examples,
         )
         advice = "--no-preprocessing compiles the network without resizing."
         check_errors(errors, TOLERANCE, "compiled network", advice)

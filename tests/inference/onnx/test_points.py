@@ -1,0 +1,122 @@
+"""Exported models with prompt blocks: measured points are an input of the file, which can stand for the checkpoint."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+
+import densevit
+from densevit.builder.checkpoint import parse_model
+from densevit.builder.model import build_card, build_model
+from densevit.errors import ConfigError
+from densevit.inference.onnx import export, verify
+from densevit.inference.onnx.export import export_onnx
+from densevit.inference.onnx.metadata import OnnxExportOptions
+from densevit.inference.predictor import Predictor
+from densevit.inference.pt2.export import COMPILERS, export_pt2
+from densevit.inference.pt2.load import load_pt2
+from densevit.inference.web.export import export_web
+from densevit.model_card import ModelCard, PreprocessConfig
+from densevit.models.dense import DenseModel
+
+SIZE = (50, 75)
+# 5 x 6 patches of 14 pixels: neither the padded image nor the levels of the DPT are multiples of each other.
+RULE = PreprocessConfig(mode="fixed", size=(60, 80), interpolation="bicubic", antialias=True)
+
+
+def network(camera: str = "none") -> tuple[DenseModel, ModelCard]:
+    torch.manual_seed(0)
+    vit = {"type": "vit", "dim": 24, "depth": 4, "heads": 2, "patch_size": 14, "image_size": 56}
+    parts = {"encoder": vit, "decoder": {"type": "dpt", "channels": 8}, "heads": {"depth": {"type": "metric"}}}
+    more = {"canonical_focal": 50.0} if camera == "canonical" else {}
+    spec = parse_model({**parts, "camera": camera, "prompt": {"type": "points", "hidden": 8}, **more}, "test", RULE)
+    model = build_model(spec).eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.1) if parameter.ndim > 1 else None
+    return model, build_card(model, spec)
+
+
+def images(count: int) -> np.ndarray:
+    return np.random.default_rng(3).integers(0, 256, (count, *SIZE, 3), dtype=np.uint8)
+
+
+def measured(count: int) -> np.ndarray:
+    """Metres at a tenth of the pixels; the last image has none."""
+    rng = np.random.default_rng(4)
+    points = np.where(rng.random((count, *SIZE)) < 0.1, rng.uniform(1, 5, (count, *SIZE)), 0).astype(np.float32)
+    points[-1] = 0
+    return points
+
+
+@pytest.mark.parametrize(
+    "camera", ["canonical", pytest.param("none", marks=pytest.mark.slow), pytest.param("rays", marks=pytest.mark.slow)]
+)
+def test_a_file_gives_torch_s_maps_with_points_and_without(camera: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    made = export_onnx(*network(camera), path, OnnxExportOptions(size=SIZE, batch=None))
+    assert made.metadata["input points"] == "float32 batch x 50 x 75, measured metres, 0 where none"
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    given = {"image": images(3), "points": measured(3)}
+    focals = {} if camera == "none" else {"focal": np.array([60, 70, 80], np.float32)}
+    assert [x.name for x in session.get_inputs()] == ["image", *focals, "points"]
+    (found,) = session.run(None, {**given, **focals})
+    predictor = Predictor(*network(camera), device="cpu", precision="fp32")
+    for i, (image, points) in enumerate(zip(given["image"], given["points"], strict=True)):
+        predictor.focal = None if camera == "none" else float(focals["focal"][i])
+        expected = predictor(image, anchors=points) if i < 2 else predictor(image)
+        np.testing.assert_allclose(found[i, 0], expected, rtol=1e-4)
+    assert i == 2 and np.abs(predictor(image, anchors=given["points"][0]) / expected - 1).max() > 1e-2
+
+
+@pytest.fixture(scope="module")
+def fixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("points") / "model.onnx"
+    export_onnx(*network("canonical"), path, OnnxExportOptions(size=SIZE, focal=60.0))
+    return path
+
+
+@pytest.mark.parametrize("runtime", ["onnxruntime", "openvino"])
+def test_a_file_stands_for_its_checkpoint(runtime: str, fixed: Path) -> None:
+    if runtime == "openvino":
+        pytest.importorskip("openvino")
+    loaded = densevit.load(fixed, runtime=runtime, precision="fp32")
+    predictor = Predictor(*network("canonical"), device="cpu", precision="fp32", focal=60.0)
+    (image,), points = images(1), measured(2)[0]
+    np.testing.assert_allclose(loaded(image), predictor(image), rtol=1e-4)
+    np.testing.assert_allclose(loaded(image, anchors=points), predictor(image, anchors=points), rtol=1e-4)
+    lowest = densevit.load(fixed, runtime=runtime)  # bf16, where runtime and processor have it
+    np.testing.assert_allclose(lowest(image, anchors=points), predictor(image, anchors=points), rtol=0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not any(map(shutil.which, COMPILERS)), reason="no C++ compiler")
+@pytest.mark.filterwarnings("ignore")
+def test_a_compiled_package_takes_them_too(tmp_path: Path) -> None:
+    export_pt2(*network(), tmp_path / "model.pt2", OnnxExportOptions(size=SIZE))
+    predictor = Predictor(*network(), device="cpu", precision="fp32")
+    found = load_pt2(tmp_path / "model.pt2")(images(1), points=measured(2)[:1])["depth"]
+    np.testing.assert_allclose(found[0, 0], predictor(images(1)[0], anchors=measured(2)[0]), rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_a_file_that_ignores_points_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = verify.predict_each
+    monkeypatch.setattr(verify, "predict_each", lambda *given: expected(*given[:3], 0 * given[3]))
+    with pytest.raises(ConfigError, match="differs from torch"):
+        export_onnx(*network(), tmp_path / "model.onnx", OnnxExportOptions(size=SIZE))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_where_no_points_can_be_given_the_model_is_refused(tmp_path: Path) -> None:
+    model, card = network()
+    with pytest.raises(ConfigError, match="a web page: not for a model with `model.prompt`"):
+        export_web(model, card, tmp_path / "page")
+    with pytest.raises(ConfigError, match="--precision int8: not for a model"):
+        export.refuse_points(card, "--precision int8")
+    with pytest.raises(ConfigError, match="dynamic: not for a model with `model.prompt`"):
+        export_onnx(model, card, tmp_path / "any.onnx", replace(OnnxExportOptions(size=None), any_size=True))
+    assert list(tmp_path.iterdir()) == []
