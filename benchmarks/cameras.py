@@ -39,7 +39,7 @@ SIZE = (96, 128)  # of the network's input; images are twice as large, so that z
 MODES = ("none", "canonical", "rays")
 STAGES = ("render", *MODES, "score", "focal")
 SCENES = {"train": 4800, "test": 60}
-ROUNDS = {"train": (18_000, 1e-3), "train-2": (12_000, 5e-4)}  # rooms: steps and learning rate, from the last's weights
+ROUNDS = {"train": (18_000, 1e-3), "train-2": (10_000, 5e-4)}  # rooms: steps and learning rate, from the last's weights
 MOUNT = "level"  # what an image shows is then ambiguous without the lens
 # All three see the same zooms. To models that know the lens they are those of a lens; to the plain one depth is divided
 # by them, as the recipes do: otherwise metres would be ambiguous.
