@@ -16,7 +16,7 @@ from pathlib import Path
 from densevit.cli.main import main as command
 
 SIZE = (96, 128)
-SCENES = {"train": 0, "val": 80, "test": 80}
+SCENES = {"train": 0, "val": 160, "test": 160}
 FRAMES = 4
 SEED = 8  # not that of any other rooms in --work
 STEPS = 9_000

@@ -96,7 +96,8 @@ class FreeFloor:
     def __init__(self, plan: FloorPlan) -> None:
         w, d = plan.extent
         self.free = np.zeros((int(np.ceil(d / CELL)) + 2, int(np.ceil(w / CELL)) + 2), dtype=np.uint8)
-        cv2.fillPoly(self.free, [_cells(plan.outline)], 1)
+        self.outline = _cells(plan.outline)
+        cv2.fillPoly(self.free, [self.outline], 1)
 
     def fits(self, corners: Points) -> bool:
         low, high = corners.min(axis=0), corners.max(axis=0)
@@ -108,11 +109,12 @@ class FreeFloor:
         self.free[self._covered(corners)] = 0
 
     def clearance(self) -> Float64[np.ndarray, "h w"]:
-        """Metres from the centre of each cell to the nearest occupied one."""
-        return np.asarray(cv2.distanceTransform(self.free, cv2.DIST_L2, 5), dtype=np.float64) * CELL
+        """Metres from the centre of each cell to the nearest one that is occupied or that a wall goes through."""
+        inside = cv2.polylines(self.free.copy(), [self.outline], True, 0)
+        return np.asarray(cv2.distanceTransform(inside, cv2.DIST_L2, 5), dtype=np.float64) * CELL
 
     def spot(self, rng: np.random.Generator, margin: float) -> tuple[float, float]:
-        """A random point at least `margin` metres from every occupied cell, or as far as possible."""
+        """A random point at least `margin` metres from walls and everything else, or as far as possible."""
         clear = self.clearance()
         cells = np.argwhere(clear >= min(margin, float(clear.max())))
         y, x = (cells[rng.integers(len(cells))] + 0.5) * CELL

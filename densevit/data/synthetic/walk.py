@@ -21,10 +21,14 @@ from densevit.data.synthetic.scene import Scene, build_scene, scene_rng
 
 PACE = (0.3, 0.8)  # metres a second, low and high
 STRIDE = (0.6, 1.5)  # metres from one spot to the next
-CLEAR = 0.35  # metres that a camera stays from everything
+CLEAR = (0.35, 0.2, 0.1)  # metres that a camera stays from everything; the lesser where it could go nowhere else
 TURN = 0.5  # radians, the deviation of where a camera looks at the next spot
 MOVABLE = ("chair", "object", "plant", "television")
 WALK = 1 << 16  # the view number of the generator that draws a scene's walk: no view has it
+
+
+Spot = Float64[np.ndarray, "2"]
+"""On the floor, x and y in metres."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,16 +113,18 @@ def render_walk(
 
 
 def walk_path(rng: np.random.Generator, scene: Scene, first: Camera, frames: int, fps: float) -> Iterator[Camera]:
-    """The camera at each frame: cubic splines through spots of the free floor, at one pace."""
+    """The camera at each frame: cubic splines through spots of the free floor, at one pace.
+
+    Where no spot is in reach it turns where it stands.
+    """
     pace, seconds = rng.uniform(*PACE), frames / fps
     spots, looks, walked = [first.position[:2]], [view_angles(first)], [0.0]
     clear = scene.floor.clearance()
     middle = np.array(scene.plan.extent) / 2
     while walked[-1] < pace * seconds:
         here = spots[-1]
-        near = scene.floor.spots_near(here, STRIDE, CLEAR)
-        draws = (near[rng.integers(len(near))] for _ in range(12 if len(near) else 0))
-        there = next((spot for spot in draws if is_free(clear, here, spot)), here)
+        found = (next_spot(rng, scene, clear, here, margin) for margin in CLEAR)
+        there = next((spot for spot in found if spot is not None), here)
         yaw, pitch = looks[-1]
         inward = middle - there
         towards = np.arctan2(inward[1], inward[0])
@@ -142,12 +148,25 @@ def view_angles(camera: Camera) -> tuple[float, float]:
     return float(np.arctan2(y, x)), float(np.arcsin(np.clip(z, -1, 1)))
 
 
-def is_free(clear: Float64[np.ndarray, "h w"], here: Float64[np.ndarray, "2"], there: Float64[np.ndarray, "2"]) -> bool:
+def next_spot(
+    rng: np.random.Generator, scene: Scene, clear: Float64[np.ndarray, "h w"], here: Spot, margin: float
+) -> Spot | None:
+    """A spot of the free floor a stride away, at least `margin` metres from everything; None where none is found.
+
+    Args:
+        clear: the floor's clearance.
+    """
+    near = scene.floor.spots_near(here, STRIDE, margin)
+    draws = (near[rng.integers(len(near))] for _ in range(12 if len(near) else 0))
+    return next((spot for spot in draws if is_free(clear, here, spot, margin)), None)
+
+
+def is_free(clear: Float64[np.ndarray, "h w"], here: Spot, there: Spot, margin: float) -> bool:
     """Whether the straight way keeps clear of everything, as far as its beginning does."""
     points = here + np.linspace(0, 1, 20)[:, None] * (there - here)
     cells = (points / CELL).astype(int).clip(0, np.array(clear.shape[::-1]) - 1)
     room = clear[cells[:, 1], cells[:, 0]]
-    return bool((room >= min(0.8 * CLEAR, float(room[0]))).all())
+    return bool((room >= min(0.8 * margin, float(room[0]))).all())
 
 
 def draw_movers(rng: np.random.Generator, scene: Scene, most: int) -> list[Mover]:

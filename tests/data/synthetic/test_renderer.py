@@ -11,7 +11,7 @@ pytest.importorskip("embreex")
 from densevit.data.datasets.rooms import CLASSES
 from densevit.data.synthetic import furniture_models, render_scene
 from densevit.data.synthetic.camera import MOUNTS, Camera, look_direction
-from densevit.data.synthetic.floorplan import FloorPlan, FreeFloor, draw_plan, footprint
+from densevit.data.synthetic.floorplan import CELL, FloorPlan, FreeFloor, draw_plan, footprint
 from densevit.data.synthetic.furniture_layout import ROOM_TYPES, furnish
 from densevit.data.synthetic.lights import Light
 from densevit.data.synthetic.mesh import quad
@@ -191,6 +191,25 @@ def test_pictures_are_neither_black_nor_burnt_and_their_colours_follow_what_is_t
         assert 40 < sample.image.mean() < 215, scene
         assert (sample.image == 255).all(axis=2).mean() < 0.35, scene
         assert sample.image.std() > 8, scene
+
+
+def test_clearance_is_the_distance_to_the_nearest_wall_on_all_four_sides() -> None:
+    floor = FreeFloor(FloorPlan(np.array([(0.0, 0), (4, 0), (4, 3), (0, 3)]), 2.5))
+    clear = floor.clearance()
+    y, x = (np.indices(clear.shape) + 0.5) * CELL
+    walls = np.stack([x, y, 4 - x, 3 - y]).min(0)
+    inside = clear > 0
+    assert inside[walls > CELL].all() and not inside[walls < 0].any()
+    assert np.abs(clear - walls)[inside].max() < 0.05
+
+
+def test_cameras_stand_off_the_walls_in_crowded_rooms_too() -> None:
+    for scene in (12, 24, 37, 45, 52):  # of the most crowded ones
+        room = build_scene(8, "test", scene)
+        camera = sample_camera(scene_rng(8, "test", scene, 0), room, SIZE, MOUNTS["level"])
+        place = camera.position[:2].astype(np.float32)
+        off = cv2.pointPolygonTest(room.plan.outline.astype(np.float32), [float(side) for side in place], True)
+        assert off >= 0.9 * min(0.5, room.floor.clearance().max()), scene
 
 
 def test_no_furniture_stands_in_another_or_in_a_wall() -> None:

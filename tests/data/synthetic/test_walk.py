@@ -8,8 +8,12 @@ import pytest
 
 from densevit.data.datasets.rooms import Rooms
 from densevit.data.io.flow import encode_flow, read_flow
+from densevit.data.synthetic.camera import MOUNTS
+from densevit.data.synthetic.floorplan import CELL
 from densevit.data.synthetic.generate import generate
-from densevit.data.synthetic.walk import WalkFrame, render_walk
+from densevit.data.synthetic.renderer import sample_camera
+from densevit.data.synthetic.scene import build_scene, scene_rng
+from densevit.data.synthetic.walk import WALK, WalkFrame, render_walk, walk_path
 from densevit.errors import DataError
 from densevit.ops.flow import sample
 from densevit.ops.geometry import backproject
@@ -30,6 +34,16 @@ def test_a_walk_is_smooth_and_at_walking_pace(walk: list[WalkFrame]) -> None:
     assert max(turns) < 0.3
     assert [part.time for part in walk] == pytest.approx([i / 10 for i in range(6)])
     assert walk[-1].flow is None
+
+
+@pytest.mark.parametrize("scene", [37, 52])
+def test_a_camera_finds_its_way_between_things_that_stand_close_together(scene: int) -> None:
+    room, rng = build_scene(8, "test", scene), scene_rng(0, "test", scene, 0, WALK)
+    first = sample_camera(rng, room, SIZE, MOUNTS["hand"])
+    path = np.stack([camera.position[:2] for camera in walk_path(rng, room, first, 24, 10.0)])
+    assert np.ptp(path, axis=0).max() > 0.5
+    cells = (path / CELL).astype(int)
+    assert room.floor.clearance()[cells[:, 1], cells[:, 0]].min() > 0.05
 
 
 def test_flow_leads_to_the_same_point_of_the_next_frame(walk: list[WalkFrame]) -> None:
