@@ -277,7 +277,9 @@ def shares(results: dict[str, dict[str, Any]]) -> str:
     for mode in MODES[1:]:
         cells = []
         for angles in ANGLES:
-            ours, plain = (np.reshape(results[name][f"frames {angles}"], (len(drawn[0]), -1)) for name in (mode, "none"))
+            ours, plain = (
+                np.reshape(results[name][f"frames {angles}"], (len(drawn[0]), -1)) for name in (mode, "none")
+            )
             low, high = np.quantile(ours[drawn].mean((1, 2)) / plain[drawn].mean((1, 2)), (0.025, 0.975))
             cells.append(f"{ours.mean() / plain.mean():.2f} ({low:.2f} to {high:.2f})")
         lines.append(f"| `{mode}` | " + " | ".join(cells) + " |")
