@@ -27,6 +27,7 @@ from scipy.spatial import KDTree
 from densevit import api
 from densevit.cli.main import main as command
 from densevit.data.datasets.rooms import Rooms
+from densevit.evaluation.bootstrap import bootstrap_means, scenes_of
 from densevit.inference.predictor import Predictor
 from densevit.ops.geometry import backproject, field_of_view
 from densevit.structures import Sample
@@ -39,6 +40,7 @@ SIZE = (96, 128)  # of the network's input; images are twice as large, so that z
 MODES = ("none", "canonical", "rays")
 STAGES = ("render", *MODES, "score", "focal")
 SCENES = {"train": 4800, "test": 120}
+FRAMES = 4  # of a room; in testing two of them from two poses each
 ROUNDS = {"train": (18_000, 1e-3), "train-2": (10_000, 5e-4)}  # rooms: steps and learning rate, from the last's weights
 MOUNT = "level"  # what an image shows is then ambiguous without the lens
 # All three see the same zooms. To models that know the lens they are those of a lens; to the plain one depth is divided
@@ -101,9 +103,9 @@ def render(work: Path) -> None:
     """Rooms for training, and others for each range of angles and of baselines in testing."""
     sets = {}
     for seed, rooms in enumerate(ROUNDS, 1):
-        sets[rooms] = ("train", TRAINED, ["--frames", 4, "--seed", seed, "--normals"])
+        sets[rooms] = ("train", TRAINED, ["--frames", FRAMES, "--seed", seed, "--normals"])
     for (distance, baseline), name in product(BASELINES.items(), ANGLES):
-        options = ["--frames", 2, "--seed", 7, "--views", 2, "--baseline", *baseline]
+        options = ["--frames", FRAMES // 2, "--seed", 7, "--views", 2, "--baseline", *baseline]
         sets[f"test-{distance}-{name}"] = ("test", name, options)
     for folder, (split, angles, options) in sets.items():
         counts = {"train": 0, "val": 0, "test": 0, split: SCENES[split]}
@@ -125,11 +127,12 @@ def train(work: Path, name: str, run: dict[str, Any], overrides: Sequence[str]) 
 
 def train_rounds(work: Path, mode: str, overrides: Sequence[str]) -> None:
     """Trains into `work / mode`, by way of `work / f"{mode}-1"`, which ends with the first rooms."""
-    first, last = f"{mode}-1", mode
-    train(work, first, config(work, mode) | {"output": str(work / first)}, overrides)
-    run = config(work, mode, "train-2")
+    rooms, more = ROUNDS
+    first = f"{mode}-1"
+    train(work, first, config(work, mode, rooms) | {"output": str(work / first)}, overrides)
+    run = config(work, mode, more)
     run["model"]["init_from"] = str(work / first)
-    train(work, last, run, overrides)
+    train(work, mode, run, overrides)
 
 
 def estimated_focals(work: Path, overrides: Sequence[str]) -> str:
@@ -271,19 +274,16 @@ def score_one(work: Path, mode: str) -> dict[str, Any]:
 
 def shares(results: dict[str, dict[str, Any]]) -> str:
     """AbsRel as a share of the plain model's, with its 95% interval over rooms, as a table."""
-    lines = ["| camera | " + " | ".join(ANGLES) + " |", "|" + " --- |" * 4]
-    rng = np.random.default_rng(0)
-    drawn = rng.integers(SCENES["test"], size=(2000, SCENES["test"]))
-    for mode in MODES[1:]:
-        cells = []
-        for angles in ANGLES:
-            ours, plain = (
-                np.reshape(results[name][f"frames {angles}"], (len(drawn[0]), -1)) for name in (mode, "none")
-            )
-            low, high = np.quantile(ours[drawn].mean((1, 2)) / plain[drawn].mean((1, 2)), (0.025, 0.975))
-            cells.append(f"{ours.mean() / plain.mean():.2f} ({low:.2f} to {high:.2f})")
-        lines.append(f"| `{mode}` | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    cells: dict[str, dict[str, Any]] = {mode: {} for mode in results if mode != "none"}
+    for angles in ANGLES:
+        frames = zip(*(row[f"frames {angles}"] for row in results.values()), strict=True)
+        rows = [(f"{i // FRAMES}/{i}", dict(zip(results, errors, strict=True))) for i, errors in enumerate(frames)]
+        redrawn = bootstrap_means(rows, results, scenes_of(name for name, _ in rows))
+        for mode, row in cells.items():
+            share = results[mode][f"abs_rel {angles}"] / results["none"][f"abs_rel {angles}"]
+            low, high = redrawn[mode]._replace(values=redrawn[mode].values / redrawn["none"].values).interval()
+            row[angles] = f"{share:.2f} ({low:.2f} to {high:.2f})"
+    return table(cells, list(ANGLES), str)
 
 
 def table(results: dict[str, dict[str, Any]], columns: Sequence[str], form: Callable[[float], str]) -> str:
@@ -300,10 +300,10 @@ def report(results: dict[str, dict[str, Any]]) -> str:
 
 `python benchmarks/cameras.py --work DIR`, {made_on()}. The network, losses and optimiser of
 `configs/multitask/rooms.yaml` (a ViT/16 of 3.6 M parameters with DPT, from nothing, at 96 x 128) for depth and
-normals: {4 * train:,} images of {train:,} rendered rooms at 50-75 degrees, {steps:,} steps of 8 from a learning rate of
-{lr:g}, then as many images of other rooms, {more:,} steps from {lower:g}; the same images in the same order with the
-same zooms into their middle for all three ({zooms} x, which divide depth for the plain model and lengthen the lens for
-the others); {4 * test} test frames of {test} other rooms for each range of angles. Images are of
+normals: {FRAMES * train:,} images of {train:,} rendered rooms at 50-75 degrees, {steps:,} steps of 8 from a learning
+rate of {lr:g}, then as many images of other rooms, {more:,} steps from {lower:g}; the same images in the same order with
+the same zooms into their middle for all three ({zooms} x, which divide depth for the plain model and lengthen the lens
+for the others); {FRAMES * test} test frames of {test} other rooms for each range of angles. Images are of
 192 x 256. The camera is level, 0.4 m over the floor, as on a small robot. Rendered rooms are no photographs: the ratios
 tell, the numbers do not carry over.
 

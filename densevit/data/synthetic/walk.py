@@ -26,7 +26,6 @@ TURN = 0.5  # radians, the deviation of where a camera looks at the next spot
 MOVABLE = ("chair", "object", "plant", "television")
 WALK = 1 << 16  # the view number of the generator that draws a scene's walk: no view has it
 
-
 Spot = Float64[np.ndarray, "2"]
 """On the floor, x and y in metres."""
 
@@ -123,8 +122,7 @@ def walk_path(rng: np.random.Generator, scene: Scene, first: Camera, frames: int
     middle = np.array(scene.plan.extent) / 2
     while walked[-1] < pace * seconds:
         here = spots[-1]
-        found = (next_spot(rng, scene, clear, here, margin) for margin in CLEAR)
-        there = next((spot for spot in found if spot is not None), here)
+        there = next(reachable_spots(rng, scene, clear, here), here)
         yaw, pitch = looks[-1]
         inward = middle - there
         towards = np.arctan2(inward[1], inward[0])
@@ -148,17 +146,18 @@ def view_angles(camera: Camera) -> tuple[float, float]:
     return float(np.arctan2(y, x)), float(np.arcsin(np.clip(z, -1, 1)))
 
 
-def next_spot(
-    rng: np.random.Generator, scene: Scene, clear: Float64[np.ndarray, "h w"], here: Spot, margin: float
-) -> Spot | None:
-    """A spot of the free floor a stride away, at least `margin` metres from everything; None where none is found.
+def reachable_spots(
+    rng: np.random.Generator, scene: Scene, clear: Float64[np.ndarray, "h w"], here: Spot
+) -> Iterator[Spot]:
+    """Random spots of the free floor a stride away, those that are farthest from everything first.
 
     Args:
         clear: the floor's clearance.
     """
-    near = scene.floor.spots_near(here, STRIDE, margin)
-    draws = (near[rng.integers(len(near))] for _ in range(12 if len(near) else 0))
-    return next((spot for spot in draws if is_free(clear, here, spot, margin)), None)
+    for margin in CLEAR:
+        near = scene.floor.spots_near(here, STRIDE, margin)
+        draws = (near[rng.integers(len(near))] for _ in range(12 if len(near) else 0))
+        yield from (spot for spot in draws if is_free(clear, here, spot, margin))
 
 
 def is_free(clear: Float64[np.ndarray, "h w"], here: Spot, there: Spot, margin: float) -> bool:

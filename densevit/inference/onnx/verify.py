@@ -15,6 +15,7 @@ from densevit.inference.backends.onnx_runtimes import OnnxRuntime, Run
 from densevit.inference.onnx.metadata import OnnxExportOptions
 from densevit.inference.predictor import Predictor
 from densevit.model_card import ModelCard
+from densevit.ops.points import draw_points
 from densevit.structures import Size
 
 TOLERANCE = 1e-4  # of the largest value
@@ -65,7 +66,8 @@ def errors_against_torch(
         images = test_images(size, count)
         focals = np.linspace(0.6, 1.2, count, dtype=np.float32) * size[1] if "focal" in inputs else None
         given = images.transpose(0, 3, 1, 2).astype(np.float32) / np.float32(255) if options.floats else images
-        for points in (test_points(size, count), test_points(size, count, 0)) if "points" in inputs else (None,):
+        measured = test_points(size, count)
+        for points in (measured, np.zeros_like(measured)) if "points" in inputs else (None,):
             expected = predict_each(predictor, images, focals, points)
             found = run(given, *(more for more in (focals, points) if more is not None))
             for (name, spec), ours in zip(predictor.card.outputs.items(), found, strict=True):
@@ -132,12 +134,12 @@ def test_images(size: Size, count: int) -> Images:
     return np.stack([both[i % 2] for i in range(count)])
 
 
-def test_points(size: Size, count: int, share: float = 0.01) -> Float32[np.ndarray, "b h w"]:
-    """Measured metres at random pixels of each image but every second one, 0 where none."""
+def test_points(size: Size, count: int) -> Float32[np.ndarray, "b h w"]:
+    """Measured metres at a hundredth of the pixels of every second image, 0 where none."""
     rng = np.random.default_rng(0)
-    points = np.where(rng.random((count, *size)) < share, rng.uniform(1, 5, (count, *size)), 0)
-    points[1::2] = 0
-    return points.astype(np.float32)
+    depth = rng.uniform(1, 5, (count, *size)).astype(np.float32)
+    share = -(-size[0] * size[1] // 100)
+    return np.stack([draw_points(one, one > 0, 0 if i % 2 else share, rng) for i, one in enumerate(depth)])
 
 
 def error_of_values(ours: np.ndarray, theirs: np.ndarray) -> float:

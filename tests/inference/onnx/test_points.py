@@ -1,7 +1,6 @@
 """Exported models with prompt blocks: measured points are an input of the file, which can stand for the checkpoint."""
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -118,5 +117,5 @@ def test_where_no_points_can_be_given_the_model_is_refused(tmp_path: Path) -> No
     with pytest.raises(ConfigError, match="--precision int8: not for a model"):
         export.refuse_points(card, "--precision int8")
     with pytest.raises(ConfigError, match="dynamic: not for a model with `model.prompt`"):
-        export_onnx(model, card, tmp_path / "any.onnx", replace(OnnxExportOptions(size=None), any_size=True))
+        export_onnx(model, card, tmp_path / "any.onnx", OnnxExportOptions(size=None, any_size=True))
     assert list(tmp_path.iterdir()) == []
