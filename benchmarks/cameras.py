@@ -301,9 +301,9 @@ def report(results: dict[str, dict[str, Any]]) -> str:
 `python benchmarks/cameras.py --work DIR`, {made_on()}. The network, losses and optimiser of
 `configs/multitask/rooms.yaml` (a ViT/16 of 3.6 M parameters with DPT, from nothing, at 96 x 128) for depth and
 normals: {FRAMES * train:,} images of {train:,} rendered rooms at 50-75 degrees, {steps:,} steps of 8 from a learning
-rate of {lr:g}, then as many images of other rooms, {more:,} steps from {lower:g}; the same images in the same order with
-the same zooms into their middle for all three ({zooms} x, which divide depth for the plain model and lengthen the lens
-for the others); {FRAMES * test} test frames of {test} other rooms for each range of angles. Images are of
+rate of {lr:g}, then as many images of other rooms, {more:,} steps from {lower:g}; the same images in the same order
+with the same zooms into their middle for all three ({zooms} x, which divide depth for the plain model and lengthen the
+lens for the others); {FRAMES * test} test frames of {test} other rooms for each range of angles. Images are of
 192 x 256. The camera is level, 0.4 m over the floor, as on a small robot. Rendered rooms are no photographs: the ratios
 tell, the numbers do not carry over.
 
