@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from densevit.errors import ConfigError
 from densevit.inference.tta import Outputs
-from densevit.model_card import PreprocessConfig
+from densevit.model_card import ModelCard, PreprocessConfig
 from densevit.models.dense import DenseModel, is_image_sized
 from densevit.ops.camera import Camera
 from densevit.ops.resize import KnownSteps, centre, crop
@@ -71,15 +71,17 @@ def with_known_sizes(
     return KnownSteps(**given, steps=(*first, *last)), padded
 
 
-def check_any_size(model: nn.Module, config: PreprocessConfig) -> None:
+def check_any_size(model: nn.Module, card: ModelCard) -> None:
     """
     Raises:
         ConfigError: sizes of this model's graph cannot be symbolic.
     """
     encoder = getattr(model, "encoder", None)
     kinds = {type(part).__name__ for part in (encoder, getattr(encoder, "vit", None))}
-    reason = ""
-    if config.window is not None:
+    config, reason = card.resize, ""
+    if card.takes_points:
+        reason = "how far its prompt spreads measured points depends on the size"
+    elif config.window is not None:
         reason = "the number of its sliding windows depends on the size"
     elif config.margin:
         reason = "the width of the margin that it adds to images depends on the size"

@@ -150,7 +150,7 @@ def export_onnx(model: nn.Module, card: ModelCard, path: Path, options: OnnxExpo
     """
     card, options = check_options(card, options)
     if options.any_size:
-        check_any_size(model, card.resize)
+        check_any_size(model, card)
     sizes = NetworkSizes(card.resize, card.multiple, rows=2 if options.floats else 1) if options.any_size else None
     size, shapes = (options.size, ()) if sizes is None else sizes.examples()
     assert size is not None
@@ -200,7 +200,7 @@ def check_options(card: ModelCard, options: OnnxExportOptions) -> tuple[ModelCar
         same = PreprocessConfig(padding=card.resize.padding, single_resize=card.resize.single_resize)
         card, options = replace(card, resize=same), replace(options, floats=True)
     if options.any_size:
-        check_options_of_any_size(card, options)
+        check_options_of_any_size(options)
         return card, replace(options, size=None)
     if size is None:
         raise ConfigError("--image-size: give height and width of the images that the file is for, as 480,640.")
@@ -213,13 +213,8 @@ def check_options(card: ModelCard, options: OnnxExportOptions) -> tuple[ModelCar
     return card, replace(options, size=size)
 
 
-def check_options_of_any_size(card: ModelCard, options: OnnxExportOptions) -> None:
+def check_options_of_any_size(options: OnnxExportOptions) -> None:
     assert options.box is None, "a window of images of any size"
-    if card.takes_points:
-        raise ConfigError(
-            "--image-size dynamic: not for a model with `model.prompt`: how far it spreads measured points depends on "
-            "the size. Give height and width, as 480,640."
-        )
     if options.focal is not None:
         raise ConfigError("--focal: with --image-size dynamic the focal length of each image is an input of the file.")
 

@@ -116,6 +116,6 @@ def test_where_no_points_can_be_given_the_model_is_refused(tmp_path: Path) -> No
         export_web(model, card, tmp_path / "page")
     with pytest.raises(ConfigError, match="--precision int8: not for a model"):
         export.refuse_points(card, "--precision int8")
-    with pytest.raises(ConfigError, match="dynamic: not for a model with `model.prompt`"):
+    with pytest.raises(ConfigError, match="dynamic: not for this model: how far its prompt spreads"):
         export_onnx(model, card, tmp_path / "any.onnx", OnnxExportOptions(size=None, any_size=True))
     assert list(tmp_path.iterdir()) == []
