@@ -4,7 +4,7 @@ The centre of the first pixel is (0, 0), as in `geometry.py`; sizes are (h, w). 
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
@@ -16,6 +16,8 @@ from densevit.structures import Batch, Size
 @dataclass(frozen=True)
 class Camera:
     """The cameras of a batch of images. Cropping moves the principal point, resizing scales all four numbers.
+
+    Sizes enter as numbers, never as a new tensor: there torch.export would take those of the example for constants.
 
     Attributes:
         values: fx, fy, cx, cy.
@@ -45,19 +47,20 @@ class Camera:
 
     def cropped(self, top: float, left: float) -> "Camera":
         """Of a window that begins at this pixel; negative where the image was padded."""
-        return replace(self, values=self.values - self.values.new_tensor([0.0, 0.0, left, top]))
+        fx, fy, cx, cy = self.values.unbind(1)
+        return Camera(torch.stack([fx, fy, cx - left, cy - top], 1))
 
     def resized(self, before: Size, after: Size) -> "Camera":
         """Of the whole image resized, borders to borders."""
         if before == after:
             return self
         y, x = (new / old for new, old in zip(after, before, strict=True))
-        factors = self.values.new_tensor([x, y, x, y])
-        return replace(self, values=self.values * factors + self.values.new_tensor([0, 0, (x - 1) / 2, (y - 1) / 2]))
+        fx, fy, cx, cy = self.values.unbind(1)
+        return Camera(torch.stack([fx * x, fy * y, cx * x + (x - 1) / 2, cy * y + (y - 1) / 2], 1))
 
     def mirrored(self, width: int) -> "Camera":
-        signs = self.values.new_tensor([1.0, 1.0, -1.0, 1.0])
-        return replace(self, values=self.values * signs + self.values.new_tensor([0.0, 0.0, width - 1.0, 0.0]))
+        fx, fy, cx, cy = self.values.unbind(1)
+        return Camera(torch.stack([fx, fy, width - 1 - cx, cy], 1))
 
     def directions(self, size: Size, grid: Size) -> Float[Tensor, "b 2 gh gw"]:
         """The viewing direction at the centre of each cell of a grid over an image of `size`: x / z and y / z."""

@@ -106,11 +106,11 @@ def resize_area(x: Float[Tensor, "b c _ _"], size: Size) -> Float[Tensor, "b c h
     (height, width), (h, w) = x.shape[-2:], size
     rows, columns = area_weights(height, h, x), area_weights(width, w, x)
     if is_symbolic(height, width, h, w):
-        means = rows @ x @ columns.T
+        means = rows @ (x @ columns.T)  # columns first, as OpenCV: where halves are rounded, the order tells
         four = torch.as_tensor(ratio(height, h) == 2) & torch.as_tensor(ratio(width, w) == 2)
         return torch.where(four, (means + 0.5).floor(), means.round())
     if height % h or width % w:
-        return (rows @ x @ columns.T).round()
+        return (rows @ (x @ columns.T)).round()
     sums = rows.sign() @ x @ columns.sign().T
     return ((sums + 2) / 4).floor() if (height, width) == (2 * h, 2 * w) else (sums * (h * w / height / width)).round()
 

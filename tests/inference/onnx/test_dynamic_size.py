@@ -25,11 +25,13 @@ MODES = get_args(PreprocessConfig.__dataclass_fields__["mode"].type)
 SIZES = [(56, 56), (40, 68), (68, 40), (29, 30), (90, 111), (57, 83), (14, 70), (70, 43)]
 
 
-def network(rule: PreprocessConfig | None = None, **encoder: Any) -> tuple[DenseModel, ModelCard]:
+def network(rule: PreprocessConfig | None = None, camera: str = "none", **encoder: Any) -> tuple[DenseModel, ModelCard]:
     torch.manual_seed(0)
     vit = {"type": "vit", "dim": 24, "depth": 2, "heads": 2, "patch_size": 14, "image_size": 56, "out_indices": 2}
     plan = parse_model(
         {
+            "camera": camera,
+            **({"canonical_focal": 50.0} if camera == "canonical" else {}),
             "encoder": {**vit, **encoder},
             "decoder": {"type": "dpt", "channels": 8, "hidden": [8, 8, 8, 8]},
             "heads": {"depth": {"type": "metric"}, "labels": {"type": "segmentation", "classes": 3}},
@@ -47,8 +49,11 @@ def check_sizes(path: Path, model: DenseModel, card: ModelCard) -> None:
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     predictor = Predictor(model, card, device="cpu", precision="fp32")
     for size in SIZES:
-        image = pictures(size, 2)[1:]
-        depth, labels = session.run(["depth", "labels"], {"image": image})
+        image, given = pictures(size, 2)[1:], {}
+        if card.needs_camera:
+            predictor.focal = 0.7 * size[0]
+            given = {"focal": np.array([predictor.focal], np.float32)}
+        depth, labels = session.run(["depth", "labels"], {"image": image, **given})
         expected = predictor.predict_arrays(image)
         assert depth.shape == (1, 1, *size)
         assert expected["depth"].std() > 1e-3
@@ -64,6 +69,19 @@ def test_one_file_takes_every_size(tmp_path: Path) -> None:
     assert written.metadata["output depth"].startswith("float32 1 x 1 x height x width, metric depth")
     (image,) = onnxruntime.InferenceSession(str(tmp_path / "a.onnx")).get_inputs()
     assert image.name == "image" and image.shape == [1, "height", "width", 3]
+    check_sizes(tmp_path / "a.onnx", model, card)
+
+
+@pytest.mark.parametrize(
+    ("camera", "rule"),
+    [
+        ("canonical", PreprocessConfig(mode="shortest", size=(50, 50), flip=True)),
+        pytest.param("rays", PreprocessConfig(mode="longest", size=(50, 50), flip=True), marks=pytest.mark.slow),
+    ],
+)
+def test_the_focal_length_goes_with_every_size(tmp_path: Path, camera: str, rule: PreprocessConfig) -> None:
+    model, card = network(rule, camera, pos_embed_interpolation="offset")
+    export_onnx(model, card, tmp_path / "a.onnx", OnnxExportOptions(size=None, any_size=True))
     check_sizes(tmp_path / "a.onnx", model, card)
 
 
