@@ -159,7 +159,7 @@ def _build_card(plan: Plan, model: DenseModel) -> ModelCard:
             plan.model,
             trained_on=trained_on,
             palette=palette,
-            source=f"densevit, from {init.source}",
+            source="densevit, from " + init.source.removeprefix("densevit, from "),  # the first of several trainings
             licence=init.licence,
             multiple=init.multiple if init.resize == plan.model.resize else None,
             fov=fov,

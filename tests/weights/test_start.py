@@ -90,6 +90,8 @@ def test_it_trains_and_its_checkpoint_says_where_it_comes_from(relative: Path, t
     assert (card.outputs["depth"].kind, card.out_indices) == ("metric", (2, 5, 8, 11))
     assert card.config["model"]["init_family"] == "depth-anything-v2"
     assert card.config["model"]["encoder"]["dim"] == 64
+    again = trainer(config(tmp_path, init_from=str(tmp_path / "run"), heads={"depth": METRIC}))
+    assert again.card.source == card.source  # the first origin, however many trainings
 
 
 def test_the_files_rule_for_images_is_taken_unless_given(relative: Path, tmp_path: Path) -> None:
