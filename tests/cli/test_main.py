@@ -113,13 +113,14 @@ ENTRY = "import sys; from densevit.cli.main import main; sys.exit(main(sys.argv[
 
 
 @pytest.mark.skipif(os.name != "posix", reason="pipes of POSIX")
-@pytest.mark.parametrize(("words", "code"), [(["components"], 141), (["eval-depth", "--help"], 0)])
-def test_a_reader_of_the_output_that_goes_away_is_no_traceback(words: list[str], code: int) -> None:
+@pytest.mark.parametrize(("words", "codes"), [(["components"], {141}), (["eval-depth", "--help"], {0, 141})])
+def test_a_reader_of_the_output_that_goes_away_is_no_traceback(words: list[str], codes: set[int]) -> None:
     read, write = os.pipe()
     os.close(read)
     with os.fdopen(write) as gone:
         done = subprocess.run([sys.executable, "-c", ENTRY, *words], stdout=gone, stderr=subprocess.PIPE, text=True)
-    assert (done.returncode, done.stderr) == (code, "")  # argparse itself swallows that nobody reads its help
+    assert done.returncode in codes  # argparse of Python 3.11.7, not of 3.11.2, swallows that nobody reads its help
+    assert done.stderr == ""
 
 
 @pytest.mark.skipif(os.name != "posix", reason="shell redirections of POSIX")
