@@ -36,7 +36,7 @@ FOCALS = {"icsl_corridor": 530.0, "realsense_box": 617.4}
 FURTHEST = 8.0  # metres that these depth cameras measure
 
 
-def config(work: Path, name: str, start: str, steps: int, count: tuple[int, int], seed: int) -> dict[str, Any]:
+def config(work: Path, start: str, steps: int, count: tuple[int, int], seed: int) -> dict[str, Any]:
     """Prompt blocks on the plain model of benchmarks/cameras.py, which stays as it is."""
     plain = cameras.config(work, "none")
     draw = {"type": "sparse_depth", "count": list(count)}
@@ -53,14 +53,13 @@ def config(work: Path, name: str, start: str, steps: int, count: tuple[int, int]
         "steps": steps,
         "save_every": steps,
         "seed": seed,
-        "output": str(work / name),
     }
 
 
 def train(work: Path, overrides: Sequence[str]) -> None:
     start = "none"
     for seed, (name, steps, count) in enumerate(TRAININGS):
-        cameras.train(work, name, config(work, name, start, steps, count, seed), overrides)
+        cameras.train(work, name, config(work, start, steps, count, seed), overrides)
         start = name
 
 
@@ -122,9 +121,7 @@ def scores(plain: Predictor, prompted: Predictor, frames: Sequence[Frame]) -> di
 
 def report(results: dict[str, dict[str, float]]) -> str:
     columns = [name for name in next(iter(results.values())) if name != "prompt without points"]
-    lines = [["set", *columns], ["---"] * (1 + len(columns))]
-    lines += [[name, *(f"{row[c]:.3f}" for c in columns)] for name, row in results.items()]
-    table = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+    rows = [[name, *(f"{row[c]:.3f}" for c in columns)] for name, row in results.items()]
     apart = max(row["prompt without points"] for row in results.values())
     return f"""# What measured points bring
 
@@ -135,7 +132,7 @@ correction; and with prompt blocks that were trained on top of that model, which
 goes on from the first). Up to {FRAMES} frames of each set; points are drawn at random among the measured pixels, and
 scored on all others. The real sets are indoor frames of depth cameras, measured up to {FURTHEST:g} m.
 
-{table}
+{cameras.markdown_table(["set", *columns], rows)}
 
 Without points the model with prompt blocks differs from the plain one by {apart:.1g} m at most.
 """

@@ -112,7 +112,6 @@ def config(work: Path, mode: str, part: Round = ROUNDS[0]) -> dict[str, Any]:
         "batch_size": 8,
         "save_every": part.steps,
         "log_every": 100,
-        "output": str(work / mode),
     }  # fmt: skip
 
 
@@ -137,7 +136,7 @@ def train(work: Path, name: str, run: dict[str, Any], overrides: Sequence[str]) 
     if (work / name / "checkpoints/last").exists():
         return
     path = work / f"{name}.yaml"
-    write_text(path, yaml.safe_dump(run))
+    write_text(path, yaml.safe_dump(run | {"output": str(work / name)}))
     if command(["train", str(path), *overrides]):
         raise SystemExit(f"the training of {name} failed.")
 
@@ -147,7 +146,7 @@ def train_rounds(work: Path, mode: str, overrides: Sequence[str]) -> None:
     before = None
     for number, part in enumerate(ROUNDS, 1):
         name = mode if part is ROUNDS[-1] else f"{mode}-{number}"
-        run = config(work, mode, part) | {"output": str(work / name)}
+        run = config(work, mode, part)
         if before:
             run["model"]["init_from"] = str(work / before)
         train(work, name, run, overrides)
@@ -156,17 +155,15 @@ def train_rounds(work: Path, mode: str, overrides: Sequence[str]) -> None:
 
 def estimated_focals(work: Path, overrides: Sequence[str]) -> str:
     """A head that estimates the focal length, learned in 1,200 steps from the canonical model, as a table."""
-    output = work / "focal"
-    run = config(work, "canonical") | {"steps": 1200, "save_every": 1200, "output": str(output)}
+    run = config(work, "canonical", ROUNDS[0]._replace(steps=1200, lr=5e-4))
     run["model"] |= {
         "init_from": str(work / "canonical"),
         "decoders": {"focal": {"type": "pool", "pool": "average"}},
     }
     run["model"]["heads"]["focal"] = {"type": "focal"}
     run["tasks"]["focal"] = {"type": "focal", "weight": 0.3}
-    run["optim"]["lr"] = 5e-4
     train(work, "focal", run, overrides)
-    predictor = api.load(output, precision="fp32")
+    predictor = api.load(work / "focal", precision="fp32")
     middle = sum(ANGLES[TRAINED]) / 2
     lines = [
         f"| | error of the field of view | of always {middle:g} | AbsRel, lens known | estimated |",
@@ -310,8 +307,11 @@ def shares(results: dict[str, dict[str, Any]]) -> str:
 
 def table(results: dict[str, dict[str, Any]], columns: Sequence[str], form: Callable[[float], str]) -> str:
     rows = [[f"`{mode}`", *(form(row[name]) for name in columns)] for mode, row in results.items()]
-    lines = ["| " + " | ".join(cells) + " |" for cells in [["camera", *columns], ["---"] * (1 + len(columns)), *rows]]
-    return "\n".join(lines)
+    return markdown_table(["camera", *columns], rows)
+
+
+def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in [columns, ["---"] * len(columns), *rows])
 
 
 def report(results: dict[str, dict[str, Any]]) -> str:
@@ -319,11 +319,13 @@ def report(results: dict[str, dict[str, Any]]) -> str:
     train, test = SCENES["train"], SCENES["test"]
     changes = [*RESIZES, *CROPS]
     together = {mode: {name: row[f"{name}, all"] for name in changes} for mode, row in results.items()}
-    columns = ["rooms", "steps of 8", "first learning rate", "zooms up to", "of the images"]
-    rounds = [columns, ["---"] * len(columns)]
-    for rooms, steps, lr, zoom, zoomed in ROUNDS:
-        rounds.append([f"`{rooms}`", f"{steps:,}", f"{lr:g}", f"{zoom:g} x", f"{zoomed:.0%}"])
-    training = "\n".join("| " + " | ".join(row) + " |" for row in rounds)
+    training = markdown_table(
+        ["rooms", "steps of 8", "first learning rate", "zooms up to", "of the images"],
+        [
+            [f"`{rooms}`", f"{steps:,}", f"{lr:g}", f"{zoom:g} x", f"{zoomed:.0%}"]
+            for rooms, steps, lr, zoom, zoomed in ROUNDS
+        ],
+    )
     return f"""# Lenses that training did not show
 
 `python benchmarks/cameras.py --work DIR`, {made_on()}. The network, losses and optimiser of
