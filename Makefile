@@ -1,4 +1,4 @@
-# The two commands are `make demo` and `make test`; CI also runs `make test-slow`, `make mutants` and `make docs`. `make test-quick` is for the
+# The two commands are `make demo` and `make test`; CI also runs `make test-slow` and `make docs`. `make test-quick` is for the
 # inner loop. Everything they need goes into an environment of their own.
 PYTHON ?= python3
 SHELL := /bin/bash -o pipefail
@@ -6,7 +6,7 @@ SHELL := /bin/bash -o pipefail
 # An environment is made anew when what it was made from has changed, by hash.
 HASH = $(shell cat setup.cfg pyproject.toml requirements-test.lock Makefile | sha256sum | cut -c1-16)
 
-.PHONY: demo test test-quick test-slow mutants scorecard docs lint types clean
+.PHONY: demo test test-quick test-slow docs lint types clean
 
 PYTEST = OMP_NUM_THREADS=1 .venv-test/bin/python -m pytest -n 2 --dist worksteal
 
@@ -15,24 +15,16 @@ demo: .venv/.made-$(HASH)
 
 test: .venv-test/.made-$(HASH)
 	$(MAKE) --no-print-directory lint types
-	$(PYTEST) --durations 15 -m "not slow and not mutant"
+	$(PYTEST) --durations 15 -m "not slow"
 
 # What needs neither processes nor files of models: under a minute.
 QUICK = tests/config tests/data/transforms tests/engine tests/evaluation tests/losses tests/models tests/ops tests/test_layers.py
 test-quick: .venv-test/.made-$(HASH)
-	$(PYTEST) -q -m "not slow and not mutant" $(QUICK)
+	$(PYTEST) -q -m "not slow" $(QUICK)
 
 # Tests of over some eight seconds, and products of cases whose elements `make test` covers.
 test-slow: .venv-test/.made-$(HASH)
-	$(PYTEST) --durations 15 -m "slow and not mutant"
-
-# Every guard of the reliability scorecard is removed once: its test must fail.
-mutants: .venv-test/.made-$(HASH)
-	$(PYTEST) --durations 5 -m mutant tests/scorecard
-
-# Both, and the table of all checks: some 12 minutes on 2 cores.
-scorecard: .venv-test/.made-$(HASH)
-	OMP_NUM_THREADS=1 .venv-test/bin/python tests/scorecard/run.py -n 2
+	$(PYTEST) --durations 15 -m slow
 
 # The documentation site in build/docs/site, every link followed: some two minutes on 2 cores, half of it the gallery's model.
 docs: .venv-test/.docs-$(HASH)
