@@ -107,19 +107,33 @@ class PreprocessConfig:
     """
 
     mode: Literal["native", "lower_bound", "upper_bound", "minimal", "shortest", "longest", "fixed"] = "native"
-    size: tuple[int, int] | None = None  # (h, w)
-    interpolation: Literal["bilinear", "bicubic", "area", "adaptive"] = "bicubic"  # adaptive: area down, bicubic up
-    align_corners: bool = False  # of the input; bilinear and bicubic only
-    antialias: bool = False  # of the input, as PIL and Hugging Face do
-    round_to_uint8: bool = False  # the resized image is rounded to 8 bits, as where bytes are resized
-    padding: Literal["crop", "stretch"] = "crop"  # the prediction's padding is cropped, or all of it resized
-    single_resize: bool = False  # one resize from the decoder's map to the image's size, not two (DINOv3)
-    output_interpolation: Literal["bilinear", "bicubic", "nearest"] = "bilinear"  # of the prediction
+    """How the input size is chosen."""
+    size: tuple[int, int] | None = None
+    """Height and width that `mode` refers to."""
+    interpolation: Literal["bilinear", "bicubic", "area", "adaptive"] = "bicubic"
+    """How the image is resized; adaptive: area to shrink, bicubic to enlarge."""
+    align_corners: bool = False
+    """Resize the image with aligned corners; bilinear and bicubic only."""
+    antialias: bool = False
+    """Low-pass filter before the image shrinks, as PIL and Hugging Face do."""
+    round_to_uint8: bool = False
+    """Round the resized image to 8 bits, as libraries that resize bytes do."""
+    padding: Literal["crop", "stretch"] = "crop"
+    """Crop the padding off the prediction, or resize all of the prediction to the image."""
+    single_resize: bool = False
+    """Resize once from the decoder's map to the image's size, not twice (DINOv3)."""
+    output_interpolation: Literal["bilinear", "bicubic", "nearest"] = "bilinear"
+    """How the prediction is resized."""
     output_align_corners: bool = False
-    window: tuple[int, int] | None = None  # (h, w) of sliding windows over the resized image; None: no windows
-    stride: tuple[int, int] | None = None  # of the windows; None: no overlap
-    margin: float = 0.0  # the image is first padded by reflection, margin * sqrt(side / 2) pixels on both ends
-    flip: bool = False  # the prediction is averaged with that of the mirrored image
+    """Resize the prediction with aligned corners."""
+    window: tuple[int, int] | None = None
+    """Height and width of sliding windows over the resized image; default: no windows."""
+    stride: tuple[int, int] | None = None
+    """Step of the windows down and across; default: no overlap."""
+    margin: float = 0.0
+    """The image is first padded by reflection, margin * sqrt(side / 2) pixels on both ends."""
+    flip: bool = False
+    """Average the prediction with that of the mirrored image."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -155,7 +155,7 @@ def _with_component(field: Tree, kind: str) -> Tree:
     if isinstance(field.get("additionalProperties"), dict):
         return {**field, "additionalProperties": reference}
     if "anyOf" not in field:
-        return reference
+        return {key: value for key, value in field.items() if key == "description"} | reference
     # With `init_from`, a component without a type has that of the checkpoint.
     bare = [{"not": {"required": ["type"]}, "type": "object"}] if kind in ("encoder", "decoder") else []
     return {**field, "anyOf": [reference, *bare, {"type": "null"}]}

@@ -28,9 +28,13 @@ class Temporal:
     """Motion blocks between the levels of `model.decoder`: attention over a clip's frames (Video Depth Anything)."""
 
     type: Literal["attention"] = "attention"
+    """The kind of block."""
     heads: Count = 8
-    frames: Annotated[int, Field(ge=2, le=1024)] | None = None  # of a window over a film; default: `data.clip`
-    freeze_rest: bool = False  # only the motion blocks learn, so that single images are predicted as before
+    """Number of attention heads."""
+    frames: Annotated[int, Field(ge=2, le=1024)] | None = None
+    """Frames of a window over a video at inference; default: `data.clip`."""
+    freeze_rest: bool = False
+    """Train the motion blocks only, so that single images are predicted as before."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,39 +42,46 @@ class Prompt:
     """Blocks after the fusions of `model.decoder` that take measured depth at some points (Prompt Depth Anything)."""
 
     type: Literal["points"] = "points"
-    hidden: Count = 32  # channels of their convolutions
-    freeze_rest: bool = False  # only these blocks learn, so that images without points are predicted as before
+    """The kind of block."""
+    hidden: Count = 32
+    """Channels of the blocks' convolutions."""
+    freeze_rest: bool = False
+    """Train these blocks only, so that images without points are predicted as before."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
     """Components of the network; each is `{type: name, option: value}`."""
 
-    encoder: ComponentConfig | None = (
-        None  # with `init_from` the file's, unless it has a type; its options go over the file's
-    )
-    decoder: ComponentConfig | None = None  # likewise; of every head without one in `decoders`
-    heads: dict[str, ComponentConfig]  # one per task
-    decoders: dict[str, ComponentConfig] = field(default_factory=dict)  # head -> a decoder of its own
-    resize: PreprocessConfig | None = (
-        None  # how images are preprocessed outside training: as in `init_from`, else padded only
-    )
-    init_from: str | None = None  # start from the weights of this checkpoint: a path, or hf:owner/name
-    init_family: str | ComponentConfig | None = (
-        None  # family of that checkpoint, where its tensor names fit several; {type: name, option: value}
-    )
-    # how metric heads know the lens, as in `init_from`, else none. canonical: depth for one focal length, scaled to the
-    # camera's; rays: the viewing direction of each cell is an input. Both need data with intrinsics
+    encoder: ComponentConfig | None = None
+    """The encoder; with `init_from` that of the checkpoint, unless a type is given here. Options given here win."""
+    decoder: ComponentConfig | None = None
+    """The decoder of every head without one of its own in `decoders`; with `init_from` as for `encoder`."""
+    heads: dict[str, ComponentConfig]
+    """Name -> head; one for each of `tasks`."""
+    decoders: dict[str, ComponentConfig] = field(default_factory=dict)
+    """Name of a head -> a decoder of its own."""
+    resize: PreprocessConfig | None = None
+    """How images are preprocessed outside of training; default: as in `init_from`, else they are only padded."""
+    init_from: str | None = None
+    """Checkpoint whose weights the training starts from: a path, or hf:owner/name."""
+    init_family: str | ComponentConfig | None = None
+    """Family of `init_from`, where its tensor names fit several; a name, or `{type: name, option: value}`."""
     camera: Literal["none", "canonical", "rays"] | None = None
-    canonical_focal: Positive | None = None  # pixels of the network's input; default: the training data's median
-    temporal: Literal["none", "attention"] | Temporal | None = (
-        None  # as in `init_from`, else none; learns from `data.clip`
-    )
-    prompt: Literal["none", "points"] | Prompt | None = (
-        None  # as in `init_from`, else none; learns from points that the transform `sparse_depth` draws
-    )
-    freeze_encoder: bool = False  # a probe: only decoder and heads learn
+    """How metric heads use the camera. canonical: depth is predicted for one focal length and scaled to the camera's;
+    rays: the viewing direction of each cell is an input. Both need data with intrinsics. Default: as in `init_from`,
+    else none."""
+    canonical_focal: Positive | None = None
+    """Focal length of `camera: canonical`, in pixels of the network's input; default: the training data's median."""
+    temporal: Literal["none", "attention"] | Temporal | None = None
+    """Motion blocks, which learn from clips (`data.clip`); default: as in `init_from`, else none."""
+    prompt: Literal["none", "points"] | Prompt | None = None
+    """Blocks for measured points, which learn from those that the transform `sparse_depth` samples; default: as in
+    `init_from`, else none."""
+    freeze_encoder: bool = False
+    """Train decoder and heads only."""
     grad_checkpointing: bool = False
+    """Recompute the encoder's activations in the backward pass: less memory, more time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,12 +89,15 @@ class Task:
     """What one head learns from and is scored by; each loss is `{type: name, weight: 1.0, option: value}`."""
 
     type: str = "depth"
-    losses: list[ComponentConfig] = field(default_factory=list)  # none: the task's usual ones
-    protocol: str = "plain"  # of depth, in the validation during training
-    weight: Positive = 1.0  # of its losses among those of other tasks; where `loss_weighting` learns, where it begins
-    sources: list[str] = field(
-        default_factory=list
-    )  # of a mixture, those that it learns from and is scored on; none: all
+    """What is predicted."""
+    losses: list[ComponentConfig] = field(default_factory=list)
+    """Losses, summed by their weights; default: the usual ones of the task."""
+    protocol: str = "plain"
+    """Evaluation protocol of a depth task, in the validation during training."""
+    weight: Positive = 1.0
+    """Weight of the task's losses among those of all tasks; with `loss_weighting: uncertainty` the initial one."""
+    sources: list[str] = field(default_factory=list)
+    """Sources of a mixture that the task learns from and is scored on; default: all."""
 
 
 Truth = Literal["metric", "relative", "affine", "disparity", "labels", "normals", "none"]
@@ -94,8 +108,10 @@ class Consistency:
     """Images without ground truth: the moving average of the weights labels each in every step, and the model learns
     that from a stronger augmentation of the same image (mean teacher; UniMatch, arXiv:2410.10777)."""
 
-    strong: tuple[ComponentConfig, ...] = ()  # transforms of the model's view alone, of pixel values: color, blur ...
-    confidence: Share = 0.95  # pixels of which the teacher is less sure of the class teach nothing
+    strong: tuple[ComponentConfig, ...] = ()
+    """Transforms of pixel values (color, blur, ...) that only the model's view gets, not the teacher's."""
+    confidence: Share = 0.95
+    """Pixels whose class the teacher is less sure of are ignored."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,63 +119,94 @@ class Source:
     """One data set of a mixture."""
 
     data: ComponentConfig
-    name: str = ""  # in logs and in `tasks.NAME.sources`; default: the data set's type
-    weight: NonNegative | None = None  # of its draws among those of all; none has one: by the number of images
-    truth: Truth | tuple[Truth, ...] | None = (
-        None  # what is learned from: depth in metres, up to scale, up to scale and shift, disparity up to both; labels
-    )
-    transforms: tuple[ComponentConfig, ...] = ()  # its own, before those of `data.transforms`
-    drop_worst: Share = 0.0  # of an image's pixels, those with the largest error: faults of a teacher, not learned from
-    cutmix: Share = 0.0  # probability that a rectangle of another of its images is pasted in, with its ground truth
-    consistency: Consistency | None = None  # with `truth: none`, to learn from images without ground truth
-    protocol: str | None = None  # of depth, in the validation during training: instead of the task's
+    """The data set."""
+    name: str = ""
+    """Name in logs and in `tasks.NAME.sources`; default: the data set's type."""
+    weight: NonNegative | None = None
+    """Sampling weight among all sources; given for all of them, or for none: then by their number of images."""
+    truth: Truth | tuple[Truth, ...] | None = None
+    """What is learned: metric depth (metres), depth up to scale (relative) or up to scale and shift (affine), disparity
+    up to both, labels, normals; none: images only. Default: what the data set has."""
+    transforms: tuple[ComponentConfig, ...] = ()
+    """Transforms of this source, applied before `data.transforms`."""
+    drop_worst: Share = 0.0
+    """Fraction of an image's pixels, those with the largest error, that are ignored: errors of a teacher."""
+    cutmix: Share = 0.0
+    """Probability that a rectangle of another image of this source is pasted in, with its ground truth."""
+    consistency: Consistency | None = None
+    """With `truth: none`, how images without ground truth are learned from."""
+    protocol: str | None = None
+    """Evaluation protocol of depth, in the validation during training; default: the task's."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CacheFeatures:
     """Outputs of a frozen encoder on disk, computed before the first step and read in its place."""
 
-    folder: Annotated[Path, AfterValidator(Path.expanduser)] = Path("runs/features")  # of all runs and encoders
-    views: Count = 1  # augmentations of each image; epoch n takes number n modulo views
+    folder: Annotated[Path, AfterValidator(Path.expanduser)] = Path("runs/features")
+    """Folder of the cache, shared by all runs and encoders."""
+    views: Count = 1
+    """Augmentations of each image; epoch n takes number n modulo views."""
     dtype: Literal["fp16", "fp32"] = "fp16"
+    """Number format on disk."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
     """Where images and ground truth come from; each data set is `{type: name, option: value}`."""
 
-    root: Path | None = None  # of train and val, where they have no `root` of their own
-    depth_scale: Positive | None = None  # likewise
+    root: Path | None = None
+    """Folder of the data sets below that have no `root` of their own."""
+    depth_scale: Positive | None = None
+    """`depth_scale` of the data sets below that have none of their own: file values per metre."""
     train: ComponentConfig
+    """Data set of the training."""
     val: ComponentConfig | None = None
-    probe: ComponentConfig | None = None  # labelled images of a pre-training's probe; by default of `train`
+    """Data set of the validation; default: no validation."""
+    probe: ComponentConfig | None = None
+    """Labelled images of a pre-training's probe; default: `train`."""
     transforms: list[ComponentConfig] = field(default_factory=list)
-    clip: Annotated[int, Field(ge=1, le=1024)] = 1  # consecutive images of a batch that are frames of one video
-    clip_stride: Count = 1  # every so many-th frame of a video
-    workers: Annotated[int, Field(ge=0, le=1024)] | Literal["auto"] = "auto"  # loader processes of each rank
-    on_corrupt: Literal["raise", "skip"] = "raise"  # a file that turns bad: stop, or take its successor and count
-    max_corrupt_fraction: Fraction = 0.001  # share of an epoch that may be skipped so
-    cache_features: CacheFeatures | None = None  # with `model.freeze_encoder`
-    timeout: Annotated[float, Field(gt=0, le=1e6)] = 300.0  # seconds for a sample: network disks pause now and then
+    """Augmentations of the training images, in this order."""
+    clip: Annotated[int, Field(ge=1, le=1024)] = 1
+    """Consecutive images of a batch that are frames of one video."""
+    clip_stride: Count = 1
+    """Take every n-th frame of a video."""
+    workers: Annotated[int, Field(ge=0, le=1024)] | Literal["auto"] = "auto"
+    """Loader processes of each rank."""
+    on_corrupt: Literal["raise", "skip"] = "raise"
+    """At an unreadable file: stop, or take the next sample and count it."""
+    max_corrupt_fraction: Fraction = 0.001
+    """Fraction of an epoch that `on_corrupt: skip` may skip."""
+    cache_features: CacheFeatures | None = None
+    """Cache the outputs of a frozen encoder (`model.freeze_encoder`) on disk."""
+    timeout: Annotated[float, Field(gt=0, le=1e6)] = 300.0
+    """Seconds to wait for a sample; network file systems pause now and then."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Probe:
     """Of a pre-training: decoder and heads, trained anew on the frozen encoder before each validation."""
 
-    images: Count = 64  # labelled ones, spread over `data.probe`
-    steps: Count = 200  # of AdamW, with batches of 8
+    images: Count = 64
+    """Number of labelled images, spread over `data.probe`."""
+    steps: Count = 200
+    """Steps of AdamW, with batches of 8."""
     lr: Positive = 1e-3
+    """Learning rate."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AlignFeatures:
     """A frozen encoder whose features those of the trained one stay close to (Depth Anything, arXiv:2401.10891)."""
 
-    encoder: ComponentConfig  # its last map must have the channels of the trained one's
+    encoder: ComponentConfig
+    """The frozen encoder; its last map must have the channels of the trained one's."""
     weight: Positive = 1.0
-    margin: Annotated[float, Field(gt=-1, le=1)] = 0.85  # features of this cosine or more are close enough
-    sources: tuple[str, ...] = ()  # of a mixture, whose images are compared; empty: all
+    """Weight of this loss."""
+    margin: Annotated[float, Field(gt=-1, le=1)] = 0.85
+    """Features of this cosine similarity or more are close enough."""
+    sources: tuple[str, ...] = ()
+    """Sources of a mixture whose images are compared; default: all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,14 +214,23 @@ class Optim:
     """AdamW (Loshchilov and Hutter 2019). Layer i of L below the decoder learns at lr * scale * decay^(L-i)."""
 
     type: Literal["adamw", "sgd"] = "adamw"
+    """The optimiser."""
     lr: Positive = 1e-4
+    """Learning rate of decoder and heads, before `schedule`."""
     encoder_lr_scale: NonNegative = 1.0
+    """Factor of `lr` for the encoder."""
     layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Factor of the learning rate from each layer of the encoder to the one below; 1: none."""
     weight_decay: NonNegative = 0.05
+    """Weight decay; none for biases, norms, tokens and position embeddings."""
     betas: tuple[Memory, Memory] = (0.9, 0.999)
+    """AdamW's decay rates of the gradient's mean and of its square."""
     eps: Positive = 1e-8
-    momentum: Fraction = 0.9  # of sgd, which has neither betas nor eps
-    clip_grad: Positive | None = 1.0  # largest norm of the gradient
+    """AdamW's smallest denominator."""
+    momentum: Fraction = 0.9
+    """Momentum of sgd."""
+    clip_grad: Positive | None = 1.0
+    """Largest norm of the gradient; null: not clipped."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,11 +238,17 @@ class Schedule:
     """Factor of `optim.lr` over steps: a linear warm-up, then the named curve down to `min_lr_ratio`."""
 
     type: Literal["cosine", "poly", "one_cycle", "constant"] = "cosine"
-    warmup: NonNegative = 0.05  # steps; below 1 a share of all steps
-    encoder_warmup: NonNegative | None = None  # likewise: the encoder rests during `warmup`, then has its own (EoMT)
+    """The curve after the warm-up."""
+    warmup: NonNegative = 0.05
+    """Steps of the warm-up; below 1 a fraction of all steps."""
+    encoder_warmup: NonNegative | None = None
+    """Steps of the encoder's own warm-up, counted like `warmup`: it is frozen during `warmup`, then starts (EoMT)."""
     min_lr_ratio: Fraction = 0.0
-    power: Positive = 0.9  # of poly
-    warmup_start_factor: Fraction = 0.0  # factor before the first step of the warm-up
+    """Factor at the end of the curve."""
+    power: Positive = 0.9
+    """Exponent of poly."""
+    warmup_start_factor: Fraction = 0.0
+    """Factor before the first step of the warm-up."""
 
     def warmups(self, steps: int) -> tuple[int, int]:
         """The steps of the warm-up, and of the encoder's own behind it."""
@@ -200,35 +262,63 @@ class Run:
     """Everything a training run depends on, apart from the code and the files it reads."""
 
     model: Model
+    """The network."""
     data: Data
+    """Images and ground truth."""
     tasks: dict[str, Task] = field(default_factory=lambda: {"depth": Task()})
-    pretrain: ComponentConfig | None = None  # what the encoder learns from images alone; then the tasks are the probe's
-    probe: Probe = field(default_factory=Probe)  # of a pre-training
+    """Name of a head -> what it learns."""
+    pretrain: ComponentConfig | None = None
+    """What the encoder learns from images alone; `tasks` are then those of the probe."""
+    probe: Probe = field(default_factory=Probe)
+    """How a pre-training is scored."""
     align_features: AlignFeatures | None = None
-    loss_weighting: Literal["fixed", "uncertainty"] = "fixed"  # of several tasks: by their weights, or learned
+    """Keep the encoder's features close to those of a frozen encoder."""
+    loss_weighting: Literal["fixed", "uncertainty"] = "fixed"
+    """How several tasks are weighted: by their `weight`, or by weights that are learned."""
     optim: Optim = field(default_factory=Optim)
+    """The optimiser."""
     schedule: Schedule = field(default_factory=Schedule)
-    steps: Count | None = None  # optimiser steps; either this or epochs
+    """The learning rate over the steps."""
+    steps: Count | None = None
+    """Length of the run in optimiser steps; give this or `epochs`."""
     epochs: Positive | None = None
-    batch_size: Annotated[int, Field(ge=1, le=2**20)] = 8  # images a step, over all processes and accumulation
-    grad_accum_steps: Count = 1  # micro-batches per step
+    """Length of the run in passes over the training data."""
+    batch_size: Annotated[int, Field(ge=1, le=2**20)] = 8
+    """Images per step, over all processes and micro-batches."""
+    grad_accum_steps: Count = 1
+    """Micro-batches per step."""
     precision: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = "auto"
-    ema: Annotated[float, Field(gt=0, lt=1)] | None = None  # decay of the weights' moving average
+    """Number format of the forward and backward pass; auto: bf16 where the hardware multiplies in it, else fp16 on
+    a GPU and fp32 on a CPU."""
+    ema: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Decay of the weights' moving average, which is then what is validated and saved; default: none."""
     compile: bool = False
-    parallel: Literal["ddp", "fsdp"] = "ddp"  # of several processes: each holds the whole model, or a part of it
+    """Compile the network with torch.compile."""
+    parallel: Literal["ddp", "fsdp"] = "ddp"
+    """With several processes: each holds the whole model (ddp), or a shard of it (fsdp)."""
     device: str = "auto"
+    """Device as torch names it; auto: the GPU if there is one."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0  # numpy takes no larger one
+    """Seed of initial weights, sampling and augmentation."""
     output: Annotated[Path, AfterValidator(Path.expanduser)] = Path("runs/default")
-    log_every: Count = 20  # steps
-    best: str | None = None  # the score that picks the best checkpoint, as `val.csv` names it: nyu/abs_rel, labels/miou
-    trackers: list[str | ComponentConfig] = field(
-        default_factory=list
-    )  # beside CSV and TensorBoard: wandb, mlflow, trackio; or {type: name, option: value}
-    validate_every: Count | None = None  # steps; default: ten times a run
-    save_every: Count | None = None  # steps between checkpoints; default: at each validation
-    keep_last: Annotated[int, Field(ge=0, lt=2**32)] = 2  # newest checkpoints kept besides the best; 0 keeps all
-    max_skipped: Count | None = None  # non-finite steps in a row before giving up: 3, under fp16 12
-    plugins: list[Path] = field(default_factory=list)  # Python files that register components of your own
+    """Folder of checkpoints, logs and the resolved config."""
+    log_every: Count = 20
+    """Steps between lines of the log."""
+    best: str | None = None
+    """Score that selects the best checkpoint, as `val.csv` names it: nyu/abs_rel, labels/miou; default: by the task."""
+    trackers: list[str | ComponentConfig] = field(default_factory=list)
+    """Where scores are logged besides CSV and TensorBoard: wandb, mlflow, trackio; a name, or
+    `{type: name, option: value}`."""
+    validate_every: Count | None = None
+    """Steps between validations; default: ten validations per run."""
+    save_every: Count | None = None
+    """Steps between checkpoints; default: at each validation."""
+    keep_last: Annotated[int, Field(ge=0, lt=2**32)] = 2
+    """Newest checkpoints kept besides the best; 0 keeps all."""
+    max_skipped: Count | None = None
+    """Consecutive non-finite steps before the run stops; default: 3, with fp16 12."""
+    plugins: list[Path] = field(default_factory=list)
+    """Python files that register components of your own."""
 
     def problems(self) -> list[str]:
         """What the types cannot say."""
@@ -338,7 +428,7 @@ def _window_problems(rule: PreprocessConfig | None) -> list[str]:
 
 
 for _node in (
-    Run, Model, Temporal, Task, Source, Consistency, AlignFeatures, Data, CacheFeatures, Probe, Optim, Schedule,
+    Run, Model, Temporal, Prompt, Task, Source, Consistency, AlignFeatures, Data, CacheFeatures, Probe, Optim, Schedule,
     PreprocessConfig,
 ):  # fmt: skip
-    setattr(_node, "__pydantic_config__", ConfigDict(extra="forbid"))  # noqa: B010 (pydantic reads it, mypy does not know it)
+    setattr(_node, "__pydantic_config__", ConfigDict(extra="forbid", use_attribute_docstrings=True))  # noqa: B010 (pydantic reads it, mypy does not know it)

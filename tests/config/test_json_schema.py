@@ -44,6 +44,17 @@ def test_the_shipped_schema_is_that_of_the_parts() -> None:
     assert json_schema.SHIPPED.read_text() == today, "run: densevit schema > densevit/config/config.schema.json"
 
 
+def test_every_key_of_a_config_has_a_description() -> None:
+    tree = json.loads(json_schema.SHIPPED.read_text())
+    mix = tree["$defs"]["data_set.mix"]["properties"]["sources"]["items"]
+    sections = {"Run": tree, "Source": mix, **{k: v for k, v in tree["$defs"].items() if "." not in k}}
+    keys = [
+        (name, key, option) for name, node in sections.items() for key, option in node.get("properties", {}).items()
+    ]
+    assert len(keys) > 110
+    assert [f"{name}.{key}" for name, key, option in keys if not option.get("description", "").endswith(".")] == []
+
+
 def own(registry: Registry) -> dict[str, Any]:
     return {name: part for name, part in registry.components.items() if part.__module__.startswith("densevit.")}
 
