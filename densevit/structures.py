@@ -51,6 +51,12 @@ class Sample:
     weak: UInt8[np.ndarray, "h w 3"] | None = None  # the image before strong transforms and CutMix, for a teacher
     weak_pasted: UInt8[np.ndarray, "h w 3"] | None = None  # likewise, of the image that was pasted in
 
+    def map_fields(self, function: Callable[[str, np.ndarray], np.ndarray | None]) -> "Sample":
+        """Return the sample with f(name, array) in place of every array."""
+        arrays = {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
+        changed: dict[str, Any] = {name: function(name, value) for name, value in arrays.items()}
+        return replace(self, **changed)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
@@ -99,14 +105,7 @@ class Batch:
 
     def to(self, device: torch.device) -> "Batch":
         """On a device, in the types that models and losses take; the bytes are copied, and widened there."""
-        there = self._map_tensors(lambda t: t.to(device, non_blocking=True))
-        labels = there.labels
-        images = {k: v for k in ("image", "weak", "weak_pasted") if (v := getattr(there, k)) is not None}
-        return replace(
-            there,
-            **{k: v if v.is_floating_point() else v.to(torch.float32).div_(255) for k, v in images.items()},
-            labels=None if labels is None else labels.long(),
-        )
+        return self._map_tensors(lambda t: widened(t.to(device, non_blocking=True)))
 
     def record_stream(self, stream: Any) -> None:
         """Keeps the memory until this stream is done with it, too, as `Tensor.record_stream`."""
@@ -119,6 +118,13 @@ class Batch:
         features = None if self.features is None else self.features.map(function)
         tensors = {k: function(v) for k, v in vars(self).items() if isinstance(v, Tensor)}
         return replace(self, **tensors, features=features)
+
+
+def widened(x: Tensor) -> Tensor:
+    """Return bytes b 3 h w as float32 in [0, 1], class ids as int64, and anything else as it is."""
+    if x.is_floating_point() or x.dtype == torch.bool:
+        return x
+    return x.to(torch.float32).div_(255) if x.ndim == 4 else x.long()
 
 
 @dataclass(frozen=True)
@@ -177,19 +183,3 @@ def crop(pixels: Pixels, box: Box) -> Pixels:
     """The window of an image or map, contiguous."""
     y0, y1, x0, x1 = box
     return np.ascontiguousarray(pixels[y0:y1, x0:x1])  # type: ignore[return-value]
-
-
-def crop_sample(sample: Sample, box: Box) -> Sample:
-    """The window of everything that the sample holds; intrinsics move with it."""
-    y0, _, x0, _ = box
-    shift = np.array([[0.0, 0.0, x0], [0.0, 0.0, y0], [0.0, 0.0, 0.0]])
-    return replace(
-        sample,
-        image=crop(sample.image, box),
-        depth=None if sample.depth is None else crop(sample.depth, box),
-        valid=None if sample.valid is None else crop(sample.valid, box),
-        labels=None if sample.labels is None else crop(sample.labels, box),
-        normals=None if sample.normals is None else crop(sample.normals, box),
-        points=None if sample.points is None else crop(sample.points, box),
-        intrinsics=None if sample.intrinsics is None else sample.intrinsics - shift,
-    )

@@ -14,6 +14,7 @@ from jaxtyping import Float32, Float64, Int64
 from pydantic import AfterValidator
 
 from densevit.config.schema import Truth
+from densevit.data.fields import crop_sample
 from densevit.data.index.paths import SampleFiles, Subset, keep_present
 from densevit.data.io.depth_cache import DepthCache
 from densevit.data.io.normals import Axes, read_normals
@@ -24,7 +25,7 @@ from densevit.data.transforms.base import Transform
 from densevit.errors import DataError
 from densevit.model_card import Palette
 from densevit.registry import ComponentConfig, Registry
-from densevit.structures import Box, Sample, Size, crop, crop_sample
+from densevit.structures import Box, Sample, Size, crop
 
 
 def _near_below_far(ends: tuple[float, float]) -> tuple[float, float]:

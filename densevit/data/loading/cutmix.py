@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool
 
+from densevit.data.fields import FIELDS
 from densevit.errors import DataError
-from densevit.structures import IGNORE, Sample, Size
+from densevit.structures import Sample, Size
 
 AREA, ASPECT = (0.02, 0.4), (0.3, 1 / 0.3)  # of the rectangle: share of the image, height / width (UniMatch)
 
@@ -30,25 +31,13 @@ def cutmix(sample: Sample, other: Sample, rng: np.random.Generator) -> Sample:
         )
     inside = rectangle((size[0], size[1]), rng)
 
-    def mixed(name: str, missing: Any) -> Any:
-        one, two = getattr(sample, name), getattr(other, name)
-        if one is None and two is None:
-            return None
-        one = np.full(size, missing, two.dtype) if one is None else one
-        two = np.full(size, missing, one.dtype) if two is None else two
-        return np.where(inside[..., None] if one.ndim == 3 else inside, two, one)
-
-    return replace(
-        sample,
-        image=mixed("image", 0),
-        depth=mixed("depth", 0),
-        valid=mixed("valid", False),
-        labels=mixed("labels", IGNORE),
-        normals=None,
-        label=None,
-        pasted=inside,
-        weak_pasted=other.weak,
-    )
+    found: dict[str, Any] = {}
+    for name in (name for name, field in FIELDS.items() if field.mixed):
+        pair = getattr(sample, name), getattr(other, name)
+        if any(value is not None for value in pair):
+            one, two = (FIELDS[name].missing((size[0], size[1])) if value is None else value for value in pair)
+            found[name] = np.where(inside[..., None] if one.ndim == 3 else inside, two, one)
+    return replace(sample, **found, normals=None, label=None, pasted=inside, weak_pasted=other.weak)
 
 
 def rectangle(size: Size, rng: np.random.Generator) -> Bool[np.ndarray, "h w"]:

@@ -12,9 +12,10 @@ import cv2
 import numpy as np
 import pytest
 
+from densevit.data.transforms.affine import AffineStep
 from densevit.data.transforms.base import TRANSFORMS, Transform
 from densevit.data.transforms.photometric import compose, light_table
-from densevit.data.transforms.warp import AffineStep, LazySample
+from densevit.data.transforms.warp import LazySample
 from densevit.errors import ConfigError, DataError
 from densevit.ops.geometry import backproject, rotate
 from densevit.structures import Sample

@@ -5,10 +5,11 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
+from densevit.data.fields import crop_sample
 from densevit.errors import DataError
 from densevit.ops.crops import NYU_PROJECTED, NYU_SIZE, NYU_WITHOUT_BORDER
 from densevit.ops.geometry import pinhole
-from densevit.structures import Box, Sample, crop, crop_sample
+from densevit.structures import Box, Sample, crop
 
 Border = Literal["keep", "black", "mask", "crop"]
 """black: the image outside NYU_PROJECTED; mask: depth outside NYU_WITHOUT_BORDER is not valid; crop: to that window."""
