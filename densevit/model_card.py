@@ -5,29 +5,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from densevit.errors import ConfigError, DataError
+from densevit.output_kinds import OutputKind, meanings, output_kind
 
 Palette = tuple[tuple[int, int, int], ...]
 """RGB colours of 8 bits, in the order of the class ids."""
 
-Kind = Literal["metric", "affine", "disparity", "class", "labels", "normals", "uncertainty", "focal"]
-"""Of predictions at image size: three kinds of depth; `labels`, logits for each pixel; `normals`, unit vectors;
-`uncertainty`, the scale of the error of another head. Of the whole image, maps of 1 x 1: `class`, logits; `focal`, the
-focal length over the width of the image."""
-
-AUXILIARY: frozenset[Kind] = frozenset({"uncertainty", "focal"})
-"""Kinds that serve other heads, and are not predicted for themselves."""
-
-MEANINGS: Mapping[str, str] = {
-    "metric": "metric depth",
-    "affine": "depth up to scale and shift",
-    "disparity": "disparity",
-    "class": "classes of whole images",
-    "labels": "classes of pixels",
-    "normals": "surface normals",
-    "uncertainty": "the scale of the error of depth",
-    "focal": "the focal length",
-}
-"""What the outputs of heads are, by kind."""
+Kind = str
+"""The name of an output kind (output_kinds.py)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +67,11 @@ class HeadSpec:
     focal: float | None = None  # pixels at network size: the camera for which values are metres; None: any camera
     interval: Interval | None = None  # of metric depth, where it was calibrated
     calibration: Calibration | None = None  # applied to every prediction
+
+    @property
+    def output_kind(self) -> OutputKind:
+        """What the kind means, and how its maps are mirrored, averaged and finished."""
+        return output_kind(self.kind)
 
     @property
     def metres(self) -> tuple[float, float] | None:
@@ -162,11 +151,6 @@ class ModelCard:
         return {name: spec.focal for name, spec in self.outputs.items() if spec.focal is not None}
 
     @property
-    def calibrations(self) -> dict[str, Calibration]:
-        """By head."""
-        return {name: spec.calibration for name, spec in self.outputs.items() if spec.calibration is not None}
-
-    @property
     def takes_rays(self) -> bool:
         """Whether the network takes the camera as an input."""
         return bool(self.model.get("camera") == "rays")
@@ -191,7 +175,7 @@ class ModelCard:
 
     def head(self, name: str | None = None) -> str:
         """The name of the head: the only one, `depth` among several, or the one that is given."""
-        known = [head for head, spec in self.outputs.items() if spec.kind not in AUXILIARY]
+        known = [head for head, spec in self.outputs.items() if not spec.output_kind.auxiliary]
         name = name or (known[0] if len(known) == 1 else "depth")
         if name not in self.outputs:
             raise DataError(f"this model has no head '{name}'. It has: {', '.join(known)}.")
@@ -214,9 +198,8 @@ class ModelCard:
             return chosen[0]
         if chosen:
             raise ConfigError(f"{what}: several heads fit, {', '.join(chosen)}; choose one by --head.")
-        have = ", ".join(f"{name} gives {MEANINGS[spec.kind]}" for name, spec in self.outputs.items())
-        needed = " or ".join(MEANINGS[kind] for kind in kinds)
-        raise ConfigError(f"{what}: there is no map to write or score, for this needs {needed}; {have}.")
+        have = ", ".join(f"{name} gives {spec.output_kind.meaning}" for name, spec in self.outputs.items())
+        raise ConfigError(f"{what}: there is no map to write or score, for this needs {meanings(kinds)}; {have}.")
 
     def label_head(self, name: str | None, what: str) -> str:
         """The head that classifies pixels: the only one, or the one that is named.
@@ -226,7 +209,7 @@ class ModelCard:
         """
         head = self.head_for(("labels",), [name] if name else (), what)
         if name not in (None, head):
-            given = MEANINGS[self.outputs[name].kind]
+            given = self.outputs[name].output_kind.meaning
             raise ConfigError(f"{what}: head '{name}' gives {given}; classes of pixels come from '{head}'.")
         return head
 

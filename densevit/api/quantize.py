@@ -133,7 +133,7 @@ def head_for(metric: str, card: ModelCard) -> str:
     wanted = [
         name
         for name, spec in card.outputs.items()
-        if (spec.kind == "labels" if metric in SEGMENTATION else spec.kind in ("metric", "affine", "disparity"))
+        if (spec.kind == "labels" if metric in SEGMENTATION else spec.output_kind.is_depth)
     ]
     if not wanted:
         raise ConfigError(f"--max-drop: no head here is scored by '{metric}'. There are: {', '.join(card.outputs)}.")

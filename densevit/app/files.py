@@ -10,7 +10,7 @@ from typing import Any
 from densevit.api.export import Formats, export
 from densevit.api.video import export_video
 from densevit.app.inputs import GivenClip, GivenImage
-from densevit.app.models import DEPTHS, AppModel, ViewOptions
+from densevit.app.models import AppModel, ViewOptions
 from densevit.data.io.video import Span, open_video
 from densevit.errors import DataError, DensevitError, PartialError
 from densevit.inference.camera import Lens, as_focal, assumed_fov
@@ -19,6 +19,7 @@ from densevit.inference.predict.pipeline import head_of_each_format
 from densevit.inference.video.formats import CLIP_FORMATS
 from densevit.inference.writers import DEPTH_FORMATS, LABEL_FORMATS, MapWriter
 from densevit.inference.writers.surface import SurfaceWriter
+from densevit.output_kinds import DEPTH_KINDS
 
 COLORED = ("color", "mp4")  # formats that take the page's colours
 
@@ -54,7 +55,7 @@ def options_of(model: AppModel, format: str, options: ViewOptions) -> dict[str, 
     if format in COLORED:
         low, high = options.limits
         return {"cmap": options.cmap, **({} if low is None or high is None else {"range": (low, high)})}
-    head = model.head(options.head, DEPTHS)
+    head = model.head(options.head, DEPTH_KINDS)
     component = DEPTH_FORMATS.components.get(format)
     surface = isinstance(component, type) and issubclass(component, SurfaceWriter)
     unitless = head is not None and model.heads[head].kind != "metric"

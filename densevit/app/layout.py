@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any, get_args
 
-from densevit.app.models import DEPTHS, AppModel, ViewOptions
+from densevit.app.models import AppModel, ViewOptions
 from densevit.ops.colormap import ColorMap
+from densevit.output_kinds import DEPTH_KINDS
 
 WAITING = "<p>Drop an image or a clip, or choose one.</p>"
 KEPT = ["download"]  # of Gradio's buttons on a picture: another one uploads it to a public host
@@ -54,7 +55,7 @@ class Layout:
                 self.near = gradio.Textbox(f"{near:g}", label="without metres: near is", min_width=90, elem_id="near")
                 self.far = gradio.Textbox(f"{far:g}", label="and far is, m", min_width=90, elem_id="far")
             self.stabilize = gradio.Checkbox(
-                True, label="Stabilize clips", visible=not kinds.isdisjoint(DEPTHS), elem_id="stabilize"
+                True, label="Stabilize clips", visible=not kinds.isdisjoint(DEPTH_KINDS), elem_id="stabilize"
             )
         self.again = gradio.Button("Predict the clip again", visible=False, elem_id="again")
         self.choices = [self.head, self.cmap, self.low, self.high, self.fov, self.near, self.far, self.stabilize]

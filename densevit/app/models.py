@@ -18,9 +18,9 @@ from densevit.inference.camera import as_focal
 from densevit.inference.predictor import Map, Predictor
 from densevit.inference.writers import PredictedMap, Viewer
 from densevit.inference.writers.labels import classes_of
-from densevit.model_card import AUXILIARY, HeadSpec
+from densevit.model_card import HeadSpec
+from densevit.output_kinds import DEPTH_KINDS
 
-DEPTHS = ("metric", "affine", "disparity")
 ASSUMED_DEPTH = (1.0, 3.0)  # metres of the near and far end of maps without unit, until the visitor changes them
 ATTENTION_SIDE = 768  # pixels
 
@@ -66,7 +66,7 @@ class AppModel:
 
     @property
     def heads(self) -> dict[str, HeadSpec]:
-        return {name: spec for name, spec in self.predictor.card.outputs.items() if spec.kind not in AUXILIARY}
+        return {name: spec for name, spec in self.predictor.card.outputs.items() if not spec.output_kind.auxiliary}
 
     def head(self, wanted: str, kinds: Sequence[str] = ()) -> str | None:
         """The wanted head, else `depth`, else the first; of these kinds, if any are given."""
@@ -94,12 +94,12 @@ class AppModel:
         Raises:
             ConfigError: no head gives depth.
         """
-        head = self.head(options.head, DEPTHS)
+        head = self.head(options.head, DEPTH_KINDS)
         if head is None:
             kinds = ", ".join(self.heads)
             raise ConfigError(f"{self.name} predicts {kinds} and no depth: there is no point cloud.")
         spec = self.heads[head]
-        writer = Viewer(assume_depth=None if spec.kind == "metric" else options.assume_depth)
+        writer = Viewer(assume_depth=None if spec.output_kind.is_metric else options.assume_depth)
         lens, _ = given.lens(self.predictor, options.fov)
         values = maps[head][0] if maps[head].ndim == 3 else maps[head]
         with TemporaryDirectory() as folder:

@@ -15,10 +15,11 @@ import numpy as np
 from densevit.app.files import affordable_end, formats_of, write_clip_files, write_image_files
 from densevit.app.inputs import GivenClip, GivenImage, Limits, open_given
 from densevit.app.layout import Layout
-from densevit.app.models import DEPTHS, AppModel, ViewOptions
+from densevit.app.models import AppModel, ViewOptions
 from densevit.app.views import map_views
 from densevit.errors import ConfigError, DataError, DensevitError, Preempted
 from densevit.ops.geometry import field_of_view, is_possible_fov
+from densevit.output_kinds import DEPTH_KINDS
 from densevit.utils.device import is_out_of_memory
 
 TICKED = ("png16", "npy", "color", "ply", "labels", "overlay", "mp4", "ffv1")  # formats, at first
@@ -153,7 +154,7 @@ class Page:
         visit.ends, lines = [], []
         updates: Updates = {part: gradio.update(visible=False) for part in [*ui.attentions, ui.attention_controls]}
         for model, clip, view in zip(self.models, ui.clips, ui.views, strict=True):
-            if model.head(options.head, DEPTHS) is None:
+            if model.head(options.head, DEPTH_KINDS) is None:
                 visit.ends.append(None)
                 updates |= {view: paragraphs([no_depth(model, "clips are shown as depth")])}
                 continue

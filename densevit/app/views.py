@@ -8,7 +8,7 @@ import numpy as np
 from markupsafe import Markup
 
 from densevit.app.inputs import GivenImage
-from densevit.app.models import DEPTHS, AppModel, ViewOptions
+from densevit.app.models import AppModel, ViewOptions
 from densevit.data.io.rgb import Rgb
 from densevit.inference.writers.labels import none_of
 from densevit.model_card import HeadSpec
@@ -19,7 +19,6 @@ from densevit.reporting.html_page import render
 from densevit.reporting.predicted_array import class_table
 
 WIDTH = 1024  # pixels of a picture in the page
-VALUES = (*DEPTHS, "uncertainty")
 Predictions = Sequence[dict[str, np.ndarray]]
 """Of each model, by head."""
 
@@ -34,18 +33,18 @@ def map_views(
         for model, maps, head in zip(models, predictions, heads, strict=True)
         if head is not None
     ]
-    metric = [values.ravel() for spec, values in shown if spec.kind == "metric"]
+    metric = [values.ravel() for spec, values in shown if spec.output_kind.is_metric]
     common = percentile_range(np.concatenate(metric)) if metric else (0.0, 1.0)
     titles = [f"{model.name}: {head}" for model, head in zip(models, heads, strict=True)]
     return [
-        map_view(title, given.image, values, spec, options, common if spec.kind == "metric" else None)
+        map_view(title, given.image, values, spec, options, common if spec.output_kind.is_metric else None)
         for title, (spec, values) in zip(titles, shown, strict=True)
     ]
 
 
 def depth_of(values: np.ndarray, spec: HeadSpec) -> np.ndarray:
     """Of a teacher's depth and confidence, the depth."""
-    return values[0] if spec.kind in DEPTHS and values.ndim == 3 else values
+    return values[0] if spec.output_kind.is_depth and values.ndim == 3 else values
 
 
 def map_view(
@@ -62,18 +61,19 @@ def map_view(
         values: h w; 3 h w of normals, ids h w of classes, k of the classes of an image.
         usual: the ends of the colours unless `options` has them.
     """
-    if spec.kind == "class":
+    kind = spec.output_kind
+    if kind.image_level:
         return render("map_view.html", title=title, image=jpeg(small(image)), table=Markup(class_table(values, spec)))
     picture, legend, scale = image, [], None
-    if spec.kind in VALUES:
+    if kind.channels == 1 and not kind.has_classes:
         ends = zip(options.limits, usual or percentile_range(values), strict=True)
         low, high = (end if given is None else given for given, end in ends)
         if not low < high:  # one end was given, beyond the other, usual one
             low, high = (low, low + 1) if options.limits[1] is None else (high - 1, high)
         picture = colorize(values, low, high, options.cmap)
-        unit = f" {spec.unit}" if spec.kind == "metric" else ""
+        unit = f" {spec.unit}" if kind.is_metric else ""
         scale = (f"{low:.3g}{unit}", color_bar(options.cmap), f"{high:.3g}{unit}")
-    elif spec.kind == "normals":
+    elif not kind.has_classes:
         picture = colorize_normals(values.transpose(1, 2, 0))
     else:
         picture = overlay(image, np.where(values == none_of(spec), -1, values), palette_for(spec))
@@ -92,8 +92,8 @@ def map_view(
         data={
             "size": list(image.shape[:2]),
             "shape": list(samples.shape),
-            "unit": spec.unit if spec.kind == "metric" else "",
-            "classes": list(spec.classes) if spec.kind == "labels" else None,
+            "unit": spec.unit if kind.is_metric else "",
+            "classes": list(spec.classes) if kind.has_classes else None,
         },
         values=base64.b64encode(samples.astype("<f4").tobytes()).decode(),
     )

@@ -217,7 +217,7 @@ def make_predict_fn(protocol: Protocol, card: ModelCard, by_source: Mapping[str,
         h, w = batch.image.shape[-2:]
         window = by_source.get(batch.sources[0], protocol) if batch.sources else protocol
         options: dict[str, Any] = {"precision": precision, "box": window.input_box(h, w)}
-        options["normals"] = card.heads_of("normals")
+        options["heads"] = card.outputs
         if card.needs_camera:
             options["camera"] = camera_input(card, Camera.of(batch))
         if card.takes_points:

@@ -34,6 +34,7 @@ from densevit.inference.predictor import Predictor
 from densevit.model_card import Kind, uncertainty_of
 from densevit.ops.geometry import field_of_view
 from densevit.ops.points import draw_points
+from densevit.output_kinds import DEPTH_KINDS
 from densevit.reporting.figures import Figure, depth_figure
 from densevit.reporting.tables import Interval
 from densevit.structures import Row, Sample
@@ -319,7 +320,7 @@ def evaluate_ordinal(
     if isinstance(predictions, Predictor):
         name = predictions.card.head(head)
         kind = predictions.card.outputs[name].kind
-        if kind not in ("metric", "affine", "disparity"):
+        if kind not in DEPTH_KINDS:
             raise ConfigError(f"head '{name}' gives {kind}, not depth.")
 
         def predict(image: str) -> Float[np.ndarray, "h w"]:

@@ -23,6 +23,7 @@ from densevit.inference.camera import focal_of_sample
 from densevit.inference.predictor import Predictor
 from densevit.inference.video.stabilizer import Stabilizer, stabilize_stream
 from densevit.model_card import Kind
+from densevit.output_kinds import DEPTH_KINDS
 from densevit.structures import Row, Sample
 from densevit.utils.progress import tqdm
 
@@ -151,9 +152,7 @@ def kind_of(predictions: Predictor | SavedMaps, head: str | None) -> Kind:
     """What the maps are: metric, affine or disparity."""
     if isinstance(predictions, SavedMaps):
         return predictions.kind
-    return predictions.card.outputs[
-        predictions.card.head_for(("metric", "affine", "disparity"), [head] if head else [])
-    ].kind
+    return predictions.card.outputs[predictions.card.head_for(DEPTH_KINDS, [head] if head else [])].kind
 
 
 def clips_of(data: Dataset) -> dict[str, list[int]]:

@@ -4,7 +4,8 @@ b images, h x w pixels, k numbers per pixel; images in [0, 1]. Device and gradie
 computes in a lower precision; images and outputs are resized in fp32.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from operator import index
@@ -20,14 +21,17 @@ from densevit.inference.calibration import calibrate
 from densevit.inference.camera import CameraInput
 from densevit.inference.sliding_window import SlidingWindow
 from densevit.inference.tta import Outputs, merge_tta, scale_preprocessing
-from densevit.model_card import Calibration, PreprocessConfig
+from densevit.model_card import HeadSpec, PreprocessConfig
 from densevit.ops.points import resize_points
 from densevit.ops.resize import KnownSteps, crop, is_image_level, network_size, network_steps, resize
 from densevit.ops.resize_uint8 import resize_uint8
+from densevit.output_kinds import OutputKind, output_kind
 from densevit.structures import Box, Size
 from densevit.utils.precision import Precision, autocast
 
-NO_CALIBRATIONS: Mapping[str, Calibration] = MappingProxyType({})
+NO_HEADS: Mapping[str, HeadSpec] = MappingProxyType({})
+
+PLAIN = output_kind("affine")  # of outputs without a head: nothing is done to them
 
 Network = Callable[..., Outputs]
 """A model, or one with options of its forward pass bound."""
@@ -46,11 +50,9 @@ def forward(
     box: Box | None = None,
     flip: bool = False,
     scales: Sequence[float] = (1.0,),
-    logits: Collection[str] = (),
-    normals: Collection[str] = (),
+    heads: Mapping[str, HeadSpec] = NO_HEADS,
     camera: CameraInput | None = None,
     points: Float[Tensor, "b 1 h w"] | None = None,
-    calibrations: Mapping[str, Calibration] = NO_CALIBRATIONS,
 ) -> Outputs:
     """Preprocesses images, runs the model, and resizes its outputs to the size of the images, in fp32.
 
@@ -60,12 +62,10 @@ def forward(
         box: the model sees only this window; outside it every output is NaN.
         flip: average with the mirrored output for the mirrored image.
         scales: average over the image at these sizes, relative to its own.
-        logits: heads that give logits of pixels, which are averaged as probabilities.
-        normals: heads that give unit vectors, whose x changes sign in the mirrored image, and whose length is 1 again
-            after resizing and averaging.
+        heads: their kinds say how outputs are mirrored, averaged and finished, and their calibrations are applied;
+            an output without an entry is left as it is.
         camera: of the images, for models that need it.
         points: measured metres, 0 where none, for models that take them.
-        calibrations: of heads, applied to the result.
 
     Returns:
         one b k h w tensor per head, at the size of `image`; b k 1 1 from a head for whole images.
@@ -75,8 +75,7 @@ def forward(
     """
     h, w = image.shape[-2:]
     options: dict[str, Any] = {
-        "precision": precision, "flip": flip, "scales": scales, "logits": logits, "normals": normals, "camera": camera,
-        "points": points, "calibrations": calibrations,
+        "precision": precision, "flip": flip, "scales": scales, "heads": heads, "camera": camera, "points": points,
     }  # fmt: skip
     if box is not None:
         part = crop_box(image, box)
@@ -87,20 +86,23 @@ def forward(
         options = moved(options, -offset[0], -offset[1], padded.shape[-2:])
         inside = forward(model, padded, replace(config, margin=0.0), multiple, **options)
         return {name: y if is_image_level(y) else crop(y, offset, (h, w)) for name, y in inside.items()}
+    kinds = defaultdict(lambda: PLAIN, {name: spec.output_kind for name, spec in heads.items()})
     flip = flip or config.flip
     if config.window is not None:
         model = SlidingWindow(model, config.window, config.stride or config.window)
     predictions = (
         forward_once(
-            model, image, scale_preprocessing(config, scale, (h, w)), multiple, precision, mirrored, normals, camera,
+            model, image, scale_preprocessing(config, scale, (h, w)), multiple, precision, mirrored, kinds, camera,
             points,
         )
         for scale in scales
         for mirrored in (False, True)[: 1 + flip]
     )  # fmt: skip
-    outputs = merge_tta(predictions, logits) if flip or len(scales) > 1 else next(predictions)
-    outputs |= {name: calibrate(outputs[name], calibration) for name, calibration in calibrations.items()}
-    return {name: F.normalize(y, dim=1) if name in normals else y for name, y in outputs.items()}
+    outputs = merge_tta(predictions, kinds) if flip or len(scales) > 1 else next(predictions)
+    for name, spec in heads.items():
+        if spec.calibration is not None:
+            outputs[name] = calibrate(outputs[name], spec.calibration)
+    return {name: kinds[name].finished(y) for name, y in outputs.items()}
 
 
 def forward_once(
@@ -110,7 +112,7 @@ def forward_once(
     multiple: int,
     precision: Precision | None,
     mirrored: bool,
-    normals: Collection[str] = (),
+    kinds: Mapping[str, OutputKind],
     camera: CameraInput | None = None,
     points: Float[Tensor, "b 1 h w"] | None = None,
 ) -> Outputs:
@@ -133,13 +135,8 @@ def forward_once(
     if camera is not None:
         outputs = camera.to_metres(outputs)
     if mirrored:
-        outputs = {name: mirror_normals(y.flip(-1)) if name in normals else y.flip(-1) for name, y in outputs.items()}
+        outputs = {name: kinds[name].mirrored(y.flip(-1)) for name, y in outputs.items()}
     return {name: resize_to_input(y.float(), size, config) for name, y in outputs.items()}
-
-
-def mirror_normals(y: Float[Tensor, "b 3 h w"]) -> Float[Tensor, "b 3 h w"]:
-    """The normals of a scene mirrored left to right: x changes sign."""
-    return y * y.new_tensor([-1.0, 1.0, 1.0])[:, None, None]
 
 
 def moved(options: dict[str, Any], top: int, left: int, size: Sequence[int]) -> dict[str, Any]:

@@ -36,7 +36,7 @@ from densevit.inference.tiling import Tiling, check_tileable, predict_tiled
 from densevit.inference.tta import check_scales
 from densevit.inference.video.stabilizer import Stabilizer, stabilize_stream
 from densevit.inference.video.windows import ClipNetwork, ClipWindows
-from densevit.model_card import MEANINGS, Kind, ModelCard
+from densevit.model_card import HeadSpec, ModelCard
 from densevit.ops.anchors import Anchors, anchors_as_map, as_anchors, fit_to_anchors
 from densevit.ops.argmax import argmax_or_ignore
 from densevit.ops.camera import Camera
@@ -146,7 +146,6 @@ class Predictor:
         self.model = model.eval().to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.card = card
         self.flip, self.scales = flip, check_scales(scales)
-        self.logits, self.normals = card.heads_of("labels"), card.heads_of("normals")
         self.batch_size = batch_size
         self.window = window
         self.focal = focal
@@ -177,7 +176,7 @@ class Predictor:
             prepack_linears(self.model, self.precision)
 
     def __repr__(self) -> str:
-        heads = ", ".join(f"{name}: {MEANINGS[spec.kind]}" for name, spec in self.card.outputs.items())
+        heads = ", ".join(f"{name}: {spec.output_kind.meaning}" for name, spec in self.card.outputs.items())
         parts = [getattr(self.model, part, None) for part in ("encoder", "decoder")]
         model = " + ".join(type(part).__name__ for part in parts if part is not None) or type(self.model).__name__
         parameters = sum(p.numel() for p in self.model.parameters())
@@ -439,7 +438,7 @@ class Predictor:
 
     def unbatch(self, maps: Mapping[str, Map], index: int) -> dict[str, Map]:
         """The maps of one image of a batch."""
-        return {name: squeeze(values[index], self.card.outputs[name].kind) for name, values in maps.items()}
+        return {name: squeeze(values[index], self.card.outputs[name]) for name, values in maps.items()}
 
     @torch.inference_mode()
     def classes(self, image: ImageLike, head: str | None = None) -> Int64[np.ndarray, "h w"]:
@@ -536,9 +535,7 @@ class Predictor:
                 box=box,
                 flip=self.flip,
                 scales=self.scales,
-                logits=self.logits,
-                normals=self.normals,
-                calibrations=self.card.calibrations,
+                heads=self.card.outputs,
                 points=None if points is None else torch.from_numpy(points).to(self.device),
                 camera=None if camera is None else camera_input(self.card, Camera(camera.values.to(self.device))),
             )
@@ -618,10 +615,10 @@ def as_arrays(outputs: Mapping[str, Float[Tensor, "b _ _ _"]]) -> dict[str, Map]
     return {name: y.float().cpu().numpy() for name, y in outputs.items()}
 
 
-def squeeze(values: Float32[np.ndarray, "k h w"], kind: Kind) -> Map:
+def squeeze(values: Float32[np.ndarray, "k h w"], spec: HeadSpec) -> Map:
     """The output of a head for one image without axes of length 1: h w, k h w, or k for the whole image."""
     # np.array copies: a view would keep its whole batch in memory.
     if len(values) == 1:
         alone = values.base is not None and values.base.size == values.size
         return values[0] if alone else np.array(values[0])
-    return np.array(values[:, 0, 0] if kind == "class" else values)
+    return np.array(values[:, 0, 0] if spec.output_kind.image_level else values)

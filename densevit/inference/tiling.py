@@ -20,14 +20,12 @@ from densevit.errors import ConfigError, DataError
 from densevit.model_card import Kind
 from densevit.ops.align import by_least_squares, by_log_scale
 from densevit.ops.camera import Camera
+from densevit.output_kinds import DEPTH_KINDS, output_kind
 
 Rgb = UInt8[np.ndarray, "_ _ 3"]
 Maps = dict[str, Float32[np.ndarray, "_ _"]]
 Predict = Callable[[UInt8[np.ndarray, "b h w 3"], Camera | None], dict[str, Float32[np.ndarray, "b 1 h w"]]]
 """Predictions for images, each with its camera."""
-
-ALIGN = {"metric": by_log_scale, "affine": by_least_squares, "disparity": by_least_squares}
-"""How a tile is aligned with the whole, by kind of head; only the kinds that are depth."""
 
 SAMPLES = 128  # pixels along a side that an alignment uses: 16,000 for two unknowns
 
@@ -93,7 +91,7 @@ def check_tileable(kinds: Mapping[str, Kind]) -> None:
     Raises:
         ConfigError: one of these heads is not for depth.
     """
-    if others := [f"{name} ({kind})" for name, kind in kinds.items() if kind not in ALIGN]:
+    if others := [f"{name} ({kind})" for name, kind in kinds.items() if kind not in DEPTH_KINDS]:
         raise ConfigError(f"tiles: for depth only, not for {', '.join(others)}.")
 
 
@@ -115,7 +113,7 @@ def predict_tiled(
     Raises:
         ConfigError: no head gives depth.
     """
-    heads = {name: kind for name, kind in kinds.items() if kind in ALIGN}
+    heads = {name: kind for name, kind in kinds.items() if kind in DEPTH_KINDS}
     if not heads:
         raise ConfigError(f"tiles: for depth only; this model gives {', '.join(kinds.values())}.")
     h, w = image.shape[:2]
@@ -166,7 +164,8 @@ def align_tile(
     step = tuple(slice(None, None, max(1, side // SAMPLES)) for side in tile.shape)
     samples, target = tile[step].ravel(), guide[step].ravel()
     try:
-        align = ALIGN[kind](samples, target, np.inf)
+        fit = by_log_scale if output_kind(kind).is_metric else by_least_squares
+        align = fit(samples, target, np.inf)
     except DataError:
         return guide
     rising = align(np.array([0.0, 1.0])) @ [-1, 1] > 0

@@ -3,16 +3,16 @@
 b images, h x w pixels, k numbers per pixel.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from numbers import Real
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from densevit.errors import DataError
 from densevit.model_card import PreprocessConfig
+from densevit.output_kinds import OutputKind
 from densevit.structures import Size
 
 MAX_SCALE = 8
@@ -43,19 +43,13 @@ def scale_preprocessing(config: PreprocessConfig, scale: float, size: Size) -> P
     return replace(config, mode="fixed" if config.mode == "native" else config.mode, size=enlarged)
 
 
-def merge_tta(predictions: Iterable[Outputs], logits: Collection[str]) -> Outputs:
-    """The mean of at least two predictions.
-
-    Args:
-        logits: heads that are averaged as probabilities, and returned as their logarithms.
-    """
+def merge_tta(predictions: Iterable[Outputs], kinds: Mapping[str, OutputKind]) -> Outputs:
+    """Return the mean of at least two predictions, each head's as its kind is averaged."""
     sums: Outputs = {}
     count = 0
     for outputs in predictions:
         count += 1
         for name, y in outputs.items():
-            y = y.softmax(1) if name in logits else y
+            y = kinds[name].before_mean(y)
             sums[name] = sums[name] + y if name in sums else y
-    means = {name: y / count for name, y in sums.items()}
-    tiny = torch.finfo(torch.float32).tiny
-    return {name: y.clamp_min(tiny).log() if name in logits else y for name, y in means.items()}
+    return {name: kinds[name].after_mean(y / count) for name, y in sums.items()}

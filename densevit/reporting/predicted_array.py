@@ -47,18 +47,18 @@ class PredictedArray(np.ndarray):
         values, spec = np.asarray(self), self.spec
         if spec is None or not values.size:
             return None
-        if spec.kind == "class":
+        if spec.output_kind.image_level:
             return class_table(values, spec) if values.shape == (len(spec.classes),) else None
-        if spec.kind == "labels":
+        if spec.output_kind.has_classes:
             if values.ndim == 3 and len(values) == len(spec.classes):
                 values = values.argmax(0)
             return classes_picture(values, spec) if values.ndim == 2 and values.dtype.kind in "iu" else None
-        return depth_picture(values, spec) if values.ndim == 2 and spec.kind in DEPTHS else None
+        return depth_picture(values, spec) if values.ndim == 2 and spec.output_kind.is_depth else None
 
 
 def depth_picture(values: np.ndarray, spec: HeadSpec) -> str:
     low, high = percentile_range(values)
-    unit = " m" if spec.kind == "metric" else ""
+    unit = " m" if spec.output_kind.is_metric else ""
     scale = f'{low:.3g}{unit} <img src="{color_bar(CMAP)}" alt="" style="display:inline;height:10px;width:160px"> '
     return _picture(
         shrink(colorize(values, low, high, CMAP)), values.shape, f"{DEPTHS[spec.kind]}<br>{scale}{high:.3g}{unit}"

@@ -15,6 +15,7 @@ from densevit.losses.masked_reduction import best_pixels, log_ratio
 from densevit.losses.ssi import Space, aligned_error
 from densevit.ops.camera import Camera, canonical_scale
 from densevit.ops.colormap import colorize
+from densevit.output_kinds import DEPTH_KINDS
 from densevit.structures import Batch, DepthKind, Row
 from densevit.tasks.base import NO_EXTRAS, TASKS, Extras, Task
 
@@ -31,7 +32,7 @@ class DepthTask(Task):
     """
 
     best = ("abs_rel", "min")
-    kinds = ("metric", "affine", "disparity")
+    kinds = DEPTH_KINDS
     loss_registry = DEPTH_LOSSES
     default_losses = ({"type": "silog"},)
     directions: ClassVar = {

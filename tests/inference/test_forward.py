@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from densevit.errors import DataError
 from densevit.inference.forward import forward
-from densevit.model_card import PreprocessConfig
+from densevit.model_card import HeadSpec, PreprocessConfig
 
 NATIVE = PreprocessConfig()
 
@@ -28,6 +28,9 @@ class Column(nn.Module):
         self.sizes.append(tuple(image.shape))
         b, _, h, w = image.shape
         return {"depth": torch.arange(w, dtype=image.dtype).expand(b, 1, h, w)}
+
+
+NORMALS = {"normals": HeadSpec(kind="normals", unit="")}
 
 
 def test_the_native_rule_hands_the_image_through_untouched() -> None:
@@ -135,12 +138,12 @@ class Leaning(nn.Module):
 
 def test_mirrored_normals_change_the_sign_of_x_and_all_have_length_1() -> None:
     image = torch.rand(1, 3, 6, 8, generator=torch.Generator().manual_seed(0))
-    plain = forward(Leaning(), image, NATIVE, 1, normals=["normals"])["normals"]
+    plain = forward(Leaning(), image, NATIVE, 1, heads=NORMALS)["normals"]
     assert abs(float(plain[0, 0, 0, 0])) > 0.01
-    flipped = forward(Leaning(), image, NATIVE, 1, flip=True, normals=["normals"])["normals"]
+    flipped = forward(Leaning(), image, NATIVE, 1, flip=True, heads=NORMALS)["normals"]
     assert torch.allclose(flipped, plain, atol=1e-6)
     resized = PreprocessConfig(mode="fixed", size=(12, 20))
     for options in ({"flip": True}, {"scales": (1.0, 2.0)}, {"box": (1, 5, 2, 8)}):
-        y = forward(Leaning(), image, resized, 1, normals=["normals"], **options)["normals"]  # type: ignore[arg-type]
+        y = forward(Leaning(), image, resized, 1, heads=NORMALS, **options)["normals"]  # type: ignore[arg-type]
         lengths = y.norm(dim=1)
         assert torch.allclose(lengths[lengths.isfinite()], torch.ones(()), atol=1e-6)

@@ -54,7 +54,6 @@ class Pipeline(nn.Module):
     def __init__(self, model: nn.Module, card: ModelCard, options: OnnxExportOptions) -> None:
         super().__init__()
         self.model, self.card, self.options = model, card, options
-        self.logits, self.normals = card.heads_of("labels"), card.heads_of("normals")
         self.focal_is_input = focal_is_input(card, options)
         if options.focal is not None and card.needs_camera:
             assert options.size is not None
@@ -77,9 +76,8 @@ class Pipeline(nn.Module):
         options: dict[str, Any] = {
             "box": self.options.box,
             "flip": self.options.flip,
-            "calibrations": self.card.calibrations,
+            "heads": self.card.outputs,
         }
-        options |= {"logits": self.logits, "normals": self.normals}
         if self.card.needs_camera:
             size = (x.shape[-2], x.shape[-1])
             camera = Camera(self.camera) if focal is None else Camera.centred(focal, size)
@@ -94,9 +92,9 @@ class Pipeline(nn.Module):
         return {name: self.postprocess(outputs[name], spec) for name, spec in self.card.outputs.items()}
 
     def postprocess(self, y: Tensor, spec: HeadSpec) -> Tensor:
-        if spec.kind == "class":
+        if spec.output_kind.image_level:
             return y.flatten(1)
-        if spec.kind == "labels" and self.options.labels:
+        if spec.output_kind.has_classes and self.options.labels:
             ids = argmax_or_ignore(y)
             return ids.to(torch.uint8) if y.shape[1] <= IGNORE else ids
         return y
@@ -186,12 +184,13 @@ def check_options(card: ModelCard, options: OnnxExportOptions) -> tuple[ModelCar
     Raises:
         ConfigError, DataError: see `export_onnx`.
     """
-    names = options.heads or tuple(name for name, spec in card.outputs.items() if spec.kind != "focal")
+    kinds = {name: spec.output_kind for name, spec in card.outputs.items()}
+    names = options.heads or tuple(name for name, kind in kinds.items() if not (kind.auxiliary and kind.image_level))
     for name in names:
         if name not in card.outputs:
             raise ConfigError(f"--head: this model has no head '{name}'. It has: {', '.join(card.outputs)}.")
     card = replace(card, outputs={name: card.outputs[name] for name in names})
-    if options.labels and all(spec.kind != "labels" for spec in card.outputs.values()):
+    if options.labels and not any(kinds[name].has_classes and not kinds[name].image_level for name in names):
         raise ConfigError("--argmax: no head here classifies pixels.")
     size = options.size
     if options.network:

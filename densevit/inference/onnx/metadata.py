@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from densevit.errors import CheckpointError
 from densevit.inference.camera import Focal
 from densevit.inference.onnx.graph import BATCH
-from densevit.model_card import MEANINGS, HeadSpec, ModelCard
+from densevit.model_card import HeadSpec, ModelCard
 from densevit.structures import IGNORE, Box, Size
 from densevit.utils.packages import require_packages
 
@@ -75,13 +75,14 @@ def metadata(card: ModelCard, options: OnnxExportOptions) -> dict[str, str]:
 
 
 def describe_output(spec: HeadSpec, options: OnnxExportOptions) -> str:
-    (h, w), b, k = options.sides, options.batch or BATCH, 3 if spec.kind == "normals" else len(spec.classes) or 1
-    if spec.kind == "class":
-        return f"float32 {b} x {k}, logits: {MEANINGS[spec.kind]}"
-    if spec.kind == "labels" and options.labels:
-        return f"{'uint8' if k <= IGNORE else 'int64'} {b} x {h} x {w}, ids: {MEANINGS[spec.kind]}, {IGNORE} for none"
+    (h, w), b, kind = options.sides, options.batch or BATCH, spec.output_kind
+    k = len(spec.classes) if kind.has_classes else kind.channels
+    what = f"logits: {kind.meaning}" if kind.has_classes else kind.meaning
+    if kind.image_level:
+        return f"float32 {b} x {k}, {what}"
+    if kind.has_classes and options.labels:
+        return f"{'uint8' if k <= IGNORE else 'int64'} {b} x {h} x {w}, ids: {kind.meaning}, {IGNORE} for none"
     span = f", {spec.metres[0]:g} to {spec.metres[1]:g}" if spec.metres else ""
-    what = f"logits: {MEANINGS[spec.kind]}" if spec.kind == "labels" else MEANINGS[spec.kind]
     return f"float32 {b} x {k} x {h} x {w}, {what}{f' in {spec.unit}' if spec.unit else ''}{span}"
 
 

@@ -71,9 +71,10 @@ def errors_against_torch(
             expected = predict_each(predictor, images, focals, points)
             found = run(given, *(more for more in (focals, points) if more is not None))
             for (name, spec), ours in zip(predictor.card.outputs.items(), found, strict=True):
-                kind, theirs = spec.kind, expected[name]
-                error = error_of_ids if options.labels and kind == "labels" else error_of_values
-                errors[name] = max(errors[name], error(ours, theirs[..., 0, 0] if kind == "class" else theirs))
+                kind, theirs = spec.output_kind, expected[name]
+                theirs = theirs[..., 0, 0] if kind.image_level else theirs
+                ids = options.labels and kind.has_classes and not kind.image_level
+                errors[name] = max(errors[name], (error_of_ids if ids else error_of_values)(ours, theirs))
     return errors
 
 

@@ -33,6 +33,7 @@ from densevit.inference.predictor import Map, Predictor
 from densevit.inference.writers import MapWriter, PredictedMap
 from densevit.inference.writers.labels import LabelWriter
 from densevit.model_card import Kind
+from densevit.output_kinds import DEPTH_KINDS
 from densevit.structures import IGNORE, Box
 from densevit.utils.atomic_io import atomic_path, make_folder, write_bytes, write_text
 from densevit.utils.process_group import ProcessGroup
@@ -41,7 +42,6 @@ from densevit.weights.fingerprint import weights_fingerprint
 MANIFEST, IMAGES = "manifest.json", "images.jsonl"
 DISAGREEMENT = 0.1  # relative, at which the confidence of depth is 1 / e
 HALF = float(np.finfo(np.float16).max)
-DEPTH_KINDS: tuple[Kind, ...] = ("metric", "affine", "disparity")
 
 
 class Teacher(Predictor):

@@ -145,7 +145,7 @@ class ClipExport:
         self.boundary = self.resumed + SEGMENT
         self.live = isinstance(clip.source, LiveCamera)
         self.depth_heads = sorted({sources[format] for format in plan.formats} | {
-            head for head in sources.values() if predictor.card.outputs[head].kind in ("metric", "affine", "disparity")
+            head for head in sources.values() if predictor.card.outputs[head].output_kind.is_depth
         })  # fmt: skip
         self.part_kinds = sorted({(format.part, sources[name]) for name, format in plan.formats.items()})
         self.stabilizers = self.build_stabilizers()

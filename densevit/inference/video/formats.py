@@ -34,6 +34,7 @@ from densevit.inference.writers.base import PredictedMap
 from densevit.inference.writers.png import LIMIT, metric_scale
 from densevit.model_card import HeadSpec, Kind
 from densevit.ops.colormap import UNKNOWN, ColorMap, table
+from densevit.output_kinds import DEPTH_KINDS
 from densevit.registry import Registry
 
 Part = Literal["depth16", "float32"]
@@ -72,7 +73,7 @@ class ClipFormat(ABC):
 
     suffix: ClassVar[str]
     part: ClassVar[Part]
-    kinds: ClassVar[tuple[Kind, ...]] = ("metric", "affine", "disparity")
+    kinds: ClassVar[tuple[Kind, ...]] = DEPTH_KINDS
     fallback: ClassVar[tuple[Kind, ...]] = ()
 
     @abstractmethod

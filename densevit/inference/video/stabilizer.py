@@ -25,6 +25,7 @@ from densevit.errors import ConfigError
 from densevit.model_card import Kind
 from densevit.ops.align import lower_median
 from densevit.ops.flow import Flow, Gray, consistent, dense_flow, depth_change, sample
+from densevit.output_kinds import DEPTH_KINDS
 
 SIDE = 160  # pixels of the longer side, at which flow is computed and maps are compared
 CUT = 0.25  # share of pixels seen in both frames under which there is a cut between them
@@ -105,7 +106,7 @@ class Stabilizer:
         Raises:
             ConfigError: maps of another kind, or a negative number of frames.
         """
-        if kind not in ("metric", "affine", "disparity"):
+        if kind not in DEPTH_KINDS:
             raise ConfigError(f"only depth can be stabilised, not {kind}.")
         if past < 0 or future < 0:
             raise ConfigError(f"past is {past} and future {future}; both are a number of frames, 0 or more.")

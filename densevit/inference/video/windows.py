@@ -20,6 +20,7 @@ from densevit.inference.tta import Outputs
 from densevit.inference.video.stabilizer import CUT, SIDE, shrink_gray
 from densevit.model_card import Kind
 from densevit.ops.flow import Gray, consistent, dense_flow
+from densevit.output_kinds import output_kind
 from densevit.structures import EncoderOutput
 
 OVERLAP = 4  # frames that a window shares with the one before at least, so that maps fade slowly where they are joined
@@ -111,7 +112,7 @@ class ClipWindows:
         images = [*(seen.image for seen in context), *self.waiting]
         maps, features = self.predict(images, [seen.features for seen in context])
         for name, kind in self.kinds.items():
-            if kind in ("affine", "disparity") and context:
+            if output_kind(kind).is_depth and kind != "metric" and context:
                 scale, shift = fit([m[name] for m in maps[: len(context)]], [seen.maps[name] for seen in context])
                 for m in maps:
                     m[name] = m[name] * np.float32(scale) + np.float32(shift)
@@ -133,7 +134,7 @@ class ClipWindows:
         return [seen.maps for seen in ready[: -self.overlap]]
 
     def is_depth(self, name: str) -> bool:
-        return self.kinds[name] in ("metric", "affine", "disparity")
+        return output_kind(self.kinds[name]).is_depth
 
 
 class ClipNetwork:

@@ -15,7 +15,7 @@ from densevit.inference.camera import assumed_fov
 from densevit.inference.onnx import export as onnx
 from densevit.inference.onnx.metadata import OnnxExportOptions
 from densevit.inference.web.runtime import check_runtime, copy_runtime
-from densevit.model_card import MEANINGS, HeadSpec, ModelCard
+from densevit.model_card import HeadSpec, ModelCard
 from densevit.ops.colormap import ColorMap, table
 from densevit.ops.palette import palette_for
 from densevit.ops.resize import network_size
@@ -150,5 +150,6 @@ def describe(card: ModelCard, size: Size, title: str, model_bytes: int) -> dict[
 
 def describe_head(spec: HeadSpec) -> dict[str, Any]:
     palette = palette_for(spec) if spec.kind == "labels" else ()
-    meaning, unit = MEANINGS[spec.kind], spec.unit if spec.kind == "metric" else ""
+    kind = spec.output_kind
+    meaning, unit = kind.meaning, spec.unit if kind.is_metric else ""
     return {"kind": spec.kind, "meaning": meaning, "unit": unit, "classes": spec.classes, "palette": palette}

@@ -16,6 +16,7 @@ from densevit.errors import DataError
 from densevit.inference.camera import Intrinsics, Lens
 from densevit.model_card import HeadSpec, Kind
 from densevit.ops.geometry import Matrix
+from densevit.output_kinds import DEPTH_KINDS
 from densevit.registry import Registry
 
 
@@ -57,7 +58,7 @@ class MapWriter(ABC):
     """
 
     suffix: ClassVar[str]
-    kinds: ClassVar[tuple[Kind, ...]] = ("metric", "affine", "disparity")
+    kinds: ClassVar[tuple[Kind, ...]] = DEPTH_KINDS
     fallback: ClassVar[tuple[Kind, ...]] = ()
 
     @property
