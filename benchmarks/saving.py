@@ -20,7 +20,9 @@ from densevit.builder.checkpoint import parse_model
 from densevit.builder.model import build_card, build_model
 from densevit.config.schema import Data, Model, Run, Task
 from densevit.engine.distributed import DistributedContext
+from densevit.engine.objective import TrainingSetup
 from densevit.engine.trainer import Trainer
+from densevit.objectives import Supervised
 from densevit.structures import Batch
 from densevit.tasks.depth import DepthTask
 from densevit.utils.device import choose_device
@@ -61,7 +63,8 @@ def trainer_of(args: argparse.Namespace, folder: Path) -> Trainer:
     model = build_model(spec)
     card = build_card(model, spec)
     world = DistributedContext(choose_device(args.device))
-    return Trainer(run, model, {"depth": Squared()}, world, predict=unused, card=card)
+    setup = TrainingSetup(run, model, {"depth": Squared()}, card, data={}, build_encoder=unused)
+    return Trainer(Supervised(setup), world, predict=unused)
 
 
 class Squared(DepthTask):

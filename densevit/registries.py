@@ -5,15 +5,16 @@ import densevit.data.transforms.photometric
 import densevit.data.transforms.sparse_depth
 import densevit.losses
 import densevit.models
+import densevit.objectives
 import densevit.tasks
-import densevit.weights.families  # noqa: F401 (the seven imports register components)
+import densevit.weights.families  # noqa: F401 (the eight imports register components)
 from densevit.data.datasets.base import DATASETS
 from densevit.data.transforms.base import TRANSFORMS
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
 from densevit.models.decoders.base import DECODERS
 from densevit.models.encoders.base import ENCODERS
 from densevit.models.heads.base import HEADS
-from densevit.models.pretraining.base import OBJECTIVES
+from densevit.objectives.base import OBJECTIVES
 from densevit.registry import Registries
 from densevit.tasks.base import TASKS
 

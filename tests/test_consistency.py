@@ -83,10 +83,11 @@ def test_both_views_have_the_same_pixels_but_for_the_strong_transforms(folder: P
 
 def test_the_average_teaches_on_the_weak_views_put_together_as_the_images_are(folder: Path) -> None:
     trainer, batch = trainer_and_batch(folder)
-    assert trainer.teacher is not None and trainer.ema is not None
+    teacher = trainer.objective.teacher
+    assert teacher is not None and trainer.ema is not None
     assert batch.pasted is not None and batch.weak is not None and batch.weak_pasted is not None
     trainer.model.train()
-    found, rows = trainer.teacher(batch), trainer.teacher.rows(batch)
+    found, rows = teacher(batch, trainer.objective.runtime), teacher.rows(batch)
     assert trainer.model.training and all(module.training for module in trainer.model.modules())
     with trainer.ema.applied(), torch.no_grad():
         trainer.model.eval()
@@ -143,15 +144,15 @@ def test_disparity_and_affine_depth_become_ground_truth_as_those_of_files() -> N
 
 def test_images_without_ground_truth_move_every_head(folder: Path) -> None:
     trainer, batch = trainer_and_batch(folder, f"{WEB}.consistency.confidence=0.0")
-    assert trainer.teacher is not None
-    unlabelled = batch.take(trainer.teacher.rows(batch))
+    objective = trainer.objective
+    unlabelled = batch.take(objective.teacher.rows(batch))
     assert unlabelled.depth is None or not unlabelled.valid.any()
-    sum(trainer._losses(unlabelled).values()).backward()
+    sum(objective.losses(unlabelled, 0).values()).backward()
     assert all(any(p.grad.any() for p in head.parameters()) for head in trainer.model.heads.values())
     assert all(value.grad is None for value in trainer.ema.average.values())
     trainer.model.zero_grad()
-    trainer.teacher = None  # without it they teach nothing
-    sum(trainer._losses(replace(unlabelled, depth=None, valid=None, labels=None)).values()).backward()
+    objective.teacher = None  # without it they teach nothing
+    sum(objective.losses(replace(unlabelled, depth=None, valid=None, labels=None), 0).values()).backward()
     assert not any(p.grad is not None and p.grad.any() for p in trainer.model.parameters())
 
 

@@ -37,10 +37,10 @@ def test_only_images_of_the_named_sources_are_compared(config: Path) -> None:
     trainer = training.build_trainer(plan, WORLD)
     batch = next(training.train_batches(plan, WORLD)(0)).to(WORLD.device)
     rows = [row for row, source in enumerate(batch.sources) if source == "web"]
-    loss = trainer._losses(batch)["align_features"]
-    assert trainer.alignment is not None
+    loss = trainer.objective.losses(batch, 0)["align_features"]
+    alignment = trainer.objective.alignment
     own = trainer.model.get_submodule("encoder")(batch.image[rows]).maps[-1]
-    other = trainer.alignment.frozen(batch.image[rows]).maps[-1]
+    other = alignment.frozen(batch.image[rows]).maps[-1]
     cosine = (own * other).sum(1) / own.norm(dim=1) / other.norm(dim=1)
     assert float(loss.detach()) == pytest.approx(
         2 * len(rows) / len(batch) * float((1 - cosine).mean().detach()), rel=1e-4
@@ -48,9 +48,9 @@ def test_only_images_of_the_named_sources_are_compared(config: Path) -> None:
     loss.backward()
     trained = {name for name, p in trainer.model.named_parameters() if p.grad is not None and p.grad.any()}
     assert trained and all(name.startswith("encoder.") for name in trained)
-    assert not any(p.requires_grad for p in trainer.alignment.frozen.parameters())
+    assert not any(p.requires_grad for p in alignment.frozen.parameters())
     none = replace(batch, sources=("rooms",) * len(batch))
-    assert float(trainer._losses(none)["align_features"].detach()) == 0
+    assert float(trainer.objective.losses(none, 0)["align_features"].detach()) == 0
 
 
 def test_it_is_logged_and_nothing_of_it_is_saved(config: Path, tmp_path: Path) -> None:
@@ -69,8 +69,14 @@ def test_it_is_logged_and_nothing_of_it_is_saved(config: Path, tmp_path: Path) -
             "has 48 channels at stride 8, that of",
         ),
         (["align_features.encoder={type: vitt}"], "align_features.encoder.type: no encoder 'vitt'. Did you mean 'vit'"),
-        ([f"align_features.encoder={ENCODER}", "model.freeze_encoder=true"], "goes with a training of the encoder"),
-        ([f"align_features.encoder={ENCODER}", "compile=true"], "goes with a training of the encoder, and without"),
+        (
+            [f"align_features.encoder={ENCODER}", "model.freeze_encoder=true"],
+            "goes with a supervised training of the encoder",
+        ),
+        (
+            [f"align_features.encoder={ENCODER}", "compile=true"],
+            "goes with a supervised training of the encoder, without compile",
+        ),
         ([f"align_features.encoder={ENCODER}", "align_features.sources=[wep]"], "no source 'wep' in data.train"),
         (["align_features.encoder={type: vit, weights: none.pth}"], "align_features.encoder.weights: no such file"),
     ],

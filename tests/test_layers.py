@@ -12,6 +12,7 @@ LAYERS = [
     {"reporting"},
     {"data", "evaluation", "models", "tasks", "weights"},
     {"engine", "inference"},
+    {"objectives"},
     {"registries"},
     {"builder"},
     {"evaluators"},

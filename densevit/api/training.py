@@ -161,7 +161,7 @@ def fit(plan: Plan, world: DistributedContext, found: Found | None, lock: Folder
     if world.is_main:
         if page:
             print(f"report: {page}")
-        if plan.pretrain is not None:
+        if trainer.objective.trains == "encoder":
             training.write_best_encoder(plan)
             print(f"encoder: {plan.run.output / training.ENCODER}  (for model.encoder.weights)")
         if best := trainer.checkpointer.folder.best():

@@ -20,11 +20,11 @@ from densevit.data.loading.clips import Clips
 from densevit.data.sanity_checks import median_focal
 from densevit.data.transforms.base import Transform
 from densevit.data.transforms.photometric import compose
+from densevit.engine.objective import TrainingObjective
 from densevit.engine.trackers import Trackers
 from densevit.errors import ConfigError, DataError
 from densevit.model_card import PreprocessConfig
 from densevit.models.encoders.base import Encoder
-from densevit.models.pretraining.base import Objective
 from densevit.registries import REGISTRIES
 from densevit.registry import ComponentSpec
 from densevit.weights.finetune import filled
@@ -41,7 +41,7 @@ class Plan:
         run: once open, every default spelled out and `steps` known: its dump repeats the run.
         datasets: `train`, and `val` and `probe` where the config has them.
         init: the checkpoint of `model.init_from`.
-        pretrain: the objective of a pre-training.
+        objective: what is minimised.
         aligned: the frozen encoder of `align_features`.
         locate: puts file and line of its key in front of an error message.
         opened: the data sets by the same names; empty until `open()`.
@@ -52,8 +52,8 @@ class Plan:
     tasks: Mapping[str, TaskSpec]
     transforms: Sequence[ComponentSpec[Transform]]
     datasets: Mapping[str, ComponentSpec[Dataset]]
+    objective: ComponentSpec[TrainingObjective]
     init: InitCheckpoint | None = None
-    pretrain: ComponentSpec[Objective] | None = None
     aligned: ComponentSpec[Encoder] | None = None
     locate: Locate = str
     opened: Mapping[str, Dataset] = field(default_factory=dict)
@@ -150,7 +150,7 @@ class Plan:
                 probe=self.datasets["probe"].spec() if "probe" in self.datasets else None,
                 transforms=[transform.spec() for transform in self.transforms],
             ),
-            pretrain=None if self.pretrain is None else self.pretrain.spec(),
+            objective=self.objective.spec(),
             align_features=(
                 replace(run.align_features, encoder=self.aligned.spec())
                 if run.align_features is not None and self.aligned is not None
@@ -199,7 +199,7 @@ def resolve_plan(draft: Draft) -> Plan:
         if init is None
         else {name: filled(getattr(run.model, name), init.info.model[name]) for name in ("encoder", "decoder")}
     )
-    pretrain, aligned = checker.objective(run), checker.aligned_encoder(run)
+    objective, aligned = checker.objective(run), checker.aligned_encoder(run)
     encoder, decoder = checker.encoder(run.model, stored["encoder"]), checker.decoder(run.model, stored["decoder"])
     for name in heads:
         if hasattr(nn.ModuleDict, name) or name == "training":
@@ -214,7 +214,7 @@ def resolve_plan(draft: Draft) -> Plan:
     except ConfigError as error:
         raise ConfigError(*map(draft.locate, error.problems)) from None
     model = ModelSpec(encoder, decoder, heads, decoders, resize, camera, canonical, temporal, prompt)
-    return Plan(run, model, tasks, transforms, datasets, init, pretrain, aligned, draft.locate)
+    return Plan(run, model, tasks, transforms, datasets, objective, init, aligned, draft.locate)
 
 
 def resolve_prompt(run: Run, stored: Mapping[str, Any]) -> Prompt | None:

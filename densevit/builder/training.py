@@ -17,7 +17,6 @@ from densevit.builder.checkpoint import open_checkpoint
 from densevit.builder.features import feature_cache
 from densevit.builder.model import build_card, build_encoder, build_model
 from densevit.builder.plan import Plan
-from densevit.builder.pretraining import build_pretrain_model, build_probe
 from densevit.config import parser
 from densevit.config.objects import OBJECT
 from densevit.config.schema import Run
@@ -41,8 +40,10 @@ from densevit.data.sanity_checks import (
     parts,
 )
 from densevit.data.transforms.photometric import compose
+from densevit.engine import freezing
 from densevit.engine.distributed import DistributedContext
 from densevit.engine.interfaces import Validation
+from densevit.engine.objective import TrainingSetup
 from densevit.engine.trainer import Trainer
 from densevit.engine.validation import Predict
 from densevit.errors import ConfigError, DataError
@@ -55,9 +56,10 @@ from densevit.inference.camera import camera_input
 from densevit.inference.forward import forward
 from densevit.model_card import HeadSpec, ModelCard
 from densevit.models.dense import DenseModel
-from densevit.models.pretraining.base import PretrainModel
+from densevit.models.encoders.base import ENCODERS, Encoder
 from densevit.ops.camera import Camera
 from densevit.ops.points import draw_points
+from densevit.registry import ComponentConfig
 from densevit.structures import Batch, Row
 from densevit.tasks import focal as focal_task
 from densevit.tasks.base import Task, task_class
@@ -89,17 +91,8 @@ def build_trainer(plan: Plan, world: DistributedContext) -> Trainer:
         loaded = plan.init.load_into(model, plan.model)
         if world.is_main:
             print(loaded, file=sys.stderr)
-    if run.model.freeze_encoder:
-        model.encoder.requires_grad_(False)
-    if plan.model.temporal is not None and plan.model.temporal.freeze_rest:
-        model.requires_grad_(False)
-        model.get_submodule("temporal").requires_grad_(True)
-    if plan.model.prompt is not None and plan.model.prompt.freeze_rest:
-        model.requires_grad_(False)
-        model.get_submodule("prompt").requires_grad_(True)
+    freezing.freeze(model, run.model)
     model.encoder.set_grad_checkpointing(run.model.grad_checkpointing)
-    if plan.pretrain is not None:
-        model = build_pretrain_model(plan, model)
     card = _build_card(plan, model)
     tasks = {name: build_task(name, plan, card.outputs[name]) for name in plan.tasks}
     for name, found in teaching.items():
@@ -109,15 +102,17 @@ def build_trainer(plan: Plan, world: DistributedContext) -> Trainer:
     protocols = [PROTOCOLS[task.protocol] for task in depth_tasks(plan, card).values()]
     by_source = {s.name: PROTOCOLS[s.protocol] for s in (plan.val.sources if plan.val else ()) if s.protocol}
     predict = make_predict_fn(protocols[0] if protocols else PROTOCOLS["plain"], card, by_source)
-    probe = build_probe(plan, model, tasks, card) if isinstance(model, PretrainModel) else None
-    data = dataset_fingerprint(plan.train)
     try:
-        frozen = None if plan.aligned is None else build_encoder(plan.aligned, "align_features.encoder")
-        return Trainer(
-            run, model, tasks, world, predict=predict, card=card, data=data, best=best, probe=probe, frozen=frozen
-        )
+        setup = TrainingSetup(run, model, tasks, card, plan.opened, checked_encoder)
+        component: Any = plan.objective.component
+        objective = component.build(setup, **plan.objective.options)
+        return Trainer(objective, world, predict=predict, data=dataset_fingerprint(plan.train), best=best)
     except ConfigError as error:
         raise ConfigError(*map(plan.locate, error.problems)) from None
+
+
+def checked_encoder(config: ComponentConfig, where: str) -> Encoder:
+    return build_encoder(ENCODERS.check(config, where), where)
 
 
 def _build_model(plan: Plan) -> DenseModel:

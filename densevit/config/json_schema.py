@@ -41,7 +41,7 @@ PLACES = {
     ("Data", "train"): "data_set",
     ("Data", "val"): "data_set",
     ("Data", "probe"): "data_set",
-    ("Run", "pretrain"): "pretraining_objective",
+    ("Run", "objective"): "objective",
     ("Data", "transforms"): "transform",
     ("Source", "data"): "data_set",
     ("Source", "transforms"): "transform",
@@ -185,7 +185,7 @@ def read(tree: Tree) -> Registries:
         registry.components |= {name: SignatureStub(node, registries) for name, node in kinds[kind].items()}
     return Registries(
         registries["encoder"],
-        registries["pretraining_objective"],
+        registries["objective"],
         registries["decoder"],
         registries["head"],
         registries["task"],

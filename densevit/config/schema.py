@@ -267,8 +267,9 @@ class Run:
     """Images and ground truth."""
     tasks: dict[str, Task] = field(default_factory=lambda: {"depth": Task()})
     """Name of a head -> what it learns."""
-    pretrain: ComponentConfig | None = None
-    """What the encoder learns from images alone; `tasks` are then those of the probe."""
+    objective: ComponentConfig = field(default_factory=lambda: {"type": "supervised"})
+    """What is minimised: the losses of the tasks (supervised), or what the encoder learns from images alone (mae,
+    dino); `tasks` are then those of the probe."""
     probe: Probe = field(default_factory=Probe)
     """How a pre-training is scored."""
     align_features: AlignFeatures | None = None
@@ -369,15 +370,16 @@ class Run:
             found.append(f"model.canonical_focal: belongs to camera 'canonical', not to '{self.model.camera}'.")
         if self.loss_weighting == "uncertainty" and len(self.tasks) == 1:
             found.append("loss_weighting: there is only one task, and nothing to balance it with.")
-        unfit = self.model.freeze_encoder or self.pretrain or self.compile or self.parallel == "fsdp"
+        pretraining = self.objective.get("type") in ("mae", "dino")
+        unfit = self.model.freeze_encoder or pretraining or self.compile or self.parallel == "fsdp"
         if self.align_features is not None and unfit:
             found.append(
-                "align_features: goes with a training of the encoder, and without pretrain, compile and parallel: fsdp."
+                "align_features: goes with a supervised training of the encoder, without compile and parallel: fsdp."
             )
-        if self.pretrain is not None:
+        if pretraining:
             found += self._pretraining_problems()
         elif self.data.probe is not None:
-            found.append("data.probe: only a pre-training has a probe; there is no `pretrain`.")
+            found.append("data.probe: only a pre-training has a probe; set objective to mae or dino.")
         return found + _window_problems(self.model.resize)
 
     def _clip_problems(self) -> list[str]:
@@ -391,7 +393,7 @@ class Run:
             )
         if self.parallel == "fsdp" and self.model.temporal not in (None, "none"):
             found.append("model.temporal: goes with parallel ddp; clips of several lengths would not run in step.")
-        if self.pretrain is not None:
+        if self.objective.get("type") in ("mae", "dino"):
             found.append("data.clip: a pre-training learns from single images.")
         return found
 
@@ -399,7 +401,7 @@ class Run:
         found = []
         if self.parallel == "fsdp":
             found.append("model.prompt: goes with parallel ddp; batches with and without points would not run in step.")
-        if self.pretrain is not None:
+        if self.objective.get("type") in ("mae", "dino"):
             found.append("model.prompt: a pre-training predicts no depth; leave it out.")
         return found
 

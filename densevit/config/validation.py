@@ -165,9 +165,8 @@ class ComponentChecker:
             hint = did_you_mean(name, self.registries.protocols)
             self.problems.append(f"{where}: no protocol '{name}'.{hint}")
 
-    def objective(self, run: Run) -> ComponentSpec[Any] | None:
-        """Of a pre-training."""
-        return None if run.pretrain is None else self._check(self.registries.objectives, run.pretrain, "pretrain")
+    def objective(self, run: Run) -> ComponentSpec[Any]:
+        return self._check(self.registries.objectives, run.objective, "objective")
 
     def aligned_encoder(self, run: Run) -> ComponentSpec[Any] | None:
         """The frozen one of `align_features`."""

@@ -55,9 +55,9 @@ class DistributedContext(ProcessGroup):
         return dict(zip(values, (summed / self.size).tolist(), strict=True))
 
     def all_reduce_gradients(self, module: nn.Module) -> None:
-        """Averages the gradients of a small module that is not part of the parallel model."""
+        """Averages the gradients of a module that is not part of the parallel model."""
         if self.size > 1:
-            for parameter in module.parameters():
+            for parameter in filter(lambda p: p.requires_grad, module.parameters()):
                 gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
                 dist.all_reduce(gradient)
                 parameter.grad = gradient / self.size

@@ -3,9 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Protocol, runtime_checkable
 
-from densevit.engine.train_state import Scores, TrainState
 from densevit.structures import Batch
-from densevit.utils.precision import Precision
 
 
 @runtime_checkable
@@ -31,19 +29,6 @@ class Validation(Protocol):
 
     def __iter__(self) -> Iterator[Batch]: ...
     def __len__(self) -> int: ...
-
-
-@runtime_checkable
-class EncoderProbe(Protocol):
-    """What a pre-training fits to its encoder before each validation; its scores are those of the encoder."""
-
-    def fit(self, state: TrainState, precision: Precision) -> Scores:
-        """Fits it, and gives more scores of the features.
-
-        Raises:
-            Diverged: the encoder gives all images the same features.
-        """
-        ...
 
 
 @runtime_checkable

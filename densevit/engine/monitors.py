@@ -1,7 +1,7 @@
 """Warnings and errors of a training in progress: loss spikes, saturated outputs, skipped steps, too little memory."""
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from statistics import median
 
@@ -45,26 +45,31 @@ class OutputSaturationMonitor:
     """Warns once of a head whose output lies at one end of its range, several times in a row.
 
     Args:
-        range: the values the head can give.
+        ranges: the values that each head can give; None where they are not limited.
     """
 
-    def __init__(self, range: tuple[float, float], share: float = 0.99, times: int = 3) -> None:
-        self.low, self.high = range
+    def __init__(self, ranges: Mapping[str, tuple[float, float] | None], share: float = 0.99, times: int = 3) -> None:
+        self.ranges = {head: limits for head, limits in ranges.items() if limits is not None}
         self.share, self.times = share, times
-        self.in_row = 0
+        self.in_row = dict.fromkeys(self.ranges, 0)
 
-    def __call__(self, prediction: Float[Tensor, "b ..."]) -> str | None:
-        """The warning about these predictions, if any."""
-        margin = 1e-3 * (self.high - self.low)
-        values = prediction.detach().float()
-        ends = torch.stack([(values < self.low + margin).float().mean(), (values > self.high - margin).float().mean()])
+    def __call__(self, predictions: Mapping[str, Tensor]) -> Iterator[str]:
+        """Yield the warnings about these predictions."""
+        for head in self.ranges.keys() & predictions.keys():
+            if warning := self._check(head, predictions[head].detach().float()):
+                yield warning
+
+    def _check(self, head: str, values: Float[Tensor, "b ..."]) -> str | None:
+        lower, upper = self.ranges[head]
+        margin = 1e-3 * (upper - lower)
+        ends = torch.stack([(values < lower + margin).float().mean(), (values > upper - margin).float().mean()])
         low, high = ends.tolist()
-        self.in_row = self.in_row + 1 if max(low, high) >= self.share else 0
-        if self.in_row != self.times:
+        self.in_row[head] = self.in_row[head] + 1 if max(low, high) >= self.share else 0
+        if self.in_row[head] != self.times:
             return None
         end, share = ("lower", low) if low > high else ("upper", high)
         return (
-            f"{share:.1%} of the predictions lie at the {end} end of the head's range ({self.low:g} to {self.high:g}): "
+            f"{share:.1%} of the predictions lie at the {end} end of the head's range ({lower:g} to {upper:g}): "
             "it has saturated and learns no more. Is the ground truth in the range's unit, and optim.lr low enough?"
         )
 

@@ -23,22 +23,23 @@ class LayeredEncoder(Protocol):
 
 
 def parameter_groups(
-    model: nn.Module, encoder: LayeredEncoder, optim: Optim, *, split: bool = False
+    model: nn.Module, encoder: LayeredEncoder | None, optim: Optim, *, split: bool = False
 ) -> list[dict[str, Any]]:
     """One group per learning rate and weight decay; `scale` is a group's factor of the scheduled learning rate.
 
     No weight decay for biases, norms and gains (one dimension or less), and for `encoder.no_weight_decay()`.
 
     Args:
+        encoder: of the model; None where it has none.
         split: the encoder has a schedule of its own; then its groups are marked by `encoder`.
     """
-    layers = encoder.layer_groups()
+    layers = encoder.layer_groups() if encoder else []
     scale_of = {
         parameter: optim.encoder_lr_scale * optim.layer_decay ** (len(layers) - 1 - depth)
         for depth, layer in enumerate(layers)
         for parameter in layer
     }
-    no_decay = {encoder.get_parameter(name) for name in encoder.no_weight_decay()}
+    no_decay = {encoder.get_parameter(name) for name in encoder.no_weight_decay()} if encoder else set()
     groups: dict[tuple[float, float, bool], list[nn.Parameter]] = {}
     for parameter in model.parameters():
         if parameter.requires_grad:
@@ -49,11 +50,6 @@ def parameter_groups(
         {"params": parameters, "scale": scale, "weight_decay": decay, **({"encoder": True} if marked else {})}
         for (scale, decay, marked), parameters in groups.items()
     ]
-
-
-def no_decay_group(module: nn.Module) -> dict[str, Any]:
-    """One group of a module's parameters, at the full rate and without weight decay."""
-    return {"params": list(module.parameters()), "scale": 1.0, "weight_decay": 0.0}
 
 
 def build_optimizer(groups: list[dict[str, Any]], optim: Optim) -> torch.optim.Optimizer:

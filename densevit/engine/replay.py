@@ -72,7 +72,7 @@ def replay(
     load_weights(state.model, weights, folder)
     state.step, state.samples, state.updates = skipped.step - 1, skipped.samples, saved["updates"]
     state.scaler.load_state_dict(saved["scaler"])
-    state.loss_weighting.load_state_dict(saved["loss_weighting"])
+    state.objective.load_state_dict(saved["objective"])
     seed.set_random_state(saved["random"][rank], state.world.device)
     with closing(train(skipped.samples)) as batches, non_finite_modules(state.model) as modules:
         tensors = step(batches)

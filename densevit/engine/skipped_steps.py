@@ -125,7 +125,7 @@ def record(
         "random": random,
         "updates": state.updates,
         "scaler": state.scaler.state_dict(),
-        "loss_weighting": state.loss_weighting.state_dict(),
+        "objective": state.objective.state_dict(),
     }
     skipped = SkippedStep(pending.step, pending.samples, run.seed, parts)
     folder = run.output / FOLDER / f"step-{skipped.step:08d}"

@@ -31,6 +31,7 @@ class TrainState:
     """All that a resumed run needs to continue bit for bit.
 
     Args:
+        objective: what is trained beside the model.
         run_seed: seeds the random states where a run goes on with another number of processes.
 
     Attributes:
@@ -44,19 +45,19 @@ class TrainState:
         self,
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
-        loss_weighting: nn.Module,
+        objective: nn.Module,
         scaler: torch.GradScaler,
         ema: EMA | None,
         world: DistributedContext,
         run_seed: int,
     ) -> None:
-        self.model, self.optimizer, self.loss_weighting = model, optimizer, loss_weighting
+        self.model, self.optimizer, self.objective = model, optimizer, objective
         self.scaler, self.ema, self.world, self.run_seed = scaler, ema, world, run_seed
         self.training_only: tuple[str, ...] = getattr(model, "training_only", ())
         self.step = self.samples = self.updates = self.skipped_in_row = self.scored_at = 0
         self.seconds = 0.0
         self.scores: Scores = {}
-        norms = [module for module in model.modules() if isinstance(module, _NormBase)]
+        norms = [m for part in (model, objective) for m in part.modules() if isinstance(m, _NormBase)]
         self.running_statistics = [buffer for norm in norms for buffer in norm.buffers()]
         self._statistics_before: Sequence[Tensor] = []
         self.random_before: Mapping[str, Any] = {}
@@ -87,7 +88,7 @@ class TrainState:
             "weights": self.ema.state_dict() if self.ema else weights,
             **({"raw_weights": weights} if self.ema else {}),
             "optimizer": self.optimizer.state_dict(),
-            "loss_weighting": self.loss_weighting.state_dict(),
+            "objective": self.objective.state_dict(),
             "scaler": self.scaler.state_dict(),
             "random": self.world.all_gather(seed.random_state(self.world.device)),
             **{name: getattr(self, name) for name in COUNTERS},
@@ -113,7 +114,7 @@ class TrainState:
         if self.ema:
             self.ema.load_state_dict(weights)
         load_optimizer(self.optimizer, state["optimizer"])
-        self.loss_weighting.load_state_dict(state["loss_weighting"])
+        self.objective.load_state_dict(state["objective"])
         self.scaler.load_state_dict(state["scaler"])
         for name in COUNTERS:
             setattr(self, name, state[name])

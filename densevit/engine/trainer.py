@@ -1,24 +1,23 @@
-"""The training loop, on one page. It is handed the model, the tasks and the data, and knows none of their types."""
+"""The training loop, on one page. It is handed an objective and the data, and knows none of their types."""
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing, nullcontext
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from densevit.config.schema import Prompt, Run, Temporal
-from densevit.engine import skipped_steps
+from densevit.engine import freezing, skipped_steps
 from densevit.engine.checkpointer import BestScore, Checkpointer
 from densevit.engine.distributed import DistributedContext, no_sync
 from densevit.engine.ema import EMA
 from densevit.engine.fsdp import clip_grad_norm
-from densevit.engine.interfaces import Batches, CountsDraws, EncoderProbe, Scheduled, Validation
+from densevit.engine.interfaces import Batches, CountsDraws, Scheduled, Validation
 from densevit.engine.logger import MetricLogger, describe_run
-from densevit.engine.loss_weighting import LOSS_WEIGHTINGS
 from densevit.engine.monitors import (
     LossSpikeMonitor,
     OutputSaturationMonitor,
@@ -26,29 +25,24 @@ from densevit.engine.monitors import (
     explain_out_of_memory,
     first_names,
 )
+from densevit.engine.objective import Runtime, TrainingObjective
 from densevit.engine.optim import (
     LayeredEncoder,
     build_optimizer,
     clipping_groups,
     encoder_learning_rate,
     learning_rate,
-    no_decay_group,
     parameter_groups,
     set_learning_rate,
     step_unless,
 )
 from densevit.engine.skipped_steps import PendingStep, StepRecord, StepTensors
-from densevit.engine.teachers.consistency import ConsistencyTeacher
-from densevit.engine.teachers.feature_alignment import FeatureAlignment
 from densevit.engine.trackers import start_trackers
 from densevit.engine.train_state import Scores, TrainState
 from densevit.engine.validation import Predict, validate
 from densevit.errors import ConfigError, Preempted
-from densevit.model_card import ModelCard
-from densevit.ops.camera import Camera, in_head_unit
 from densevit.structures import Batch
-from densevit.tasks.base import Task
-from densevit.tasks.source_losses import SourceLosses
+from densevit.tasks.base import default_selection_metric
 from densevit.utils.device import BatchUpload, DeviceNumbers
 from densevit.utils.precision import autocast, gpu_products, resolve
 from densevit.utils.progress import tqdm
@@ -58,18 +52,13 @@ from densevit.weights.checkpoint import Manifest
 
 
 class Trainer:
-    """Trains one model on the sum of its tasks' losses.
+    """Trains the model of an objective.
 
     Args:
-        run: the resolved config; `steps` is set.
-        model: image b 3 h w -> {head: prediction}, in training also {head/name: extra}; with an `encoder` attribute.
-        tasks: by the name of the head that they train.
+        objective: gives the losses, and what they are built from: config, model, tasks and card.
         predict: how validation runs the model, so that its scores are those of `densevit eval-depth`.
-        card: goes into every checkpoint.
         data: the fingerprint of the training data; goes into every checkpoint.
         best: the score that picks the best checkpoint; by default the first task's own.
-        frozen: the encoder of `align_features`.
-        probe: of a pre-training, whose model gives its own losses, and whose tasks are the probe's.
 
     Attributes:
         state: all that training changes; saved and loaded by `checkpointer`.
@@ -80,21 +69,18 @@ class Trainer:
 
     def __init__(
         self,
-        run: Run,
-        model: nn.Module,
-        tasks: Mapping[str, Task],
+        objective: TrainingObjective,
         world: DistributedContext,
         *,
         predict: Predict,
-        card: ModelCard,
         data: str = "",
         best: BestScore | None = None,
-        probe: EncoderProbe | None = None,
-        frozen: nn.Module | None = None,
     ) -> None:
+        setup = objective.setup
+        run, model, tasks, card = setup.run, setup.model, setup.tasks, setup.card
         assert run.steps is not None
         self.run, self.steps, self.tasks, self.world = run, run.steps, tasks, world
-        self.predict, self.card, self.data, self.probe = predict, card, data, probe
+        self.predict, self.card, self.data = predict, card, data
         self.precision = resolve(run.precision, world.device)
         if run.parallel == "fsdp" and self.precision == "fp16":
             raise ConfigError(
@@ -110,44 +96,29 @@ class Trainer:
             self.model.compile()
         for task in tasks.values():
             task.to(world.device)
+        self.objective = objective.to(world.device)
         self.parallel_model = world.parallelize(self.model, run, self.precision)
         assert isinstance(model.encoder, LayeredEncoder)
-        self.encoder = model.encoder
+        self.scheduled = [m for part in (model, objective) for m in part.modules() if isinstance(m, Scheduled)]
         self._set_training_mode()
-        self.scheduled = [module for module in model.modules() if isinstance(module, Scheduled)]
-        self.loss_weighting = LOSS_WEIGHTINGS[run.loss_weighting](list(tasks)).to(world.device)
-        groups = parameter_groups(model, self.encoder, run.optim, split=run.schedule.encoder_warmup is not None)
-        groups = [group for group in (*groups, no_decay_group(self.loss_weighting)) if group["params"]]
-        self.optimizer = build_optimizer(groups, run.optim)
+        groups = parameter_groups(model, model.encoder, run.optim, split=run.schedule.encoder_warmup is not None)
+        self.optimizer = build_optimizer([*groups, *parameter_groups(objective, None, run.optim)], run.optim)
         self.clipping_groups = clipping_groups(self.model, self.optimizer)
         self.learning_rate = learning_rate(run.optim, run.schedule, self.steps)
         self.encoder_learning_rate = encoder_learning_rate(run.optim, run.schedule, self.steps)
         self.scaler = torch.GradScaler(world.device.type, enabled=self.precision == "fp16")
         self.ema = EMA(model, run.ema) if run.ema else None
-        self.state = TrainState(
-            self.model, self.optimizer, self.loss_weighting, self.scaler, self.ema, world, run_seed=run.seed
-        )
-        self.checkpointer = Checkpointer(self.state, run, card, data, best or usual_best(tasks))
-        self.source_losses = SourceLosses(tasks) if any(task.sources for task in tasks.values()) else None
-        unlabelled = frozenset(source for task in tasks.values() for source in task.confidence)
-        self.teacher: ConsistencyTeacher | None = None
-        if unlabelled and self.ema:
-            self.teacher = ConsistencyTeacher(self.model, self.ema, unlabelled, self._camera_input)
-        self.alignment: FeatureAlignment | None = None
-        if frozen is not None and run.align_features is not None:
-            frozen = frozen.to(world.device)
-            self.alignment = FeatureAlignment(
-                model.get_submodule("encoder"), frozen, run.align_features, self.precision
-            )
+        self.state = TrainState(self.model, self.optimizer, objective, self.scaler, self.ema, world, run_seed=run.seed)
+        self.checkpointer = Checkpointer(self.state, run, card, data, best or default_selection_metric(tasks))
         self.loss_spikes = LossSpikeMonitor()
-        ranges = {name: output.range for name, output in card.outputs.items() if name in tasks}
-        self.saturation = {name: OutputSaturationMonitor(ends) for name, ends in ranges.items() if ends is not None}
+        self.saturation = OutputSaturationMonitor({name: card.outputs[name].range for name in tasks})
         self.records = 0
         self.upload = BatchUpload(world.device)
         self.pending: PendingStep | None = None
         self.batch_shape: torch.Size | None = None
         self.latest: tuple[Scores, bool] = ({}, False)
         self.checkpointer.settle = self.settle
+        objective.attach(Runtime(self.forward, self.state, self.precision))
 
     def describe(self, train_images: int, val_images: int) -> str:
         """What is about to run, for the first lines of a training."""
@@ -195,8 +166,8 @@ class Trainer:
             stopping = not self.validate(val, log, stop)
             if not stopping:
                 self.save()
-        if not stopping and self.probe is not None and state.step == 0:
-            stopping = not self.validate(val, log, stop)  # what the start is worth
+        if not stopping and self.objective.validates_start and state.step == 0:
+            stopping = not self.validate(val, log, stop)
         if stopping:
             kept = f"the checkpoint of step {state.step} stands" if state.step else "there is nothing to save"
             raise Preempted(f"stopped before the next step; {kept}.")
@@ -261,16 +232,8 @@ class Trainer:
 
     def _set_training_mode(self) -> None:
         self.parallel_model.train()
-        if self.run.model.freeze_encoder:
-            self.encoder.eval()
-        temporal = self.run.model.temporal
-        if isinstance(temporal, Temporal) and temporal.freeze_rest:
-            self.model.eval()
-            self.model.get_submodule("temporal").train()
-        prompt = self.run.model.prompt
-        if isinstance(prompt, Prompt) and prompt.freeze_rest:
-            self.model.eval()
-            self.model.get_submodule("prompt").train()
+        freezing.set_evaluation_mode(self.model, self.run.model)
+        self.objective.train()
 
     def forward_backward_step(self, batches: Batches) -> StepTensors:
         """Losses and clipped gradients of the next step's images; weights and moving average stay as they are."""
@@ -281,8 +244,6 @@ class Trainer:
         values: dict[str, Tensor] = {}
         names: list[str] = []
         indices: list[int] = []
-        if self.source_losses:
-            self.source_losses.clear()
         count = self.run.grad_accum_steps
         for number in range(1, count + 1):
             batch = self.upload(next(batches))
@@ -291,57 +252,26 @@ class Trainer:
             # Under mixed precision, what autocast leaves in fp32 needs no more than TF32.
             products = gpu_products(tf32=self.precision != "fp32", benchmark=self._keeps_size(batch))
             with products, no_sync(self.parallel_model) if number < count else nullcontext():
-                losses = self._losses(batch)
+                losses = self.objective.losses(batch, self._updates())
                 total = torch.stack(list(losses.values())).sum() / count
                 torch.autograd.backward(self.scaler.scale(total))
             for name, loss in losses.items():
                 values[name] = values.get(name, 0) + loss.detach().float() / count
-        self.world.all_reduce_gradients(self.loss_weighting)
+        self.world.all_reduce_gradients(self.objective)
         self.scaler.unscale_(self.optimizer)
         norms = [clip_grad_norm(group, self.run.optim.clip_grad).float() for group in self.clipping_groups]
         return StepTensors(names, indices, values, torch.stack(norms).square().sum().sqrt())
 
-    def _losses(self, batch: Batch) -> dict[str, Tensor]:
+    def forward(self, image: Tensor, **inputs: Any) -> dict[str, Tensor]:
+        """Run the model in training; at the steps that are logged, warn of heads that have saturated."""
         with autocast(self.precision, self.world.device):
-            image = batch.image.contiguous(memory_format=torch.channels_last)
-            labels = self.teacher(batch) if self.teacher else {}
-            cached = {} if batch.features is None else {"features": batch.features}
-            given = {**self._camera_input(batch), **self._clip_input(batch), **self._points_input(batch)}
-            predictions = self.parallel_model(image, **given, **cached)
-        if self.probe is not None:
-            return dict(self.loss_weighting({"pretrain": predictions}))
-        if self.world.is_main and (self.state.step + 1) % self.run.log_every == 0:
-            for name, saturated in self.saturation.items():
-                self._warn(self.state.step + 1, saturated(predictions[name]))
-        losses = {}
-        for name, task in self.tasks.items():
-            y = predictions[name]
-            own = batch
-            if self.teacher and labels:
-                own = task.with_pseudo_labels(batch, self.teacher.rows(batch), labels[name])
-            found = task.losses_by_source(y, own, self._updates(), extras_of(name, predictions))
-            if self.source_losses:
-                self.source_losses.add(name, found, batch)
-            losses[name] = task.joined_losses(found, y, batch)
-        weighted: dict[str, Tensor] = self.loss_weighting(losses)
-        return weighted | ({"align_features": self.alignment.loss(batch, image)} if self.alignment else {})
-
-    def _camera_input(self, batch: Batch) -> dict[str, Tensor]:
-        if not getattr(self.model, "takes_camera", False):
-            return {}
-        return {"camera": Camera.of(batch).values}
-
-    def _points_input(self, batch: Batch) -> dict[str, Tensor]:
-        if not getattr(self.model, "takes_points", False):
-            return {}
-        if batch.points is None:  # the blocks still belong to the graph
-            return {"points": torch.zeros_like(batch.image[:, :1])}
-        focals = [task.output.focal for task in self.tasks.values() if task.output.focal is not None]
-        return {"points": in_head_unit(batch.points, Camera.of(batch), focals[0] if focals else None)}
-
-    def _clip_input(self, batch: Batch) -> dict[str, int]:
-        clips = batch.clip_length > 1 and getattr(self.model, "takes_clips", False)
-        return {"clip_length": batch.clip_length} if clips else {}
+            image = image.contiguous(memory_format=torch.channels_last)
+            outputs: dict[str, Tensor] = self.parallel_model(image, **inputs)
+        step = self.state.step + 1
+        if self.world.is_main and step % self.run.log_every == 0:
+            for warning in self.saturation(outputs):
+                self._warn(step, warning)
+        return outputs
 
     def _keeps_size(self, batch: Batch) -> bool:
         """Whether this batch has the size of the one before, as random crops have."""
@@ -388,26 +318,24 @@ class Trainer:
         values = self.world.all_reduce_mean({**values, "spikes": self.loss_spikes.count * self.world.size})
         values["skipped"] = state.step - state.updates
         values["seconds"] = state.seconds
-        of_sources: dict[str, float | None] = {}
-        if self.source_losses:
-            drawn = batches.drawn(state.samples) if isinstance(batches, CountsDraws) else {}
-            of_sources |= {f"{source}/samples": n for source, n in drawn.items()}
-            of_sources |= self.source_losses.means(self.world.all_reduce_mean)
-        log.train(state.step, values | of_sources, state.scores)
+        drawn = batches.drawn(state.samples) if isinstance(batches, CountsDraws) else {}
+        columns: dict[str, float | None] = {f"{source}/samples": n for source, n in drawn.items()}
+        columns |= self.objective.log_values(self.world.all_reduce_mean)
+        log.train(state.step, values | columns, state.scores)
 
     def validate(self, val: Validation | None, log: MetricLogger, stop: Event) -> bool:
         """Scores the model; False if it was stopped on the way."""
         assert val is not None
         state = self.state
         with self.checkpointer.save_on_exception():
-            spread = self.probe.fit(state, self.precision) if self.probe else {}
+            further = self.objective.before_validation()
             scores = validate(
                 state, self.tasks, val, self.predict, log, stop,
                 precision=self.precision, multiple=self.card.multiple,
             )  # fmt: skip
         if scores is None:
             return False
-        scores |= spread
+        scores |= further
         state.scores, state.scored_at = scores, state.step
         log.scalars("val", state.step, {**scores, "seconds": state.seconds})
         log.print(f"step {state.step}: " + "  ".join(f"{key} {value:.4f}" for key, value in scores.items()))
@@ -425,15 +353,3 @@ class Trainer:
             CheckpointError: it is of another model, or lacks something.
         """
         self.checkpointer.load(path, manifest)
-
-
-def usual_best(tasks: Mapping[str, Task]) -> BestScore:
-    """The score of the first task that picks the best checkpoint."""
-    name, task = next(iter(tasks.items()))
-    score, direction = task.best
-    return score if len(tasks) == 1 else f"{name}/{score}", direction
-
-
-def extras_of(head: str, predictions: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What the model gives to the losses of one head beside its prediction."""
-    return {key.partition("/")[2]: value for key, value in predictions.items() if key.startswith(f"{head}/")}

@@ -16,16 +16,12 @@ from densevit.models.heads.focal import FocalHead
 from densevit.models.heads.normals import NormalsHead
 from densevit.models.heads.segmentation import LabelsHead, MasksHead
 from densevit.models.heads.sky import SkyDepthHead
-from densevit.models.pretraining.base import OBJECTIVES, Objective
-from densevit.models.pretraining.dino import SelfDistillation
-from densevit.models.pretraining.mae import MaskedAutoencoder
 
 __all__ = [
     "DECODERS",
     "DPT",
     "ENCODERS",
     "HEADS",
-    "OBJECTIVES",
     "AffineHead",
     "BinsHead",
     "Classifier",
@@ -43,13 +39,10 @@ __all__ = [
     "LabelsHead",
     "Linear",
     "MaskTransformer",
-    "MaskedAutoencoder",
     "MasksHead",
     "MetricHead",
     "NormalsHead",
-    "Objective",
     "PoolTokens",
-    "SelfDistillation",
     "SkyDepthHead",
     "SwinEncoder",
     "TimmEncoder",

@@ -169,7 +169,19 @@ class Task(nn.Module, ABC):
         """Image, ground truth, prediction and error side by side, for TensorBoard."""
 
 
+def extras_of(head: str, predictions: Mapping[str, Tensor]) -> Extras:
+    """Return what the model gives to the losses of one head beside its prediction."""
+    return {key.partition("/")[2]: value for key, value in predictions.items() if key.startswith(f"{head}/")}
+
+
 TASKS = Registry[Task]("task")
+
+
+def default_selection_metric(tasks: Mapping[str, Task]) -> tuple[str, Literal["min", "max"]]:
+    """Return the score of the first task that picks the best checkpoint, and its direction."""
+    name, task = next(iter(tasks.items()))
+    score, direction = task.best
+    return score if len(tasks) == 1 else f"{name}/{score}", direction
 
 
 def task_class(spec: ComponentSpec[Any]) -> type[Task]:

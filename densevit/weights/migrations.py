@@ -52,6 +52,9 @@ def migrate_card(card: Tree) -> Tree:
 def migrate_config(run: Tree) -> Tree:
     """A resolved training config as stored, in today's names."""
     run = _renamed(run, RUN)
+    if "pretrain" in run:
+        pretrain = run.pop("pretrain")
+        run["objective"] = pretrain or {"type": "supervised"}
     if isinstance(run.get("model"), dict):
         run["model"] = migrate_model(run["model"])
     if isinstance(run.get("data"), dict):
@@ -67,7 +70,11 @@ def migrate_config(run: Tree) -> Tree:
 
 def migrate_state(state: Tree) -> Tree:
     """The state for resuming as stored, in today's names."""
-    return _renamed(state, STATE)
+    state = _renamed(state, STATE)
+    if "loss_weighting" in state:
+        weighting = state.pop("loss_weighting")
+        state["objective"] = {f"loss_weighting.{name}": value for name, value in weighting.items()}
+    return state
 
 
 def migrate_model(model: Tree) -> Tree:

@@ -23,7 +23,7 @@ COMPONENTS = {
     "classification_loss": "Losses for classes of images",
     "normals_loss": "Losses for normals",
     "focal_length_loss": "Losses for focal lengths",
-    "pretraining_objective": "Pre-training objectives",
+    "objective": "Training objectives",
     "data_set": "Data sets",
     "transform": "Transforms",
 }

@@ -244,7 +244,7 @@ def bytes_kept(trainer: Trainer, batch: Batch) -> int:
 
     trainer.model.train()
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
-        losses = trainer._losses(batch.to(trainer.world.device))
+        losses = trainer.objective.losses(batch.to(trainer.world.device), 0)
     total = sum(storage.nbytes() for storage in found.values())
     del losses
     return total

@@ -33,16 +33,16 @@ def test_a_loss_that_stays_high_is_the_new_usual() -> None:
 
 @pytest.mark.parametrize(("value", "end"), [(0.0, "lower"), (10.0, "upper")])
 def test_a_head_at_one_end_of_its_range_is_told_once(value: float, end: str) -> None:
-    alarm = OutputSaturationMonitor((0.0, 10.0))
-    told = [alarm(torch.full((2, 1, 4, 4), value)) for _ in range(5)]
-    assert [line is not None for line in told] == [False, False, True, False, False]
-    assert f"100.0% of the predictions lie at the {end} end of the head's range (0 to 10)" in str(told[2])
+    alarm = OutputSaturationMonitor({"depth": (0.0, 10.0), "labels": None})
+    told = [list(alarm({"depth": torch.full((2, 1, 4, 4), value)})) for _ in range(5)]
+    assert [len(lines) for lines in told] == [0, 0, 1, 0, 0]
+    assert f"100.0% of the predictions lie at the {end} end of the head's range (0 to 10)" in told[2][0]
 
 
 def test_a_head_that_uses_its_range_is_not() -> None:
-    alarm = OutputSaturationMonitor((0.0, 10.0))
+    alarm = OutputSaturationMonitor({"depth": (0.0, 10.0)})
     spread = torch.linspace(0, 10, 32).view(2, 1, 4, 4)
-    assert [alarm(spread) for _ in range(5)] == [None] * 5
+    assert not [line for _ in range(5) for line in alarm({"depth": spread})]
 
 
 GB = 2**30

@@ -17,9 +17,11 @@ from densevit.config.schema import Data, Model, Optim, Run, Schedule
 from densevit.engine import run_folder, train_state
 from densevit.engine.distributed import DistributedContext
 from densevit.engine.logger import read_csv
+from densevit.engine.objective import TrainingSetup
 from densevit.engine.trainer import Trainer
 from densevit.errors import CheckpointError, ConfigError, DataError, Diverged, Preempted, StorageError
 from densevit.model_card import HeadSpec, ModelCard
+from densevit.objectives import Supervised
 from densevit.structures import Batch
 from densevit.tasks.base import Task
 from densevit.utils import seed
@@ -122,16 +124,14 @@ def some_run(output: Path, **changes) -> Run:
 
 def some_trainer(run: Run, task: ToyTask | None = None) -> Trainer:
     seed.seed_everything(run.seed)
-    trainer = Trainer(
-        run,
-        Toy(),
-        {"depth": task or ToyTask()},
-        CPU,
-        predict=lambda model, batch, precision: model(batch.image),
-        card=CARD,
-    )
+    trainer = toy_trainer(run, Toy(), task or ToyTask())
     seed.reseed(run.seed, 0)
     return trainer
+
+
+def toy_trainer(run: Run, model: nn.Module, task: ToyTask) -> Trainer:
+    setup = TrainingSetup(run, model, {"depth": task}, CARD, data={}, build_encoder=lambda config, where: nn.Identity())
+    return Trainer(Supervised(setup), CPU, predict=lambda model, batch, precision: model(batch.image))
 
 
 VAL = [batch_at(1000), batch_at(1002)]
@@ -280,7 +280,7 @@ def without(tree: Any, key: str) -> Any:
 
 
 STORED = [name for name in train_state.COUNTERS if name not in ("step", "samples")]  # those are in the manifest
-STATE = ["optimizer", "loss_weighting", "scaler", "random", "raw_weights", *STORED]
+STATE = ["optimizer", "objective", "scaler", "random", "raw_weights", *STORED]
 INSIDE = ["exp_avg", "exp_avg_sq", "param_groups", "python", "numpy", "torch", "encoder.norm.running_mean"]
 
 
@@ -527,7 +527,5 @@ def test_training_multiplies_in_tf32_under_mixed_precision_and_validation_exactl
             return super().forward(image)
 
     run = some_run(tmp_path, steps=1, precision=precision)
-    Trainer(
-        run, Spy(), {"depth": ToyTask()}, CPU, predict=lambda model, batch, precision: model(batch.image), card=CARD
-    ).fit(train, VAL)
+    toy_trainer(run, Spy(), ToyTask()).fit(train, VAL)
     assert set(seen) == {(True, tf32, tf32), (False, False, False)}

@@ -5,8 +5,6 @@ from pathlib import Path
 import pytest
 import torch
 from test_trainer import (
-    CARD,
-    CPU,
     VAL,
     Toy,
     ToyTask,
@@ -16,12 +14,12 @@ from test_trainer import (
     resumed,
     some_run,
     some_trainer,
+    toy_trainer,
     train,
 )
 from torch import nn
 
 from densevit.config.schema import Optim, Schedule
-from densevit.engine.trainer import Trainer
 
 
 class Fading(nn.Module):
@@ -39,9 +37,7 @@ def test_a_part_is_told_before_each_step_and_a_skipped_step_is_no_progress(tmp_p
     model.inner = nn.Sequential(part)
     run = some_run(tmp_path, steps=5, ema=None)
     poisoned = ToyTask({3: float("nan")})  # the second step's first half
-    trainer = Trainer(
-        run, model, {"depth": poisoned}, CPU, predict=lambda model, batch, precision: model(batch.image), card=CARD
-    )
+    trainer = toy_trainer(run, model, poisoned)
     trainer.fit(train, None)
     assert part.told == pytest.approx([0, 1 / 5, 1 / 5, 2 / 5, 3 / 5])
 

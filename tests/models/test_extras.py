@@ -3,11 +3,11 @@
 import torch
 from torch import Tensor, nn
 
-from densevit.engine.trainer import extras_of
 from densevit.models import ConvTranspose, DenseModel, ViTEncoder
 from densevit.models.decoders.base import Decoder, DecoderOutput
 from densevit.models.heads.segmentation import LabelsHead
 from densevit.structures import EncoderOutput
+from densevit.tasks.base import extras_of
 
 
 class Talking(Decoder):

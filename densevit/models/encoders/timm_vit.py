@@ -90,7 +90,7 @@ class TimmEncoder(TokenEncoder):
         from densevit.models.timm_adapters.vit import BEIT_ADAPTER
 
         if self.adapter is BEIT_ADAPTER:
-            raise ConfigError("pretrain: BEiT's blocks need all patches of an image; take dino, or another ViT.")
+            raise ConfigError("objective: BEiT's blocks need all patches of an image; take dino, or another ViT.")
 
     def remaining_blocks(self, first: int, grid: tuple[int, int]) -> tuple[BlockFunction, ...]:
         return self.adapter.block_functions(self.vit, first, grid)

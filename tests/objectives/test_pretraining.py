@@ -9,14 +9,14 @@ from safetensors.torch import load_file
 from small import small_config
 
 from densevit.api.training import Run
-from densevit.builder import probe
-from densevit.builder.probe import feature_spread
 from densevit.cli.main import main
 from densevit.errors import Diverged
+from densevit.objectives.pretraining import probe
+from densevit.objectives.pretraining.probe import feature_spread
 from densevit.structures import EncoderOutput
 
-MAE = "pretrain={type: mae, dim: 32, depth: 1, heads: 2}"
-DINO = "pretrain={type: dino, prototypes: 32, hidden: 16, bottleneck: 8, local_crops: 1}"
+MAE = "objective={type: mae, dim: 32, depth: 1, heads: 2}"
+DINO = "objective={type: dino, prototypes: 32, hidden: 16, bottleneck: 8, local_crops: 1}"
 SHORT = ["probe.images=6", "probe.steps=8", "steps=4", "validate_every=2", "model.decoder={type: linear}", "ema=0.9"]
 
 
@@ -111,7 +111,7 @@ def test_what_a_pretraining_lacks_is_said_at_once(folder: Path, capsys: pytest.C
     said = capsys.readouterr().err
     for words in ("data.val: missing; the probe", "model.freeze_encoder: leaves", "goes with ddp"):
         assert words in said
-    assert train(folder, "x", "pretrain={type: mea}") == 2
+    assert train(folder, "x", "objective={type: mea}") == 2
     assert "Did you mean 'mae'?" in capsys.readouterr().err
-    assert train(folder, "x", "pretrain={type: dino, local_size: [30, 32]}", *SHORT) == 2
+    assert train(folder, "x", "objective={type: dino, local_size: [30, 32]}", *SHORT) == 2
     assert "sides are multiples of 16" in capsys.readouterr().err

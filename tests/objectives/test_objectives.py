@@ -11,9 +11,9 @@ from densevit.errors import ConfigError, DataError
 from densevit.losses.pretraining import masked_patch_mse, normalise_patches, patchify
 from densevit.models.encoders.base import ENCODERS, Encoder
 from densevit.models.encoders.vit_base import TokenEncoder
-from densevit.models.pretraining import views
-from densevit.models.pretraining.dino import SelfDistillation
-from densevit.models.pretraining.mae import MaskedAutoencoder, blank_patches, random_mask
+from densevit.objectives.pretraining import views
+from densevit.objectives.pretraining.dino import SelfDistillation
+from densevit.objectives.pretraining.mae import MaskedAutoencoder, blank_patches, random_mask
 
 VIT = {"type": "vit", "dim": 32, "depth": 2, "heads": 2, "patch_size": 16, "image_size": 64}
 TIMM = {"type": "timm", "arguments": {"depth": 2}}
@@ -177,7 +177,7 @@ def test_masked_patches_show_learned_pixels() -> None:
 
 
 def test_what_cannot_be_distilled_is_an_error() -> None:
-    with pytest.raises(ConfigError, match=r"pretrain.local_size: sides are multiples of 16, got \[30, 32\]"):
+    with pytest.raises(ConfigError, match=r"objective.local_size: sides are multiples of 16, got \[30, 32\]"):
         SelfDistillation(build(VIT), local_size=(30, 32))
     encoder = build(VIT)
     with pytest.raises(DataError, match="at least 2 images"):

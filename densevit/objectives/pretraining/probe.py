@@ -1,7 +1,7 @@
 """The probe of a pre-training: decoder and heads, trained anew on the frozen encoder before each validation."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -9,21 +9,22 @@ import torch
 from torch import Tensor, nn
 
 from densevit.config import schema
+from densevit.data.datasets.base import Dataset
+from densevit.data.loading.collate import collate_by_size
+from densevit.data.loading.dataloader import with_sample_name
 from densevit.engine.distributed import DistributedContext
 from densevit.engine.train_state import Scores, TrainState
-from densevit.errors import Diverged
-from densevit.structures import Batch, EncoderOutput
-from densevit.tasks.base import Task
+from densevit.errors import DataError, Diverged
+from densevit.inference.forward import preprocess, resize_to_input
+from densevit.model_card import ModelCard
+from densevit.models.dense import DenseModel
+from densevit.structures import Batch, EncoderOutput, Sample, Size
+from densevit.tasks.base import Task, extras_of
 from densevit.utils.precision import Precision, autocast
 
 COLLAPSED = 0.01  # of the features' norm: what is left of their differences when all images look alike
 MOST_TOKENS = 2048  # whose spread is measured
-
-Encode = Callable[[nn.Module, Tensor], tuple[Tensor, EncoderOutput]]
-"""Images b 3 h w in [0, 1] -> the network's input, and the encoder's features of it."""
-
-Decode = Callable[[nn.Module, Tensor, EncoderOutput, tuple[int, int]], dict[str, Tensor]]
-"""Input, features, (h, w) of the images -> predictions and extras at that size, by head."""
+BATCH = 8
 
 
 class Probe:
@@ -40,12 +41,11 @@ class Probe:
         parts: Sequence[nn.Module],
         tasks: Mapping[str, Task],
         batches: Sequence[Batch],
-        encode: Encode,
-        decode: Decode,
+        card: ModelCard,
         options: schema.Probe,
     ) -> None:
-        self.parts, self.tasks, self.batches, self.options = nn.ModuleList(parts), tasks, batches, options
-        self.encode, self.decode = encode, decode
+        self.parts, self.tasks, self.batches = nn.ModuleList(parts), tasks, batches
+        self.card, self.options = card, options
         self.start = {name: value.detach().clone() for name, value in self.parts.state_dict().items()}
 
     def fit(self, state: TrainState, precision: Precision) -> Scores:
@@ -75,7 +75,15 @@ class Probe:
     @torch.no_grad()
     def _features(self, model: nn.Module, batch: Batch, precision: Precision) -> tuple[Tensor, EncoderOutput]:
         with autocast(precision, batch.image.device):
-            return self.encode(model, batch.image)
+            x = preprocess(batch.image, self.card.resize, self.card.multiple)
+            features: EncoderOutput = model.get_submodule("encoder")(x)
+        return x, features
+
+    def _predict(self, model: nn.Module, x: Tensor, features: EncoderOutput, size: Size) -> dict[str, Tensor]:
+        """Return predictions and extras at the size of the images, by head."""
+        assert isinstance(model, DenseModel)
+        outputs = DenseModel.forward(model, x, output_size=size, features=features)
+        return {name: y if "/" in name else resize_to_input(y, size, self.card.resize) for name, y in outputs.items()}
 
     def _train(
         self,
@@ -89,16 +97,15 @@ class Probe:
         optimizer = torch.optim.AdamW(self.parts.parameters(), lr=self.options.lr, weight_decay=0.01)
         for step in range(self.options.steps):
             index = step % len(self.batches)
-            batch, (image, output) = self.batches[index].to(world.device), features[index]
+            batch, (x, output) = self.batches[index].to(world.device), features[index]
             for group in optimizer.param_groups:
                 group["lr"] = self.options.lr * (1 + math.cos(math.pi * step / self.options.steps)) / 2
             with torch.enable_grad():
                 with autocast(precision, world.device):
-                    found = self.decode(model, image, output, (batch.image.shape[-2], batch.image.shape[-1]))
+                    outputs = self._predict(model, x, output, (batch.image.shape[-2], batch.image.shape[-1]))
                 losses: list[Tensor] = []
                 for name, task in self.tasks.items():
-                    extras = {key.partition("/")[2]: x for key, x in found.items() if key.startswith(f"{name}/")}
-                    losses += task.losses(found[name].float(), batch, step, extras).values()
+                    losses += task.losses(outputs[name].float(), batch, step, extras_of(name, outputs)).values()
                 optimizer.zero_grad(set_to_none=True)
                 torch.autograd.backward(torch.stack(losses).sum())
             nn.utils.clip_grad_norm_(self.parts.parameters(), 1.0)
@@ -127,6 +134,24 @@ def feature_spread(outputs: Sequence[EncoderOutput], step: int) -> Scores:
     if step and not std > COLLAPSED:
         raise Diverged(
             f"the encoder has collapsed at step {step}: its features differ by {std:.2%} of their norm. "
-            "The checkpoints before stay. Lower optim.lr, or raise pretrain.momentum and the batch size."
+            "The checkpoints before stay. Lower optim.lr, or raise objective.momentum and the batch size."
         )
     return {"feature_std": std, "feature_rank": rank}
+
+
+def read_labelled(data: Dataset, count: int) -> list[Batch]:
+    """Return `count` images spread over the data set, in batches of one size.
+
+    Raises:
+        DataError: an image is unreadable, or none has ground truth.
+    """
+    indices = sorted({i * len(data) // count for i in range(count)})
+    samples: list[Sample] = []
+    for index in indices:
+        with with_sample_name(data, index):
+            samples.append(data.read(index))
+    chunks = [slice(i, i + BATCH) for i in range(0, len(samples), BATCH)]
+    batches = [batch for chunk in chunks for batch in collate_by_size(samples[chunk], indices[chunk])]
+    if all(batch.depth is None and batch.labels is None and batch.label is None for batch in batches):
+        raise DataError("data.probe: its images have no ground truth for the probe to learn.")
+    return batches

@@ -1,56 +1,56 @@
 """The moving average of the weights as a teacher of images without ground truth (mean teacher, Tarvainen & Valpola
 2017; for dense prediction UniMatch V2, arXiv:2410.10777). b images, h x w pixels."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from densevit.engine.ema import EMA
+from densevit.engine.objective import Runtime, model_inputs
+from densevit.model_card import ModelCard
 from densevit.structures import Batch
+from densevit.utils.precision import autocast
 
 
 class ConsistencyTeacher:
     """Predicts from the weak views of a batch, in evaluation mode and without gradients.
 
     Args:
-        model: of the student; its weights are not touched.
-        ema: whose average teaches.
         sources: the data sets of the mixture whose images it teaches.
-        inputs: what the model takes beside images (cameras).
+        card: of the model.
     """
 
-    def __init__(
-        self, model: nn.Module, ema: EMA, sources: frozenset[str], inputs: Callable[[Batch], Mapping[str, Tensor]]
-    ) -> None:
-        self.model, self.ema, self.sources, self.inputs = model, ema, sources, inputs
+    def __init__(self, sources: frozenset[str], card: ModelCard) -> None:
+        self.sources, self.card = sources, card
 
     def rows(self, batch: Batch) -> list[int]:
-        """The images of a batch that it teaches."""
+        """Return the images of a batch that it teaches."""
         return [row for row, source in enumerate(batch.sources) if source in self.sources]
 
     @torch.no_grad()
-    def __call__(self, batch: Batch) -> dict[str, Tensor]:
-        """By head, the predictions for `rows(batch)`, of CutMix those of both images put together as the images are;
-        empty where there are no such images."""
+    def __call__(self, batch: Batch, runtime: Runtime) -> dict[str, Tensor]:
+        """Return the predictions for `rows(batch)` by head, of CutMix those of both images put together as the images
+        are; empty where there are no such images."""
         taught = batch.take(rows) if (rows := self.rows(batch)) else None
         if taught is None or taught.weak is None:
             return {}
-        with evaluating(self.model):
-            found = self._predict(taught.weak, taught)
+        with evaluating(runtime.state.model), autocast(runtime.precision, batch.image.device):
+            predictions = self._predict(taught.weak, taught, runtime)
             mixed = [] if taught.pasted is None else taught.pasted.flatten(1).any(1).nonzero().flatten().tolist()
             if mixed and taught.pasted is not None and taught.weak_pasted is not None:
                 inside = taught.pasted[mixed][:, None]
-                for head, values in self._predict(taught.weak_pasted[mixed], taught.take(mixed)).items():
-                    found[head][mixed] = torch.where(inside, values, found[head][mixed])
-        return found
+                for head, y in self._predict(taught.weak_pasted[mixed], taught.take(mixed), runtime).items():
+                    predictions[head][mixed] = torch.where(inside, y, predictions[head][mixed])
+        return predictions
 
-    def _predict(self, image: Tensor, batch: Batch) -> dict[str, Tensor]:
+    def _predict(self, image: Tensor, batch: Batch, runtime: Runtime) -> dict[str, Tensor]:
+        model, ema = runtime.state.model, runtime.state.ema
+        assert ema is not None
         image = image.contiguous(memory_format=torch.channels_last)
-        found = functional_call(self.model, self.ema.average, (image,), dict(self.inputs(batch)))
-        return {head: values.float() for head, values in found.items() if "/" not in head}
+        predictions = functional_call(model, ema.average, (image,), model_inputs(model, self.card, batch))
+        return {head: y.float() for head, y in predictions.items() if "/" not in head}
 
 
 @contextmanager

@@ -23,34 +23,32 @@ class FeatureAlignment:
         ConfigError: the last maps differ in channels or stride.
     """
 
-    def __init__(self, encoder: nn.Module, frozen: nn.Module, options: AlignFeatures, precision: Precision) -> None:
+    def __init__(self, encoder: nn.Module, frozen: nn.Module, options: AlignFeatures) -> None:
         own, other = last_features(encoder), last_features(frozen)
         if (own.channels, own.stride) != (other.channels, other.stride):
             raise ConfigError(
                 f"align_features.encoder: its last map has {other.channels} channels at stride {other.stride}, that of "
                 f"model.encoder {own.channels} at {own.stride}; take an encoder of the same width and patch."
             )
-        self.frozen, self.options, self.precision = frozen.requires_grad_(False).eval(), options, precision
-        self.found: EncoderOutput | None = None
+        self.frozen, self.options = frozen.requires_grad_(False).eval(), options
+        self.seen: tuple[Tensor, EncoderOutput] | None = None
         encoder.register_forward_hook(self._keep)
 
-    def _keep(self, module: nn.Module, given: object, output: EncoderOutput) -> None:
+    def _keep(self, module: nn.Module, inputs: tuple[Tensor], output: EncoderOutput) -> None:
         if torch.is_grad_enabled():
-            self.found = output
+            self.seen = inputs[0], output
 
-    def loss(self, batch: Batch, image: Tensor) -> Tensor:
-        """Of the images of the sources that are compared, times their share of the batch and the weight.
-
-        Args:
-            image: as the encoder saw it.
-        """
-        assert self.found is not None
-        student, self.found = self.found.maps[-1], None
+    def loss(self, batch: Batch, precision: Precision) -> Tensor:
+        """Return the loss of the images of the sources that are compared, times their share of the batch and the
+        weight."""
+        assert self.seen is not None
+        (image, output), self.seen = self.seen, None
+        student = output.maps[-1]
         chosen = self.options.sources
         rows = [i for i, source in enumerate(batch.sources or ("",) * len(batch)) if not chosen or source in chosen]
         if not rows:
             return student[:0].sum().float()
-        with torch.no_grad(), autocast(self.precision, image.device):
+        with torch.no_grad(), autocast(precision, image.device):
             frozen: Tensor = self.frozen(image[rows]).maps[-1]
         share = len(rows) / len(batch)
         return self.options.weight * share * feature_alignment(student[rows], frozen, self.options.margin)

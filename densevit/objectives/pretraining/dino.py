@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from densevit.errors import ConfigError, DataError
 from densevit.losses.pretraining import dino_loss, ibot_loss, koleo_loss
 from densevit.models.encoders.base import Encoder
-from densevit.models.pretraining.base import OBJECTIVES, Objective, average_into
-from densevit.models.pretraining.views import block_masks, distort, random_resized_crop
+from densevit.objectives.base import OBJECTIVES
+from densevit.objectives.pretraining.base import PretrainingMethod, average_into
+from densevit.objectives.pretraining.views import block_masks, distort, random_resized_crop
 from densevit.structures import Size
 
 Positive = Annotated[int, Field(gt=0, le=2**20)]
@@ -52,7 +53,7 @@ class DinoHead(nn.Module):
 
 
 @OBJECTIVES.register("dino")
-class SelfDistillation(Objective):
+class SelfDistillation(PretrainingMethod):
     """A student matches a teacher, its own moving average, across views of an image (DINOv2, Oquab et al. 2023).
 
     Class tokens of all views (DINO), masked patches of the two large ones (iBOT), and KoLeo, which spreads the features
@@ -106,7 +107,7 @@ class SelfDistillation(Objective):
         self.patch = max(spec.stride for spec in encoder.features)
         for name, size in (("global_size", global_size), ("local_size", local_size)):
             if size and (size[0] % self.patch or size[1] % self.patch):
-                raise ConfigError(f"pretrain.{name}: sides are multiples of {self.patch}, got {list(size)}.")
+                raise ConfigError(f"objective.{name}: sides are multiples of {self.patch}, got {list(size)}.")
         self.global_size, self.local_size, self.local_crops = global_size, local_size, local_crops
         self.global_scale, self.local_scale = global_scale, local_scale
         self.momentum, self.teacher_temperature, self.warmup = momentum, teacher_temperature, warmup
@@ -149,7 +150,7 @@ class SelfDistillation(Objective):
             losses["ibot"] = self.ibot_weight * ibot_loss(patches, target_patches, mask.flatten(1))
         if self.koleo_weight:
             if len(image) < 2:
-                raise DataError("pretrain.koleo_weight: neighbours need at least 2 images a batch in each process.")
+                raise DataError("objective.koleo_weight: neighbours need at least 2 images a batch in each process.")
             losses["koleo"] = self.koleo_weight * sum(map(koleo_loss, seen.image.chunk(2)))  # type: ignore[assignment]
         return losses
 

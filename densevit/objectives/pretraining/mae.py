@@ -11,17 +11,18 @@ from densevit.errors import ConfigError
 from densevit.losses.pretraining import masked_patch_mse, normalise_patches, patchify
 from densevit.models.encoders.base import Encoder
 from densevit.models.encoders.vit_base import TokenEncoder
-from densevit.models.pretraining.base import OBJECTIVES, Objective
 from densevit.models.vit.attention import EPS
 from densevit.models.vit.block import Block
 from densevit.models.vit.pos_embed import sincos_pos_embed
+from densevit.objectives.base import OBJECTIVES
+from densevit.objectives.pretraining.base import PretrainingMethod
 from densevit.ops.resize import pad_to_multiple
 
 Positive = Annotated[int, Field(gt=0, le=65536)]
 
 
 @OBJECTIVES.register("mae")
-class MaskedAutoencoder(Objective):
+class MaskedAutoencoder(PretrainingMethod):
     """The encoder sees a few patches of an image, and a small decoder reconstructs the pixels of the others.
 
     For our ViT and timm's ViTs (also with rotary positions, as DINOv3); not for BEiT and Swin, whose blocks need all
@@ -49,9 +50,9 @@ class MaskedAutoencoder(Objective):
         """
         super().__init__()
         if not isinstance(encoder, TokenEncoder):
-            raise ConfigError("pretrain: mae needs a ViT, whose blocks can leave out patches; take dino for others.")
+            raise ConfigError("objective: mae needs a ViT, whose blocks can leave out patches; take dino for others.")
         if dim % heads or dim % 4:
-            raise ConfigError(f"pretrain.dim: a multiple of 4 and of {heads} heads, got {dim}.")
+            raise ConfigError(f"objective.dim: a multiple of 4 and of {heads} heads, got {dim}.")
         encoder.check_visible_tokens()
         self.mask_ratio, self.norm_pixels = mask_ratio, norm_pixels
         self.patch, self.prefix_tokens = encoder.patch_size, encoder.prefix_tokens
@@ -90,7 +91,8 @@ class MaskedAutoencoder(Objective):
         x = torch.cat([prefix, patches], dim=1)
         for layer in self.layers:
             x = layer(x)
-        return self.predict(self.norm(x[:, self.prefix_tokens :]))
+        pixels: Tensor = self.predict(self.norm(x[:, self.prefix_tokens :]))
+        return pixels
 
 
 def blank_patches(

@@ -1,0 +1,128 @@
+"""The interface of training objectives: what a training minimises, trains beside the model, and scores."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from densevit.config.schema import Run
+from densevit.engine.train_state import Scores, TrainState
+from densevit.model_card import ModelCard
+from densevit.ops.camera import Camera, in_head_unit
+from densevit.registry import ComponentConfig
+from densevit.structures import Batch
+from densevit.tasks.base import Task
+from densevit.utils.precision import Precision
+
+AllReduceMean = Callable[[dict[str, float]], dict[str, float]]
+
+
+@dataclass(frozen=True)
+class TrainingSetup:
+    """What an objective is built from.
+
+    Attributes:
+        run: the resolved config; `steps` is set.
+        model: image b 3 h w -> {head: prediction}, in training also {head/name: extra}; with an `encoder` attribute.
+        tasks: by the name of the head; they score the model.
+        card: goes into every checkpoint.
+        data: the open data sets: `train`, and `val` and `probe` where the config has them.
+        build_encoder: the config of an encoder and its key -> the encoder, with its weights loaded.
+    """
+
+    run: Run
+    model: nn.Module
+    tasks: Mapping[str, Task]
+    card: ModelCard
+    data: Mapping[str, Any]
+    build_encoder: Callable[[ComponentConfig, str], nn.Module]
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """What the trainer lends to its objective.
+
+    Attributes:
+        forward: runs the model in training on images and further inputs, through autocast and the parallel wrapper.
+        state: all that training changes, with the model, its moving average and the processes.
+    """
+
+    forward: Callable[..., dict[str, Tensor]]
+    state: TrainState
+    precision: Precision
+
+
+class TrainingObjective(nn.Module, ABC):
+    """What a training minimises; built from a `TrainingSetup` by position, with the options of the config by keyword.
+
+    Submodules of an objective are trained and saved beside the model, and are not part of it: gradients are averaged
+    over the processes, checkpoints hold them for resuming, and exported models do not. An objective with a method
+    `on_train_step` is told before each step how far the run is (`interfaces.Scheduled`).
+
+    Attributes:
+        validates_start: whether the initial weights are scored before the first step.
+        trains: what later trainings take from this one; of `encoder` the weights are written as a file, too.
+    """
+
+    validates_start: ClassVar[bool] = False
+    trains: ClassVar[Literal["model", "encoder"]] = "model"
+    runtime: Runtime
+
+    def __init__(self, setup: TrainingSetup) -> None:
+        super().__init__()
+        self.setup = setup
+
+    @classmethod
+    def build(cls, setup: TrainingSetup, **options: Any) -> "TrainingObjective":
+        """Return the objective of a component that a config names.
+
+        Raises:
+            ConfigError: it does not fit the model or the data.
+        """
+        return cls(setup, **options)
+
+    @property
+    def model(self) -> nn.Module:
+        """The network that is trained, averaged and saved."""
+        return self.setup.model
+
+    def attach(self, runtime: Runtime) -> None:
+        """Take what the trainer lends; called once, before the first step."""
+        self.runtime = runtime
+
+    @abstractmethod
+    def losses(self, batch: Batch, step: int) -> dict[str, Tensor]:
+        """Return named and weighted losses of a micro-batch, whose sum is minimised.
+
+        Args:
+            step: optimiser steps done.
+        """
+
+    def predict(self, batch: Batch) -> dict[str, Tensor]:
+        """Run the model in training on the images of a batch and all further inputs that it takes."""
+        return self.runtime.forward(batch.image, **model_inputs(self.model, self.setup.card, batch))
+
+    def before_validation(self) -> Scores:
+        """Prepare the model for a validation; all processes call it together. Return further scores."""
+        return {}
+
+    def log_values(self, all_reduce_mean: AllReduceMean) -> dict[str, float | None]:
+        """Return further columns of `train.csv` for the last step; all processes call it together."""
+        return {}
+
+
+def model_inputs(model: nn.Module, card: ModelCard, batch: Batch) -> dict[str, Any]:
+    """Return what a model takes beside the images of a batch, by the names of its parameters."""
+    inputs: dict[str, Any] = {} if batch.features is None else {"features": batch.features}
+    if getattr(model, "takes_camera", False):
+        inputs["camera"] = Camera.of(batch).values
+    if batch.clip_length > 1 and getattr(model, "takes_clips", False):
+        inputs["clip_length"] = batch.clip_length
+    if getattr(model, "takes_points", False):
+        focal = next(iter(card.canonical_focals.values()), None)
+        points = torch.zeros_like(batch.image[:, :1]) if batch.points is None else batch.points  # part of every graph
+        inputs["points"] = in_head_unit(points, Camera.of(batch), focal)
+    return inputs

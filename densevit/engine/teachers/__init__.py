@@ -1,1 +1,0 @@
-"""What teaches beside ground truth: the moving average of the weights, and a frozen encoder."""

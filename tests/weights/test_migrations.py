@@ -1,0 +1,18 @@
+"""Older configs and states in today's names."""
+
+import pytest
+
+from densevit.weights.migrations import migrate_config, migrate_state
+
+
+@pytest.mark.parametrize(
+    ("pretrain", "objective"), [(None, {"type": "supervised"}), ({"type": "mae", "dim": 8}, {"type": "mae", "dim": 8})]
+)
+def test_a_pretraining_of_before_is_an_objective(pretrain: object, objective: object) -> None:
+    assert migrate_config({"steps": 1, "pretrain": pretrain}) == {"steps": 1, "objective": objective}
+
+
+@pytest.mark.parametrize("name", ["balance", "loss_weighting"])
+def test_the_learned_weights_of_losses_belong_to_the_objective(name: str) -> None:
+    state = migrate_state({"step": 1, name: {"log_variances": 2.0}})
+    assert state == {"step": 1, "objective": {"loss_weighting.log_variances": 2.0}}
