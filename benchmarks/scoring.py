@@ -32,8 +32,9 @@ from densevit.benchmark.hardware import processor_name
 from densevit.data.io.depth_cache import DepthCache
 from densevit.data.io.readers import read_depth
 from densevit.data.loading.parallel_map import ordered_parallel_map
-from densevit.evaluation.depth.evaluate import Evaluation, evaluate_indexed
+from densevit.evaluation.depth.evaluate import evaluate_indexed
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
+from densevit.evaluation.depth.scores import DepthScores
 from densevit.utils.atomic_io import write_text
 from densevit.utils.tuning import tune_malloc
 
@@ -75,7 +76,7 @@ def make(folder: Path, count: int) -> list[str]:
 
 def ours(
     folder: Path, names: list[str], workers: int, maps: str = KINDS[0], kept: Path | None = None
-) -> tuple[float, float, Evaluation]:
+) -> tuple[float, float, DepthScores]:
     """Seconds on the clock, seconds of processor, and what came out.
 
     Args:

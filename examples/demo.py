@@ -28,13 +28,14 @@ from densevit.data.datasets.base import Dataset, open_dataset
 from densevit.data.loading.prefetch import prefetch, prefetch_samples
 from densevit.engine.logger import read_csv
 from densevit.evaluation.depth.baseline import median_depth_map
-from densevit.evaluation.depth.evaluate import Evaluation, evaluate
-from densevit.evaluation.depth.html_report import Report, write_html
+from densevit.evaluation.depth.evaluate import evaluate
 from densevit.evaluation.depth.published_protocols import find_protocol
-from densevit.evaluation.segmentation.evaluate import SegScores, count, summarise
-from densevit.evaluation.segmentation.html_report import SegReport, sections
+from densevit.evaluation.depth.scores import DepthScores
+from densevit.evaluation.segmentation.evaluate import count, summarise
+from densevit.evaluation.segmentation.scores import SegScores
 from densevit.inference.predictor import Predictor
 from densevit.reporting.figures import Figure, depth_figure, segmentation_figure
+from densevit.reporting.svg_charts import line_chart
 from densevit.structures import Sample
 
 CONFIG = Path(__file__).parents[1] / "configs/multitask/rooms.yaml"
@@ -83,14 +84,14 @@ def predict(predictor: Predictor, test: Dataset) -> dict[str, Predicted]:
     return {s.name: Predicted(s, m["depth"], m["labels"].argmax(0)) for s, m in zip(samples, maps, strict=True)}
 
 
-def evaluate_constant_map(train: Dataset, predicted: dict[str, Predicted], protocol: Any) -> Evaluation:
+def evaluate_constant_map(train: Dataset, predicted: dict[str, Predicted], protocol: Any) -> DepthScores:
     """The baseline: the per-pixel median of the training depths, for every image."""
     depths = list(prefetch(train.depth_map, range(len(train)), threads=CORES, ahead=4 * CORES))
     median = median_depth_map(depths, [depth > 0 for depth in depths])
     return evaluate(((name, median, p.sample.depth, p.sample.valid) for name, p in predicted.items()), protocol)
 
 
-def depth_figures(predicted: dict[str, Predicted], evaluation: Evaluation) -> Iterator[Figure]:
+def depth_figures(predicted: dict[str, Predicted], evaluation: DepthScores) -> Iterator[Figure]:
     """The best, the median and the worst image."""
     scores = dict(evaluation.rows)
     for label, name in evaluation.examples().items():
@@ -109,7 +110,7 @@ def depth_figures(predicted: dict[str, Predicted], evaluation: Evaluation) -> It
 
 def segmentation_figures(predicted: dict[str, Predicted], test: Dataset, scores: SegScores) -> Iterator[Figure]:
     """The best, the median and the worst image."""
-    accuracy = {name: row["pixel_accuracy"] for name, row in scores.per_image()}
+    accuracy = {name: row["pixel_accuracy"] for name, row in scores.rows}
     for label, name in scores.examples().items():
         sample, _, classes = predicted[name]
         assert sample.labels is not None
@@ -127,17 +128,16 @@ def segmentation_figures(predicted: dict[str, Predicted], test: Dataset, scores:
 
 def segmentation_sections(predicted: dict[str, Predicted], test: Dataset, scores: SegScores) -> Markup:
     """The page's sections about the second task."""
-    figures = list(segmentation_figures(predicted, test, scores))
-    return sections(SegReport(title="", scores=scores, palette=test.palette, samples=figures), "Segmentation: ")
+    return scores.sections(list(segmentation_figures(predicted, test, scores)), "Segmentation: ")
 
 
-def curves(run: Path) -> dict[str, list[tuple[float, float]]]:
+def curves(run: Path) -> list[Markup]:
     train, val = read_csv(run / "train.csv"), read_csv(run / "val.csv")
-    return {
-        "training loss": [(row["step"], row["loss"]) for row in train],
-        "validation AbsRel": [(row["step"], row["depth/abs_rel"]) for row in val],
-        "validation mIoU": [(row["step"], row["labels/miou"]) for row in val],
-    }
+    return [
+        line_chart("training loss", [(row["step"], row["loss"]) for row in train]),
+        line_chart("validation AbsRel", [(row["step"], row["depth/abs_rel"]) for row in val]),
+        line_chart("validation mIoU", [(row["step"], row["labels/miou"]) for row in val]),
+    ]
 
 
 def main() -> int:
@@ -181,21 +181,18 @@ def main() -> int:
         ours = evaluate(((name, p.depth, p.sample.depth, p.sample.valid) for name, p in predicted.items()), protocol)
         constant = evaluate_constant_map(train, predicted, protocol)
         counts = ((name, count(p.classes, p.sample.labels, len(test.classes))) for name, p in predicted.items())
-        classes = summarise(counts, test.classes)
-    page = write_html(
+        classes = summarise(counts, test.classes, test.palette)
+    page = ours.write_page(
         output / "report.html",
-        Report(
-            title="densevit demo",
-            subtitle="A small ViT trained from scratch on synthetic rooms, for depth and for the class of each pixel, "
-            "and scored on rooms it has not seen.",
-            evaluation=ours,
-            baseline=constant,
-            curves=curves(run),
-            samples=list(depth_figures(predicted, ours)),
-            further=segmentation_sections(predicted, test, classes),
-            times=times,
-            config=(run / "config.yaml").read_text(),
-        ),
+        title="densevit demo",
+        subtitle="A small ViT trained from scratch on synthetic rooms, for depth and for the class of each pixel, "
+        "and scored on rooms it has not seen.",
+        baseline=constant.mean,
+        curves=curves(run),
+        figures=list(depth_figures(predicted, ours)),
+        further=segmentation_sections(predicted, test, classes),
+        times=times,
+        config=(run / "config.yaml").read_text(),
     )
     mine, theirs = ours.mean["abs_rel"], constant.mean["abs_rel"]
     print(f"\nAbsRel on unseen rooms: model {mine:.4f}, best constant map {theirs:.4f}, ratio {mine / theirs:.2f}")

@@ -16,7 +16,7 @@ from densevit.data.io.normals import Axes
 from densevit.data.predictions import GivenLabels, GivenMaps, SavedLabels, SavedMaps, SavedNormals
 from densevit.errors import ConfigError
 from densevit.evaluation.depth.extra_metrics import find_sets
-from densevit.evaluation.normals.evaluate import find_protocol
+from densevit.evaluation.normals.protocol import find_protocol
 from densevit.evaluators.base import Evaluation
 from densevit.evaluators.classification import evaluate_classification
 from densevit.evaluators.depth import evaluate_depth, select_protocols

@@ -48,8 +48,8 @@ from densevit.engine.trainer import Trainer
 from densevit.engine.validation import Predict
 from densevit.errors import ConfigError, DataError
 from densevit.evaluation.classification import metrics as class_metrics
-from densevit.evaluation.depth.evaluate import mean_row
 from densevit.evaluation.depth.published_protocols import PROTOCOLS, Protocol, find_protocol
+from densevit.evaluation.depth.scores import mean_row
 from densevit.evaluation.normals import metrics as normal_metrics
 from densevit.evaluation.segmentation import metrics as seg_metrics
 from densevit.inference.camera import camera_input

@@ -19,8 +19,7 @@ from densevit.errors import DataError
 from densevit.evaluation.bootstrap import DRAWS, FEWEST, Bootstrap, bootstrap_means, bootstrap_pooled, holm, scenes_of
 from densevit.evaluation.depth import extra_metrics
 from densevit.evaluation.depth.protocol import COUNTS
-from densevit.evaluation.segmentation.evaluate import statistics
-from densevit.evaluation.segmentation.report import COUNTS_FILE
+from densevit.evaluation.segmentation.scores import COUNTS_FILE, statistics
 from densevit.reporting.html_page import write_page
 from densevit.reporting.tables import Interval
 from densevit.structures import Row
@@ -352,10 +351,11 @@ def _read_summary(folder: Path) -> Mapping[str, Any]:
     try:
         tree: Mapping[str, Any] = json.loads(path.read_text())
         counts = {key: int(tree["counts"][key]) for key in ("images", "scored")}
-        if "task" not in tree:
+        task = tree.get("task", "depth" if "range" in tree.get("protocol", ()) else "normals")  # older files have none
+        if task == "depth":
             return {"protocol": {key: tree["protocol"][key] for key in ("name", "range")}, **counts}
-        if tree["task"] != "segmentation":
-            raise DataError(f"{path}: scores of {tree['task']}; depth and segmentation can be compared.")
+        if task != "segmentation":
+            raise DataError(f"{path}: scores of {task}; depth and segmentation can be compared.")
         return {"task": "segmentation", **counts}
     except OSError as error:
         raise DataError(

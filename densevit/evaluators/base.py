@@ -1,75 +1,120 @@
 """What every evaluation has, whatever was predicted: scores, intervals, a table, a report."""
 
 import html
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from densevit.data.datasets.base import Dataset
+from densevit.evaluation.scores import Scores, tables
+from densevit.reporting.figures import Figure
 from densevit.reporting.tables import Interval
 from densevit.structures import Row
 
+DrawImage = Callable[[int, str, Row], Figure]
+"""Position in the data set, label and scores of an image -> its figure in the report; it is predicted once more."""
+
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluation(ABC):
+class Evaluation:
     """The scores of one set of predictions for a data set; `print` shows them, `report` writes them.
 
     Attributes:
+        results: the scores, one per protocol.
         data: the images and their ground truth.
+        draw: the figures of a report; None for videos, whose scores have pictures of their own.
         seconds: that the model took for each image; empty for saved maps.
         card: the checkpoint's description of itself; empty for saved maps.
         title: of the report.
         source: what was evaluated and how, as plain values; goes into metrics.json.
+        warning: what makes the numbers doubtful: saved maps of another unit, lenses that training did not show; or "".
     """
 
-    data: Dataset = field(repr=False)
+    results: Sequence[Scores] = field(repr=False)
+    data: Dataset | None = field(default=None, repr=False)
+    draw: Callable[[Any], DrawImage] | None = field(default=None, repr=False)
     seconds: Sequence[float] = field(default=(), repr=False)
     card: Mapping[str, Any] = field(default_factory=dict, repr=False)
     title: str = ""
     source: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    warning: str = ""
 
     @property
-    @abstractmethod
     def scores(self) -> Row:
         """Metric -> value over the data set; with several protocols `PROTOCOL/METRIC`."""
+        return {prefix + key: value for prefix, found in self._named() for key, value in found.mean.items()}
 
     @property
-    @abstractmethod
     def intervals(self) -> Mapping[str, Interval]:
         """Metric -> ends of its 95% bootstrap interval over images; empty for few images."""
+        return {
+            prefix + key: ends
+            for prefix, found in self._named()
+            for key, ends in found.intervals.items()
+            if key in found.mean
+        }
 
     @property
-    @abstractmethod
     def per_image(self) -> Sequence[tuple[str, Row]]:
-        """Name and scores of each image that was scored."""
+        """Name and scores of each image that was scored, under the first protocol."""
+        return self.results[0].rows
 
-    @abstractmethod
+    @property
+    def per_class(self) -> Mapping[str, Row]:
+        """Class -> its scores; empty for tasks without classes."""
+        return self.results[0].per_class()
+
+    def _named(self) -> list[tuple[str, Scores]]:
+        several = len(self.results) > 1
+        return [(f"{found.name}/" if several else "", found) for found in self.results]
+
     def summary(self) -> str:
-        """The scores as a table for a terminal."""
-
-    @abstractmethod
-    def write_report(self, folder: Path, *, title: str, source: Mapping[str, Any]) -> list[Path]:
-        """Writes metrics.json and tables as CSV; of maps also report.html.
-
-        Args:
-            source: what was evaluated and how, as plain values.
-        """
+        """Return the scores as a table for a terminal."""
+        table = tables(self.results) if len(self.results) > 1 else self.results[0].table()
+        return f"{table}\n\nwarning: {self.warning}" if self.warning else table
 
     def report(self, folder: str | Path) -> list[Path]:
-        """Writes metrics.json, per_image.csv and, of maps, report.html; returns their paths.
+        """Write metrics.json, tables as CSV and report.html, with several protocols a folder for each.
+
+        Returns:
+            their paths.
 
         Raises:
             StorageError: the folder cannot be made or written to.
         """
-        return self.write_report(Path(folder), title=self.title, source=self.source)
+        times = {"prediction, per image": sum(self.seconds) / len(self.seconds)} if self.seconds else {}
+        written = []
+        for prefix, found in self._named():
+            place = Path(folder) / prefix
+            written += found.write(place, source=self.source)
+            page = found.write_page(
+                place / "report.html", title=self.title, figures=self.figures(found), warning=self.warning, times=times,
+                card=self.card,
+            )  # fmt: skip
+            written.append(page)
+        return written
+
+    def figures(self, found: Scores | None = None, labels: Container[str] | None = None) -> list[Figure]:
+        """Return figures of the best, the median and the worst images, which are predicted once more.
+
+        Args:
+            found: the scores under one protocol; default: the first.
+            labels: of `Scores.examples`, the images to show; None shows all.
+        """
+        if self.draw is None or self.data is None:
+            return []
+        found = found or self.results[0]
+        draw, rows = self.draw(found), dict(found.rows)
+        indices = {name: index for index, name in enumerate(self.data.names)}
+        shown = {label: name for label, name in found.examples().items() if labels is None or label in labels}
+        return [draw(indices[name], label, rows[name]) for label, name in shown.items()]
 
     def __str__(self) -> str:
         return self.summary()
 
     def _repr_html_(self) -> str:
-        """The scores as Jupyter shows them."""
+        """Return the scores as Jupyter shows them."""
         rows = ""
         for name, value in self.scores.items():
             low, high = self.intervals.get(name, (None, None))

@@ -1,80 +1,23 @@
 """Evaluation of image classification: a predictor and a data set -> accuracy, top-5, confusion."""
 
 from collections import deque
-from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 from densevit.data.datasets.base import Dataset
 from densevit.data.loading.prefetch import prefetch_samples
 from densevit.errors import ConfigError
-from densevit.evaluation.classification import report
-from densevit.evaluation.classification.metrics import ClassScores, score, summarise
-from densevit.evaluation.records import examples
+from densevit.evaluation.classification.metrics import score
+from densevit.evaluation.classification.scores import summarise
 from densevit.evaluators.base import Evaluation
 from densevit.evaluators.segmentation import require_same_classes
 from densevit.inference.predictor import Predictor
 from densevit.reporting.figures import Figure, classification_figure
-from densevit.reporting.tables import Interval
 from densevit.structures import Row, Sample
 from densevit.utils.progress import tqdm
 
 
-@dataclass(frozen=True, kw_only=True)
-class ClassificationEvaluation(Evaluation):
-    """The scores of a model that classifies images.
-
-    Attributes:
-        found: per image and class, with the confusion matrix.
-    """
-
-    found: ClassScores = field(repr=False)
-
-    @property
-    def scores(self) -> Row:
-        return self.found.mean
-
-    @property
-    def intervals(self) -> Mapping[str, Interval]:
-        return {}
-
-    @property
-    def per_image(self) -> Sequence[tuple[str, Row]]:
-        return self.found.rows
-
-    def summary(self) -> str:
-        return report.table(self.found)
-
-    def write_report(self, folder: Path, *, title: str, source: Mapping[str, Any]) -> list[Path]:
-        """Writes metrics.json, per_image.csv and confusion.csv."""
-        return report.write_report(folder, self.found, source=source)
-
-    def figures(self, labels: Container[str] | None = None) -> list[Figure]:
-        """The best, the median and the worst images by the loss of their class.
-
-        Args:
-            labels: of `records.examples`, the images to show; None shows all.
-        """
-        indices = {name: index for index, name in enumerate(self.data.names)}
-        words = {name: self._words(row) for name, row in sorted(self.per_image, key=lambda item: item[1]["nll"])}
-        return [
-            classification_figure(name=name, label=label, score=words[name], image=self.data.read(indices[name]).image)
-            for label, name in examples(list(words)).items()
-            if labels is None or label in labels
-        ]
-
-    def _words(self, row: Row) -> str:
-        """The true and the predicted class."""
-        true = self.found.classes[int(row["label"])]
-        if row["predicted"] < 0:
-            return f"{true}, no finite prediction"
-        return f"{true}, predicted {self.found.classes[int(row['predicted'])]} ({row['confidence']:.0%})"
-
-
-def evaluate_classification(
-    predictor: Predictor, data: Dataset, *, head: str | None = None
-) -> ClassificationEvaluation:
+def evaluate_classification(predictor: Predictor, data: Dataset, *, head: str | None = None) -> Evaluation:
     """Scores a model that classifies images.
 
     Args:
@@ -87,7 +30,16 @@ def evaluate_classification(
     spec = predictor.card.outputs[name]
     require_same_classes(name, spec, data)
     scores = summarise(_rows(predictor, name, data), spec.classes)
-    return ClassificationEvaluation(found=scores, data=data, card=predictor.card.to_dict())
+
+    def draw(index: int, label: str, row: Row) -> Figure:
+        sample = data.read(index)
+        words = f"{spec.classes[int(row['label'])]}, no finite prediction"
+        if row["predicted"] >= 0:
+            predicted = spec.classes[int(row["predicted"])]
+            words = f"{spec.classes[int(row['label'])]}, predicted {predicted} ({row['confidence']:.0%})"
+        return classification_figure(name=sample.name, label=label, score=words, image=sample.image)
+
+    return Evaluation(results=[scores], data=data, draw=lambda _: draw, card=predictor.card.to_dict())
 
 
 def classification_head(predictor: Predictor, name: str | None) -> str:

@@ -1,13 +1,13 @@
 """Depth evaluation: a predictor or saved depth maps, a data set, protocols -> scores, and a report of them."""
 
 import logging
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -21,14 +21,13 @@ from densevit.data.loading.parallel_map import ordered_parallel_map
 from densevit.data.loading.prefetch import prefetch_samples
 from densevit.data.predictions import GivenMaps, SavedMaps
 from densevit.errors import ConfigError
-from densevit.evaluation.depth import report
-from densevit.evaluation.depth.evaluate import Evaluation, evaluate_all, evaluate_indexed
-from densevit.evaluation.depth.html_report import Report, write_html
+from densevit.evaluation.depth.evaluate import evaluate_all, evaluate_indexed
 from densevit.evaluation.depth.ordinal import OrdinalScores, Pair, ordinal_scores
 from densevit.evaluation.depth.preprocess import paste_or_resize
 from densevit.evaluation.depth.published_protocols import Protocol, applicable, find_protocol
+from densevit.evaluation.depth.scores import DepthScores
 from densevit.evaluation.depth.unit_check import Maps, unit_warning
-from densevit.evaluators import base
+from densevit.evaluators.base import DrawImage, Evaluation
 from densevit.inference.camera import focal_of_sample, lens_warning
 from densevit.inference.predictor import Predictor
 from densevit.model_card import Kind, uncertainty_of
@@ -36,7 +35,6 @@ from densevit.ops.geometry import field_of_view
 from densevit.ops.points import draw_points
 from densevit.output_kinds import DEPTH_KINDS
 from densevit.reporting.figures import Figure, depth_figure
-from densevit.reporting.tables import Interval
 from densevit.structures import Row, Sample
 
 log = logging.getLogger(__name__)
@@ -46,86 +44,25 @@ UNIT_CHECKS = 8  # images of saved maps whose unit is checked before all are sco
 DEFAULT_PROTOCOLS = {"nyu": "nyu_eigen", "kitti": "kitti_eigen_garg"}
 """What a data set is usually scored by; others by `plain`."""
 
-Value = TypeVar("Value")
-
 Predict = Callable[[int], tuple[Sample, Float[np.ndarray, "h w"]]]
 
 
-@dataclass(frozen=True, kw_only=True)
-class DepthEvaluation(base.Evaluation):
-    """The scores of one set of predictions under each protocol.
+def drawing(predict: Predict) -> Callable[[Any], DrawImage]:
+    """Return what draws the images of a report from their positions, as the protocol of the scores compares them."""
 
-    Attributes:
-        evaluations: one per protocol.
-        predict: index -> the sample and its prediction, for the images of a report.
-        warning: that saved maps seem to have another unit, or a model saw lenses that its training did not; or "".
-    """
-
-    evaluations: Sequence[Evaluation] = field(repr=False)
-    predict: Predict = field(repr=False)
-    warning: str = ""
-
-    @property
-    def scores(self) -> Row:
-        return {key: value for prefix, found in self._named() for key, value in prefixed(prefix, found.mean).items()}
-
-    @property
-    def intervals(self) -> Mapping[str, Interval]:
-        return {key: ends for prefix, found in self._named() for key, ends in prefixed(prefix, found.intervals).items()}
-
-    @property
-    def per_image(self) -> Sequence[tuple[str, Row]]:
-        """Under the first protocol."""
-        return self.evaluations[0].rows
-
-    def _named(self) -> list[tuple[str, Evaluation]]:
-        several = len(self.evaluations) > 1
-        return [(f"{found.protocol.name}/" if several else "", found) for found in self.evaluations]
-
-    def summary(self) -> str:
-        several = len(self.evaluations) > 1
-        table = report.tables(self.evaluations) if several else report.table(self.evaluations[0])
-        return f"{table}\n\nwarning: {self.warning}" if self.warning else table
-
-    def write_report(self, folder: Path, *, title: str, source: Mapping[str, Any]) -> list[Path]:
-        """Writes metrics.json, per_image.csv and report.html; with several protocols a folder for each."""
-        written = []
-        for found in self.evaluations:
-            place = folder if len(self.evaluations) == 1 else folder / found.protocol.name
-            written += report.write_report(place, found, source=source)
-            page = Report(
-                title=title,
-                subtitle=f"{found.protocol.name}, {report.summary_sentence(found)}",
-                warning=self.warning,
-                evaluation=found,
-                samples=self.figures(found),
-                times={"prediction, per image": sum(self.seconds) / len(self.seconds)} if self.seconds else {},
-                card=self.card,
-            )
-            written.append(write_html(place / "report.html", page))
-        return written
-
-    def figures(self, found: Evaluation, labels: Container[str] | None = None) -> list[Figure]:
-        """The best, the median and the worst images, predicted once more.
-
-        Args:
-            labels: of `Evaluation.examples`, the images to show; None shows all.
-        """
-        indices = {name: index for index, name in enumerate(self.data.names)}
-        rows = dict(found.rows)
-        shown = []
-        for label, name in found.examples().items():
-            if labels is not None and label not in labels:
-                continue
-            sample, prediction = self.predict(indices[name])
+    def of_scores(scores: DepthScores) -> DrawImage:
+        def draw(index: int, label: str, row: Row) -> Figure:
+            sample, prediction = predict(index)
             assert sample.depth is not None and sample.valid is not None  # or it would not have been scored
-            figure = depth_figure(
-                name=name, label=label, score="AbsRel {abs_rel:.4f}, RMSE {rmse:.3f} m".format(**rows[name]),
+            return depth_figure(
+                name=sample.name, label=label, score="AbsRel {abs_rel:.4f}, RMSE {rmse:.3f} m".format(**row),
                 image=sample.image, depth=sample.depth, valid=sample.valid,
-                prediction=found.protocol.render(prediction, sample.depth, sample.valid),
+                prediction=scores.protocol.render(prediction, sample.depth, sample.valid),
             )  # fmt: skip
-            shown.append(figure)
-        return shown
+
+        return draw
+
+    return of_scores
 
 
 def evaluate_depth(
@@ -140,7 +77,7 @@ def evaluate_depth(
     gt_cache: Path | None = None,
     progress: bool = False,
     points: int | None = None,
-) -> DepthEvaluation:
+) -> Evaluation:
     """Scores depth predictions for a data set; all protocols share one pass.
 
     Args:
@@ -209,10 +146,10 @@ def evaluate_depth(
     warning = lens_warning(angles, predictor.card) if angles and spec.kind == "metric" else ""
     if warning:
         log.warning("%s", warning)
-    return DepthEvaluation(
-        evaluations=evaluations,
+    return Evaluation(
+        results=evaluations,
         data=data,
-        predict=predict,
+        draw=drawing(predict),
         seconds=seconds,
         card=predictor.card.to_dict(),
         warning=warning,
@@ -227,7 +164,7 @@ def _evaluate_saved(
     workers: int,
     gt_cache: Path | None,
     progress: bool,
-) -> DepthEvaluation:
+) -> Evaluation:
     data.depth_cache = None if gt_cache is None else DepthCache(gt_cache)
 
     def predict(index: int) -> tuple[Sample, Float[np.ndarray, "h w"]]:
@@ -248,11 +185,7 @@ def _evaluate_saved(
         log.warning("%s: %s", getattr(maps, "folder", "predictions"), warning)
     spread = partial(ordered_parallel_map, workers=workers, describe=partial(describe_with_files, data))
     evaluations = evaluate_indexed(item, len(data), protocols, metrics=metrics, spread=spread, progress=progress)
-    return DepthEvaluation(evaluations=evaluations, data=data, predict=predict, warning=warning)
-
-
-def prefixed(prefix: str, values: Mapping[str, Value]) -> dict[str, Value]:
-    return {prefix + key: value for key, value in values.items()}
+    return Evaluation(results=evaluations, data=data, draw=drawing(predict), warning=warning)
 
 
 def _at_depth_size(items: Iterable[tuple[Any, ...]], protocol: Protocol) -> Iterator[Maps]:

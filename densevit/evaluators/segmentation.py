@@ -1,7 +1,6 @@
 """Segmentation evaluation: a predictor or saved label maps, and a data set -> scores, and a report of them."""
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -18,90 +17,18 @@ from densevit.data.loading.parallel_map import ordered_parallel_map
 from densevit.data.loading.prefetch import prefetch, prefetch_samples
 from densevit.data.predictions import GivenLabels, SavedLabels
 from densevit.errors import ConfigError, DataError
-from densevit.evaluation.segmentation import report
-from densevit.evaluation.segmentation.evaluate import Counts, SegScores, count, summarise
-from densevit.evaluation.segmentation.html_report import SegReport, write_html
+from densevit.evaluation.segmentation.evaluate import Counts, count, summarise
 from densevit.evaluation.segmentation.metrics import Ids
-from densevit.evaluators.base import Evaluation
+from densevit.evaluation.segmentation.scores import SegScores
+from densevit.evaluators.base import DrawImage, Evaluation
 from densevit.inference.predictor import Predictor
 from densevit.model_card import HeadSpec, Palette
 from densevit.ops.palette import palette_for, usual_palette
 from densevit.reporting.figures import Figure, segmentation_figure
-from densevit.reporting.tables import Interval
 from densevit.structures import IGNORE, Row, Sample
 from densevit.utils.progress import tqdm
 
 AnySize = Int[np.ndarray, "_ _"]  # maps that may not fit each other
-
-
-@dataclass(frozen=True, kw_only=True)
-class SegmentationEvaluation(Evaluation):
-    """The scores of one set of label maps.
-
-    Attributes:
-        found: per class and image, with the confusion matrix.
-        predict: index -> the sample and the class ids predicted for it, for the images of a report.
-        palette: colours of the classes.
-    """
-
-    found: SegScores = field(repr=False)
-    predict: Callable[[int], tuple[Sample, Ids]] = field(repr=False)
-    palette: Palette = field(repr=False)
-
-    @property
-    def scores(self) -> Row:
-        return self.found.mean
-
-    @property
-    def intervals(self) -> Mapping[str, Interval]:
-        return {name: ends for name, ends in self.found.intervals.items() if name in self.found.mean}
-
-    @property
-    def per_image(self) -> Sequence[tuple[str, Row]]:
-        return self.found.per_image()
-
-    @property
-    def per_class(self) -> Mapping[str, Row]:
-        """Class -> its IoU, accuracy, precision and share of the pixels."""
-        return self.found.per_class()
-
-    def summary(self) -> str:
-        return report.table(self.found)
-
-    def write_report(self, folder: Path, *, title: str, source: Mapping[str, Any]) -> list[Path]:
-        """Writes metrics.json, tables as CSV, confusion.png and report.html."""
-        written = report.write_report(folder, self.found, source=source)
-        page = SegReport(
-            title=title,
-            subtitle=report.summary_sentence(self.found),
-            scores=self.found,
-            palette=self.palette,
-            samples=self.figures(),
-            times={"prediction, per image": sum(self.seconds) / len(self.seconds)} if self.seconds else {},
-            card=self.card,
-        )
-        return [*written, write_html(folder / "report.html", page)]
-
-    def figures(self, labels: Container[str] | None = None) -> list[Figure]:
-        """The best, the median and the worst images, predicted once more.
-
-        Args:
-            labels: of `SegScores.examples`, the images to show; None shows all.
-        """
-        accuracy = {name: row["pixel_accuracy"] for name, row in self.per_image}
-        indices = {name: index for index, name in enumerate(self.data.names)}
-        shown = []
-        for label, name in self.found.examples().items():
-            if labels is not None and label not in labels:
-                continue
-            sample, ids = self.predict(indices[name])
-            assert sample.labels is not None  # or it would not have been scored
-            figure = segmentation_figure(
-                name=name, label=label, score=f"pixel accuracy {accuracy[name]:.4f}", image=sample.image,
-                labels=sample.labels, predicted=ids, classes=self.found.classes, palette=self.palette,
-            )  # fmt: skip
-            shown.append(figure)
-        return shown
 
 
 def evaluate_segmentation(
@@ -111,7 +38,7 @@ def evaluate_segmentation(
     head: str | None = None,
     boundary: bool = True,
     workers: int = 2,
-) -> SegmentationEvaluation:
+) -> Evaluation:
     """Scores label maps for a data set.
 
     Args:
@@ -148,14 +75,14 @@ def evaluate_segmentation(
     palette = data.palette or palette_for(spec)
     # Pixels are counted while the model works on the next image.
     counts = prefetch(lambda item: count_image(*item), predicted(), threads=1, ahead=1)
-    scores = summarise(counts, data.classes)
+    scores = summarise(counts, data.classes, palette)
     card = predictor.card.to_dict()
-    return SegmentationEvaluation(found=scores, data=data, predict=predict, palette=palette, seconds=seconds, card=card)
+    return Evaluation(results=[scores], data=data, draw=drawing(predict, palette), seconds=seconds, card=card)
 
 
 def _evaluate_saved(
     maps: SavedLabels | GivenLabels, data: Dataset, count_image: Callable[..., tuple[str, Counts]], workers: int
-) -> SegmentationEvaluation:
+) -> Evaluation:
     def counted(index: int) -> tuple[str, Counts]:
         name = data.names[index]
         return count_image(name, maps.read(name), data.label_map(index))  # the image need not be decoded
@@ -165,9 +92,26 @@ def _evaluate_saved(
         return sample, maps.read(sample.name)
 
     found = ordered_parallel_map(counted, len(data), workers, partial(describe_with_files, data))
-    scores = summarise(_progress(found, len(data)), data.classes)
     palette = data.palette or usual_palette(len(data.classes))
-    return SegmentationEvaluation(found=scores, data=data, predict=predict, palette=palette)
+    scores = summarise(_progress(found, len(data)), data.classes, palette)
+    return Evaluation(results=[scores], data=data, draw=drawing(predict, palette))
+
+
+def drawing(predict: Callable[[int], tuple[Sample, Ids]], palette: Palette) -> Callable[[SegScores], DrawImage]:
+    """Return what draws the images of a report from their positions."""
+
+    def of_scores(scores: SegScores) -> DrawImage:
+        def draw(index: int, label: str, row: Row) -> Figure:
+            sample, ids = predict(index)
+            assert sample.labels is not None  # or it would not have been scored
+            return segmentation_figure(
+                name=sample.name, label=label, score=f"pixel accuracy {row['pixel_accuracy']:.4f}", image=sample.image,
+                labels=sample.labels, predicted=ids, classes=scores.classes, palette=palette,
+            )  # fmt: skip
+
+        return draw
+
+    return of_scores
 
 
 def _progress(items: Any, total: int) -> Iterator[Any]:

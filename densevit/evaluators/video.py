@@ -18,7 +18,8 @@ from densevit.data.predictions import SavedMaps
 from densevit.errors import DataError
 from densevit.evaluation.depth.preprocess import paste_or_resize
 from densevit.evaluation.video.clip import Align, ClipFrame, VideoProtocol, fit_clip, score_clip
-from densevit.evaluation.video.report import ClipPictures, VideoEvaluation, draw
+from densevit.evaluation.video.scores import ClipPictures, VideoScores, draw
+from densevit.evaluators.base import Evaluation
 from densevit.inference.camera import focal_of_sample
 from densevit.inference.predictor import Predictor
 from densevit.inference.video.stabilizer import Stabilizer, stabilize_stream
@@ -42,7 +43,7 @@ def evaluate_video(
     lookahead: int = 6,
     pictures: bool = True,
     progress: bool = False,
-) -> VideoEvaluation:
+) -> Evaluation:
     """Scores the clips of a data set: the frames of each scene, in the data set's order.
 
     Args:
@@ -85,7 +86,7 @@ def evaluate_video(
             if pictures:
                 shown.append(draw(name, row, frames, fit_clip(frames, protocol, align, kind)))
     bar.close()
-    return VideoEvaluation(found, protocol, align, shown)
+    return Evaluation(results=[VideoScores(found, protocol, align, shown)], data=data)
 
 
 def evaluate_films(
@@ -99,7 +100,7 @@ def evaluate_films(
     fps: float = 30.0,
     limit: int | None = None,
     progress: bool = False,
-) -> VideoEvaluation:
+) -> Evaluation:
     """Scores the consistency of films and folders of frames without ground truth: opw, rtc and flicker.
 
     Maps without unit are divided by the median of the clip's first.
@@ -145,7 +146,7 @@ def evaluate_films(
             found.append((name, row))
             if pictures:
                 shown.append(draw(name, row, frames, lambda values: values))
-    return VideoEvaluation(found, protocol, "none", shown)
+    return Evaluation(results=[VideoScores(found, protocol, "none", shown)])
 
 
 def kind_of(predictions: Predictor | SavedMaps, head: str | None) -> Kind:

@@ -13,10 +13,8 @@ from densevit.evaluation.bootstrap import FEWEST, bootstrap_means, holm, interva
 from densevit.evaluation.compare import compare, sentence, table, write_html
 from densevit.evaluation.depth.evaluate import evaluate
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
-from densevit.evaluation.depth.report import write_report
 from densevit.evaluation.segmentation.evaluate import count as seg_count
 from densevit.evaluation.segmentation.evaluate import summarise
-from densevit.evaluation.segmentation.report import write_report as write_seg_report
 from densevit.reporting.tables import Interval
 
 
@@ -78,7 +76,7 @@ def scored(
         truth = rng.uniform(1, 9, (12, 16)).astype(np.float32)
         off = np.float32(1 + error + rng.normal(0, noise))
         items.append((f"room{i % rooms}/{i:03}", truth * off, truth, truth > 0))
-    write_report(folder, evaluate(items, PROTOCOLS[protocol]))
+    evaluate(items, PROTOCOLS[protocol]).write(folder)
     return folder
 
 
@@ -116,7 +114,7 @@ def test_the_last_line_says_what_the_table_says(tmp_path: Path) -> None:
         maps = [rng.uniform(1, 9, (12, 16)).astype(np.float32) for _ in range(12)]
         items = ((f"{i}", truth * np.float32(error + rng.normal(0, 0.02)), truth, truth > 0)
                  for i, truth in enumerate(maps))  # fmt: skip
-        write_report(tmp_path / name, evaluate(items, PROTOCOLS["plain"], metrics=("extra", "distance")))
+        evaluate(items, PROTOCOLS["plain"], metrics=("extra", "distance")).write(tmp_path / name)
         folders.append(tmp_path / name)
     found = compare(*folders)
     better = [row.metric for row in found.differences if row.better == "B"]
@@ -156,7 +154,7 @@ def segmented(folder: Path, wrong: float, classes: str = "abcd", boundary: bool 
         labels = rng.integers(0, 4, (24, 32)).repeat(2, 0)
         predicted = np.where(rng.random(labels.shape) < wrong * (1 + i / count), (labels + 1) % 4, labels)
         found.append((f"town{i % 6}/{i}", seg_count(predicted, labels, 4, boundary=boundary)))
-    write_seg_report(folder, summarise(found, list(classes)))
+    summarise(found, list(classes)).write(folder)
     return folder
 
 
@@ -230,7 +228,7 @@ def test_a_metric_that_the_first_image_lacks_is_compared_over_those_that_have_it
     near, far = np.full((4, 4), 2.5, np.float32), np.full((4, 4), 4.0, np.float32)
     for name, error in (("a", 1.1), ("b", 1.2)):
         items = [(f"{i}", truth * np.float32(error), truth, truth > 0) for i, truth in enumerate((near, far, far))]
-        write_report(tmp_path / name, evaluate(items, PROTOCOLS["plain"], metrics=("distance",)))
+        evaluate(items, PROTOCOLS["plain"], metrics=("distance",)).write(tmp_path / name)
     rows = {row.metric: row for row in compare(tmp_path / "a", tmp_path / "b").differences}
     assert rows["abs_rel@3-5m"].difference == pytest.approx(0.1, abs=1e-6)
     csv = tmp_path / "b/per_image.csv"

@@ -12,15 +12,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from densevit.evaluation.depth.evaluate import Evaluation, evaluate
-from densevit.evaluation.depth.html_report import Report, write_html
+from densevit.evaluation.depth.evaluate import evaluate
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
-from densevit.evaluation.segmentation import html_report as segmentation
-from densevit.evaluation.segmentation.evaluate import SegScores, count, summarise
+from densevit.evaluation.depth.scores import DepthScores
+from densevit.evaluation.segmentation.evaluate import count, summarise
+from densevit.evaluation.segmentation.scores import SegScores
 from densevit.ops.colormap import UNKNOWN
 from densevit.ops.palette import usual_palette
 from densevit.reporting.figures import Figure, depth_figure, segmentation_figure
 from densevit.reporting.html_page import duration
+from densevit.reporting.svg_charts import line_chart
 from densevit.version import __version__
 
 VOID = {"meta", "img", "line", "circle", "polyline", "rect", "br"}  # never closed, or closed in themselves
@@ -48,7 +49,7 @@ class Tree(HTMLParser):
             assert self.open.pop() == tag
 
 
-def score(*factors: float) -> Evaluation:
+def score(*factors: float) -> DepthScores:
     truth = np.full((6, 8), 2, np.float32)
     items = ((f"room{i}", truth * np.float32(factor), truth, truth > 0) for i, factor in enumerate(factors))
     return evaluate(items, PROTOCOLS["plain"])
@@ -70,22 +71,22 @@ def figure(**changes: Any) -> Figure:
     return depth_figure(**(given | changes))
 
 
-def full() -> Report:
-    return Report(
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = score(1.25).write_page(
+        tmp_path_factory.mktemp("page") / "report.html",
         title="depth of <rooms>",
         subtitle="vit & dpt",
-        evaluation=score(1.25),
-        baseline=score(1.5),
-        curves={"loss": [(float(i), 1 / (i + 1)) for i in range(300)], "AbsRel": [(0.0, 0.5), (300.0, 0.25)]},
-        samples=[figure()],
+        baseline=score(1.5).mean,
+        curves=[
+            line_chart("loss", [(float(i), 1 / (i + 1)) for i in range(300)]),
+            line_chart("AbsRel", [(0.0, 0.5), (300.0, 0.25)]),
+        ],
+        figures=[figure()],
         times={"training": 123.0},
         config="steps: 300\nname: <x>",
     )
-
-
-@pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return write_html(tmp_path_factory.mktemp("page") / "report.html", full()).read_text()
+    return path.read_text()
 
 
 def pixels(source: str) -> np.ndarray:
@@ -110,7 +111,7 @@ def test_the_page_tells_model_constant_map_and_their_ratio(page: str) -> None:
 
 def test_the_first_lines_tell_date_version_and_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["/usr/bin/densevit", "eval-depth", "my maps", "--data", "nyu"])
-    html = write_html(tmp_path / "report.html", Report(title="bare", evaluation=score(1.0))).read_text()
+    html = score(1.0).write_page(tmp_path / "report.html", title="bare", subtitle="").read_text()
     head = html[html.index("<h1>") : html.index("<h2>")]
     assert "<code>densevit eval-depth &#39;my maps&#39; --data nyu</code>" in head
     assert f"densevit {__version__}" in head and re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d", head)
@@ -122,13 +123,13 @@ def test_names_from_outside_are_text_not_markup(page: str) -> None:
 
 
 def test_what_a_report_lacks_has_no_heading(tmp_path: Path) -> None:
-    html = write_html(tmp_path / "report.html", Report(title="bare", evaluation=score(1.0))).read_text()
+    html = score(1.0).write_page(tmp_path / "report.html", title="bare", subtitle="").read_text()
     assert re.findall("<h2>(.*?)</h2>", html) == ["Metrics", "Protocol"]
 
 
 def test_formulas_are_folded_and_intervals_do_not_break(tmp_path: Path) -> None:
     found = score(*np.linspace(1.01, 1.2, 8))
-    html = write_html(tmp_path / "report.html", Report(title="x", evaluation=found)).read_text()
+    html = found.write_page(tmp_path / "report.html", title="x").read_text()
     Tree(html)
     table, _, folded = html.partition("<details><summary>formulas</summary>")
     assert "mean(|d - p| / d)" in folded and "mean(|d - p| / d)" not in table
@@ -140,7 +141,7 @@ def test_formulas_are_folded_and_intervals_do_not_break(tmp_path: Path) -> None:
 def test_every_worst_image_has_a_thumbnail_that_leads_to_its_figure(tmp_path: Path) -> None:
     found = score(*np.linspace(1.0, 1.2, 12))
     shown = [figure(name=name, label=label) for label, name in found.examples().items()]
-    page = write_html(tmp_path / "report.html", Report(title="x", evaluation=found, samples=shown)).read_text()
+    page = found.write_page(tmp_path / "report.html", title="x", figures=shown).read_text()
     tree = Tree(page)
     links = [source for source in tree.sources if source.startswith("#")]
     assert links == [f"#sample-room{i}" for i in range(11, 6, -1)]  # room6 is the median
@@ -156,7 +157,8 @@ def test_every_worst_image_has_a_thumbnail_that_leads_to_its_figure(tmp_path: Pa
 def seg_scores(classes: int) -> SegScores:
     labels = np.arange(60 * 80).reshape(60, 80) % classes
     predicted = np.where(np.arange(80) < 20, (labels + 1) % classes, labels)
-    return summarise([("street/<1>", count(predicted, labels, classes))], [f"class <{i}>" for i in range(classes)])
+    names = [f"class <{i}>" for i in range(classes)]
+    return summarise([("street/<1>", count(predicted, labels, classes))], names, usual_palette(classes))
 
 
 @pytest.mark.parametrize("classes", [5, 50])
@@ -164,8 +166,7 @@ def test_a_confusion_matrix_is_a_table_that_scrolls_with_its_names_in_sight_or_a
     classes: int, tmp_path: Path
 ) -> None:
     scores = seg_scores(classes)
-    report = segmentation.SegReport(title="seg", scores=scores, palette=usual_palette(classes))
-    html = segmentation.write_html(tmp_path / "report.html", report).read_text()
+    html = scores.write_page(tmp_path / "report.html", title="seg").read_text()
     Tree(html)
     assert ('<table class="confusion">' in html) == (classes == 5)
     assert re.search(r"\.confusion tbody th \{ position: sticky", html)

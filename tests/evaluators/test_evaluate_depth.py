@@ -41,7 +41,7 @@ def test_saved_maps_of_a_model_score_as_the_model_does(run: Path, predictor: Pre
     protocols = select_protocols("plain", data, "folder", "metric")
     live = evaluate_depth(predictor, data, protocols)
     saved = evaluate_depth(SavedMaps(tmp_path, data.names), data, protocols, workers=1)
-    assert live.evaluations[0].mean == pytest.approx(saved.evaluations[0].mean)
+    assert live.results[0].mean == pytest.approx(saved.results[0].mean)
     assert len(live.seconds) == len(data)
     assert not saved.seconds
 

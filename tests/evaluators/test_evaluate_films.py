@@ -34,14 +34,14 @@ def test_depth_that_jumps_flickers_and_depth_that_stays_does_not(tmp_path: Path)
     films = [str(write_film(tmp_path / "a.mp4", [frame(0)] * 6)), str(write_frames(tmp_path / "b", [frame(0)] * 6))]
     steady = evaluate_films(predictor(0.0), films, limit=4)
     jumping = evaluate_films(predictor(0.1), films, limit=4)
-    assert [name for name, _ in steady.clips] == ["a", "b"]
-    for (_, still), (_, moving) in zip(steady.clips, jumping.clips, strict=True):
+    assert [name for name, _ in steady.per_image] == ["a", "b"]
+    for (_, still), (_, moving) in zip(steady.per_image, jumping.per_image, strict=True):
         assert still["frames"] == moving["frames"] == 4
         assert still["flicker"] == 0 and still["opw"] == 0 and still["rtc"] == 1
         assert moving["flicker"] > 5 and moving["opw"] == pytest.approx(0.4, rel=0.01)  # 1.8 m and 2.2 m in turn
     steadied = evaluate_films(predictor(0.1), films[:1], stabilize={"future": 2})
-    assert steadied.clips[0][1]["frames"] == 6
-    assert steadied.clips[0][1]["flicker"] < 0.5 * jumping.clips[0][1]["flicker"]
+    assert steadied.per_image[0][1]["frames"] == 6
+    assert steadied.per_image[0][1]["flicker"] < 0.5 * jumping.per_image[0][1]["flicker"]
 
 
 def test_what_films_cannot_be_scored_by_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from densevit.api.evaluation import score
-    from densevit.evaluation.normals.evaluate import find_protocol
+    from densevit.evaluation.normals.protocol import find_protocol
 
     predictions.require_one_source(args)
     find_protocol(args.protocol)

@@ -5,6 +5,7 @@ Of data with ground truth: AbsRel, d1 and RMSE with one alignment per clip, and 
 """
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -100,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
     print(found.summary())
     if args.output is not None:
         title = f"{Path(args.checkpoint or args.predictions).name}, video"
-        written = found.write_report(args.output, title=title, source=source)
+        written = replace(found, title=title, source=source).report(args.output)
         print("written: " + ", ".join(map(str, written)))
     return 0
 

@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -159,5 +160,5 @@ def report(found: "Evaluation", args: argparse.Namespace, spec: "ComponentConfig
         print(f"{1000 * sum(found.seconds) / len(found.seconds):.1f} ms per image for the prediction.")
     if args.output is not None:
         title = f"{Path(args.checkpoint or args.predictions).name} on {spec['type']}"
-        written = found.write_report(args.output, title=title, source=evaluation_source(args, spec))
+        written = replace(found, title=title, source=evaluation_source(args, spec)).report(args.output)
         print("written: " + ", ".join(map(str, written)))

@@ -1,14 +1,12 @@
 """The numbers of image classification: accuracy, top-5, per class, confusion. k classes."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from math import fsum, isfinite
+from collections.abc import Sequence
+from math import fsum
 
 import numpy as np
-from jaxtyping import Float, Int64
+from jaxtyping import Float
 
 from densevit.errors import DataError
-from densevit.evaluation.records import split_scored_and_skipped
 from densevit.structures import Row
 
 FORMULAE = {
@@ -62,61 +60,3 @@ def mean_row(rows: Sequence[Row]) -> Row:
     found["class_accuracy"] = fsum(fsum(values) / len(values) for values in hits.values()) / len(hits)
     found["nll"] = fsum(row["nll"] for row in rows) / len(rows)
     return found
-
-
-@dataclass(frozen=True)
-class ClassScores:
-    """The scores of a data set.
-
-    Attributes:
-        classes: their names.
-        rows: name and row of every image whose class is known, in the order they came.
-        mean: of these images.
-        confusion: images of class (row) that were predicted as class (column); those without finite logits are in none.
-        skipped: names of the images without a class.
-    """
-
-    classes: tuple[str, ...]
-    rows: Sequence[tuple[str, Row]]
-    mean: Row
-    confusion: Int64[np.ndarray, "k k"]
-    skipped: Sequence[str]
-
-    def per_class(self) -> dict[str, Row]:
-        """Images, recall, precision and F1 of each class; NaN where nothing defines them."""
-        labels = np.array([int(row["label"]) for _, row in self.rows])
-        found = {}
-        for i, name in enumerate(self.classes):
-            hits, predicted = int(self.confusion[i, i]), int(self.confusion[:, i].sum())
-            images = int((labels == i).sum())
-            found[name] = {
-                "images": float(images),
-                "recall": _share(hits, images),
-                "precision": _share(hits, predicted),
-                "f1": _share(2 * hits, images + predicted),
-            }
-        return found
-
-    def invalid(self) -> int:
-        """Images without finite logits."""
-        return sum(not isfinite(row["nll"]) for _, row in self.rows)
-
-
-def _share(part: int, whole: int) -> float:
-    return part / whole if whole else float("nan")
-
-
-def summarise(rows: Iterable[tuple[str, Row]], classes: Sequence[str]) -> ClassScores:
-    """The scores that a set of rows makes, empty ones for images without a class.
-
-    Raises:
-        DataError: a name that comes twice; nothing to score.
-    """
-    scored, skipped = split_scored_and_skipped(rows)
-    if not scored:
-        raise DataError(f"nothing to score: none of {len(skipped)} images has a class.")
-    confusion = np.zeros((len(classes), len(classes)), np.int64)
-    for _, row in scored:
-        if row["predicted"] >= 0:
-            confusion[int(row["label"]), int(row["predicted"])] += 1
-    return ClassScores(tuple(classes), scored, mean_row([row for _, row in scored]), confusion, skipped)

@@ -1,69 +1,20 @@
 """Evaluates a stream of normals: scores per image, and of the data set as a protocol pools them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float32, Int64
 
-from densevit.errors import ConfigError, DataError
-from densevit.evaluation.bootstrap import intervals, scenes_of
-from densevit.evaluation.normals.metrics import WITHIN, Normals, angular_errors, is_larger_better, mean_row, summarise
-from densevit.evaluation.records import examples, split_scored_and_skipped
-from densevit.registry import did_you_mean
-from densevit.reporting.tables import Interval
+from densevit.errors import DataError
+from densevit.evaluation.normals.metrics import WITHIN, Normals, angular_errors, mean_row, summarise
+from densevit.evaluation.normals.protocol import NormalsProtocol
+from densevit.evaluation.normals.scores import NormalsScores
+from densevit.evaluation.records import split_scored_and_skipped
 from densevit.structures import Row
 
 BINS = 180_000  # of the histogram of errors, of a thousandth of a degree each: a pooled median is exact to half of that
-
-
-@dataclass(frozen=True, kw_only=True)
-class NormalsProtocol:
-    """How the errors of many images become one number.
-
-    Attributes:
-        pool: `pixels` takes those of all images together; `images` averages the scores of each image.
-        digits: to which the published program rounds the scores of an image; here they are not rounded.
-        source: the program it repeats, `repository: file`.
-    """
-
-    name: str
-    description: str
-    source: str
-    pool: Literal["pixels", "images"]
-    digits: int | None = None
-
-
-PROTOCOLS = {
-    protocol.name: protocol
-    for protocol in (
-        NormalsProtocol(
-            name="dsine",
-            description="all pixels of the data set with a true normal, pooled",
-            source="baegwangbin/DSINE: projects/dsine/test.py",
-            pool="pixels",
-        ),
-        NormalsProtocol(
-            name="marigold",
-            description="the scores of each image, over its pixels with a true normal, averaged over images",
-            source="prs-eth/Marigold: script/normals/eval.py",
-            pool="images",
-            digits=4,
-        ),
-    )
-}
-
-
-def find_protocol(name: str) -> NormalsProtocol:
-    """
-    Raises:
-        ConfigError: no such protocol.
-    """
-    if name not in PROTOCOLS:
-        raise ConfigError(f"no protocol '{name}' for normals.{did_you_mean(name, PROTOCOLS)}")
-    return PROTOCOLS[name]
 
 
 @dataclass
@@ -93,41 +44,6 @@ class PooledErrors:
             "rmse": (self.squares / self.pixels) ** 0.5,
             **{f"within_{limit:g}": 100 * count / self.pixels for limit, count in self.within.items()},
         }
-
-
-@dataclass(frozen=True)
-class NormalsScores:
-    """The scores of a data set.
-
-    Attributes:
-        rows: name and scores of every image with true normals, in the order they came.
-        mean: of the data set, as the protocol pools it.
-        skipped: names of the images without true normals.
-        pixels: that were scored.
-    """
-
-    protocol: NormalsProtocol
-    rows: Sequence[tuple[str, Row]]
-    mean: Row
-    skipped: Sequence[str]
-    pixels: int
-
-    @cached_property
-    def intervals(self) -> Mapping[str, Interval]:
-        """95% bootstrap interval of each mean over images; none where pixels are pooled, or of too few images."""
-        return {} if self.protocol.pool == "pixels" else intervals(self.rows, self.mean)
-
-    @cached_property
-    def scene_intervals(self) -> Mapping[str, Interval]:
-        """The same with whole scenes as the sample."""
-        if self.protocol.pool == "pixels":
-            return {}
-        return intervals(self.rows, self.mean, scenes_of(name for name, _ in self.rows))
-
-    def examples(self, metric: str = "mean") -> dict[str, str]:
-        """Label -> name of the best, the median and the worst images."""
-        sign = -1 if is_larger_better(metric) else 1
-        return examples([name for name, _ in sorted(self.rows, key=lambda item: sign * item[1][metric])])
 
 
 def evaluate(items: Iterable[tuple[str, Normals, Normals | None]], protocol: NormalsProtocol) -> NormalsScores:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from densevit.errors import DataError, StorageError
-from densevit.evaluation.classification import report
-from densevit.evaluation.classification.metrics import ClassScores, mean_row, score, summarise
+from densevit.evaluation.classification.metrics import mean_row, score
+from densevit.evaluation.classification.scores import ClassScores, summarise
 
 NAMES = ("cat", "dog", "fox")
 
@@ -84,7 +84,7 @@ def test_a_name_that_comes_twice_and_nothing_at_all_are_refused() -> None:
 
 
 def test_the_report_repeats_the_scores(tmp_path: Path) -> None:
-    paths = report.write_report(tmp_path / "new", scores(), source={"data": "pets"})
+    paths = scores().write(tmp_path / "new", source={"data": "pets"})
     assert [path.name for path in paths] == ["metrics.json", "per_image.csv", "confusion.csv"]
     tree = json.loads(paths[0].read_text())
     assert tree["metrics"]["accuracy"] == 0.5 and tree["metrics"]["nll"] is None
@@ -98,7 +98,7 @@ def test_the_report_repeats_the_scores(tmp_path: Path) -> None:
 
 
 def test_the_table_names_the_hardest_class_and_the_confusions() -> None:
-    text = report.table(scores())
+    text = scores().table()
     assert "hardest class: cat, 50.0% of 2 images" in text
     assert "cat as dog 1x" in text
     assert "4 of 5 images scored; 1 without a class; 1 without finite logits" in text
@@ -107,4 +107,4 @@ def test_the_table_names_the_hardest_class_and_the_confusions() -> None:
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match="cannot be made"):
-        report.write_report(tmp_path / "file", scores())
+        scores().write(tmp_path / "file")

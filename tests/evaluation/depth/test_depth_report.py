@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from densevit.errors import StorageError
-from densevit.evaluation.depth.evaluate import Evaluation, evaluate
+from densevit.evaluation.depth.evaluate import evaluate
 from densevit.evaluation.depth.metrics import METRICS
 from densevit.evaluation.depth.protocol import COUNTS
 from densevit.evaluation.depth.protocol_text import describe
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
-from densevit.evaluation.depth.report import summary_sentence, table, write_report
+from densevit.evaluation.depth.scores import DepthScores
 
 
 @pytest.fixture
-def found() -> Evaluation:
+def found() -> DepthScores:
     rng = np.random.default_rng(0)
     truth = rng.uniform(1, 9, (3, 6, 8)).astype(np.float32)
     predictions = (truth * rng.uniform(0.8, 1.3, truth.shape)).astype(np.float32)
@@ -28,8 +28,8 @@ def found() -> Evaluation:
     return evaluate(zip(["a", "b,c", "d"], predictions, truth, valid, strict=True), PROTOCOLS["plain"])
 
 
-def test_the_json_holds_protocol_counts_means_and_versions(tmp_path: Path, found: Evaluation) -> None:
-    metrics, _ = write_report(tmp_path / "new" / "folder", found, source={"checkpoint": "runs/nyu"})
+def test_the_json_holds_protocol_counts_means_and_versions(tmp_path: Path, found: DepthScores) -> None:
+    metrics, _ = found.write(tmp_path / "new" / "folder", source={"checkpoint": "runs/nyu"})
     kept = json.loads(metrics.read_text())
     assert kept["metrics"] == found.mean
     assert kept["counts"]["invalid_predictions"] == 2 and kept["skipped"] == ["d"]
@@ -38,8 +38,8 @@ def test_the_json_holds_protocol_counts_means_and_versions(tmp_path: Path, found
     assert set(kept["versions"]) == {"densevit", "python", "torch", "numpy"}
 
 
-def test_the_csv_has_a_line_for_every_image_in_full_precision(tmp_path: Path, found: Evaluation) -> None:
-    _, images = write_report(tmp_path, found)
+def test_the_csv_has_a_line_for_every_image_in_full_precision(tmp_path: Path, found: DepthScores) -> None:
+    _, images = found.write(tmp_path)
     first, second, skipped = csv.DictReader(images.read_text().splitlines())
     assert tuple(first) == ("name", *METRICS, *COUNTS)
     assert second["name"] == "b,c"
@@ -48,27 +48,27 @@ def test_the_csv_has_a_line_for_every_image_in_full_precision(tmp_path: Path, fo
     assert skipped["name"] == "d" and set(skipped.values()) == {"d", ""}
 
 
-def test_the_table_tells_protocol_means_and_what_was_left_out(found: Evaluation) -> None:
-    text = table(found)
+def test_the_table_tells_protocol_means_and_what_was_left_out(found: DepthScores) -> None:
+    text = found.table()
     assert describe(found.protocol) in text and f"{found.mean['abs_rel']:.4f}" in text
-    assert summary_sentence(found) in text
-    assert summary_sentence(found) == (
+    assert found.summary_sentence() in text
+    assert found.summary_sentence() == (
         "2 of 3 images scored, 96 pixels; 1 without ground truth that counts; 2 invalid predictions in 1 images; "
         "no intervals, since fewer than 6 images tell too little of others."
     )
 
 
-def test_an_unwritable_folder_is_told_and_nothing_is_left(tmp_path: Path, found: Evaluation) -> None:
+def test_an_unwritable_folder_is_told_and_nothing_is_left(tmp_path: Path, found: DepthScores) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(StorageError, match="file"):
-        write_report(tmp_path / "file" / "report", found)
+        found.write(tmp_path / "file" / "report")
     assert (tmp_path / "file").read_text() == "mine"
 
 
 def test_a_report_cut_short_leaves_the_old_one(
-    tmp_path: Path, found: Evaluation, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, found: DepthScores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    metrics, _ = write_report(tmp_path, found)
+    metrics, _ = found.write(tmp_path)
     before = metrics.read_bytes()
 
     def full(*_: object) -> Callable[[], None]:
@@ -76,5 +76,5 @@ def test_a_report_cut_short_leaves_the_old_one(
 
     monkeypatch.setattr("densevit.utils.atomic_io._fsync", full)
     with pytest.raises(StorageError, match="no room"):
-        write_report(tmp_path, found, source={"checkpoint": "another"})
+        found.write(tmp_path, source={"checkpoint": "another"})
     assert metrics.read_bytes() == before and {p.name for p in tmp_path.iterdir()} == {"metrics.json", "per_image.csv"}

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from densevit.errors import ConfigError, DataError
-from densevit.evaluation.normals.evaluate import PROTOCOLS, evaluate, find_protocol
+from densevit.evaluation.normals.evaluate import evaluate
 from densevit.evaluation.normals.metrics import angular_errors, score
+from densevit.evaluation.normals.protocol import PROTOCOLS, find_protocol
 
 
 def at(*degrees: float) -> np.ndarray:

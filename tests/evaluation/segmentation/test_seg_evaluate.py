@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from densevit.errors import DataError
-from densevit.evaluation.segmentation import confusion_matrix, report
-from densevit.evaluation.segmentation.evaluate import SegScores, count, summarise
+from densevit.evaluation.segmentation import confusion_matrix
+from densevit.evaluation.segmentation.evaluate import count, summarise
 from densevit.evaluation.segmentation.metrics import as_row as row_of
 from densevit.evaluation.segmentation.metrics import pooled_scores
+from densevit.evaluation.segmentation.scores import SegScores
 from densevit.structures import IGNORE
 
 CLASSES = ("wall", "floor", "box", "lamp")
@@ -39,7 +40,7 @@ def test_the_scores_are_those_of_the_validation_in_training() -> None:
 
 
 def test_every_image_has_its_own_scores() -> None:
-    found = dict(scores().per_image())
+    found = dict(scores().rows)
     name, predicted, labels = pairs()[5]
     own = pooled_scores([row_of(predicted, labels, len(CLASSES))])
     assert {key: found[name][key] for key in own} == pytest.approx(own, abs=1e-12)
@@ -89,7 +90,7 @@ def test_one_image_has_no_interval_and_one_without_labels_is_left_out() -> None:
     blank = ("blank", count(predicted, np.full_like(labels, IGNORE), 4))
     found = summarise([(name, count(predicted, labels, 4)), blank], CLASSES)
     assert found.intervals == {} and found.scene_intervals == {} and found.skipped == ["blank"]
-    assert "1 of 2 images scored, 600 labelled pixels; 1 images without labels" in report.summary_sentence(found)
+    assert "1 of 2 images scored, 600 labelled pixels; 1 images without labels" in found.summary_sentence()
     with pytest.raises(DataError, match="none of 1 images has a labelled pixel"):
         summarise([blank], CLASSES)
     with pytest.raises(DataError, match="blank: comes twice"):
@@ -98,12 +99,12 @@ def test_one_image_has_no_interval_and_one_without_labels_is_left_out() -> None:
 
 def test_the_table_names_what_is_confused_and_json_has_no_nan() -> None:
     found = scores()
-    table = report.table(found)
+    table = found.table()
     assert "95% over images" in table and "95% over scenes" in table and "lamp" not in table
     assert f"{found.mean['miou']:.4f}" in table
     truth, taken, part = found.confused()[0]
     assert f"{truth} as {taken} ({part:.0%} of it)" in table
-    tree = json.loads(json.dumps(report.as_tree(found, {}), allow_nan=False))
+    tree = json.loads(json.dumps(found.tree({}), allow_nan=False))
     assert tree["per_class"]["lamp"]["iou"] is None and "lamp" not in tree["class_intervals"]
 
 

@@ -1,21 +1,20 @@
-"""The report of a video evaluation: a table, JSON, CSV, and a page with strips of frames and slices through time."""
+"""The scores of clips, and a page with strips of frames and slices through time."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
+from densevit.evaluation.scores import Cards, Scores
 from densevit.evaluation.video.clip import METRICS, Align, Frames, VideoProtocol, mean_scores
 from densevit.evaluation.video.metrics import FORMULAE
 from densevit.ops.colormap import colorize, percentile_range
-from densevit.reporting.figures import MAX_WIDTH, jpeg, lossless, shrink
-from densevit.reporting.html_page import write_evaluation_page
-from densevit.reporting.tables import csv_text, json_text, write_files
+from densevit.reporting.figures import MAX_WIDTH, Figure, jpeg, lossless, shrink
+from densevit.reporting.tables import Interval, rows_csv
 from densevit.structures import Row
-from densevit.version import versions
 
 SHOWN = 5  # frames of the strip
 BETTER_LARGER = ("d1", "rtc")
@@ -34,36 +33,38 @@ class ClipPictures(NamedTuple):
 
 
 @dataclass(frozen=True)
-class VideoEvaluation:
+class VideoScores(Scores):
     """The scores of clips.
 
     Attributes:
-        clips: name and scores of each.
+        rows: name and scores of each clip.
         align: how each clip's predictions were fitted to its ground truth.
     """
 
-    clips: Sequence[tuple[str, Row]]
+    rows: Sequence[tuple[str, Row]]
     protocol: VideoProtocol
     align: Align
     pictures: Sequence[ClipPictures] = field(default=(), repr=False)
+    skipped: Sequence[str] = ()
+
+    task = "video"
+    ranking = "flicker"
+
+    @cached_property
+    def mean(self) -> Row:  # type: ignore[override]
+        """The mean of each metric over the clips that have it."""
+        return mean_scores([row for _, row in self.rows])
 
     @property
-    def scores(self) -> Row:
-        """The mean of each metric over the clips that have it."""
-        return mean_scores([row for _, row in self.clips])
+    def intervals(self) -> Mapping[str, Interval]:
+        return {}
 
-    def summary(self) -> str:
-        """A line per clip and the mean; for a terminal."""
-        names = list(self.scores)
-        width = max(4, *(len(name) for name, _ in self.clips))
-        lines = [" " * width + "".join(f"{name:>14}" for name in names) + f"{'frames':>8}"]
-        for name, row in [*self.clips, ("mean", self.scores)]:
-            cells = "".join(f"{row[m]:14.4f}" if m in row else f"{'-':>14}" for m in names)
-            frames = f"{int(row['frames']):8}" if "frames" in row else ""
-            lines.append(f"{name:{width}}{cells}{frames}")
-        return "\n".join([*lines, "", self.describe()])
+    @property
+    def scene_intervals(self) -> Mapping[str, Interval]:
+        return {}
 
-    def describe(self) -> str:
+    @property
+    def protocol_text(self) -> str:
         low, high = self.protocol.range
         if self.protocol.name == "films":
             return "films: no ground truth; maps as predicted, without unit in medians of the first."
@@ -76,34 +77,42 @@ class VideoEvaluation:
         most = f"at most {self.protocol.frames} frames of a clip, " if self.protocol.frames else ""
         return f"{self.protocol.name}: {most}ground truth from {low:g} to {high:g} m, {how}."
 
-    def write_report(self, folder: Path, *, title: str, source: Mapping[str, Any]) -> list[Path]:
-        """Writes metrics.json, per_clip.csv and report.html.
+    def direction(self, metric: str) -> Literal["min", "max"]:
+        return "max" if metric in BETTER_LARGER else "min"
 
-        Args:
-            source: what was evaluated and how, as plain values.
-        """
-        tree = {
-            "protocol": self.describe(), "metrics": self.scores, "clips": dict(self.clips), "source": dict(source),
-            "versions": versions(),
-        }  # fmt: skip
-        columns = ["frames", *self.scores]
-        rows = [[name, *(repr(row[c]) if c in row else "" for c in columns)] for name, row in self.clips]
-        content = {"metrics.json": json_text(tree), "per_clip.csv": csv_text([["name", *columns], *rows])}
-        written = write_files(folder, content)
-        scores = self.scores
-        metrics = [
-            (f"{name} {'↑' if name in BETTER_LARGER else '↓'}", [f"{scores[name]:.4f}"], FORMULAE.get(name, "metres"))
-            for name in METRICS
-            if name in scores
-        ]
-        cards = [(name, f"{scores[name]:.4f}", NOTES[name])
-                 for name in ("tae", "flicker", "abs_rel") if name in scores]  # fmt: skip
-        page = write_evaluation_page(
-            folder / "report.html", template="video_report.html", title=title, cards=cards,
-            subtitle=f"{len(self.clips)} clips", columns=["mean over clips"], metrics=metrics, clips=self.pictures,
-            protocol=self.describe(),
-        )  # fmt: skip
-        return [*written, page]
+    def formula(self, metric: str) -> str:
+        return FORMULAE.get(metric, "metres")
+
+    @property
+    def counts(self) -> dict[str, int]:  # type: ignore[override]
+        return {"clips": len(self.rows), "frames": sum(int(row.get("frames", 0)) for _, row in self.rows)}
+
+    def summary_sentence(self) -> str:
+        return f"{len(self.rows)} clips"
+
+    def cards(self) -> Cards:
+        return [(name, f"{self.mean[name]:.4f}", note) for name, note in NOTES.items() if name in self.mean]
+
+    def table(self) -> str:
+        """Return a line per clip and the mean; for a terminal."""
+        names = list(self.mean)
+        width = max(4, *(len(name) for name, _ in self.rows))
+        lines = [" " * width + "".join(f"{name:>14}" for name in names) + f"{'frames':>8}"]
+        for name, row in [*self.rows, ("mean", self.mean)]:
+            cells = "".join(f"{row[m]:14.4f}" if m in row else f"{'-':>14}" for m in names)
+            frames = f"{int(row['frames']):8}" if "frames" in row else ""
+            lines.append(f"{name:{width}}{cells}{frames}")
+        return "\n".join([*lines, "", self.protocol_text])
+
+    def entries(self) -> dict[str, Any]:
+        return {"protocol": self.protocol_text, "clips": dict(self.rows)}
+
+    def files(self) -> dict[str, str | bytes]:
+        return {"per_clip.csv": rows_csv("name", ["frames", *self.mean], self.rows)}
+
+    def page(self, figures: Sequence[Figure], baseline: Row | None) -> dict[str, Any]:
+        shown = {"template": "video_report.html", "clips": self.pictures}
+        return {**super().page(figures, baseline), **shown, "columns": ["mean over clips"]}
 
 
 def draw(name: str, row: Row, frames: Frames, move: Callable[[Map], Map]) -> ClipPictures:

@@ -1,0 +1,204 @@
+"""The scores of depth under one protocol."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from itertools import pairwise
+from math import fsum
+from typing import Any, Literal
+
+from markupsafe import Markup
+
+from densevit.evaluation.bootstrap import no_interval_reason, scenes_of
+from densevit.evaluation.depth.extra_metrics import formula, has_direction, is_larger_better
+from densevit.evaluation.depth.metrics import METRICS
+from densevit.evaluation.depth.protocol import COUNTS, Protocol
+from densevit.evaluation.depth.protocol_text import describe
+from densevit.evaluation.records import WORST
+from densevit.evaluation.scores import Cards, Scores
+from densevit.reporting.figures import Figure
+from densevit.reporting.svg_charts import Bar, Points, axis, bar_chart, line_chart
+from densevit.reporting.tables import rows_csv
+from densevit.structures import Row
+
+BINS = 8  # of the histogram of images; with fewer images there is none
+
+
+@dataclass(frozen=True)
+class DepthScores(Scores):
+    """The scores of a data set under one protocol.
+
+    Attributes:
+        counts: images, scored, skipped; pixels, invalid predictions and clamped ones among them; images with invalid
+            predictions; resized predictions.
+    """
+
+    protocol: Protocol
+    rows: Sequence[tuple[str, Row]]
+    mean: Row
+    skipped: Sequence[str]
+    counts: dict[str, int]
+
+    task = "depth"
+    ranking = "abs_rel"
+    width = 10
+
+    @cached_property
+    def scenes(self) -> dict[str, Row]:
+        """The mean row of each scene; empty if names do not tell scenes apart."""
+        found: dict[str, list[Row]] = {}
+        scene = scenes_of(name for name, _ in self.rows)
+        for name, row in self.rows:
+            found.setdefault(scene[name], []).append(row)
+        return {name: mean_row(rows) for name, rows in found.items()} if len(found) > 1 else {}
+
+    @property
+    def name(self) -> str:
+        return self.protocol.name
+
+    @property
+    def protocol_text(self) -> str:
+        return describe(self.protocol)
+
+    def direction(self, metric: str) -> Literal["min", "max"] | None:
+        if not has_direction(metric):
+            return None
+        return "max" if is_larger_better(metric) else "min"
+
+    def formula(self, metric: str) -> str:
+        return formula(metric)
+
+    def columns(self) -> Sequence[str]:
+        return METRICS
+
+    def details(self) -> list[str]:
+        further = [metric for metric in self.mean if metric not in METRICS and not metric.endswith("%")]
+        return [*map(self._line, further), ""]
+
+    def _line(self, metric: str) -> str:
+        ends = self.intervals.get(metric)
+        text = "" if ends is None else f"  [{ends[0]:.4f}, {ends[1]:.4f}]"
+        return f"{metric:>24}{self.mean[metric]:12.4f}{text}"
+
+    def summary_sentence(self) -> str:
+        counts = self.counts
+        parts = [f"{counts['scored']:,} of {counts['images']:,} images scored, {counts['pixels']:,} pixels"]
+        if counts["skipped"]:
+            parts.append(f"{counts['skipped']:,} without ground truth that counts")
+        if counts["invalid_predictions"]:
+            images = counts["images_with_invalid_predictions"]
+            parts.append(f"{counts['invalid_predictions']:,} invalid predictions in {images:,} images")
+        if counts["clamped_predictions"]:
+            share = counts["clamped_predictions"] / counts["pixels"]
+            parts.append(f"{counts['clamped_predictions']:,} predictions ({share:.1%}) clamped to the range")
+        if counts["resized_predictions"]:
+            parts.append(f"{counts['resized_predictions']:,} predictions resized")
+        return "; ".join([*parts, *no_interval_reason(counts["scored"])]) + "."
+
+    def cards(self) -> Cards:
+        return [
+            ("AbsRel", f"{self.mean['abs_rel']:.4f}", "of the model"),
+            ("δ < 1.25", f"{self.mean['d1']:.1%}", "of the pixels"),
+            ("RMSE", f"{self.mean['rmse']:.3f} m", "of the model"),
+        ]
+
+    def entries(self) -> dict[str, Any]:
+        return {
+            "protocol": {**_plain(asdict(self.protocol)), "description": describe(self.protocol)},
+            "scenes": self.scenes,
+            "worst": self.ranked()[::-1][:WORST],
+        }
+
+    def files(self) -> dict[str, str | bytes]:
+        """Return per_image.csv: a line per image in full precision; what an image does not have is empty."""
+        return {"per_image.csv": rows_csv("name", [*self.mean, *COUNTS], self.rows, self.skipped)}
+
+    def page_metrics(self) -> Sequence[str]:
+        return [*METRICS, *(name for name in self.mean if name not in METRICS and "@" not in name)]
+
+    def page(self, figures: Sequence[Figure], baseline: Row | None) -> dict[str, Any]:
+        values = super().page(figures, baseline)
+        if baseline is not None:
+            model, constant = self.mean["abs_rel"], baseline["abs_rel"]
+            first, *rest = self.cards()
+            ratio = f"{model / constant:.3f}" if constant else "–"
+            compared = [
+                ("AbsRel", f"{constant:.4f}", "of the best constant map"),
+                ("Ratio", ratio, "model / constant map"),
+            ]
+            values["cards"] = [first, *compared, *rest]
+        return {
+            **values,
+            "template": "depth_report.html",
+            "curves": [],
+            "distance": self._range_charts("m", "true distance in metres"),
+            "fov": self._range_charts("deg", "horizontal field of view in degrees"),
+            "uncertainty": self._uncertainty_charts(),
+            "histogram": self._histogram(),
+        }
+
+    def _range_charts(self, unit: str, caption: str) -> list[Markup]:
+        """The error by ranges of distance or of fields of view, where that was asked for and there are several."""
+        errors = (("abs_rel", "AbsRel"), ("rmse", "RMSE in metres"), ("d1", "share within 1.25"))
+        bars = {what: self._bars_by_range(base, unit) for base, what in errors}
+        return [bar_chart(f"{what}, by {caption}", each) for what, each in bars.items() if len(each) > (unit == "deg")]
+
+    def _bars_by_range(self, base: str, unit: str) -> list[Bar]:
+        fitting = [name for name in self.mean if name.startswith(f"{base}@") and name.endswith(unit)]
+        ends = {name: name.removeprefix(f"{base}@").removesuffix(unit) for name in fitting}
+        names = sorted(ends, key=lambda name: float(ends[name].partition("-")[0]))
+        return [(ends[name], self.mean[name], self.intervals.get(name)) for name in names]
+
+    def _uncertainty_charts(self) -> list[Markup]:
+        """Sparsification beside that of the true errors, and the coverage of intervals by distance."""
+        if "coverage" not in self.mean:
+            return []
+
+        def curve(base: str) -> Points:
+            points = {
+                name: value for name, value in self.mean.items() if name.startswith(f"{base}@") and name[-1] == "%"
+            }
+            return [*((float(name.partition("@")[2][:-1]), value) for name, value in points.items()), (100.0, 0.0)]
+
+        return [
+            line_chart(
+                "AbsRel without the most uncertain % of the pixels (thin: by true error)",
+                curve("sparsification"),
+                reference=curve("oracle"),
+            ),
+            *(
+                bar_chart(f"coverage of intervals, by {which} distance in metres", self._bars_by_range(name, "m"))
+                for name, which in (("coverage", "true"), ("coverage_predicted", "predicted"))
+            ),
+        ]
+
+    def _histogram(self) -> Markup | None:
+        """How the error is spread over the images."""
+        if len(self.rows) < BINS:
+            return None
+        errors = sorted(row["abs_rel"] for _, row in self.rows)
+        ticks = axis([errors[0], errors[round(0.98 * (len(errors) - 1))]], BINS)
+        bars: list[Bar] = [
+            (f"{a:.3g}", float(sum(a <= error < b for error in errors)), None) for a, b in pairwise(ticks)
+        ]
+        bars.append((f"≥ {ticks[-1]:.3g}", float(sum(error >= ticks[-1] for error in errors)), None))
+        return bar_chart("images by AbsRel", bars)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def mean_row(rows: Sequence[Row]) -> Row:
+    """The mean of each metric over the images that have it, the nine first; exact in any order."""
+    values: dict[str, list[float]] = {metric: [] for metric in METRICS}
+    for row in rows:
+        for metric, value in row.items():
+            if metric not in COUNTS:
+                values.setdefault(metric, []).append(value)
+    return {metric: fsum(column) / len(column) for metric, column in values.items() if column}

@@ -1,0 +1,83 @@
+"""The scores of surface normals."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+from densevit.evaluation.bootstrap import no_interval_reason
+from densevit.evaluation.normals.metrics import FORMULAE, is_larger_better
+from densevit.evaluation.normals.protocol import NormalsProtocol
+from densevit.evaluation.scores import Cards, Scores
+from densevit.reporting.figures import Figure
+from densevit.reporting.tables import Interval
+from densevit.structures import Row
+
+
+@dataclass(frozen=True)
+class NormalsScores(Scores):
+    """The scores of a data set.
+
+    Attributes:
+        mean: of the data set, as the protocol pools it.
+        pixels: that were scored.
+    """
+
+    protocol: NormalsProtocol
+    rows: Sequence[tuple[str, Row]]
+    mean: Row
+    skipped: Sequence[str]
+    pixels: int
+
+    task = "normals"
+    ranking = "mean"
+    width = 13
+
+    @cached_property
+    def intervals(self) -> Mapping[str, Interval]:
+        """None where pixels are pooled."""
+        return {} if self.protocol.pool == "pixels" else super().intervals
+
+    @cached_property
+    def scene_intervals(self) -> Mapping[str, Interval]:
+        """None where pixels are pooled."""
+        return {} if self.protocol.pool == "pixels" else super().scene_intervals
+
+    @property
+    def name(self) -> str:
+        return self.protocol.name
+
+    @property
+    def protocol_text(self) -> str:
+        return f"{self.name}: {self.protocol.description} ({self.protocol.source}); degrees and percent"
+
+    def direction(self, metric: str) -> Literal["min", "max"]:
+        return "max" if is_larger_better(metric) else "min"
+
+    def formula(self, metric: str) -> str:
+        return FORMULAE[metric]
+
+    @property
+    def counts(self) -> dict[str, int]:  # type: ignore[override]
+        return {"images": len(self.rows) + len(self.skipped), "scored": len(self.rows), "pixels": self.pixels}
+
+    def summary_sentence(self) -> str:
+        images = len(self.rows) + len(self.skipped)
+        parts = [f"{len(self.rows):,} of {images:,} images scored, {self.pixels:,} pixels"]
+        parts += [f"{len(self.skipped):,} without true normals"] if self.skipped else []
+        parts += no_interval_reason(len(self.rows)) if self.protocol.pool == "images" else []
+        return "; ".join(parts) + "."
+
+    def cards(self) -> Cards:
+        return [
+            ("Mean angle", f"{self.mean['mean']:.2f}°", "of the pixels, to the truth"),
+            ("Median angle", f"{self.mean['median']:.2f}°", "of the pixels"),
+            ("Within 11.25°", f"{self.mean['within_11.25']:.1f}%", "of the pixels"),
+        ]
+
+    def entries(self) -> dict[str, Any]:
+        return {"protocol": asdict(self.protocol)}
+
+    def page(self, figures: Sequence[Figure], baseline: Row | None) -> dict[str, Any]:
+        note = "Normals in camera axes: red is to the right, green up, blue towards the camera."
+        return {**super().page(figures, baseline), "note": note}

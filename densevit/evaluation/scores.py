@@ -1,0 +1,222 @@
+"""What the scores of every task have in common: rows, means and intervals, and how they are printed and written."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from densevit.evaluation.bootstrap import intervals, scenes_of
+from densevit.evaluation.records import examples
+from densevit.reporting.figures import Figure
+from densevit.reporting.html_page import interval_text, write_evaluation_page
+from densevit.reporting.tables import Interval, finite, interval_lines, json_text, rows_csv, write_files
+from densevit.structures import Row
+from densevit.utils.atomic_io import write_bytes
+from densevit.version import versions
+
+SCHEMA = 1  # of metrics.json; a new number when a key changes its meaning
+
+Cards = list[tuple[str, str, str]]
+"""The numbers to see first: name, value, note."""
+
+
+class Scores(ABC):
+    """The scores of one set of predictions for a data set.
+
+    Attributes:
+        task: as `densevit eval --task` names it.
+        ranking: the metric by which images are ranked for a report.
+        width: characters of a column of the printed table.
+        rows: name and scores of every image that was scored, in the order they came.
+        mean: metric -> value over the data set.
+        skipped: names of the images without ground truth that counts.
+        counts: the numbers of images, of those scored, and what else was counted.
+    """
+
+    task: ClassVar[str]
+    ranking: ClassVar[str]
+    width: ClassVar[int] = 16
+    rows: Sequence[tuple[str, Row]]
+    mean: Row
+    skipped: Sequence[str]
+    counts: Mapping[str, int]
+
+    @cached_property
+    def intervals(self) -> Mapping[str, Interval]:
+        """95% bootstrap interval of each mean with images as the sample; none for few images (bootstrap.FEWEST)."""
+        return intervals(self.rows, self.mean)
+
+    @cached_property
+    def scene_intervals(self) -> Mapping[str, Interval]:
+        """The same with whole scenes as the sample, which are wider where images of a scene are alike."""
+        return intervals(self.rows, self.mean, scenes_of(name for name, _ in self.rows))
+
+    def ranked(self) -> list[str]:
+        """Return the names of the images, the best first."""
+        sign = -1 if self.direction(self.ranking) == "max" else 1
+        return [name for name, _ in sorted(self.rows, key=lambda item: sign * item[1][self.ranking])]
+
+    def examples(self) -> dict[str, str]:
+        """Return label -> name of the best, the median and the worst images."""
+        return examples(self.ranked())
+
+    def per_class(self) -> Mapping[str, Row]:
+        """Return the scores of each class; empty for tasks without classes."""
+        return {}
+
+    @property
+    def name(self) -> str:
+        """Of the protocol, where there is one."""
+        return ""
+
+    @property
+    def protocol_text(self) -> str:
+        """The protocol in words."""
+        return ""
+
+    @abstractmethod
+    def direction(self, metric: str) -> Literal["min", "max"] | None:
+        """Return whether a smaller or a larger value is better; None where neither is."""
+
+    @abstractmethod
+    def formula(self, metric: str) -> str:
+        """Return the definition of a metric in words."""
+
+    @abstractmethod
+    def summary_sentence(self) -> str:
+        """Return in a sentence how many images were scored and left out."""
+
+    @abstractmethod
+    def cards(self) -> Cards:
+        """Return the numbers that a page shows first."""
+
+    def columns(self) -> Sequence[str]:
+        """Return the metrics that are columns of the printed table."""
+        return list(self.mean)
+
+    def details(self) -> list[str]:
+        """Return further lines of the printed table."""
+        return [""]
+
+    def entries(self) -> dict[str, Any]:
+        """Return what metrics.json has for this task alone."""
+        return {}
+
+    def files(self) -> dict[str, str | bytes]:
+        """Return the files of a report by name, besides metrics.json and report.html."""
+        return {"per_image.csv": rows_csv("name", list(self.mean), self.rows, self.skipped)}
+
+    def page(self, figures: Sequence[Figure], baseline: Row | None) -> dict[str, Any]:
+        """Return the values of the page's template.
+
+        Args:
+            baseline: the scores of the best constant map.
+        """
+        means = {"model": self.mean} | ({"constant map": baseline} if baseline else {})
+        each = {name: found for name, found in self._named_intervals().items() if found}
+        metrics = [
+            (
+                f"{metric} {ARROWS[self.direction(metric)]}".rstrip(),
+                [f"{mean[metric]:.4f}" if metric in mean else "–" for mean in means.values()]
+                + [interval_text(found.get(metric)) for found in each.values()],
+                self.formula(metric),
+            )
+            for metric in self.page_metrics()
+        ]
+        return {"columns": [*means, *each], "metrics": metrics, "samples": figures}
+
+    def page_metrics(self) -> Sequence[str]:
+        """Return the metrics that a page lists."""
+        return list(self.mean)
+
+    def table(self) -> str:
+        """Return the scores with their intervals, for a terminal."""
+        columns = self.columns()
+        lines = [self.protocol_text, ""] if self.protocol_text else []
+        lines.append("".join(f"{name:>{self.width}}" for name in columns))
+        lines.append("".join(f"{self.mean[name]:{self.width}.4f}" for name in columns))
+        for name, found in self._named_intervals().items():
+            lines += interval_lines(found, columns, name, self.width)
+        return "\n".join([*lines, "", *self.details(), self.summary_sentence()]).replace("\n\n\n", "\n\n")
+
+    def tree(self, source: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the content of metrics.json in JSON's types; what is not finite is null.
+
+        Args:
+            source: what was scored and how, for the reader of the file.
+        """
+        return {
+            "schema": SCHEMA,
+            "task": self.task,
+            "metrics": finite(self.mean),
+            "intervals": {name: list(ends) for name, ends in self.intervals.items() if name in self.mean},
+            "scene_intervals": {name: list(ends) for name, ends in self.scene_intervals.items() if name in self.mean},
+            "formulae": {name: self.formula(name) for name in self.mean},
+            "counts": dict(self.counts),
+            **self.entries(),
+            "skipped": list(self.skipped),
+            "source": dict(source),
+            "versions": versions(),
+        }
+
+    def write(self, folder: str | Path, *, source: Mapping[str, Any] | None = None) -> list[Path]:
+        """Write metrics.json and tables as CSV, making the folder; return their paths.
+
+        Raises:
+            StorageError: the folder cannot be made or written to.
+        """
+        files = self.files()
+        texts = {name: text for name, text in files.items() if isinstance(text, str)}
+        written = write_files(folder, {"metrics.json": json_text(self.tree(source or {})), **texts})
+        for name, data in files.items():
+            if isinstance(data, bytes):
+                write_bytes(Path(folder) / name, data)
+                written.append(Path(folder) / name)
+        return written
+
+    def write_page(
+        self,
+        path: str | Path,
+        *,
+        title: str,
+        subtitle: str | None = None,
+        figures: Sequence[Figure] = (),
+        baseline: Row | None = None,
+        **more: Any,
+    ) -> Path:
+        """Write the page of the scores.
+
+        Args:
+            subtitle: default: the protocol's name and the summary.
+            more: of the template: warning, times, card, config, curves, further.
+
+        Raises:
+            StorageError: it cannot be written.
+        """
+        usual = ", ".join(part for part in (self.name, self.summary_sentence()) if part)
+        values = {
+            "cards": self.cards(), "protocol": self.protocol_text, "summary": self.summary_sentence(),
+            "skipped": self.skipped, **self.page(figures, baseline), **more,
+        }  # fmt: skip
+        return write_evaluation_page(path, title=title, subtitle=usual if subtitle is None else subtitle, **values)
+
+    def _named_intervals(self) -> dict[str, Mapping[str, Interval]]:
+        return {"95% over images": self.intervals, "95% over scenes": self.scene_intervals}
+
+
+ARROWS = {"min": "↓", "max": "↑", None: ""}
+
+
+def tables(results: Sequence[Scores]) -> str:
+    """Return a line per protocol, for a terminal."""
+    columns, size = results[0].columns(), results[0].width
+    width = max(len(found.name) for found in results)
+    lines = [" " * width + "".join(f"{name:>{size}}" for name in columns) + f"{'images':>{size}}"]
+    for found in results:
+        values = "".join(f"{found.mean[name]:{size}.4f}" for name in columns)
+        lines.append(f"{found.name:{width}}{values}{found.counts['scored']:>{size},}")
+    resized = [found.name for found in results if found.counts.get("resized_predictions")]
+    if resized:
+        lines += ["", f"predictions were resized to fit these protocols: {', '.join(resized)}"]
+    return "\n".join([*lines, "", "`densevit protocols NAME` explains each."])

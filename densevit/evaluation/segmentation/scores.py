@@ -1,0 +1,238 @@
+"""The scores of semantic segmentation. k classes, n images."""
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import isfinite
+from typing import Any, Literal
+
+import cv2
+import numpy as np
+from jaxtyping import Float, Int64
+from markupsafe import Markup
+
+from densevit.evaluation.bootstrap import bootstrap_pooled, no_interval_reason, scenes_of
+from densevit.evaluation.scores import Cards, Scores
+from densevit.evaluation.segmentation import confusion_matrix, metrics
+from densevit.evaluation.segmentation.metrics import FORMULAE, TRUE, iou, share
+from densevit.model_card import Palette
+from densevit.reporting.figures import Figure, lossless
+from densevit.reporting.html_page import interval_text, render
+from densevit.reporting.tables import Interval, confusion_csv, finite, rows_csv
+from densevit.structures import Row
+
+CARDS = {
+    "miou": "mIoU",
+    "pixel_accuracy": "pixel accuracy",
+    "mean_accuracy": "mean accuracy",
+    "boundary_iou": "boundary IoU",
+}
+COUNTS_FILE = "counts.npz"  # pixels of each image by class, for `densevit compare`
+SHOWN = 60  # classes in the table that is printed
+MAX_TABLE = 40  # classes up to which the confusion matrix is a table with names; of more it is an image
+
+
+@dataclass(frozen=True)
+class SegScores(Scores):
+    """The scores of a data set.
+
+    Attributes:
+        names: of the images with labels, in the order they came.
+        areas: of each image, then of its boundaries; n 1 3 k if those were not computed.
+        confusion: of all images.
+        skipped: names of the images without labels.
+        palette: RGB colours of the classes.
+    """
+
+    classes: tuple[str, ...]
+    names: Sequence[str]
+    areas: Int64[np.ndarray, "n parts 3 k"]
+    confusion: Int64[np.ndarray, "k m"]
+    skipped: Sequence[str]
+    palette: Palette = ()
+
+    task = "segmentation"
+    ranking = "pixel_accuracy"
+
+    @cached_property
+    def mean(self) -> Row:  # type: ignore[override]
+        """The scores of the pooled pixels."""
+        return {name: float(value) for name, value in statistics(self.areas.sum(0)).items() if value.ndim == 0}
+
+    @cached_property
+    def intervals(self) -> dict[str, Interval]:
+        """95% bootstrap interval of each score and of each class's IoU (`iou/3`), the images being the sample."""
+        return self._intervals(self.names)
+
+    @cached_property
+    def scene_intervals(self) -> dict[str, Interval]:
+        """The same with whole scenes as the sample; none of too few."""
+        scenes = scenes_of(self.names)
+        return self._intervals([scenes[name] for name in self.names])
+
+    def _intervals(self, groups: Sequence[str]) -> dict[str, Interval]:
+        found = bootstrap_pooled(self.areas, statistics, groups)
+        return {name: redrawn.interval() for name, redrawn in found.items()}
+
+    @cached_property
+    def rows(self) -> list[tuple[str, Row]]:  # type: ignore[override]
+        """Name and scores of each image by itself, with its labelled pixels."""
+        found = statistics(self.areas)
+        pixels = self.areas[:, 0, TRUE].sum(-1)
+        singles = {name: values for name, values in found.items() if values.ndim == 1}
+        return [
+            (name, {key: float(values[i]) for key, values in singles.items()} | {"pixels": float(pixels[i])})
+            for i, name in enumerate(self.names)
+        ]
+
+    def per_class(self) -> dict[str, Row]:
+        """IoU, accuracy (recall), precision, share of the labelled pixels; with boundaries their IoU."""
+        total = self.areas.sum(0)
+        hits, true, predicted = total[0]
+        columns = {
+            "iou": iou(total[0]),
+            "accuracy": share(hits, true),
+            "precision": share(hits, predicted),
+            "share": share(true, np.full_like(true, true.sum())),
+        }
+        if len(total) > 1:
+            columns["boundary_iou"] = iou(total[1])
+        return {name: {key: float(values[i]) for key, values in columns.items()} for i, name in enumerate(self.classes)}
+
+    def unclassified(self) -> int:
+        """Labelled pixels that were predicted as none of the classes."""
+        return int(self.confusion[:, -1].sum())
+
+    def confused(self, most: int = 5) -> list[tuple[str, str, float]]:
+        """The most frequent confusions: true class, predicted class, share of the true class's pixels."""
+        wrong = self.confusion[:, : len(self.classes)].copy()
+        np.fill_diagonal(wrong, 0)
+        order = np.argsort(-wrong, axis=None, kind="stable")[:most]
+        pairs = [divmod(int(place), len(self.classes)) for place in order]
+        rows = self.confusion.sum(1)
+        return [(self.classes[i], self.classes[j], wrong[i, j] / rows[i]) for i, j in pairs if wrong[i, j]]
+
+    def direction(self, metric: str) -> Literal["min", "max"]:
+        return "max"
+
+    def formula(self, metric: str) -> str:
+        return FORMULAE[metric]
+
+    @property
+    def counts(self) -> dict[str, int]:  # type: ignore[override]
+        return {
+            "images": len(self.names) + len(self.skipped),
+            "scored": len(self.names),
+            "skipped": len(self.skipped),
+            "pixels": int(self.confusion.sum()),
+            "unclassified_pixels": self.unclassified(),
+        }
+
+    def cards(self) -> Cards:
+        return [
+            (title, f"{self.mean[name]:.4f}", "over all images") for name, title in CARDS.items() if name in self.mean
+        ]
+
+    def summary_sentence(self) -> str:
+        images = len(self.names) + len(self.skipped)
+        parts = [f"{len(self.names):,} of {images:,} images scored, {self.confusion.sum():,} labelled pixels"]
+        if self.skipped:
+            parts.append(f"{len(self.skipped):,} images without labels")
+        if unclassified := self.unclassified():
+            parts.append(f"{unclassified:,} pixels predicted as none of the classes, counted as wrong")
+        return "; ".join([*parts, *no_interval_reason(len(self.names))]) + "."
+
+    def details(self) -> list[str]:
+        listed = ", ".join(f"{label} as {predicted} ({part:.0%} of it)" for label, predicted, part in self.confused())
+        return [*self.classes_table(), "", f"most frequent confusions: {listed or 'none'}"]
+
+    def classes_table(self) -> list[str]:
+        """A line per class that is true or predicted somewhere."""
+        rows = {name: row for name, row in self.per_class().items() if isfinite(row["iou"])}
+        ranked = sorted(rows, key=lambda name: -rows[name]["iou"])
+        width = max(map(len, ranked))
+        columns = list(rows[ranked[0]])
+        lines = [" " * width + "".join(f"{column:>14}" for column in columns)]
+        lines += [
+            f"{name:{width}}" + "".join(f"{_cell(rows[name][c]):>14}" for c in columns) for name in ranked[:SHOWN]
+        ]
+        return [*lines, f"... and {len(ranked) - SHOWN} more"] if len(ranked) > SHOWN else lines
+
+    def entries(self) -> dict[str, Any]:
+        named = {name: f"iou/{i}" for i, name in enumerate(self.classes)}
+        return {
+            "per_class": {name: finite(row) for name, row in self.per_class().items()},
+            "class_intervals": {n: list(self.intervals[key]) for n, key in named.items() if key in self.intervals},
+        }
+
+    def files(self) -> dict[str, str | bytes]:
+        image = confusion_matrix.draw(self.confusion, self.classes)[..., ::-1]
+        counts = io.BytesIO()
+        names, classes = np.array(self.names), np.array(self.classes)
+        np.savez_compressed(counts, names=names, classes=classes, counts=self.areas)
+        return {
+            "per_image.csv": _rows("name", self.rows, self.skipped),
+            "per_class.csv": _rows("class", list(self.per_class().items())),
+            "confusion.csv": confusion_csv(self.classes, [*self.classes, "none"], self.confusion.tolist()),
+            "confusion.png": cv2.imencode(".png", image)[1].tobytes(),
+            COUNTS_FILE: counts.getvalue(),
+        }
+
+    def page(self, figures: Sequence[Figure], baseline: Row | None) -> dict[str, Any]:
+        return {"further": self.sections(figures)}
+
+    def sections(self, figures: Sequence[Figure], prefix: str = "") -> Markup:
+        """Return the scores as a part of a page.
+
+        Args:
+            prefix: of the headings.
+        """
+        per_class = self.per_class()
+        shares, names, predicted = confusion_matrix.row_shares(self.confusion, self.classes)
+        small = len(names) <= MAX_TABLE
+        return render(
+            "segmentation_sections.html",
+            prefix=prefix,
+            **super().page(figures, None),
+            class_columns=[*next(iter(per_class.values())), "IoU, 95% over images"],
+            classes=self._classes(),
+            confused=self.confused(),
+            confusion=list(zip(names, np.nan_to_num(shares).tolist(), strict=True)) if small else [],
+            confusion_columns=predicted,
+            confusion_image="" if small else lossless(confusion_matrix.draw(self.confusion, self.classes)),
+        )
+
+    def _classes(self) -> list[tuple[tuple[int, int, int], str, list[str]]]:
+        """Colour, name and numbers of each class, the best first; one that is neither true nor predicted comes last."""
+        rows = [
+            (
+                row["iou"],
+                colour,
+                name,
+                [f"{value:.4f}" if isfinite(value) else "–" for value in row.values()],
+                f"iou/{i}",
+            )
+            for i, ((name, row), colour) in enumerate(zip(self.per_class().items(), self.palette, strict=False))
+        ]
+        rows.sort(key=lambda row: -row[0] if isfinite(row[0]) else 1)
+        intervals = self.intervals
+        return [(colour, name, [*cells, interval_text(intervals.get(key))]) for _, colour, name, cells, key in rows]
+
+
+def _cell(value: float) -> str:
+    return f"{value:.4f}" if isfinite(value) else "-"
+
+
+def _rows(what: str, rows: Sequence[tuple[str, Mapping[str, float]]], skipped: Sequence[str] = ()) -> str:
+    """A line per row; scores that are not defined are empty."""
+    known = [(name, {key: value for key, value in row.items() if isfinite(value)}) for name, row in rows]
+    return rows_csv(what, list(rows[0][1]), known, skipped)
+
+
+def statistics(areas: Int64[np.ndarray, "*n parts 3 k"]) -> dict[str, Float[np.ndarray, "..."]]:
+    """The scores of summed areas, and under `iou` those of each class."""
+    found = dict(metrics.scores(areas[..., 0, :, :]))
+    if areas.shape[-3] > 1:
+        found["boundary_iou"] = metrics.mean(iou(areas[..., 1, :, :]))
+    return {**found, "iou": iou(areas[..., 0, :, :])}
