@@ -172,8 +172,12 @@ class RandomScale(GeometricTransform):
 
 @TRANSFORMS.register("random_resized_crop")
 class RandomResizedCrop(GeometricTransform):
-    """Crops a window of the aspect ratio of `size` and resizes it to `size`; its sides are a share, drawn from
-    `range`, of the largest window that fits."""
+    """Crop a window of the aspect ratio of `size` and resize it to `size`; its sides are a share, drawn from `range`, of
+    the largest window that fits.
+
+    Only the share is a zoom, which `metric` says how to account for. The largest window changes neither depth nor the
+    field of view, as `resize` does for validation and prediction.
+    """
 
     def __init__(
         self,
@@ -191,8 +195,9 @@ class RandomResizedCrop(GeometricTransform):
         largest = min(size[0] / self.size[0], size[1] / self.size[1])
         side = _scaled(self.size, largest * share)
         top, left = (int(rng.integers(old - new + 1)) for old, new in zip(size, side, strict=True))
-        zoomed = zoom(side, self.size, self.metric)
-        return AffineStep(self.size, zoomed.matrix @ shift(-left, -top), zoomed.depth_divisor, crops=True)
+        zoomed = zoom(side, self.size).matrix @ shift(-left, -top)
+        divisor = largest * math.sqrt(self.size[0] * self.size[1] / (side[0] * side[1]))
+        return AffineStep(self.size, zoomed, divisor if self.metric == "depth" else 1.0, crops=True)
 
 
 def has_several_classes(labels: Int64[np.ndarray, "h w"], max_share: float) -> bool:

@@ -355,6 +355,21 @@ def test_two_zooms_bring_the_scene_nearer_twice() -> None:
     assert depth.max() == pytest.approx(5 / 6) and intrinsics[0, 0] == 5
 
 
+@pytest.mark.parametrize("share", [1.0, 0.75, 0.5])
+@pytest.mark.parametrize("metric", ["depth", "intrinsics"])
+def test_a_random_resized_crop_is_a_zoom_relative_to_the_resized_whole(metric: str, share: float) -> None:
+    """A wall at 3 m: its crop is the wall of a nearer camera, or of a longer lens, than the resized whole shows."""
+    wall = replace(plane((48, 64), holes=False), depth=np.full((48, 64), 3, np.float32))
+    whole = apply(wall, {"type": "resize", "size": (24, 32)})
+    crop = apply(wall, {"type": "random_resized_crop", "size": (24, 32), "range": (share, share), "metric": metric})
+    assert whole.intrinsics is not None and crop.intrinsics is not None and crop.depth is not None
+    nearer, longer = (share, 1.0) if metric == "depth" else (1.0, 1 / share)
+    assert crop.depth == pytest.approx(3 * nearer)
+    assert crop.intrinsics[0, 0] == pytest.approx(whole.intrinsics[0, 0] * longer)
+    # The width of what an image of the wall shows, in metres, is the same by depth and by focal length.
+    assert 32 * crop.depth[0, 0] / crop.intrinsics[0, 0] == pytest.approx(share * 64 * 3 / K[0, 0])
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_a_random_resized_crop_lies_inside_the_picture(seed: int) -> None:
     spec = {"type": "random_resized_crop", "size": (20, 50), "range": (0.3, 1.0)}
