@@ -172,8 +172,9 @@ class RandomScale(GeometricTransform):
 
 @TRANSFORMS.register("random_resized_crop")
 class RandomResizedCrop(GeometricTransform):
-    """Crop a window of the aspect ratio of `size` and resize it to `size`; its sides are a share, drawn from `range`, of
-    the largest window that fits.
+    """Crop a window of the aspect ratio of `size` and resize it to `size`.
+
+    The sides of the window are a share, drawn from `range`, of those of the largest one that fits.
 
     Only the share is a zoom, which `metric` says how to account for. The largest window changes neither depth nor the
     field of view, as `resize` does for validation and prediction.
