@@ -30,10 +30,11 @@ def main() -> int:
                 normals=args.normals,
                 fps=args.fps,
                 movers=args.movers,
+                variety=args.variety,
             )
         else:
-            if args.fov or args.views != 1 or args.baseline or args.normals or args.fps:
-                raise DataError("--fov, --views, --baseline, --normals and --fps go with --layout rooms.")
+            if args.fov or args.views != 1 or args.baseline or args.normals or args.fps or args.variety != "demo":
+                raise DataError("--fov, --views, --baseline, --normals, --fps and --variety go with --layout rooms.")
             write_as(args.layout, args.root, scenes, args.frames, args.size, args.seed)
     except DensevitError as error:
         print(error, file=sys.stderr)
@@ -59,9 +60,16 @@ def parse() -> argparse.Namespace:
     add("--seed", type=int, default=0, metavar="N", help="another seed, other rooms (default: %(default)s)")
     add(
         "--mount",
-        choices=("hand", "robot", "level"),
-        default="hand",
-        help="how cameras are held: by hand, on a robot's mast, or level 0.4 m over the floor (default: %(default)s)",
+        choices=("hand", "robot", "level", "any"),
+        help="how cameras are held: by hand, on a robot's mast, level 0.4 m over the floor, or in any way (default: hand, "
+        "or any with --variety wide)",
+    )
+    add(
+        "--variety",
+        choices=("demo", "wide"),
+        default="demo",
+        help="wide: more kinds of rooms, corridors, open doors, clutter, figures of people, materials, light, lenses, noise "
+        "(default: %(default)s)",
     )
     add(
         "--fov",

@@ -14,6 +14,8 @@ class Mount:
     pitch: tuple[float, float]  # up, mean and deviation
     roll: float  # deviation
     fov: tuple[float, float]  # horizontal, in degrees, low and high
+    spread: float = 0.4  # metres, of the height about its mean, at most
+    centre: float = 0.0  # deviation of the principal point from the middle, as a share of the width
 
 
 MOUNTS = {
@@ -23,6 +25,8 @@ MOUNTS = {
     "robot": Mount(height=(1.4, 0.01), pitch=(-0.25, 0.01), roll=0.005, fov=(65, 65)),
     # Level and near the floor, as on a small robot: the floor's row tells depth only together with the focal length.
     "level": Mount(height=(0.4, 0.01), pitch=(0.0, 0.01), roll=0.005, fov=(65, 65)),
+    # Anything that is no drone: phones held high and low, robots, cameras on shelves, cropped images.
+    "any": Mount(height=(1.2, 0.45), pitch=(-0.15, 0.28), roll=0.07, fov=(45, 85), spread=0.95, centre=0.025),
 }
 
 
@@ -31,13 +35,15 @@ class Camera:
     position: Float64[np.ndarray, "3"]  # metres
     axes: Float64[np.ndarray, "3 3"]  # columns: the camera's x, y, z in world axes
     size: tuple[int, int]  # (h, w) of the image
-    fov: float  # horizontal, in radians, from edge to edge
+    fov: float  # horizontal, in radians, from edge to edge of a camera whose principal point is the middle
+    centre: tuple[float, float] = (0.0, 0.0)  # right and down from the middle, as shares of the width
 
     @property
     def intrinsics(self) -> Float64[np.ndarray, "3 3"]:
         h, w = self.size
         f = w / 2 / np.tan(self.fov / 2)
-        return np.array([[f, 0, (w - 1) / 2], [0, f, (h - 1) / 2], [0, 0, 1]], dtype=np.float64)
+        cx, cy = (w - 1) / 2 + self.centre[0] * w, (h - 1) / 2 + self.centre[1] * w
+        return np.array([[f, 0, cx], [0, f, cy], [0, 0, 1]], dtype=np.float64)
 
     @property
     def pose(self) -> Float64[np.ndarray, "4 4"]:

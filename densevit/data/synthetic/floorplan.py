@@ -55,12 +55,21 @@ class Wall:
         return float(self.start[0] + along * cos - off * sin), float(self.start[1] + along * sin + off * cos)
 
 
-def draw_plan(rng: np.random.Generator, sides: tuple[float, float], height: tuple[float, float]) -> FloorPlan:
-    """A room of a random shape, its longer side within `sides` and its height within `height` metres."""
+def draw_plan(
+    rng: np.random.Generator,
+    sides: tuple[float, float],
+    height: tuple[float, float],
+    width: tuple[float, float] | None = None,
+) -> FloorPlan:
+    """A room of a random shape, its longer side within `sides` and its height within `height` metres.
+
+    Args:
+        width: range of the shorter side of a corridor; None: from over half of the longer.
+    """
     long = np.exp(rng.uniform(*np.log(sides)))
-    short = max(long * rng.uniform(0.55, 1.0), min(1.7, long))
+    short = max(long * rng.uniform(0.55, 1.0), min(1.7, long)) if width is None else rng.uniform(*width)
     w, d = (long, short) if rng.random() < 0.5 else (short, long)
-    shape = SHAPES[rng.choice(len(SHAPES), p=[0.45, 0.3, 0.15, 0.1])]
+    shape = SHAPES[rng.choice(len(SHAPES), p=[0.45, 0.3, 0.15, 0.1])] if width is None else rectangle
     outline = np.array(shape(rng, w, d), dtype=np.float64)
     if rng.random() < 0.5:  # mirrored; reversed, to stay counter-clockwise
         outline = (outline * [-1, 1] + [w, 0])[::-1]

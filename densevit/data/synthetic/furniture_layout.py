@@ -40,6 +40,7 @@ class RoomType:
     sides: tuple[float, float]
     height: tuple[float, float]
     furniture: tuple[Items, ...]
+    width: tuple[float, float] | None = None  # of a corridor
 
 
 SOFAS = ("sofa", "sofa2", "couch", "couch2")

@@ -18,6 +18,7 @@ from densevit.data.io.normals import encode_normals
 from densevit.data.io.writers import encode, encode_depth
 from densevit.data.synthetic.ray_tracer import require_embree
 from densevit.data.synthetic.renderer import BASELINE, Frame, render_scene
+from densevit.data.synthetic.variety import VARIETIES, VarietyName
 from densevit.data.synthetic.walk import WalkFrame, render_walk
 from densevit.errors import DataError
 from densevit.utils.atomic_io import atomic_folder, remove_stale_temporaries, write_text
@@ -42,6 +43,7 @@ class RenderConfig:
     normals: bool = False
     fps: float | None = None  # of walks; None: single frames
     movers: int = 2
+    variety: VarietyName = "demo"
 
 
 def generate(
@@ -53,13 +55,14 @@ def generate(
     workers: int = 1,
     overwrite: bool = False,
     progress: bool = True,
-    mount: Literal["hand", "robot", "level"] = "hand",
+    mount: Literal["hand", "robot", "level", "any"] | None = None,
     fov: tuple[float, float] | None = None,
     views: int = 1,
     baseline: tuple[float, float] | None = None,
     normals: bool = False,
     fps: float | None = None,
     movers: int = 2,
+    variety: VarietyName = "demo",
 ) -> None:
     """Makes the scenes that `root` does not hold yet; what comes out does not depend on the number of workers.
 
@@ -71,13 +74,15 @@ def generate(
         size: (h, w) in pixels.
         workers: processes; 1 renders in this one.
         overwrite: replaces another `rooms` data set that stands at `root`.
-        mount: how cameras are held (densevit.data.synthetic.camera.MOUNTS).
+        mount: how cameras are held (densevit.data.synthetic.camera.MOUNTS); None takes the variety's: hand, or any for
+            wide.
         fov: range in degrees that horizontal fields of view are drawn from; None is the mount's.
         views: camera poses of the place that each frame shows; with more than one, poses are written.
         baseline: range in metres that their distances from the first are drawn from; None is 0.3 to 1.2.
         normals: write exact surface normals, too.
         fps: each scene is a walk of a camera, so many frames a second, with poses and optical flow (walk.py).
         movers: things that move in a walk, at most.
+        variety: how much rooms, light and cameras differ (densevit.data.synthetic.variety); not of walks.
 
     Raises:
         DataError: `root` holds something else, the numbers make no sense, or embreex is not installed.
@@ -87,10 +92,11 @@ def generate(
     check_numbers(scenes, frames, size, seed, views)
     check_fov(fov)
     check_baseline(baseline, views)
-    check_walk(fps, movers, views)
+    check_walk(fps, movers, views, variety)
     if workers < 1:
         raise DataError(f"{workers} workers; there is at least one.")
-    config = RenderConfig(Path(root), frames, size, seed, mount, fov, views, baseline, normals, fps, movers)
+    mount = mount or VARIETIES[variety].mount
+    config = RenderConfig(Path(root), frames, size, seed, mount, fov, views, baseline, normals, fps, movers, variety)
     meta = dataset_json(config, scenes)
     _prepare_root(config.root, meta, overwrite)
     write_text(config.root / "dataset.json", json.dumps(meta, indent=1) + "\n")
@@ -109,6 +115,7 @@ def dataset_json(config: RenderConfig, scenes: Mapping[str, int]) -> dict[str, A
     chosen |= {"views": config.views} if config.views > 1 else {}
     chosen |= {} if config.baseline is None else {"baseline": list(config.baseline)}
     chosen |= {"normals": True} if config.normals else {}
+    chosen |= {} if config.variety == "demo" else {"variety": config.variety}
     chosen |= {} if config.fps is None else {"fps": config.fps, "movers": config.movers}
     return {
         "version": VERSION,
@@ -129,7 +136,11 @@ def write_scene(config: RenderConfig, split: str, scene: int) -> None:
     place = (config.seed, split, scene, config.frames, config.size)
     walk: list[WalkFrame] = []
     if config.fps is None:
-        frames = list(render_scene(*place, views=config.views, baseline=config.baseline or BASELINE, **options))
+        frames = list(
+            render_scene(
+                *place, views=config.views, baseline=config.baseline or BASELINE, variety=config.variety, **options
+            )
+        )
     else:
         walk = list(render_walk(*place, config.fps, movers=config.movers, **options))
         frames = [part.frame for part in walk]
@@ -195,11 +206,13 @@ def check_baseline(baseline: tuple[float, float] | None, views: int) -> None:
         )
 
 
-def check_walk(fps: float | None, movers: int, views: int) -> None:
+def check_walk(fps: float | None, movers: int, views: int, variety: str = "demo") -> None:
     if fps is not None and not 1 <= fps <= 240:
         raise DataError(f"{fps} frames per second; a walk has 1 to 240.")
     if fps is not None and views > 1:
         raise DataError("a walk shows each place many times; views are for single frames.")
+    if fps is not None and variety != "demo":
+        raise DataError(f"variety '{variety}' is for single frames; a walk shows demo rooms.")
     if movers < 0:
         raise DataError(f"{movers} things that move; there are 0 or more.")
 

@@ -27,6 +27,13 @@ class Mesh:
         normals = (self.normals @ rotation.T).astype(np.float32)
         return replace(self, vertices=self.vertices @ rotation.T + np.asarray(offset), normals=normals)
 
+    def scaled(self, x: float, y: float, z: float) -> "Mesh":
+        """Stretched along the axes, about the origin."""
+        factors = np.array([x, y, z])
+        normals = self.normals / factors
+        normals /= np.maximum(np.linalg.norm(normals, axis=1, keepdims=True), 1e-9)
+        return replace(self, vertices=self.vertices * factors, normals=normals.astype(np.float32))
+
 
 def join(meshes: Sequence[Mesh]) -> Mesh:
     starts = np.cumsum([0, *(len(mesh.vertices) for mesh in meshes)])
@@ -87,3 +94,36 @@ def box(
         ((x0, y1, z0), (w, 0, 0), (0, -d, 0)),  # bottom
     ]
     return join([quad(*side, texture, tint, tile) for side in sides])
+
+
+def revolved(
+    profile: Sequence[Sequence[float]], texture: int, tint: Sequence[float], *, flat: float = 1.0, sides: int = 14
+) -> Mesh:
+    """A body of revolution about z through (radius, z) points from its bottom up; edges are smooth around, sharp along.
+
+    Args:
+        flat: its depth over its width.
+    """
+    points = np.asarray(profile, dtype=np.float64)
+    turn = np.linspace(0, 2 * np.pi, sides + 1)
+    around = np.stack([np.cos(turn), np.sin(turn), np.zeros_like(turn)], axis=1)
+    rings = points[:, :1, None] * around + points[:, 1, None, None] * (0, 0, 1)  # p s+1 3
+    vertices = np.stack([rings[:-1], rings[1:]], axis=1).reshape(-1, 3)  # each band has two rings of its own
+    run, rise = np.diff(points, axis=0).T
+    slope = rise[:, None, None] * around - run[:, None, None] * (0, 0, 1)
+    slope /= np.maximum(np.linalg.norm(slope, axis=-1, keepdims=True), 1e-9)
+    bands, ring = len(points) - 1, sides + 1
+    corner = np.arange(bands)[:, None] * 2 * ring + np.arange(sides)
+    a, b, c, d = corner, corner + 1, corner + ring + 1, corner + ring
+    faces = np.stack([np.stack([a, b, c], -1), np.stack([a, c, d], -1)], axis=2).reshape(-1, 3)
+    along = np.concatenate([[0.0], np.cumsum(np.hypot(run, rise))])
+    v = np.stack([along[:-1], along[1:]], axis=1).repeat(ring)
+    uv = np.stack([np.tile(turn / np.pi, 2 * bands), v / max(along[-1], 1e-9)], axis=1)
+    return Mesh(
+        vertices=vertices,
+        normals=slope.repeat(2, axis=0).reshape(-1, 3).astype(np.float32),
+        uv=uv.astype(np.float32),
+        faces=faces,
+        texture=np.full(len(faces), texture),
+        tint=np.tile(np.asarray(tint, dtype=np.float32), (len(faces), 1)),
+    ).scaled(1.0, flat, 1.0)

@@ -3,7 +3,7 @@
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float32, Float64, Int64
+from jaxtyping import Bool, Float, Float32, Float64, Int64
 
 from densevit.errors import DataError
 
@@ -23,7 +23,7 @@ class RayTracer:
         mesh(self.scene, vertices.astype(np.float32), faces.astype(np.int32))
 
     def intersect(
-        self, origin: Float64[np.ndarray, "3"], rays: Rays
+        self, origin: Float[np.ndarray, "*n 3"], rays: Rays
     ) -> tuple[Int64[np.ndarray, " n"], Float32[np.ndarray, " n"], Float32[np.ndarray, "n 2"]]:
         """The first hit of each ray.
 

@@ -12,6 +12,7 @@ from densevit.data.datasets.rooms import CLASSES, DEPTH_SCALE, scene_name
 from densevit.data.synthetic.camera import MOUNTS, Camera, Mount, look_direction
 from densevit.data.synthetic.lights import ambient, direct, smooth_light
 from densevit.data.synthetic.scene import Scene, build_scene, scene_rng
+from densevit.data.synthetic.variety import Sensor
 from densevit.structures import Sample
 
 PREVIEW_WIDTH = 24  # rays across, that rate a camera pose
@@ -19,7 +20,6 @@ BASELINE = (0.3, 1.2)  # metres between the camera poses of one place
 OVERLAP = 0.5  # share of a further view that the first one shows, too, from which on it is good
 IGNORE = 255
 TRIES = 12
-AMBIENT = 0.8  # ambient light, as a share of the mean direct light
 GREY = 0.32  # mean linear brightness that the exposure aims at
 
 
@@ -39,9 +39,10 @@ def render_scene(
     size: tuple[int, int],
     *,
     fov: float | tuple[float, float] | None = None,
-    mount: str = "hand",
+    mount: str | None = None,
     views: int = 1,
     baseline: tuple[float, float] = BASELINE,
+    variety: str = "demo",
 ) -> Iterator[Frame]:
     """The frames of one scene with depth, validity, labels (densevit.data.datasets.rooms.CLASSES) and intrinsics.
 
@@ -49,21 +50,23 @@ def render_scene(
         size: (h, w) in pixels.
         fov: horizontal field of view in degrees, or the two ends of the range that it is drawn from for each frame;
             None takes the range of the mount.
-        mount: how the camera is held (camera.MOUNTS).
+        mount: how the camera is held (camera.MOUNTS); None takes the variety's: hand, or any for wide.
         views: camera poses of the place that a frame shows; those of one place follow each other.
         baseline: metres, low and high, from the first of these poses to the others.
+        variety: how much rooms, light and cameras differ (variety.VARIETIES).
 
     Raises:
         DataError: embreex is not installed.
     """
-    room = build_scene(seed, split, scene)
+    room = build_scene(seed, split, scene, variety)
+    held = MOUNTS[mount or room.variety.mount]
     for frame in range(frames):
         rng = scene_rng(seed, split, scene, frame)
-        camera = sample_camera(rng, room, size, MOUNTS[mount], fov)
+        camera = sample_camera(rng, room, size, held, fov)
         yield render_frame(rng, room, camera, f"{split}/{scene_name(scene)}/{frame * views:02d}")
         for view in range(1, views):
             rng = scene_rng(seed, split, scene, frame, view)
-            other = sample_view(rng, room, camera, MOUNTS[mount], baseline)
+            other = sample_view(rng, room, camera, held, baseline)
             yield render_frame(rng, room, other, f"{split}/{scene_name(scene)}/{frame * views + view:02d}")
 
 
@@ -78,16 +81,43 @@ def sample_camera(
 
     def draw() -> tuple[float, Camera]:
         mean = mount.height[0]
-        height = min(float(np.clip(rng.normal(*mount.height), mean - 0.4, mean + 0.4)), scene.plan.height - 0.4)
+        height = min(
+            float(np.clip(rng.normal(*mount.height), mean - mount.spread, mean + mount.spread)), scene.plan.height - 0.4
+        )
         position = np.array([*scene.floor.spot(rng, 0.5), height])
         inward = np.array(scene.plan.extent) / 2 - position[:2]
         yaw = np.arctan2(inward[1], inward[0]) + rng.normal(0, 0.9)
         axes = look_direction(float(yaw), float(rng.normal(*mount.pitch)), float(rng.normal(0, mount.roll)))
         degrees = fov if isinstance(fov, float | int) else rng.uniform(*(fov or mount.fov))
         camera = Camera(position, axes, size, float(np.deg2rad(degrees)))
+        if mount.centre:
+            camera = replace(camera, centre=tuple(rng.normal(0, mount.centre, 2).tolist()))
         return rate_view(scene, camera), camera
 
-    return best_of(draw)
+    def draw_aimed() -> tuple[float, Camera]:
+        camera = aim(rng, scene, draw()[1])
+        return rate_view(scene, camera, near=0.25, furniture=0.02, largest=0.7), camera
+
+    aimed = scene.variety.aimed and rng.random() < scene.variety.aimed
+    return best_of(draw_aimed if aimed else draw)
+
+
+def aim(rng: np.random.Generator, scene: Scene, camera: Camera) -> Camera:
+    """The camera at a random distance from a random thing and at a random height, looking at it but not quite."""
+    mesh, instance = scene.geometry.mesh, scene.geometry.instance
+    target = camera.position + camera.axes[:, 2]
+    for _ in range(TRIES):
+        middle = mesh.vertices[mesh.faces[instance == rng.integers(1, max(instance.max(), 1) + 1)]].reshape(-1, 3)
+        if len(middle) and middle[:, 2].min() < 1.2:  # no lamp or picture
+            target = middle.mean(axis=0)
+            break
+    spots = scene.floor.spots_near(target[:2], (0.3, float(np.exp(rng.uniform(-0.7, 1.5)))), 0.12)
+    spot = spots[rng.integers(len(spots))] if len(spots) else camera.position[:2]
+    position = np.array([*spot, min(float(rng.uniform(0.15, 2.1)), scene.plan.height - 0.2)])
+    ahead = target - position + rng.normal(0, 0.15, 3) * np.linalg.norm(target - position)
+    yaw, pitch = np.arctan2(ahead[1], ahead[0]), np.arctan2(ahead[2], np.hypot(ahead[0], ahead[1]))
+    roll = rng.normal(0, 0.05 if rng.random() < 0.8 else 0.3)
+    return replace(camera, position=position, axes=look_direction(float(yaw), float(pitch), float(roll)))
 
 
 def sample_view(
@@ -152,13 +182,15 @@ def preview(camera: Camera) -> Camera:
     return replace(camera, size=(max(round(PREVIEW_WIDTH * h / w), 2), PREVIEW_WIDTH))
 
 
-def rate_view(scene: Scene, camera: Camera) -> float:
+def rate_view(
+    scene: Scene, camera: Camera, *, near: float = 0.6, furniture: float = 0.125, largest: float = 0.4
+) -> float:
     """1 for a good view: an eighth furniture, no object over 40 %, nothing near, some depth; else less."""
     triangle, depth, _ = scene.tracer.intersect(camera.position, preview(camera).rays())
-    furniture = (scene.geometry.label[triangle] >= CLASSES.index("bed")).mean()
-    largest = np.bincount(scene.geometry.instance[triangle])[1:].max(initial=0) / len(triangle)
-    near, far = np.percentile(depth, (3, 90))
-    marks = (furniture / 0.125, 1.4 - largest, near / 0.6, far / 1.5)
+    things = (scene.geometry.label[triangle] >= CLASSES.index("bed")).mean()
+    share = np.bincount(scene.geometry.instance[triangle])[1:].max(initial=0) / len(triangle)
+    nearest, far = np.percentile(depth, (3, 90))
+    marks = (things / furniture, 1 + largest - share, nearest / near, far / 1.5)
     return float(np.prod(np.minimum(marks, 1.0)))
 
 
@@ -180,7 +212,9 @@ def render_frame(
     light = shade(rng, scene, camera, rays, triangle, distance, weights)
     sample = Sample(
         name=name,
-        image=simulate_sensor(rng, np.where(hit[:, None], light, 0).reshape(h, w, 3).astype(np.float32), look or rng),
+        image=simulate_sensor(
+            rng, np.where(hit[:, None], light, 0).reshape(h, w, 3).astype(np.float32), look or rng, scene.variety.sensor
+        ),
         depth=depth,
         valid=depth > 0,
         labels=np.where(hit, geometry.label[triangle], IGNORE).astype(np.int64).reshape(h, w),
@@ -211,8 +245,7 @@ def shade(
 ) -> Float32[np.ndarray, "n 3"]:
     """Linear radiance of each pixel."""
     geometry, mesh = scene.geometry, scene.geometry.mesh
-    corners = mesh.faces[triangle]
-    share = np.column_stack([1 - weights[:, 0] - weights[:, 1], weights])
+    corners, share = mesh.faces[triangle], barycentric(weights)
     flat = geometry.flat[triangle].astype(np.float32)
     flat *= -np.sign(np.einsum("ij,ij->i", flat, rays))[:, None]  # models are not all closed: a face has two sides
     smooth = np.einsum("ijk,ij->ik", mesh.normals[corners], share)
@@ -222,39 +255,91 @@ def shade(
 
     facing = np.abs(np.einsum("ij,ij->i", flat, rays)) / np.linalg.norm(rays, axis=1)
     pixel = distance / camera.intrinsics[0, 0] / np.sqrt(np.maximum(facing, 0.05))
-    uv = np.einsum("ijk,ij->ik", mesh.uv[corners], share)
-    texel = geometry.textures.sample(
-        mesh.texture[triangle], uv, (pixel * geometry.density[triangle]).astype(np.float32)
-    )
-    albedo = (texel / 255) ** 2.2 * mesh.tint[triangle]
+    albedo = albedo_of(scene, triangle, weights, (pixel * geometry.density[triangle]).astype(np.float32))
 
     occluded = scene.tracer.occluded
     lit = sum((direct(lamp, points, smooth, occluded, rng) for lamp in geometry.lights), np.zeros_like(points))
     mean = lit.mean()
-    lit += (AMBIENT * mean * ambient(points, flat, occluded, rng, reach=0.8))[:, None]
+    lit += (scene.ambient * mean * ambient(points, flat, occluded, rng, reach=0.8))[:, None]
     h, w = camera.size
     lit = smooth_light(lit.reshape(h, w, 3), smooth.reshape(h, w, 3), distance.reshape(h, w)).reshape(-1, 3)
     glow = geometry.label[triangle] == CLASSES.index("window")
-    return np.asarray(np.where(glow[:, None], albedo * 2.5 * mean, albedo * lit), dtype=np.float32)
+    light = np.asarray(np.where(glow[:, None], albedo * 2.5 * mean, albedo * lit), dtype=np.float32)
+    if scene.gloss:
+        floor = np.flatnonzero(geometry.label[triangle] == CLASSES.index("floor"))
+        light[floor] += mirrored(rng, scene, rays[floor], points[floor], flat[floor], lit.mean(axis=0))
+    return light
+
+
+def barycentric(weights: Float32[np.ndarray, "n 2"]) -> Float32[np.ndarray, "n 3"]:
+    """The share of each of a triangle's three vertices."""
+    return np.column_stack([1 - weights[:, 0] - weights[:, 1], weights])
+
+
+def albedo_of(
+    scene: Scene,
+    triangle: Int64[np.ndarray, " n"],
+    weights: Float32[np.ndarray, "n 2"],
+    footprint: Float32[np.ndarray, " n"],
+) -> Float32[np.ndarray, "n 3"]:
+    """The share of light that points of triangles reflect; `footprint` is the side of a pixel in units of uv."""
+    geometry, mesh = scene.geometry, scene.geometry.mesh
+    uv = np.einsum("ijk,ij->ik", mesh.uv[mesh.faces[triangle]], barycentric(weights))
+    texel = geometry.textures.sample(mesh.texture[triangle], uv, footprint)
+    return np.asarray((texel / 255) ** 2.2 * mesh.tint[triangle])
+
+
+def mirrored(
+    rng: np.random.Generator,
+    scene: Scene,
+    rays: Float32[np.ndarray, "n 3"],
+    points: Float32[np.ndarray, "n 3"],
+    normals: Float32[np.ndarray, "n 3"],
+    mean: Float32[np.ndarray, "3"],
+) -> Float32[np.ndarray, "n 3"]:
+    """What a polished floor adds: its surroundings in mean light, more the lower it is seen (Schlick's Fresnel)."""
+    if not len(rays):
+        return np.zeros_like(rays)
+    cos = np.einsum("ij,ij->i", rays, normals)
+    away = rays - 2 * cos[:, None] * normals
+    length = np.linalg.norm(away, axis=1, keepdims=True)
+    away = away / length + rng.normal(0, 0.02, away.shape)  # not quite even
+    triangle, _, weights = scene.tracer.intersect(points, away.astype(np.float32))
+    albedo = albedo_of(scene, np.maximum(triangle, 0), weights, np.full(len(triangle), 0.05, np.float32))
+    fresnel = scene.gloss * (0.06 + 0.94 * (1 - np.abs(cos) / length[:, 0]) ** 5)
+    return np.asarray(fresnel[:, None] * np.minimum(albedo, 3) * mean, dtype=np.float32)
 
 
 def simulate_sensor(
-    rng: np.random.Generator, light: Float32[np.ndarray, "h w 3"], look: np.random.Generator
+    rng: np.random.Generator, light: Float32[np.ndarray, "h w 3"], look: np.random.Generator, sensor: Sensor
 ) -> UInt8[np.ndarray, "h w 3"]:
     """An 8-bit image: lens blur, vignette, exposure, noise, a filmic tone curve, sRGB gamma."""
     h, w, _ = light.shape
-    soft = cv2.GaussianBlur(light, (0, 0), 0.55)
+    soft = cv2.GaussianBlur(light, (0, 0), look.uniform(*sensor.blur) if sensor.blur else 0.55)
+    if sensor.shake and rng.random() < 0.15:
+        soft = cv2.filter2D(soft, -1, streak(rng, sensor.shake))
     exposed = (
         soft
         * vignette(h, w, look.uniform(0, 0.35))
-        * (GREY * np.exp(look.normal(0, 0.25)) / max(float(soft.mean()), 1e-6))
+        * (GREY * np.exp(look.normal(0, sensor.exposure)) / max(float(soft.mean()), 1e-6))
     )
-    exposed *= np.exp(look.normal(0, 0.04, 3))  # white balance
+    exposed *= np.exp(look.normal(0, sensor.white_balance, 3))
     noise = rng.standard_normal((h, w, 3), dtype=np.float32)
-    noisy = exposed + noise * rng.uniform(0.002, 0.012) * np.sqrt(exposed + 0.02)
-    film = 1 - np.exp(-1.6 * np.maximum(noisy, 0))
-    srgb = (film / (1 - np.exp(-1.6 * 1.8))) ** (1 / 2.2)
+    noisy = exposed + noise * rng.uniform(*sensor.noise) * np.sqrt(exposed + 0.02)
+    steep = look.uniform(*sensor.curve) if sensor.curve else 1.6
+    film = 1 - np.exp(-steep * np.maximum(noisy, 0))
+    srgb = (film / (1 - np.exp(-steep * 1.8))) ** (1 / 2.2)
     return np.asarray((255 * srgb).clip(0, 255), dtype=np.uint8)
+
+
+def streak(rng: np.random.Generator, most: float) -> Float32[np.ndarray, "s s"]:
+    """The kernel of a straight smear of random direction, up to `most` pixels long."""
+    side = 2 * int(np.ceil(most / 2)) + 1
+    kernel = np.zeros((side, side), dtype=np.float32)
+    middle, turn, reach = side // 2, rng.uniform(0, np.pi), rng.uniform(0.5, most / 2)
+    step = (round(reach * np.cos(turn)), round(reach * np.sin(turn)))
+    cv2.line(kernel, (middle - step[0], middle - step[1]), (middle + step[0], middle + step[1]), 1.0)
+    return kernel / kernel.sum()
 
 
 def vignette(h: int, w: int, strength: float) -> Float64[np.ndarray, "h w 1"]:

@@ -1,6 +1,5 @@
 """Shell of a room: floor, ceiling, walls with skirting, doors, windows, framed pictures and rugs."""
 
-import colorsys
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,66 +8,80 @@ from densevit.data.synthetic import textures
 from densevit.data.synthetic.floorplan import FloorPlan, FreeFloor, Wall, footprint
 from densevit.data.synthetic.lights import Light
 from densevit.data.synthetic.mesh import Mesh, box, quad
+from densevit.data.synthetic.passages import DOOR, Passage, build_behind, solid_parts
 from densevit.data.synthetic.scene_builder import Builder
+from densevit.data.synthetic.variety import DEMO, Variety
 
-DOOR = (0.9, 2.05)  # metres
 SKIRTING = (0.09, 0.015)
 
 
-def colour(rng: np.random.Generator, saturation: tuple[float, float], value: tuple[float, float]) -> list[float]:
-    """An sRGB colour, 0 to 255, of a random hue; warm hues are more frequent."""
-    hue = rng.uniform(0.02, 0.17) if rng.random() < 0.6 else rng.random()
-    return [255 * x for x in colorsys.hsv_to_rgb(hue, rng.uniform(*saturation), rng.uniform(*value))]
-
-
-def build_shell(rng: np.random.Generator, build: Builder, plan: FloorPlan) -> None:
-    """Floor, ceiling and bare walls."""
+def build_shell(
+    rng: np.random.Generator, build: Builder, plan: FloorPlan, variety: Variety = DEMO, passages: Sequence[Passage] = ()
+) -> None:
+    """Floor, ceiling and bare walls, with the rooms behind their open passages."""
     w, d = plan.extent
-    floor = build.texture(_pick(rng, textures.FLOORS)(rng, colour(rng, (0.1, 0.65), (0.25, 0.85))))
-    ceiling = build.texture(_pick(rng, textures.CEILINGS)(rng, colour(rng, (0.0, 0.1), (0.75, 0.95))))
+    colour = variety.colour
+    floor = build.texture(_pick(rng, variety.floors)(rng, colour(rng, (0.1, 0.65), (0.25, 0.85))))
+    ceiling = build.texture(_pick(rng, variety.ceilings)(rng, colour(rng, (0.0, 0.1), (0.75, 0.95))))
     # Both cover the whole bounding box: the parts outside the walls are not visible from inside.
     build.add("floor", [quad((0, 0, 0), (w, 0, 0), (0, d, 0), floor, tile=rng.uniform(0.7, 1.8))], thing=False)
     top = quad((0, d, plan.height), (w, 0, 0), (0, -d, 0), ceiling, tile=rng.uniform(1.2, 2.4))
     build.add("ceiling", [top], thing=False)
-    build.add("wall", _walls(rng, build, plan), thing=False)
+    build.add("wall", _walls(rng, build, plan, variety, passages), thing=False)
+    for passage in passages:
+        build_behind(rng, build, plan, passage, variety)
 
 
-def _walls(rng: np.random.Generator, build: Builder, plan: FloorPlan) -> list[Mesh]:
+def _walls(
+    rng: np.random.Generator, build: Builder, plan: FloorPlan, variety: Variety, passages: Sequence[Passage]
+) -> list[Mesh]:
+    colour = variety.colour
     main, accent = (
-        build.texture(_pick(rng, textures.WALLS)(rng, colour(rng, (0.02, 0.5), (0.45, 0.97)))) for _ in range(2)
+        build.texture(_pick(rng, variety.walls)(rng, colour(rng, (0.02, 0.5), (0.45, 0.97)))) for _ in range(2)
     )
     trim = build.texture(textures.plain(colour(rng, (0.0, 0.4), (0.3, 1.0))))
     tile, dado = rng.uniform(0.8, 2.0), rng.uniform(0.8, 1.3) if rng.random() < 0.25 else 0.0
     meshes = []
     for wall in plan.walls():
         chosen = accent if rng.random() < 0.2 else main
-        along = (wall.end[0] - wall.start[0], wall.end[1] - wall.start[1], 0.0)
-        if dado:
-            meshes.append(quad((*wall.start, 0.0), along, (0, 0, dado), accent, tile=tile))
-        meshes.append(quad((*wall.start, dado), along, (0, 0, plan.height - dado), chosen, tile=tile))
-        meshes.append(
-            _against(
-                wall, wall.length / 2, box((-wall.length / 2, 0, 0), (wall.length / 2, SKIRTING[1], SKIRTING[0]), trim)
-            )
-        )
+        passage = next((p for p in passages if p.wall == wall), None)
+        for low, high, texture in ((0.0, dado, accent), (dado, plan.height, chosen)):
+            for start, end, bottom, top in solid_parts(passage, wall.length, low, high) if low < high else ():
+                meshes.append(_upright(wall, (start, end), (bottom, top), texture, tile))
+        for start, end, bottom, _ in solid_parts(passage, wall.length, 0.0, SKIRTING[0]):
+            length = end - start
+            trimmed = box((-length / 2, 0, bottom), (length / 2, SKIRTING[1], SKIRTING[0]), trim)
+            meshes.append(_against(wall, (start + end) / 2, trimmed))
     return meshes
 
 
-def build_openings(rng: np.random.Generator, build: Builder, plan: FloorPlan, floor: FreeFloor) -> None:
+def build_openings(
+    rng: np.random.Generator,
+    build: Builder,
+    plan: FloorPlan,
+    floor: FreeFloor,
+    variety: Variety = DEMO,
+    passages: Sequence[Passage] = (),
+) -> None:
     """Doors, windows and framed pictures that do not overlap, and a light for each window."""
+    colour = variety.colour
     walls = [wall for wall in plan.walls() if wall.length > 1.0]
     taken: dict[Wall, list[tuple[float, float]]] = {wall: [] for wall in walls}
+    for passage in passages:
+        taken[passage.wall].append((passage.low - 0.1, passage.high + 0.1))
+        spot = passage.wall.point((passage.low + passage.high) / 2, 0.45)
+        floor.take(footprint(spot, (passage.high - passage.low, 0.9), passage.wall.angle))
     frame = colour(rng, (0.0, 0.5), (0.35, 1.0))
-    for _ in range(rng.integers(1, 3)):
+    for _ in range(rng.integers(*variety.doors)):
         if spot := _free_stretch(rng, taken, DOOR[0] + 0.2):
             _door(rng, build, *spot, frame)
             floor.take(footprint(spot[0].point(spot[1], 0.45), (DOOR[0], 0.9), spot[0].angle))
     daylight = rng.uniform(0.0, 6.0)
-    for _ in range(rng.integers(0, 3)):
+    for _ in range(rng.integers(*variety.windows)):
         width = rng.uniform(0.7, 2.2)
         if spot := _free_stretch(rng, taken, width + 0.2):
             _window(rng, build, *spot, width, plan.height, frame, daylight)
-    for _ in range(rng.integers(0, 6)):
+    for _ in range(rng.integers(*variety.pictures)):
         width = rng.uniform(0.3, 1.1)
         if spot := _free_stretch(rng, taken, width + 0.1):
             _picture(rng, build, *spot, width)
@@ -80,7 +93,7 @@ def build_rug(rng: np.random.Generator, build: Builder, plan: FloorPlan, floor: 
     angle = float(rng.integers(2) * np.pi / 2 + rng.normal(0, 0.1))
     spot = plan.inside(rng, d / 2)
     if rng.random() < 0.5 and floor.fits(footprint(spot, (w, d), angle)):
-        image = build.texture(_pick(rng, textures.RUGS)(rng, colour(rng, (0.2, 0.8), (0.3, 0.9))))
+        image = build.texture(_pick(rng, textures.RUGS)(rng, textures.colour(rng, (0.2, 0.8), (0.3, 0.9))))
         rug = box((-w / 2, -d / 2, 0), (w / 2, d / 2, 0.012), image, tile=None)
         build.add("rug", [rug.transformed(angle, (*spot, 0))])
 
@@ -104,7 +117,7 @@ def _door(rng: np.random.Generator, build: Builder, wall: Wall, along: float, fr
     w, h = DOOR
     border = build.texture(textures.plain(frame))
     make = textures.planks if rng.random() < 0.5 else textures.plaster
-    leaf = build.texture(make(rng, colour(rng, (0.05, 0.6), (0.35, 0.95))))
+    leaf = build.texture(make(rng, textures.colour(rng, (0.05, 0.6), (0.35, 0.95))))
     side = rng.choice([-1, 1]) * (w / 2 - 0.08)
     parts = [
         box((-w / 2, 0, 0), (w / 2, 0.02, h), leaf, tile=1.0),
@@ -123,7 +136,7 @@ def _window(
     low = float(rng.choice([0.05, 0.85, 0.95, 1.2]))
     high = min(height - 0.15, max(low + 0.6, rng.uniform(2.0, 2.4)))
     border = build.texture(textures.plain(frame))
-    view = build.texture(textures.sky(rng, colour(rng, (0.2, 0.6), (0.3, 0.7))))
+    view = build.texture(textures.sky(rng, textures.colour(rng, (0.2, 0.6), (0.3, 0.7))))
     pane = box((-width / 2, 0, low), (width / 2, 0.005, high), view, (1.6, 1.6, 1.6), tile=None)
     bars = [box((x - 0.025, 0, low), (x + 0.025, 0.03, high), border) for x in _between(width, 0.8)]
     parts = [pane, *_frame(width, low, high, 0.05, 0.04, border, sill=True), *bars]
@@ -140,7 +153,7 @@ def _picture(rng: np.random.Generator, build: Builder, wall: Wall, along: float,
     photo = textures.photograph(str(rng.choice(textures.PICTURES)))
     height = min(width * photo.shape[0] / photo.shape[1], 1.2)
     middle = float(rng.uniform(1.35, 1.7))
-    border = build.texture(textures.plain(colour(rng, (0.0, 0.6), (0.1, 0.9))))
+    border = build.texture(textures.plain(textures.colour(rng, (0.0, 0.6), (0.1, 0.9))))
     low, high = middle - height / 2, middle + height / 2
     canvas = quad((width / 2, 0.015, low), (-width, 0, 0), (0, 0, high - low), build.texture(photo))
     parts = [canvas, *_frame(width, low, high, 0.03, 0.03, border, sill=True)]
@@ -160,6 +173,14 @@ def _frame(width: float, low: float, high: float, thick: float, deep: float, tex
 def _between(width: float, pitch: float) -> list[float]:
     count = int(width / pitch)
     return [width * (i + 1) / (count + 1) - width / 2 for i in range(count)]
+
+
+def _upright(wall: Wall, along: tuple[float, float], heights: tuple[float, float], texture: int, tile: float) -> Mesh:
+    """A rectangle of a wall; ends of the wall are taken as they are, so that its corners stay closed."""
+    (x0, y0), (x1, y1) = (
+        wall.start if at == 0 else wall.end if at == wall.length else wall.point(at, 0.0) for at in along
+    )
+    return quad((x0, y0, heights[0]), (x1 - x0, y1 - y0, 0.0), (0, 0, heights[1] - heights[0]), texture, tile=tile)
 
 
 def _against(wall: Wall, along: float, mesh: Mesh) -> Mesh:

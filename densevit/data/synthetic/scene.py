@@ -5,12 +5,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from densevit.data.synthetic import furniture_models, room_shell
+from densevit.data.synthetic import furniture_models, room_shell, textures
+from densevit.data.synthetic.clutter import add_clutter
 from densevit.data.synthetic.floorplan import FloorPlan, FreeFloor, draw_plan
-from densevit.data.synthetic.furniture_layout import ROOM_TYPES, Placed, furnish
+from densevit.data.synthetic.furniture_layout import Placed, furnish
 from densevit.data.synthetic.lights import Light
+from densevit.data.synthetic.mesh import quad
+from densevit.data.synthetic.passages import draw_passages
 from densevit.data.synthetic.ray_tracer import RayTracer
 from densevit.data.synthetic.scene_builder import Builder, Geometry
+from densevit.data.synthetic.variety import DEMO, VARIETIES, Variety
 
 MAX_EXTENT = 12.5  # metres; the longest diagonal that 16-bit depth at 5000 units per metre holds, with a margin
 
@@ -21,6 +25,9 @@ class Scene:
     plan: FloorPlan
     floor: FreeFloor  # where a camera can stand
     tracer: RayTracer
+    variety: Variety = DEMO
+    ambient: float = 0.8  # ambient light, as a share of the mean direct light
+    gloss: float = 0.0  # share of light that the floor reflects as a mirror does, seen from very low
 
 
 def scene_rng(seed: int, split: str, scene: int, frame: int | None = None, view: int = 0) -> np.random.Generator:
@@ -29,22 +36,35 @@ def scene_rng(seed: int, split: str, scene: int, frame: int | None = None, view:
     return np.random.default_rng(np.random.SeedSequence((*key, view) if view else key))
 
 
-def build_scene(seed: int, split: str, scene: int) -> Scene:
-    rng = scene_rng(seed, split, scene)
-    room_type = ROOM_TYPES[str(rng.choice(list(ROOM_TYPES)))]
-    plan = draw_plan(rng, room_type.sides, room_type.height)
+def build_scene(seed: int, split: str, scene: int, variety: str = "demo") -> Scene:
+    """A room of one of VARIETIES; those of two have nothing in common."""
+    rng, chosen = scene_rng(seed, split, scene), VARIETIES[variety]
+    room_type = chosen.rooms[str(rng.choice(list(chosen.rooms)))]
+
+    def draw() -> FloorPlan:
+        return draw_plan(rng, room_type.sides, room_type.height, room_type.width)
+
+    plan = draw()
     while np.hypot(*plan.extent) > MAX_EXTENT - plan.height / 4:
-        plan = draw_plan(rng, room_type.sides, room_type.height)
+        plan = draw()
     floor, build = FreeFloor(plan), Builder()
-    room_shell.build_shell(rng, build, plan)
-    room_shell.build_openings(rng, build, plan, floor)
+    passages = draw_passages(rng, plan, chosen.passages) if chosen.passages else []
+    room_shell.build_shell(rng, build, plan, chosen, passages)
+    room_shell.build_openings(rng, build, plan, floor, chosen, passages)
     room_shell.build_rug(rng, build, plan, floor)
     pieces = list(furnish(rng, plan, floor, room_type))
     for piece in pieces:
         add_furniture(rng, build, piece)
-    build.lights.extend(build_lights(rng, plan, pieces))
+    if chosen.clutter:
+        add_clutter(rng, build, floor, pieces, chosen)
+    build.lights.extend(build_lights(rng, plan, pieces, chosen.power))
+    if chosen.panels and rng.random() < chosen.panels:
+        add_panels(rng, build, plan)
+    ambient = 0.8 if chosen.ambient is None else float(np.exp(rng.uniform(*np.log(chosen.ambient))))
+    gloss = float(rng.uniform(0.1, 0.8)) if chosen.gloss and rng.random() < chosen.gloss else 0.0
     geometry = build.finish()
-    return Scene(geometry, plan, floor, RayTracer(geometry.mesh.vertices, geometry.mesh.faces))
+    tracer = RayTracer(geometry.mesh.vertices, geometry.mesh.faces)
+    return Scene(geometry, plan, floor, tracer, chosen, ambient, gloss)
 
 
 def add_furniture(rng: np.random.Generator, build: Builder, piece: Placed) -> None:
@@ -56,14 +76,29 @@ def add_furniture(rng: np.random.Generator, build: Builder, piece: Placed) -> No
     build.add(piece.model.label, [tinted.transformed(piece.angle, piece.centre)])
 
 
-def build_lights(rng: np.random.Generator, plan: FloorPlan, pieces: list[Placed]) -> list[Light]:
+def add_panels(rng: np.random.Generator, build: Builder, plan: FloorPlan) -> None:
+    """Adds one to three lit panels in the ceiling, alike, which light what is below them."""
+    w, d = rng.choice([(0.6, 0.6), (1.2, 0.3), (1.2, 0.6), (0.2, 0.2)]).tolist()
+    power = rng.uniform(0.5, 2.5) * plan.height * rng.uniform((0.85, 0.9, 0.8), (1.0, 1.0, 1.1))
+    white = build.texture(textures.plain((255, 255, 255)))
+    for _ in range(rng.integers(1, 4)):
+        x, y = plan.inside(rng, 0.7)
+        panel = quad((x - w / 2, y - d / 2, plan.height - 0.01), (w, 0, 0), (0, d, 0), white, (6.0, 6.0, 6.0))
+        build.add("lamp", [panel])
+        red, green, blue = power.tolist()
+        build.lights.append(Light((x, y, plan.height - 0.03), (red, green, blue), 0.3, (0.0, 0.0, -1.0)))
+
+
+def build_lights(
+    rng: np.random.Generator, plan: FloorPlan, pieces: list[Placed], power: tuple[float, float]
+) -> list[Light]:
     """Lights of one colour temperature: the hanging lamps, and one or two spots under the ceiling."""
     tone = rng.uniform((0.9, 0.75, 0.5), (1.0, 1.0, 1.05))
-    power = float(rng.uniform(2.0, 6.0)) * plan.height
+    total = float(rng.uniform(*power)) * plan.height
     spots = [p.centre for p in pieces if p.model.name == "lamp2"]
     for _ in range(int(rng.integers(1, 3))):
         spots.append((*plan.inside(rng, 0.4), plan.height - 0.25))
     radius = float(rng.uniform(0.05, 0.3))
-    share = power / len(spots)
+    share = total / len(spots)
     colour = (float(tone[0] * share), float(tone[1] * share), float(tone[2] * share))
     return [Light(spot, colour, radius) for spot in spots]

@@ -3,6 +3,7 @@
 All images are uint8 RGB in sRGB; the procedural ones tile without a seam.
 """
 
+import colorsys
 from collections.abc import Callable, Sequence
 from functools import cache
 
@@ -12,6 +13,7 @@ from jaxtyping import Float32, Int64, UInt8
 
 Image = UInt8[np.ndarray, "_ _ 3"]  # textures differ in size
 Maker = Callable[[np.random.Generator, Sequence[float]], Image]
+ColourMaker = Callable[[np.random.Generator, tuple[float, float], tuple[float, float]], list[float]]
 SIDE = 256
 LEVELS = 9
 
@@ -68,6 +70,12 @@ def photograph(name: str) -> Image:
     scale = SIDE / max(image.shape[:2])
     size = (round(image.shape[1] * scale), round(image.shape[0] * scale))
     return np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA))
+
+
+def colour(rng: np.random.Generator, saturation: tuple[float, float], value: tuple[float, float]) -> list[float]:
+    """An sRGB colour, 0 to 255, of a random hue; warm hues are more frequent."""
+    hue = rng.uniform(0.02, 0.17) if rng.random() < 0.6 else rng.random()
+    return [255 * x for x in colorsys.hsv_to_rgb(hue, rng.uniform(*saturation), rng.uniform(*value))]
 
 
 def plain(colour: Sequence[float]) -> Image:
