@@ -61,14 +61,14 @@ def parse() -> argparse.Namespace:
     add(
         "--mount",
         choices=("hand", "robot", "level", "any"),
-        help="how cameras are held: by hand, on a robot's mast, level 0.4 m over the floor, or in any way (default: hand, "
-        "or any with --variety wide)",
+        help="how cameras are held: by hand, on a robot's mast, level 0.4 m over the floor, or in any way "
+        "(default: hand, or any with --variety wide)",
     )
     add(
         "--variety",
         choices=("demo", "wide"),
         default="demo",
-        help="wide: more kinds of rooms, corridors, open doors, clutter, figures of people, materials, light, lenses, noise "
+        help="wide: more kinds of rooms, corridors, open doors, clutter, figures of people, materials, light, lenses "
         "(default: %(default)s)",
     )
     add(

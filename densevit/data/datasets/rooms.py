@@ -16,7 +16,7 @@
 
 With `fps` in dataset.json, the frames of a scene are a walk.
 With `views` in dataset.json, so many frames after each other show one place: 00 and 01, 02 and 03, ... for 2.
-Splits share no scene. A frame depends on (seed, split, scene, frame, size, mount, fov) alone.
+Splits share no scene. A frame depends on (seed, split, scene, frame, size, mount, fov, variety) alone.
 """
 
 import json

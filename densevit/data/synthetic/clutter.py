@@ -8,7 +8,7 @@ import numpy as np
 from densevit.data.synthetic import textures
 from densevit.data.synthetic.floorplan import FreeFloor, footprint
 from densevit.data.synthetic.furniture_layout import Placed, has_flat_top
-from densevit.data.synthetic.mesh import Mesh, box, join, quad, revolved
+from densevit.data.synthetic.mesh import Mesh, Vector, box, join, quad, revolved
 from densevit.data.synthetic.scene_builder import Builder
 from densevit.data.synthetic.variety import Variety, even
 
@@ -72,18 +72,17 @@ def material(rng: np.random.Generator, build: Builder, variety: Variety) -> int:
 
 def draw_thing(rng: np.random.Generator, pool: Sequence[int], scale: tuple[float, float]) -> Thing:
     """A box, an open box, a board, a drum, a bottle or a ball; its sides within `scale` metres, boards are thinner."""
-    texture, tint = int(rng.choice(pool)), tuple(rng.uniform(0.25, 1.0, 3).tolist())
-    w, d, h = np.exp(rng.uniform(*np.log(scale), 3)).tolist()
+    texture = int(rng.choice(pool))
+    red, green, blue = rng.uniform(0.25, 1.0, 3).tolist()
+    tint = (red, green, blue)
+    w, d, h = np.exp(rng.uniform(np.log(scale[0]), np.log(scale[1]), 3)).tolist()
     kind = rng.choice(["box", "open", "board", "drum", "bottle", "ball"], p=[0.4, 0.1, 0.1, 0.15, 0.15, 0.1])
     if kind == "open":
         return Thing(open_box(w, d, h, texture, tint), (w, d, h), flat=False)
     if kind in ("box", "board"):
         d = min(d, 0.03) if kind == "board" else d
-        return Thing(
-            box((-w / 2, -d / 2, 0), (w / 2, d / 2, h), texture, tint, tile=rng.choice([0.5, h])),
-            (w, d, h),
-            kind == "box",
-        )
+        mesh = box((-w / 2, -d / 2, 0), (w / 2, d / 2, h), texture, tint, tile=float(rng.choice([0.5, h])))
+        return Thing(mesh, (w, d, h), flat=kind == "box")
     if kind == "drum":
         return Thing(revolved([(0, 0), (w / 2, 0), (w / 2, h), (0, h)], texture, tint), (w, w, h), flat=True)
     if kind == "ball":
@@ -95,7 +94,7 @@ def draw_thing(rng: np.random.Generator, pool: Sequence[int], scale: tuple[float
     return Thing(revolved(profile, texture, tint), (w, w, h), flat=False)
 
 
-def open_box(w: float, d: float, h: float, texture: int, tint: tuple[float, ...]) -> Mesh:
+def open_box(w: float, d: float, h: float, texture: int, tint: Vector) -> Mesh:
     """A box without its top."""
     sides = [
         ((-w / 2, -d / 2, 0), (w, 0, 0), (0, 0, h)),

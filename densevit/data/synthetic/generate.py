@@ -95,8 +95,8 @@ def generate(
     check_walk(fps, movers, views, variety)
     if workers < 1:
         raise DataError(f"{workers} workers; there is at least one.")
-    mount = mount or VARIETIES[variety].mount
-    config = RenderConfig(Path(root), frames, size, seed, mount, fov, views, baseline, normals, fps, movers, variety)
+    held = mount or VARIETIES[variety].mount
+    config = RenderConfig(Path(root), frames, size, seed, held, fov, views, baseline, normals, fps, movers, variety)
     meta = dataset_json(config, scenes)
     _prepare_root(config.root, meta, overwrite)
     write_text(config.root / "dataset.json", json.dumps(meta, indent=1) + "\n")
@@ -136,11 +136,8 @@ def write_scene(config: RenderConfig, split: str, scene: int) -> None:
     place = (config.seed, split, scene, config.frames, config.size)
     walk: list[WalkFrame] = []
     if config.fps is None:
-        frames = list(
-            render_scene(
-                *place, views=config.views, baseline=config.baseline or BASELINE, variety=config.variety, **options
-            )
-        )
+        options |= {"views": config.views, "baseline": config.baseline or BASELINE, "variety": config.variety}
+        frames = list(render_scene(*place, **options))
     else:
         walk = list(render_walk(*place, config.fps, movers=config.movers, **options))
         frames = [part.frame for part in walk]

@@ -80,10 +80,8 @@ def sample_camera(
     """A random camera pose on free floor: the first with the full rating, or the best of TRIES."""
 
     def draw() -> tuple[float, Camera]:
-        mean = mount.height[0]
-        height = min(
-            float(np.clip(rng.normal(*mount.height), mean - mount.spread, mean + mount.spread)), scene.plan.height - 0.4
-        )
+        mean, reach = mount.height[0], mount.spread
+        height = min(float(np.clip(rng.normal(*mount.height), mean - reach, mean + reach)), scene.plan.height - 0.4)
         position = np.array([*scene.floor.spot(rng, 0.5), height])
         inward = np.array(scene.plan.extent) / 2 - position[:2]
         yaw = np.arctan2(inward[1], inward[0]) + rng.normal(0, 0.9)
@@ -210,11 +208,10 @@ def render_frame(
     depth = np.where(distance < 65535 / DEPTH_SCALE, distance, 0).astype(np.float32).reshape(h, w)
     geometry = scene.geometry
     light = shade(rng, scene, camera, rays, triangle, distance, weights)
+    light = np.where(hit[:, None], light, 0).reshape(h, w, 3).astype(np.float32)
     sample = Sample(
         name=name,
-        image=simulate_sensor(
-            rng, np.where(hit[:, None], light, 0).reshape(h, w, 3).astype(np.float32), look or rng, scene.variety.sensor
-        ),
+        image=simulate_sensor(rng, light, look or rng, scene.variety.sensor),
         depth=depth,
         valid=depth > 0,
         labels=np.where(hit, geometry.label[triangle], IGNORE).astype(np.int64).reshape(h, w),
@@ -339,7 +336,7 @@ def streak(rng: np.random.Generator, most: float) -> Float32[np.ndarray, "s s"]:
     middle, turn, reach = side // 2, rng.uniform(0, np.pi), rng.uniform(0.5, most / 2)
     step = (round(reach * np.cos(turn)), round(reach * np.sin(turn)))
     cv2.line(kernel, (middle - step[0], middle - step[1]), (middle + step[0], middle + step[1]), 1.0)
-    return kernel / kernel.sum()
+    return np.asarray(kernel / kernel.sum(), dtype=np.float32)
 
 
 def vignette(h: int, w: int, strength: float) -> Float64[np.ndarray, "h w 1"]:

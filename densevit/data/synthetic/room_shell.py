@@ -69,8 +69,8 @@ def build_openings(
     taken: dict[Wall, list[tuple[float, float]]] = {wall: [] for wall in walls}
     for passage in passages:
         taken[passage.wall].append((passage.low - 0.1, passage.high + 0.1))
-        spot = passage.wall.point((passage.low + passage.high) / 2, 0.45)
-        floor.take(footprint(spot, (passage.high - passage.low, 0.9), passage.wall.angle))
+        before = passage.wall.point((passage.low + passage.high) / 2, 0.45)
+        floor.take(footprint(before, (passage.high - passage.low, 0.9), passage.wall.angle))
     frame = colour(rng, (0.0, 0.5), (0.35, 1.0))
     for _ in range(rng.integers(*variety.doors)):
         if spot := _free_stretch(rng, taken, DOOR[0] + 0.2):

@@ -1,0 +1,151 @@
+"""Wide rooms: shapes whose depth can be worked out by hand, and rooms that stay what they were without the option."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("embreex")
+
+from densevit.data.datasets.rooms import CLASSES, Rooms
+from densevit.data.synthetic import generate, render_scene
+from densevit.data.synthetic.camera import MOUNTS, Camera, look_direction
+from densevit.data.synthetic.clutter import person
+from densevit.data.synthetic.floorplan import FloorPlan, FreeFloor
+from densevit.data.synthetic.lights import Light
+from densevit.data.synthetic.mesh import Mesh, revolved
+from densevit.data.synthetic.passages import DOOR, THICKNESS, Passage, draw_passages
+from densevit.data.synthetic.ray_tracer import RayTracer
+from densevit.data.synthetic.renderer import render_frame, shade
+from densevit.data.synthetic.room_shell import build_shell
+from densevit.data.synthetic.scene import Scene, build_scene
+from densevit.data.synthetic.scene_builder import Builder
+from densevit.data.synthetic.textures import plain
+from densevit.data.synthetic.variety import DEMO
+from densevit.errors import DataError
+from densevit.structures import Sample
+
+SIZE = (48, 64)
+PLAN = FloorPlan(np.array([(0, 0), (5, 0), (5, 4), (0, 4)], dtype=np.float64), 3.0)
+ALONG_X = Camera(np.array([1.0, 2.0, 1.5]), look_direction(0.0, 0.0, 0.0), (49, 65), np.deg2rad(60))  # middle 24, 32
+
+
+def room(passages: list[Passage] | None = None, thing: Mesh | None = None) -> Scene:
+    """A bare room of 5 x 4 x 3 metres with a lamp, openings and a white thing."""
+    build = Builder()
+    build_shell(np.random.default_rng(0), build, PLAN, DEMO, passages or [])
+    if thing is not None:
+        build.texture(plain((255, 255, 255)))
+        build.add("object", [replace(thing, texture=np.full(len(thing.faces), len(build.images) - 1))])
+    build.lights.append(Light((2.5, 2.0, 2.7), (10.0, 10.0, 10.0), 0.1))
+    geometry = build.finish()
+    return Scene(geometry, PLAN, FreeFloor(PLAN), RayTracer(geometry.mesh.vertices, geometry.mesh.faces))
+
+
+def shot(scene: Scene, camera: Camera = ALONG_X) -> Sample:
+    return render_frame(np.random.default_rng(0), scene, camera, "x").sample
+
+
+def depth_of(scene: Scene, camera: Camera = ALONG_X) -> "np.ndarray[tuple[int, int], np.dtype[np.float32]]":
+    return np.asarray(shot(scene, camera).depth)
+
+
+def test_through_an_open_passage_the_wall_of_the_room_behind_is_seen() -> None:
+    wall = next(wall for wall in PLAN.walls() if wall.start[0] == wall.end[0] == 5)
+    depth = depth_of(room([Passage(wall, 1.5, 2.5, 2.1, 3.0, (0.5, 0.5))]))
+    assert depth[24, 32] == pytest.approx(4 + THICKNESS + 3, abs=1e-3)
+    assert depth[24, 16] == depth[24, 48] == pytest.approx(4, abs=1e-3)  # the wall beside it
+    assert depth[10, 32] == pytest.approx(4, abs=1e-3)  # and above: 14 rows of 4 m / f = 56.3 are 0.99 m over 1.5 m
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_passages_lead_outwards_and_leave_the_wall_its_ends(seed: int) -> None:
+    for passage in draw_passages(np.random.default_rng(seed), PLAN, 2):
+        assert 0.2 <= passage.low < passage.high <= passage.wall.length - 0.2
+        assert passage.high - passage.low >= DOOR[0] - 1e-9 and DOOR[1] <= passage.height < PLAN.height
+        x, y = passage.wall.point((passage.low + passage.high) / 2, -0.1)
+        assert not (0 <= x <= 5 and 0 <= y <= 4)
+
+
+def test_a_body_of_revolution_is_as_far_away_as_its_radius_says() -> None:
+    drum = revolved([(0, 0), (0.4, 0), (0.4, 2.5), (0, 2.5)], 0, (1, 1, 1)).transformed(0.0, (3.5, 2.0, 0.0))
+    depth = depth_of(room(thing=drum))
+    assert depth[24, 32] == pytest.approx(3.5 - 0.4 - 1, abs=1e-3)  # an edge of its 14 sides faces the camera
+    flat = revolved([(0, 0), (0.4, 0), (0.4, 2.5), (0, 2.5)], 0, (1, 1, 1), flat=0.5)
+    across = flat.transformed(np.pi / 2, (3.5, 2.0, 0.0))
+    assert depth_of(room(thing=across))[24, 32] < 3.5 - 0.4 * 0.5 - 1 + 0.01
+    assert np.abs(np.linalg.norm(flat.normals, axis=1) - 1).max() < 1e-5
+
+
+def test_normals_of_a_body_of_revolution_point_away_from_it() -> None:
+    turn = np.linspace(0, np.pi, 9)
+    ball = revolved(np.stack([np.sin(turn), 1 - np.cos(turn)], 1).tolist(), 0, (1, 1, 1))
+    outward = ball.vertices - (0, 0, 1)
+    assert (np.einsum("ij,ij->i", outward, ball.normals) > 0.9).all()
+    assert np.linalg.norm(outward, axis=1) == pytest.approx(np.ones(len(outward)))
+
+
+def test_a_shifted_principal_point_moves_the_horizon_and_keeps_metres() -> None:
+    camera = replace(ALONG_X, centre=(0.1, -0.05))
+    assert camera.intrinsics[0, 2] == pytest.approx(32 + 6.5) and camera.intrinsics[1, 2] == pytest.approx(24 - 3.25)
+    sample, (f, cy) = shot(room(), camera), camera.intrinsics[1, 1:]
+    assert np.asarray(sample.depth)[22, 38] == pytest.approx(4, abs=1e-3)
+    expected = f * 1.5 / (48 - cy)  # the floor, 1.5 m below the camera, in the last row
+    assert np.asarray(sample.labels)[48, 38] == CLASSES.index("floor")
+    assert np.asarray(sample.depth)[48, 38] == pytest.approx(expected, abs=1e-3)
+
+
+def test_a_polished_floor_mirrors_what_is_above_it_and_nothing_else_changes() -> None:
+    scene, rays = room(), ALONG_X.rays()
+    triangle, distance, weights = scene.tracer.intersect(ALONG_X.position, rays)
+    dull, glossy = (
+        shade(np.random.default_rng(0), replace(scene, gloss=gloss), ALONG_X, rays, triangle, distance, weights)
+        for gloss in (0.0, 0.8)
+    )
+    floor = scene.geometry.label[triangle] == CLASSES.index("floor")
+    assert (glossy[floor] > dull[floor]).all()
+    assert np.array_equal(glossy[~floor], dull[~floor])
+
+
+def test_figures_are_as_tall_as_people_and_stand_on_the_floor() -> None:
+    for seed in range(10):
+        z = person(np.random.default_rng(seed), [0, 1], 2).vertices[:, 2]
+        assert z.min() == 0 and 1.1 <= z.max() <= 1.9
+
+
+def test_a_wide_frame_depends_on_its_numbers_alone_and_is_whole() -> None:
+    lenses = []
+    for scene in range(4):
+        frames = [frame.sample for frame in render_scene(0, "train", scene, 2, SIZE, variety="wide")]
+        (again,) = (frame.sample for frame in render_scene(0, "train", scene, 1, SIZE, variety="wide"))
+        assert np.array_equal(frames[0].image, again.image)
+        assert np.array_equal(np.asarray(frames[0].depth), np.asarray(again.depth))
+        for sample in frames:
+            assert np.asarray(sample.valid).mean() > 0.95  # what is over 13.1 m away has no depth
+            lenses.append(np.asarray(sample.intrinsics)[0, 0])
+    low, high = (SIZE[1] / 2 / np.tan(np.deg2rad(angle) / 2) for angle in reversed(MOUNTS["any"].fov))
+    assert low <= min(lenses) < max(lenses) <= high and len(set(lenses)) == 8
+
+
+def test_each_instance_of_a_wide_room_is_one_class() -> None:
+    geometry = build_scene(0, "train", 1, "wide").geometry
+    for instance in np.unique(geometry.instance)[1:]:
+        assert len(np.unique(geometry.label[geometry.instance == instance])) == 1
+
+
+@pytest.mark.parametrize(("scene", "faces", "total"), [(0, 10153, 29098.3556), (3, 27216, 54988.1778)])
+def test_demo_rooms_are_those_of_the_releases_before(scene: int, faces: int, total: float) -> None:
+    mesh = build_scene(0, "train", scene).geometry.mesh  # counted at commit ca60011
+    assert len(mesh.faces) == faces and mesh.vertices.sum() == pytest.approx(total)
+
+
+def test_the_data_set_says_that_it_is_wide_and_another_is_not_mixed_in(tmp_path: Path) -> None:
+    generate(tmp_path / "rooms", {"train": 1}, 1, SIZE, seed=3, progress=False, variety="wide")
+    (frame,) = render_scene(3, "train", 0, 1, SIZE, variety="wide")
+    read = Rooms(root=tmp_path / "rooms").read(0)
+    assert np.abs(np.asarray(read.depth) - np.asarray(frame.sample.depth)).max() < 2e-4
+    with pytest.raises(DataError, match=r"another data set \(.*variety wide, not None"):
+        generate(tmp_path / "rooms", {"train": 1}, 1, SIZE, seed=3, progress=False)
+    with pytest.raises(DataError, match="a walk shows demo rooms"):
+        generate(tmp_path / "walk", {"train": 1}, 4, SIZE, fps=15, progress=False, variety="wide")
