@@ -8,7 +8,7 @@ from pathlib import Path
 def main() -> int:
     args = parse()
     from densevit.data.synthetic.generate import generate
-    from densevit.data.synthetic.write_as import write_as  # not at the top: --help answers at once
+    from densevit.data.synthetic.layouts import write_as  # not at the top: --help answers at once
     from densevit.errors import DataError, DensevitError
 
     scenes = {"train": args.train_scenes, "val": args.val_scenes, "test": args.test_scenes}

@@ -11,7 +11,6 @@ from densevit.data.synthetic.floorplan import FloorPlan, FreeFloor, draw_plan
 from densevit.data.synthetic.furniture_layout import Placed, furnish
 from densevit.data.synthetic.lights import Light
 from densevit.data.synthetic.mesh import quad
-from densevit.data.synthetic.passages import draw_passages
 from densevit.data.synthetic.ray_tracer import RayTracer
 from densevit.data.synthetic.scene_builder import Builder, Geometry
 from densevit.data.synthetic.variety import DEMO, VARIETIES, Variety
@@ -48,7 +47,7 @@ def build_scene(seed: int, split: str, scene: int, variety: str = "demo") -> Sce
     while np.hypot(*plan.extent) > MAX_EXTENT - plan.height / 4:
         plan = draw()
     floor, build = FreeFloor(plan), Builder()
-    passages = draw_passages(rng, plan, chosen.passages) if chosen.passages else []
+    passages = room_shell.draw_passages(rng, plan, chosen.passages) if chosen.passages else []
     room_shell.build_shell(rng, build, plan, chosen, passages)
     room_shell.build_openings(rng, build, plan, floor, chosen, passages)
     room_shell.build_rug(rng, build, plan, floor)

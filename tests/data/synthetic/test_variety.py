@@ -15,10 +15,9 @@ from densevit.data.synthetic.clutter import person
 from densevit.data.synthetic.floorplan import FloorPlan, FreeFloor
 from densevit.data.synthetic.lights import Light
 from densevit.data.synthetic.mesh import Mesh, revolved
-from densevit.data.synthetic.passages import DOOR, THICKNESS, Passage, draw_passages
 from densevit.data.synthetic.ray_tracer import RayTracer
 from densevit.data.synthetic.renderer import render_frame, shade
-from densevit.data.synthetic.room_shell import build_shell
+from densevit.data.synthetic.room_shell import DOOR, THICKNESS, Passage, build_shell, draw_passages
 from densevit.data.synthetic.scene import Scene, build_scene
 from densevit.data.synthetic.scene_builder import Builder
 from densevit.data.synthetic.textures import plain

@@ -14,7 +14,7 @@ pytest.importorskip("embreex")
 
 from densevit.data import Kitti, Nyu
 from densevit.data.synthetic import render_scene
-from densevit.data.synthetic.write_as import FOV, write_as
+from densevit.data.synthetic.layouts import FOV, write_as
 from densevit.errors import DataError
 
 DOOR = Path(__file__).parents[3] / "datasets" / "prepare_rooms.py"
