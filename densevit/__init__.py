@@ -12,6 +12,7 @@
 Functions
     train(config, **overrides) -> Run             a recipe, file or dict; trained, with its scores and predictor
     load(path, ...) -> Predictor                  a checkpoint of densevit's, or a published one
+    predict_video(predictor, path, ...)           maps of a video, frame by frame; predict_frames those of a camera
     evaluate(model_or_maps, data, ...) -> Evaluation    by the protocol of a paper
     export(model, images, output, ...) -> Summary       maps of many images as files
     export_video(model, clips, output, ...) -> ClipSummary    depth of videos, stabilised if asked
@@ -21,6 +22,7 @@ Functions
 
 Classes
     Predictor     images in, NumPy maps out
+    ImageInput    an image with its camera and measured points
     Run           the folder of a training
     Evaluation    scores with intervals, a table, a report
     Dataset       the interface of data sets; `Pairs` makes one of a list, `Sample` is one image with ground truth
@@ -42,13 +44,16 @@ if TYPE_CHECKING:
     from densevit.api.video import export_video
     from densevit.data.datasets.base import Dataset
     from densevit.data.datasets.pairs import Pairs
+    from densevit.inference.image_input import ImageInput
     from densevit.inference.predictor import Predictor
     from densevit.inference.pt2.load import load_pt2
+    from densevit.inference.video.predict import predict_frames, predict_video
     from densevit.structures import Sample
 
 __all__ = [
     "Dataset",
     "Evaluation",
+    "ImageInput",
     "Pairs",
     "Predictor",
     "Run",
@@ -62,6 +67,8 @@ __all__ = [
     "export_web",
     "load",
     "load_pt2",
+    "predict_frames",
+    "predict_video",
     "train",
 ]
 
@@ -69,6 +76,7 @@ __all__ = [
 _MODULES = {
     "Dataset": "densevit.data.datasets.base",
     "Evaluation": "densevit.api.evaluation",
+    "ImageInput": "densevit.inference.image_input",
     "Pairs": "densevit.data.datasets.pairs",
     "Predictor": "densevit.inference.predictor",
     "Run": "densevit.api.training",
@@ -81,6 +89,8 @@ _MODULES = {
     "export_web": "densevit.api.export_model",
     "load": "densevit.api.checkpoint",
     "load_pt2": "densevit.inference.pt2.load",
+    "predict_frames": "densevit.inference.video.predict",
+    "predict_video": "densevit.inference.video.predict",
     "train": "densevit.api.training",
 }
 

@@ -75,7 +75,7 @@ def prepare(plan: OutputPlan, args: argparse.Namespace) -> tuple[OutputPlan, dic
     try:
         predictor = load(args)
         if predictor.card.needs_camera or predictor.card.fov is not None:
-            plan = replace(plan, items=resolve_cameras(plan.items, predictor))
+            plan = replace(plan, items=resolve_cameras(plan.items, predictor.cameras))
         return plan, pipeline.prepare(predictor, plan, args.head, args.existing)
     except DensevitError as error:
         return error  # Ray would wrap it in its own

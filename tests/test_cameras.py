@@ -27,6 +27,7 @@ from densevit.data.io.exif import exif_focal
 from densevit.data.io.point_cloud import read_ply_points
 from densevit.engine.distributed import DistributedContext
 from densevit.errors import ConfigError, DataError
+from densevit.inference.image_input import ImageInput
 from densevit.inference.predictor import Predictor
 from densevit.inference.tiling import Tiling
 from densevit.model_card import HeadSpec, ModelCard, PreprocessConfig
@@ -68,9 +69,7 @@ def test_metres_need_a_focal_length_and_follow_it(run: Path) -> None:
     predictor = densevit.load(run, precision="fp32")
     with pytest.raises(DataError, match="metres follow from the camera's focal length, and none is known"):
         predictor(image())
-    maps = []
-    for predictor.focal in (50.0, 100.0):
-        maps.append(predictor(image()))
+    maps = [predictor(ImageInput(image(), camera)) for camera in (50.0, 100.0)]
     if predictor.card.model["camera"] == "canonical":
         np.testing.assert_allclose(maps[1], 2 * maps[0], rtol=1e-5)
     else:
@@ -96,8 +95,8 @@ def test_a_window_of_an_image_is_seen_by_its_part_of_the_camera(run: Path) -> No
 def test_a_sliding_window_gives_each_window_its_part_of_the_camera(run: Path) -> None:
     predictor = densevit.load(run, precision="fp32", focal=(55.0, 60.0, 25.0, 20.0))
 
-    predictor.card = replace(predictor.card, resize=replace(predictor.card.resize, window=(48, 32), stride=(48, 32)))
-    found = predictor(image())
+    resize = replace(predictor.card.resize, window=(48, 32), stride=(48, 32))
+    found = predictor.with_options(card=replace(predictor.card, resize=resize))(image())
     right = densevit.load(run, precision="fp32", focal=(55.0, 60.0, 25.0 - 32, 20.0))(image()[:, 32:].copy())
     np.testing.assert_allclose(found[:, 32:], right, rtol=1e-5)
 
@@ -109,9 +108,8 @@ def test_a_resized_image_enters_the_network_with_a_resized_camera(run: Path) -> 
     for factor in (1, 2):
         predictor = densevit.load(run, precision="fp32", focal=(55.0 * factor,) * 2)
         resize = replace(predictor.card.resize, mode="fixed", size=(48, 64), interpolation="area")
-        predictor.card = replace(predictor.card, resize=resize)
         large = image().repeat(factor, 0).repeat(factor, 1)
-        maps.append(predictor(large))
+        maps.append(predictor.with_options(card=replace(predictor.card, resize=resize))(large))
     np.testing.assert_allclose(maps[1].reshape(48, 2, 64, 2).mean((1, 3)), maps[0], rtol=2e-2)
 
 
@@ -131,27 +129,26 @@ def test_a_network_that_sees_sizes_gives_a_resized_and_a_cropped_image_the_same_
     card = ModelCard(outputs={"depth": head}, multiple=1, resize=PreprocessConfig(mode="fixed", size=(48, 64)))
     predictor = Predictor(Sizes(), card, device="cpu", precision="fp32")
     ramp = np.repeat(np.linspace(0, 255, 256).round().astype(np.uint8)[None, :, None], 192, 0).repeat(3, 2)
-    predictor.focal = 200.0
-    metres = predictor(ramp)
-    cropped = predictor(np.ascontiguousarray(ramp[24:168, 32:224]))
+    metres = predictor(ImageInput(ramp, 200.0))
+    cropped = predictor(ImageInput(np.ascontiguousarray(ramp[24:168, 32:224]), 200.0))
     np.testing.assert_allclose(cropped, metres[24:168, 32:224], rtol=2e-3)
     for factor in (0.5, 2):
-        predictor.focal = 200.0 * factor
         size = round(256 * factor), round(192 * factor)
-        resized = predictor(cv2.resize(ramp, size, interpolation=cv2.INTER_AREA if factor < 1 else cv2.INTER_LINEAR))
-        np.testing.assert_allclose(resized[0, 0], metres[0, 0], rtol=2e-3)
+        resized = cv2.resize(ramp, size, interpolation=cv2.INTER_AREA if factor < 1 else cv2.INTER_LINEAR)
+        depth = predictor(ImageInput(resized, 200.0 * factor))
+        np.testing.assert_allclose(depth[0, 0], metres[0, 0], rtol=2e-3)
 
 
-def test_tiles_have_their_part_of_the_camera(run: Path) -> None:
+def test_tiles_have_their_part_of_the_camera(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[tuple[int, ...], list[float]]] = []
     predictor = densevit.load(run, precision="fp32", focal=(55.0, 60.0, 70.0, 20.0), tiling=Tiling(48, 0.25))
-    whole = predictor.predict_batch
+    whole = Predictor.predict_batch
 
-    def recorded(images: np.ndarray, **options: Any) -> Any:
+    def recorded(self: Predictor, images: np.ndarray, **options: Any) -> Any:
         seen.append((images.shape[1:3], options["camera"].values[0].tolist()))
-        return whole(images, **options)
+        return whole(self, images, **options)
 
-    predictor.predict_batch = recorded  # type: ignore[method-assign]
+    monkeypatch.setattr(Predictor, "predict_batch", recorded)
     predictor(image(size=(48, 96)))
     assert seen[0] == ((24, 48), pytest.approx([27.5, 30.0, 34.75, 9.75]))
     assert [(size, camera) for size, camera in seen[1:]] == [
@@ -206,8 +203,8 @@ def test_an_onnx_file_takes_the_focal_length_of_each_image(run: Path, tmp_path: 
     predictor = densevit.load(run, precision="fp32")
     images, focals = np.stack([image(i, (60, 80)) for i in range(2)]), np.array([55.0, 120.0], np.float32)
     (found,) = session.run(None, {"image": images, "focal": focals})
-    for y, x, predictor.focal in zip(found[:, 0], images, focals.tolist(), strict=True):
-        expected = predictor(x)
+    for y, x, focal in zip(found[:, 0], images, focals.tolist(), strict=True):
+        expected = predictor(ImageInput(x, focal))
         assert np.abs(y - expected).max() / expected.max() < 1e-4
 
 
@@ -278,10 +275,9 @@ def test_focal_lengths_come_from_the_command_then_exif_and_the_summary_counts_th
     np.testing.assert_allclose(np.load(tmp_path / "exif/b.npy"), predictor(tmp_path / "in/b.jpg"), rtol=1e-4)
     assert main([*words, str(tmp_path / "given"), "--fov", "60"]) == 0
     assert "focal length 2 given" in capsys.readouterr().out
-    predictor.focal = 30 / np.tan(np.radians(30))  # of b, 60 pixels wide
+    predictor = predictor.with_options(focal=30 / np.tan(np.radians(30)))  # of b, 60 pixels wide
     np.testing.assert_allclose(np.load(tmp_path / "given/b.npy"), predictor(tmp_path / "in/b.jpg"), rtol=1e-4)
-    predictor.focal = None  # then each photo's own, in a batch, too
-    predictor.batch_size = 2
+    predictor = predictor.with_options(focal=None, batch_size=2)  # then each photo's own, in a batch, too
     both = [tmp_path / "in/a.jpg", tmp_path / "in/b.jpg"]
     for name, depth in zip("ab", predictor(both), strict=True):
         np.testing.assert_allclose(np.load(tmp_path / f"exif/{name}.npy"), depth, rtol=1e-4)

@@ -14,7 +14,9 @@ from small import small_config
 import densevit
 from densevit.cli.main import main
 from densevit.data.io.point_cloud import read_ply_points
+from densevit.inference.image_input import ImageInput
 from densevit.inference.predictor import Predictor
+from densevit.inference.video.predict import predict_frames, predict_video
 from densevit.losses.image_level import LogL1
 from densevit.tasks.focal import score
 
@@ -76,25 +78,23 @@ def test_an_image_without_a_camera_is_predicted_with_the_estimate(predictor: Pre
     focal = predictor.estimate_focal(image())
     assert 10 < focal < 500
     maps = predictor(image())
-    predictor.focal = focal
-    np.testing.assert_allclose(predictor(image()), maps, rtol=1e-5)
-    predictor.focal = 3 * focal
-    assert not np.allclose(predictor(image()), maps, rtol=2e-5)
+    np.testing.assert_allclose(predictor(ImageInput(image(), focal)), maps, rtol=1e-5)
+    assert not np.allclose(predictor(ImageInput(image(), 3 * focal)), maps, rtol=2e-5)
     assert predictor.estimate_focal(image()) == focal  # the head sees the image alone
 
 
 def test_tiles_have_the_camera_of_the_whole_image(run: Path) -> None:
     tiled = densevit.load(run, precision="fp32", tiling=48)
     maps = tiled(image(size=(48, 96)))
-    tiled.focal = tiled.estimate_focal(image(size=(48, 96)))
-    np.testing.assert_allclose(tiled(image(size=(48, 96))), maps, rtol=1e-5)
+    camera = tiled.estimate_focal(image(size=(48, 96)))
+    np.testing.assert_allclose(tiled(ImageInput(image(size=(48, 96)), camera)), maps, rtol=1e-5)
 
 
-def test_a_film_has_one_focal_length(predictor: Predictor) -> None:
+def test_a_video_has_one_focal_length(predictor: Predictor) -> None:
     frames = [image(seed) for seed in range(4)]
-    maps = list(predictor.stream(frames))
-    predictor.focal = predictor.estimate_focal(frames[0])
-    np.testing.assert_allclose(maps, predictor(frames), rtol=1e-5)
+    maps = list(predict_frames(predictor, frames))
+    first = predictor.with_options(focal=predictor.estimate_focal(frames[0]))
+    np.testing.assert_allclose(maps, first(frames), rtol=1e-5)
 
 
 def test_exports_say_what_was_estimated_and_exif_comes_first(
@@ -125,7 +125,7 @@ def test_a_resumed_film_keeps_its_focal_length(run: Path, tmp_path: Path, capsys
     assert main([*words, "--output", str(tmp_path / "out")]) == 0
     assert "focal length of 1 estimated by the model" in capsys.readouterr().out
     predictor = densevit.load(run, precision="fp32")
-    maps = [frame.depth for frame in predictor.video(film)]
+    maps = [frame.depth for frame in predict_video(predictor, film)]
     np.testing.assert_allclose(np.load(tmp_path / "out/film.depth.npz")["depth"], maps, rtol=1e-5)
 
 

@@ -15,6 +15,8 @@ from densevit.builder.checkpoint import restore
 from densevit.cli.main import main
 from densevit.config import parser
 from densevit.errors import ConfigError, DataError
+from densevit.inference.image_input import ImageInput
+from densevit.inference.measured_points import points_are_input
 from densevit.inference.predictor import Predictor
 from densevit.inference.tiling import Tiling
 from densevit.ops.anchors import Anchors
@@ -184,14 +186,14 @@ def test_canonical_metres_are_divided_for_the_blocks_as_ground_truth_is(predicto
     points[::6, ::6] = 2.0
     outputs = {"depth": replace(predictor.card.outputs["depth"], focal=50.0)}
     canonical = Predictor(predictor.model, replace(predictor.card, outputs=outputs), device="cpu", precision="fp32")
-    canonical.focal = 100.0
-    np.testing.assert_allclose(canonical(image, anchors=2 * points), 2 * predictor(image, anchors=points), rtol=1e-5)
+    depth = canonical(ImageInput(image, camera=100.0, points=2 * points))
+    np.testing.assert_allclose(depth, 2 * predictor(image, anchors=points), rtol=1e-5)
 
 
 def test_a_head_with_a_decoder_of_its_own_takes_no_points(predictor: Predictor) -> None:
     own = replace(predictor.card, model={**predictor.card.model, "decoders": {"depth": DPT}})
-    assert predictor.takes_points("depth")
-    assert not Predictor(predictor.model, own, device="cpu", precision="fp32").takes_points("depth")
+    assert points_are_input(predictor.model, predictor.card, "depth")
+    assert not points_are_input(predictor.model, own, "depth")
 
 
 def test_what_does_not_go_together_is_refused_before_the_first_step(config: Path, plain: Path) -> None:

@@ -150,10 +150,10 @@ def task_of(predictor: Predictor, head: str | None) -> Task:
     return TASKS.get(predictor.card.outputs[predictor.card.head(head)].kind, "depth")
 
 
-def choose_for_data(predictor: Predictor, data: Dataset) -> str:
-    """With `runtime="auto"`: takes what is fastest for these images; what and why, in one line."""
+def choose_for_data(predictor: Predictor, data: Dataset) -> tuple[Predictor, str]:
+    """Choose what computes fastest for these images, for a predictor with `runtime="auto"`; see `choose_runtime`."""
     if predictor.runtime != "auto":
-        return ""
+        return predictor, ""
 
     def size_of(index: int) -> Size:
         h, w = data.read(index).image.shape[:2]

@@ -3,7 +3,6 @@
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from copy import copy
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -100,7 +99,7 @@ def find_model(model: Predictor | str | Path, options: Mapping[str, Any]) -> tup
     if isinstance(model, Predictor):
         if options:
             raise ConfigError(f"export: {', '.join(options)}: options of a checkpoint's path; this is a Predictor.")
-        return lambda device: copy(model), str(model.device)
+        return lambda device: model, str(model.device)
     return lambda device: load(model, **{**options, "device": device}), device_for(options)
 
 
@@ -153,14 +152,21 @@ def run_export(
     with interruptible() as stop, distributed.process_group(device, patience=PATIENCE) as world:
         predictor = ready(str(world.device))
         if predictor.card.needs_camera or predictor.card.fov is not None:
-            plan = replace(plan, items=resolve_cameras(plan.items, predictor))
+            plan = replace(plan, items=resolve_cameras(plan.items, predictor.cameras))
         if stop.is_set():
             raise Preempted("stopped before the first image; nothing was written.")
         if predictor.runtime == "auto":
             before = plan.recorded("runtime", "torch") if existing == "resume" else None
-            name, why = world.on_main(lambda: choose_for_images(predictor, plan.items, before))
+            undecided = predictor
+
+            def choose() -> tuple[str, str]:
+                nonlocal predictor
+                predictor, why = choose_for_images(undecided, plan.items, before)
+                return predictor.runtime, why
+
+            name, why = world.on_main(choose)
             if name != predictor.runtime:
-                predictor.use_runtime(name)
+                predictor = undecided.with_runtime(name)
             if world.is_main:
                 print(why, file=sys.stderr)
         where = str(world.device) if world.size == 1 else f"{world.size} x {world.device.type}"
@@ -173,15 +179,14 @@ def run_export(
         )  # fmt: skip
 
 
-def choose_for_images(predictor: Predictor, items: Sequence[Item], before: str | None) -> tuple[str, str]:
-    """The runtime that `auto` takes for these images, and why.
+def choose_for_images(predictor: Predictor, items: Sequence[Item], before: str | None) -> tuple[Predictor, str]:
+    """Return the predictor with the runtime that `auto` takes for these images, and why.
 
     Args:
         before: what computed the export that is resumed.
     """
     if before is not None:
-        predictor.use_runtime(before)
-        return before, f"runtime auto: {before}, as before"
+        return predictor.with_runtime(before), f"runtime auto: {before}, as before"
 
     def size_of(index: int) -> Size | None:
         try:
@@ -190,5 +195,4 @@ def choose_for_images(predictor: Predictor, items: Sequence[Item], before: str |
         except (DataError, OSError):
             return None
 
-    why = choose_runtime(predictor, sampled_sizes(len(items), size_of))
-    return predictor.runtime, why
+    return choose_runtime(predictor, sampled_sizes(len(items), size_of))

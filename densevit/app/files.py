@@ -2,7 +2,6 @@
 
 import shutil
 from collections.abc import Sequence
-from copy import copy
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -13,7 +12,8 @@ from densevit.app.inputs import GivenClip, GivenImage
 from densevit.app.models import AppModel, ViewOptions
 from densevit.data.io.video import Span, open_video
 from densevit.errors import DataError, DensevitError, PartialError
-from densevit.inference.camera import Lens, as_focal, assumed_fov
+from densevit.inference.camera import Lens, assumed_fov, focal_of_matrix
+from densevit.inference.image_input import ImageInput
 from densevit.inference.predict.output_plan import SETTINGS
 from densevit.inference.predict.pipeline import head_of_each_format
 from densevit.inference.video.formats import CLIP_FORMATS
@@ -119,12 +119,13 @@ def affordable_end(model: AppModel, given: GivenClip, options: ViewOptions, seco
     first = next(source.frames(Span()), None)
     if first is None:
         raise DataError(f"{given.path.name} holds no frame. Choose another clip.")
-    predictor = copy(model.predictor)
-    if predictor.card.needs_camera and (fov := clip_fov(model, options)) is not None:
-        predictor.focal = as_focal(Lens(fov=fov).matrix(first.image.shape[:2]))
-    predictor.predict_all(first.image)  # the first pass also allocates
+    camera = None
+    if (fov := clip_fov(model, options)) is not None:
+        camera = focal_of_matrix(Lens(fov=fov).matrix(first.image.shape[:2]))
+    frame = ImageInput(first.image, camera)
+    model.predictor.predict_all(frame)  # the first pass also allocates
     begun = perf_counter()
-    predictor.predict_all(first.image)
+    model.predictor.predict_all(frame)
     frames = max(1, int(seconds / max(perf_counter() - begun, 1e-6)))
     total = source.length()
     return None if total is not None and total <= frames else (frames - 1) / source.rate()

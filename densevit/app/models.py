@@ -1,7 +1,6 @@
 """The checkpoints of a page: what each predicts for an image, its point cloud, and its attention. h x w pixels."""
 
 from collections.abc import Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,7 +13,8 @@ from densevit.app.inputs import GivenImage
 from densevit.errors import ConfigError
 from densevit.inference.attention.html_page import overlay
 from densevit.inference.attention.maps import compute_attention
-from densevit.inference.camera import as_focal
+from densevit.inference.camera import focal_of_matrix
+from densevit.inference.image_input import ImageInput
 from densevit.inference.predictor import Map, Predictor
 from densevit.inference.writers import PredictedMap, Viewer
 from densevit.inference.writers.labels import classes_of
@@ -75,12 +75,12 @@ class AppModel:
 
     def predict(self, given: GivenImage, fov: float | None) -> dict[str, np.ndarray]:
         """The maps of all heads; of classes of pixels their ids, h w, instead of logits."""
-        predictor = copy(self.predictor)
-        if predictor.card.needs_camera:
-            lens, _ = given.lens(predictor, fov)
-            predictor.focal = as_focal(lens.matrix(given.image.shape[:2]))
-        maps = {name: np.asarray(values) for name, values in predictor.predict_all(given.image).items()}
-        return {name: self.reduced(name, values, given) for name, values in maps.items()}
+        camera = None
+        if self.predictor.card.needs_camera:
+            lens, _ = given.lens(self.predictor, fov)
+            camera = focal_of_matrix(lens.matrix(given.image.shape[:2]))
+        maps = self.predictor.predict_all(ImageInput(given.image, camera))
+        return {name: self.reduced(name, np.asarray(values), given) for name, values in maps.items()}
 
     def reduced(self, head: str, values: Map, given: GivenImage) -> np.ndarray:
         spec = self.predictor.card.outputs[head]

@@ -8,9 +8,17 @@ from typing import Any
 
 from densevit.data.datasets.base import Dataset
 from densevit.evaluation.scores import Scores, tables
+from densevit.inference.image_input import ImageInput
+from densevit.inference.predictor import Predictor
 from densevit.reporting.figures import Figure
 from densevit.reporting.tables import Interval
-from densevit.structures import Row
+from densevit.structures import Row, Sample
+
+
+def input_of(predictor: Predictor, sample: Sample) -> ImageInput:
+    """Return the image of a sample with its camera: the predictor's override, else that of the data."""
+    return ImageInput(sample.image, predictor.cameras.of_data(sample.intrinsics))
+
 
 DrawImage = Callable[[int, str, Row], Figure]
 """Position in the data set, label and scores of an image -> its figure in the report; it is predicted once more."""

@@ -13,13 +13,11 @@ from jaxtyping import Float64
 
 from densevit.data.datasets.base import Dataset
 from densevit.data.index.manifest import read_table
-from densevit.data.io.exif import exif_focal
-from densevit.data.io.readers import read_image
 from densevit.data.loading.prefetch import prefetch_samples
 from densevit.errors import ConfigError, DataError
 from densevit.evaluation.bootstrap import FEWEST, intervals
+from densevit.evaluators.base import input_of
 from densevit.inference.calibration import FORMS, calibrate, fit_calibration
-from densevit.inference.camera import focal_of_sample
 from densevit.inference.predict.anchors import from_table
 from densevit.inference.predict.inputs import Item, absolute
 from densevit.inference.predictor import Predictor
@@ -66,12 +64,10 @@ class CalibrationResult:
 
 def measure(predictor: Predictor, data: Dataset, head: str) -> Iterator[Measured]:
     """Predictions at measured pixels, `PIXELS` of each image."""
-    given = predictor.focal
     for item in prefetch_samples(data):
         if item.depth is None or item.valid is None or not item.valid.any():
             continue
-        predictor.focal = focal_of_sample(given, item.intrinsics)
-        prediction = predictor(item.image, head=head)
+        prediction = predictor(input_of(predictor, item), head=head)
         places = np.flatnonzero(item.valid & np.isfinite(prediction) & (prediction > 0))
         places = np.random.default_rng(0).permutation(places)[:PIXELS]
         if len(places):
@@ -88,14 +84,11 @@ def measure_points(predictor: Predictor, path: Path, head: str) -> Iterator[Meas
     images = dict.fromkeys(str(cells.get("image") or "").strip() for _, cells in read_table(path))
     if "" in images or not images:
         raise DataError(f"{path}: every row needs an image, and u, v, depth.")
-    given = predictor.focal
     for name in images:
         source = absolute(path.parent / name)
-        pixels = read_image(source)
-        anchors = from_table(path, Item(source, name), (pixels.shape[0], pixels.shape[1]), alone=False)
-        if given is None and predictor.card.needs_camera:
-            predictor.focal = exif_focal(source)
-        depth = sample(predictor(pixels, head=head), anchors)
+        image = predictor.read(source)
+        anchors = from_table(path, Item(source, name), (image.image.shape[0], image.image.shape[1]), alone=False)
+        depth = sample(predictor(image, head=head), anchors)
         usable = np.isfinite(depth) & (depth > 0)
         if usable.any():
             yield Measured(name, depth[usable], anchors.depth[usable])

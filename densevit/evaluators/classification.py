@@ -9,7 +9,7 @@ from densevit.data.loading.prefetch import prefetch_samples
 from densevit.errors import ConfigError
 from densevit.evaluation.classification.metrics import score
 from densevit.evaluation.classification.scores import summarise
-from densevit.evaluators.base import Evaluation
+from densevit.evaluators.base import Evaluation, input_of
 from densevit.evaluators.segmentation import require_same_classes
 from densevit.inference.predictor import Predictor
 from densevit.reporting.figures import Figure, classification_figure
@@ -59,7 +59,7 @@ def _rows(predictor: Predictor, head: str, data: Dataset) -> Iterator[tuple[str,
     def images() -> Iterator[Any]:
         for sample in prefetch_samples(data):
             pending.append(sample)
-            yield sample.image
+            yield input_of(predictor, sample)
 
     for logits in tqdm(predictor.stream_all(images()), desc="evaluate", unit="image", total=len(data), delay=1):
         sample = pending.popleft()

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from copy import copy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,8 +26,8 @@ from densevit.evaluation.depth.preprocess import paste_or_resize
 from densevit.evaluation.depth.published_protocols import Protocol, applicable, find_protocol
 from densevit.evaluation.depth.scores import DepthScores
 from densevit.evaluation.depth.unit_check import Maps, unit_warning
-from densevit.evaluators.base import DrawImage, Evaluation
-from densevit.inference.camera import focal_of_sample, lens_warning
+from densevit.evaluators.base import DrawImage, Evaluation, input_of
+from densevit.inference.camera import lens_warning
 from densevit.inference.predictor import Predictor
 from densevit.model_card import Kind, uncertainty_of
 from densevit.ops.geometry import field_of_view
@@ -98,8 +97,7 @@ def evaluate_depth(
         if points is not None:
             raise ConfigError("--points: given to a model; saved maps have none.")
         return _evaluate_saved(predictions, data, protocols, metrics, workers, gt_cache, progress)
-    predictor = copy(predictions)
-    predictor.flip = protocols[0].flip if flip is None else flip
+    predictor = predictions.with_options(flip=protocols[0].flip if flip is None else flip)
     seconds: list[float] = []
     angles: list[float] = []
 
@@ -120,12 +118,10 @@ def evaluate_depth(
 
     def predicted(sample: Sample) -> dict[str, Any]:
         box = protocols[0].input_box(*sample.image.shape[:2])
-        predictor.focal = predictions.focal
-        if sample.intrinsics is not None:
-            predictor.focal = focal_of_sample(predictions.focal, sample.intrinsics)
+        image = input_of(predictor, sample)
         if sample.points is not None and sample.points.any():
-            return {name: predictor(sample.image, head=name, box=box, anchors=sample.points)}
-        return predictor.predict_all(sample.image, box=box)
+            return {name: predictor(image, head=name, box=box, anchors=sample.points)}
+        return predictor.predict_all(image, box=box)
 
     def items() -> Iterator[tuple[Any, ...]]:
         for index, read in enumerate(prefetch_samples(data)):

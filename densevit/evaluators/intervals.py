@@ -1,7 +1,6 @@
 """Calibrates the depth intervals of a model on images that it was not trained on."""
 
 from collections.abc import Iterator
-from copy import copy
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +9,7 @@ from densevit.data.datasets.base import Dataset
 from densevit.data.loading.prefetch import prefetch_samples
 from densevit.errors import ConfigError
 from densevit.evaluation.uncertainty.conformal import Scores, calibrate, image_scores
-from densevit.inference.camera import focal_of_sample
+from densevit.evaluators.base import input_of
 from densevit.inference.predictor import Predictor
 from densevit.model_card import Interval, ModelCard, uncertainty_of
 from densevit.utils.progress import tqdm
@@ -35,15 +34,13 @@ def calibrate_intervals(
     doubt = uncertainty_of(chosen)
     if doubt not in predictor.card.outputs:
         raise ConfigError(f"head '{chosen}' predicts no uncertainty; train it with `uncertainty: laplace`.")
-    predictor, given = copy(predictor), predictor.focal
     near, far = data.depth_range
 
     def scores() -> Iterator[Scores]:
         for sample in tqdm(prefetch_samples(data), desc="calibrate", unit="image", total=len(data), delay=1):
             if sample.depth is None or sample.valid is None:
                 continue
-            predictor.focal = focal_of_sample(given, sample.intrinsics)
-            maps = predictor.predict_all(sample.image)
+            maps = predictor.predict_all(input_of(predictor, sample))
             counted = sample.valid & (sample.depth > near) & (sample.depth < far) & (maps[chosen] > 0)
             p, d, b = (m[counted].astype(np.float64) for m in (maps[chosen], sample.depth, maps[doubt]))
             yield image_scores(p, d, b)

@@ -1,7 +1,6 @@
 """Evaluation of surface normals: a predictor or saved maps, and a data set -> scores, and a report of them."""
 
 from collections.abc import Callable, Iterator, Mapping
-from copy import copy
 from time import perf_counter
 from typing import Any
 
@@ -14,8 +13,7 @@ from densevit.data.predictions import SavedNormals
 from densevit.errors import DataError
 from densevit.evaluation.normals.evaluate import evaluate
 from densevit.evaluation.normals.protocol import PROTOCOLS, NormalsProtocol
-from densevit.evaluators.base import Evaluation
-from densevit.inference.camera import focal_of_sample
+from densevit.evaluators.base import Evaluation, input_of
 from densevit.inference.predictor import Predictor
 from densevit.ops.surfaces.normals import normals_of_map
 from densevit.reporting.figures import Figure, normals_figure
@@ -58,15 +56,14 @@ def evaluate_normals(
             return saved.read(sample.name)
 
         return _evaluate(read, data, protocol, [], {})
-    predictor = copy(predictions)
+    predictor = predictions
     kinds = ("normals",) if predictor.card.heads_of("normals") and head is None else ("normals", "metric")
     name = predictor.card.head_for(kinds, [head] if head else (), "eval-normals")
     seconds: list[float] = []
 
     def predict(sample: Sample) -> Normals:
-        predictor.focal = focal_of_sample(predictions.focal, sample.intrinsics)
         start = perf_counter()
-        values = predictor(sample.image, head=name)
+        values = predictor(input_of(predictor, sample), head=name)
         seconds.append(perf_counter() - start)
         if predictor.card.outputs[name].kind == "normals":
             return np.asarray(values.transpose(1, 2, 0))

@@ -20,7 +20,7 @@ from densevit.errors import ConfigError, DataError
 from densevit.evaluation.segmentation.evaluate import Counts, count, summarise
 from densevit.evaluation.segmentation.metrics import Ids
 from densevit.evaluation.segmentation.scores import SegScores
-from densevit.evaluators.base import DrawImage, Evaluation
+from densevit.evaluators.base import DrawImage, Evaluation, input_of
 from densevit.inference.predictor import Predictor
 from densevit.model_card import HeadSpec, Palette
 from densevit.ops.palette import palette_for, usual_palette
@@ -64,13 +64,13 @@ def evaluate_segmentation(
     def predicted() -> Iterator[tuple[str, Ids, Ids | None]]:
         for sample in _progress(prefetch_samples(data), len(data)):
             start = perf_counter()
-            ids = predictor.classes(sample.image, name)
+            ids = predictor.classes(input_of(predictor, sample), name)
             seconds.append(perf_counter() - start)
             yield sample.name, ids, sample.labels
 
     def predict(index: int) -> tuple[Sample, Ids]:
         sample = data.read(index)
-        return sample, predictor.classes(sample.image, name)
+        return sample, predictor.classes(input_of(predictor, sample), name)
 
     palette = data.palette or palette_for(spec)
     # Pixels are counted while the model works on the next image.

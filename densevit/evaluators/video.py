@@ -3,7 +3,6 @@
 import tempfile
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from copy import copy
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,9 +18,9 @@ from densevit.errors import DataError
 from densevit.evaluation.depth.preprocess import paste_or_resize
 from densevit.evaluation.video.clip import Align, ClipFrame, VideoProtocol, fit_clip, score_clip
 from densevit.evaluation.video.scores import ClipPictures, VideoScores, draw
-from densevit.evaluators.base import Evaluation
-from densevit.inference.camera import focal_of_sample
+from densevit.evaluators.base import Evaluation, input_of
 from densevit.inference.predictor import Predictor
+from densevit.inference.video.predict import predict_frames
 from densevit.inference.video.stabilizer import Stabilizer, stabilize_stream
 from densevit.model_card import Kind
 from densevit.output_kinds import DEPTH_KINDS
@@ -127,7 +126,7 @@ def evaluate_films(
             def predicted(frames: Iterable[VideoFrame] = bar) -> Iterator[tuple[Any, Map]]:
                 shown: deque[VideoFrame] = deque()
                 images = (kept(frame, shown).image for frame in frames)
-                for values in predictor.stream(images, head=head, lookahead=lookahead):
+                for values in predict_frames(predictor, images, head=head, lookahead=lookahead):
                     yield shown.popleft().image, values
 
             save_maps(predicted(), Path(folder), make_stabilizer(predictor, kind, head, stabilize))
@@ -179,14 +178,8 @@ def predict_clip(
             yield sample.image, at_size_of(sample, predictions.read(sample.name))
         return
     waiting: deque[Sample] = deque()
-    predictor = copy(predictions)
-
-    def images() -> Iterator[Any]:
-        for sample in samples:
-            predictor.focal = focal_of_sample(predictions.focal, sample.intrinsics)
-            yield kept(sample, waiting).image
-
-    for values in predictor.stream(images(), head=head, lookahead=lookahead):
+    images = (input_of(predictions, kept(sample, waiting)) for sample in samples)
+    for values in predict_frames(predictions, images, head=head, lookahead=lookahead):
         sample = waiting.popleft()
         yield sample.image, at_size_of(sample, np.asarray(values))
 

@@ -1,21 +1,27 @@
 """The camera of an image: focal lengths for models whose metres depend on them, intrinsics for point clouds."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import inf
 from numbers import Real
+from threading import Event
 from typing import ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from densevit.data.io.exif import exif_focal, exif_fov
 from densevit.errors import DataError
 from densevit.inference.tta import Outputs
 from densevit.model_card import ModelCard
 from densevit.ops.camera import Camera, canonical_scale, in_head_unit
 from densevit.ops.geometry import Matrix, field_of_view, focal_length, is_possible_fov, pinhole, pinhole_from_fov
 from densevit.structures import Size
+
+log = logging.getLogger(__name__)
 
 TOLERANCE = 1.15  # times the training's narrowest and widest focal length that count as known
 
@@ -149,29 +155,6 @@ def camera_input(card: ModelCard, camera: Camera) -> CameraInput | None:
     return CameraInput(camera, card.canonical_focals, card.takes_rays) if card.needs_camera else None
 
 
-def check_focal(card: ModelCard, focal: Focal | None) -> None:
-    """
-    Raises:
-        DataError: the model needs a focal length, and there is none that it estimates, or none above 0.
-    """
-    if not card.needs_camera or (focal is None and card.focal_head):
-        return
-    if focal is None:
-        heads = ", ".join(card.canonical_focals or card.outputs)
-        raise DataError(
-            f"head {heads}: metres follow from the camera's focal length, and none is known. Give it in "
-            "pixels of the image: focal=PIXELS (--focal PIXELS); width / (2 tan(half the horizontal field of view))."
-        )
-    given = focal_numbers(focal)
-    good = [isinstance(length, Real) and 0 < length < inf for length in given[:2]]
-    good += [isinstance(place, Real) and -inf < place < inf for place in given[2:]]
-    if len(given) not in (2, 4) or not all(good):
-        raise DataError(
-            f"focal is {focal}; a focal length is a number of pixels above 0, or two, along x and y; with the "
-            "principal point they are fx, fy, cx, cy."
-        )
-
-
 def check_fov(focal: float, width: int) -> None:
     """
     Raises:
@@ -182,6 +165,93 @@ def check_fov(focal: float, width: int) -> None:
             f"a focal length of {focal:.4g} pixels is a field of view of {fov:.3g} degrees across {width} pixels, "
             "which no photo has. Focal lengths are in pixels of the image, not in millimetres."
         )
+
+
+@dataclass(frozen=True)
+class CameraPolicy:
+    """Where the focal length of an image comes from: `override`, else its data or EXIF, else the model's estimate.
+
+    Attributes:
+        card: of the model, which may need no focal length, or estimate one.
+        override: of all images, whatever is known of them.
+    """
+
+    card: ModelCard
+    override: Focal | None = None
+    warned: Event = field(default_factory=Event, repr=False, compare=False)  # of a lens that training did not show
+
+    @property
+    def estimates(self) -> bool:
+        """Whether the model estimates the focal length of images of which none is known."""
+        return self.override is None and self.card.needs_camera and self.card.focal_head is not None
+
+    def of_data(self, intrinsics: Matrix | None) -> Focal | None:
+        """Return the override, else the focal lengths and principal point of a 3x3 matrix; None if both are missing."""
+        return self.override if self.override is not None or intrinsics is None else focal_of_matrix(intrinsics)
+
+    def of_file(self, path: str | os.PathLike[str]) -> Focal | None:
+        """Return the override, else the focal length in the EXIF of an image; None if it is unknown or not needed.
+
+        Warns once of a lens that the training of a metric model did not show and that the model cannot know of.
+
+        Raises:
+            DataError: the model needs its EXIF, which cannot be true of it.
+        """
+        if self.override is not None or self.card.needs_camera:
+            return exif_focal(path) if self.override is None else self.override
+        angle = None if self.card.fov is None or self.warned.is_set() else exif_fov(path)
+        if angle is not None and (warning := lens_warning([angle], self.card)):
+            self.warned.set()
+            log.warning("%s: %s", path, warning)
+        return None
+
+    def of_batch(
+        self, known: Focal | None, shape: tuple[int, ...], estimate: Callable[[], Sequence[float]]
+    ) -> Camera | None:
+        """Return the cameras of images: known, else the override, else estimated; None for a model that needs none.
+
+        Args:
+            known: of all these images.
+            shape: b, h and w of the images.
+            estimate: by the model, the focal length of each image.
+
+        Raises:
+            DataError: the model needs a focal length and estimates none, or it is no number of pixels above 0.
+        """
+        if not self.card.needs_camera:
+            return None
+        count, h, w = shape
+        focal = self.override if known is None else known
+        if focal is None and self.estimates:
+            return Camera.centred(torch.tensor(estimate()), (h, w))
+        if focal is None:
+            heads = ", ".join(self.card.canonical_focals or self.card.outputs)
+            raise DataError(
+                f"head {heads}: metres follow from the camera's focal length, and none is known. Give it in pixels of "
+                "the image: focal=PIXELS (--focal PIXELS); width / (2 tan(half the horizontal field of view))."
+            )
+        check_focal(focal)
+        return as_camera(focal, (h, w), count)
+
+
+def check_focal(focal: Focal) -> None:
+    """
+    Raises:
+        DataError: it is no number of pixels above 0, nor two or four of them.
+    """
+    given = focal_numbers(focal)
+    good = [isinstance(length, Real) and 0 < length < inf for length in given[:2]]
+    good += [isinstance(place, Real) and -inf < place < inf for place in given[2:]]
+    if len(given) not in (2, 4) or not all(good):
+        raise DataError(
+            f"focal is {focal}; a focal length is a number of pixels above 0, or two, along x and y; with the "
+            "principal point they are fx, fy, cx, cy."
+        )
+
+
+def focal_of_matrix(matrix: Matrix) -> tuple[float, float, float, float]:
+    """fx, fy, cx, cy of a 3x3 matrix."""
+    return float(matrix[0, 0]), float(matrix[1, 1]), float(matrix[0, 2]), float(matrix[1, 2])
 
 
 def as_camera(focal: Focal, size: Size, count: int = 1) -> Camera:
@@ -199,16 +269,6 @@ def as_camera(focal: Focal, size: Size, count: int = 1) -> Camera:
 
 def focal_numbers(focal: Focal) -> tuple[float, ...]:
     return tuple(focal) if isinstance(focal, Sequence) else (focal, focal)
-
-
-def as_focal(matrix: Matrix) -> tuple[float, float, float, float]:
-    """fx, fy, cx, cy of a 3x3 matrix."""
-    return float(matrix[0, 0]), float(matrix[1, 1]), float(matrix[0, 2]), float(matrix[1, 2])
-
-
-def focal_of_sample(given: Focal | None, intrinsics: Matrix | None) -> Focal | None:
-    """What the user gives, else what the data set has; None where neither knows it."""
-    return given if given is not None or intrinsics is None else as_focal(intrinsics)
 
 
 def lens_warning(angles: Sequence[float], card: ModelCard) -> str:

@@ -6,7 +6,6 @@ from time import perf_counter
 
 import numpy as np
 import torch
-from torch import nn
 
 from densevit.inference.backends import auto
 from densevit.inference.backends.auto import AutoRuntimeModule
@@ -16,31 +15,29 @@ from densevit.ops.resize import network_size
 from densevit.structures import Size
 
 
-def choose_runtime(predictor: Predictor, sizes: Mapping[Size, int]) -> str:
-    """Lets a predictor with `runtime="auto"` compute by what is fastest for so many images of each size (h, w).
+def choose_runtime(predictor: Predictor, sizes: Mapping[Size, int]) -> tuple[Predictor, str]:
+    """Choose what computes fastest for so many images of each size (h, w), for a predictor with `runtime="auto"`.
 
     Without this call torch computes until as many images of one size again would pay for the conversion.
 
     Returns:
-        what was taken and why, in one line; empty for another `runtime`.
+        the predictor that computes so, and what was taken and why, in one line; empty for another `runtime`.
     """
     if not isinstance(predictor.network, AutoRuntimeModule) or not sizes:
-        return ""
+        return predictor, ""
     name, share, start = predictor.network.name, predictor.network.share, predictor.network.start
     inputs = Counter[tuple[Size, Size | None]]()
     for size, count in sizes.items():
         inputs[network_input(predictor, size)] += count
     (typical, _), *_ = Counter(sizes).most_common(1)
-    networks: dict[str, nn.Module] = {}
+    tried: dict[str, Predictor] = {}
 
     def seconds(runtime: str) -> float:
-        predictor.use_runtime(runtime)
-        networks[runtime] = predictor.network
-        return seconds_per_image(predictor, largest_part(predictor, typical))
+        tried[runtime] = predictor.with_runtime(runtime)
+        return seconds_per_image(tried[runtime], largest_part(predictor, typical))
 
     choice = auto.choose(name, inputs, start, share, seconds)
-    predictor.runtime, predictor.network = choice.name, networks[choice.name]
-    return f"runtime auto: {choice.name} ({choice.reason})"
+    return tried[choice.name], f"runtime auto: {choice.name} ({choice.reason})"
 
 
 def network_input(predictor: Predictor, size: Size) -> tuple[Size, Size | None]:

@@ -77,10 +77,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert main(["train", str(config), "steps=30", "optim.lr=3e-3", "validate_every=30"]) == 0
     predictor = densevit.load(folder / "run", precision="fp32")
     half = Calibration(form="scale", a=0.5)
-    predictor.card = replace(
-        predictor.card, outputs={"depth": replace(predictor.card.outputs["depth"], calibration=half)}
-    )
-    predictor.save_pretrained(folder / "half")
+    card = replace(predictor.card, outputs={"depth": replace(predictor.card.outputs["depth"], calibration=half)})
+    predictor.with_options(card=card).save_pretrained(folder / "half")
     return folder
 
 
@@ -93,7 +91,7 @@ def test_a_calibration_is_part_of_the_card_and_of_every_prediction(run: Path) ->
     image = run / "data/images/000.jpg"
     np.testing.assert_allclose(half(image), plain(image) / 2, rtol=1e-5)
     assert half.card.outputs["depth"].metres is None
-    half.flip = plain.flip = True
+    half, plain = (one.with_options(flip=True) for one in (half, plain))
     np.testing.assert_allclose(half(image), plain(image) / 2, rtol=1e-5)
 
 

@@ -46,12 +46,6 @@ def test_saved_maps_of_a_model_score_as_the_model_does(run: Path, predictor: Pre
     assert not saved.seconds
 
 
-def test_an_evaluation_leaves_the_predictor_as_it_was(run: Path, predictor: Predictor) -> None:
-    data = open_dataset(spec(run))
-    evaluate_depth(predictor, data, select_protocols("plain", data, "folder", "metric"), flip=True)
-    assert (predictor.flip, predictor.focal) == (False, None)
-
-
 def test_protocols_are_selected_by_name_by_data_set_or_all(run: Path) -> None:
     data = open_dataset(spec(run))
     assert [p.name for p in select_protocols(None, data, "folder", "metric")] == ["plain"]

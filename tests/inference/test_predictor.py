@@ -1,5 +1,7 @@
 """Predictor: what goes in, what comes out, and what is refused. The model answers with the mean colour in metres."""
 
+import ast
+from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
 
@@ -10,8 +12,10 @@ from jaxtyping import Float
 from PIL import Image
 from torch import Tensor, nn
 
+import densevit
 from densevit.errors import ConfigError, DataError
 from densevit.inference.forward import check_box
+from densevit.inference.image_input import ImageInput
 from densevit.inference.predictor import Predictor
 from densevit.model_card import HeadSpec, ModelCard, PreprocessConfig
 from densevit.utils.precision import autocast, cast_weights, resolve
@@ -257,7 +261,7 @@ def test_a_prediction_multiplies_fp32_numbers_exactly_unless_tf32_is_asked_for(p
             return super().forward(image)
 
     predict = predictor(model := Spy())
-    predict.precision = precision  # type: ignore[assignment]
+    vars(predict).update(precision=precision)  # as on a GPU
     predict(picture())
     assert model.tf32 == (tf32, tf32)
 
@@ -278,3 +282,42 @@ def test_weights_in_the_precision_of_the_model_change_no_number() -> None:
 def test_a_predictor_whose_weights_were_cast_is_not_saved(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="lost digits; load the checkpoint without"):
         predictor(cast_weights=True).save_pretrained(tmp_path / "x")
+
+
+def test_threads_with_cameras_of_their_own_share_one_predictor() -> None:
+    card = ModelCard(outputs={"depth": HeadSpec(kind="metric", focal=50.0)}, multiple=1)
+    shared, images = predictor(card=card, batch_size=2), [picture(seed=seed) for seed in range(40)]
+
+    def depths(camera: float) -> list[np.ndarray]:
+        return shared.predict(ImageInput(image, camera) for image in images)
+
+    with ThreadPoolExecutor(2) as threads:
+        for camera, found in zip((50.0, 100.0), threads.map(depths, (50.0, 100.0)), strict=True):
+            for image, depth in zip(images, found, strict=True):
+                np.testing.assert_allclose(depth, camera / 50 * expected(image), rtol=1e-5)
+
+
+def test_a_predictor_does_not_change_and_other_options_make_another_one_on_the_same_model() -> None:
+    one = predictor()
+    with pytest.raises(AttributeError, match="focal: a Predictor does not change"):
+        one.focal = 50.0  # type: ignore[attr-defined]
+    other = one.with_options(flip=True, focal=50.0)
+    assert (one.flip, one.cameras.override) == (False, None) and (other.flip, other.cameras.override) == (True, 50.0)
+    assert other.model is one.model
+    with pytest.raises(TypeError, match="focus: options that change are card, flip"):
+        one.with_options(focus=1)
+
+
+def test_nothing_in_the_package_assigns_to_a_predictor() -> None:
+    def assigned(tree: ast.AST) -> set[str]:
+        """Attributes that are assigned to, as `predictor.card` or `self.predictor.card`."""
+        attributes = (node for node in ast.walk(tree) if isinstance(node, ast.Attribute))
+        return {ast.unparse(node) for node in attributes if isinstance(node.ctx, ast.Store)}
+
+    root = Path(densevit.__file__).parent
+    for path in root.rglob("*.py"):
+        names = [name.split(".") for name in assigned(ast.parse(path.read_text(encoding="utf-8")))]
+        assert not [name for name in names if {"predictor", "predictions", "teacher"} & set(name[:-1])], path
+    tree = ast.parse((root / "inference/predictor.py").read_text(encoding="utf-8"))
+    own = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Predictor")
+    assert [getattr(method, "name", "") for method in own.body if assigned(method)] == ["__init__"]

@@ -160,8 +160,7 @@ def test_push_and_page_say_what_the_licence_asks_for(
     monkeypatch.setattr(huggingface_hub, "HfApi", Api)
     monkeypatch.setattr(hub, "is_reachable", lambda server: True)
     predictor = densevit.load(SMALL, device="cpu")
-    predictor.card = replace(predictor.card, licence=licence)
-    predictor.push_to_hub("me/rooms")
+    predictor.with_options(card=replace(predictor.card, licence=licence)).push_to_hub("me/rooms")
     assert field in sent[0]
     assert note in sent[0]
     assert note in caplog.text

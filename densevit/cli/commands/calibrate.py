@@ -43,8 +43,8 @@ def run(args: argparse.Namespace) -> int:
     else:
         found, source = list(calibration.measure(predictor, data, head)), f"{args.data} ({len(data)} images)"
     result = calibration.choose_calibration(found)
-    predictor.card = calibration.calibrated_card(predictor.card, head, result, source)
-    predictor.save_pretrained(args.output)
+    card = calibration.calibrated_card(predictor.card, head, result, source)
+    predictor.with_options(card=card).save_pretrained(args.output)
     print(result)
     print(f"calibrated: {args.output}")
     return 0

@@ -87,7 +87,8 @@ def load(args: argparse.Namespace, *, data: "Dataset | None" = None, **options: 
     if data is not None and predictor.runtime == "auto":
         from densevit.api.evaluation import choose_for_data
 
-        print(choose_for_data(predictor, data), file=sys.stderr)
+        predictor, why = choose_for_data(predictor, data)
+        print(why, file=sys.stderr)
     args.precision, args.device, args.runtime = predictor.precision, str(predictor.device), predictor.runtime
     return predictor
 

@@ -93,15 +93,14 @@ def find_crop(name: str | None) -> "Callable[[int, int], Box] | None":
     return None if name is None else lambda h, w: kb_box((h, w))
 
 
-def apply(args: argparse.Namespace, predictor: "Predictor") -> None:
-    """Sets the options of `add_inference_options`; without --window-size the checkpoint's own window stays.
+def apply(args: argparse.Namespace, predictor: "Predictor") -> "Predictor":
+    """Return a predictor with the options of `add_inference_options`; without --window-size its own window stays.
 
     Raises:
         ConfigError: a window smaller than a patch; a stride without one, or larger than it.
     """
     from densevit.errors import ConfigError
 
-    predictor.flip, predictor.scales, predictor.focal = args.flip, args.scales, args.focal
     resize = predictor.card.resize
     if args.window_size is not None:
         if args.window_size < (patch := predictor.card.multiple):
@@ -112,7 +111,8 @@ def apply(args: argparse.Namespace, predictor: "Predictor") -> None:
         raise ConfigError("--stride: belongs to --window-size.")
     if resize.window and resize.stride and max(resize.stride) > max(resize.window):
         raise ConfigError(f"--stride: {max(resize.stride)} pixels leave gaps between windows of {max(resize.window)}.")
-    predictor.card = replace(predictor.card, resize=resize)
+    card = replace(predictor.card, resize=resize)
+    return predictor.with_options(flip=args.flip, scales=args.scales, focal=args.focal, card=card)
 
 
 def load(args: argparse.Namespace, **options: Any) -> "Predictor":
@@ -121,9 +121,7 @@ def load(args: argparse.Namespace, **options: Any) -> "Predictor":
     Args:
         options: of `checkpoint.load`.
     """
-    predictor = checkpoint.load(args, **options)
-    apply(args, predictor)
-    return predictor
+    return apply(args, checkpoint.load(args, **options))
 
 
 def add_tiling_options(parser: Parser) -> None:

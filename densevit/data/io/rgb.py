@@ -1,7 +1,7 @@
 """Paths, arrays and PIL images as UInt8 h w 3 in RGB."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from io import IOBase
 from typing import TypeGuard, Union
 
@@ -41,6 +41,12 @@ def as_rgb(image: object) -> Rgb:
     hint = " Models take tensors; see densevit.inference.forward." if is_tensor(image) else ""
     hint = " PIL.Image.open reads what an open file holds." if isinstance(image, IOBase) else hint
     raise DataError(f"{type(image).__name__} is no image: give a path, an h w 3 uint8 array or a PIL image.{hint}")
+
+
+def stack(images: Sequence[Rgb]) -> UInt8[np.ndarray, "b h w 3"]:
+    """Return a batch of images of one size; a single one is not copied where torch takes its memory as it is."""
+    flags = images[0].flags
+    return images[0][None] if len(images) == 1 and flags.c_contiguous and flags.writeable else np.stack(images)
 
 
 def from_pil(image: Image.Image) -> Rgb:

@@ -60,6 +60,25 @@ def candidate(device: torch.device, precision: Precision) -> str | None:
     return min(usable, key=lambda name: COSTS[name].share[precision], default=None)
 
 
+def network_for(
+    model: nn.Module, heads: list[str], runtime: str, device: torch.device, precision: Precision, *, compiled: bool
+) -> tuple[nn.Module, str]:
+    """Return the model as a runtime computes it, and the runtime's name: `auto` is torch if no other one is faster.
+
+    Args:
+        compiled: by torch.compile, so that only torch computes it.
+    """
+    if runtime == "auto":
+        other = None if compiled else candidate(device, precision)
+        if other is not None:
+            return AutoRuntimeModule(model, heads, other, precision), runtime
+    elif runtime != "torch":
+        return ExternalRuntimeModule(model, heads, RUNTIMES[runtime], precision), runtime
+    if device.type == "cpu" and not compiled:
+        prepack_linears(model, precision)
+    return model, "torch"
+
+
 def start_seconds(name: str, model: nn.Module) -> float:
     """About how long the conversion of a model takes for one size of images."""
     fixed, each = COSTS[name].start

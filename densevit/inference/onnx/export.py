@@ -207,8 +207,8 @@ def check_options(card: ModelCard, options: OnnxExportOptions) -> tuple[ModelCar
         raise ConfigError("--batch-size: this model uses a sliding window; give a number of images.")
     y0, y1, x0, x1 = (0, size[0], 0, size[1]) if options.box is None else check_box(options.box, size)
     checked_network_size((y1 - y0, x1 - x0), card.resize, card.multiple)
-    if options.focal is not None:
-        check_focal(card, options.focal)
+    if options.focal is not None and card.needs_camera:
+        check_focal(options.focal)
     return card, replace(options, size=size)
 
 

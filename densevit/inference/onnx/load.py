@@ -134,9 +134,7 @@ def load_onnx(
     except Exception as error:  # each runtime has its own classes
         raise CheckpointError(f"{path}: {name} does not open it ({str(error).strip().splitlines()[0]}).") from error
     module = OnnxModule(run, takes, list(card.outputs), bytes.fromhex(sha256(path)))
-    predictor = Predictor(module, card, device=place, precision=chosen, **options)
-    predictor.runtime = name
-    return predictor
+    return Predictor(module, card, device=place, precision=chosen, **options).with_options(runtime=name)
 
 
 def image_input(graph: "onnx.ModelProto", path: Path) -> ImageInput:

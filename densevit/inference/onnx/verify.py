@@ -102,9 +102,10 @@ def predict_each(
     if focals is None:
         return predictor.predict_arrays(images, points=given)
     parts = []
-    for i, predictor.focal in enumerate(focals.tolist()):
+    for i, focal in enumerate(focals.tolist()):
         one = slice(i, i + 1)
-        parts.append(predictor.predict_arrays(images[one], points=None if given is None else given[one]))
+        points_of_one = None if given is None else given[one]
+        parts.append(predictor.predict_arrays(images[one], camera=focal, points=points_of_one))
     return {name: np.concatenate([maps[name] for maps in parts]) for name in parts[0]}
 
 

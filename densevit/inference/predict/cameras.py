@@ -11,10 +11,8 @@ from densevit.data.index.manifest import CAMERA, camera_of, read_table
 from densevit.data.io.exif import exif_focal
 from densevit.data.io.readers import image_size
 from densevit.errors import DataError
-from densevit.inference.camera import Intrinsics, Lens, lens_warning
+from densevit.inference.camera import CameraPolicy, Intrinsics, Lens, lens_warning
 from densevit.inference.predict.inputs import Item, absolute
-from densevit.inference.predictor import Predictor
-from densevit.model_card import ModelCard
 from densevit.ops.geometry import field_of_view
 from densevit.structures import Size
 
@@ -37,20 +35,22 @@ def plan_cameras(items: Sequence[Item], given: Sequence[float] | Path | Lens | N
     return with_cameras(items, given) if isinstance(given, Path) else with_one_camera(items, given)
 
 
-def resolve_cameras(items: Sequence[Item], predictor: Predictor) -> list[Item]:
-    """The items with the cameras that the model needs; logs a lens that its training did not show.
+def resolve_cameras(items: Sequence[Item], policy: CameraPolicy) -> list[Item]:
+    """Return the items with the cameras that the model needs; log a lens that its training did not show.
 
     Raises:
         DataError: EXIF cannot be true, or the camera of an image is not known.
     """
-    if predictor.focal is not None:
+    if policy.override is not None:
         return list(items)
-    if predictor.card.needs_camera:
+    if policy.card.needs_camera:
         items = with_exif(items)
-        if not predictor.card.focal_head:
+        if not policy.estimates:
             require_cameras(items)
-    elif warning := look_at_lenses(items, predictor.card):
-        log.warning("%s", warning)
+    elif policy.card.fov is not None:
+        angles = [angle for item in items[:LOOKED_AT] if (angle := horizontal_fov(item)) is not None]
+        if warning := lens_warning(angles, policy.card):
+            log.warning("%s", warning)
     return list(items)
 
 
@@ -209,13 +209,6 @@ def require_cameras(items: Sequence[Item]) -> None:
             f"{missing[0].source}: metres follow from the camera's focal length, and none is known of {len(missing)} "
             f"of {len(items)} images: their EXIF has none. Give --focal PIXELS, --fov DEGREES or --intrinsics."
         )
-
-
-def look_at_lenses(items: Sequence[Item], card: ModelCard) -> str:
-    """The warning of `lens_warning` for the first images; empty where there is none."""
-    if card.fov is None:
-        return ""
-    return lens_warning([angle for item in items[:LOOKED_AT] if (angle := horizontal_fov(item)) is not None], card)
 
 
 def horizontal_fov(item: Item) -> float | None:

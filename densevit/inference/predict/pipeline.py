@@ -22,18 +22,19 @@ from jaxtyping import Float32
 
 from densevit.data.io import images
 from densevit.data.io.readers import read_image
-from densevit.data.io.rgb import Rgb
+from densevit.data.io.rgb import Rgb, stack
 from densevit.data.loading.prefetch import prefetch
 from densevit.errors import ConfigError, DataError, Preempted
-from densevit.inference.camera import Lens, as_focal
+from densevit.inference.camera import Focal, Lens, focal_of_matrix
+from densevit.inference.measured_points import TILED_POINTS, points_are_input, to_metres
 from densevit.inference.predict.inputs import Item
 from densevit.inference.predict.output_plan import FAILED, Existing, OutputPlan
 from densevit.inference.predict.summary import Summary, failure_reason, incomplete, merge_summaries
-from densevit.inference.predictor import TILED_POINTS, Map, Predictor, stack
+from densevit.inference.predictor import Map, Predictor
 from densevit.inference.tiling import check_tileable
 from densevit.inference.writers import PredictedMap
 from densevit.model_card import Kind, uncertainty_of
-from densevit.ops.anchors import FEWEST, Anchored, Anchors, anchors_as_map, fit_to_anchors, given_to_model
+from densevit.ops.anchors import FEWEST, Anchored, Anchors, anchors_as_map
 from densevit.utils.atomic_io import write_text
 from densevit.utils.device import is_out_of_memory
 from densevit.utils.process_group import ALONE, ProcessGroup
@@ -127,7 +128,7 @@ def prepare(
             )
         if writer.needs_camera(spec) and not predictor.card.focal_head:
             plan.check_cameras(format)
-    if predictor.tiling is not None and plan.anchors is not None and any(map(predictor.takes_points, sources.values())):
+    if predictor.tiling is not None and plan.anchors is not None and any_takes_points(predictor, sources):
         raise ConfigError(TILED_POINTS)
     if predictor.tiling is not None:
         check_tileable({head: predictor.card.outputs[head].kind for head in sources.values()})
@@ -212,7 +213,6 @@ class PredictionPipeline:
     ) -> None:
         self.predictor, self.plan, self.resume, self.stop = predictor, plan, resume, stop
         self.sources = sources  # format -> head
-        self.focal = predictor.focal
         self.limit: dict[str, int] = {} if max_pixels is None else {"max_pixels": max_pixels}
         self.groups = share_of(plan.items, predictor.batch_size, processes)
         items = [item for group in self.groups for item in group]
@@ -223,7 +223,7 @@ class PredictionPipeline:
             writer.needs_camera(plan.spec(predictor.card.outputs[sources[format]]))
             for format, writer in plan.writers.items()
         )
-        self.estimates = wanted and predictor.card.focal_head is not None and predictor.focal is None
+        self.estimates = wanted and predictor.card.focal_head is not None and predictor.cameras.override is None
         self.estimated: dict[Item, Lens] = {}
         self.warnings = ReaderWarnings()
 
@@ -280,14 +280,12 @@ class PredictionPipeline:
 
     def predict(self, group: Sequence[tuple[Item, Rgb]]) -> Iterator[tuple[Item, Maps, Rgb]]:
         """The maps of each image; neighbours of one size and one camera go through the model together."""
-        for (shape, intrinsics), alike in groupby(group, lambda pair: (pair[1].shape, pair[0].intrinsics)):
+        for (_, intrinsics), alike in groupby(group, lambda pair: (pair[1].shape, pair[0].intrinsics)):
             if self.estimates and intrinsics is None:  # each has a focal length of its own
                 for pair in alike:
                     yield from self.predict_batch([pair])
-                continue
-            if self.predictor.card.needs_camera and intrinsics is not None:
-                self.predictor.focal = as_focal(intrinsics.matrix(shape[:2]))
-            yield from self.predict_batch(list(alike))
+            else:
+                yield from self.predict_batch(list(alike))
 
     def predict_batch(self, pairs: Sequence[tuple[Item, Rgb]]) -> Iterator[tuple[Item, Maps, Rgb]]:
         maps, trouble = self.try_predict(pairs)
@@ -302,7 +300,7 @@ class PredictionPipeline:
 
     def points_of(self, pairs: Sequence[tuple[Item, Rgb]]) -> Float32[np.ndarray, "b 1 h w"] | None:
         """The measured points of images of one size, where they are an input of the model."""
-        if self.plan.anchors is None or not any(map(self.predictor.takes_points, self.sources.values())):
+        if self.plan.anchors is None or not any_takes_points(self.predictor, self.sources):
             return None
         size = pairs[0][1].shape[:2]
         return np.stack([anchors_as_map(self.anchors_of(item, image), size) for item, image in pairs])[:, None]
@@ -311,16 +309,22 @@ class PredictionPipeline:
         assert self.plan.anchors is not None
         return self.plan.anchors.read(item, (image.shape[0], image.shape[1]), alone=len(self.plan.items) == 1)
 
+    def camera_of(self, item: Item, image: Rgb) -> Focal | None:
+        """The focal length of an image: its own, or as the model estimates it; None leaves it to the predictor."""
+        if item.intrinsics is not None and self.predictor.card.needs_camera:
+            return focal_of_matrix(item.intrinsics.matrix((image.shape[0], image.shape[1])))
+        if item.intrinsics is not None or not self.estimates:
+            return None
+        focal = self.predictor.estimate_focal(image)
+        self.estimated[item] = Lens(focal=focal)
+        return focal
+
     def try_predict(self, pairs: Sequence[tuple[Item, Rgb]]) -> tuple[Maps | None, str]:
         """The maps, or None and why there are none."""
         images, first = [image for _, image in pairs], pairs[0][0]
         try:
-            points = self.points_of(pairs)
-            if self.estimates and first.intrinsics is None:
-                focal = self.predictor.estimate_focals(stack(images))[0]
-                self.estimated[first] = Lens(focal=focal)
-                self.predictor.focal = focal
-            maps = self.predictor.predict_arrays(stack(images), points=points)
+            points, camera = self.points_of(pairs), self.camera_of(first, images[0])
+            maps = self.predictor.predict_arrays(stack(images), camera=camera, points=points)
             wanted = {name for head in self.sources.values() for name in (head, uncertainty_of(head)) if name in maps}
             return {name: maps[name] for name in wanted}, ""
         except (DataError, MemoryError, RuntimeError) as error:
@@ -334,10 +338,7 @@ class PredictionPipeline:
         if self.plan.anchors is not None:
             anchors = self.anchors_of(item, image)
             for head in [name for name in maps if outputs[name].kind in FEWEST]:
-                if self.predictor.takes_points(head):
-                    fitted = given_to_model(maps[head], anchors)
-                else:
-                    fitted = fit_to_anchors(maps[head], anchors, outputs[head].kind)
+                fitted = to_metres(maps[head], anchors, self.predictor.model, self.predictor.card, head)
                 maps = {**maps, head: fitted.depth}
                 residuals.append(fitted)
         frames = {
@@ -372,6 +373,11 @@ class PredictionPipeline:
             self.summary.anchored += done.anchored
 
 
+def any_takes_points(predictor: Predictor, sources: Mapping[str, str]) -> bool:
+    """Return whether measured points are an input of the network for one of the heads that are written."""
+    return any(points_are_input(predictor.model, predictor.card, head) for head in sources.values())
+
+
 def share_of(items: Sequence[T], size: int, processes: ProcessGroup) -> list[Sequence[T]]:
     """This process' groups of `size` neighbours: every n-th of the whole list's, for n processes."""
     groups = [items[i : i + size] for i in range(0, len(items), size)]
@@ -399,7 +405,7 @@ def settings_of_model(predictor: Predictor, sources: Mapping[str, str]) -> dict[
         "precision": predictor.precision,
         "flip": predictor.flip,
         "scales": list(predictor.scales),
-        "focal": predictor.focal,
+        "focal": predictor.cameras.override,
         "sliding": [predictor.card.resize.window, predictor.card.resize.stride],
         "window": getattr(predictor.window, "__name__", None),
         "tiling": predictor.tiling and vars(predictor.tiling),

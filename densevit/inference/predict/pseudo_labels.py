@@ -15,7 +15,6 @@ import os
 import shutil
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
@@ -25,6 +24,7 @@ import numpy as np
 from jaxtyping import Float, Float32, UInt8
 
 from densevit.errors import ConfigError, PartialError, Preempted, StorageError
+from densevit.inference.camera import Focal
 from densevit.inference.predict.inputs import Item
 from densevit.inference.predict.output_plan import FAILED, Existing, OutputPlan, check_same_settings
 from densevit.inference.predict.pipeline import export, head_of_each_format
@@ -49,27 +49,31 @@ class Teacher(Predictor):
 
     Its maps are b 2 h w for depth (mean, confidence from 0 to 1), and b k h w logarithms of mean probabilities for
     classes.
+
+    Attributes:
+        views: scale of the image, and whether it is mirrored.
     """
 
+    views: list[tuple[float, bool]]
+
     def __init__(self, predictor: Predictor) -> None:
-        vars(self).update(vars(predictor))
-        self.views = [(scale, mirrored) for scale in self.scales for mirrored in (False, True)[: 1 + self.flip]]
+        views = [(scale, mirrored) for scale in predictor.scales for mirrored in (False, True)[: 1 + predictor.flip]]
+        vars(self).update(vars(predictor), views=views)
 
     def predict_arrays(
         self,
         images: UInt8[np.ndarray, "b h w 3"],
         *,
         box: Box | None = None,
+        camera: Focal | None = None,
         points: Float32[np.ndarray, "b 1 h w"] | None = None,
     ) -> dict[str, Map]:
-        one = copy(self)
-        one.flip = False
         found: dict[str, list[Map]] = {}
         for scale, mirrored in self.views:
-            one.scales = (scale,)
+            one = self.with_options(flip=False, scales=(scale,))
             seen = np.ascontiguousarray(images[:, :, ::-1]) if mirrored else images
             given = np.ascontiguousarray(points[..., ::-1]) if mirrored and points is not None else points
-            for head, maps in Predictor.predict_arrays(one, seen, box=box, points=given).items():
+            for head, maps in Predictor.predict_arrays(one, seen, box=box, camera=camera, points=given).items():
                 found.setdefault(head, []).append(maps[..., ::-1] if mirrored else maps)
         kinds = {head: spec.kind for head, spec in self.card.outputs.items()}
         return {

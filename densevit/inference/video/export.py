@@ -20,15 +20,18 @@ from typing import Any
 import numpy as np
 
 from densevit.data.io.depth_video import Coding
+from densevit.data.io.rgb import stack
 from densevit.data.io.video import LiveCamera, VideoFrame
 from densevit.data.loading.prefetch import prefetch_iterator
 from densevit.errors import DataError, PartialError, Preempted
+from densevit.inference.camera import Focal, focal_numbers, focal_of_matrix
 from densevit.inference.predict.output_plan import FAILED, Existing
 from densevit.inference.predict.pipeline import Maps, head_of_each_format, settings_of_model
-from densevit.inference.predictor import Predictor, stack
+from densevit.inference.predictor import Predictor
 from densevit.inference.tiling import check_tileable
 from densevit.inference.video.clips import PROGRESS, TIMES, Clip, ClipPlan, Progress
 from densevit.inference.video.formats import SUFFIX, ClipFacts, Depth16Part, Ffv1, FloatPart, coding_for
+from densevit.inference.video.predict import motion_windows, sees_motion
 from densevit.inference.video.stabilizer import Stabilizer
 from densevit.inference.video.summary import ClipSummary, merge_summaries
 from densevit.inference.video.windows import ClipWindows
@@ -149,6 +152,7 @@ class ClipExport:
         })  # fmt: skip
         self.part_kinds = sorted({(format.part, sources[name]) for name, format in plan.formats.items()})
         self.stabilizers = self.build_stabilizers()
+        self.camera: Focal | None = None
         self.camera_set = False
         self.unpredicted: deque[VideoFrame] = deque()  # given to the windows of a model with motion blocks
         self.waiting: deque[tuple[VideoFrame, Maps]] = deque()  # given to the stabiliser, and not back yet
@@ -167,37 +171,20 @@ class ClipExport:
         return {head: Stabilizer(specs[head].kind, limits=specs[head].range, **options) for head in self.depth_heads}
 
     def set_camera(self, image: np.ndarray) -> None:
-        """Hands the camera of the clip to the model and to the stabilisers, once the size of the frames is known."""
+        """Set the camera of all frames, once their size is known: the given one, else an estimate by the first."""
         if self.camera_set:
             return
-        if self.plan.intrinsics is None:
-            self.estimate_focal(image)
-            return
-        k = self.plan.intrinsics.matrix((image.shape[0], image.shape[1]))
-        self.predictor.focal = (float(k[0, 0]), float(k[1, 1]), float(k[0, 2]), float(k[1, 2]))
-        for stabilizer in self.stabilizers.values():
-            stabilizer.focal = float(k[0, 0])
         self.camera_set = True
-
-    def estimate_focal(self, image: np.ndarray) -> None:
-        """The focal length of all frames by the first, where metres follow from it and nothing else tells it."""
-        self.camera_set = True
-        if self.predictor.focal is not None or not self.predictor.card.needs_camera:
-            return
-        if self.predictor.card.focal_head is not None:
+        if self.plan.intrinsics is not None:
+            self.camera = focal_of_matrix(self.plan.intrinsics.matrix((image.shape[0], image.shape[1])))
+        elif self.predictor.cameras.estimates:
             self.done.focal = self.done.focal or self.predictor.estimate_focal(image)
-            self.predictor.focal = self.done.focal
+            self.camera = self.done.focal
+        if self.camera is not None:
             for stabilizer in self.stabilizers.values():
-                stabilizer.focal = self.done.focal
+                stabilizer.focal = focal_numbers(self.camera)[0]
 
     def run(self) -> None:
-        focal = self.predictor.focal
-        try:
-            self.predict_and_write_all()
-        finally:
-            self.predictor.focal = focal  # the next clip is of another camera
-
-    def predict_and_write_all(self) -> None:
         try:
             self.predict_and_write()
         except DataError as error:
@@ -235,8 +222,8 @@ class ClipExport:
         batch = self.predictor.batch_size
         memory = max((s.past for s in self.stabilizers.values()), default=0)
         begin = max(0, self.done.frames - memory) // batch * batch  # the same batches as an uninterrupted export
-        windows = self.predictor.clip_windows(causal=self.live) if self.predictor.takes_clips else None
-        if windows is not None:
+        windows: ClipWindows | None = None
+        if moves := sees_motion(self.predictor):
             begin = 0  # a window depends on all before it
         frames = self.clip.source.frames(self.plan.span, skip=begin)
         ahead = 2 * batch + 2
@@ -253,6 +240,8 @@ class ClipExport:
                     self.stopped = True
                     break
                 self.set_camera(group[0].image)
+                if moves and windows is None:
+                    windows = motion_windows(self.predictor, self.camera, causal=self.live)
                 for frame, maps in self.predicted(group, windows):
                     pending.append(after.submit(self.accept, frame, maps))
                     bar.update(frame.index >= self.resumed)
@@ -273,7 +262,7 @@ class ClipExport:
     def predicted(self, group: list[VideoFrame], windows: ClipWindows | None) -> Iterator[tuple[VideoFrame, Maps]]:
         """Frames with their maps: those of the group, or of a model with motion blocks those that are ready."""
         if windows is None:
-            maps = self.predictor.predict_arrays(stack([frame.image for frame in group]))
+            maps = self.predictor.predict_arrays(stack([frame.image for frame in group]), camera=self.camera)
             for i, frame in enumerate(group):
                 yield frame, self.chosen(self.predictor.unbatch(maps, i))
             return

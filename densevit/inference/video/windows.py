@@ -1,5 +1,5 @@
-"""Films through a model with motion blocks: overlapping windows of frames, each of which also sees two key frames of
-before, the film's first and one of the middle of the last window (Video Depth Anything, Chen et al. 2025).
+"""Videos through a model with motion blocks: overlapping windows of frames, each of which also sees two key frames of
+before, the video's first and one of the middle of the last window (Video Depth Anything, Chen et al. 2025).
 
 The encoder runs once a frame; its features are kept for later windows. h x w pixels.
 """
@@ -30,7 +30,9 @@ SAME_COLORS = 0.6  # intersection of two frames' colour histograms from which th
 Map = Float32[np.ndarray, "..."]
 Maps = dict[str, Map]
 
-Predict = Callable[[Sequence[Rgb], Sequence[EncoderOutput]], tuple[list[Maps], list[EncoderOutput]]]
+FramesPrediction = tuple[list[Maps], list[EncoderOutput]]
+
+Predict = Callable[[list[Rgb], list[EncoderOutput]], FramesPrediction]
 """The frames of a clip, and the features of the first of them -> their maps, and the features of the others."""
 
 
@@ -51,12 +53,12 @@ class SeenFrame(NamedTuple):
 
 
 class ClipWindows:
-    """Takes the frames of a film one by one and gives their maps in order, by `push` and `flush` as `Stabilizer`.
+    """Takes the frames of a video one by one and gives their maps in order, by `push` and `flush` as `Stabilizer`.
 
     A window of n frames holds up to two key frames, n/4 frames of the window before (4 at least, half of them at
     most) and the new ones. Maps without unit are brought to the scale and shift of those before by least squares
     over the frames that both windows hold, and fade into them. Causally each frame is a window of its own, with the
-    film's first and the frames just before it, and nothing given is changed again. A cut begins anew, and so does a
+    video's first and the frames just before it, and nothing given is changed again. A cut begins anew, and so does a
     frame of another size.
     """
 

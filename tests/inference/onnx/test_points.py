@@ -12,6 +12,7 @@ import densevit
 from densevit.builder.checkpoint import parse_model
 from densevit.builder.model import build_card, build_model
 from densevit.errors import ConfigError
+from densevit.inference.image_input import ImageInput
 from densevit.inference.onnx import export, verify
 from densevit.inference.onnx.export import export_onnx
 from densevit.inference.onnx.metadata import OnnxExportOptions
@@ -65,10 +66,10 @@ def test_a_file_gives_torch_s_maps_with_points_and_without(camera: str, tmp_path
     (found,) = session.run(None, {**given, **focals})
     predictor = Predictor(*network(camera), device="cpu", precision="fp32")
     for i, (image, points) in enumerate(zip(given["image"], given["points"], strict=True)):
-        predictor.focal = None if camera == "none" else float(focals["focal"][i])
-        expected = predictor(image, anchors=points) if i < 2 else predictor(image)
+        one = ImageInput(image, None if camera == "none" else float(focals["focal"][i]))
+        expected = predictor(one, anchors=points) if i < 2 else predictor(one)
         np.testing.assert_allclose(found[i, 0], expected, rtol=1e-4)
-    assert i == 2 and np.abs(predictor(image, anchors=given["points"][0]) / expected - 1).max() > 1e-2
+    assert i == 2 and np.abs(predictor(one, anchors=given["points"][0]) / expected - 1).max() > 1e-2
 
 
 @pytest.fixture(scope="module")

@@ -165,8 +165,7 @@ def test_resuming_with_other_settings_is_refused(tmp_path: Path) -> None:
     other.model.nearest += 1
     with pytest.raises(ConfigError, match="cannot resume with other settings .weights was"):
         export(other, plan(root, tmp_path / "out"), existing="resume")
-    flipped = predictor()
-    flipped.flip = True
+    flipped = predictor().with_options(flip=True)
     with pytest.raises(ConfigError, match="flip was False, is True"):
         export(flipped, plan(root, tmp_path / "out"), existing="resume")
     for damaged in ("[]", "{", "3"):

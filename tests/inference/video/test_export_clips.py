@@ -23,6 +23,7 @@ from densevit.inference.video import export as module
 from densevit.inference.video.clips import ClipPlan, find_clips
 from densevit.inference.video.export import export_clips
 from densevit.inference.video.formats import CLIP_FORMATS
+from densevit.inference.video.predict import predict_frames, predict_video
 from densevit.inference.writers import DEPTH_FORMATS
 from densevit.model_card import HeadSpec, Kind, ModelCard
 
@@ -215,7 +216,7 @@ def test_a_video_never_replaces_itself(film: Path, tmp_path: Path) -> None:
 
 
 def test_the_predictor_gives_a_films_frames_with_their_maps(film: Path) -> None:
-    found = list(predictor().video(film, start=0.5, every=2, stabilize=True, lookahead=3))
+    found = list(predict_video(predictor(), film, start=0.5, every=2, stabilize=True, lookahead=3))
     assert [f.index for f in found] == list(range(8)) and found[1].time == pytest.approx(0.7, abs=1e-3)
     np.testing.assert_array_equal(found[0].image, list(VideoFile(film).frames())[5].image)
     assert found[0].depth.shape == (48, 64)
@@ -231,14 +232,14 @@ def test_a_stream_is_behind_by_its_look_ahead_and_no_more(lookahead: int) -> Non
             yield image
 
     taken = 0
-    for _ in predictor().stream(camera(), stabilize=True, lookahead=lookahead):
+    for _ in predict_frames(predictor(), camera(), stabilize=True, lookahead=lookahead):
         taken += 1
         assert len(asked) == min(8, taken + lookahead)
     assert taken == 8
 
 
 def test_a_stream_without_stabiliser_is_the_prediction() -> None:
-    maps = list(predictor().stream(FRAMES[:3]))
+    maps = list(predict_frames(predictor(), FRAMES[:3]))
     for image, depth in zip(FRAMES, maps, strict=False):
         np.testing.assert_array_equal(depth, predictor()(image))
     assert torch.is_grad_enabled()

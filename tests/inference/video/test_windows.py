@@ -18,8 +18,10 @@ from densevit.errors import ConfigError, Preempted
 from densevit.inference.predict.output_plan import Existing
 from densevit.inference.predictor import Predictor
 from densevit.inference.video import export
+from densevit.inference.video import predict as video_predict
 from densevit.inference.video.clips import ClipPlan, find_clips
 from densevit.inference.video.formats import CLIP_FORMATS
+from densevit.inference.video.predict import predict_frames, predict_video
 from densevit.inference.video.windows import ClipWindows, fit
 from densevit.model_card import PreprocessConfig
 from densevit.models import DECODERS, ENCODERS, HEADS
@@ -149,7 +151,7 @@ def predictor() -> Predictor:
 
 def test_a_window_is_one_pass_of_the_model_and_single_images_are_none(predictor: Predictor) -> None:
     images = [frame(2 * i, SIZE) for i in range(4)]
-    streamed = list(predictor.stream(images, lookahead=4))
+    streamed = list(predict_frames(predictor, images, lookahead=4))
     from densevit.inference.forward import forward
 
     batch = predictor.to_tensor(np.stack(images))
@@ -158,15 +160,15 @@ def test_a_window_is_one_pass_of_the_model_and_single_images_are_none(predictor:
     np.testing.assert_allclose(np.stack(streamed), clip[:, 0].numpy(), rtol=1e-4)
     alone = np.stack(predictor(images))
     assert not np.allclose(alone, np.stack(streamed), rtol=1e-3)
-    first = next(predictor.stream(iter(images)))  # causal
+    first = next(predict_frames(predictor, iter(images)))  # causal
     np.testing.assert_allclose(first, alone[0], rtol=1e-5)
-    assert len(list(predictor.stream(images * 3, lookahead=4, stabilize=True))) == 12
+    assert len(list(predict_frames(predictor, images * 3, lookahead=4, stabilize=True))) == 12
 
 
 def test_what_cannot_see_clips_is_refused(predictor: Predictor) -> None:
     flipping = Predictor(predictor.model, predictor.card, device="cpu", precision="fp32", flip=True)
     with pytest.raises(ConfigError, match="flip: for single images"):
-        next(flipping.stream([frame(0, SIZE)]))
+        next(predict_frames(flipping, [frame(0, SIZE)]))
 
 
 def test_an_export_that_was_stopped_goes_on_to_the_same_bytes(
@@ -181,17 +183,17 @@ def test_an_export_that_was_stopped_goes_on_to_the_same_bytes(
         return export.export_clips(predictor, plan, existing=existing, stop=stop).already
 
     run("whole", "refuse")
-    stop, predict = threading.Event(), predictor.predict_clip
+    stop, predict = threading.Event(), video_predict.predict_clip
     calls: list[int] = []
 
-    def stopping(frames: Any, known: Any, **options: Any) -> Any:
+    def stopping(predictor: Predictor, frames: Any, features: Any, **options: Any) -> Any:
         calls.append(len(frames))
         if len(calls) == 6:
             stop.set()
-        return predict(frames, known, **options)
+        return predict(predictor, frames, features, **options)
 
     with monkeypatch.context() as patched, pytest.raises(Preempted):
-        patched.setattr(predictor, "predict_clip", stopping)
+        patched.setattr(video_predict, "predict_clip", stopping)
         run("cut", "refuse", stop)
     assert run("cut", "resume") >= 4
     found, expected = (np.load(tmp_path / name / "film.depth.npz")["depth"] for name in ("cut", "whole"))
@@ -205,7 +207,8 @@ def test_commands_use_the_windows(predictor: Predictor, tmp_path: Path, capsys: 
     words = [str(tmp_path / "model"), str(film), "--format", "npz_clip", "--device", "cpu", "--precision", "fp32"]
     assert main(["export-depth", *words, "--output", str(tmp_path / "maps")]) == 0
     written = np.load(tmp_path / "maps/film.depth.npz")["depth"]
-    streamed = np.stack(list(predictor.stream([np.asarray(v.image) for v in predictor.video(film)], lookahead=1)))
+    images = [np.asarray(frame.image) for frame in predict_video(predictor, film)]
+    streamed = np.stack(list(predict_frames(predictor, images, lookahead=1)))
     np.testing.assert_allclose(written, streamed, rtol=1e-4)
     words = [str(tmp_path / "model"), "--films", str(film), "--device", "cpu", "--precision", "fp32"]
     assert main(["eval-video", *words]) == 0 and main(["eval-video", *words, "--lookahead", "0"]) == 0

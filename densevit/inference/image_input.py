@@ -1,0 +1,21 @@
+"""One image to predict, with what is known of it."""
+
+from dataclasses import dataclass
+
+from densevit.data.io.rgb import Rgb
+from densevit.inference.camera import Focal
+from densevit.inference.measured_points import Points
+
+
+@dataclass(frozen=True, eq=False)
+class ImageInput:
+    """One image to predict, with what is known of it.
+
+    Attributes:
+        camera: its focal length in pixels: one number, along x and y, or fx, fy, cx, cy; None where it is not known.
+        points: depth measured at some of its pixels, as `Predictor.__call__` takes it.
+    """
+
+    image: Rgb
+    camera: Focal | None = None
+    points: Points | None = None

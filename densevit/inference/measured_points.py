@@ -1,0 +1,29 @@
+"""Depth measured at some pixels of an image: an input of the network, or what its map is fitted to. h x w pixels."""
+
+from jaxtyping import Float, Float32
+from numpy import ndarray
+from torch import nn
+
+from densevit.model_card import ModelCard
+from densevit.ops.anchors import Anchored, Anchors, fit_to_anchors, given_to_model
+
+TILED_POINTS = "tiling: a model with `model.prompt` sees measured points in whole images; leave tiling out."
+
+Points = Anchors | Float[ndarray, "..."]
+"""Depth measured at some points of an image: `Anchors`, n 3 of u, v and metres, or h w of metres, 0 where none."""
+
+
+def points_are_input(model: nn.Module, card: ModelCard, head: str) -> bool:
+    """Return whether measured points are an input of the network that this head's metres come from."""
+    if not getattr(model, "takes_points", False):
+        return False
+    return card.outputs[head].kind == "metric" and head not in card.model.get("decoders", {})
+
+
+def to_metres(
+    values: Float32[ndarray, "h w"], points: Anchors, model: nn.Module, card: ModelCard, head: str
+) -> Anchored:
+    """Return the map of a head in metres: fitted to the points, unless they were an input of the network."""
+    if points_are_input(model, card, head):
+        return given_to_model(values, points)
+    return fit_to_anchors(values, points, card.outputs[head].kind)

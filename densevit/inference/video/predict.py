@@ -1,0 +1,190 @@
+"""Maps of the frames of a video or a camera, one after another. h x w pixels."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
+from pathlib import Path
+
+from densevit.data.io.rgb import ImageLike, Rgb, stack
+from densevit.data.io.video import LiveCamera, Span, VideoFrame, open_video
+from densevit.errors import ConfigError
+from densevit.inference.camera import Focal, focal_numbers
+from densevit.inference.image_input import ImageInput
+from densevit.inference.predictor import Map, Predictor, as_arrays
+from densevit.inference.video.stabilizer import Stabilizer, stabilize_stream
+from densevit.inference.video.windows import ClipNetwork, ClipWindows, FramesPrediction
+from densevit.structures import Box, EncoderOutput
+
+
+@dataclass(frozen=True, eq=False)
+class VideoDepth:
+    """A frame of a video with its map.
+
+    Attributes:
+        index: its position among the frames that were asked for.
+        time: seconds since the first frame of the file.
+    """
+
+    index: int
+    time: float
+    image: Rgb
+    depth: Map
+
+
+def predict_frames(
+    predictor: Predictor,
+    frames: Iterable[ImageLike | ImageInput],
+    *,
+    head: str | None = None,
+    box: Box | None = None,
+    stabilize: bool = False,
+    lookahead: int = 0,
+    fuse: bool = True,
+) -> Iterator[Map]:
+    """Return the map of one frame of a camera or video after another; reads the next frame once its map was taken.
+
+    >>> maps = densevit.predict_frames(predictor, frames_of_my_camera(), stabilize=True)  # doctest: +SKIP
+
+    Args:
+        frames: without end, too. With a batch size of 1, a map comes before the next frame is read.
+        head: which one, where the model has several.
+        stabilize: bring each map to the running scale of its neighbours (inference/video/stabilizer.py).
+        lookahead: maps come so many frames late, and are stabilised by later frames, too. At 0 a model with motion
+            blocks sees earlier frames only; else windows, whose maps come up to a window late.
+        fuse: with `stabilize`, average static parts per pixel, too.
+
+    Raises:
+        DataError: a frame is no image, or no such head.
+        ConfigError: the head to stabilise gives no depth.
+    """
+    name = predictor.card.head(head)
+    inputs: Iterator[ImageInput] = map(predictor.read, frames)
+    if (first := next(inputs, None)) is None:
+        return
+    camera = video_camera(predictor, first)
+    inputs = (given if given.camera is not None else replace(given, camera=camera) for given in chain([first], inputs))
+    predicted: Callable[[Iterable[ImageInput]], Iterator[dict[str, Map]]] = partial(predictor.stream_all, box=box)
+    if sees_motion(predictor):
+        predicted = partial(predict_windows, predictor, causal=lookahead == 0, box=box)
+    if not stabilize:
+        yield from (maps[name] for maps in predicted(inputs))
+        return
+    shown: deque[Rgb] = deque()
+
+    def kept() -> Iterator[ImageInput]:
+        for given in inputs:
+            shown.append(given.image)
+            yield given
+
+    spec = predictor.card.outputs[name]
+    focal = None if camera is None else focal_numbers(camera)[0]
+    stabilizer = Stabilizer(spec.kind, future=lookahead, focal=focal, limits=spec.range, fuse=fuse)
+    maps = (maps[name] for maps in predicted(kept()))
+    yield from stabilize_stream(((shown.popleft(), values) for values in maps), stabilizer)
+
+
+def predict_video(
+    predictor: Predictor,
+    path: str | Path,
+    *,
+    head: str | None = None,
+    start: float = 0.0,
+    end: float | None = None,
+    every: int = 1,
+    stabilize: bool = False,
+    lookahead: int = 6,
+    fuse: bool = True,
+) -> Iterator[VideoDepth]:
+    """Return the frames of a video with their times and maps, one after another, in memory that does not grow.
+
+    Args:
+        path: a video file, a folder of frames, or `camera:0`. Files need `densevit[video]`.
+        start, end, every: seconds to begin and end at, and every how many frames.
+        stabilize, lookahead, fuse: as of `predict_frames`; a camera is never looked ahead of.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    source = open_video(path)
+    shown: deque[VideoFrame] = deque()
+
+    def images() -> Iterator[Rgb]:
+        for frame in source.frames(Span(start, end, every)):
+            shown.append(frame)
+            yield frame.image
+
+    ahead = 0 if isinstance(source, LiveCamera) else lookahead
+    for depth in predict_frames(predictor, images(), head=head, stabilize=stabilize, lookahead=ahead, fuse=fuse):
+        frame = shown.popleft()
+        yield VideoDepth(frame.index, frame.time, frame.image, depth)
+
+
+def video_camera(predictor: Predictor, first: ImageInput) -> Focal | None:
+    """Return the focal length of a video that begins with this frame; None for a model that needs none or knows none.
+
+    Where the model estimates it, all frames have that of the first.
+    """
+    policy = predictor.cameras
+    if first.camera is None and policy.estimates:
+        return predictor.estimate_focal(first.image)
+    return policy.override if first.camera is None else first.camera
+
+
+def sees_motion(predictor: Predictor) -> bool:
+    """Return whether frames are predicted from those around them, too, by motion blocks."""
+    return bool(getattr(predictor.model, "takes_clips", False))
+
+
+def predict_windows(
+    predictor: Predictor, inputs: Iterable[ImageInput], *, causal: bool = False, box: Box | None = None
+) -> Iterator[dict[str, Map]]:
+    """Return the maps of one frame of a video after another, by a model with motion blocks; see `ClipWindows`.
+
+    Raises:
+        ConfigError: with tiles, sliding windows, flip, several scales, or a runtime other than torch.
+    """
+    windows: ClipWindows | None = None
+    for given in inputs:
+        if windows is None:  # a video has one camera
+            windows = motion_windows(predictor, given.camera, causal=causal, box=box)
+        yield from windows.push(given.image)
+    if windows is not None:
+        yield from windows.flush()
+
+
+def motion_windows(
+    predictor: Predictor, camera: Focal | None, *, causal: bool = False, box: Box | None = None
+) -> ClipWindows:
+    """Return what predicts the frames of a video with one camera; for models with motion blocks.
+
+    Raises:
+        ConfigError: as `predict_windows`.
+    """
+    resize = predictor.card.resize
+    options = {
+        "tiling": predictor.tiling is not None, "flip": predictor.flip or resize.flip,
+        "scales": tuple(predictor.scales) != (1.0,), f"runtime {predictor.runtime}": predictor.runtime != "torch",
+        "sliding windows": resize.window is not None,
+    }  # fmt: skip
+    if used := [name for name, is_used in options.items() if is_used]:
+        raise ConfigError(f"{', '.join(used)}: for single images; a model with motion blocks sees videos without.")
+    kinds = {name: spec.kind for name, spec in predictor.card.outputs.items()}
+    predict = partial(predict_clip, predictor, camera=camera, box=box)
+    return ClipWindows(predict, predictor.card.model["temporal"]["frames"], kinds, causal=causal)
+
+
+def predict_clip(
+    predictor: Predictor,
+    frames: list[Rgb],
+    features: list[EncoderOutput],
+    *,
+    camera: Focal | None = None,
+    box: Box | None = None,
+) -> FramesPrediction:
+    """Return the maps of the frames of a clip, given features of the first of them, and the features of the others."""
+    network, images = ClipNetwork(predictor.model, features), stack(frames)
+    maps = predictor.predict_batch(images, box=box, camera=predictor.camera_of(images, camera), network=network)
+    arrays = as_arrays(maps)
+    return [predictor.unbatch(arrays, i) for i in range(len(frames))], network.new
