@@ -63,7 +63,7 @@ def trainer_of(args: argparse.Namespace, folder: Path) -> Trainer:
     model = build_model(spec)
     card = build_card(model, spec)
     world = DistributedContext(choose_device(args.device))
-    setup = TrainingSetup(run, model, {"depth": Squared()}, card, data={}, build_encoder=unused)
+    setup = TrainingSetup(run, model, {"depth": Squared()}, {}, card, data={}, build_encoder=unused)
     return Trainer(Supervised(setup), world, predict=unused)
 
 

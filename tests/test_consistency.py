@@ -15,6 +15,7 @@ from densevit.cli.main import main
 from densevit.engine.distributed import DistributedContext
 from densevit.engine.logger import read_csv
 from densevit.engine.trainer import Trainer
+from densevit.objectives.sources import SourcePolicy, source_losses
 from densevit.ops.align import disparity_as_depth
 from densevit.structures import IGNORE, Batch
 from densevit.tasks.depth import as_ground_truth
@@ -103,7 +104,7 @@ def test_unsure_pixels_teach_no_class_and_count_in_the_mean(folder: Path) -> Non
     task, size = trainer.tasks["labels"], batch.image.shape[-2:]
     scores = torch.randn(2, 3, *size, generator=torch.Generator().manual_seed(1))
     rows = [row for row, source in enumerate(batch.sources) if source == "web"]
-    own = task.with_pseudo_labels(batch, rows, scores)
+    own = task.with_pseudo_labels(batch, rows, scores, [0.5] * 2)
     assert own.labels is not None and batch.labels is not None
     others = [row for row in range(4) if row not in rows]
     assert torch.equal(own.labels[others], batch.labels[others])
@@ -111,7 +112,8 @@ def test_unsure_pixels_teach_no_class_and_count_in_the_mean(folder: Path) -> Non
     kept = shares >= 0.5
     assert 0.1 < kept.float().mean() < 0.9 and torch.equal(own.labels[rows] == IGNORE, ~kept)
     prediction = torch.randn(4, 3, *size, generator=torch.Generator().manual_seed(2))
-    found = task.losses_by_source(prediction, own, 0)["web"]["cross_entropy"]
+    policy = SourcePolicy("web", share=0.5, confidence=0.5)
+    found = source_losses(task, policy, prediction[rows], own.take(rows), 0, {})["cross_entropy"]
     errors = torch.nn.functional.cross_entropy(prediction[rows], ids, reduction="none")
     assert float(found) == pytest.approx(float((errors * kept).sum() / kept.numel()), rel=1e-5)
 
@@ -121,10 +123,11 @@ def test_depth_learns_the_teachers_depth(folder: Path) -> None:
     task = trainer.tasks["depth"]
     rows = [row for row, source in enumerate(batch.sources) if source == "web"]
     teacher = torch.rand(2, 1, *batch.image.shape[-2:]) * 4 + 1
-    own = task.with_pseudo_labels(batch, rows, teacher)
+    own = task.with_pseudo_labels(batch, rows, teacher, [0.0] * 2)
     prediction = torch.ones(4, 1, *batch.image.shape[-2:])
     prediction[rows] = teacher
-    assert float(task.losses_by_source(prediction, own, 0)["web"]["silog"]) == pytest.approx(0, abs=1e-4)
+    losses = source_losses(task, SourcePolicy("web", share=0.5), prediction[rows], own.take(rows), 0, {})
+    assert float(losses["silog"]) == pytest.approx(0, abs=1e-4)
     assert own.valid is not None and batch.valid is not None and own.valid[rows].all()
     others = [row for row in range(4) if row not in rows]
     assert torch.equal(own.valid[others], batch.valid[others])

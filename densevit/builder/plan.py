@@ -66,14 +66,6 @@ class Plan:
     def val(self) -> Dataset | None:
         return self.opened.get("val")
 
-    @property
-    def named_sources(self) -> dict[str, Sequence[str]]:
-        """Where the config names sources of the training mixture, and which."""
-        found = {f"tasks.{name}": task.sources for name, task in self.tasks.items()}
-        if self.run.align_features is not None:
-            found["align_features"] = self.run.align_features.sources
-        return {where: sources for where, sources in found.items() if sources}
-
     def open(self) -> "Plan":
         """The plan with its data sets open, which says how long an epoch is and names the classes.
 

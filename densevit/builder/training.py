@@ -1,7 +1,8 @@
 """Builds a trainer from a plan: model, tasks, data loaders; and the checks before the first step."""
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,7 @@ from densevit.config import parser
 from densevit.config.objects import OBJECT
 from densevit.config.schema import Run
 from densevit.config.validation import TaskSpec
-from densevit.data.datasets.base import dataset_fingerprint
+from densevit.data.datasets.base import check_source_names, dataset_fingerprint
 from densevit.data.labels.class_table import refuse_reordered
 from densevit.data.loading.clips import Clips, windows
 from densevit.data.loading.dataloader import AugmentedDataset, EvalLoader, TrainLoader, train_loader
@@ -63,6 +64,7 @@ from densevit.registry import ComponentConfig
 from densevit.structures import Batch, Row
 from densevit.tasks import focal as focal_task
 from densevit.tasks.base import Task, task_class
+from densevit.tasks.depth import DepthTask
 from densevit.utils.device import is_out_of_memory
 from densevit.utils.precision import Precision
 
@@ -85,8 +87,12 @@ def build_trainer(plan: Plan, world: DistributedContext) -> Trainer:
         ConfigError, CheckpointError: weights that are missing or do not fit.
     """
     run = plan.run
-    teaching = mixture.teaching(plan) if plan.train.sources or plan.named_sources else {}
-    model: DenseModel = _build_model(plan)
+    objective: Any = plan.objective.component
+    with located(plan):
+        for name, task in plan.tasks.items():
+            check_source_names(f"tasks.{name}", task.sources, plan.train.sources)
+        objective.check_data(run, plan.tasks, plan.opened)
+        model: DenseModel = _build_model(plan)
     if plan.init is not None:
         loaded = plan.init.load_into(model, plan.model)
         if world.is_main:
@@ -95,18 +101,22 @@ def build_trainer(plan: Plan, world: DistributedContext) -> Trainer:
     model.encoder.set_grad_checkpointing(run.model.grad_checkpointing)
     card = _build_card(plan, model)
     tasks = {name: build_task(name, plan, card.outputs[name]) for name in plan.tasks}
-    for name, found in teaching.items():
-        found.apply_to(tasks[name], plan.tasks[name].sources)
     best = mixture.best_score(plan, tasks) if run.best or (plan.val and plan.val.sources) else None
     # Validation runs the model once an image, so the first depth protocol's input window holds for all heads.
     protocols = [PROTOCOLS[task.protocol] for task in depth_tasks(plan, card).values()]
     by_source = {s.name: PROTOCOLS[s.protocol] for s in (plan.val.sources if plan.val else ()) if s.protocol}
     predict = make_predict_fn(protocols[0] if protocols else PROTOCOLS["plain"], card, by_source)
+    setup = TrainingSetup(run, model, tasks, plan.tasks, card, plan.opened, checked_encoder)
+    with located(plan):
+        built = objective.build(setup, **plan.objective.options)
+        return Trainer(built, world, predict=predict, data=dataset_fingerprint(plan.train), best=best)
+
+
+@contextmanager
+def located(plan: Plan) -> Iterator[None]:
+    """Put file and line of their keys in front of the errors of the config inside."""
     try:
-        setup = TrainingSetup(run, model, tasks, card, plan.opened, checked_encoder)
-        component: Any = plan.objective.component
-        objective = component.build(setup, **plan.objective.options)
-        return Trainer(objective, world, predict=predict, data=dataset_fingerprint(plan.train), best=best)
+        yield
     except ConfigError as error:
         raise ConfigError(*map(plan.locate, error.problems)) from None
 
@@ -118,8 +128,6 @@ def checked_encoder(config: ComponentConfig, where: str) -> Encoder:
 def _build_model(plan: Plan) -> DenseModel:
     try:
         return build_model(plan.model)
-    except ConfigError as error:
-        raise ConfigError(*map(plan.locate, error.problems)) from None
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
@@ -177,8 +185,8 @@ def build_task(name: str, plan: Plan, output: HeadSpec) -> Task:
         data = plan.val or plan.train
         scores = (find_protocol(spec.protocol, data.depth_range, output.kind).score, mean_row)
     task: Task = spec.task.build(name, output, losses, *scores)
-    if output.kind not in SCORES and plan.val is not None:
-        task.scores = {
+    if isinstance(task, DepthTask) and plan.val is not None:
+        task.score_by_source = {
             source.name: find_protocol(source.protocol or spec.protocol, source.data.depth_range, output.kind).score
             for source in plan.val.sources
         }
@@ -257,13 +265,13 @@ def run_sanity_checks(plan: Plan, card: ModelCard, tasks: Mapping[str, Task]) ->
         warnings.append("model.prompt.freeze_rest: all but the prompt is random and stays so; set model.init_from.")
     warnings += check_licences(plan.train)
     on_corrupt = plan.run.data.on_corrupt
-    for name, task in tasks.items():
+    for name in tasks:
         output = card.outputs[name]
-        for where, source in parts(plan.train, task.sources):
+        for where, source in parts(plan.train, plan.tasks[name].sources):
             options: dict[str, Any] = {"on_corrupt": on_corrupt, "where": f"data.train{where}"}
             if output.kind == "metric" and output.metres and (not where or "metric" in found_truths(source)):
                 warnings += check_depth_range(source.data, *output.metres, **options)
-            if output.kind == "labels" and source.strong is None:
+            if output.kind == "labels" and (not where or "labels" in found_truths(source)):
                 warnings += check_labels(source.data, **options)
     if card.needs_camera or card.focal_head in tasks:
         for name, data in plan.opened.items():

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from densevit.config.schema import Run
+from densevit.config.validation import TaskSpec
 from densevit.engine.train_state import Scores, TrainState
 from densevit.model_card import ModelCard
 from densevit.ops.camera import Camera, in_head_unit
@@ -28,6 +29,7 @@ class TrainingSetup:
         run: the resolved config; `steps` is set.
         model: image b 3 h w -> {head: prediction}, in training also {head/name: extra}; with an `encoder` attribute.
         tasks: by the name of the head; they score the model.
+        task_specs: the same as the config has them.
         card: goes into every checkpoint.
         data: the open data sets: `train`, and `val` and `probe` where the config has them.
         build_encoder: the config of an encoder and its key -> the encoder, with its weights loaded.
@@ -36,6 +38,7 @@ class TrainingSetup:
     run: Run
     model: nn.Module
     tasks: Mapping[str, Task]
+    task_specs: Mapping[str, TaskSpec]
     card: ModelCard
     data: Mapping[str, Any]
     build_encoder: Callable[[ComponentConfig, str], nn.Module]
@@ -83,6 +86,14 @@ class TrainingObjective(nn.Module, ABC):
             ConfigError: it does not fit the model or the data.
         """
         return cls(setup, **options)
+
+    @classmethod
+    def check_data(cls, run: Run, tasks: Mapping[str, TaskSpec], data: Mapping[str, Any]) -> None:
+        """Check a run and its open data sets before the model is built.
+
+        Raises:
+            ConfigError: the objective cannot learn from them.
+        """
 
     @property
     def model(self) -> nn.Module:

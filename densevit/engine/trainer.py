@@ -332,6 +332,7 @@ class Trainer:
             scores = validate(
                 state, self.tasks, val, self.predict, log, stop,
                 precision=self.precision, multiple=self.card.multiple,
+                eval_sources={name: task.sources for name, task in self.run.tasks.items()},
             )  # fmt: skip
         if scores is None:
             return False

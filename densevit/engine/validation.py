@@ -1,6 +1,6 @@
 """Validation during training: every image once, whatever the number of processes, in the order of the data set."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from threading import Event
 
@@ -35,11 +35,13 @@ def validate(
     *,
     precision: Precision,
     multiple: int,
+    eval_sources: Mapping[str, Collection[str]],
 ) -> Scores | None:
     """The scores of the model, of its moving average where there is one; None if `stop` was set meanwhile.
 
     Args:
         multiple: image sizes that the model takes are multiples of it.
+        eval_sources: of a mixture, the data sets that each task is scored on; empty: all.
     """
     world, model = state.world, state.model
     rows: dict[str, dict[int, Scores]] = {name: {} for name in tasks}
@@ -60,7 +62,7 @@ def validate(
                 source = batch.sources[0] if batch.sources else ""  # a validation batch is of one data set
                 sources |= dict.fromkeys(batch.indices, source)
                 for name, task in tasks.items():
-                    if source and task.only and source not in task.only:
+                    if source and eval_sources[name] and source not in eval_sources[name]:
                         continue
                     prediction = predictions[name].float()
                     rows[name] |= dict(zip(batch.indices, task.image_scores(prediction, batch), strict=True))

@@ -1,17 +1,33 @@
 """The moving average of the weights as a teacher of images without ground truth (mean teacher, Tarvainen & Valpola
 2017; for dense prediction UniMatch V2, arXiv:2410.10777). b images, h x w pixels."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from densevit.config.schema import Run
+from densevit.data.datasets.base import MixtureSource
 from densevit.engine.objective import Runtime, model_inputs
 from densevit.model_card import ModelCard
 from densevit.structures import Batch
 from densevit.utils.precision import autocast
+
+
+def misplaced(sources: Sequence[MixtureSource], run: Run) -> Iterator[str]:
+    """Yield what keeps sources with `consistency` from being learned from."""
+    for i, source in enumerate(sources):
+        if source.strong is None:
+            continue
+        where = f"data.train.sources.{i}.consistency"
+        if source.truths != ("none",):
+            yield f"{where}: for images without ground truth; set `truth: none` beside it."
+        if run.ema is None:
+            yield f"{where}: its teacher is the moving average of the weights; set `ema`, to 0.996 say."
+        if run.parallel == "fsdp" or run.compile:
+            yield f"{where}: its teacher does not go with {'compile' if run.compile else 'parallel: fsdp'}."
 
 
 class ConsistencyTeacher:

@@ -1,15 +1,21 @@
 """Supervised training: the losses of all tasks, weighted, with those of unlabelled images and of a frozen encoder."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from torch import Tensor
 
+from densevit.config.schema import Run
+from densevit.config.validation import TaskSpec
+from densevit.data.datasets.base import check_source_names
 from densevit.engine.objective import AllReduceMean, Runtime, TrainingObjective, TrainingSetup
 from densevit.objectives.base import OBJECTIVES
 from densevit.objectives.consistency import ConsistencyTeacher
 from densevit.objectives.feature_alignment import FeatureAlignment
 from densevit.objectives.loss_weighting import LOSS_WEIGHTINGS
-from densevit.objectives.source_losses import SourceLosses
+from densevit.objectives.sources import SourceRouter, source_policies
 from densevit.structures import Batch
-from densevit.tasks.base import extras_of
+from densevit.tasks.base import SupportsPseudoLabels, extras_of
 
 
 @OBJECTIVES.register("supervised")
@@ -24,14 +30,23 @@ class Supervised(TrainingObjective):
         super().__init__(setup)
         run, tasks = setup.run, setup.tasks
         self.loss_weighting = LOSS_WEIGHTINGS[run.loss_weighting](list(tasks))
-        self.source_losses = SourceLosses(tasks) if any(task.sources for task in tasks.values()) else None
-        unlabelled = frozenset(source for task in tasks.values() for source in task.confidence)
-        self.teacher = ConsistencyTeacher(unlabelled, setup.card) if unlabelled and run.ema else None
+        sources = setup.data["train"].sources if setup.data else ()
+        policies = source_policies(run, setup.task_specs, sources)
+        self.router = SourceRouter(policies, tasks) if policies else None
+        unlabelled = self.router.unlabelled if self.router else None
+        self.teacher = ConsistencyTeacher(unlabelled, setup.card) if unlabelled else None
         options = run.align_features
         self.alignment: FeatureAlignment | None = None
         if options is not None:
             frozen = setup.build_encoder(options.encoder, "align_features.encoder")
             self.alignment = FeatureAlignment(setup.model.get_submodule("encoder"), frozen, options)
+
+    @classmethod
+    def check_data(cls, run: Run, tasks: Mapping[str, TaskSpec], data: Mapping[str, Any]) -> None:
+        sources = data["train"].sources
+        if run.align_features is not None:
+            check_source_names("align_features", run.align_features.sources, sources)
+        source_policies(run, tasks, sources)
 
     def attach(self, runtime: Runtime) -> None:
         super().attach(runtime)
@@ -39,25 +54,28 @@ class Supervised(TrainingObjective):
             self.alignment.frozen.to(runtime.state.world.device)
 
     def on_train_step(self, progress: float) -> None:
-        if self.source_losses is not None:
-            self.source_losses.clear()
+        if self.router is not None:
+            self.router.clear()
 
     def losses(self, batch: Batch, step: int) -> dict[str, Tensor]:
         pseudo_labels = {} if self.teacher is None else self.teacher(batch, self.runtime)
         predictions = self.predict(batch)
         losses = {}
         for name, task in self.setup.tasks.items():
-            y, labelled = predictions[name], batch
-            if self.teacher is not None and pseudo_labels:
-                labelled = task.with_pseudo_labels(batch, self.teacher.rows(batch), pseudo_labels[name])
-            by_source = task.losses_by_source(y, labelled, step, extras_of(name, predictions))
-            if self.source_losses is not None:
-                self.source_losses.add(name, by_source, batch)
-            losses[name] = task.joined_losses(by_source, y, batch)
+            y, extras = predictions[name], extras_of(name, predictions)
+            if self.router is None:
+                losses[name] = task.losses(y, batch, step, extras)
+                continue
+            labelled = batch
+            if self.teacher is not None and pseudo_labels and isinstance(task, SupportsPseudoLabels):
+                rows = self.teacher.rows(batch)
+                confidences = [self.router.confidence(name, batch.sources[row]) for row in rows]
+                labelled = task.with_pseudo_labels(batch, rows, pseudo_labels[name], confidences)
+            losses[name] = self.router.losses(name, task, y, labelled, step, extras)
         weighted: dict[str, Tensor] = self.loss_weighting(losses)
         if self.alignment is not None:
             weighted["align_features"] = self.alignment.loss(batch, self.runtime.precision)
         return weighted
 
     def log_values(self, all_reduce_mean: AllReduceMean) -> dict[str, float | None]:
-        return {} if self.source_losses is None else self.source_losses.means(all_reduce_mean)
+        return {} if self.router is None else self.router.means(all_reduce_mean)

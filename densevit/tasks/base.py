@@ -1,10 +1,9 @@
 """The interface of tasks, and the names by which a config chooses them."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, UInt8
@@ -19,8 +18,6 @@ Extras = Mapping[str, Tensor]
 
 NO_EXTRAS: Extras = MappingProxyType({})
 
-NO_SOURCE = "."  # no source has this name
-
 
 class Task(nn.Module, ABC):
     """Losses, scores and logged images of one head's prediction.
@@ -32,16 +29,6 @@ class Task(nn.Module, ABC):
         loss_registry: the losses that it can have.
         default_losses: the losses of a config that names none.
         directions: other scores that may pick it.
-        sources: of a mixture, the data sets that it learns from; empty where there is none.
-        only: of the data sets of a mixture, those that it learns from and is scored on by the config; empty: all.
-        share: of the draws of a mixture that it learns from. Its losses are divided by it, so that they are means over
-            images that teach it, in any split of a step over processes.
-        scores: of single data sets of a mixture, in place of `score`.
-        drop_worst: data set of a mixture -> share of each image's pixels, those with the largest error, that is not
-            learned from.
-        confidence: data set of a mixture without ground truth, for which a teacher makes it in each step -> how sure
-            that must be.
-        teachable: whether it learns from a teacher so.
     """
 
     name: str
@@ -50,12 +37,6 @@ class Task(nn.Module, ABC):
     loss_registry: ClassVar[Registry[Any]]
     default_losses: ClassVar[Sequence[ComponentConfig]]
     directions: ClassVar[Mapping[str, Literal["min", "max"]]] = {}
-    sources: Collection[str] = ()
-    only: Collection[str] = ()
-    share: float = 1.0
-    drop_worst: Mapping[str, float] = MappingProxyType({})
-    confidence: Mapping[str, float] = MappingProxyType({})
-    teachable: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -69,76 +50,11 @@ class Task(nn.Module, ABC):
         self.name, self.output, self.score, self.aggregate = name, output, score, aggregate
         self.weights = [(key, weight) for key, weight, _ in losses]
         self.criteria: Any = nn.ModuleList(loss for _, _, loss in losses)
-        self.scores: Mapping[str, Callable[..., Row]] = {}
 
     @classmethod
     def ground_truth_kinds(cls, losses: Sequence[Any]) -> frozenset[str]:
-        """The kinds of ground truth that losses learn from, as `truth` of a mixture's sources names them."""
+        """Return the kinds of ground truth that the losses learn from, as `truth` of a mixture's sources names them."""
         return frozenset({"labels"})
-
-    def losses_by_source(
-        self, prediction: Tensor, batch: Batch, step: int, extras: Extras = NO_EXTRAS
-    ) -> dict[str, dict[str, Tensor]]:
-        """`losses` of the images of each data set of a mixture; the whole batch, without a name, where there is none.
-
-        A data set that it does not learn from is left out.
-        """
-        found = {}
-        for source, rows in batch.by_source().items():
-            if source in self.sources or not source:
-                whole = len(rows) == len(batch)
-                of_part = {k: v[rows] if v.ndim > 2 and not whole else v for k, v in extras.items()}
-                part = prediction if whole else prediction[rows]
-                taken = batch.take(rows)
-                known = self.known_share(taken) if source in self.confidence else None
-                if share := self.drop_worst.get(source, 0.0):
-                    taken = self.without_worst(part, taken, share)
-                if known is None:
-                    found[source] = self.losses(part, taken, step, of_part)
-                else:
-                    found[source] = self._scaled_losses(part, taken, step, of_part, known)
-        if not found:  # every loss all the same, as 0, so that all processes have the same ones
-            unknown = replace(batch, depth=None, valid=None, labels=None, label=None, normals=None)
-            found[NO_SOURCE] = self.losses(prediction, unknown, step, extras)
-        return found
-
-    def _scaled_losses(
-        self, prediction: Tensor, batch: Batch, step: int, extras: Extras, known: Float[Tensor, "b"]
-    ) -> dict[str, Tensor]:
-        """The mean over images of each one's losses times the share of its pixels that have ground truth, so that few
-        sure pixels count little (UniMatch divides by all pixels, too)."""
-        terms: dict[str, Tensor] = {}
-        for i, share in enumerate(known / len(batch)):
-            of_image = {k: v[i : i + 1] if v.ndim > 2 else v for k, v in extras.items()}
-            found = self.losses(prediction[i : i + 1], batch.take([i]), step, of_image)
-            terms = {name: terms.get(name, 0) + share * loss for name, loss in found.items()}
-        return terms
-
-    def known_share(self, batch: Batch) -> Float[Tensor, "b"] | None:
-        """Of each image, the share of its pixels of which a teacher was sure; None where that does not count."""
-        return None
-
-    def with_pseudo_labels(self, batch: Batch, rows: Sequence[int], prediction: Tensor) -> Batch:
-        """The batch with a teacher's prediction for the images of `rows` as their ground truth."""
-        return batch
-
-    def without_worst(self, prediction: Tensor, batch: Batch, share: float) -> Batch:
-        """The batch without the ground truth of each image's pixels of the largest error; for tasks of pixels."""
-        return batch
-
-    def joined_losses(
-        self, found: Mapping[str, Mapping[str, Tensor]], prediction: Tensor, batch: Batch
-    ) -> dict[str, Tensor]:
-        """The losses of a batch from those of its data sets, each by its share of the images that teach this task."""
-        if "" in found:
-            return dict(found[""])
-        rows = batch.by_source()
-        none = prediction[:0].sum().float()  # 0, and attached to the graph
-        terms = dict.fromkeys((name for name, _ in self.weights), none)
-        for source, losses in found.items():
-            part = len(rows.get(source, ())) / (len(batch) * self.share)
-            terms |= {name: terms.get(name, none) + part * loss for name, loss in losses.items()}
-        return terms
 
     def weighted_losses(self, step: int, *inputs: Any) -> dict[str, Tensor]:
         """Each loss of the inputs times its weight; losses of one name are summed."""
@@ -175,6 +91,26 @@ def extras_of(head: str, predictions: Mapping[str, Tensor]) -> Extras:
 
 
 TASKS = Registry[Task]("task")
+
+
+@runtime_checkable
+class SupportsPseudoLabels(Protocol):
+    """A task of pixels, which can learn from a teacher's predictions, and leave out pixels of the largest error."""
+
+    def with_pseudo_labels(
+        self, batch: Batch, rows: Sequence[int], prediction: Tensor, confidences: Sequence[float]
+    ) -> Batch:
+        """Return the batch with a teacher's prediction for the images of `rows` as their ground truth.
+
+        Args:
+            confidences: for each of these images, how sure the teacher must be of a class.
+        """
+
+    def confident_fraction(self, batch: Batch) -> Float[Tensor, "b"] | None:
+        """Return the share of each image's pixels of which a teacher was sure; None where that does not count."""
+
+    def trim_outliers(self, prediction: Tensor, batch: Batch, ratio: float) -> Batch:
+        """Return the batch without the ground truth of that share of each image's pixels, of the largest error."""
 
 
 def default_selection_metric(tasks: Mapping[str, Task]) -> tuple[str, Literal["min", "max"]]:

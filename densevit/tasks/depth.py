@@ -1,7 +1,8 @@
 """Monocular depth as a task. b images, h x w pixels; depth in metres."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import ClassVar
 
 import numpy as np
@@ -29,6 +30,9 @@ class DepthTask(Task):
         losses: name, weight, loss.
         score: prediction, depth, mask of one image (h w arrays) -> its row, empty without valid ground truth.
         aggregate: the rows of a data set -> one.
+
+    Attributes:
+        score_by_source: of data sets of a mixture, in place of `score`.
     """
 
     best = ("abs_rel", "min")
@@ -39,7 +43,7 @@ class DepthTask(Task):
         **dict.fromkeys(("abs_rel", "sq_rel", "rmse", "rmse_log", "log10", "silog"), "min"),
         **dict.fromkeys(("d1", "d2", "d3"), "max"),
     }
-    teachable = True
+    score_by_source: Mapping[str, Callable[..., Row]] = MappingProxyType({})
 
     def losses(
         self, prediction: Float[Tensor, "b 1 h w"], batch: Batch, step: int, extras: Extras = NO_EXTRAS
@@ -94,8 +98,10 @@ class DepthTask(Task):
         return torch.tensor(fits, device=batch.image.device)[:, None, None, None]
 
     @torch.no_grad()
-    def with_pseudo_labels(self, batch: Batch, rows: Sequence[int], prediction: Float[Tensor, "n 1 h w"]) -> Batch:
-        """By the depth or disparity itself; of heads without unit up to scale and shift."""
+    def with_pseudo_labels(
+        self, batch: Batch, rows: Sequence[int], prediction: Float[Tensor, "n 1 h w"], confidences: Sequence[float]
+    ) -> Batch:
+        """Take the depth or disparity itself; of heads without unit up to scale and shift."""
         places = list(rows)
         kind: DepthKind = self.output.kind  # type: ignore[assignment]
         found, valid = as_ground_truth(prediction, kind)
@@ -111,16 +117,19 @@ class DepthTask(Task):
             kinds[row] = kind
         return replace(batch, depth=depth, valid=mask, depth_kinds=tuple(kinds))
 
+    def confident_fraction(self, batch: Batch) -> None:
+        return None
+
     @torch.no_grad()
-    def without_worst(self, prediction: Float[Tensor, "b 1 h w"], batch: Batch, share: float) -> Batch:
-        """By the error in log depth, of a head without unit after alignment by scale and shift."""
+    def trim_outliers(self, prediction: Float[Tensor, "b 1 h w"], batch: Batch, ratio: float) -> Batch:
+        """Trim by the error in log depth, of a head without unit after alignment by scale and shift."""
         target, valid = self.ground_truth(batch, self.output.focal)
         if self.output.kind == "metric" and set(batch.depth_kinds) <= {"metric"}:
             errors, mask = log_ratio(prediction, target, valid)
         else:
             space: Space = "disparity" if self.output.kind == "disparity" else "depth"
             errors, mask = aligned_error(prediction, target, valid, space=space, align="median")
-        return replace(batch, valid=best_pixels(errors.abs(), mask, share))
+        return replace(batch, valid=best_pixels(errors.abs(), mask, ratio))
 
     @classmethod
     def ground_truth_kinds(cls, losses: Sequence[DepthLoss]) -> frozenset[str]:
@@ -158,7 +167,7 @@ class DepthTask(Task):
         sources, kinds = batch.sources or ("",) * len(batch), batch.depth_kinds or ("metric",) * len(batch)
         scorable = ("metric",) if self.output.kind == "metric" else ("metric", "relative")
         return [
-            self.scores.get(source, self.score)(p, d, v) if kind in scorable else {}
+            self.score_by_source.get(source, self.score)(p, d, v) if kind in scorable else {}
             for p, d, v, source, kind in zip(*maps, sources, kinds, strict=True)
         ]
 

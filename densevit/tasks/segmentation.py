@@ -36,7 +36,6 @@ class SegmentationTask(Task):
     loss_registry = LABEL_LOSSES
     default_losses = ({"type": "cross_entropy"},)
     directions: ClassVar = {"miou": "max", "pixel_accuracy": "max"}
-    teachable = True
 
     def __init__(self, *given: Any) -> None:
         """
@@ -60,21 +59,23 @@ class SegmentationTask(Task):
         return torch.full_like(batch.image[:, 0], IGNORE, dtype=torch.int64)
 
     @torch.no_grad()
-    def with_pseudo_labels(self, batch: Batch, rows: Sequence[int], prediction: Float[Tensor, "n k h w"]) -> Batch:
-        """By the class of the largest probability, where that reaches `confidence` of the image's data set."""
+    def with_pseudo_labels(
+        self, batch: Batch, rows: Sequence[int], prediction: Float[Tensor, "n k h w"], confidences: Sequence[float]
+    ) -> Batch:
+        """Take the class of the largest probability, where that reaches the confidence."""
         sure, ids = prediction.softmax(1).max(1)
-        least = sure.new_tensor([self.confidence.get(batch.sources[row], torch.inf) for row in rows])
+        least = sure.new_tensor(confidences)
         labels = self.ground_truth(batch).clone()
         labels[list(rows)] = torch.where(sure >= least[:, None, None], ids, IGNORE)
         return replace(batch, labels=labels)
 
-    def known_share(self, batch: Batch) -> Float[Tensor, "b"]:
+    def confident_fraction(self, batch: Batch) -> Float[Tensor, "b"]:
         return (self.ground_truth(batch) != IGNORE).flatten(1).float().mean(1)
 
     @torch.no_grad()
-    def without_worst(self, prediction: Float[Tensor, "b k h w"], batch: Batch, share: float) -> Batch:
+    def trim_outliers(self, prediction: Float[Tensor, "b k h w"], batch: Batch, ratio: float) -> Batch:
         labels = self.ground_truth(batch)
-        kept = best_pixels(pixel_losses(prediction, labels), labels != IGNORE, share)
+        kept = best_pixels(pixel_losses(prediction, labels), labels != IGNORE, ratio)
         return replace(batch, labels=torch.where(kept, labels, IGNORE))
 
     def image_scores(self, prediction: Float[Tensor, "b k h w"], batch: Batch) -> list[Row]:

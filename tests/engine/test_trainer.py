@@ -130,7 +130,9 @@ def some_trainer(run: Run, task: ToyTask | None = None) -> Trainer:
 
 
 def toy_trainer(run: Run, model: nn.Module, task: ToyTask) -> Trainer:
-    setup = TrainingSetup(run, model, {"depth": task}, CARD, data={}, build_encoder=lambda config, where: nn.Identity())
+    setup = TrainingSetup(
+        run, model, {"depth": task}, {}, CARD, data={}, build_encoder=lambda config, where: nn.Identity()
+    )
     return Trainer(Supervised(setup), CPU, predict=lambda model, batch, precision: model(batch.image))
 
 

@@ -22,9 +22,9 @@ from densevit.data.io.readers import read_depth, read_image
 from densevit.data.io.samples import make_sample, read_label_map
 from densevit.data.labels.class_table import ClassTable
 from densevit.data.transforms.base import Transform
-from densevit.errors import DataError
+from densevit.errors import ConfigError, DataError
 from densevit.model_card import Palette
-from densevit.registry import ComponentConfig, Registry
+from densevit.registry import ComponentConfig, Registry, did_you_mean
 from densevit.structures import Box, Sample, Size, crop
 
 
@@ -148,6 +148,18 @@ class MixtureSource:
     protocol: str | None = None  # in the validation during training
     strong: Sequence[Transform] | None = None  # behind all others, of the student's view; None: without consistency
     confidence: float = 0.0  # of the teacher on the weak view, below which a pixel's class is not learned
+
+
+def check_source_names(where: str, names: Sequence[str], sources: Sequence[MixtureSource]) -> None:
+    """
+    Raises:
+        ConfigError: `where` in the config names a source that is not in the mixture.
+    """
+    known = [source.name for source in sources]
+    for i, name in enumerate(names):
+        if name not in known:
+            why = did_you_mean(name, known) if known else " data.train is no mixture."
+            raise ConfigError(f"{where}.sources.{i}: no source '{name}' in data.train.{why}")
 
 
 class FileDataset(Dataset):

@@ -36,6 +36,8 @@ class PretrainingMethod(nn.Module, ABC):
     def on_train_step(self, progress: float) -> None:
         self.progress = progress
 
+    check_data = TrainingObjective.check_data
+
     @classmethod
     def build(cls, setup: TrainingSetup, **options: Any) -> "Pretraining":
         """Return the objective that trains an encoder by this method.

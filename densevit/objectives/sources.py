@@ -1,0 +1,173 @@
+"""The data sets of a mixture: which source teaches which task, and the losses of each."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from densevit.config.schema import Run
+from densevit.config.validation import TaskSpec
+from densevit.data.datasets.base import MixtureSource
+from densevit.data.sanity_checks import found_truths
+from densevit.engine.objective import AllReduceMean
+from densevit.errors import ConfigError
+from densevit.objectives.consistency import misplaced
+from densevit.structures import Batch
+from densevit.tasks.base import Extras, SupportsPseudoLabels, Task, task_class
+
+
+@dataclass(frozen=True)
+class SourcePolicy:
+    """How a task learns from a source of a mixture.
+
+    Attributes:
+        share: of the draws.
+        trim: share of each image's pixels, those with the largest error, that is not learned from.
+        confidence: for images without ground truth, how sure a teacher must be of it; None: with ground truth.
+    """
+
+    name: str
+    share: float
+    trim: float = 0.0
+    confidence: float | None = None
+
+
+def source_policies(
+    run: Run, tasks: Mapping[str, TaskSpec], sources: Sequence[MixtureSource]
+) -> dict[str, list[SourcePolicy]]:
+    """Return the sources of a mixture that teach each task, by the ground truth that its losses learn from.
+
+    Raises:
+        ConfigError: every mistake at once: a source whose ground truth fits no task, a task that no source teaches.
+    """
+    problems = list(misplaced(sources, run))
+    truths = {source.name: found_truths(source) for source in sources}
+    classes = {name: task_class(task.task) for name, task in tasks.items() if sources}
+    required = {
+        name: task.ground_truth_kinds([loss.build() for _, loss in tasks[name].losses])
+        for name, task in classes.items()
+    }
+    policies: dict[str, list[SourcePolicy]] = {}
+    for name, kinds in required.items():
+        pseudo_labels, selected = issubclass(classes[name], SupportsPseudoLabels), tasks[name].sources
+        policies[name] = [
+            SourcePolicy(s.name, s.share, s.drop_worst, None if s.strong is None else s.confidence)
+            for s in sources
+            if (kinds & truths[s.name] or (s.strong is not None and pseudo_labels))
+            and (not selected or s.name in selected)
+        ]
+        if not policies[name]:
+            listed = ", ".join(sorted(kinds))
+            problems.append(f"tasks.{name}: no source of data.train has ground truth that it learns from ({listed}).")
+    learned = {policy.name for found in policies.values() for policy in found}
+    for i, source in enumerate(sources):
+        if source.name not in learned and source.share:
+            listed = "; ".join(f"{name} from {', '.join(sorted(kinds))}" for name, kinds in required.items())
+            problems.append(
+                f"data.train.sources.{i}: the ground truth of '{source.name}' fits no task: it has "
+                f"{', '.join(sorted(truths[source.name])) or 'none'}; {listed}. Set its `truth`, leave it out, or set "
+                "`consistency` to learn from images without."
+            )
+    if problems:
+        raise ConfigError(*problems)
+    return policies
+
+
+class SourceRouter:
+    """Computes the losses of a task for each source by itself, and keeps them for the logs of one step.
+
+    A source's losses are means over its images. They are weighted by the source's share of the images that teach the
+    task, so that no count has to cross processes.
+
+    Args:
+        policies: by task; with several tasks, columns are `source/task/loss`, with one `source/loss`.
+    """
+
+    def __init__(self, policies: Mapping[str, Sequence[SourcePolicy]], tasks: Mapping[str, Task]) -> None:
+        self.policies = {name: {policy.name: policy for policy in found} for name, found in policies.items()}
+        self.shares = {name: sum(policy.share for policy in found) or 1.0 for name, found in policies.items()}
+        self.columns = [
+            self._column(source, name, loss)
+            for name, found in self.policies.items()
+            for source in found
+            for loss in dict.fromkeys(key for key, _ in tasks[name].weights)
+        ]
+        self.clear()
+
+    @property
+    def unlabelled(self) -> frozenset[str]:
+        """The sources without ground truth, which a teacher labels."""
+        every = (policy for found in self.policies.values() for policy in found.values())
+        return frozenset(policy.name for policy in every if policy.confidence is not None)
+
+    def confidence(self, name: str, source: str) -> float:
+        """Return how sure a teacher must be for a task to learn from it; infinite where the task does not."""
+        policy = self.policies[name].get(source)
+        return torch.inf if policy is None or policy.confidence is None else policy.confidence
+
+    def clear(self) -> None:
+        self.sums: dict[str, Tensor] = {}
+        self.counts: dict[str, int] = dict.fromkeys(self.columns, 0)
+
+    def losses(
+        self, name: str, task: Task, prediction: Tensor, batch: Batch, step: int, extras: Extras
+    ) -> dict[str, Tensor]:
+        """Return the losses of a task for a batch, of the sources that teach it."""
+        zero = prediction[:0].sum().float()  # attached to the graph
+        terms = dict.fromkeys((key for key, _ in task.weights), zero)
+        for fraction, losses in self._by_source(name, task, prediction, batch, step, extras):
+            terms |= {key: terms.get(key, zero) + fraction * loss for key, loss in losses.items()}
+        return terms
+
+    def _by_source(
+        self, name: str, task: Task, prediction: Tensor, batch: Batch, step: int, extras: Extras
+    ) -> Iterator[tuple[float, dict[str, Tensor]]]:
+        policies = self.policies[name]
+        rows_of = {source: rows for source, rows in batch.by_source().items() if source in policies}
+        for source, rows in rows_of.items():
+            whole = len(rows) == len(batch)
+            y = prediction if whole else prediction[rows]
+            own = {key: x[rows] if x.ndim > 2 and not whole else x for key, x in extras.items()}
+            losses = source_losses(task, policies[source], y, batch.take(rows), step, own)
+            for key, loss in losses.items():
+                if (column := self._column(source, name, key)) in self.counts:
+                    self.sums[column] = self.sums.get(column, 0) + len(rows) * loss.detach().float()
+                    self.counts[column] += len(rows)
+            yield len(rows) / (len(batch) * self.shares[name]), losses
+        if not rows_of:  # every loss all the same, as 0, so that all processes have the same ones
+            unknown = replace(batch, depth=None, valid=None, labels=None, label=None, normals=None)
+            yield 0.0, task.losses(prediction, unknown, step, extras)
+
+    def means(self, all_reduce_mean: AllReduceMean) -> dict[str, float | None]:
+        """Return the mean of each column; None where no process had an image of it. All processes call it together."""
+        sums = torch.stack(list(self.sums.values())).tolist() if self.sums else []
+        known = dict(zip(self.sums, sums, strict=True))
+        total = all_reduce_mean({column: known.get(column, 0.0) for column in self.columns})
+        count = all_reduce_mean({column: float(n) for column, n in self.counts.items()})
+        return {column: total[column] / count[column] if count[column] else None for column in self.columns}
+
+    def _column(self, source: str, name: str, loss: str) -> str:
+        return f"{source}/{name}/{loss}" if len(self.policies) > 1 else f"{source}/{loss}"
+
+
+def source_losses(
+    task: Task, policy: SourcePolicy, prediction: Tensor, batch: Batch, step: int, extras: Extras
+) -> dict[str, Tensor]:
+    """Return the losses of the images of one source.
+
+    With a teacher's classes they are the mean over images of each one's losses times the share of its pixels that are
+    labelled, so that few sure pixels count little (UniMatch divides by all pixels, too).
+    """
+    fraction: Tensor | None = None
+    if isinstance(task, SupportsPseudoLabels):
+        fraction = None if policy.confidence is None else task.confident_fraction(batch)
+        batch = task.trim_outliers(prediction, batch, policy.trim) if policy.trim else batch
+    if fraction is None:
+        return task.losses(prediction, batch, step, extras)
+    terms: dict[str, Tensor] = {}
+    for i, share in enumerate(fraction / len(batch)):
+        own = {key: x[i : i + 1] if x.ndim > 2 else x for key, x in extras.items()}
+        losses = task.losses(prediction[i : i + 1], batch.take([i]), step, own)
+        terms = {key: terms.get(key, 0) + share * loss for key, loss in losses.items()}
+    return terms
