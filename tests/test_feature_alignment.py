@@ -71,11 +71,11 @@ def test_it_is_logged_and_nothing_of_it_is_saved(config: Path, tmp_path: Path) -
         (["align_features.encoder={type: vitt}"], "align_features.encoder.type: no encoder 'vitt'. Did you mean 'vit'"),
         (
             [f"align_features.encoder={ENCODER}", "model.freeze_encoder=true"],
-            "goes with a supervised training of the encoder",
+            "goes with a training of the encoder",
         ),
         (
             [f"align_features.encoder={ENCODER}", "compile=true"],
-            "goes with a supervised training of the encoder, without compile",
+            "goes with a training of the encoder, and without",
         ),
         ([f"align_features.encoder={ENCODER}", "align_features.sources=[wep]"], "no source 'wep' in data.train"),
         (["align_features.encoder={type: vit, weights: none.pth}"], "align_features.encoder.weights: no such file"),

@@ -1,10 +1,10 @@
 """A config becomes a plan: every component checked, then the data sets opened; no weights are allocated yet."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from torch import nn
 
@@ -17,6 +17,7 @@ from densevit.config.validation import MIXTURE, ComponentChecker, ModelSpec, Tas
 from densevit.data.datasets.base import Dataset
 from densevit.data.datasets.mix import Mix
 from densevit.data.loading.clips import Clips
+from densevit.data.loading.feature_cache import FeatureCache
 from densevit.data.sanity_checks import median_focal
 from densevit.data.transforms.base import Transform
 from densevit.data.transforms.photometric import compose
@@ -25,12 +26,21 @@ from densevit.engine.trackers import Trackers
 from densevit.errors import ConfigError, DataError
 from densevit.model_card import PreprocessConfig
 from densevit.models.encoders.base import Encoder
+from densevit.models.lora import Lora
 from densevit.registries import REGISTRIES
 from densevit.registry import ComponentSpec
 from densevit.weights.finetune import filled
 
 Locate = Callable[[str], str]
 DRAWS_POINTS = "sparse_depth"  # the transform that draws what `model.prompt` learns from
+
+
+@runtime_checkable
+class HasRequirements(Protocol):
+    """A part of a run that knows with what it does not go together."""
+
+    def incompatible(self, run: Run) -> Iterator[str]:
+        """Yield one sentence for each thing, which begins with its key."""
 
 
 @dataclass(frozen=True)
@@ -196,6 +206,8 @@ def resolve_plan(draft: Draft) -> Plan:
     for name in heads:
         if hasattr(nn.ModuleDict, name) or name == "training":
             checker.problems.append(f"model.heads.{name}: torch's modules need this name themselves; take another.")
+    for part in (objective.component, Clips, FeatureCache, Lora):
+        checker.problems += part.incompatible(run) if isinstance(part, HasRequirements) else ()
     checker.raise_problems(draft.locate)
     stored_model = init.info.model if init else {}
     camera = run.model.camera or stored_model.get("camera", "none")

@@ -335,21 +335,16 @@ class Run:
             found.append(f"schedule.{name}: {sum(warmups)} steps leave nothing of {self.steps}.")
         if self.schedule.encoder_warmup is not None and self.model.freeze_encoder:
             found.append("schedule.encoder_warmup: model.freeze_encoder leaves nothing to warm up.")
-        if self.model.freeze_encoder and (self.model.encoder or {}).get("lora"):
-            found.append("model.freeze_encoder: model.encoder.lora freezes the encoder itself, and trains its updates.")
-        if self.data.cache_features and not self.model.freeze_encoder:
-            found.append("data.cache_features: the encoder must stay as it is; set model.freeze_encoder.")
-        if self.data.cache_features and self.parallel == "fsdp":
-            found.append("data.cache_features: goes with parallel ddp; fsdp would shard an encoder that never runs.")
         for name in ("encoder", "decoder"):
             if self.model.init_from is None and getattr(self.model, name) is None:
                 found.append(f"model.{name}: missing.")
-        if self.data.clip > 1:
-            found += self._clip_problems()
-        elif self.model.temporal not in (None, "none"):
-            found.append("model.temporal: learns from clips; set data.clip to their number of frames.")
-        if self.model.prompt not in (None, "none"):
-            found += self._prompt_problems()
+        if self.model.temporal not in (None, "none"):
+            if self.data.clip == 1:
+                found.append("model.temporal: learns from clips; set data.clip to their number of frames.")
+            if self.parallel == "fsdp":
+                found.append("model.temporal: goes with parallel ddp; clips of several lengths would not run in step.")
+        if self.model.prompt not in (None, "none") and self.parallel == "fsdp":
+            found.append("model.prompt: goes with parallel ddp; batches with and without points would not run in step.")
         if (rule := self.model.resize) and rule.mode != "native" and not (rule.size and min(rule.size) > 0):
             found.append(f"model.resize.size: mode '{rule.mode}' needs two sides over 0, got {rule.size}.")
         if self.model.init_family and not self.model.init_from:
@@ -368,54 +363,7 @@ class Run:
             found.append("model.decoders: every head has its own; leave one of them to model.decoder.")
         if self.model.canonical_focal is not None and self.model.camera not in (None, "canonical"):
             found.append(f"model.canonical_focal: belongs to camera 'canonical', not to '{self.model.camera}'.")
-        if self.loss_weighting == "uncertainty" and len(self.tasks) == 1:
-            found.append("loss_weighting: there is only one task, and nothing to balance it with.")
-        pretraining = self.objective.get("type") in ("mae", "dino")
-        unfit = self.model.freeze_encoder or pretraining or self.compile or self.parallel == "fsdp"
-        if self.align_features is not None and unfit:
-            found.append(
-                "align_features: goes with a supervised training of the encoder, without compile and parallel: fsdp."
-            )
-        if pretraining:
-            found += self._pretraining_problems()
-        elif self.data.probe is not None:
-            found.append("data.probe: only a pre-training has a probe; set objective to mae or dino.")
         return found + _window_problems(self.model.resize)
-
-    def _clip_problems(self) -> list[str]:
-        found = []
-        if self.batch_size % (self.data.clip * self.grad_accum_steps):
-            micro = "" if self.grad_accum_steps == 1 else f" in each of {self.grad_accum_steps} micro-batches"
-            found.append(f"data.clip: {self.batch_size} images a step hold no whole clips of {self.data.clip}{micro}.")
-        if self.data.cache_features:
-            found.append(
-                "data.cache_features: caches single images, each with its own augmentation; leave data.clip out."
-            )
-        if self.parallel == "fsdp" and self.model.temporal not in (None, "none"):
-            found.append("model.temporal: goes with parallel ddp; clips of several lengths would not run in step.")
-        if self.objective.get("type") in ("mae", "dino"):
-            found.append("data.clip: a pre-training learns from single images.")
-        return found
-
-    def _prompt_problems(self) -> list[str]:
-        found = []
-        if self.parallel == "fsdp":
-            found.append("model.prompt: goes with parallel ddp; batches with and without points would not run in step.")
-        if self.objective.get("type") in ("mae", "dino"):
-            found.append("model.prompt: a pre-training predicts no depth; leave it out.")
-        return found
-
-    def _pretraining_problems(self) -> list[str]:
-        found = []
-        if self.data.val is None:
-            found.append("data.val: missing; the probe of a pre-training is scored on its labelled images.")
-        if self.model.freeze_encoder:
-            found.append("model.freeze_encoder: leaves a pre-training nothing to learn.")
-        if self.parallel == "fsdp":
-            found.append("parallel: a pre-training goes with ddp, which holds the whole model.")
-        if self.loss_weighting != "fixed":
-            found.append("loss_weighting: of the probe's tasks, which a pre-training does not learn; leave it out.")
-        return found
 
 
 def _window_problems(rule: PreprocessConfig | None) -> list[str]:

@@ -1,7 +1,7 @@
 """The interface of training objectives: what a training minimises, trains beside the model, and scores."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -86,6 +86,16 @@ class TrainingObjective(nn.Module, ABC):
             ConfigError: it does not fit the model or the data.
         """
         return cls(setup, **options)
+
+    @classmethod
+    def incompatible(cls, run: Run) -> Iterator[str]:
+        """Yield what in a run does not go with this objective; by default what only others read."""
+        if run.align_features is not None:
+            yield "align_features: belongs to a supervised training; leave it out."
+        if run.loss_weighting != "fixed":
+            yield "loss_weighting: belongs to a supervised training; leave it out."
+        if run.data.probe is not None:
+            yield "data.probe: only a pre-training has a probe; set objective to mae or dino."
 
     @classmethod
     def check_data(cls, run: Run, tasks: Mapping[str, TaskSpec], data: Mapping[str, Any]) -> None:

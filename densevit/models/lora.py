@@ -5,6 +5,7 @@ LoRA: Hu et al. 2022. DoRA: Liu et al. 2024. The formulas and initial values are
 
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -13,6 +14,7 @@ from jaxtyping import Float
 from pydantic import ConfigDict, Field
 from torch import Tensor, nn
 
+from densevit.config.schema import Run
 from densevit.errors import ConfigError
 from densevit.ops import lora
 
@@ -43,6 +45,12 @@ class Lora:
     layers: tuple[Literal["attention", "mlp"], ...] = ("attention", "mlp")
 
     __pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    @staticmethod
+    def incompatible(run: Run) -> Iterator[str]:
+        """Yield what in a run does not go with low-rank updates."""
+        if run.model.freeze_encoder and (run.model.encoder or {}).get("lora"):
+            yield "model.freeze_encoder: model.encoder.lora freezes the encoder itself, and trains its updates."
 
     @property
     def scale(self) -> float:

@@ -1,6 +1,6 @@
 """Supervised training: the losses of all tasks, weighted, with those of unlabelled images and of a frozen encoder."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torch import Tensor
@@ -40,6 +40,15 @@ class Supervised(TrainingObjective):
         if options is not None:
             frozen = setup.build_encoder(options.encoder, "align_features.encoder")
             self.alignment = FeatureAlignment(setup.model.get_submodule("encoder"), frozen, options)
+
+    @classmethod
+    def incompatible(cls, run: Run) -> Iterator[str]:
+        if run.align_features is not None and (run.model.freeze_encoder or run.compile or run.parallel == "fsdp"):
+            yield "align_features: goes with a training of the encoder, and without compile and parallel: fsdp."
+        if run.loss_weighting == "uncertainty" and len(run.tasks) == 1:
+            yield "loss_weighting: there is only one task, and nothing to balance it with."
+        if run.data.probe is not None:
+            yield "data.probe: only a pre-training has a probe; set objective to mae or dino."
 
     @classmethod
     def check_data(cls, run: Run, tasks: Mapping[str, TaskSpec], data: Mapping[str, Any]) -> None:

@@ -1,11 +1,12 @@
 """Clips of a data set: frames of one video, so many frames apart."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
 
+from densevit.config.schema import Run
 from densevit.data.datasets.base import Dataset, folder_of
 from densevit.data.io.video import natural_order
 from densevit.errors import DataError
@@ -54,6 +55,14 @@ class Clips:
         self.by_source = [int(((firsts >= low) & (firsts < high)).sum()) for low, high in pairwise(edges)]
         if empty := [s.name for s, count in zip(data.sources, self.by_source, strict=True) if not count]:
             raise DataError(f"sources {', '.join(empty)}: no video of {span} frames, which a clip spans.")
+
+    @staticmethod
+    def incompatible(run: Run) -> Iterator[str]:
+        """Yield what in a run does not go with its clips."""
+        clip = run.data.clip
+        if clip > 1 and run.batch_size % (clip * run.grad_accum_steps):
+            micro = "" if run.grad_accum_steps == 1 else f" in each of {run.grad_accum_steps} micro-batches"
+            yield f"data.clip: {run.batch_size} images a step hold no whole clips of {clip}{micro}."
 
     def __len__(self) -> int:
         return len(self.starts)

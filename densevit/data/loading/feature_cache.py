@@ -8,7 +8,7 @@ FOLDER/KEY/               KEY: of the encoder's weights and options, and of the 
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +18,7 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
+from densevit.config.schema import Run
 from densevit.errors import DataError
 from densevit.structures import EncoderOutput
 from densevit.utils import atomic_io
@@ -46,6 +47,18 @@ class FeatureCache:
         self.shapes: dict[str, Shapes] = {}
         self.views: dict[str, str] = {}  # shard -> the views that it was written for
         self.reload()
+
+    @staticmethod
+    def incompatible(run: Run) -> Iterator[str]:
+        """Yield what in a run does not go with cached features."""
+        if run.data.cache_features is None:
+            return
+        if not run.model.freeze_encoder:
+            yield "data.cache_features: the encoder must stay as it is; set model.freeze_encoder."
+        if run.parallel == "fsdp":
+            yield "data.cache_features: goes with parallel ddp; fsdp would shard an encoder that never runs."
+        if run.data.clip > 1:
+            yield "data.cache_features: caches single images, each with its own augmentation; leave data.clip out."
 
     def __len__(self) -> int:
         return len(self.places)

@@ -4,13 +4,14 @@ A method gives the losses; decoder and heads are a probe, trained anew on the fr
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from densevit.config.schema import Run
 from densevit.engine.objective import TrainingObjective, TrainingSetup
 from densevit.engine.train_state import Scores
 from densevit.errors import ConfigError
@@ -37,6 +38,24 @@ class PretrainingMethod(nn.Module, ABC):
         self.progress = progress
 
     check_data = TrainingObjective.check_data
+
+    @classmethod
+    def incompatible(cls, run: Run) -> Iterator[str]:
+        """Yield what in a run does not go with a pre-training."""
+        if run.data.val is None:
+            yield "data.val: missing; the probe of a pre-training is scored on its labelled images."
+        if run.model.freeze_encoder:
+            yield "model.freeze_encoder: leaves a pre-training nothing to learn."
+        if run.parallel == "fsdp":
+            yield "parallel: a pre-training goes with ddp, which holds the whole model."
+        if run.loss_weighting != "fixed":
+            yield "loss_weighting: of the probe's tasks, which a pre-training does not learn; leave it out."
+        if run.align_features is not None:
+            yield "align_features: belongs to a supervised training; leave it out."
+        if run.data.clip > 1:
+            yield "data.clip: a pre-training learns from single images."
+        if run.model.prompt not in (None, "none"):
+            yield "model.prompt: a pre-training predicts no depth; leave it out."
 
     @classmethod
     def build(cls, setup: TrainingSetup, **options: Any) -> "Pretraining":
