@@ -11,8 +11,8 @@ import time
 
 import torch
 
-from densevit.benchmark.reference_models import our_network
 from densevit.inference.backends.onednn import prepack_linears
+from densevit.speed.reference_models import our_network
 from densevit.utils.tuning import tune_malloc
 
 POLICIES = ({}, {"GOMP_SPINCOUNT": "10000"}, {"OMP_WAIT_POLICY": "PASSIVE"})

@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from densevit.benchmark.timing import Spread, Work, speedup, time_interleaved
 from densevit.ops.attention import slab_attention
+from densevit.speed.timing import Spread, Work, speedup, time_interleaved
 from densevit.utils.tuning import tune_malloc
 
 KERNELS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
@@ -46,7 +46,7 @@ def main() -> None:
     torch.set_num_threads(1)
     tune_malloc()  # as our commands do
     for way, contestants in works(args.tokens, args.heads).items():
-        seconds = time_interleaved(contestants, args.repeats, warm=2)
+        seconds = time_interleaved(contestants, args.repeats, warmup=2).wall
         faster = speedup(seconds, "slabs", "torch")
         times = ", ".join(f"{name} {Spread.of(values).middle * 1e3:.1f} ms" for name, values in seconds.items())
         print(f"{way}: {times}; slabs {faster.middle:.2f} times faster ({faster.low:.2f} to {faster.high:.2f})")

@@ -17,7 +17,7 @@ LAYERS = [
     {"builder"},
     {"evaluators"},
     {"api"},
-    {"app", "benchmark"},
+    {"app", "speed"},
     {"cli"},
     {"__main__"},
 ]

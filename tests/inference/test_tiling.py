@@ -11,7 +11,6 @@ from jaxtyping import Float, UInt8
 from PIL import Image
 from torch import Tensor, nn
 
-from densevit.benchmark.timing import STATUS, megabytes
 from densevit.errors import ConfigError
 from densevit.inference.predict.inputs import Item
 from densevit.inference.predict.output_plan import OutputPlan
@@ -22,6 +21,7 @@ from densevit.inference.writers import Png16
 from densevit.inference.writers.labels import Labels
 from densevit.model_card import HeadSpec, Kind, ModelCard, PreprocessConfig
 from densevit.ops.camera import Camera
+from densevit.speed.timing import STATUS, megabytes
 
 TILING = Tiling(96, 0.25)
 

@@ -13,8 +13,8 @@ from densevit.cli.options.types import positive_int, positive_ints, words
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from densevit.benchmark.report import Report, Row
-    from densevit.benchmark.settings import Settings
+    from densevit.speed.report import Report, Row
+    from densevit.speed.settings import Settings
 
 SECTIONS = ("inference", "training", "loader", "export", "scoring", "start-up")
 
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     check_options(args)
-    from densevit.benchmark.report import HARDWARE, Report, regressions, summarize_overlap
+    from densevit.speed.report import HARDWARE, Report, regressions, summarize_overlap
     from densevit.utils.atomic_io import check_can_create
 
     check_can_create(args.output)
@@ -92,7 +92,7 @@ def check_options(args: argparse.Namespace) -> None:
 def make_settings(args: argparse.Namespace) -> "Settings":
     import torch
 
-    from densevit.benchmark.settings import Settings
+    from densevit.speed.settings import Settings
     from densevit.utils.device import choose_device
     from densevit.utils.precision import resolve
 
@@ -109,7 +109,7 @@ def make_settings(args: argparse.Namespace) -> "Settings":
 def measure(settings: "Settings", sections: "Sequence[str]") -> "Iterator[Row]":
     import sys
 
-    from densevit.benchmark import dataloader, evaluation, export, hardware, inference, startup, training
+    from densevit.speed import dataloader, evaluation, export, hardware, inference, startup, training
 
     measures = {
         "inference": inference.measure,
@@ -130,8 +130,8 @@ def write_report(args: argparse.Namespace, settings: "Settings", rows: "Sequence
     import sys
     from datetime import UTC, datetime
 
-    from densevit.benchmark import hardware
-    from densevit.benchmark.report import Report
+    from densevit.speed import hardware
+    from densevit.speed.report import Report
     from densevit.utils.atomic_io import make_folder
 
     report = Report(

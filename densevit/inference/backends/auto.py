@@ -28,7 +28,7 @@ class Cost(NamedTuple):
     Attributes:
         share: its seconds for an image over torch's, by precision (benchmarks/2026-11-21-speed.md).
         start: seconds to convert a network for one size of images, and seconds more for each million parameters
-            (`python benchmarks/cpu.py --sections conversion`, benchmarks/2026-11-22-cpu.md).
+            (benchmarks/2026-11-22-cpu.md).
     """
 
     share: Mapping[Precision, float]

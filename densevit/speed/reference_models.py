@@ -34,6 +34,9 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 """Depth Anything V2's own table (its run.py)."""
 
+UNTUNED = "Depth Anything V2, reference, fp32, with glibc's own settings"
+"""The reference as its users run it: without `tune_malloc`, in processes of its own and so not in turns."""
+
 SEED = 0
 GAIN = 0.1  # of LayerScale: at its usual start, 1e-5, blocks hardly count and differences would not show
 

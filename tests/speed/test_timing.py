@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from densevit.benchmark import timing
-from densevit.benchmark.timing import Work
+from densevit.speed import timing
+from densevit.speed.timing import Work
 
 
 def allocate(megabytes: int) -> Work:

@@ -4,9 +4,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from densevit.benchmark.report import Row
-from densevit.benchmark.settings import Settings
-from densevit.benchmark.timing import Spread, time_interleaved
+from densevit.speed.report import Row
+from densevit.speed.settings import Settings
+from densevit.speed.timing import Spread, time_interleaved
 
 BARE = "python -c pass"
 COMMANDS = {
@@ -22,7 +22,7 @@ def measure(settings: Settings) -> Iterator[Row]:
         subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
 
     works = {name: (lambda a=arguments: start(a)) for name, arguments in COMMANDS.items()}
-    seconds = time_interleaved(works, settings.rounds)
+    seconds = time_interleaved(works, settings.rounds).wall
     for name in COMMANDS:
         over = [s - bare for s, bare in zip(seconds[name], seconds[BARE], strict=True)]
         note = "" if name == BARE else f"{Spread.of(over).middle:.2f} s over bare Python"

@@ -14,12 +14,6 @@ import cv2
 import numpy as np
 import torch
 
-from densevit.benchmark import reference_models
-from densevit.benchmark.dataloader import write_images
-from densevit.benchmark.reference_models import our_network
-from densevit.benchmark.report import Row
-from densevit.benchmark.settings import Settings
-from densevit.benchmark.timing import Prepare, Spread, Work, speedup, time_in_subprocess, time_interleaved
 from densevit.builder.checkpoint import restore
 from densevit.data.io.readers import read_image
 from densevit.inference.backends.onnx_runtimes import RuntimeName
@@ -28,6 +22,12 @@ from densevit.inference.predict.output_plan import OutputPlan
 from densevit.inference.predict.pipeline import export
 from densevit.inference.predictor import Predictor
 from densevit.inference.writers import DEPTH_FORMATS
+from densevit.speed import reference_models
+from densevit.speed.dataloader import write_images
+from densevit.speed.reference_models import our_network
+from densevit.speed.report import Row
+from densevit.speed.settings import Settings
+from densevit.speed.timing import Prepare, Spread, Work, speedup, time_in_subprocess, time_interleaved
 from densevit.utils.tuning import tune_malloc
 
 EXPORT, MODEL_ONLY, REFERENCE = (
@@ -50,7 +50,7 @@ def measure(settings: Settings) -> Iterator[Row]:
         write_images(photos, IMAGES_PER_ROUND, depth=False)
         works = {name: partial(time_in_subprocess, prepare, settings, photos) for name, prepare in prepares.items()}
         rounds = max(2, settings.images // IMAGES_PER_ROUND)
-        seconds = time_interleaved(works, rounds, warmup=0, timer=lambda work: work())
+        seconds = time_interleaved(works, rounds, warmup=0, timer=lambda work: work()).wall
     baseline = next(iter(prepares))
     for name in prepares:
         share = speedup(seconds, name, name.replace(EXPORT, MODEL_ONLY)).middle

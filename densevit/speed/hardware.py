@@ -10,8 +10,8 @@ import cv2
 import torch
 
 import densevit
-from densevit.benchmark.report import HARDWARE, Row
-from densevit.benchmark.timing import Spread, Work, time_interleaved
+from densevit.speed.report import HARDWARE, Row
+from densevit.speed.timing import Spread, Work, time_interleaved
 from densevit.utils.precision import DTYPES, resolve
 
 SIDE = 2048  # of the matrices: larger than any cache, and what the rate no longer grows with
@@ -47,7 +47,7 @@ def peak_rates(device: torch.device, rounds: int) -> Iterator[Row]:
     products = {name: matrix_product(name, device) for name in ("fp32", "bf16")}
     source = torch.empty(COPY_BYTES, dtype=torch.uint8, device=device).fill_(1)
     target = torch.empty_like(source)
-    seconds = time_interleaved({**products, "copy": lambda: target.copy_(source)}, max(rounds, 5), warmup=2)
+    seconds = time_interleaved({**products, "copy": lambda: target.copy_(source)}, max(rounds, 5), warmup=2).wall
     flops = matrix_product_flops(device)
     for name in products:
         rate = Spread.of(seconds[name]).map(lambda s: flops / s / 1e9)
@@ -68,8 +68,11 @@ def matrix_product_flops(device: torch.device) -> float:
 
 
 def matrix_product(precision: str, device: torch.device) -> Work:
-    """A matrix product in a number format, ready to run."""
+    """A matrix product in a number format (fp32, bf16, fp16, int8), ready to run."""
     side = matrix_side(device)
+    if precision == "int8":
+        whole = torch.randint(-9, 9, (side, side), dtype=torch.int8, device=device)
+        return lambda: torch._int_mm(whole, whole)
     a = torch.randn(side, side, device=device).to(DTYPES[precision])
     out = torch.empty_like(a)
     return lambda: torch.mm(a, a, out=out)

@@ -7,14 +7,14 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from densevit.benchmark.dataloader import make_pairs
-from densevit.benchmark.report import Row
-from densevit.benchmark.settings import Settings
-from densevit.benchmark.timing import Spread, time_interleaved
 from densevit.data.io.readers import read_depth
 from densevit.data.loading.parallel_map import ordered_parallel_map
 from densevit.evaluation.depth.evaluate import evaluate_indexed
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
+from densevit.speed.dataloader import make_pairs
+from densevit.speed.report import Row
+from densevit.speed.settings import Settings
+from densevit.speed.timing import Spread, time_interleaved
 
 IMAGES = 240
 
@@ -34,6 +34,6 @@ def measure(settings: Settings) -> Iterator[Row]:
             evaluate_indexed(read, IMAGES, [protocol], spread=partial(ordered_parallel_map, workers=workers))
 
         works = {f"{n} process{'es' * (n > 1)}": (lambda n=n: score(n)) for n in sorted({1, settings.workers})}
-        for name, seconds in time_interleaved(works, settings.rounds).items():
+        for name, seconds in time_interleaved(works, settings.rounds).wall.items():
             rate = Spread.of(seconds).map(lambda s: IMAGES / s)
             yield Row("scoring", "saved PNG16, nyu_eigen", name, rate, "images/s", better="higher")

@@ -1,14 +1,16 @@
 """A report: rows of numbers with the machine they are of, as Markdown to read and JSON for `--baseline`."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
-from densevit.benchmark.timing import Spread
+import torch
+
 from densevit.errors import DataError
+from densevit.speed.timing import Rounds, Spread, speedup
 from densevit.utils.atomic_io import write_text
 
 TOLERANCE = 0.10  # runs on one machine differ by some percent
@@ -37,6 +39,31 @@ class Row:
     @property
     def key(self) -> tuple[str, str, str, str]:
         return self.section, self.case, self.who, self.unit
+
+
+def rows_by_clock(
+    section: str,
+    case: str,
+    rounds: Rounds,
+    names: Sequence[str],
+    device: torch.device,
+    *,
+    images: int = 0,
+    note: Callable[[Mapping[str, list[float]], str], str] = lambda seconds, name: "",
+) -> Iterator[Row]:
+    """Yield rows of seconds by the clock and, on a CPU, of processor time, compared with the first of `names`.
+
+    Args:
+        images: of one round; 0 where the work is no image.
+        note: from the seconds by that clock and a name.
+    """
+    unit = "s an image" if images else "s"
+    clocks = {unit: rounds.wall, **({f"{unit}, processor": rounds.processor} if device.type == "cpu" else {})}
+    for clock, seconds in clocks.items():
+        for name in names:
+            value = Spread.of(seconds[name]).map(lambda s: s / max(images, 1))
+            faster = speedup(seconds, name, names[0])
+            yield Row(section, case, name, value, clock, faster=faster, note=note(seconds, name))
 
 
 @dataclass(frozen=True)

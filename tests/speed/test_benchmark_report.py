@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from densevit.benchmark.report import Report, Row, regressions, summarize_overlap, three_digits
-from densevit.benchmark.timing import Spread, speedup, time_interleaved
 from densevit.errors import DataError
+from densevit.speed.report import Report, Row, regressions, summarize_overlap, three_digits
+from densevit.speed.timing import Spread, speedup, time_interleaved
 
 
 def row(middle: float, faster: float | None = None, **options: str) -> Row:
@@ -103,7 +103,7 @@ def test_every_implementation_runs_in_every_round_and_every_other_round_is_rever
     order: list[str] = []
     seconds = time_interleaved({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, 3, warmup=1)
     assert "".join(order) == "ab" + "ab" + "ba" + "ab"
-    assert {name: len(times) for name, times in seconds.items()} == {"a": 3, "b": 3}
+    assert {name: len(times) for name, times in seconds.wall.items()} == {"a": 3, "b": 3}
 
 
 def test_speedup_is_the_median_of_the_ratios_round_by_round() -> None:

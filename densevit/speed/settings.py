@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import torch
 
-from densevit.benchmark.reference_models import Unavailable
+from densevit.speed.reference_models import Unavailable
 from densevit.utils.precision import Precision
 
 T = TypeVar("T")

@@ -1,7 +1,8 @@
-"""Seconds that one image takes: our network in each number format, beside the same network elsewhere."""
+"""Seconds that one image takes: our network in each number format, int8 too, beside the same network elsewhere."""
 
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,15 +13,16 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from densevit.benchmark import hardware, reference_models
-from densevit.benchmark.reference_models import ReferenceModel, Unavailable, our_network
-from densevit.benchmark.report import Row, three_digits
-from densevit.benchmark.settings import Settings
-from densevit.benchmark.timing import Spread, speedup, time_interleaved, time_once
 from densevit.errors import DensevitError
 from densevit.inference.backends.onednn import prepack_linears
 from densevit.inference.backends.onnx_runtimes import ExternalRuntimeModule
 from densevit.models.dense import DenseModel
+from densevit.speed import hardware, reference_models
+from densevit.speed.int8 import int8_forwards
+from densevit.speed.reference_models import UNTUNED, ReferenceModel, Unavailable, our_network, require_package
+from densevit.speed.report import Row, rows_by_clock, three_digits
+from densevit.speed.settings import Settings
+from densevit.speed.timing import Spread, Work, time_in_subprocess, time_interleaved, time_once
 from densevit.utils.precision import Precision, autocast
 
 Forward = Callable[[], Tensor]
@@ -47,17 +49,37 @@ def measure_size(
     """One size and batch. The first reference in fp32 is the baseline; ours runs its weights."""
     device = settings.device
     forwards, notes, baseline, flops = prepare_size(settings, references, side, batch, folder)
+    product = hardware.matrix_product_flops(device)
     formats = sorted({format_of(name) for name in forwards})
-    seconds = time_interleaved(
+    rounds = time_interleaved(
         {**forwards, **{f"peak {p}": hardware.matrix_product(p, device) for p in formats}}, settings.rounds
     )
-    for name in forwards:
-        share = share_of_peak(seconds, name, flops, hardware.matrix_product_flops(device))
-        yield Row(
-            "inference", f"{side} x {side}, batch {batch}", name, Spread.of(seconds[name]).map(lambda s: s / batch),
-            "s an image", faster=speedup(seconds, name, baseline),
-            note="; ".join(filter(None, (notes.get(name), share))),
-        )  # fmt: skip
+    names = [baseline, *(name for name in forwards if name != baseline)]
+    if baseline in UNTUNED and device.type == "cpu":
+        own = partial(time_in_subprocess, prepare_reference, replace(settings, absent=[]), side, batch)
+        rounds.add(UNTUNED, [own() for _ in range(settings.rounds)])
+        names.append(UNTUNED)
+
+    def note(seconds: Mapping[str, list[float]], name: str) -> str:
+        return "; ".join(filter(None, (notes.get(name), share_of_peak(seconds, name, flops, product))))
+
+    yield from rows_by_clock(
+        "inference", f"{side} x {side}, batch {batch}", rounds, names, device, images=batch, note=note
+    )
+
+
+def prepare_reference(settings: Settings, side: int, batch: int) -> Work:
+    """Depth Anything V2's own code in fp32, warmed up, as a fresh process without our settings runs it."""
+    torch.set_num_threads(settings.threads)
+    reference = reference_models.depth_anything(settings.size, settings.depth_anything)
+    image = torch.rand(batch, 3, side, side, generator=torch.Generator().manual_seed(0))
+
+    def run() -> Tensor:
+        with torch.inference_mode():
+            return reference(image)
+
+    run()
+    return run
 
 
 class PreparedSize(NamedTuple):
@@ -91,6 +113,8 @@ def prepare_size(
     baseline = f"{references[0].name if references else 'densevit'}, fp32"
     flops = count_flops(ours, image)
     forwards |= our_forwards(ours, image, settings, notes)
+    if device.type == "cpu" and batch == 1 and settings.try_build(partial(require_package, "nncf")) is not None:
+        forwards |= int8_forwards(ours, image, folder)
     expected = forwards[baseline]().float()
     for name, forward in forwards.items():
         if has_baseline_weights(name, references) and name != baseline:
@@ -99,7 +123,7 @@ def prepare_size(
 
 
 def format_of(name: str) -> str:
-    return next((precision for precision in ("bf16", "fp16") if precision in name), "fp32")
+    return next((precision for precision in ("int8", "bf16", "fp16") if precision in name), "fp32")
 
 
 def share_of_peak(seconds: Mapping[str, list[float]], name: str, flops: float, product: float) -> str:
@@ -177,7 +201,7 @@ def our_forwards(
         compiled = forward(torch.compile(model), settings.precision)  # type: ignore[arg-type]
         name = f"densevit, {settings.precision}, compiled"
         found[name] = compiled
-        notes[name] = f"compiled in {time_once(compiled):.0f} s; "
+        notes[name] = f"compiled in {time_once(compiled).wall:.0f} s; "
     return found
 
 

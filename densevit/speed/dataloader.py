@@ -14,9 +14,6 @@ from tempfile import TemporaryDirectory
 import cv2
 import numpy as np
 
-from densevit.benchmark.report import Row
-from densevit.benchmark.settings import Settings
-from densevit.benchmark.timing import Spread, Work
 from densevit.data.datasets.base import FileDataset
 from densevit.data.index.paths import SampleFiles
 from densevit.data.io.readers import read_depth, read_image
@@ -25,6 +22,9 @@ from densevit.data.loading.dataloader import train_loader
 from densevit.data.transforms.base import TRANSFORMS
 from densevit.data.transforms.photometric import Pipeline, compose
 from densevit.registry import ComponentConfig
+from densevit.speed.report import Row
+from densevit.speed.settings import Settings
+from densevit.speed.timing import Spread, Work
 
 BATCH, FILES, REPEATS = 8, 24, 60
 PIPELINES: dict[str, list[ComponentConfig]] = {

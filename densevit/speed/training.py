@@ -10,15 +10,15 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from densevit.benchmark import reference_models
-from densevit.benchmark.reference_models import our_network, single_output
-from densevit.benchmark.report import Row
-from densevit.benchmark.settings import Settings
-from densevit.benchmark.timing import Spread, Work, peak_memory_growth, speedup, time_interleaved
 from densevit.config.schema import Optim
 from densevit.engine.optim import build_optimizer, parameter_groups
 from densevit.losses.silog import silog
 from densevit.models.dense import DenseModel
+from densevit.speed import reference_models
+from densevit.speed.reference_models import UNTUNED, our_network, single_output
+from densevit.speed.report import Row, rows_by_clock
+from densevit.speed.settings import Settings
+from densevit.speed.timing import Spread, Work, peak_memory_growth, time_in_subprocess, time_interleaved
 from densevit.utils.precision import Precision, autocast
 
 BATCH, HEIGHT, WIDTH = 2, 392, 518  # an NYU crop, as multiples of 14
@@ -37,10 +37,10 @@ def measure(settings: Settings) -> Iterator[Row]:
     if settings.compile:
         names.append(f"densevit, {settings.precision}, compiled")
         works[names[-1]] = prepare(settings, names[-1])
-    seconds = time_interleaved(works, settings.rounds, warmup=2 if settings.compile else 1)
-    for name in names:
-        faster = speedup(seconds, name, names[0])
-        yield Row("training", f"step of {case}", name, Spread.of(seconds[name]), "s", faster=faster)
+    rounds = time_interleaved(works, settings.rounds, warmup=2 if settings.compile else 1)
+    if reference is not None and settings.device.type == "cpu":
+        rounds.add(UNTUNED, [time_in_subprocess(prepare, plain, REFERENCE) for _ in range(settings.rounds)])
+    yield from rows_by_clock("training", f"step of {case}", rounds, list(rounds.wall), settings.device)
     for name, grown in memory.items():
         base = memory[names[0]]
         if grown is not None and base:

@@ -5,14 +5,15 @@ What an allocator or threads could falsify runs in a fresh process.
 
 import multiprocessing
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median, quantiles
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
+T = TypeVar("T")
 Work = Callable[[], object]
 
 
@@ -37,12 +38,19 @@ class Spread:
         return Spread(change(self.middle), low, high)
 
 
-def time_once(work: Work) -> float:
+class Seconds(NamedTuple):
+    """By the clock, and of this process's processor time, which other programs on the machine stretch less."""
+
+    wall: float
+    processor: float
+
+
+def time_once(work: Work) -> Seconds:
     synchronize()
-    start = time.perf_counter()
+    wall, processor = time.perf_counter(), time.process_time()
     work()
     synchronize()
-    return time.perf_counter() - start
+    return Seconds(time.perf_counter() - wall, time.process_time() - processor)
 
 
 def synchronize() -> None:
@@ -51,24 +59,42 @@ def synchronize() -> None:
         torch.cuda.synchronize()
 
 
+@dataclass(frozen=True)
+class Rounds:
+    """Seconds of each implementation in each round, by both clocks."""
+
+    wall: dict[str, list[float]]
+    processor: dict[str, list[float]]
+
+    @classmethod
+    def of(cls, seconds: Mapping[str, list[Seconds]]) -> "Rounds":
+        rounds = cls({}, {})
+        for name, values in seconds.items():
+            rounds.add(name, values)
+        return rounds
+
+    def add(self, name: str, seconds: Sequence[Seconds]) -> None:
+        self.wall[name], self.processor[name] = [s.wall for s in seconds], [s.processor for s in seconds]
+
+
 def time_interleaved(
     implementations: Mapping[str, Work], rounds: int, *, warmup: int = 1, timer: Callable[[Work], Any] = time_once
-) -> dict[str, list[float]]:
-    """Seconds of each implementation in each round; every other round runs in reverse order.
+) -> Rounds:
+    """Time each implementation once a round; every other round runs in reverse order.
 
     Args:
         warmup: untimed rounds before, which choose kernels and fill caches.
-        timer: returns the seconds that some work takes.
+        timer: returns the `Seconds` that some work takes.
     """
     for _ in range(warmup):
         for work in implementations.values():
             work()
-    seconds: dict[str, list[float]] = {name: [] for name in implementations}
+    rounds_of: dict[str, list[Seconds]] = {name: [] for name in implementations}
     order = list(implementations)
     for index in range(rounds):
         for name in order if index % 2 == 0 else order[::-1]:
-            seconds[name].append(timer(implementations[name]))
-    return seconds
+            rounds_of[name].append(timer(implementations[name]))
+    return Rounds.of(rounds_of)
 
 
 def speedup(seconds: Mapping[str, list[float]], name: str, baseline: str) -> Spread:
@@ -82,8 +108,8 @@ Prepare = Callable[..., Work]
 STATUS = Path("/proc/self/status")
 
 
-def time_in_subprocess(prepare: Prepare, *args: Any) -> float:
-    """Seconds of the work in a fresh process."""
+def time_in_subprocess(prepare: Prepare, *args: Any) -> Seconds:
+    """Time the work in a fresh process."""
     return _run(_time, prepare, args)
 
 
@@ -92,12 +118,12 @@ def peak_memory_growth(prepare: Prepare, *args: Any) -> float | None:
     return _run(_measure_memory, prepare, args) if STATUS.exists() else None
 
 
-def _run(measure: Callable[[Prepare, tuple[Any, ...]], float], prepare: Prepare, args: tuple[Any, ...]) -> float:
+def _run(measure: Callable[[Prepare, tuple[Any, ...]], T], prepare: Prepare, args: tuple[Any, ...]) -> T:
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(measure, (prepare, args))
 
 
-def _time(prepare: Prepare, args: tuple[Any, ...]) -> float:
+def _time(prepare: Prepare, args: tuple[Any, ...]) -> Seconds:
     return time_once(prepare(*args))
 
 
