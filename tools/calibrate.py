@@ -1,5 +1,0 @@
-"""Runs `densevit calibrate`; --help lists its options."""
-
-from densevit.cli.main import tool
-
-tool("calibrate")

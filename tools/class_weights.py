@@ -1,5 +1,0 @@
-"""Runs `densevit class-weights`; --help lists its options."""
-
-from densevit.cli.main import tool
-
-tool("class-weights")
