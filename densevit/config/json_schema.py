@@ -109,7 +109,7 @@ def _definitions(registry: Registry[Any]) -> Iterator[tuple[str, Tree]]:
     for name, component in registry.components.items():
         tree, told = inlined(schema(component).model_json_schema()), arguments(component)
         options = {
-            key: {"description": told[key], **option} if key in told else option
+            key: {"description": ""} | option | {"description": told[key]} if key in told else option
             for key, option in tree.get("properties", {}).items()
         }
         yield (

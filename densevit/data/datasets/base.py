@@ -11,7 +11,7 @@ from typing import Annotated, TypeVar
 
 import numpy as np
 from jaxtyping import Float32, Float64, Int64
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 
 from densevit.config.schema import Truth
 from densevit.data.fields import crop_sample
@@ -35,6 +35,12 @@ def _near_below_far(ends: tuple[float, float]) -> tuple[float, float]:
 
 
 Pixels = TypeVar("Pixels", bound=np.ndarray)
+
+Root = Annotated[
+    Path | None,
+    Field(description="the folder; default: the data set's name below `$DENSEVIT_DATASETS` or `./datasets`."),
+]
+"""A folder that `resolve_root` finds."""
 
 DepthRange = Annotated[tuple[float, float], AfterValidator(_near_below_far)]
 

@@ -7,17 +7,24 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from jaxtyping import Float64
+from pydantic import Field
 
 from densevit.errors import DataError
 
 log = logging.getLogger(__name__)
 
-Subset = Literal["full", "available"]
-"""What to do when listed files are missing: refuse, or go on with the others and say how many."""
+Subset = Annotated[
+    Literal["full", "available"],
+    Field(description="`available` goes on with the samples that are there, and says how many are not."),
+]
+"""What to do when listed files are missing: refuse and name the first five, or go on with the others and say how many.
+
+If none is there, that is an error in both cases.
+"""
 
 
 @dataclass(frozen=True, eq=False)

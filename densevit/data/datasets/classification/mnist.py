@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Int64, UInt8
 
-from densevit.data.datasets.base import DATASETS, Dataset, resolve_root
+from densevit.data.datasets.base import DATASETS, Dataset, Root, resolve_root
 from densevit.errors import DataError
 from densevit.structures import Sample
 
@@ -29,10 +29,9 @@ class Mnist(Dataset):
 
     classes = tuple("0123456789")
 
-    def __init__(self, *, root: Path | None = None, split: Split = "train", download: bool = False) -> None:
+    def __init__(self, *, root: Root = None, split: Split = "train", download: bool = False) -> None:
         """
         Args:
-            root: default `mnist` (densevit.data.datasets.base.resolve_root).
             split: `train+val` is all 60,000 training images; `val` is the last 5,000 of them. MNIST has no such split,
                 but a checkpoint must not be chosen by its test score.
             download: let torchvision fetch the files into `root/MNIST/raw` if they are not there.

@@ -10,7 +10,7 @@ the front camera.
 
 from pathlib import Path
 
-from densevit.data.datasets.base import DATASETS, FileDataset, folder_of, resolve_root
+from densevit.data.datasets.base import DATASETS, FileDataset, Root, folder_of, resolve_root
 from densevit.data.index.paths import SampleFiles, Subset, find_files
 
 IMAGE_SUFFIX = "_rgb.png"
@@ -22,16 +22,8 @@ class Ddad(FileDataset):
 
     depth_range = (1e-3, 250.0)
 
-    def __init__(self, *, root: Path | None = None, subset: Subset = "full") -> None:
-        """Lists the images.
-
-        Args:
-            root: default `ddad` (densevit.data.datasets.base.resolve_root).
-            subset: `available` goes on with the samples that are there, and says how many are not.
-
-        Raises:
-            DataError: nothing is there, or not all and `subset` is full; with the count and the first five.
-        """
+    def __init__(self, *, root: Root = None, subset: Subset = "full") -> None:
+        """Lists the images."""
         self.root = resolve_root(root, "ddad")
         images = find_files(self.root, [f"**/*{IMAGE_SUFFIX}"], "export each frame as NAME_rgb.png and NAME_depth.npy.")
         super().__init__([self._files(path) for path in images], subset, f"ddad in {self.root}")

@@ -11,7 +11,7 @@ Kim et al. 2018; Cho et al. 2021. Scored indoors from 0 to 10 m, outdoors from 2
 from pathlib import Path
 from typing import Literal
 
-from densevit.data.datasets.base import DATASETS, FileDataset, folder_of, resolve_root
+from densevit.data.datasets.base import DATASETS, FileDataset, Root, folder_of, resolve_root
 from densevit.data.index.paths import SampleFiles, Subset, find_files, first_folder
 
 RANGES = {"indoor": (1e-3, 10.0), "outdoor": (2.0, 80.0)}
@@ -26,7 +26,7 @@ class Diml(FileDataset):
     def __init__(
         self,
         *,
-        root: Path | None = None,
+        root: Root = None,
         part: Literal["indoor", "outdoor"] = "indoor",
         split: Literal["train", "test"] = "test",
         resolution: Literal["LR", "HR"] = "LR",
@@ -35,14 +35,9 @@ class Diml(FileDataset):
         """Lists the images.
 
         Args:
-            root: default `diml` (densevit.data.datasets.base.resolve_root).
             part: indoor or outdoor.
             split: the folder of that name, where the root has one; else the root itself.
             resolution: of the indoor images: LR is 756 x 1344, HR 1080 x 1920.
-            subset: `available` goes on with the samples that are there, and says how many are not.
-
-        Raises:
-            DataError: nothing is there, or not all and `subset` is full; with the count and the first five.
         """
         self.root = resolve_root(root, "diml")
         self.depth_range = RANGES[part]

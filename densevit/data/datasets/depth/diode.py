@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Bool, Float32
 
-from densevit.data.datasets.base import DATASETS, FileDataset, folder_of, resolve_root
+from densevit.data.datasets.base import DATASETS, FileDataset, Root, folder_of, resolve_root
 from densevit.data.index.paths import SampleFiles, Subset, find_files
 from densevit.data.io.arrays import read_array
 from densevit.data.io.images import MAX_PIXELS
@@ -38,7 +38,7 @@ class Diode(FileDataset):
     def __init__(
         self,
         *,
-        root: Path | None = None,
+        root: Root = None,
         split: Literal["train", "val"] = "val",
         part: Part = "both",
         subset: Subset = "full",
@@ -46,13 +46,8 @@ class Diode(FileDataset):
         """Lists the images.
 
         Args:
-            root: default `diode` (densevit.data.datasets.base.resolve_root).
             split: val has 325 images indoors and 446 outdoors.
             part: indoors, outdoor or both.
-            subset: `available` goes on with the samples that are there, and says how many are not.
-
-        Raises:
-            DataError: nothing is there, or not all and `subset` is full; with the count and the first five.
         """
         self.root = resolve_root(root, "diode")
         self.depth_range = RANGES[part]

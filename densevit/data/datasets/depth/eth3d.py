@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float32
 
-from densevit.data.datasets.base import DATASETS, FileDataset, folder_of, resolve_root
+from densevit.data.datasets.base import DATASETS, FileDataset, Root, folder_of, resolve_root
 from densevit.data.index.paths import SampleFiles, Subset, find_files
 from densevit.data.io.images import read_bytes
 from densevit.data.io.readers import image_size
@@ -26,16 +26,11 @@ class Eth3d(FileDataset):
 
     depth_range = (1e-3, 100.0)
 
-    def __init__(self, *, root: Path | None = None, scenes: tuple[str, ...] = (), subset: Subset = "full") -> None:
+    def __init__(self, *, root: Root = None, scenes: tuple[str, ...] = (), subset: Subset = "full") -> None:
         """Lists the images that have depth.
 
         Args:
-            root: default `eth3d` (densevit.data.datasets.base.resolve_root).
             scenes: courtyard, delivery_area, ...; none names all.
-            subset: `available` goes on with the samples that are there, and says how many are not.
-
-        Raises:
-            DataError: nothing is there, or not all and `subset` is full; with the count and the first five.
         """
         self.root = resolve_root(root, "eth3d")
         images = [path for scene in scenes or ("*",) for path in self._images(scene)]

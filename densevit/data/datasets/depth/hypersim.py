@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float, Float32, Float64
 
-from densevit.data.datasets.base import DATASETS, FileDataset, folder_of, resolve_root
+from densevit.data.datasets.base import DATASETS, FileDataset, Root, folder_of, resolve_root
 from densevit.data.index.paths import SampleFiles, Subset, check_inside, find_files
 from densevit.data.io.arrays import read_array
 from densevit.data.io.images import MAX_PIXELS, file_format
@@ -41,19 +41,14 @@ class Hypersim(FileDataset):
     def __init__(
         self,
         *,
-        root: Path | None = None,
+        root: Root = None,
         split: Literal["all", "train", "val", "test"] = "all",
         subset: Subset = "full",
     ) -> None:
         """Lists the images.
 
         Args:
-            root: default `hypersim` (densevit.data.datasets.base.resolve_root).
             split: all takes what is there; the others are those of the official table, public images only.
-            subset: `available` goes on with the samples that are there, and says how many are not.
-
-        Raises:
-            DataError: nothing is there, or not all and `subset` is full; with the count and the first five.
         """
         self.root = resolve_root(root, "hypersim")
         images = (

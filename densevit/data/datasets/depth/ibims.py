@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Bool, Float32, Float64
 
-from densevit.data.datasets.base import DATASETS, FileDataset, read_numbers, resolve_root
+from densevit.data.datasets.base import DATASETS, FileDataset, Root, read_numbers, resolve_root
 from densevit.data.index.paths import SampleFiles, Subset, find_files, first_folder, read_names
 from densevit.data.io.readers import read_labels
 from densevit.data.io.samples import valid_depth
@@ -34,16 +34,8 @@ class Ibims(FileDataset):
     depth_range = (1e-3, 50.0)
     sizes = frozenset([(480, 640)])
 
-    def __init__(self, *, root: Path | None = None, subset: Subset = "full") -> None:
-        """Lists the images.
-
-        Args:
-            root: default `ibims` (densevit.data.datasets.base.resolve_root).
-            subset: `available` goes on with the samples that are there, and says how many are not.
-
-        Raises:
-            DataError: nothing is there, or not all and `subset` is full; with the count and the first five.
-        """
+    def __init__(self, *, root: Root = None, subset: Subset = "full") -> None:
+        """Lists the images."""
         self.root = resolve_root(root, "ibims")
         folder = first_folder(self.root, ("", "ibims1_core_raw"), "rgb")
         samples = [_files(folder, name) for name in _names(self.root, folder)]

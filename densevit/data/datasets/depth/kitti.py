@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float64
 
-from densevit.data.datasets.base import DATASETS, FileDataset, resolve_root
+from densevit.data.datasets.base import DATASETS, FileDataset, Root, resolve_root
 from densevit.data.index.paths import Listing, MissingItem, SampleFiles, Subset, glob_visible, record_missing
 from densevit.data.index.published_splits import read_list
 from densevit.errors import DataError
@@ -64,7 +64,7 @@ class Kitti(FileDataset):
     def __init__(
         self,
         *,
-        root: Path | None = None,
+        root: Root = None,
         depth_root: Path | None = None,
         split: Split = "train",
         camera: Camera = "left",
@@ -75,17 +75,12 @@ class Kitti(FileDataset):
         """Finds the folders and checks that every file of the split is there.
 
         Args:
-            root: default `kitti` (densevit.data.datasets.base.resolve_root).
             depth_root: where the annotated depth is, when not under `root`.
             split: train (23,158 images), test (the 652 with ground truth), test_697 (with the 45 that have none),
                 selection (the benchmark's 1000 for validation), anonymous (its 500 without ground truth).
             camera: of the Eigen splits' two colour cameras; the published lists name the left one.
             crop: kb keeps 352 x 1216 pixels, the bottom rows and the middle columns.
             list_file: an own list of `IMAGE DEPTH [FOCAL]` lines under `root`, instead of the Eigen split's.
-            subset: `available` goes on with the samples that are there, and says how many are not.
-
-        Raises:
-            DataError: nothing is there, or not all and `subset` is full; with the count and the first five.
         """
         self.root = resolve_root(root, "kitti")
         self.crop = crop

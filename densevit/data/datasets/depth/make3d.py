@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float32
 from pydantic import Field
 
-from densevit.data.datasets.base import DATASETS, FileDataset, resolve_root
+from densevit.data.datasets.base import DATASETS, FileDataset, Root, resolve_root
 from densevit.data.index.paths import SampleFiles, Subset, find_files
 from densevit.data.io import matlab
 from densevit.data.io.readers import image_size
@@ -37,7 +37,7 @@ class Make3d(FileDataset):
     def __init__(
         self,
         *,
-        root: Path | None = None,
+        root: Root = None,
         split: Literal["train", "test"] = "train",
         crop: Literal["none", "band"] = "none",
         max_depth: Annotated[float, Field(gt=0)] = 70.0,
@@ -46,14 +46,9 @@ class Make3d(FileDataset):
         """Lists the images.
 
         Args:
-            root: default `make3d` (densevit.data.datasets.base.resolve_root).
             split: train (400) or test (134).
             crop: band keeps the middle rows, half as many as the image is wide, as the monodepth line scores.
             max_depth: metres beyond which depth is not valid: 70 is the papers' C1. The laser ends at about 81.
-            subset: `available` goes on with the samples that are there, and says how many are not.
-
-        Raises:
-            DataError: nothing is there, or not all and `subset` is full; with the count and the first five.
         """
         self.root = resolve_root(root, "make3d")
         self.crop = crop

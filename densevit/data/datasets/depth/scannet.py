@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float64, UInt8
 from pydantic import Field
 
-from densevit.data.datasets.base import DATASETS, FileDataset, folder_of, read_matrix, resolve_root
+from densevit.data.datasets.base import DATASETS, FileDataset, Root, folder_of, read_matrix, resolve_root
 from densevit.data.index.paths import SampleFiles, Subset, find_files, glob_visible, read_names
 from densevit.data.io.readers import read_image
 from densevit.data.io.samples import make_sample
@@ -39,7 +39,7 @@ class Scannet(FileDataset):
     def __init__(
         self,
         *,
-        root: Path | None = None,
+        root: Root = None,
         split: Literal["all", "train", "val", "test"] = "all",
         every: Annotated[int, Field(ge=1)] = 1,
         subset: Subset = "full",
@@ -47,13 +47,8 @@ class Scannet(FileDataset):
         """Lists the frames.
 
         Args:
-            root: default `scannet` (densevit.data.datasets.base.resolve_root).
             split: all takes every scene; the others those of `scannetv2_SPLIT.txt` under the root.
             every: takes only every n-th frame of a scene, beginning with the first.
-            subset: `available` goes on with the samples that are there, and says how many are not.
-
-        Raises:
-            DataError: nothing is there, or not all and `subset` is full; with the count and the first five.
         """
         self.root = resolve_root(root, "scannet")
         found = find_files(self.root, [f"{folder}*/color" for folder in FOLDERS], "as ScanNet's exporter writes.")

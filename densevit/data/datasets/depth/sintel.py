@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float32, Float64
 from pydantic import Field
 
-from densevit.data.datasets.base import DATASETS, FileDataset, folder_of, resolve_root
+from densevit.data.datasets.base import DATASETS, FileDataset, Root, folder_of, resolve_root
 from densevit.data.index.paths import SampleFiles, Subset, find_files, first_folder
 from densevit.data.io.images import read_bytes
 from densevit.data.io.samples import valid_depth
@@ -33,7 +33,7 @@ class Sintel(FileDataset):
     def __init__(
         self,
         *,
-        root: Path | None = None,
+        root: Root = None,
         pass_name: Literal["final", "clean"] = "final",
         max_depth: Annotated[float, Field(gt=0)] = 72.0,
         subset: Subset = "full",
@@ -41,13 +41,8 @@ class Sintel(FileDataset):
         """Lists the frames.
 
         Args:
-            root: default `sintel` (densevit.data.datasets.base.resolve_root).
             pass_name: final has fog and motion blur, clean has not.
             max_depth: metres beyond which depth is not valid; 72 is what zero-shot papers since MiDaS evaluate to.
-            subset: `available` goes on with the samples that are there, and says how many are not.
-
-        Raises:
-            DataError: nothing is there, or not all and `subset` is full; with the count and the first five.
         """
         self.root = resolve_root(root, "sintel")
         self.depth_range = (1e-3, max_depth)

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float32, UInt16
 from pydantic import Field
 
-from densevit.data.datasets.base import DATASETS, FileDataset, resolve_root
+from densevit.data.datasets.base import DATASETS, FileDataset, Root, resolve_root
 from densevit.data.index.paths import SampleFiles, Subset, check_inside, find_files, first_folder, glob_visible
 from densevit.data.io import matlab
 from densevit.data.io.images import Raster
@@ -38,7 +38,7 @@ class SunRgbd(FileDataset):
     def __init__(
         self,
         *,
-        root: Path | None = None,
+        root: Root = None,
         split: Split = "test",
         depth: Literal["raw", "filled"] = "raw",
         max_depth: Annotated[float, Field(gt=0)] = 8.0,
@@ -47,14 +47,9 @@ class SunRgbd(FileDataset):
         """Lists the folders of a split and the two files in each.
 
         Args:
-            root: default `sunrgbd` (densevit.data.datasets.base.resolve_root).
             split: all takes every folder; train and test are those of the toolbox's `allsplit.mat`.
             depth: raw, or with holes filled (`depth_bfx`).
             max_depth: metres beyond which depth is not valid; the toolbox, too, distrusts more than 8.
-            subset: `available` goes on with the samples that are there, and says how many are not.
-
-        Raises:
-            DataError: nothing is there, or not all and `subset` is full; with the count and the first five.
         """
         self.root = resolve_root(root, "sunrgbd")
         self.max_depth = max_depth

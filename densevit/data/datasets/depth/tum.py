@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float64
 from pydantic import Field
 
-from densevit.data.datasets.base import DATASETS, FileDataset, folder_of, resolve_root
+from densevit.data.datasets.base import DATASETS, FileDataset, Root, folder_of, resolve_root
 from densevit.data.index.paths import SampleFiles, Subset, check_inside
 from densevit.errors import DataError
 from densevit.ops.geometry import pinhole
@@ -40,7 +40,7 @@ class Tum(FileDataset):
     def __init__(
         self,
         *,
-        root: Path | None = None,
+        root: Root = None,
         sequences: tuple[str, ...] = (),
         max_gap: Annotated[float, Field(ge=0)] = 0.02,
         subset: Subset = "full",
@@ -51,10 +51,6 @@ class Tum(FileDataset):
             root: a folder of sequences, or one sequence; default `tum` (densevit.data.datasets.base.resolve_root).
             sequences: folders of the root; none names all.
             max_gap: seconds that may lie between an image and its depth.
-            subset: `available` goes on with the samples that are there, and says how many are not.
-
-        Raises:
-            DataError: nothing is there, or not all and `subset` is full; with the count and the first five.
         """
         self.root = resolve_root(root, "tum")
         samples = [files for folder in self._folders(sequences) for files in read_sequence(folder, max_gap)]

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float32
 from pydantic import Field
 
-from densevit.data.datasets.base import DATASETS, FileDataset, resolve_root
+from densevit.data.datasets.base import DATASETS, FileDataset, Root, resolve_root
 from densevit.data.index.paths import SampleFiles, Subset, find_files, first_folder
 from densevit.data.io.samples import valid_depth
 from densevit.ops.geometry import pinhole
@@ -42,7 +42,7 @@ class VirtualKitti(FileDataset):
     def __init__(
         self,
         *,
-        root: Path | None = None,
+        root: Root = None,
         scenes: tuple[str, ...] = (),
         variations: tuple[str, ...] = (),
         camera: Camera = "left",
@@ -52,15 +52,10 @@ class VirtualKitti(FileDataset):
         """Lists the frames.
 
         Args:
-            root: default `vkitti2` (densevit.data.datasets.base.resolve_root).
             scenes: Scene01, Scene02, Scene06, Scene18, Scene20; none names all.
             variations: clone, fog, morning, overcast, rain, sunset, 15-deg-left, ...; none names all.
             camera: left (Camera_0), right or both.
             max_depth: metres beyond which depth is not valid; 80 is what papers evaluate to. The sky never is.
-            subset: `available` goes on with the samples that are there, and says how many are not.
-
-        Raises:
-            DataError: nothing is there, or not all and `subset` is full; with the count and the first five.
         """
         self.root = resolve_root(root, "vkitti2")
         self.depth_range = (1e-3, max_depth)

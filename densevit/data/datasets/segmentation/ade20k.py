@@ -6,10 +6,9 @@
 Zhou et al. 2017. Class k is stored as k + 1; stored 0, what none of the 150 names, is ignored.
 """
 
-from pathlib import Path
 from typing import Literal
 
-from densevit.data.datasets.base import DATASETS, resolve_root
+from densevit.data.datasets.base import DATASETS, Root, resolve_root
 from densevit.data.datasets.segmentation.label_images import LabelledImages, warn_if_incomplete
 from densevit.data.index.paths import SampleFiles, Subset, find_files, first_folder
 from densevit.data.labels.class_lists import published_table
@@ -23,16 +22,8 @@ COUNTS: dict[str, int] = {"train": 20_210, "val": 2_000}
 class Ade20k(LabelledImages):
     """ADE20K, 150 classes."""
 
-    def __init__(self, *, root: Path | None = None, split: Split = "train", subset: Subset = "full") -> None:
-        """Lists the images.
-
-        Args:
-            root: default `ade20k` (densevit.data.datasets.base.resolve_root).
-            subset: `available` goes on with the samples that are there, and says how many are not.
-
-        Raises:
-            DataError: nothing is there, or not all and `subset` is full; with the count and the first five.
-        """
+    def __init__(self, *, root: Root = None, split: Split = "train", subset: Subset = "full") -> None:
+        """Lists the images."""
         self.root = resolve_root(root, "ade20k")
         base = first_folder(self.root, ("", "ADEChallengeData2016"), "images")
         folder = FOLDERS[split]

@@ -8,10 +8,9 @@ Brostow, Shotton, Fauqueur and Cipolla 2008; the split and the 11 classes are th
 SegNet (Badrinarayanan, Kendall and Cipolla 2017). Neighbouring frames of a drive are alike.
 """
 
-from pathlib import Path
 from typing import Literal
 
-from densevit.data.datasets.base import DATASETS, resolve_root
+from densevit.data.datasets.base import DATASETS, Root, resolve_root
 from densevit.data.datasets.segmentation.label_images import LabelledImages, warn_if_incomplete
 from densevit.data.index.matching import IMAGE_SUFFIXES
 from densevit.data.index.paths import SampleFiles, Subset, glob_visible
@@ -28,16 +27,8 @@ LAYOUTS = (("{}", "{}annot"), ("{}/rgb", "{}/labels"), ("{}/images", "{}/masks")
 class CamVid(LabelledImages):
     """CamVid, 11 classes."""
 
-    def __init__(self, *, root: Path | None = None, split: Split = "train", subset: Subset = "full") -> None:
-        """Lists the images.
-
-        Args:
-            root: default `camvid` (densevit.data.datasets.base.resolve_root).
-            subset: `available` goes on with the samples that are there, and says how many are not.
-
-        Raises:
-            DataError: nothing is there, or not all and `subset` is full; with the count and the first five.
-        """
+    def __init__(self, *, root: Root = None, split: Split = "train", subset: Subset = "full") -> None:
+        """Lists the images."""
         self.root = resolve_root(root, "camvid")
         layouts = [(self.root / image.format(split), self.root / label.format(split)) for image, label in LAYOUTS]
         found = [pair for pair in layouts if pair[0].is_dir() and pair[1].is_dir()]

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Int64
 
-from densevit.data.datasets.base import DATASETS, resolve_root
+from densevit.data.datasets.base import DATASETS, Root, resolve_root
 from densevit.data.datasets.segmentation.label_images import LabelledImages, warn_if_incomplete
 from densevit.data.index.paths import SampleFiles, Subset, find_files
 from densevit.data.io.readers import read_labels
@@ -41,7 +41,7 @@ class Cityscapes(LabelledImages):
     def __init__(
         self,
         *,
-        root: Path | None = None,
+        root: Root = None,
         split: Split = "train",
         annotation: Literal["gtFine", "gtCoarse"] = "gtFine",
         encoding: Encoding | Literal["auto"] = "auto",
@@ -50,13 +50,8 @@ class Cityscapes(LabelledImages):
         """Lists the images.
 
         Args:
-            root: default `cityscapes` (densevit.data.datasets.base.resolve_root).
             split: `train_extra` has coarse labels only.
             encoding: which of the label files; auto takes labelIds, or labelTrainIds where there are no labelIds.
-            subset: `available` goes on with the samples that are there, and says how many are not.
-
-        Raises:
-            DataError: nothing is there, or not all and `subset` is full; with the count and the first five.
         """
         self.root = resolve_root(root, "cityscapes")
         if split == "train_extra" and annotation == "gtFine":

@@ -49,7 +49,6 @@ class Coco(FileDataset):
             images: folder under `root` that holds the images; default: what fits the file's name, as `val2017`.
             masks: folder of the panoptic PNGs; default: the JSON's name.
             background: pixels in no segment are class 0, `background`; false ignores them.
-            subset: `available` goes on with the samples that are there, and says how many are not.
 
         Raises:
             DataError: it is no such file, or images or masks are missing; with the count and the first five.

@@ -10,10 +10,9 @@ that 171 classes remain, in the same order. The annotations are those of `stufft
 """
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Literal
 
-from densevit.data.datasets.base import DATASETS, resolve_root
+from densevit.data.datasets.base import DATASETS, Root, resolve_root
 from densevit.data.datasets.segmentation.label_images import LabelledImages, warn_if_incomplete
 from densevit.data.index.paths import SampleFiles, Subset, find_files, first_folder
 from densevit.data.labels.class_lists import published_table, table_of_names
@@ -36,7 +35,7 @@ class CocoStuff(LabelledImages):
     def __init__(
         self,
         *,
-        root: Path | None = None,
+        root: Root = None,
         split: Split = "train",
         encoding: Encoding = "published",
         subset: Subset = "full",
@@ -44,12 +43,7 @@ class CocoStuff(LabelledImages):
         """Lists the images.
 
         Args:
-            root: default `coco_stuff` (densevit.data.datasets.base.resolve_root).
             encoding: published reads `*.png` with 0 to 181, converted `*_labelTrainIds.png` with 0 to 170.
-            subset: `available` goes on with the samples that are there, and says how many are not.
-
-        Raises:
-            DataError: nothing is there, or not all and `subset` is full; with the count and the first five.
         """
         self.root = resolve_root(root, "coco_stuff")
         folder, ending = f"{split}2017", "" if encoding == "published" else CONVERTED

@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Int64
 
-from densevit.data.datasets.base import DATASETS, resolve_root
+from densevit.data.datasets.base import DATASETS, Root, resolve_root
 from densevit.data.datasets.segmentation.label_images import LabelledImages, warn_if_incomplete
 from densevit.data.index.paths import Listing, SampleFiles, Subset, first_folder, read_names
 from densevit.data.io import matlab
@@ -40,7 +40,7 @@ class PascalContext(LabelledImages):
     def __init__(
         self,
         *,
-        root: Path | None = None,
+        root: Root = None,
         split: Split = "train",
         background: bool = False,
         subset: Subset = "full",
@@ -48,12 +48,7 @@ class PascalContext(LabelledImages):
         """Lists the images.
 
         Args:
-            root: default `pascal_context` (densevit.data.datasets.base.resolve_root).
             background: true makes what is none of the 59 classes a class of its own, the first; else it is ignored.
-            subset: `available` goes on with the samples that are there, and says how many are not.
-
-        Raises:
-            DataError: nothing is there, or not all and `subset` is full; with the count and the first five.
         """
         self.root = resolve_root(root, "pascal_context")
         folder = first_folder(self.root, FOLDERS, "JPEGImages")

@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Int64
 
-from densevit.data.datasets.base import DATASETS, resolve_root
+from densevit.data.datasets.base import DATASETS, Root, resolve_root
 from densevit.data.datasets.segmentation.label_images import LabelledImages, warn_if_incomplete
 from densevit.data.index.paths import Listing, SampleFiles, Subset, first_folder, read_names
 from densevit.data.io import matlab
@@ -42,7 +42,7 @@ class Voc(LabelledImages):
     def __init__(
         self,
         *,
-        root: Path | None = None,
+        root: Root = None,
         split: Split = "train",
         sbd_root: Path | None = None,
         subset: Subset = "full",
@@ -50,13 +50,8 @@ class Voc(LabelledImages):
         """Lists the images.
 
         Args:
-            root: default `voc` (densevit.data.datasets.base.resolve_root).
             split: `train_aug` adds the images of SBD.
             sbd_root: SBD's folder of `cls`, if it is not below the root.
-            subset: `available` goes on with the samples that are there, and says how many are not.
-
-        Raises:
-            DataError: nothing is there, or not all and `subset` is full; with the count and the first five.
         """
         self.root = resolve_root(root, "voc")
         folder = first_folder(self.root, FOLDERS, LISTS)

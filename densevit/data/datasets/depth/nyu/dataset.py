@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float32, Int64
 
-from densevit.data.datasets.base import DATASETS, FileDataset, folder_of, resolve_root
+from densevit.data.datasets.base import DATASETS, FileDataset, Root, folder_of, resolve_root
 from densevit.data.datasets.depth.nyu.camera import INTRINSICS, Border, apply_border, apply_border_to_map
 from densevit.data.datasets.depth.nyu.label_maps import LabelMap
 from densevit.data.datasets.depth.nyu.mat_file import LabelledMat
@@ -52,7 +52,7 @@ class Nyu(FileDataset):
     def __init__(
         self,
         *,
-        root: Path | None = None,
+        root: Root = None,
         split: Split = "train",
         source: Literal["auto", "mat", "sync"] = "auto",
         depth: Literal["raw", "filled"] = "raw",
@@ -79,10 +79,6 @@ class Nyu(FileDataset):
                 before (`classMapping40.mat`, and `class13Mapping.mat` after it); or `raw`,
                 all 894.
             list_file: an own list of `IMAGE DEPTH [FOCAL]` lines under `root`, instead of the published one.
-            subset: `available` goes on with the samples that are there, and says how many are not.
-
-        Raises:
-            DataError: nothing is there, or not all and `subset` is full; with the count and the first five.
         """
         self.root = resolve_root(root, "nyu")
         if source == "auto":
