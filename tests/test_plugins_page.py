@@ -1,16 +1,20 @@
 """docs/plugins.md and examples/plugin.py: the page shows the example, and its checkpoint goes through the commands."""
 
+import json
+import os
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors.torch
 from PIL import Image
 
 import densevit
 from densevit.cli.main import main
 from densevit.errors import CheckpointError
 from densevit.models.decoders.base import DECODERS
+from densevit.weights.readers import read_safetensors
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/plugins.md").read_text()
@@ -48,31 +52,39 @@ def unregistered(monkeypatch: pytest.MonkeyPatch, run: Path) -> Path:
     return run
 
 
-def test_a_checkpoint_finds_the_plugin_that_it_was_trained_with_and_says_so(
-    unregistered: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_a_checkpoint_of_a_plugin_names_the_file_and_takes_it_from_the_user(
+    unregistered: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Image.fromarray(np.zeros((32, 40, 3), np.uint8)).save(tmp_path / "a.png")
-    assert main(["export-depth", str(unregistered), str(tmp_path / "a.png"), "--output", str(tmp_path / "maps")]) == 0
-    assert (tmp_path / "maps/a.png").is_file()
-    assert f"running {PLUGIN} for decoder 'weighted_sum'" in caplog.text
-
-
-def test_a_plugin_that_is_not_there_is_named_and_can_be_given(
-    unregistered: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("densevit.builder.checkpoint.load_plugins_of", lambda card: None)
     with pytest.raises(CheckpointError, match=r"decoder 'weighted_sum': not registered here") as caught:
         densevit.load(unregistered, device="cpu")
     assert f"trained with {PLUGIN}" in str(caught.value) and "--plugin FILE" in str(caught.value)
-    predictor = densevit.load(unregistered, device="cpu", plugins=[PLUGIN])
+    monkeypatch.setenv("DENSEVIT_PLUGINS", f"{PLUGIN}{os.pathsep}/not/there.py")
+    predictor = densevit.load(unregistered, device="cpu")
     assert predictor(np.zeros((32, 40, 3), np.uint8)).shape == (32, 40)
 
 
-def test_only_absolute_plugin_paths_of_a_checkpoint_are_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from densevit.builder.checkpoint import load_plugins_of
-    from densevit.model_card import ModelCard
+def test_a_plugin_can_be_named_for_a_command(unregistered: Path, tmp_path: Path) -> None:
+    Image.fromarray(np.zeros((32, 40, 3), np.uint8)).save(tmp_path / "a.png")
+    words = [str(unregistered), str(tmp_path / "a.png"), "--output", str(tmp_path / "maps"), "--plugin", str(PLUGIN)]
+    assert main(["export-depth", *words]) == 0
+    assert (tmp_path / "maps/a.png").is_file()
 
+
+@pytest.mark.parametrize("form", ["{0}/evil.py", "evil.py", "/proc/self/cwd/evil.py", "{0}/link.py", "~/evil.py"])
+def test_no_file_is_run_because_a_checkpoint_names_it(
+    form: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By whatever path: absolute, relative, by the working folder, or through a link."""
+    (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()")
+    (tmp_path / "link.py").symlink_to(tmp_path / "evil.py")
+    tensors, metadata = read_safetensors(run / "checkpoints/last/model.safetensors")
+    card = json.loads(metadata["densevit"])
+    card["config"]["plugins"] = [form.format(tmp_path)]
+    card["model"]["decoder"]["type"] = "unheard_of"
+    copied = tmp_path / "model.safetensors"
+    safetensors.torch.save_file(tensors, copied, {"densevit": json.dumps(card)})
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "evil.py").write_text("raise SystemExit('run')")
-    model = {"encoder": {"type": "unheard_of"}, "decoder": {"type": "linear"}, "heads": {}}
-    load_plugins_of(ModelCard(outputs={}, multiple=1, model=model, config={"plugins": ["evil.py"]}))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(CheckpointError, match="decoder 'unheard_of': not registered here"):
+        densevit.load(copied, device="cpu")
+    assert not (tmp_path / "ran").exists()

@@ -37,8 +37,8 @@ def load(
         runtime: torch, or on a CPU openvino or onnxruntime; auto takes the fastest, once as many images of one size
             again would pay for its conversion. ONNX files take what is installed, unless one of the two is named.
         family_options: what a published file does not say, as `{"max_depth": 20}`.
-        plugins: Python files that register components of your own. Those of a checkpoint that was trained here are
-            found by themselves.
+        plugins: Python files that register components of your own. A checkpoint that was trained with some needs
+            them named here, or in the environment variable `DENSEVIT_PLUGINS`.
         encoder: the module of a model that was trained with an object as its encoder; a copy of it takes the weights.
         options: of `Predictor`.
 

@@ -75,8 +75,8 @@ def open_checkpoint(path: str | Path, family: str | None = None, **options: Any)
     place = hub.fetch(path) if is_address(path) else Path(path)
     if family is None and options.keys() <= {"base"} and is_ours(place):
         tensors, unused, card = checkpoint.read_whole(place)
-        if not is_address(path):
-            load_plugins_of(card)
+        if _unregistered(card.model):
+            plugins.load(plugins.trusted())
         opened = ConvertedCheckpoint(
             model=card.model,
             tensors=tensors,
@@ -243,25 +243,13 @@ def _unregistered(model: Mapping[str, Any]) -> list[str]:
     return [part for part in dict.fromkeys(found) if part != f"encoder '{OBJECT}'"]
 
 
-def load_plugins_of(card: ModelCard) -> None:
-    """Runs the plugin files that the run of a checkpoint names, where its components are not registered yet.
-
-    Only absolute paths: a relative one could be a file that came with somebody's checkpoint.
-    """
-    found = [path for path in _plugins(card) if path.is_absolute() and path.is_file()]
-    if found and (unknown := _unregistered(card.model)):
-        log.warning("running %s for %s, as the training did.", ", ".join(map(str, found)), ", ".join(unknown))
-        plugins.load(found)
-
-
-def _plugins(card: ModelCard) -> list[Path]:
-    return [Path(path) for path in card.config.get("plugins") or []]
-
-
 def _plugin_hint(card: ModelCard | None) -> str:
-    named = _plugins(card) if card is not None else []
+    named = (card.config.get("plugins") or []) if card is not None else []
     trained = f"The model was trained with {', '.join(map(str, named))}. " if named else ""
-    return f"{trained}Name the file that registers it: --plugin FILE, in Python load(..., plugins=[FILE])."
+    return (
+        f"{trained}Look at the file that registers it, then name it: --plugin FILE, in Python load(..., "
+        f"plugins=[FILE]), or {plugins.TRUSTED}=FILE in the environment."
+    )
 
 
 def without_weights(opened: ConvertedCheckpoint) -> ConvertedCheckpoint:

@@ -299,7 +299,8 @@ class Trainer:
             self.records += 1
             folder = skipped_steps.record(self.state, pending, part, self.run, self.card, self.data)
             if folder is not None and self.world.is_main:
-                tqdm.write(f"to look into it: densevit replay {folder}")
+                plugins = "".join(f" --plugin {path}" for path in self.run.plugins)
+                tqdm.write(f"to look into it: densevit replay {folder}{plugins}")
 
     def _settles_at(self, step: int) -> bool:
         """Whether the numbers of a step are needed before the next one."""

@@ -23,6 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from densevit.builder import plan as planning
     from densevit.builder import training
+    from densevit.config import plugins
     from densevit.engine import skipped_steps
     from densevit.engine.distributed import DistributedContext
     from densevit.engine.replay import replay
@@ -32,8 +33,9 @@ def run(args: argparse.Namespace) -> int:
 
     processes = len(skipped_steps.read(args.folder).parts)
     fixed = ["model.init_from=null", "data.workers=0"]
-    if args.plugin:  # in place of the run's own files, which may have moved
-        fixed.append(f"plugins=[{', '.join(str(path.absolute()) for path in args.plugin)}]")
+    # Never the files that the folder names: it may come from somebody else.
+    allowed = [*(path.absolute() for path in args.plugin or ()), *plugins.trusted()]
+    fixed.append(f"plugins=[{', '.join(map(str, allowed))}]")
     plan = planning.load_plan(args.folder / CONFIG, [*fixed, *args.overrides]).open()
     world = DistributedContext(choose_device(plan.run.device))
     seed.seed_everything(plan.run.seed)
