@@ -9,7 +9,7 @@ Zhou et al. 2017. Class k is stored as k + 1; stored 0, what none of the 150 nam
 from typing import Literal
 
 from densevit.data.datasets.base import DATASETS, Root, resolve_root
-from densevit.data.datasets.segmentation.label_images import LabelledImages, warn_if_incomplete
+from densevit.data.datasets.segmentation.label_images import LabelledImages
 from densevit.data.index.paths import SampleFiles, Subset, find_files, first_folder
 from densevit.data.labels.class_lists import published_table
 
@@ -31,6 +31,4 @@ class Ade20k(LabelledImages):
         samples = [
             SampleFiles(path.stem, path, labels=base / f"annotations/{folder}/{path.stem}.png") for path in images
         ]
-        what = f"ade20k '{split}' in {base}"
-        super().__init__(samples, published_table("ade20k"), subset, what)
-        warn_if_incomplete(len(samples), COUNTS[split], what)
+        super().__init__(samples, published_table("ade20k"), subset, f"ade20k '{split}' in {base}", COUNTS[split])

@@ -11,7 +11,7 @@ SegNet (Badrinarayanan, Kendall and Cipolla 2017). Neighbouring frames of a driv
 from typing import Literal
 
 from densevit.data.datasets.base import DATASETS, Root, resolve_root
-from densevit.data.datasets.segmentation.label_images import LabelledImages, warn_if_incomplete
+from densevit.data.datasets.segmentation.label_images import LabelledImages
 from densevit.data.index.matching import IMAGE_SUFFIXES
 from densevit.data.index.paths import SampleFiles, Subset, glob_visible
 from densevit.data.labels.class_lists import published_table
@@ -39,9 +39,7 @@ class CamVid(LabelledImages):
         images, labels = found[0]
         paths = [path for path in glob_visible(images, "*") if path.suffix.lower() in IMAGE_SUFFIXES]
         samples = [SampleFiles(path.stem, path, labels=labels / f"{path.stem}.png") for path in paths]
-        what = f"camvid '{split}' in {self.root}"
-        super().__init__(samples, published_table("camvid"), subset, what)
-        warn_if_incomplete(len(samples), COUNTS[split], what)
+        super().__init__(samples, published_table("camvid"), subset, f"camvid '{split}' in {self.root}", COUNTS[split])
 
     def scene(self, index: int) -> str:
         return self.names[index].partition("_")[0]  # the drive

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from densevit.data.datasets.base import DATASETS, Root, resolve_root
-from densevit.data.datasets.segmentation.label_images import LabelledImages, warn_if_incomplete
+from densevit.data.datasets.segmentation.label_images import LabelledImages
 from densevit.data.index.paths import SampleFiles, Subset, find_files
 from densevit.data.io.readers import read_labels
 from densevit.data.labels.class_lists import published_table, table_of_names
@@ -66,9 +66,7 @@ class Cityscapes(LabelledImages):
         samples = [_labelled(path, maps, f"{annotation}_{self.encoding}") for path in images]
         if split == "test" and not maps.is_dir():
             samples = [replace(sample, labels=None) for sample in samples]
-        what = f"cityscapes '{split}' in {self.root}"
-        super().__init__(samples, table(self.encoding), subset, what)
-        warn_if_incomplete(len(samples), COUNTS[split], what)
+        super().__init__(samples, table(self.encoding), subset, f"cityscapes '{split}' in {self.root}", COUNTS[split])
 
     def read_ids(self, path: Path) -> Int64[np.ndarray, "h w"]:
         ids = read_labels(path)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from densevit.data.datasets.base import DATASETS, Root, resolve_root
-from densevit.data.datasets.segmentation.label_images import LabelledImages, warn_if_incomplete
+from densevit.data.datasets.segmentation.label_images import LabelledImages
 from densevit.data.index.paths import SampleFiles, Subset, find_files, first_folder
 from densevit.data.labels.class_lists import published_table, table_of_names
 from densevit.data.labels.class_table import ClassTable
@@ -50,9 +50,7 @@ class CocoStuff(LabelledImages):
         images = find_files(self.root, [f"{base}{folder}/*.jpg" for base in IMAGES], f"as {folder}.zip has them.")
         maps = first_folder(self.root, MAPS, folder) / folder
         samples = [SampleFiles(path.stem, path, labels=maps / f"{path.stem}{ending}.png") for path in images]
-        what = f"coco_stuff '{split}' in {self.root}"
-        super().__init__(samples, TABLES[encoding](), subset, what)
-        warn_if_incomplete(len(samples), COUNTS[split], what)
+        super().__init__(samples, TABLES[encoding](), subset, f"coco_stuff '{split}' in {self.root}", COUNTS[split])
 
 
 def converted() -> ClassTable:

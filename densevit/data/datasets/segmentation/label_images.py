@@ -20,11 +20,14 @@ class LabelledImages(FileDataset):
 
     table: ClassTable
 
-    def __init__(self, samples: Sequence[SampleFiles], table: ClassTable, subset: Subset, what: str) -> None:
+    def __init__(
+        self, samples: Sequence[SampleFiles], table: ClassTable, subset: Subset, what: str, published: int = 0
+    ) -> None:
         """Checks the files.
 
         Args:
             what: data set and split, for messages.
+            published: images of the split; a warning says if there are fewer: half an archive looks like a whole one.
 
         Raises:
             DataError: some are missing and `subset` is full, or all are; with the count and the first five.
@@ -33,6 +36,10 @@ class LabelledImages(FileDataset):
         self.table = table
         self.classes = table.names
         self.palette = table.palette
+        if len(samples) < published:
+            reason = f"{len(samples):,} of the {published:,} published images are there"
+            if not record_missing([MissingItem("left_out", what, reason)]):
+                log.warning("%s: %s.", what, reason)
 
     def decode_labels(self, files: SampleFiles) -> Int64[np.ndarray, "h w"] | None:
         return None if files.labels is None else self.table.map_ids(files.labels, self.read_ids(files.labels))
@@ -40,12 +47,3 @@ class LabelledImages(FileDataset):
     def read_ids(self, path: Path) -> Int64[np.ndarray, "h w"]:
         """The ids in a label file, as stored."""
         return read_labels(path)
-
-
-def warn_if_incomplete(count: int, published: int, what: str) -> None:
-    """Says that a folder holds fewer images than were published: half an archive looks like a whole one."""
-    if count >= published:
-        return
-    reason = f"{count:,} of the {published:,} published images are there"
-    if not record_missing([MissingItem("left_out", what, reason)]):
-        log.warning("%s: %s.", what, reason)

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from densevit.data.datasets.base import DATASETS, Root, resolve_root
-from densevit.data.datasets.segmentation.label_images import LabelledImages, warn_if_incomplete
+from densevit.data.datasets.segmentation.label_images import LabelledImages
 from densevit.data.index.paths import Listing, SampleFiles, Subset, first_folder, read_names
 from densevit.data.io import matlab
 from densevit.data.io.readers import read_labels
@@ -55,9 +55,13 @@ class PascalContext(LabelledImages):
         published = next((self.root / p for p in PUBLISHED if (self.root / p).is_dir()), self.root / PUBLISHED[0])
         names, there = read_names(find_list(folder, split)), Listing()
         samples = [_labelled(folder, published, name, there) for name in names]
-        what = f"pascal_context '{split}' in {folder}"
-        super().__init__(samples, context_table(background=background), subset, what)
-        warn_if_incomplete(len(samples), COUNTS[split], what)
+        super().__init__(
+            samples,
+            context_table(background=background),
+            subset,
+            f"pascal_context '{split}' in {folder}",
+            COUNTS[split],
+        )
 
     def read_ids(self, path: Path) -> Int64[np.ndarray, "h w"]:
         return read_context(path) if path.suffix == ".mat" else read_labels(path)

@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from densevit.data.datasets.base import DATASETS, Root, resolve_root
-from densevit.data.datasets.segmentation.label_images import LabelledImages, warn_if_incomplete
+from densevit.data.datasets.segmentation.label_images import LabelledImages
 from densevit.data.index.paths import Listing, SampleFiles, Subset, first_folder, read_names
 from densevit.data.io import matlab
 from densevit.data.io.readers import read_labels
@@ -59,9 +59,7 @@ class Voc(LabelledImages):
             samples = augmented(folder, sbd_root.expanduser() if sbd_root else first_folder(self.root, SBD, "cls"))
         else:
             samples = [_own(folder, name) for name in read_names(folder / LISTS / f"{split}.txt")]
-        what = f"voc '{split}' in {folder}"
-        super().__init__(samples, published_table("voc"), subset, what)
-        warn_if_incomplete(len(samples), COUNTS[split], what)
+        super().__init__(samples, published_table("voc"), subset, f"voc '{split}' in {folder}", COUNTS[split])
 
     def read_ids(self, path: Path) -> Int64[np.ndarray, "h w"]:
         return read_sbd(path) if path.suffix == ".mat" else read_labels(path)
