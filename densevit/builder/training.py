@@ -1,7 +1,7 @@
 """Builds a trainer from a plan: model, tasks, data loaders; and the checks before the first step."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -18,12 +18,11 @@ from densevit.builder.checkpoint import open_checkpoint
 from densevit.builder.features import feature_cache
 from densevit.builder.model import build_card, build_encoder, build_model
 from densevit.builder.plan import Plan
+from densevit.builder.tasks import build_task, depth_tasks
 from densevit.config import parser
 from densevit.config.objects import OBJECT
 from densevit.config.schema import Run
-from densevit.config.validation import TaskSpec
 from densevit.data.datasets.base import check_source_names, dataset_fingerprint
-from densevit.data.labels.class_table import refuse_reordered
 from densevit.data.loading.clips import Clips, windows
 from densevit.data.loading.dataloader import AugmentedDataset, EvalLoader, TrainLoader, train_loader
 from densevit.data.loading.feature_cache import FeatureCache
@@ -48,36 +47,22 @@ from densevit.engine.objective import TrainingSetup
 from densevit.engine.trainer import Trainer
 from densevit.engine.validation import Predict
 from densevit.errors import ConfigError, DataError
-from densevit.evaluation.classification import metrics as class_metrics
-from densevit.evaluation.depth.published_protocols import PROTOCOLS, Protocol, find_protocol
-from densevit.evaluation.depth.scores import mean_row
-from densevit.evaluation.normals import metrics as normal_metrics
-from densevit.evaluation.segmentation import metrics as seg_metrics
+from densevit.evaluation.depth.published_protocols import PROTOCOLS, Protocol
 from densevit.inference.camera import camera_input
 from densevit.inference.forward import forward
-from densevit.model_card import HeadSpec, ModelCard
+from densevit.model_card import ModelCard
 from densevit.models.dense import DenseModel
 from densevit.models.encoders.base import ENCODERS, Encoder
 from densevit.ops.camera import Camera
 from densevit.ops.points import draw_points
 from densevit.registry import ComponentConfig
-from densevit.structures import Batch, Row
-from densevit.tasks import focal as focal_task
-from densevit.tasks.base import Task, task_class
-from densevit.tasks.depth import DepthTask
+from densevit.structures import Batch
+from densevit.tasks.base import Task
 from densevit.utils.device import is_out_of_memory
 from densevit.utils.precision import Precision
 
 VALIDATION_POINTS = 500  # of the ground truth, given to a model with `model.prompt`
 ENCODER = "encoder.safetensors"  # in the folder of a pre-training
-
-# The scores of one image, and of all of them, in the validation of heads that do not predict depth.
-SCORES: Mapping[str, tuple[Callable[..., Row], Callable[[Sequence[Row]], Row]]] = {
-    "class": (class_metrics.score, class_metrics.mean_row),
-    "focal": (focal_task.score, mean_row),
-    "labels": (seg_metrics.as_row, seg_metrics.pooled_scores),
-    "normals": (normal_metrics.score, normal_metrics.mean_row),
-}
 
 
 def build_trainer(plan: Plan, world: DistributedContext) -> Trainer:
@@ -169,48 +154,6 @@ def _build_card(plan: Plan, model: DenseModel) -> ModelCard:
         )
     teachers = {teacher.name: teacher.licence for teacher in plan.train.teachers}
     return replace(card, config=parser.to_dict(plan.run), teachers=teachers)
-
-
-def depth_tasks(plan: Plan, card: ModelCard) -> dict[str, TaskSpec]:
-    return {name: task for name, task in plan.tasks.items() if card.outputs[name].kind not in SCORES}
-
-
-def build_task(name: str, plan: Plan, output: HeadSpec) -> Task:
-    spec = plan.tasks[name]
-    losses = [(loss.name, spec.weight * weight, loss.build()) for weight, loss in spec.losses]
-    check_output(name, spec, output, plan)
-    if output.kind in SCORES:
-        scores = SCORES[output.kind]
-    else:
-        data = plan.val or plan.train
-        scores = (find_protocol(spec.protocol, data.depth_range, output.kind).score, mean_row)
-    task: Task = spec.task.build(name, output, losses, *scores)
-    if isinstance(task, DepthTask) and plan.val is not None:
-        task.score_by_source = {
-            source.name: find_protocol(source.protocol or spec.protocol, source.data.depth_range, output.kind).score
-            for source in plan.val.sources
-        }
-    return task
-
-
-def check_output(name: str, spec: TaskSpec, output: HeadSpec, plan: Plan) -> None:
-    """
-    Raises:
-        ConfigError: the task cannot train this head, or the data has other classes.
-    """
-    kinds = task_class(spec.task).kinds
-    if output.kind not in kinds:
-        raise ConfigError(
-            f"tasks.{name}: task '{spec.task.name}' trains heads that give {', '.join(kinds)}; "
-            f"model.heads.{name} gives {output.kind}."
-        )
-    for data in plan.opened.values():
-        if output.kind in ("class", "labels") and len(data.classes) != len(output.classes):
-            raise ConfigError(
-                f"model.heads.{name}: {len(output.classes)} classes, where the data has {len(data.classes) or 'none'}."
-            )
-        if output.kind in ("class", "labels"):
-            refuse_reordered(f"model.heads.{name}", output.classes, data.classes)
 
 
 def make_predict_fn(protocol: Protocol, card: ModelCard, by_source: Mapping[str, Protocol]) -> Predict:

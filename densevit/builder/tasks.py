@@ -1,0 +1,80 @@
+"""Builds the tasks of a plan: what each head learns from, and how validation scores it."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from densevit.builder.plan import Plan
+from densevit.config.validation import TaskSpec
+from densevit.data.labels.class_table import refuse_reordered
+from densevit.errors import ConfigError
+from densevit.evaluation.classification import metrics as class_metrics
+from densevit.evaluation.depth.published_protocols import find_protocol
+from densevit.evaluation.depth.scores import mean_row
+from densevit.evaluation.normals import metrics as normal_metrics
+from densevit.evaluation.segmentation import metrics as seg_metrics
+from densevit.model_card import HeadSpec, ModelCard
+from densevit.structures import Row
+from densevit.tasks import focal as focal_task
+from densevit.tasks.base import Task, task_class
+from densevit.tasks.depth import DepthTask
+
+# The scores of one image, and of all of them, by output kind; depth is scored by protocols.
+SCORES: Mapping[str, tuple[Callable[..., Row], Callable[[Sequence[Row]], Row]]] = {
+    "class": (class_metrics.score, class_metrics.mean_row),
+    "focal": (focal_task.score, mean_row),
+    "labels": (seg_metrics.as_row, seg_metrics.pooled_scores),
+    "normals": (normal_metrics.score, normal_metrics.mean_row),
+}
+
+
+def no_score(*_: object) -> Row:
+    """Return no scores, for output kinds whose task scores images by itself."""
+    return {}
+
+
+def depth_tasks(plan: Plan, card: ModelCard) -> dict[str, TaskSpec]:
+    """Return the tasks whose heads give depth."""
+    return {name: task for name, task in plan.tasks.items() if card.outputs[name].output_kind.is_depth}
+
+
+def build_task(name: str, plan: Plan, output: HeadSpec) -> Task:
+    """Build the task of a head: its losses, and the scores of its validation.
+
+    Raises:
+        ConfigError: as `check_output`.
+    """
+    spec = plan.tasks[name]
+    losses = [(loss.name, spec.weight * weight, loss.build()) for weight, loss in spec.losses]
+    check_output(name, spec, output, plan)
+    scores = SCORES.get(output.kind, (no_score, mean_row))
+    if output.output_kind.is_depth:
+        data = plan.val or plan.train
+        scores = (find_protocol(spec.protocol, data.depth_range, output.kind).score, mean_row)
+    task: Task = spec.task.build(name, output, losses, *scores)
+    if isinstance(task, DepthTask) and plan.val is not None:
+        task.score_by_source = {
+            source.name: find_protocol(source.protocol or spec.protocol, source.data.depth_range, output.kind).score
+            for source in plan.val.sources
+        }
+    return task
+
+
+def check_output(name: str, spec: TaskSpec, output: HeadSpec, plan: Plan) -> None:
+    """Check that a task and the data fit a head.
+
+    Raises:
+        ConfigError: the task cannot train this head, or the data has other classes.
+    """
+    kinds = task_class(spec.task).kinds
+    if output.kind not in kinds:
+        raise ConfigError(
+            f"tasks.{name}: task '{spec.task.name}' trains heads that give {', '.join(kinds)}; "
+            f"model.heads.{name} gives {output.kind}."
+        )
+    for data in plan.opened.values():
+        if not output.output_kind.has_classes:
+            continue
+        if len(data.classes) != len(output.classes):
+            raise ConfigError(
+                f"model.heads.{name}: {len(output.classes)} classes, where the data has {len(data.classes) or 'none'}."
+            )
+        refuse_reordered(f"model.heads.{name}", output.classes, data.classes)
