@@ -24,6 +24,18 @@ DrawImage = Callable[[int, str, Row], Figure]
 """Position in the data set, label and scores of an image -> its figure in the report; it is predicted once more."""
 
 
+def inference_options(predictor: Predictor) -> dict[str, Any]:
+    """Return how a predictor makes its maps, as reports record it."""
+    return {
+        "precision": predictor.precision,
+        "flip": predictor.flip or predictor.card.resize.flip,
+        "scales": list(predictor.scales),
+        "tiling": predictor.tiling and vars(predictor.tiling),
+        "window_size": predictor.card.resize.window,
+        "stride": predictor.card.resize.stride,
+    }
+
+
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
     """The scores of one set of predictions for a data set; `print` shows them, `report` writes them.
@@ -32,6 +44,7 @@ class Evaluation:
         results: the scores, one per protocol.
         data: the images and their ground truth.
         draw: the figures of a report; None for videos, whose scores have pictures of their own.
+        inference: how the model made the maps of each of `results`; empty for saved maps.
         seconds: that the model took for each image; empty for saved maps.
         card: the checkpoint's description of itself; empty for saved maps.
         title: of the report.
@@ -42,6 +55,7 @@ class Evaluation:
     results: Sequence[Scores] = field(repr=False)
     data: Dataset | None = field(default=None, repr=False)
     draw: Callable[[Any], DrawImage] | None = field(default=None, repr=False)
+    inference: Sequence[Mapping[str, Any]] = field(default=(), repr=False)
     seconds: Sequence[float] = field(default=(), repr=False)
     card: Mapping[str, Any] = field(default_factory=dict, repr=False)
     title: str = ""
@@ -93,9 +107,10 @@ class Evaluation:
         """
         times = {"prediction, per image": sum(self.seconds) / len(self.seconds)} if self.seconds else {}
         written = []
-        for prefix, found in self._named():
+        for number, (prefix, found) in enumerate(self._named()):
             place = Path(folder) / prefix
-            written += found.write(place, source=self.source)
+            applied = {"inference": dict(self.inference[number])} if self.inference else {}
+            written += found.write(place, source={**self.source, **applied})
             page = found.write_page(
                 place / "report.html", title=self.title, figures=self.figures(found), warning=self.warning, times=times,
                 card=self.card,

@@ -20,13 +20,13 @@ from densevit.data.loading.parallel_map import ordered_parallel_map
 from densevit.data.loading.prefetch import prefetch_samples
 from densevit.data.predictions import GivenMaps, SavedMaps
 from densevit.errors import ConfigError
-from densevit.evaluation.depth.evaluate import evaluate_all, evaluate_indexed
+from densevit.evaluation.depth.evaluate import collect, evaluate_indexed, score_item
 from densevit.evaluation.depth.ordinal import OrdinalScores, Pair, ordinal_scores
 from densevit.evaluation.depth.preprocess import paste_or_resize
 from densevit.evaluation.depth.published_protocols import Protocol, applicable, find_protocol
 from densevit.evaluation.depth.scores import DepthScores
 from densevit.evaluation.depth.unit_check import Maps, unit_warning
-from densevit.evaluators.base import DrawImage, Evaluation, input_of
+from densevit.evaluators.base import DrawImage, Evaluation, inference_options, input_of
 from densevit.inference.camera import lens_warning
 from densevit.inference.predictor import Predictor
 from densevit.model_card import Kind, uncertainty_of
@@ -35,6 +35,7 @@ from densevit.ops.points import draw_points
 from densevit.output_kinds import DEPTH_KINDS
 from densevit.reporting.figures import Figure, depth_figure
 from densevit.structures import Row, Sample
+from densevit.utils.progress import tqdm
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ UNIT_CHECKS = 8  # images of saved maps whose unit is checked before all are sco
 DEFAULT_PROTOCOLS = {"nyu": "nyu_eigen", "kitti": "kitti_eigen_garg"}
 """What a data set is usually scored by; others by `plain`."""
 
-Predict = Callable[[int], tuple[Sample, Float[np.ndarray, "h w"]]]
+Predict = Callable[[int, Protocol], tuple[Sample, Float[np.ndarray, "h w"]]]
 
 
 def drawing(predict: Predict) -> Callable[[Any], DrawImage]:
@@ -51,7 +52,7 @@ def drawing(predict: Predict) -> Callable[[Any], DrawImage]:
 
     def of_scores(scores: DepthScores) -> DrawImage:
         def draw(index: int, label: str, row: Row) -> Figure:
-            sample, prediction = predict(index)
+            sample, prediction = predict(index, scores.protocol)
             assert sample.depth is not None and sample.valid is not None  # or it would not have been scored
             return depth_figure(
                 name=sample.name, label=label, score="AbsRel {abs_rel:.4f}, RMSE {rmse:.3f} m".format(**row),
@@ -77,13 +78,13 @@ def evaluate_depth(
     progress: bool = False,
     points: int | None = None,
 ) -> Evaluation:
-    """Scores depth predictions for a data set; all protocols share one pass.
+    """Score depth predictions for a data set under some protocols, in one pass over the images.
 
     Args:
         protocols: see `select_protocols`. A model sees the crop of the first one.
         metrics: sets of metrics beside the nine standard ones.
         head: of a model that has several depth heads.
-        flip: average with the prediction for the mirrored image; None does as the protocol says.
+        flip: average with the prediction for the mirrored image; None does as each protocol says.
         workers: processes that read and score saved maps; the scores do not depend on it.
         gt_cache: a folder that keeps decoded ground truth for further evaluations of saved maps.
         points: of each image's ground truth, drawn at random, always the same ones: given to the model's prompt, or
@@ -97,7 +98,9 @@ def evaluate_depth(
         if points is not None:
             raise ConfigError("--points: given to a model; saved maps have none.")
         return _evaluate_saved(predictions, data, protocols, metrics, workers, gt_cache, progress)
-    predictor = predictions.with_options(flip=protocols[0].flip if flip is None else flip)
+    flips = [protocol.flip if flip is None else flip for protocol in protocols]
+    predictors = {flipped: predictions.with_options(flip=flipped) for flipped in dict.fromkeys(flips)}
+    predictor = predictors[flips[0]]
     seconds: list[float] = []
     angles: list[float] = []
 
@@ -116,29 +119,34 @@ def evaluate_depth(
         chosen = draw_points(sample.depth, sample.valid, points, np.random.default_rng(index))
         return replace(sample, points=chosen, valid=sample.valid & (chosen == 0))
 
-    def predicted(sample: Sample) -> dict[str, Any]:
+    def predicted(predictor: Predictor, sample: Sample) -> dict[str, Any]:
         box = protocols[0].input_box(*sample.image.shape[:2])
         image = input_of(predictor, sample)
         if sample.points is not None and sample.points.any():
             return {name: predictor(image, head=name, box=box, anchors=sample.points)}
         return predictor.predict_all(image, box=box)
 
-    def items() -> Iterator[tuple[Any, ...]]:
+    def rows() -> Iterator[tuple[str, list[Row]]]:
         for index, read in enumerate(prefetch_samples(data)):
             sample, start = drawn(index, read), perf_counter()
-            maps = predicted(sample)
+            predictions_by_flip = {flipped: predicted(each, sample) for flipped, each in predictors.items()}
             seconds.append(perf_counter() - start)
             if sample.intrinsics is not None:
                 angles.append(field_of_view(sample.image.shape[1], float(sample.intrinsics[0, 0])))
-            yield (
-                sample.name, maps[name], sample.depth, sample.valid, sample.intrinsics, maps.get(doubt), spec.interval
-            )  # fmt: skip
+            row: list[Row] = []
+            for protocol, flipped in zip(protocols, flips, strict=True):
+                maps = predictions_by_flip[flipped]
+                truth = sample.depth, sample.valid, sample.intrinsics
+                item = (sample.name, maps[name], *truth, maps.get(doubt), spec.interval)
+                row += score_item(item, [protocol], metrics)[1]
+            yield sample.name, row
 
-    def predict(index: int) -> tuple[Sample, Float[np.ndarray, "h w"]]:
+    def predict(index: int, protocol: Protocol) -> tuple[Sample, Float[np.ndarray, "h w"]]:
         sample = drawn(index, data.read(index))
-        return sample, predicted(sample)[name]
+        return sample, predicted(predictors[flips[protocols.index(protocol)]], sample)[name]
 
-    evaluations = evaluate_all(items(), protocols, metrics=metrics, progress=progress, total=len(data))
+    bar = tqdm(rows(), desc="evaluate", unit="image", total=len(data), delay=1, disable=not progress)
+    evaluations = collect(iter(bar), protocols)
     warning = lens_warning(angles, predictor.card) if angles and spec.kind == "metric" else ""
     if warning:
         log.warning("%s", warning)
@@ -146,6 +154,7 @@ def evaluate_depth(
         results=evaluations,
         data=data,
         draw=drawing(predict),
+        inference=[inference_options(predictors[flipped]) for flipped in flips],
         seconds=seconds,
         card=predictor.card.to_dict(),
         warning=warning,
@@ -163,7 +172,7 @@ def _evaluate_saved(
 ) -> Evaluation:
     data.depth_cache = None if gt_cache is None else DepthCache(gt_cache)
 
-    def predict(index: int) -> tuple[Sample, Float[np.ndarray, "h w"]]:
+    def predict(index: int, _: Protocol) -> tuple[Sample, Float[np.ndarray, "h w"]]:
         sample = data.read(index)
         return sample, maps.read(sample.name)
 

@@ -20,7 +20,7 @@ from densevit.errors import ConfigError, DataError
 from densevit.evaluation.segmentation.evaluate import Counts, count, summarise
 from densevit.evaluation.segmentation.metrics import Ids
 from densevit.evaluation.segmentation.scores import SegScores
-from densevit.evaluators.base import DrawImage, Evaluation, input_of
+from densevit.evaluators.base import DrawImage, Evaluation, inference_options, input_of
 from densevit.inference.predictor import Predictor
 from densevit.model_card import HeadSpec, Palette
 from densevit.ops.palette import palette_for, usual_palette
@@ -77,7 +77,14 @@ def evaluate_segmentation(
     counts = prefetch(lambda item: count_image(*item), predicted(), threads=1, ahead=1)
     scores = summarise(counts, data.classes, palette)
     card = predictor.card.to_dict()
-    return Evaluation(results=[scores], data=data, draw=drawing(predict, palette), seconds=seconds, card=card)
+    return Evaluation(
+        results=[scores],
+        data=data,
+        draw=drawing(predict, palette),
+        seconds=seconds,
+        card=card,
+        inference=[inference_options(predictor)],
+    )
 
 
 def _evaluate_saved(

@@ -1,6 +1,7 @@
 """Depth evaluation as a Python function, and the data that `eval-depth` finds by itself."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from densevit.cli.main import main
 from densevit.data.datasets.base import open_dataset
 from densevit.data.predictions import SavedMaps
 from densevit.errors import ConfigError
+from densevit.evaluation.depth.published_protocols import PROTOCOLS
 from densevit.evaluators.depth import evaluate_depth, select_protocols
 from densevit.inference.predictor import Predictor
 
@@ -44,6 +46,20 @@ def test_saved_maps_of_a_model_score_as_the_model_does(run: Path, predictor: Pre
     assert live.results[0].mean == pytest.approx(saved.results[0].mean)
     assert len(live.seconds) == len(data)
     assert not saved.seconds
+
+
+def test_each_of_several_protocols_is_scored_with_its_own_flip(run: Path, predictor: Predictor, tmp_path: Path) -> None:
+    """`plain` takes the prediction as it is; a protocol with `flip` averages it with the mirrored image's."""
+    data = open_dataset(spec(run))
+    plain = PROTOCOLS["plain"].for_range(*data.depth_range)
+    mirrored = replace(plain, name="mirrored", flip=True)
+    both = evaluate_depth(predictor, data, [plain, mirrored])
+    alone = [evaluate_depth(predictor, data, [protocol]).results[0] for protocol in (plain, mirrored)]
+    assert [found.mean for found in both.results] == [found.mean for found in alone]
+    assert both.results[0].mean != both.results[1].mean
+    both.report(tmp_path)
+    written = [json.loads((tmp_path / name / "metrics.json").read_text()) for name in ("plain", "mirrored")]
+    assert [tree["source"]["inference"]["flip"] for tree in written] == [False, True]
 
 
 def test_protocols_are_selected_by_name_by_data_set_or_all(run: Path) -> None:

@@ -32,21 +32,8 @@ def evaluate(
     Raises:
         DataError: an image that does not fit the protocol, by name; a name that comes twice; nothing to score.
     """
-    return evaluate_all(items, [protocol], metrics=metrics, progress=progress, total=total)[0]
-
-
-def evaluate_all(
-    items: Iterable[Item],
-    protocols: Sequence[Protocol],
-    *,
-    metrics: Sequence[str] = (),
-    progress: bool = False,
-    total: int | None = None,
-) -> list[DepthScores]:
-    """Scores a stream under several protocols at once, reading it once."""
-    named = f"evaluate {protocols[0].name}" if len(protocols) == 1 else f"evaluate {len(protocols)} protocols"
-    bar = tqdm(items, desc=named, unit="image", total=total, delay=1, disable=not progress)
-    return collect((score_item(item, protocols, metrics) for item in bar), protocols)
+    bar = tqdm(items, desc=f"evaluate {protocol.name}", unit="image", total=total, delay=1, disable=not progress)
+    return collect((score_item(item, [protocol], metrics) for item in bar), [protocol])[0]
 
 
 ParallelMap = Callable[[Callable[[int], Any], int], Iterable[Any]]
