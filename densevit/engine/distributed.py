@@ -18,6 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from densevit.config.schema import Run
 from densevit.engine import fsdp
+from densevit.errors import ConfigError
 from densevit.utils.device import choose_device, device_of_process
 from densevit.utils.precision import DTYPES, Precision
 from densevit.utils.process_group import ProcessGroup
@@ -30,6 +31,21 @@ class DistributedContext(ProcessGroup):
     """This process among all of a run: its device and rank, and the collectives."""
 
     local_size: int = 1  # processes on this machine, which share its cores
+
+    def check(self, run: Run, precision: Precision) -> None:
+        """
+        Raises:
+            ConfigError: the processes of this context cannot train the run together.
+        """
+        if run.parallel == "fsdp" and precision == "fp16":
+            raise ConfigError(
+                "parallel: fsdp does not go with precision fp16, whose loss scale would differ; take bf16."
+            )
+        if run.batch_size % (self.size * run.grad_accum_steps):
+            raise ConfigError(
+                f"batch_size: {run.batch_size} images cannot be divided evenly over {self.size} processes x "
+                f"{run.grad_accum_steps} micro-batches."
+            )
 
     def all_reduce_flags(self, ok: bool, stop: bool = False) -> tuple[bool, bool]:
         """Whether all processes are ok, and whether any is to stop; the same on each."""

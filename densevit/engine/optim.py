@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from densevit.config.schema import Optim, Schedule
+from densevit.config.schema import Optim, Run, Schedule
 
 
 @runtime_checkable
@@ -20,6 +20,14 @@ class LayeredEncoder(Protocol):
     def no_weight_decay(self) -> set[str]: ...
     def get_parameter(self, target: str) -> nn.Parameter: ...
     def eval(self) -> object: ...
+
+
+def training_groups(model: nn.Module, objective: nn.Module, run: Run) -> list[dict[str, Any]]:
+    """Return the groups of a model, then those of what is trained beside it."""
+    assert isinstance(model.encoder, LayeredEncoder)
+    split = run.schedule.encoder_warmup is not None
+    groups = parameter_groups(model, model.encoder, run.optim, split=split)
+    return [*groups, *parameter_groups(objective, None, run.optim)]
 
 
 def parameter_groups(
@@ -121,6 +129,11 @@ def warmup_and_decay(optim: Optim, schedule: Schedule, steps: int, warmup: int) 
         return optim.lr * (schedule.min_lr_ratio + (1 - schedule.min_lr_ratio) * decay[schedule.type])
 
     return rate
+
+
+def learning_rates(optim: Optim, schedule: Schedule, steps: int) -> tuple[LearningRate, LearningRate]:
+    """Return the learning rate, and that of the encoder."""
+    return learning_rate(optim, schedule, steps), encoder_learning_rate(optim, schedule, steps)
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float, encoder_rate: float) -> None:

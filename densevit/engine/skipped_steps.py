@@ -9,6 +9,7 @@ step-00000008/
 """
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -106,44 +107,55 @@ class SkippedStep:
     parts: Sequence[StepRecord]
 
 
-def record(
-    state: TrainState, pending: PendingStep, part: StepRecord, run: Run, card: ModelCard, data: str
-) -> Path | None:
-    """Writes a step that changed no weights; all processes must call it together.
+class SkippedStepRecorder:
+    """Records the first steps that a run skips, for `densevit replay`.
 
     Args:
-        part: what this process computed.
         data: the fingerprint of the training data.
-
-    Returns:
-        the folder, on every process; None where nothing was written.
     """
-    world = state.world
-    parts, random = world.all_gather(part), world.all_gather(pending.random)
-    weights = full_state_dict(state.model.state_dict(), keep=world.is_main)
-    saved = {
-        "random": random,
-        "updates": state.updates,
-        "scaler": state.scaler.state_dict(),
-        "objective": state.objective.state_dict(),
-    }
-    skipped = SkippedStep(pending.step, pending.samples, run.seed, parts)
-    folder = run.output / FOLDER / f"step-{skipped.step:08d}"
-    manifest = Manifest(step=pending.step - 1, samples=pending.samples, world_size=world.size, data=data)
 
-    def write() -> Path | None:
+    def __init__(self, state: TrainState, run: Run, card: ModelCard, data: str) -> None:
+        self.state, self.run, self.card, self.data = state, run, card, data
+        self.count = 0
+
+    def __call__(self, pending: PendingStep, part: StepRecord, *, fp16: bool) -> None:
+        """Write a step that changed no weights; all processes must call it together.
+
+        Args:
+            part: what this process computed.
+            fp16: whether finite losses are no reason, since the loss scale is still sought.
+        """
+        world = self.state.world
+        finite, _ = world.all_reduce_flags(all(map(math.isfinite, part.losses.values())))
+        if self.count >= MAX_RECORDS or (finite and fp16):
+            return
+        self.count += 1
+        parts, random = world.all_gather(part), world.all_gather(pending.random)
+        weights = full_state_dict(self.state.model.state_dict(), keep=world.is_main)
+        saved = {
+            "random": random,
+            "updates": self.state.updates,
+            "scaler": self.state.scaler.state_dict(),
+            "objective": self.state.objective.state_dict(),
+        }
+        skipped = SkippedStep(pending.step, pending.samples, self.run.seed, parts)
+        world.on_main(lambda: self._write(skipped, weights, saved))
+
+    def _write(self, skipped: SkippedStep, weights: Mapping[str, Tensor], saved: Mapping[str, Any]) -> None:
+        folder = self.run.output / FOLDER / f"step-{skipped.step:08d}"
         if len(checkpoint.steps(folder.parent)) >= MAX_RECORDS:
-            return None
+            return
+        size = self.state.world.size
+        manifest = Manifest(step=skipped.step - 1, samples=skipped.samples, world_size=size, data=self.data)
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
-            checkpoint.write(folder, weights, card, parser.dump(run), saved, manifest)
+            checkpoint.write(folder, weights, self.card, parser.dump(self.run), saved, manifest)
             atomic_io.write_text(folder / RECORD, json.dumps(asdict(skipped), indent=1))
         except (CheckpointError, StorageError, OSError) as error:  # the run goes on without a record
             tqdm.write(f"the step could not be recorded: {error}")
-            return None
-        return folder
-
-    return world.on_main(write)
+            return
+        plugins = "".join(f" --plugin {path}" for path in self.run.plugins)
+        tqdm.write(f"to look into it: densevit replay {folder}{plugins}")
 
 
 def read(folder: Path) -> SkippedStep:

@@ -1,6 +1,5 @@
 """The training loop, on one page. It is handed an objective and the data, and knows none of their types."""
 
-import math
 import time
 from collections.abc import Callable
 from contextlib import closing, nullcontext
@@ -11,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from densevit.engine import freezing, skipped_steps
+from densevit.engine import freezing
 from densevit.engine.checkpointer import BestScore, Checkpointer
 from densevit.engine.distributed import DistributedContext, no_sync
 from densevit.engine.ema import EMA
@@ -27,20 +26,18 @@ from densevit.engine.monitors import (
 )
 from densevit.engine.objective import Runtime, TrainingObjective
 from densevit.engine.optim import (
-    LayeredEncoder,
     build_optimizer,
     clipping_groups,
-    encoder_learning_rate,
-    learning_rate,
-    parameter_groups,
+    learning_rates,
     set_learning_rate,
     step_unless,
+    training_groups,
 )
-from densevit.engine.skipped_steps import PendingStep, StepRecord, StepTensors
+from densevit.engine.skipped_steps import PendingStep, SkippedStepRecorder, StepRecord, StepTensors
 from densevit.engine.trackers import start_trackers
 from densevit.engine.train_state import Scores, TrainState
 from densevit.engine.validation import Predict, validate
-from densevit.errors import ConfigError, Preempted
+from densevit.errors import Preempted
 from densevit.structures import Batch
 from densevit.tasks.base import default_selection_metric
 from densevit.utils.device import BatchUpload, DeviceNumbers
@@ -80,17 +77,9 @@ class Trainer:
         run, model, tasks, card = setup.run, setup.model, setup.tasks, setup.card
         assert run.steps is not None
         self.run, self.steps, self.tasks, self.world = run, run.steps, tasks, world
-        self.predict, self.card, self.data = predict, card, data
+        self.predict, self.card = predict, card
         self.precision = resolve(run.precision, world.device)
-        if run.parallel == "fsdp" and self.precision == "fp16":
-            raise ConfigError(
-                "parallel: fsdp does not go with precision fp16, whose loss scale would differ; take bf16."
-            )
-        if run.batch_size % (world.size * run.grad_accum_steps):
-            raise ConfigError(
-                f"batch_size: {run.batch_size} images cannot be divided evenly over {world.size} processes x "
-                f"{run.grad_accum_steps} micro-batches."
-            )
+        world.check(run, self.precision)
         self.model = model.to(world.device).to(memory_format=torch.channels_last)
         if run.compile:
             self.model.compile()
@@ -98,21 +87,18 @@ class Trainer:
             task.to(world.device)
         self.objective = objective.to(world.device)
         self.parallel_model = world.parallelize(self.model, run, self.precision)
-        assert isinstance(model.encoder, LayeredEncoder)
         self.scheduled = [m for part in (model, objective) for m in part.modules() if isinstance(m, Scheduled)]
         self._set_training_mode()
-        groups = parameter_groups(model, model.encoder, run.optim, split=run.schedule.encoder_warmup is not None)
-        self.optimizer = build_optimizer([*groups, *parameter_groups(objective, None, run.optim)], run.optim)
+        self.optimizer = build_optimizer(training_groups(model, objective, run), run.optim)
         self.clipping_groups = clipping_groups(self.model, self.optimizer)
-        self.learning_rate = learning_rate(run.optim, run.schedule, self.steps)
-        self.encoder_learning_rate = encoder_learning_rate(run.optim, run.schedule, self.steps)
+        self.rates = learning_rates(run.optim, run.schedule, self.steps)
         self.scaler = torch.GradScaler(world.device.type, enabled=self.precision == "fp16")
         self.ema = EMA(model, run.ema) if run.ema else None
         self.state = TrainState(self.model, self.optimizer, objective, self.scaler, self.ema, world, run_seed=run.seed)
         self.checkpointer = Checkpointer(self.state, run, card, data, best or default_selection_metric(tasks))
         self.loss_spikes = LossSpikeMonitor()
         self.saturation = OutputSaturationMonitor({name: card.outputs[name].range for name in tasks})
-        self.records = 0
+        self.record_skipped = SkippedStepRecorder(self.state, run, card, data)
         self.upload = BatchUpload(world.device)
         self.pending: PendingStep | None = None
         self.batch_shape: torch.Size | None = None
@@ -152,7 +138,7 @@ class Trainer:
                 if not stopping and self._validation_due(val):
                     stopping = not self.validate(val, log, stop)
                 if stopping or self._due(self.run.save_every):
-                    self.save()
+                    self.checkpointer.save()
                 if stopping and (state.step < self.steps or self._validation_due(val)):
                     raise Preempted(f"stopped and saved at step {state.step} of {self.steps}; go on with --resume.")
         return state.scores
@@ -165,7 +151,7 @@ class Trainer:
             self._set_progress(state.updates - (state.skipped_in_row == 0))  # as in the step before it
             stopping = not self.validate(val, log, stop)
             if not stopping:
-                self.save()
+                self.checkpointer.save()
         if not stopping and self.objective.validates_start and state.step == 0:
             stopping = not self.validate(val, log, stop)
         if stopping:
@@ -191,8 +177,8 @@ class Trainer:
         failed = 1 - numbers.isfinite().all().float()
         flags = self.world.all_reduce_max(torch.stack([failed, torch.full_like(failed, stop.is_set())]))
         self.settle()
-        lr = self.learning_rate(state.updates)
-        set_learning_rate(self.optimizer, lr, self.encoder_learning_rate(state.updates))
+        lr, encoder_lr = (rate(state.updates) for rate in self.rates)
+        set_learning_rate(self.optimizer, lr, encoder_lr)
         step_unless(self.optimizer, flags[0])
         state.restore_statistics(flags[0])
         self.scaler.update()
@@ -225,7 +211,7 @@ class Trainer:
             if not state.updates:
                 self.optimizer.state.clear()  # SGD has made momentum of no gradient
             self._warn(pending.step, "loss or gradient is not finite; step skipped", part)
-            self._record(pending, part)
+            self.record_skipped(pending, part, fp16=self.precision == "fp16")
         state.skipped_in_row = 0 if finite else state.skipped_in_row + 1
         self.latest = {**values, "lr": pending.lr}, stopping
         check_max_skipped(state.skipped_in_row, self.run.max_skipped, pending.step, self.precision)
@@ -292,16 +278,6 @@ class Trainer:
             images = f". Rank {self.world.rank} had: {first_names(part.names)}" if part else ""
             tqdm.write(f"step {step}: {warning}{images}")
 
-    def _record(self, pending: PendingStep, part: StepRecord) -> None:
-        """Records the first skipped steps for `densevit replay`; under fp16 only those whose loss is not finite."""
-        finite, _ = self.world.all_reduce_flags(all(map(math.isfinite, part.losses.values())))
-        if self.records < skipped_steps.MAX_RECORDS and not (finite and self.precision == "fp16"):
-            self.records += 1
-            folder = skipped_steps.record(self.state, pending, part, self.run, self.card, self.data)
-            if folder is not None and self.world.is_main:
-                plugins = "".join(f" --plugin {path}" for path in self.run.plugins)
-                tqdm.write(f"to look into it: densevit replay {folder}{plugins}")
-
     def _settles_at(self, step: int) -> bool:
         """Whether the numbers of a step are needed before the next one."""
         every = (self.run.log_every, self.run.validate_every, self.run.save_every)
@@ -317,8 +293,7 @@ class Trainer:
     def _log(self, log: MetricLogger, values: Scores, batches: Batches) -> None:
         state = self.state
         values = self.world.all_reduce_mean({**values, "spikes": self.loss_spikes.count * self.world.size})
-        values["skipped"] = state.step - state.updates
-        values["seconds"] = state.seconds
+        values |= {"skipped": state.step - state.updates, "seconds": state.seconds}
         drawn = batches.drawn(state.samples) if isinstance(batches, CountsDraws) else {}
         columns: dict[str, float | None] = {f"{source}/samples": n for source, n in drawn.items()}
         columns |= self.objective.log_values(self.world.all_reduce_mean)
@@ -344,9 +319,6 @@ class Trainer:
         if self.on_validated and self.world.is_main:
             self.on_validated()
         return True
-
-    def save(self) -> None:
-        self.checkpointer.save()
 
     def resume(self, path: Path, manifest: Manifest) -> None:
         """Continues from a verified checkpoint.

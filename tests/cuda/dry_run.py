@@ -197,7 +197,7 @@ def dry_run(
             check_gradients(trainer, precision)
             assert trainer.validate(Once([batch_of(plan, n, size)]), MetricLogger(None), stop)
         if resume:
-            trainer.save()
+            trainer.checkpointer.save()
             again, found = training.build_trainer(plan, world), find_checkpoint(run, "auto", world)
             assert found is not None
             again.resume(*found)

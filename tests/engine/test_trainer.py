@@ -326,7 +326,7 @@ def test_a_step_that_is_not_finite_changes_nothing_and_is_counted(tmp_path: Path
     trainer.train_step = spy  # type: ignore[method-assign]
     trainer.fit(train, None)
     assert states == [(False, 1), (True, 1), (False, 2)]
-    assert seen[2][0]["lr"] == trainer.learning_rate(1)
+    assert seen[2][0]["lr"] == trainer.rates[0](1)
     assert "step 2: loss or gradient is not finite" in capsys.readouterr().out
     assert read_csv(tmp_path / "train.csv")[-1]["skipped"] == 1
 
@@ -375,7 +375,7 @@ def test_weights_that_are_not_finite_are_not_saved_and_the_last_good_ones_stay(t
     trainer.state.step += 1
     trainer.ema.average["head.weight"][0] = math.nan
     with pytest.raises(CheckpointError, match=r"step-00000013: not saved, 1 weights are not finite: head.weight"):
-        trainer.save()
+        trainer.checkpointer.save()
     found = run_folder.find_checkpoint(some_run(tmp_path), "auto", CPU)
     assert found is not None and found[1].step == 12
 

@@ -92,7 +92,7 @@ def everything(trainer: Trainer) -> dict[str, Any]:
     for index, moments in trainer.optimizer.state_dict()["state"].items():
         state |= {f"optimizer.{index}.{name}": value for name, value in moments.items()}
     state["scaler"] = torch.tensor(list(trainer.scaler.state_dict().values()) or [0.0])
-    state["schedule"] = torch.tensor([trainer.learning_rate(trainer.state.updates)])
+    state["schedule"] = torch.tensor([trainer.rates[0](trainer.state.updates)])
     counters = ("step", "updates", "samples", "skipped_in_row")
     state["counts"] = torch.tensor([getattr(trainer.state, name) for name in counters])
     state["numpy"] = torch.from_numpy(np.asarray(np.random.get_state()[1], np.int64))  # noqa: NPY002
