@@ -15,7 +15,7 @@ Functions
     predict_video(predictor, path, ...)           maps of a video, frame by frame; predict_frames those of a camera
     evaluate(model_or_maps, data, ...) -> Evaluation    by the protocol of a paper
     export(model, images, output, ...) -> Summary       maps of many images as files
-    export_video(model, clips, output, ...) -> ClipSummary    depth of videos, stabilised if asked
+    export_video(model, clips, output, ...) -> Summary    depth of videos, stabilised if asked
     export_onnx(model, output, ...)               one ONNX file, checked against torch
     export_pt2(model, output, ...)                a compiled package for C++ programs; load_pt2 runs it in Python
     export_web(model, output, ...)                a web page that predicts in the visitor's browser

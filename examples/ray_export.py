@@ -19,7 +19,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from threading import Event
 from typing import Any
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray reports to its makers otherwise
@@ -43,7 +42,6 @@ from densevit.inference.predict.inputs import Item, name_items
 from densevit.inference.predict.output_plan import OutputPlan
 from densevit.inference.predict.summary import Summary, merge_summaries
 from densevit.inference.predictor import Predictor
-from densevit.utils.process_group import ProcessGroup
 
 GROUPS = 16  # batches of the model that an actor takes at a time
 
@@ -70,13 +68,14 @@ def load(args: argparse.Namespace) -> Predictor:
     return inference.load(args, device=args.device, batch_size=args.batch_size, **options)
 
 
-def prepare(plan: OutputPlan, args: argparse.Namespace) -> tuple[OutputPlan, dict[str, str]] | DensevitError:
-    """Checks the plan against the model on a machine that has the model's device; the plan with cameras, and heads."""
+def prepare(plan: OutputPlan, args: argparse.Namespace) -> OutputPlan | DensevitError:
+    """Check the plan against the model on a machine that has the model's device; return the plan with cameras."""
     try:
         predictor = load(args)
         if predictor.card.needs_camera or predictor.card.fov is not None:
             plan = replace(plan, items=resolve_cameras(plan.items, predictor.cameras))
-        return plan, pipeline.prepare(predictor, plan, args.head, args.existing)
+        pipeline.ImageExporter(predictor, plan, heads=args.head, existing=args.existing).prepare()
+        return plan
     except DensevitError as error:
         return error  # Ray would wrap it in its own
 
@@ -85,7 +84,7 @@ class Exporter:
     """An actor: loads the model once and writes the maps of the images whose numbers or rows it is given."""
 
     def __init__(self, job: Any, args: argparse.Namespace) -> None:
-        self.plan, self.sources = ray.get(job)
+        self.plan = ray.get(job)
         self.args, self.predictor = args, load(args)
         self.numbers = {str(item.source): number for number, item in enumerate(self.plan.items)}
 
@@ -98,11 +97,11 @@ class Exporter:
         return [replace(plan[self.numbers[str(Path(one.name))]], member=one) for one in encoded]
 
     def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        part = pipeline.PredictionPipeline(
-            self.predictor, replace(self.plan, items=self.items(batch)), self.sources, self.args.existing == "resume",
-            self.args.max_pixels, Event(), ProcessGroup(),
+        part = pipeline.ImageExporter(
+            self.predictor, replace(self.plan, items=self.items(batch)), heads=self.args.head,
+            existing=self.args.existing, workers=self.args.workers, max_pixels=self.args.max_pixels,
         )  # fmt: skip
-        part.run(self.args.workers, progress=False)
+        part.run()
         summary = np.empty(1, object)
         summary[0] = part.summary
         return {"summary": summary}

@@ -123,7 +123,7 @@ def test_a_resumed_film_keeps_its_focal_length(run: Path, tmp_path: Path, capsys
     film = write_film(tmp_path / "film.mp4", [image(seed, (64, 64)) for seed in range(3)])
     words = ["export-depth", str(run), str(film), "--format", "npz_clip", "--precision", "fp32"]
     assert main([*words, "--output", str(tmp_path / "out")]) == 0
-    assert "focal length of 1 estimated by the model" in capsys.readouterr().out
+    assert "focal length 1 estimated by the model" in capsys.readouterr().out
     predictor = densevit.load(run, precision="fp32")
     maps = [frame.depth for frame in predict_video(predictor, film)]
     np.testing.assert_allclose(np.load(tmp_path / "out/film.depth.npz")["depth"], maps, rtol=1e-5)

@@ -15,11 +15,11 @@ from densevit.errors import ConfigError, DataError, Preempted
 from densevit.inference.backends.auto import sampled_sizes
 from densevit.inference.camera import Lens
 from densevit.inference.choose_runtime import choose_runtime
-from densevit.inference.predict import pipeline
 from densevit.inference.predict.anchors import AnchorFiles
 from densevit.inference.predict.cameras import plan_cameras, resolve_cameras
 from densevit.inference.predict.inputs import Item, find_items
-from densevit.inference.predict.output_plan import Existing, OutputPlan
+from densevit.inference.predict.output_plan import Existing, ExportPlan, OutputPlan
+from densevit.inference.predict.pipeline import Exporter, ImageExporter
 from densevit.inference.predict.summary import Summary
 from densevit.inference.predictor import Predictor
 from densevit.inference.writers import DEPTH_FORMATS, LABEL_FORMATS, MapWriter
@@ -81,7 +81,7 @@ def export(
     plan = plan_export(given, Path(output), with_options(formats), camera, existing, points)
     ready, device = find_model(model, options)
     work: dict[str, Any] = {"heads": heads, "workers": workers, "max_pixels": max_pixels}
-    return run_export(plan, ready, device, existing=existing, **work)
+    return run_export(plan, ready, device, ImageExporter, existing=existing, **work)
 
 
 def with_options(formats: str | Sequence[str] | Formats) -> Formats:
@@ -135,27 +135,28 @@ def build_writer(format: str, options: Mapping[str, Any]) -> MapWriter:
 
 
 def run_export(
-    plan: OutputPlan,
+    plan: ExportPlan,
     ready: Callable[[str], Predictor],
     device: str,
+    build: type[Exporter],
     *,
-    heads: Sequence[str] = (),
     existing: Existing = "refuse",
-    workers: int = 2,
-    max_pixels: int | None = None,
+    **options: Any,
 ) -> Summary:
     """Writes a plan, alone or as one of torchrun's processes.
 
     Args:
         ready: the device of this process -> the model on it.
+        build: the exporter, of images or of clips.
+        options: of the exporter.
     """
     with interruptible() as stop, distributed.process_group(device, patience=PATIENCE) as world:
         predictor = ready(str(world.device))
-        if predictor.card.needs_camera or predictor.card.fov is not None:
+        if isinstance(plan, OutputPlan) and (predictor.card.needs_camera or predictor.card.fov is not None):
             plan = replace(plan, items=resolve_cameras(plan.items, predictor.cameras))
         if stop.is_set():
-            raise Preempted("stopped before the first image; nothing was written.")
-        if predictor.runtime == "auto":
+            raise Preempted("stopped before anything was written.")
+        if predictor.runtime == "auto" and isinstance(plan, OutputPlan):
             before = plan.recorded("runtime", "torch") if existing == "resume" else None
             undecided = predictor
 
@@ -172,11 +173,9 @@ def run_export(
         where = str(world.device) if world.size == 1 else f"{world.size} x {world.device.type}"
         by = "" if predictor.runtime == "torch" else f" by {predictor.runtime}"
         if world.is_main:
-            print(f"{len(plan.items)} images on {where} in {predictor.precision}{by}", file=sys.stderr)
-        return pipeline.export(
-            predictor, plan, heads=heads, existing=existing, processes=world, workers=workers, max_pixels=max_pixels,
-            stop=stop, progress=True,
-        )  # fmt: skip
+            print(f"{plan} on {where} in {predictor.precision}{by}", file=sys.stderr)
+        work = build(predictor, plan, existing=existing, processes=world, stop=stop, progress=True, **options)
+        return work.export()
 
 
 def choose_for_images(predictor: Predictor, items: Sequence[Item], before: str | None) -> tuple[Predictor, str]:

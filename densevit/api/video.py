@@ -1,23 +1,19 @@
 """`export_video`: depth of clips as videos, arrays or a file a frame."""
 
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from densevit.api.export import PATIENCE, Formats, build_writer, find_model, with_options
+from densevit.api.export import Formats, build_writer, find_model, run_export, with_options
 from densevit.data.io.video import Span
-from densevit.engine import distributed
-from densevit.errors import Preempted
 from densevit.inference.camera import Intrinsics, Lens
 from densevit.inference.predict.output_plan import Existing
+from densevit.inference.predict.summary import Summary
 from densevit.inference.predictor import Predictor
 from densevit.inference.video.clips import ClipPlan, find_clips
-from densevit.inference.video.export import export_clips
+from densevit.inference.video.export import ClipExporter
 from densevit.inference.video.formats import CLIP_FORMATS, ClipFormat
-from densevit.inference.video.summary import ClipSummary
 from densevit.inference.writers import MapWriter
-from densevit.utils.signals import interruptible
 
 
 def export_video(
@@ -39,7 +35,7 @@ def export_video(
     fov: float | None = None,
     workers: int = 2,
     **options: Any,
-) -> ClipSummary:
+) -> Summary:
     """Writes the depth of videos, folders of frames and cameras, as `densevit export-depth` does.
 
     >>> densevit.export_video("runs/mine", "film.mp4", "maps", stabilize=True)  # doctest: +SKIP
@@ -75,7 +71,7 @@ def export_video(
     span = Span(start, end, every)
     plan = plan_clips(list(map(str, given)), Path(output), with_options(formats), camera, existing, span, chosen, fps)
     ready, device = find_model(model, options)
-    return run_plan(plan, ready, device, heads, existing, workers)
+    return run_export(plan, ready, device, ClipExporter, heads=heads, existing=existing, workers=workers)
 
 
 def plan_clips(
@@ -100,28 +96,3 @@ def plan_clips(
     plan = ClipPlan(find_clips(inputs, fps), writers, clip_formats, output.absolute(), span, stabilize, lens)
     plan.check(existing)
     return plan
-
-
-def run_plan(
-    plan: ClipPlan,
-    ready: Callable[[str], Predictor],
-    device: str,
-    heads: Sequence[str],
-    existing: Existing,
-    workers: int,
-) -> ClipSummary:
-    """Writes a plan, alone or as one of torchrun's processes.
-
-    Args:
-        ready: the device of this process -> the model on it.
-    """
-    with interruptible() as stop, distributed.process_group(device, patience=PATIENCE) as world:
-        predictor = ready(str(world.device))
-        if stop.is_set():
-            raise Preempted("stopped before the first frame; nothing was written.")
-        if world.is_main:
-            noun = "clip" if len(plan.clips) == 1 else "clips"
-            print(f"{len(plan.clips)} {noun} on {world.device} in {predictor.precision}", file=sys.stderr)
-        return export_clips(
-            predictor, plan, heads=heads, existing=existing, workers=workers, stop=stop, progress=True, processes=world
-        )

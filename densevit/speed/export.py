@@ -19,7 +19,7 @@ from densevit.data.io.readers import read_image
 from densevit.inference.backends.onnx_runtimes import RuntimeName
 from densevit.inference.predict.inputs import find_items
 from densevit.inference.predict.output_plan import OutputPlan
-from densevit.inference.predict.pipeline import export
+from densevit.inference.predict.pipeline import ImageExporter
 from densevit.inference.predictor import Predictor
 from densevit.inference.writers import DEPTH_FORMATS
 from densevit.speed import reference_models
@@ -102,7 +102,7 @@ OURS: dict[str, Prepare] = {MODEL_ONLY: prepare_model_only, EXPORT: prepare_expo
 def export_folder(predictor: Predictor, photos: Path, output: Path, workers: int) -> None:
     png = DEPTH_FORMATS.check({"type": "png16"}, "format").build()
     plan = OutputPlan(find_items([photos], [png.suffix], output).items, {"png16": png}, output)
-    export(predictor, plan, workers=workers)
+    ImageExporter(predictor, plan, workers=workers).export()
 
 
 def run_reference(reference: reference_models.ReferenceModel, photos: Sequence[Path], folder: Path) -> None:

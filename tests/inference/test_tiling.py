@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from densevit.errors import ConfigError
 from densevit.inference.predict.inputs import Item
 from densevit.inference.predict.output_plan import OutputPlan
-from densevit.inference.predict.pipeline import export
+from densevit.inference.predict.pipeline import ImageExporter
 from densevit.inference.predictor import Predictor
 from densevit.inference.tiling import Tiling, predict_tiled, upsample_tile
 from densevit.inference.writers import Png16
@@ -146,7 +146,7 @@ def test_classes_of_pixels_are_refused_before_anything_is_written(tmp_path: Path
     items = [Item(tmp_path / "a.png", "a")]
     outputs = {"png16": Png16(), "labels": Labels()}
     with pytest.raises(ConfigError, match="depth only"):
-        export(tiled, OutputPlan(items, outputs, tmp_path / "out"))
+        ImageExporter(tiled, OutputPlan(items, outputs, tmp_path / "out")).export()
     assert not (tmp_path / "out").exists()
 
 

@@ -139,6 +139,7 @@ def run(args: argparse.Namespace) -> int:
         args.format = CLIP_FORMATS[:2] if clips and args.usual == "png16" else words(args.usual)
     formats = requested(args)
     from densevit.api.export import device_for, plan_export, run_export
+    from densevit.inference.predict.pipeline import ImageExporter
     from densevit.inference.predictor import Predictor
 
     existing: Existing = "resume" if args.resume else "overwrite" if args.overwrite else "refuse"
@@ -156,7 +157,7 @@ def run(args: argparse.Namespace) -> int:
         return run_clips(args, formats, given, existing, ready)
     plan = plan_export(args.inputs, args.output, formats, given, existing, anchor_files(args))
     work = {"heads": args.head, "existing": existing, "workers": args.workers, "max_pixels": args.max_pixels}
-    print_once(run_export(plan, ready, device_for(vars(args)), **work))
+    print_once(run_export(plan, ready, device_for(vars(args)), ImageExporter, **work))
     return 0
 
 

@@ -8,10 +8,14 @@ are written. Its name and licence go into the manifest, and from there into the 
 import argparse
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from densevit.cli.options import checkpoint, inference
 from densevit.cli.options.types import positive_int, words
 from densevit.utils.output import print_once
+
+if TYPE_CHECKING:
+    from densevit.inference.predict.output_plan import Existing
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,22 +47,17 @@ def run(args: argparse.Namespace) -> int:
     from densevit.api.export import PATIENCE, device_for
     from densevit.engine import distributed
     from densevit.inference.predict.inputs import find_items
-    from densevit.inference.predict.pseudo_labels import WRITERS, PseudoLabelJob, write_pseudo_labels
+    from densevit.inference.predict.pseudo_labels import WRITERS, LabelPlan, write_pseudo_labels
     from densevit.utils.signals import interruptible
 
     args.flip = not args.no_flip
-    found = find_items(args.inputs, [writer.suffix for writer in WRITERS.values()], args.output)
-    job = PseudoLabelJob(
-        found.items,
-        args.output.absolute(),
-        name=Path(args.checkpoint).name,
-        shard_size=args.shard_size,
-        existing="resume" if args.resume else "overwrite" if args.overwrite else "refuse",
-        workers=args.workers,
-        max_pixels=args.max_pixels,
-    )
-    job.check()
+    existing: Existing = "resume" if args.resume else "overwrite" if args.overwrite else "refuse"
+    items = find_items(args.inputs, [writer.suffix for writer in WRITERS.values()], args.output).items
+    plan = LabelPlan(items, WRITERS, args.output.absolute(), shard_size=args.shard_size)
+    plan.check(existing)
     with interruptible() as stop, distributed.process_group(device_for(vars(args)), patience=PATIENCE) as world:
         predictor = inference.load(args, device=str(world.device), batch_size=args.batch_size)
-        print_once(write_pseudo_labels(predictor, job, args.head, stop, world))
+        work = {"workers": args.workers, "max_pixels": args.max_pixels, "progress": True}
+        name = Path(args.checkpoint).name
+        print_once(write_pseudo_labels(predictor, plan, name, args.head, existing, stop=stop, processes=world, **work))
     return 0

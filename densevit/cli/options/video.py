@@ -25,9 +25,10 @@ def run_clips(
     Raises:
         ConfigError: options that do not go together.
     """
-    from densevit.api.export import device_for
-    from densevit.api.video import plan_clips, run_plan
+    from densevit.api.export import device_for, run_export
+    from densevit.api.video import plan_clips
     from densevit.data.io.video import Span
+    from densevit.inference.video.export import ClipExporter
 
     check(args)
     assert not isinstance(given, Path)
@@ -35,7 +36,8 @@ def run_clips(
     stabilize = {"future": lookahead, "fuse": args.fuse is not False} if args.stabilize else None
     span = Span(args.start or 0.0, args.end, args.every or 1)
     plan = plan_clips(args.inputs, args.output, formats, given, existing, span, stabilize, args.fps or 30.0)
-    print_once(run_plan(plan, ready, device_for(vars(args)), args.head, existing, args.workers))
+    work = {"heads": args.head, "existing": existing, "workers": args.workers}
+    print_once(run_export(plan, ready, device_for(vars(args)), ClipExporter, **work))
     return 0
 
 

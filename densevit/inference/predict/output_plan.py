@@ -1,10 +1,13 @@
 """The files that an export will write, checked against what is already there before anything is written."""
 
+import hashlib
 import json
+import shutil
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from densevit.errors import ConfigError, StorageError
 from densevit.inference.predict.anchors import AnchorFiles
@@ -20,8 +23,105 @@ Existing = Literal["refuse", "overwrite", "resume"]
 SETTINGS, FAILED = "export.json", "failed.json"
 
 
+class ExportPlan(ABC):
+    """Which inputs become which files: what `refuse`, `overwrite` and `resume` mean for every export.
+
+    Attributes:
+        record: name of the file that holds the settings.
+        folder: of the files, of their settings and of `failed.json`.
+        writers: formats of single maps.
+    """
+
+    record: ClassVar[str] = SETTINGS
+    folder: Path
+    writers: Mapping[str, MapWriter]
+
+    @abstractmethod
+    def __str__(self) -> str:
+        """Say how much there is to write, as `6 images`."""
+
+    @abstractmethod
+    def inputs(self) -> set[Path]:
+        """Return the files that are read."""
+
+    @abstractmethod
+    def outputs(self) -> list[Path]:
+        """Return the files that are there when the export is complete."""
+
+    @abstractmethod
+    def settings(self, formats: Mapping[str, Any], batch_size: int) -> dict[str, Any]:
+        """Return what decides the bytes of the outputs: formats with their heads and options, and more."""
+
+    @abstractmethod
+    def check_cameras(self, format: str) -> None:
+        """Raise ConfigError if the camera of an input is not known, which this format needs."""
+
+    def unfinished(self) -> list[Path]:
+        """Return the folders of what is under way."""
+        return []
+
+    @property
+    def formats(self) -> Mapping[str, Any]:
+        return self.writers
+
+    def spec(self, spec: HeadSpec) -> HeadSpec:
+        """Return what the maps of a head are when they are written."""
+        return spec
+
+    def check(self, existing: Existing = "refuse") -> None:
+        """Raise before any work where writing would fail or destroy something.
+
+        Raises:
+            ConfigError: an output would replace an input, or (`refuse`) an earlier output.
+            StorageError: the folder cannot be written to.
+        """
+        check_writable(self.folder)
+        inputs, planned = self.inputs(), self.outputs()
+        if replaced := [path for path in [*planned, *self.folders(planned)] if path.absolute() in inputs]:
+            raise ConfigError(f"output {self.folder}: would replace {amount(replaced, 'input')}; choose another.")
+        if existing == "refuse" and (there := [path for path in [*planned, *self.unfinished()] if path.exists()]):
+            raise ConfigError(
+                f"output {self.folder}: {amount(there, 'file')} already there. "
+                "--resume makes only what is missing, --overwrite makes all anew."
+            )
+
+    def begin(self, settings: Mapping[str, Any], existing: Existing) -> None:
+        """Make the folders, remove what killed runs left, and record the settings.
+
+        `overwrite` removes earlier outputs first: if it is interrupted, a resumed export never takes files of another
+        model for its own.
+
+        Raises:
+            ConfigError: resuming an export that was made with other settings; maps would not be comparable.
+        """
+        text = json.dumps(settings, indent=1)
+        record = self.folder / self.record
+        if existing == "resume" and record.exists():
+            check_same_settings(record, json.loads(text))
+        planned = self.outputs()
+        for folder in sorted({*self.folders(planned), self.folder}):
+            make_folder(folder)
+            remove_stale_temporaries(folder)
+        if existing == "overwrite":
+            for path in planned:
+                path.unlink(missing_ok=True)
+            for folder in self.unfinished():
+                shutil.rmtree(folder, ignore_errors=True)
+        write_text(record, text)
+        (self.folder / FAILED).unlink(missing_ok=True)
+
+    def folders(self, planned: Sequence[Path]) -> set[Path]:
+        """Return the folders of the outputs below that of the export."""
+        return {path.parent for path in planned} - {self.folder}
+
+    def recorded(self, key: str, default: str) -> str | None:
+        """Return a setting of the export in the folder, `default` if it names none; None without an export."""
+        record = self.folder / SETTINGS
+        return str(read_record(record).get(key) or default) if record.exists() else None
+
+
 @dataclass(frozen=True)
-class OutputPlan:
+class OutputPlan(ExportPlan):
     """Which images become which files.
 
     Attributes:
@@ -52,56 +152,26 @@ class OutputPlan:
         """The formats that are still to be written."""
         return [format for format in self.writers if not self.path(item, format).exists()]
 
-    def check(self, existing: Existing = "refuse") -> None:
-        """Raises before any work where writing would fail or destroy something.
+    def __str__(self) -> str:
+        return f"{len(self.items)} images"
 
-        Raises:
-            ConfigError: an output would replace an input image, or (`refuse`) an earlier output.
-            StorageError: the folder cannot be written to.
-        """
-        check_writable(self.folder)
-        planned = [path for item in self.items for path in self.paths(item)]
-        sources = {item.source for item in self.items}
-        if replaced := [path for path in planned if path in sources]:
-            raise ConfigError(f"output {self.folder}: would replace {amount(replaced, 'input image')}; choose another.")
-        if existing == "refuse" and (there := [path for path in planned if path.exists()]):
-            raise ConfigError(
-                f"output {self.folder}: {amount(there, 'file')} already there. "
-                "--resume makes only what is missing, --overwrite makes all anew."
-            )
+    def inputs(self) -> set[Path]:
+        return {item.source for item in self.items}
+
+    def outputs(self) -> list[Path]:
+        return [path for item in self.items for path in self.paths(item)]
+
+    def settings(self, formats: Mapping[str, Any], batch_size: int) -> dict[str, Any]:
+        anchors = {"anchors": list(map(str, astuple(self.anchors)))} if self.anchors else {}
+        return {"intrinsics": recorded_intrinsics(self.items), **anchors, "formats": formats}
 
     def check_cameras(self, format: str) -> None:
-        """
-        Raises:
-            ConfigError: the camera of an image is not known.
-        """
         if unknown := [item.source for item in self.items if item.intrinsics is None]:
             more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
             raise ConfigError(
                 f"format {format}: {unknown[0]}{more}: no focal length is known, and EXIF has none; give the camera as "
                 "--focal PIXELS, --fov DEGREES or --intrinsics."
             )
-
-    def prepare_folder(self, settings: Mapping[str, Any], existing: Existing) -> None:
-        """Makes the folders, removes the temporary files of killed runs, and records the settings.
-
-        Raises:
-            ConfigError: resuming an export that was made with other settings; maps would not be comparable.
-        """
-        text = json.dumps(settings, indent=1)
-        record = self.folder / SETTINGS
-        if existing == "resume" and record.exists():
-            check_same_settings(record, json.loads(text))
-        for folder in sorted({path.parent for item in self.items for path in self.paths(item)} | {self.folder}):
-            make_folder(folder)
-            remove_stale_temporaries(folder)
-        write_text(record, text)
-        (self.folder / FAILED).unlink(missing_ok=True)
-
-    def recorded(self, key: str, default: str) -> str | None:
-        """A setting of the export that stands in the folder, `default` where it names none; None without an export."""
-        record = self.folder / SETTINGS
-        return str(read_record(record).get(key) or default) if record.exists() else None
 
 
 def check_writable(folder: Path) -> None:
@@ -138,3 +208,11 @@ def read_record(record: Path) -> dict[str, Any]:
 def amount(paths: Sequence[Path], noun: str) -> str:
     more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
     return f"{len(paths)} {noun}{'s' if len(paths) > 1 else ''} ({paths[0]}{more})"
+
+
+def recorded_intrinsics(items: Sequence[Item]) -> Any:
+    """The one camera of all images and the size that it holds for, or a hash of several."""
+    cameras = {item.name: item.intrinsics and astuple(item.intrinsics) for item in items}
+    if len(set(cameras.values())) <= 1:
+        return next(iter(cameras.values()), None)
+    return hashlib.sha256(json.dumps(cameras).encode()).hexdigest()[:16]

@@ -4,15 +4,15 @@ Images go through the model in fixed groups of the batch size, cut from the whol
 the same batches as an uninterrupted one, and writes the same bytes. Several processes share the groups.
 """
 
-import hashlib
 import json
 import logging
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import astuple
+from dataclasses import KW_ONLY, dataclass, field
 from itertools import groupby
 from threading import Event
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
@@ -28,7 +28,7 @@ from densevit.errors import ConfigError, DataError, Preempted
 from densevit.inference.camera import Focal, Lens, focal_of_matrix
 from densevit.inference.measured_points import TILED_POINTS, points_are_input, to_metres
 from densevit.inference.predict.inputs import Item
-from densevit.inference.predict.output_plan import FAILED, Existing, OutputPlan
+from densevit.inference.predict.output_plan import FAILED, Existing, ExportPlan, OutputPlan
 from densevit.inference.predict.summary import Summary, failure_reason, incomplete, merge_summaries
 from densevit.inference.predictor import Map, Predictor
 from densevit.inference.tiling import check_tileable
@@ -65,76 +65,90 @@ class Writer(Protocol):
     def fallback(self) -> tuple[Kind, ...]: ...
 
 
-def export(
-    predictor: Predictor,
-    plan: OutputPlan,
-    *,
-    heads: Sequence[str] = (),
-    existing: Existing = "refuse",
-    workers: int = 2,
-    max_pixels: int | None = None,
-    stop: Event | None = None,
-    progress: bool = False,
-    processes: ProcessGroup = ALONE,
-) -> Summary:
-    """Writes every format of every image. A fault of one image costs that image only.
+@dataclass
+class Exporter(ABC):
+    """Writes every format of every image or clip of a plan. A fault of one input costs that input only.
 
-    Args:
+    Attributes:
         heads: which to write, where the model has several that a format is for.
         existing: what to do where outputs are already there.
         workers: threads that decode, and as many that encode.
         max_pixels: larger images fail; None is the reader's own limit.
         stop: when set, the export ends after the images under way.
-        processes: those that share the list; each calls this, and each gets the summary of all.
+        processes: those that share the inputs; each exports.
+        sources: format -> the head it is written from.
+        summary: of the inputs of this process.
+        stopped: this process ended before its inputs were complete.
 
     Raises:
-        ConfigError, DataError, StorageError: before anything is written; StorageError also when the disk fills up.
-        PartialError: some images failed; the others are done, and `failed.json` names the failed ones.
-        Preempted: `stop` was set; what is written is whole.
+        DataError: no such head.
+        ConfigError: a format that no head is for, or several; a head that no format is for.
     """
-    sources = prepare(predictor, plan, heads, existing, processes)
-    pipeline = PredictionPipeline(
-        predictor, plan, sources, existing == "resume", max_pixels, stop or Event(), processes
-    )
-    pipeline.run(workers, progress and processes.is_main)
-    parts = processes.all_gather((pipeline.summary, pipeline.stopped))
-    summary = merge_summaries([part for part, _ in parts])
-    return processes.on_main(lambda: finish(summary, any(stopped for _, stopped in parts), plan))
 
+    predictor: Predictor
+    plan: Any
+    _: KW_ONLY
+    heads: Sequence[str] = ()
+    existing: Existing = "refuse"
+    workers: int = 2
+    max_pixels: int | None = None
+    stop: Event = field(default_factory=Event)
+    progress: bool = False
+    processes: ProcessGroup = ALONE
+    summary: Summary = field(init=False)
+    stopped: bool = field(default=False, init=False)
 
-def prepare(
-    predictor: Predictor,
-    plan: OutputPlan,
-    heads: Sequence[str] = (),
-    existing: Existing = "refuse",
-    processes: ProcessGroup = ALONE,
-) -> dict[str, str]:
-    """Checks what an export needs, then makes its folders and the files that all images share.
+    def __post_init__(self) -> None:
+        self.sources = head_of_each_format(self.plan.formats, self.predictor, self.heads)
 
-    Returns:
-        format -> the head it is written from.
+    @abstractmethod
+    def run(self) -> None:
+        """Predict and write the inputs of this process."""
 
-    Raises:
-        ConfigError, DataError, StorageError: before anything is written.
-    """
-    sources = head_of_each_format(plan.writers, predictor, heads)
-    for format, writer in plan.writers.items():
-        spec = plan.spec(predictor.card.outputs[sources[format]])
-        writer.check(spec)
-        if writer.needs_uncertainty and uncertainty_of(sources[format]) not in predictor.card.outputs:
-            raise ConfigError(
-                f"format {format}, as asked for, needs a head with `uncertainty: laplace`; '{sources[format]}' "
-                "predicts none."
-            )
-        if writer.needs_camera(spec) and not predictor.card.focal_head:
-            plan.check_cameras(format)
-    if predictor.tiling is not None and plan.anchors is not None and any_takes_points(predictor, sources):
-        raise ConfigError(TILED_POINTS)
-    if predictor.tiling is not None:
-        check_tileable({head: predictor.card.outputs[head].kind for head in sources.values()})
-    plan.check(existing)
-    processes.on_main(lambda: write_shared_files(predictor, plan, sources, existing))
-    return sources
+    def export(self) -> Summary:
+        """Check the plan, write it, and return the summary of all processes.
+
+        Raises:
+            ConfigError, DataError, StorageError: before anything is written; StorageError also when the disk fills up.
+            PartialError: some inputs failed; the others are done, and `failed.json` names the failed ones.
+            Preempted: `stop` was set; what is written is whole.
+        """
+        self.prepare()
+        return self.run_and_finish()
+
+    def prepare(self) -> None:
+        """Check what an export needs, then make its folders and the files that all inputs share.
+
+        Raises:
+            ConfigError, DataError, StorageError: before anything is written.
+        """
+        plan, outputs = self.plan, self.predictor.card.outputs
+        for format, writer in plan.writers.items():
+            spec = plan.spec(outputs[self.sources[format]])
+            writer.check(spec)
+            if writer.needs_uncertainty and uncertainty_of(self.sources[format]) not in outputs:
+                raise ConfigError(
+                    f"format {format}, as asked for, needs a head with `uncertainty: laplace`; "
+                    f"'{self.sources[format]}' predicts none."
+                )
+            if writer.needs_camera(spec) and not self.predictor.card.focal_head:
+                plan.check_cameras(format)
+        if self.predictor.tiling is not None:
+            check_tileable({head: outputs[head].kind for head in self.sources.values()})
+        plan.check(self.existing)
+        self.processes.on_main(self.write_shared_files)
+
+    def write_shared_files(self) -> None:
+        self.plan.begin(settings(self.predictor, self.plan, self.sources), self.existing)
+        for format, writer in self.plan.writers.items():
+            writer.write_shared(self.plan.folder, self.plan.spec(self.predictor.card.outputs[self.sources[format]]))
+
+    def run_and_finish(self) -> Summary:
+        """Write the inputs; return the summary of all processes, or raise what ends an export that is not complete."""
+        self.run()
+        parts = self.processes.all_gather((self.summary, self.stopped))
+        summary = merge_summaries([part for part, _ in parts])
+        return self.processes.on_main(lambda: finish(summary, any(stopped for _, stopped in parts), self.plan))
 
 
 def head_of_each_format(writers: Mapping[str, Writer], predictor: Predictor, wanted: Sequence[str]) -> dict[str, str]:
@@ -158,21 +172,14 @@ def head_of_each_format(writers: Mapping[str, Writer], predictor: Predictor, wan
     return sources
 
 
-def write_shared_files(predictor: Predictor, plan: OutputPlan, sources: Mapping[str, str], existing: Existing) -> None:
-    """Makes the folders, and the files that all images share."""
-    plan.prepare_folder(settings(predictor, plan, sources), existing)
-    for format, writer in plan.writers.items():
-        writer.write_shared(plan.folder, plan.spec(predictor.card.outputs[sources[format]]))
-
-
-def finish(summary: Summary, stopped: bool, plan: OutputPlan) -> Summary:
-    """Writes `failed.json`, and raises what ends an export that is not complete."""
+def finish(summary: Summary, stopped: bool, plan: ExportPlan) -> Summary:
+    """Write `failed.json`, and raise what ends an export that is not complete."""
     if summary.failed:
-        reasons = [{"image": str(source), "reason": reason} for source, reason in summary.failed.items()]
-        write_text(plan.folder / FAILED, json.dumps({"images": summary.images, "failed": reasons}, indent=1))
+        noun, total = ("image", summary.images) if summary.clips is None else ("clip", summary.clips)
+        reasons = [{noun: str(source), "reason": reason} for source, reason in summary.failed.items()]
+        write_text(plan.folder / FAILED, json.dumps({f"{noun}s": total, "failed": reasons}, indent=1))
     if stopped:
-        ready = summary.done + summary.already
-        raise Preempted(f"stopped after {ready} of {summary.images} images, all of them whole; --resume goes on.")
+        raise Preempted(f"stopped after {summary.ready}; --resume goes on.")
     if summary.failed:
         raise incomplete(summary, plan.folder / FAILED)
     return summary
@@ -198,47 +205,45 @@ class ReaderWarnings(logging.Handler):
         images.log.propagate = True
 
 
-class PredictionPipeline:
-    """One pass over this process' share of a plan."""
+class ImageExporter(Exporter):
+    """Images: decoding threads, the model and encoding threads work at the same time."""
 
-    def __init__(
-        self,
-        predictor: Predictor,
-        plan: OutputPlan,
-        sources: Mapping[str, str],
-        resume: bool,
-        max_pixels: int | None,
-        stop: Event,
-        processes: ProcessGroup,
-    ) -> None:
-        self.predictor, self.plan, self.resume, self.stop = predictor, plan, resume, stop
-        self.sources = sources  # format -> head
-        self.limit: dict[str, int] = {} if max_pixels is None else {"max_pixels": max_pixels}
-        self.groups = share_of(plan.items, predictor.batch_size, processes)
+    plan: OutputPlan
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        predictor, plan, self.resume = self.predictor, self.plan, self.existing == "resume"
+        self.limit: dict[str, int] = {} if self.max_pixels is None else {"max_pixels": self.max_pixels}
+        self.groups = share_of(plan.items, predictor.batch_size, self.processes)
         items = [item for group in self.groups for item in group]
-        self.complete = {item for item in items if not plan.missing(item)} if resume else set[Item]()
+        self.complete = {item for item in items if not plan.missing(item)} if self.resume else set[Item]()
         self.summary = Summary(len(items), already=len(self.complete), unsupported=plan.unsupported)
-        self.stopped = False
         wanted = predictor.card.needs_camera or any(
-            writer.needs_camera(plan.spec(predictor.card.outputs[sources[format]]))
+            writer.needs_camera(plan.spec(predictor.card.outputs[self.sources[format]]))
             for format, writer in plan.writers.items()
         )
         self.estimates = wanted and predictor.card.focal_head is not None and predictor.cameras.override is None
         self.estimated: dict[Item, Lens] = {}
         self.warnings = ReaderWarnings()
 
-    def run(self, workers: int, progress: bool) -> None:
-        """Decodes, predicts and writes; at most a few batches are in memory at a time."""
+    def prepare(self) -> None:
+        tiled = self.predictor.tiling is not None and self.plan.anchors is not None
+        if tiled and any_takes_points(self.predictor, self.sources):
+            raise ConfigError(TILED_POINTS)
+        super().prepare()
+
+    def run(self) -> None:
+        """Decode, predict and write; at most a few batches are in memory at a time."""
         begun = time.perf_counter()
-        ahead = 2 * workers + self.predictor.batch_size
+        ahead = 2 * self.workers + self.predictor.batch_size
         total = self.summary.images - self.summary.already
         pending: deque[tuple[Item, Future[Written]]] = deque()
         # After an error, too, images being written are finished, and those that wait to be decoded are dropped.
         with (
             self.warnings,
-            ThreadPoolExecutor(workers, "encode") as writers,
-            closing(self.read_groups(workers, ahead)) as groups,
-            tqdm(total=total, unit="image", disable=not progress) as bar,
+            ThreadPoolExecutor(self.workers, "encode") as writers,
+            closing(self.read_groups(self.workers, ahead)) as groups,
+            tqdm(total=total, unit="image", disable=not (self.progress and self.processes.is_main)) as bar,
         ):
             for group in groups:
                 for item, maps, image in self.predict(group):
@@ -384,19 +389,10 @@ def share_of(items: Sequence[T], size: int, processes: ProcessGroup) -> list[Seq
     return groups[processes.rank :: processes.size]
 
 
-def settings(predictor: Predictor, plan: OutputPlan, sources: Mapping[str, str]) -> dict[str, Any]:
-    """What decides the bytes of the outputs, as `export.json` records it."""
-    return {
-        **settings_of_model(predictor, sources),
-        "intrinsics": recorded_intrinsics(plan.items),
-        **({"anchors": list(map(str, astuple(plan.anchors)))} if plan.anchors else {}),
-        "formats": {name: {"head": sources[name], **vars(writer)} for name, writer in plan.writers.items()},
-    }
-
-
-def settings_of_model(predictor: Predictor, sources: Mapping[str, str]) -> dict[str, Any]:
-    """What decides the maps of an image."""
+def settings(predictor: Predictor, plan: ExportPlan, sources: Mapping[str, str]) -> dict[str, Any]:
+    """Return what decides the bytes of the outputs, as `export.json` records it."""
     heads = {head: predictor.card.outputs[head] for head in sources.values()}
+    formats = {name: {"head": sources[name], **vars(writer)} for name, writer in plan.formats.items()}
     return {
         "weights": weights_fingerprint(predictor.model),
         "source": predictor.card.source,
@@ -409,12 +405,5 @@ def settings_of_model(predictor: Predictor, sources: Mapping[str, str]) -> dict[
         "sliding": [predictor.card.resize.window, predictor.card.resize.stride],
         "window": getattr(predictor.window, "__name__", None),
         "tiling": predictor.tiling and vars(predictor.tiling),
+        **plan.settings(formats, predictor.batch_size),
     }
-
-
-def recorded_intrinsics(items: Sequence[Item]) -> Any:
-    """The one camera of all images and the size that it holds for, or a hash of several."""
-    cameras = {item.name: item.intrinsics and astuple(item.intrinsics) for item in items}
-    if len(set(cameras.values())) <= 1:
-        return next(iter(cameras.values()), None)
-    return hashlib.sha256(json.dumps(cameras).encode()).hexdigest()[:16]

@@ -14,29 +14,28 @@ import json
 import os
 import shutil
 import tarfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from threading import Event
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float, Float32, UInt8
 
-from densevit.errors import ConfigError, PartialError, Preempted, StorageError
+from densevit.errors import ConfigError, StorageError
 from densevit.inference.camera import Focal
 from densevit.inference.predict.inputs import Item
-from densevit.inference.predict.output_plan import FAILED, Existing, OutputPlan, check_same_settings
-from densevit.inference.predict.pipeline import export, head_of_each_format
-from densevit.inference.predict.summary import Summary, incomplete, merge_summaries
+from densevit.inference.predict.output_plan import Existing, OutputPlan
+from densevit.inference.predict.pipeline import Exporter, ImageExporter
+from densevit.inference.predict.summary import Summary, merge_summaries
 from densevit.inference.predictor import Map, Predictor
 from densevit.inference.writers import MapWriter, PredictedMap
 from densevit.inference.writers.labels import LabelWriter
 from densevit.model_card import Kind
 from densevit.output_kinds import DEPTH_KINDS
 from densevit.structures import IGNORE, Box
-from densevit.utils.atomic_io import atomic_path, make_folder, write_bytes, write_text
-from densevit.utils.process_group import ProcessGroup
+from densevit.utils.atomic_io import atomic_path, write_bytes, write_text
 from densevit.weights.fingerprint import weights_fingerprint
 
 MANIFEST, IMAGES = "manifest.json", "images.jsonl"
@@ -160,100 +159,113 @@ WRITERS: Mapping[str, MapWriter] = {"depth": DepthWriter(), "labels": ClassWrite
 
 
 @dataclass(frozen=True)
-class PseudoLabelJob:
-    """What to label, and where to.
+class LabelPlan(OutputPlan):
+    """Which images become pseudo-labels, in tar archives or next to the manifest.
 
     Attributes:
-        name: of the teacher, for the manifest.
-        shard_size: images in a tar archive; None leaves images where they are and writes maps into folders.
+        shard_size: images in an archive; None leaves images where they are and writes maps into folders.
     """
 
-    items: Sequence[Item]
-    output: Path
-    name: str
+    record: ClassVar[str] = MANIFEST
     shard_size: int | None = None
-    existing: Existing = "refuse"
-    workers: int = 2
-    max_pixels: int | None = None
 
-    def check(self) -> None:
+    def shards(self) -> list[tuple[Path, OutputPlan]]:
+        """Return each archive with the plan of its images, which are labelled in a folder next to it."""
+        if self.shard_size is None:
+            return []
+        groups = [self.items[i : i + self.shard_size] for i in range(0, len(self.items), self.shard_size)]
+        paths = [self.folder / f"shard-{number:06d}.tar" for number in range(len(groups))]
+        return [
+            (path, OutputPlan(items, self.writers, path.with_suffix(".parts")))
+            for path, items in zip(paths, groups, strict=True)
+        ]
+
+    def outputs(self) -> list[Path]:
+        return [path for path, _ in self.shards()]
+
+    def unfinished(self) -> list[Path]:
+        return [plan.folder for _, plan in self.shards()]
+
+    def check(self, existing: Existing = "refuse") -> None:
         """
         Raises:
             ConfigError: something is there and is not to be replaced; images in archives, without shards.
             StorageError: the folder cannot be written to.
         """
-        OutputPlan([], {}, self.output).check()
-        if self.existing == "refuse" and (self.output / MANIFEST).exists():
+        if existing == "refuse" and (self.folder / MANIFEST).exists():
             raise ConfigError(
-                f"output {self.output}: holds pseudo-labels. --resume goes on, --overwrite makes all anew."
+                f"output {self.folder}: holds pseudo-labels. --resume goes on, --overwrite makes all anew."
             )
+        super().check(existing)
         if self.shard_size is None and any(item.member for item in self.items):
             raise ConfigError("images in .tar archives are labelled into shards: set --shard-size.")
 
 
 def write_pseudo_labels(
-    predictor: Predictor, job: PseudoLabelJob, heads: Sequence[str], stop: Event, processes: ProcessGroup
+    predictor: Predictor, plan: LabelPlan, name: str, heads: Sequence[str], existing: Existing, **options: Any
 ) -> Summary:
-    """Labels all images; several processes share them, or the shards.
+    """Label all images; several processes share them, or the shards.
+
+    Args:
+        name: of the teacher, for the manifest.
+        options: of `Exporter`.
 
     Raises:
         ConfigError: the teacher has no head for depth or classes of pixels, or was another one where this resumes.
         PartialError: some images failed; the others are labelled, and `failed.json` names the failed ones.
         Preempted: `stop` was set; what is written is whole.
     """
-    job.check()
     teacher = Teacher(predictor)
-    kinds = {spec.kind for spec in teacher.card.outputs.values()}
-    writers = {name: writer for name, writer in WRITERS.items() if kinds & set(writer.kinds)}
-    if heads:
-        wanted = {teacher.card.outputs[teacher.card.head(head)].kind for head in heads}
-        writers = {name: writer for name, writer in writers.items() if wanted & set(writer.kinds)}
+    kinds = {teacher.card.outputs[teacher.card.head(head)].kind for head in heads or teacher.card.outputs}
+    writers = {name: writer for name, writer in plan.writers.items() if kinds & set(writer.kinds)}
     if not writers:
         raise ConfigError(f"the teacher gives {', '.join(sorted(kinds))}: no depth, and no classes of pixels.")
-    sources = head_of_each_format(writers, teacher, heads)
-    processes.on_main(lambda: write_manifest(job, teacher, sources))
-    plan = OutputPlan(job.items, writers, job.output)
-    options: dict[str, Any] = {"heads": list(sources.values()), "workers": job.workers, "max_pixels": job.max_pixels}
-    if job.shard_size is None:
-        summary = export(teacher, plan, existing=job.existing, processes=processes, stop=stop, progress=True, **options)
-        processes.on_main(lambda: write_image_list(job))
-        return summary
-    parts, stopped = [], False
-    shards = [job.items[i : i + job.shard_size] for i in range(0, len(job.items), job.shard_size)]
-    for number in range(processes.rank, len(shards), processes.size):
-        if stop.is_set():
-            stopped = True
-            break
-        path = job.output / f"shard-{number:06d}.tar"
-        if path.exists() and job.existing != "overwrite":
-            parts.append(Summary(len(shards[number]), already=len(shards[number])))
-            continue
-        try:
-            parts.append(write_shard(path, teacher, replace(plan, items=shards[number]), stop, options))
-        except Preempted:
-            stopped = True
-            break
-    own = merge_summaries(parts or [Summary(0)])
-    own.seconds = sum(part.seconds for part in parts)  # one after the other
-    gathered = processes.all_gather((own, stopped))
-    total = merge_summaries([of_process for of_process, _ in gathered])
-    if any(stopped for _, stopped in gathered):
-        raise Preempted(f"stopped after {total.done + total.already} of {len(job.items)} images; --resume goes on.")
-    if total.failed:
-        reasons = [{"image": str(source), "reason": why} for source, why in total.failed.items()]
-        processes.on_main(lambda: write_text(job.output / FAILED, json.dumps({"failed": reasons}, indent=1)))
-        raise incomplete(total, job.output / FAILED)
-    return total
+    plan = replace(plan, writers=writers)
+    shards = ShardExporter(teacher, plan, heads=heads, existing=existing, **options)
+    shards.processes.on_main(lambda: plan.begin(manifest(name, plan.shard_size, teacher, shards.sources), existing))
+    if plan.shard_size is not None:
+        return shards.run_and_finish()
+    chosen, images = list(shards.sources.values()), OutputPlan(plan.items, writers, plan.folder)
+    summary = ImageExporter(teacher, images, heads=chosen, existing=existing, **options).export()
+    shards.processes.on_main(lambda: write_image_list(plan))
+    return summary
 
 
-def write_shard(path: Path, teacher: Teacher, plan: OutputPlan, stop: Event, options: Mapping[str, Any]) -> Summary:
-    """Labels the images of a shard beside it, then packs both; an interrupted shard goes on where it was."""
-    folder = path.with_suffix(".parts")
-    plan = replace(plan, folder=folder)
-    try:
-        summary = export(teacher, plan, existing="resume", stop=stop, **options)
-    except PartialError as error:
-        summary = error.summary
+class ShardExporter(Exporter):
+    """Shards, one after another; an interrupted one goes on where it was."""
+
+    plan: LabelPlan
+
+    def run(self) -> None:
+        begun, parts = time.perf_counter(), [Summary(0)]
+        shards = self.plan.shards()[self.processes.rank :: self.processes.size]
+        for path, plan in shards:
+            self.stopped |= self.stop.is_set()
+            if self.stopped:
+                break
+            parts.append(self.write(path, plan))
+        self.summary = merge_summaries(parts)
+        self.summary.images = sum(len(plan.items) for _, plan in shards)
+        self.summary.seconds = time.perf_counter() - begun
+
+    def write(self, path: Path, plan: OutputPlan) -> Summary:
+        """Label the images of a shard, then pack both."""
+        if path.exists():
+            return Summary(len(plan.items), already=len(plan.items))
+        images = ImageExporter(
+            self.predictor, plan, heads=list(self.sources.values()), existing="resume", workers=self.workers,
+            max_pixels=self.max_pixels, stop=self.stop,
+        )  # fmt: skip
+        images.prepare()
+        images.run()
+        self.stopped = images.stopped
+        if not self.stopped:
+            pack(path, plan)
+        return images.summary
+
+
+def pack(path: Path, plan: OutputPlan) -> None:
+    """Write the images of a shard and their maps into its archive, and remove the folder of the maps."""
     with atomic_path(path) as temporary, tarfile.open(temporary, "w") as tar:
         for item in plan.items:
             if not plan.missing(item):
@@ -261,8 +273,7 @@ def write_shard(path: Path, teacher: Teacher, plan: OutputPlan, stop: Event, opt
                     info = tarfile.TarInfo(name)
                     info.size = len(content)
                     tar.addfile(info, io.BytesIO(content))
-    shutil.rmtree(folder, ignore_errors=True)
-    return summary
+    shutil.rmtree(plan.folder, ignore_errors=True)
 
 
 def members(item: Item, plan: OutputPlan) -> Iterator[tuple[str, bytes]]:
@@ -273,15 +284,12 @@ def members(item: Item, plan: OutputPlan) -> Iterator[tuple[str, bytes]]:
         yield name + writer.suffix, plan.path(item, format).read_bytes()
 
 
-def write_manifest(job: PseudoLabelJob, teacher: Teacher, sources: Mapping[str, str]) -> None:
-    """
-    Raises:
-        ConfigError: it resumes what another teacher began.
-    """
+def manifest(name: str, shard_size: int | None, teacher: Teacher, sources: Mapping[str, str]) -> dict[str, Any]:
+    """Return what the data set `pseudo_labels` reads, and what a resumed run must agree with."""
     card = teacher.card
-    manifest = {
+    return {
         "teacher": {
-            "name": job.name,
+            "name": name,
             "source": card.source,
             "licence": card.licence,
             "weights": weights_fingerprint(teacher.model),
@@ -297,19 +305,13 @@ def write_manifest(job: PseudoLabelJob, teacher: Teacher, sources: Mapping[str, 
             for kind, head in sources.items()
         },
         "views": [list(view) for view in teacher.views],
-        "shard_size": job.shard_size,
+        "shard_size": shard_size,
     }
-    make_folder(job.output)
-    path = job.output / MANIFEST
-    text = json.dumps(manifest, indent=1)
-    if path.exists() and job.existing == "resume":
-        check_same_settings(path, json.loads(text))
-    write_text(path, text)
 
 
-def write_image_list(job: PseudoLabelJob) -> None:
-    lines = [json.dumps({"name": item.name, "image": os.path.relpath(item.source, job.output)}) for item in job.items]
+def write_image_list(plan: LabelPlan) -> None:
+    lines = [json.dumps({"name": item.name, "image": os.path.relpath(item.source, plan.folder)}) for item in plan.items]
     try:
-        write_text(job.output / IMAGES, "".join(f"{line}\n" for line in lines))
+        write_text(plan.folder / IMAGES, "".join(f"{line}\n" for line in lines))
     except ValueError as error:  # another drive
-        raise StorageError(f"{job.output}: {error}") from None
+        raise StorageError(f"{plan.folder}: {error}") from None

@@ -1,4 +1,4 @@
-"""What became of the images of an export, in numbers and in words."""
+"""What became of the images or videos of an export, in numbers and in words."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,12 +17,13 @@ SOURCES = {"given": "given", "EXIF": "from EXIF", "estimate": "estimated by the 
 
 @dataclass
 class Summary:
-    """What became of the images of one run."""
+    """What became of the images, or of the frames of clips, of one run."""
 
-    images: int
+    images: int  # of clips, those that were read
+    clips: int | None = None  # None: single images
     done: int = 0
     already: int = 0  # complete before this run
-    failed: dict[Path, str] = field(default_factory=dict)  # reasons
+    failed: dict[Path | str, str] = field(default_factory=dict)  # image or clip -> the reason
     warnings: dict[Path, str] = field(default_factory=dict)  # of images that were exported nevertheless
     invalid: int = 0  # pixels without a value
     out_of_range: int = 0  # valid values that 16 bits do not hold, written as 0, not valid
@@ -32,9 +33,10 @@ class Summary:
     unsupported: Mapping[str, int] = field(default_factory=dict)  # image files left out, by suffix
 
     def __str__(self) -> str:
-        rate = f"{self.done} images in {self.seconds:.1f} s ({self.done / max(self.seconds, 1e-9):.1f} images/s)"
+        noun, count = ("images", f"{self.done} images") if self.clips is None else ("frames", self.frames_of_clips())
+        rate = f"{count} in {self.seconds:.1f} s ({self.done / max(self.seconds, 1e-9):.1f} {noun}/s)"
         notes = [
-            f"{self.already} were already there" if self.already else "",
+            f"{self.already:,} were already there" if self.already else "",
             f"{self.out_of_range:,} values beyond 16 bits became 0, not valid: change --scale"
             if self.out_of_range
             else "",
@@ -44,16 +46,27 @@ class Summary:
             else "",
             describe_anchors(self.anchored) if self.anchored else "",
             list_unsupported(self.unsupported) if self.unsupported else "",
-            f"{len(self.failed)} failed" if self.failed else "",
+            f"{len(self.failed)} {'failed' if self.clips is None else 'incomplete'}" if self.failed else "",
         ]
-        lines = [f"  {printable(path)}: {text}" for path, text in (self.warnings | self.failed).items()]
+        lines = [f"  {printable(p)}: {printable(text)}" for p, text in [*self.warnings.items(), *self.failed.items()]]
         return "\n".join([", ".join([rate, *filter(None, notes)]) + ".", *lines])
+
+    def frames_of_clips(self) -> str:
+        return f"{self.done:,} frames of {self.clips} clip{'s' * (self.clips != 1)}"
+
+    @property
+    def ready(self) -> str:
+        """What is complete, before this run or in it."""
+        ready = self.done + self.already
+        return f"{ready} frames" if self.clips is not None else f"{ready} of {self.images} images, all of them whole"
 
 
 def merge_summaries(parts: Sequence[Summary]) -> Summary:
     """The summary of several processes that worked at the same time."""
     counts = ("images", "done", "already", "invalid", "out_of_range")
+    clips = [part.clips for part in parts if part.clips is not None]
     return Summary(
+        clips=sum(clips) if clips else None,
         failed={source: why for part in parts for source, why in part.failed.items()},
         warnings={source: text for part in parts for source, text in part.warnings.items()},
         anchored=[fit for part in parts for fit in part.anchored],
@@ -84,7 +97,9 @@ def residuals(fit: Anchored) -> tuple[int, float, float]:
 
 
 def incomplete(summary: Summary, record: Path) -> PartialError:
-    return PartialError(f"{len(summary.failed)} of {summary.images} images failed; {record} says why.", summary)
+    failed, clips = len(summary.failed), summary.clips
+    broken = f"{summary.images} images failed" if clips is None else f"{clips} clips failed or are incomplete"
+    return PartialError(f"{failed} of {broken}; {record} says why.", summary)
 
 
 def failure_reason(error: BaseException, source: Path) -> str:

@@ -1,10 +1,9 @@
 """The clips of an export, with the names of their outputs, and the files that each will become."""
 
 import json
-import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +11,9 @@ from densevit.data.io.video import CAMERA, VIDEO_SUFFIXES, Span, VideoSource, op
 from densevit.errors import ConfigError, DataError
 from densevit.inference.camera import Intrinsics, Lens
 from densevit.inference.predict.inputs import is_video, videos_in
-from densevit.inference.predict.output_plan import (
-    FAILED,
-    SETTINGS,
-    Existing,
-    amount,
-    check_same_settings,
-    check_writable,
-)
+from densevit.inference.predict.output_plan import Existing, ExportPlan
 from densevit.inference.video.formats import ClipFormat
 from densevit.inference.writers.base import MapWriter
-from densevit.utils.atomic_io import make_folder, remove_stale_temporaries, write_text
 
 TIMES = "times.csv"
 PROGRESS = "progress.json"
@@ -73,25 +64,29 @@ def clip_name(given: str) -> str:
 
 
 @dataclass(frozen=True)
-class ClipPlan:
+class ClipPlan(ExportPlan):
     """Which clips become which files.
 
     Attributes:
         writers: formats of single frames, written into a folder of the clip's name.
-        formats: formats of whole clips.
+        clip_formats: formats of whole clips.
         stabilize: None, or the options of the stabiliser.
     """
 
     clips: Sequence[Clip]
     writers: Mapping[str, MapWriter]
-    formats: Mapping[str, ClipFormat]
+    clip_formats: Mapping[str, ClipFormat]
     folder: Path
     span: Span = Span()  # noqa: RUF009  frozen
     stabilize: Mapping[str, Any] | None = None
     intrinsics: Intrinsics | Lens | None = None
 
+    @property
+    def formats(self) -> Mapping[str, Any]:
+        return {**self.writers, **self.clip_formats}
+
     def path(self, clip: Clip, format: str) -> Path:
-        return self.folder / (clip.name + self.formats[format].suffix)
+        return self.folder / (clip.name + self.clip_formats[format].suffix)
 
     def frame_path(self, clip: Clip, name: str, format: str) -> Path:
         return self.folder / clip.name / (name + self.writers[format].suffix)
@@ -99,7 +94,7 @@ class ClipPlan:
     def finals(self, clip: Clip) -> list[Path]:
         """The files that are there when a clip is complete."""
         times = [self.folder / clip.name / TIMES] if self.writers else []
-        return [*(self.path(clip, format) for format in self.formats), *times]
+        return [*(self.path(clip, format) for format in self.clip_formats), *times]
 
     def work(self, clip: Clip) -> Path:
         """The folder of what is under way."""
@@ -108,47 +103,36 @@ class ClipPlan:
     def is_complete(self, clip: Clip) -> bool:
         return all(path.exists() for path in self.finals(clip))
 
-    def check(self, existing: Existing) -> None:
-        """
-        Raises:
-            ConfigError: an output would replace an earlier one (`refuse`) or an input; a format needs a camera.
-            StorageError: the folder cannot be written to.
-        """
-        check_writable(self.folder)
+    def __str__(self) -> str:
+        return f"{len(self.clips)} clip{'s' * (len(self.clips) != 1)}"
+
+    def inputs(self) -> set[Path]:
+        return {Path(clip.given).absolute() for clip in self.clips}
+
+    def outputs(self) -> list[Path]:
+        return [path for clip in self.clips for path in self.finals(clip)]
+
+    def unfinished(self) -> list[Path]:
+        return [self.work(clip) for clip in self.clips]
+
+    def settings(self, formats: Mapping[str, Any], batch_size: int) -> dict[str, Any]:
+        return {
+            "intrinsics": self.intrinsics and asdict(self.intrinsics),
+            "formats": formats,
+            "span": asdict(self.span),
+            "stabilize": self.stabilize and dict(self.stabilize),
+            "batch_size": batch_size,
+        }
+
+    def check(self, existing: Existing = "refuse") -> None:  # a format may need a camera of every head
         for format, writer in self.writers.items():
-            if writer.needs_intrinsics and self.intrinsics is None:
-                raise ConfigError(f"format {format}: give the camera by --fov, --focal or --intrinsics.")
-        planned = [path for clip in self.clips for path in self.finals(clip)]
-        sources = {Path(clip.given).absolute() for clip in self.clips}
-        folders = {self.folder / clip.name for clip in self.clips if self.writers}
-        if replaced := [path for path in [*planned, *folders] if path.absolute() in sources]:
-            raise ConfigError(f"output {self.folder}: would replace {amount(replaced, 'input')}; choose another.")
-        there = [path for path in [*planned, *(self.work(clip) for clip in self.clips)] if path.exists()]
-        if existing == "refuse" and there:
-            raise ConfigError(
-                f"output {self.folder}: {amount(there, 'file')} already there. "
-                "--resume goes on where an export stood, --overwrite makes all anew."
-            )
+            if writer.needs_intrinsics:
+                self.check_cameras(format)
+        super().check(existing)
 
-    def prepare(self, settings: Mapping[str, Any], existing: Existing) -> None:
-        """Makes the folders and records the settings.
-
-        Raises:
-            ConfigError: resuming an export that was made with other settings.
-        """
-        text = json.dumps(settings, indent=1)
-        record = self.folder / SETTINGS
-        if existing == "resume" and record.exists():
-            check_same_settings(record, json.loads(text))
-        make_folder(self.folder)
-        remove_stale_temporaries(self.folder)
-        for clip in self.clips:
-            if existing == "overwrite":
-                for path in self.finals(clip):
-                    path.unlink(missing_ok=True)
-                shutil.rmtree(self.work(clip), ignore_errors=True)
-        write_text(record, text)
-        (self.folder / FAILED).unlink(missing_ok=True)
+    def check_cameras(self, format: str) -> None:
+        if self.intrinsics is None:
+            raise ConfigError(f"format {format}: give the camera by --fov, --focal or --intrinsics.")
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Exports clips: a decoding thread, the model, and a thread that stabilises and encodes work at the same time.
+"""Exports clips: a decoding thread, one of the model, and one that stabilises and encodes work at the same time.
 
 A clip is cut into segments of SEGMENT frames. When one is written, `progress.json` says so; a resumed export decodes
 the clip again from its beginning, but predicts only from the first frame that is still missing (and a few before it,
@@ -9,12 +9,11 @@ import json
 import shutil
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import numpy as np
@@ -23,140 +22,68 @@ from densevit.data.io.depth_video import Coding
 from densevit.data.io.rgb import stack
 from densevit.data.io.video import LiveCamera, VideoFrame
 from densevit.data.loading.prefetch import prefetch_iterator
-from densevit.errors import DataError, PartialError, Preempted
+from densevit.errors import DataError
 from densevit.inference.camera import Focal, focal_numbers, focal_of_matrix
-from densevit.inference.predict.output_plan import FAILED, Existing
-from densevit.inference.predict.pipeline import Maps, head_of_each_format, settings_of_model
-from densevit.inference.predictor import Predictor
-from densevit.inference.tiling import check_tileable
+from densevit.inference.predict.pipeline import Exporter, Maps
+from densevit.inference.predict.summary import Summary
 from densevit.inference.video.clips import PROGRESS, TIMES, Clip, ClipPlan, Progress
 from densevit.inference.video.formats import SUFFIX, ClipFacts, Depth16Part, Ffv1, FloatPart, coding_for
 from densevit.inference.video.predict import motion_windows, sees_motion
 from densevit.inference.video.stabilizer import Stabilizer
-from densevit.inference.video.summary import ClipSummary, merge_summaries
 from densevit.inference.video.windows import ClipWindows
 from densevit.inference.writers.base import PredictedMap
 from densevit.utils.atomic_io import atomic_path, make_folder, remove_stale_temporaries, write_text
-from densevit.utils.process_group import ALONE, ProcessGroup
 from densevit.utils.progress import tqdm
 
 SEGMENT = 64
 """Frames that an interruption may cost; a multiple of every sensible batch size."""
 
 
-def export_clips(
-    predictor: Predictor,
-    plan: ClipPlan,
-    *,
-    heads: Sequence[str] = (),
-    existing: Existing = "refuse",
-    workers: int = 2,
-    stop: Event | None = None,
-    progress: bool = False,
-    processes: ProcessGroup = ALONE,
-) -> ClipSummary:
-    """Writes every format of every clip. What cannot be read of a clip costs only that.
+class ClipExporter(Exporter):
+    """Clips, one after another. What cannot be read of a clip costs only that.
 
-    Args:
-        heads: which to write, where the model has several that a format is for.
-        existing: what to do where outputs are already there.
-        workers: threads that encode single frames.
-        stop: when set, files end after the frames under way, to be resumed; a camera's clip is finished.
-        processes: those that share the clips; each calls this.
-
-    Raises:
-        ConfigError, DataError, StorageError: before anything is written; StorageError also when the disk fills up.
-        PartialError: some clips could not be read, or not to their end; what was read is written.
-        Preempted: `stop` was set.
+    When `stop` is set, files end after the frames under way, to be resumed; a camera's clip is finished.
     """
-    sources = head_of_each_format({**plan.writers, **plan.formats}, predictor, heads)
-    for format, writer in plan.writers.items():
-        writer.check(predictor.card.outputs[sources[format]])
-    if predictor.tiling is not None:
-        check_tileable({head: predictor.card.outputs[head].kind for head in sources.values()})
-    plan.check(existing)
-    processes.on_main(lambda: prepare(predictor, plan, sources, existing))
-    share = plan.clips[processes.rank :: processes.size]
-    summary = ClipSummary(len(share))
-    stop = stop or Event()
-    begun = time.perf_counter()
-    stopped = False
-    for clip in share:
-        if existing == "resume" and plan.is_complete(clip):
-            continue
-        job = ClipExport(predictor, plan, clip, sources, summary, workers, stop, progress and processes.is_main)
-        job.run()
-        stopped |= job.stopped
-        if stop.is_set():
-            break
-    summary.seconds = time.perf_counter() - begun
-    stopped |= stop.is_set() and any(not plan.is_complete(clip) for clip in share)
-    found = processes.all_gather((summary, stopped))
-    return processes.on_main(lambda: finish([part for part, _ in found], any(s for _, s in found), plan))
 
+    plan: ClipPlan
 
-def prepare(predictor: Predictor, plan: ClipPlan, sources: Mapping[str, str], existing: Existing) -> None:
-    record = {
-        **settings_of_model(predictor, sources),
-        "intrinsics": plan.intrinsics and asdict(plan.intrinsics),
-        "formats": {
-            name: {"head": sources[name], **vars(writer)} for name, writer in {**plan.writers, **plan.formats}.items()
-        },
-        "span": asdict(plan.span),
-        "stabilize": plan.stabilize and dict(plan.stabilize),
-        "batch_size": predictor.batch_size,
-    }
-    plan.prepare(record, existing)
-    for format, writer in plan.writers.items():
-        writer.write_shared(plan.folder, predictor.card.outputs[sources[format]])
-
-
-def finish(parts: Sequence[ClipSummary], stopped: bool, plan: ClipPlan) -> ClipSummary:
-    """The summary of all processes; raises what ends an export that is not complete."""
-    summary = merge_summaries(parts)
-    if summary.failed:
-        reasons = [{"clip": clip, "reason": why} for clip, why in summary.failed.items()]
-        write_text(plan.folder / FAILED, json.dumps({"clips": summary.clips, "failed": reasons}, indent=1))
-    if stopped:
-        raise Preempted(f"stopped after {summary.frames + summary.already} frames; --resume goes on.")
-    if summary.failed:
-        broken = f"{len(summary.failed)} of {summary.clips} clips failed or are incomplete"
-        raise PartialError(f"{broken}; {plan.folder / FAILED} says why.", summary)
-    return summary
+    def run(self) -> None:
+        clips = self.plan.clips[self.processes.rank :: self.processes.size]
+        self.summary = Summary(0, clips=len(clips))
+        begun = time.perf_counter()
+        for clip in clips:
+            if self.existing == "resume" and self.plan.is_complete(clip):
+                continue
+            job = ClipExport(self, clip)
+            job.run()
+            self.stopped |= job.stopped
+            if self.stop.is_set():
+                break
+        self.summary.seconds = time.perf_counter() - begun
+        self.stopped |= self.stop.is_set() and any(not self.plan.is_complete(clip) for clip in clips)
 
 
 class ClipExport:
     """One clip, from its first missing frame to its files."""
 
-    def __init__(
-        self,
-        predictor: Predictor,
-        plan: ClipPlan,
-        clip: Clip,
-        sources: Mapping[str, str],
-        summary: ClipSummary,
-        workers: int,
-        stop: Event,
-        progress: bool,
-    ) -> None:
-        self.predictor, self.plan, self.clip, self.sources, self.summary = predictor, plan, clip, sources, summary
-        self.workers, self.stop, self.show = workers, stop, progress
+    def __init__(self, exporter: ClipExporter, clip: Clip) -> None:
+        self.predictor, self.plan, self.sources = exporter.predictor, exporter.plan, exporter.sources
+        self.clip, self.summary, self.workers, self.stop = clip, exporter.summary, exporter.workers, exporter.stop
+        self.show = exporter.progress and exporter.processes.is_main
+        predictor, plan, sources = self.predictor, self.plan, self.sources
         self.work = plan.work(clip)
-        self.stopped = self.broken = False
+        self.stopped = False
         self.done = Progress.read(self.work / PROGRESS)
         self.resumed, self.written = self.done.frames, len(self.done.times)
         self.boundary = self.resumed + SEGMENT
         self.live = isinstance(clip.source, LiveCamera)
-        self.depth_heads = sorted({sources[format] for format in plan.formats} | {
+        self.depth_heads = sorted({sources[format] for format in plan.clip_formats} | {
             head for head in sources.values() if predictor.card.outputs[head].output_kind.is_depth
         })  # fmt: skip
-        self.part_kinds = sorted({(format.part, sources[name]) for name, format in plan.formats.items()})
+        self.part_kinds = sorted({(format.part, sources[name]) for name, format in plan.clip_formats.items()})
         self.stabilizers = self.build_stabilizers()
         self.camera: Focal | None = None
         self.camera_set = False
-        self.unpredicted: deque[VideoFrame] = deque()  # given to the windows of a model with motion blocks
-        self.waiting: deque[tuple[VideoFrame, Maps]] = deque()  # given to the stabiliser, and not back yet
-        self.ready: dict[str, deque[Any]] = {head: deque() for head in self.stabilizers}
         self.parts: dict[tuple[str, str], Any] = {}
         self.opened = ExitStack()
         self.images: deque[Future[int]] = deque()
@@ -222,54 +149,70 @@ class ClipExport:
         batch = self.predictor.batch_size
         memory = max((s.past for s in self.stabilizers.values()), default=0)
         begin = max(0, self.done.frames - memory) // batch * batch  # the same batches as an uninterrupted export
-        windows: ClipWindows | None = None
-        if moves := sees_motion(self.predictor):
+        if sees_motion(self.predictor):
             begin = 0  # a window depends on all before it
         frames = self.clip.source.frames(self.plan.span, skip=begin)
         ahead = 2 * batch + 2
-        pending: deque[Future[None]] = deque()
         with (
             self.opened,
             closing(prefetch_iterator(frames, ahead)) as decoded,
             ThreadPoolExecutor(self.workers, "encode") as self.pool,
-            ThreadPoolExecutor(1, "stabilise") as after,
+            closing(prefetch_iterator(self.predicted(decoded), ahead)) as predicted,
             self.bar() as bar,
         ):
-            for group in groups_of(decoded, batch):
-                if self.stop.is_set():
-                    self.stopped = True
-                    break
-                self.set_camera(group[0].image)
-                if moves and windows is None:
-                    windows = motion_windows(self.predictor, self.camera, causal=self.live)
-                for frame, maps in self.predicted(group, windows):
-                    pending.append(after.submit(self.accept, frame, maps))
-                    bar.update(frame.index >= self.resumed)
-                while len(pending) > ahead:
-                    pending.popleft().result()
-            if windows is not None and (not self.stopped or self.live):
-                for maps in windows.flush():
-                    pending.append(after.submit(self.accept, self.unpredicted.popleft(), self.chosen(maps)))
-            while pending:
-                pending.popleft().result()
+            for frame, maps in self.stabilized(predicted):
+                self.write(frame, maps)
+                bar.update(frame.index >= self.resumed)
             if not self.stopped or self.live:
-                after.submit(self.flush).result()
-        self.summary.frames += len(self.done.times) - self.written
+                self.close_segment()
+        self.summary.images += len(self.done.times)
+        self.summary.done += len(self.done.times) - self.written
         self.summary.already += self.written
         self.summary.out_of_range += self.done.out_of_range
-        self.summary.estimated += self.done.focal is not None
+        if self.done.focal is not None:
+            self.summary.cameras["estimate"] += 1
 
-    def predicted(self, group: list[VideoFrame], windows: ClipWindows | None) -> Iterator[tuple[VideoFrame, Maps]]:
-        """Frames with their maps: those of the group, or of a model with motion blocks those that are ready."""
-        if windows is None:
-            maps = self.predictor.predict_arrays(stack([frame.image for frame in group]), camera=self.camera)
-            for i, frame in enumerate(group):
-                yield frame, self.chosen(self.predictor.unbatch(maps, i))
-            return
-        for frame in group:
-            self.unpredicted.append(frame)
-            for found in windows.push(frame.image):
-                yield self.unpredicted.popleft(), self.chosen(found)
+    def predicted(self, decoded: Iterator[VideoFrame]) -> Iterator[tuple[VideoFrame, Maps]]:
+        """Return frames with their maps, those of a model with motion blocks up to a window late; runs in a thread."""
+        windows: ClipWindows | None = None
+        waiting: deque[VideoFrame] = deque()
+        for group in groups_of(decoded, self.predictor.batch_size):
+            if self.stop.is_set():
+                self.stopped = True
+                break
+            self.set_camera(group[0].image)
+            if not sees_motion(self.predictor):
+                maps = self.predictor.predict_arrays(stack([frame.image for frame in group]), camera=self.camera)
+                yield from ((frame, self.chosen(self.predictor.unbatch(maps, i))) for i, frame in enumerate(group))
+                continue
+            windows = windows or motion_windows(self.predictor, self.camera, causal=self.live)
+            for frame in group:
+                waiting.append(frame)
+                for found in windows.push(frame.image):
+                    yield waiting.popleft(), self.chosen(found)
+        if windows is not None and (not self.stopped or self.live):
+            for found in windows.flush():
+                yield waiting.popleft(), self.chosen(found)
+
+    def stabilized(self, predicted: Iterator[tuple[VideoFrame, Maps]]) -> Iterator[tuple[VideoFrame, Maps]]:
+        """Return frames with their stabilised maps, which come some frames late."""
+        waiting: deque[tuple[VideoFrame, Maps]] = deque()
+        ready: dict[str, deque[Any]] = {head: deque() for head in self.stabilizers}
+
+        def complete() -> Iterator[tuple[VideoFrame, Maps]]:
+            while waiting and all(ready.values()):
+                frame, maps = waiting.popleft()
+                yield frame, {**maps, **{head: maps_of_head.popleft() for head, maps_of_head in ready.items()}}
+
+        for frame, maps in predicted:
+            waiting.append((frame, maps))
+            for head, stabilizer in self.stabilizers.items():
+                ready[head].extend(stabilizer.push(frame.image, maps[head]))
+            yield from complete()
+        if not self.stopped or self.live:
+            for head, stabilizer in self.stabilizers.items():
+                ready[head].extend(stabilizer.flush())
+            yield from complete()
 
     def chosen(self, maps: Maps) -> Maps:
         """The maps of the heads that are written."""
@@ -279,29 +222,6 @@ class ClipExport:
         total = None if self.live else self.clip.source.length(self.plan.span)
         options: dict[str, Any] = {"unit": "frame", "disable": not self.show, "desc": self.clip.name[:24]}
         return tqdm(total=total, initial=self.resumed, **options)
-
-    def accept(self, frame: VideoFrame, maps: Maps) -> None:
-        """The maps of the next frame, in order; runs in its own thread, and after an error does nothing more."""
-        if self.broken:
-            return
-        self.broken = True
-        self.waiting.append((frame, maps))
-        for head, stabilizer in self.stabilizers.items():
-            self.ready[head].extend(stabilizer.push(frame.image, maps[head]))
-        self.write_ready()
-        self.broken = False
-
-    def flush(self) -> None:
-        """Writes what is still held back, and closes the last segment."""
-        for head, stabilizer in self.stabilizers.items():
-            self.ready[head].extend(stabilizer.flush())
-        self.write_ready()
-        self.close_segment()
-
-    def write_ready(self) -> None:
-        while self.waiting and all(self.ready.values()):
-            frame, maps = self.waiting.popleft()
-            self.write(frame, {**maps, **{head: ready.popleft() for head, ready in self.ready.items()}})
 
     def write(self, frame: VideoFrame, maps: Maps) -> None:
         if frame.index < self.resumed:
@@ -337,7 +257,7 @@ class ClipExport:
         if kind == "float32":
             return self.opened.enter_context(FloatPart(path))
         if self.done.coding is None:
-            scale = next((f.scale for f in self.plan.formats.values() if isinstance(f, Ffv1)), None)
+            scale = next((f.scale for f in self.plan.clip_formats.values() if isinstance(f, Ffv1)), None)
             self.done.coding = asdict(coding_for(first, scale))
         h, w = first.image.shape[:2]
         return self.opened.enter_context(Depth16Part(path, (h, w), Coding(**self.done.coding)))
@@ -362,7 +282,7 @@ class ClipExport:
         spec = self.predictor.card.outputs
         times = np.array(self.done.times, np.float64)
         size = (self.done.size[0], self.done.size[1])
-        for name, format in self.plan.formats.items():
+        for name, format in self.plan.clip_formats.items():
             head = self.sources[name]
             parts = [self.part_path(format.part, head, i) for i in range(self.done.segments)]
             facts = ClipFacts(spec[head], size, times, mean_rate(times))

@@ -16,6 +16,7 @@ from densevit.inference import choose_runtime as choosing
 from densevit.inference.backends import auto
 from densevit.inference.backends.auto import AutoRuntimeModule, choose, sampled_sizes
 from densevit.inference.backends.onnx_runtimes import ConvertedNetwork, ExternalRuntimeModule
+from densevit.inference.predict.pipeline import ImageExporter
 from densevit.inference.predictor import Predictor
 from densevit.model_card import PreprocessConfig
 
@@ -114,7 +115,7 @@ def test_an_export_names_its_choice_and_resumes_with_it(
 
     def export(existing: Any) -> str:
         plan = plan_export([tmp_path], tmp_path / "maps", {"npy": {}}, existing=existing)
-        run_export(plan, lambda _: predictor(runtime="auto"), "cpu", existing=existing)
+        run_export(plan, lambda _: predictor(runtime="auto"), "cpu", ImageExporter, existing=existing)
         return capsys.readouterr().err
 
     assert "runtime auto: torch (openvino would save some 0 s on 3 images of 1 size" in export("refuse")

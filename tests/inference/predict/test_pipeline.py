@@ -9,6 +9,7 @@ import textwrap
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -22,7 +23,7 @@ from densevit.data.io.readers import read_depth
 from densevit.errors import ConfigError, PartialError, Preempted, StorageError
 from densevit.inference.predict.inputs import find_items
 from densevit.inference.predict.output_plan import OutputPlan
-from densevit.inference.predict.pipeline import export
+from densevit.inference.predict.pipeline import ImageExporter
 from densevit.inference.predict.summary import Summary
 from densevit.inference.predictor import Predictor
 from densevit.inference.writers import DEPTH_FORMATS, Png16
@@ -58,6 +59,10 @@ def plan(root: Path, output: Path, *formats: str) -> OutputPlan:
     outputs = {name: DEPTH_FORMATS.check({"type": name}, name).build() for name in formats or ("png16",)}
     items = find_items([str(root)], [made.suffix for made in outputs.values()], output).items
     return OutputPlan(items, outputs, output)
+
+
+def export(predictor: Predictor, plan: OutputPlan, **options: Any) -> Summary:
+    return ImageExporter(predictor, plan, **options).export()
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -178,7 +183,7 @@ def test_an_output_never_replaces_an_input(tmp_path: Path) -> None:
     root = photos(tmp_path / "in" / "sub", 1)
     made = plan(root, tmp_path / "out")
     onto = OutputPlan(made.items, made.writers, root)
-    with pytest.raises(ConfigError, match="would replace 1 input image"):
+    with pytest.raises(ConfigError, match="would replace 1 input "):
         export(predictor(), onto, existing="overwrite")
 
 
@@ -257,6 +262,19 @@ def test_decoding_the_model_and_encoding_overlap(tmp_path: Path, monkeypatch: py
     assert export(slow, made, workers=2).seconds < 0.75
 
 
+def test_an_overwriting_export_that_was_stopped_resumes_without_maps_of_the_earlier_model(tmp_path: Path) -> None:
+    root, made = photos(tmp_path / "in", 3), tmp_path / "out"
+    earlier, stop = predictor(), threading.Event()
+    earlier.model.nearest += 1
+    export(earlier, plan(root, made))
+    stop.set()
+    with pytest.raises(Preempted, match="stopped after 0 of 3 images"):
+        export(predictor(), plan(root, made), existing="overwrite", stop=stop)
+    export(predictor(), plan(root, made), existing="resume")
+    export(predictor(), plan(root, tmp_path / "fresh"))
+    assert contents(made) == contents(tmp_path / "fresh")
+
+
 def test_stopping_ends_after_the_images_under_way_and_resuming_completes(tmp_path: Path) -> None:
     root = photos(tmp_path / "in")
     stop = threading.Event()
@@ -281,10 +299,9 @@ SCRIPT = """
     import sys, time
     from pathlib import Path
     from densevit.errors import Preempted
-    from densevit.inference.predict.pipeline import export
     from densevit.utils.signals import interruptible
     sys.path.insert(0, sys.argv[1])
-    from test_pipeline import plan, predictor
+    from test_pipeline import export, plan, predictor
 
     slow = predictor()
     forward = slow.model.forward

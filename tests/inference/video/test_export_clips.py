@@ -18,10 +18,11 @@ from densevit.data.io.depth_video import read_depth_video
 from densevit.data.io.readers import read_depth
 from densevit.data.io.video import Span, VideoFile
 from densevit.errors import ConfigError, DataError, PartialError, Preempted
+from densevit.inference.predict.summary import Summary
 from densevit.inference.predictor import Predictor
 from densevit.inference.video import export as module
 from densevit.inference.video.clips import ClipPlan, find_clips
-from densevit.inference.video.export import export_clips
+from densevit.inference.video.export import ClipExporter
 from densevit.inference.video.formats import CLIP_FORMATS
 from densevit.inference.video.predict import predict_frames, predict_video
 from densevit.inference.writers import DEPTH_FORMATS
@@ -66,6 +67,10 @@ def plan(source: Path | str, output: Path, *formats: str, **options: Any) -> Cli
     return ClipPlan(find_clips([str(source)], 10), writers, clips, output, **options)
 
 
+def export_clips(predictor: Predictor, plan: ClipPlan, **options: Any) -> Summary:
+    return ClipExporter(predictor, plan, **options).export()
+
+
 def contents(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
@@ -73,7 +78,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_every_format_holds_the_maps_of_a_film(film: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     summary = export_clips(predictor(), plan(film, out, "mp4", "ffv1", "npz_clip", "h5_clip", "npy", "png16"))
-    assert (summary.clips, summary.frames, summary.failed) == (1, COUNT, {})
+    assert (summary.clips, summary.done, summary.failed) == (1, COUNT, {})
     images = [f.image for f in VideoFile(film).frames()]
     expected = np.stack(predictor()(images))
     times = np.arange(COUNT) / 10
@@ -134,7 +139,7 @@ def test_a_start_behind_the_end_of_a_film_is_told_from_a_film_that_cannot_be_rea
 
 def test_resuming_with_other_settings_is_refused_and_what_is_there_is_not_replaced(film: Path, tmp_path: Path) -> None:
     export_clips(predictor(), plan(film, tmp_path / "out", "npz_clip"))
-    with pytest.raises(ConfigError, match=r"already there. --resume goes on"):
+    with pytest.raises(ConfigError, match=r"already there. --resume makes only what is missing"):
         export_clips(predictor(), plan(film, tmp_path / "out", "npz_clip"))
     with pytest.raises(ConfigError, match="cannot resume with other settings .*span"):
         export_clips(predictor(), plan(film, tmp_path / "out", "npz_clip", span=Span(every=2)), existing="resume")

@@ -180,7 +180,7 @@ def test_an_export_that_was_stopped_goes_on_to_the_same_bytes(
     def run(name: str, existing: Existing, stop: threading.Event | None = None) -> int:
         formats = {"npz_clip": CLIP_FORMATS.check({"type": "npz_clip"}, "format").build()}
         plan = ClipPlan(find_clips([str(film)], 10), {}, formats, tmp_path / name)
-        return export.export_clips(predictor, plan, existing=existing, stop=stop).already
+        return export.ClipExporter(predictor, plan, existing=existing, stop=stop or threading.Event()).export().already
 
     run("whole", "refuse")
     stop, predict = threading.Event(), video_predict.predict_clip
