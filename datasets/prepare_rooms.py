@@ -7,9 +7,9 @@ from pathlib import Path
 
 def main() -> int:
     args = parse()
-    from densevit.data.synthetic.generate import generate
-    from densevit.data.synthetic.layouts import write_as  # not at the top: --help answers at once
     from densevit.errors import DataError, DensevitError
+    from densevit_rooms.generate import generate
+    from densevit_rooms.layouts import write_as  # not at the top: --help answers at once
 
     scenes = {"train": args.train_scenes, "val": args.val_scenes, "test": args.test_scenes}
     try:

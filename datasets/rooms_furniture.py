@@ -1,4 +1,4 @@
-"""Rebuilds densevit/data/synthetic/furniture from the CC0 library of Debian's `sweethome3d-furniture`.
+"""Rebuilds densevit_rooms/furniture from the CC0 library of Debian's `sweethome3d-furniture`.
 
     dpkg-deb -x sweethome3d-furniture_1.8-1_all.deb unpacked
     python datasets/rooms_furniture.py unpacked/usr/share/sweethome3d/furniture/BlendSwap-CC-0.sh3f
@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-FOLDER = Path(__file__).resolve().parent.parent / "densevit" / "data" / "synthetic" / "furniture"
+FOLDER = Path(__file__).resolve().parent.parent / "densevit_rooms" / "furniture"
 TEXTURE_SIDE = 256
 MAX_FACES = 14_000
 TRANSPARENT = (

@@ -61,7 +61,7 @@ def call(*words: str) -> None:
 
 
 def make_rooms(root: Path) -> None:
-    from densevit.data.synthetic import generate
+    from densevit_rooms import generate
 
     scenes = " ".join(f"--{split}-scenes {count}" for split, count in SCENES.items())
     options = f"--frames {FRAMES} --size {SIZE[0]}x{SIZE[1]} --mount robot --workers {CORES}"

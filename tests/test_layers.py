@@ -89,3 +89,7 @@ def test_no_folder_holds_more_modules_than_a_reader_surveys() -> None:
     counts = Counter(str(file.parent.relative_to(ROOT)) for file in MODULES)
     del counts["cli/commands"]  # one file a command
     assert not {folder: count for folder, count in counts.items() if count > MOST_MODULES}
+
+
+def test_the_renderer_imports_the_package_and_never_the_other_way() -> None:
+    assert [str(path.relative_to(ROOT)) for path in FILES if "densevit_rooms" in path.read_text()] == []

@@ -26,8 +26,10 @@ BUILD = "import sys; from setuptools import build_meta as backend; print(getattr
 
 # Imports every module of the installed package, from there; prints how many.
 IMPORT_ALL = """
-import pkgutil, sys, importlib, densevit
-names = ["densevit"] + [m.name for m in pkgutil.walk_packages(densevit.__path__, "densevit.")]
+import pkgutil, sys, importlib, densevit, densevit_rooms
+packages = (densevit, densevit_rooms)
+names = [m.name for package in packages for m in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")]
+names += [package.__name__ for package in packages]
 names.remove("densevit.__main__")
 files = [importlib.import_module(name).__file__ for name in names]
 assert all(file.startswith(sys.argv[1]) for file in files), files
@@ -59,7 +61,7 @@ def test_the_sdist_is_whole_and_the_wheel_built_from_it_holds_recipes_and_data(t
     assert tracked - files(unpacked) == set()
     wheel = zipfile.ZipFile(build("wheel", unpacked, tmp_path))
     packed = {name for name in wheel.namelist() if ".dist-info/" not in name}
-    expected = {name for name in tracked if name.startswith("densevit/")}
+    expected = {name for name in tracked if name.startswith(("densevit/", "densevit_rooms/"))}
     assert packed == expected | {f"densevit/{name}" for name in tracked if name.startswith("configs/")}
     installed = tmp_path / "installed"
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(installed)]
@@ -100,9 +102,10 @@ def test_what_the_package_imports_is_declared() -> None:
     options = "\n".join([declared["options"]["install_requires"], *declared["options.extras_require"].values()])
     names = {re.split(r"[<>=\[]", line)[0].lower().replace("-", "_") for line in options.split()}
     imported = set()
-    for path in Path(densevit.__file__).parent.rglob("*.py"):
+    for path in [*ROOT.glob("densevit/**/*.py"), *ROOT.glob("densevit_rooms/*.py")]:
         imported |= set(re.findall(r"^ *(?:import|from) (\w+)", path.read_text(), re.MULTILINE))
-    known = {*sys.stdlib_module_names, "_typeshed", "densevit"}  # the stubs of the library are for type checkers only
+    # The stubs of the library are for type checkers only.
+    known = {*sys.stdlib_module_names, "_typeshed", "densevit", "densevit_rooms"}
     third_party = {DISTRIBUTIONS.get(name, name) for name in imported - known}
     assert {name.lower() for name in third_party} - names == set()
 

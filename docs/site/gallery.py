@@ -14,9 +14,9 @@ from PIL import Image
 import densevit
 from densevit.cli.main import main as command
 from densevit.data.datasets.base import open_dataset
-from densevit.data.synthetic import generate
 from densevit.ops.colormap import colorize, colorize_normals, percentile_range
 from densevit.ops.palette import paint
+from densevit_rooms import generate
 
 STEPS = 240
 SCENES, FRAMES, SIZE = {"train": 4, "val": 1}, 6, (192, 256)

@@ -3,8 +3,8 @@
 import numpy as np
 from jaxtyping import Int64
 
-from densevit.data.synthetic.layouts import measured, number, put
 from densevit.structures import Sample
+from densevit_rooms.layouts import measured, number, put
 
 __all__ = ["labelled", "matrix_text", "measured", "number", "parted", "put"]
 

@@ -1,6 +1,6 @@
 """`rooms`: furnished rooms that do not exist, with exact depth. Synthetic: a score on it says nothing of photographs.
 
-`datasets/prepare_rooms.py` makes it (densevit.data.synthetic). On disk, with w x h images:
+`datasets/prepare_rooms.py` makes it. On disk, with w x h images:
 
     dataset.json                      version, seed, size, frames, depth_scale, classes, scenes per split
     {train,val,test}/scene_00000/

@@ -8,11 +8,11 @@ import pytest
 from films import frame, write_frames
 
 from densevit.cli.main import main
-from densevit.data.synthetic.generate import generate
 from densevit.errors import DataError
 from densevit.evaluation.video.clip import ClipFrame, VideoProtocol, score_clip
 from densevit.evaluation.video.metrics import flicker, flow_change, temporal_alignment_error
 from densevit.ops.geometry import pinhole
+from densevit_rooms.generate import generate
 
 SIZE = (48, 64)
 CAMERA = pinhole(50.0, 50.0, 31.5, 23.5)

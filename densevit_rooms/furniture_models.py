@@ -12,8 +12,8 @@ from importlib.resources import files
 import cv2
 import numpy as np
 
-from densevit.data.synthetic.mesh import Mesh
-from densevit.data.synthetic.textures import Image, plain
+from densevit_rooms.mesh import Mesh
+from densevit_rooms.textures import Image, plain
 
 
 @dataclass(frozen=True)
@@ -28,14 +28,14 @@ class Model:
 
 @cache
 def models() -> dict[str, Model]:
-    entries = json.loads((files("densevit.data.synthetic") / "furniture" / "index.json").read_text(encoding="utf-8"))
+    entries = json.loads((files("densevit_rooms") / "furniture" / "index.json").read_text(encoding="utf-8"))
     return {e["name"]: Model(e["name"], e["label"], tuple(e["size"]), e["surface"]) for e in entries}
 
 
 @cache
 def load(name: str) -> tuple[Mesh, tuple[Image, ...]]:
     """A model's mesh and the textures that its `texture` counts; the format is datasets/rooms_furniture.py's."""
-    data = (files("densevit.data.synthetic") / "furniture" / f"{name}.npz").read_bytes()
+    data = (files("densevit_rooms") / "furniture" / f"{name}.npz").read_bytes()
     with np.load(io.BytesIO(data), allow_pickle=False) as stored:
         arrays = {key: stored[key] for key in stored.files}
     jpegs = [cv2.imdecode(arrays[f"jpeg_{i}"], cv2.IMREAD_COLOR_RGB) for i in range(arrays["textures"].max() + 1)]

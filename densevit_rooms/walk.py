@@ -13,11 +13,11 @@ from jaxtyping import Float32, Float64
 from scipy.interpolate import CubicSpline
 
 from densevit.data.datasets.rooms import CLASSES, scene_name
-from densevit.data.synthetic.camera import MOUNTS, Camera, look_direction
-from densevit.data.synthetic.floorplan import CELL
-from densevit.data.synthetic.ray_tracer import RayTracer
-from densevit.data.synthetic.renderer import Frame, render_frame, sample_camera
-from densevit.data.synthetic.scene import Scene, build_scene, scene_rng
+from densevit_rooms.camera import MOUNTS, Camera, look_direction
+from densevit_rooms.floorplan import CELL
+from densevit_rooms.ray_tracer import RayTracer
+from densevit_rooms.renderer import Frame, render_frame, sample_camera
+from densevit_rooms.scene import Scene, build_scene, scene_rng
 
 PACE = (0.3, 0.8)  # metres a second, low and high
 STRIDE = (0.6, 1.5)  # metres from one spot to the next

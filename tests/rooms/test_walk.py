@@ -8,15 +8,15 @@ import pytest
 
 from densevit.data.datasets.rooms import Rooms
 from densevit.data.io.flow import encode_flow, read_flow
-from densevit.data.synthetic.camera import MOUNTS
-from densevit.data.synthetic.floorplan import CELL
-from densevit.data.synthetic.generate import generate
-from densevit.data.synthetic.renderer import sample_camera
-from densevit.data.synthetic.scene import build_scene, scene_rng
-from densevit.data.synthetic.walk import WALK, WalkFrame, render_walk, walk_path
 from densevit.errors import DataError
 from densevit.ops.flow import sample
 from densevit.ops.geometry import backproject
+from densevit_rooms.camera import MOUNTS
+from densevit_rooms.floorplan import CELL
+from densevit_rooms.generate import generate
+from densevit_rooms.renderer import sample_camera
+from densevit_rooms.scene import build_scene, scene_rng
+from densevit_rooms.walk import WALK, WalkFrame, render_walk, walk_path
 
 SIZE = (48, 64)
 

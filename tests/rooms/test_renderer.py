@@ -9,19 +9,19 @@ import pytest
 pytest.importorskip("embreex")
 
 from densevit.data.datasets.rooms import CLASSES
-from densevit.data.synthetic import furniture_models, render_scene
-from densevit.data.synthetic.camera import MOUNTS, Camera, look_direction
-from densevit.data.synthetic.floorplan import CELL, FloorPlan, FreeFloor, draw_plan, footprint
-from densevit.data.synthetic.furniture_layout import ROOM_TYPES, furnish
-from densevit.data.synthetic.lights import Light
-from densevit.data.synthetic.mesh import quad
-from densevit.data.synthetic.ray_tracer import RayTracer
-from densevit.data.synthetic.renderer import BASELINE, render_frame, sample_camera, sample_view
-from densevit.data.synthetic.room_shell import build_shell
-from densevit.data.synthetic.scene import Scene, build_scene, scene_rng
-from densevit.data.synthetic.scene_builder import Builder
-from densevit.data.synthetic.textures import Textures, plain
 from densevit.ops.geometry import backproject
+from densevit_rooms import furniture_models, render_scene
+from densevit_rooms.camera import MOUNTS, Camera, look_direction
+from densevit_rooms.floorplan import CELL, FloorPlan, FreeFloor, draw_plan, footprint
+from densevit_rooms.furniture_layout import ROOM_TYPES, furnish
+from densevit_rooms.lights import Light
+from densevit_rooms.mesh import quad
+from densevit_rooms.ray_tracer import RayTracer
+from densevit_rooms.renderer import BASELINE, render_frame, sample_camera, sample_view
+from densevit_rooms.room_shell import build_shell
+from densevit_rooms.scene import Scene, build_scene, scene_rng
+from densevit_rooms.scene_builder import Builder
+from densevit_rooms.textures import Textures, plain
 
 SIZE = (48, 64)
 

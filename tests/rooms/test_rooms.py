@@ -13,9 +13,9 @@ pytest.importorskip("embreex")
 
 from densevit.data.datasets.base import DATASETS
 from densevit.data.datasets.rooms import CLASSES, DEPTH_SCALE, Rooms
-from densevit.data.synthetic import generate, render_scene
 from densevit.errors import ConfigError, DataError
 from densevit.ops.geometry import field_of_view
+from densevit_rooms import generate, render_scene
 
 SIZE = (24, 32)
 SCENES = {"train": 2, "val": 1}

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from densevit.data.synthetic import textures
-from densevit.data.synthetic.floorplan import FloorPlan, FreeFloor, Wall, footprint
-from densevit.data.synthetic.lights import Light
-from densevit.data.synthetic.mesh import Mesh, box, quad
-from densevit.data.synthetic.scene_builder import Builder
-from densevit.data.synthetic.variety import DEMO, Variety
+from densevit_rooms import textures
+from densevit_rooms.floorplan import FloorPlan, FreeFloor, Wall, footprint
+from densevit_rooms.lights import Light
+from densevit_rooms.mesh import Mesh, box, quad
+from densevit_rooms.scene_builder import Builder
+from densevit_rooms.variety import DEMO, Variety
 
 DOOR = (0.9, 2.05)  # metres
 THICKNESS = 0.12  # of the wall, in metres

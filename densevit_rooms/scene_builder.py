@@ -7,9 +7,9 @@ import numpy as np
 from jaxtyping import Float32, Float64, Int64, UInt8
 
 from densevit.data.datasets.rooms import CLASSES
-from densevit.data.synthetic.lights import Light
-from densevit.data.synthetic.mesh import Mesh, join
-from densevit.data.synthetic.textures import Image, Textures
+from densevit_rooms.lights import Light
+from densevit_rooms.mesh import Mesh, join
+from densevit_rooms.textures import Image, Textures
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ import numpy as np
 from jaxtyping import Float32, Float64, Int64, UInt8, UInt16
 
 from densevit.data.datasets.rooms import CLASSES, DEPTH_SCALE, scene_name
-from densevit.data.synthetic.camera import MOUNTS, Camera, Mount, look_direction
-from densevit.data.synthetic.lights import ambient, direct, smooth_light
-from densevit.data.synthetic.scene import Scene, build_scene, scene_rng
-from densevit.data.synthetic.variety import Sensor
 from densevit.structures import Sample
+from densevit_rooms.camera import MOUNTS, Camera, Mount, look_direction
+from densevit_rooms.lights import ambient, direct, smooth_light
+from densevit_rooms.scene import Scene, build_scene, scene_rng
+from densevit_rooms.variety import Sensor
 
 PREVIEW_WIDTH = 24  # rays across, that rate a camera pose
 BASELINE = (0.3, 1.2)  # metres between the camera poses of one place

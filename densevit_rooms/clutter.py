@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from densevit.data.synthetic import textures
-from densevit.data.synthetic.floorplan import FreeFloor, footprint
-from densevit.data.synthetic.furniture_layout import Placed, has_flat_top
-from densevit.data.synthetic.mesh import Mesh, Vector, box, join, quad, revolved
-from densevit.data.synthetic.scene_builder import Builder
-from densevit.data.synthetic.variety import Variety, even
+from densevit_rooms import textures
+from densevit_rooms.floorplan import FreeFloor, footprint
+from densevit_rooms.furniture_layout import Placed, has_flat_top
+from densevit_rooms.mesh import Mesh, Vector, box, join, quad, revolved
+from densevit_rooms.scene_builder import Builder
+from densevit_rooms.variety import Variety, even
 
 MATERIALS = (even, even, textures.plaster, textures.stripes, textures.wallpaper, textures.planks, textures.carpet)
 POOL = 6  # materials that the clutter of a room shares

@@ -13,11 +13,11 @@ import pytest
 pytest.importorskip("embreex")
 
 from densevit.data import Kitti, Nyu
-from densevit.data.synthetic import render_scene
-from densevit.data.synthetic.layouts import FOV, write_as
 from densevit.errors import DataError
+from densevit_rooms import render_scene
+from densevit_rooms.layouts import FOV, write_as
 
-DOOR = Path(__file__).parents[3] / "datasets" / "prepare_rooms.py"
+DOOR = Path(__file__).parents[2] / "datasets" / "prepare_rooms.py"
 
 
 def prepare(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int | str | None:

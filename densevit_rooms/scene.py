@@ -5,15 +5,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from densevit.data.synthetic import furniture_models, room_shell, textures
-from densevit.data.synthetic.clutter import add_clutter
-from densevit.data.synthetic.floorplan import FloorPlan, FreeFloor, draw_plan
-from densevit.data.synthetic.furniture_layout import Placed, furnish
-from densevit.data.synthetic.lights import Light
-from densevit.data.synthetic.mesh import quad
-from densevit.data.synthetic.ray_tracer import RayTracer
-from densevit.data.synthetic.scene_builder import Builder, Geometry
-from densevit.data.synthetic.variety import DEMO, VARIETIES, Variety
+from densevit_rooms import furniture_models, room_shell, textures
+from densevit_rooms.clutter import add_clutter
+from densevit_rooms.floorplan import FloorPlan, FreeFloor, draw_plan
+from densevit_rooms.furniture_layout import Placed, furnish
+from densevit_rooms.lights import Light
+from densevit_rooms.mesh import quad
+from densevit_rooms.ray_tracer import RayTracer
+from densevit_rooms.scene_builder import Builder, Geometry
+from densevit_rooms.variety import DEMO, VARIETIES, Variety
 
 MAX_EXTENT = 12.5  # metres; the longest diagonal that 16-bit depth at 5000 units per metre holds, with a margin
 

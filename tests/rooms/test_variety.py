@@ -9,21 +9,21 @@ import pytest
 pytest.importorskip("embreex")
 
 from densevit.data.datasets.rooms import CLASSES, Rooms
-from densevit.data.synthetic import generate, render_scene
-from densevit.data.synthetic.camera import MOUNTS, Camera, look_direction
-from densevit.data.synthetic.clutter import person
-from densevit.data.synthetic.floorplan import FloorPlan, FreeFloor
-from densevit.data.synthetic.lights import Light
-from densevit.data.synthetic.mesh import Mesh, revolved
-from densevit.data.synthetic.ray_tracer import RayTracer
-from densevit.data.synthetic.renderer import render_frame, shade
-from densevit.data.synthetic.room_shell import DOOR, THICKNESS, Passage, build_shell, draw_passages
-from densevit.data.synthetic.scene import Scene, build_scene
-from densevit.data.synthetic.scene_builder import Builder
-from densevit.data.synthetic.textures import plain
-from densevit.data.synthetic.variety import DEMO
 from densevit.errors import DataError
 from densevit.structures import Sample
+from densevit_rooms import generate, render_scene
+from densevit_rooms.camera import MOUNTS, Camera, look_direction
+from densevit_rooms.clutter import person
+from densevit_rooms.floorplan import FloorPlan, FreeFloor
+from densevit_rooms.lights import Light
+from densevit_rooms.mesh import Mesh, revolved
+from densevit_rooms.ray_tracer import RayTracer
+from densevit_rooms.renderer import render_frame, shade
+from densevit_rooms.room_shell import DOOR, THICKNESS, Passage, build_shell, draw_passages
+from densevit_rooms.scene import Scene, build_scene
+from densevit_rooms.scene_builder import Builder
+from densevit_rooms.textures import plain
+from densevit_rooms.variety import DEMO
 
 SIZE = (48, 64)
 PLAN = FloorPlan(np.array([(0, 0), (5, 0), (5, 4), (0, 4)], dtype=np.float64), 3.0)

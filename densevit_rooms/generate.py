@@ -16,13 +16,13 @@ from densevit.data.datasets.rooms import CLASSES, DEPTH_SCALE, VERSION, read_met
 from densevit.data.io.flow import encode_flow
 from densevit.data.io.normals import encode_normals
 from densevit.data.io.writers import encode, encode_depth
-from densevit.data.synthetic.ray_tracer import require_embree
-from densevit.data.synthetic.renderer import BASELINE, Frame, render_scene
-from densevit.data.synthetic.variety import VARIETIES, VarietyName
-from densevit.data.synthetic.walk import WalkFrame, render_walk
 from densevit.errors import DataError
 from densevit.utils.atomic_io import atomic_folder, remove_stale_temporaries, write_text
 from densevit.utils.progress import tqdm
+from densevit_rooms.ray_tracer import require_embree
+from densevit_rooms.renderer import BASELINE, Frame, render_scene
+from densevit_rooms.variety import VARIETIES, VarietyName
+from densevit_rooms.walk import WalkFrame, render_walk
 
 SPLITS = ("train", "val", "test")
 FOV = (5, 150)  # degrees; at 150 the outermost pixel of a pinhole image covers a fifteenth of the middle one's angle
@@ -74,7 +74,7 @@ def generate(
         size: (h, w) in pixels.
         workers: processes; 1 renders in this one.
         overwrite: replaces another `rooms` data set that stands at `root`.
-        mount: how cameras are held (densevit.data.synthetic.camera.MOUNTS); None takes the variety's: hand, or any for
+        mount: how cameras are held (densevit_rooms.camera.MOUNTS); None takes the variety's: hand, or any for
             wide.
         fov: range in degrees that horizontal fields of view are drawn from; None is the mount's.
         views: camera poses of the place that each frame shows; with more than one, poses are written.
@@ -82,7 +82,7 @@ def generate(
         normals: write exact surface normals, too.
         fps: each scene is a walk of a camera, so many frames a second, with poses and optical flow (walk.py).
         movers: things that move in a walk, at most.
-        variety: how much rooms, light and cameras differ (densevit.data.synthetic.variety); not of walks.
+        variety: how much rooms, light and cameras differ (densevit_rooms.variety); not of walks.
 
     Raises:
         DataError: `root` holds something else, the numbers make no sense, or embreex is not installed.

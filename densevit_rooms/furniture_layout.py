@@ -6,8 +6,8 @@ from typing import Literal
 
 import numpy as np
 
-from densevit.data.synthetic.floorplan import FloorPlan, FreeFloor, footprint
-from densevit.data.synthetic.furniture_models import Model, models
+from densevit_rooms.floorplan import FloorPlan, FreeFloor, footprint
+from densevit_rooms.furniture_models import Model, models
 
 Where = Literal["wall", "middle", "ceiling"]
 TRIES = 12

@@ -6,9 +6,9 @@ from typing import Literal
 
 import numpy as np
 
-from densevit.data.synthetic import textures
-from densevit.data.synthetic.furniture_layout import ROOM_TYPES, Items, RoomType
-from densevit.data.synthetic.textures import Maker, colour
+from densevit_rooms import textures
+from densevit_rooms.furniture_layout import ROOM_TYPES, Items, RoomType
+from densevit_rooms.textures import Maker, colour
 
 Range = tuple[float, float]
 VarietyName = Literal["demo", "wide"]

@@ -16,13 +16,13 @@ from densevit.data.datasets.depth.kitti import INTRINSICS
 from densevit.data.datasets.rooms import CLASSES
 from densevit.data.io import matlab
 from densevit.data.io.writers import encode, encode_depth
-from densevit.data.synthetic.generate import check_numbers
-from densevit.data.synthetic.renderer import render_scene
 from densevit.errors import DataError
 from densevit.ops.geometry import pinhole
 from densevit.structures import Sample
 from densevit.utils.atomic_io import write_bytes, write_text
 from densevit.utils.progress import tqdm
+from densevit_rooms.generate import check_numbers
+from densevit_rooms.renderer import render_scene
 
 Layout = Literal["nyu", "nyu_labeled", "kitti"]
 
