@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from numbers import Real
-from threading import Event
 from typing import ClassVar
 
 import torch
@@ -178,7 +177,7 @@ class CameraPolicy:
 
     card: ModelCard
     override: Focal | None = None
-    warned: Event = field(default_factory=Event, repr=False, compare=False)  # of a lens that training did not show
+    warned: set[str] = field(default_factory=set, repr=False, compare=False)  # of a lens that training did not show
 
     @property
     def estimates(self) -> bool:
@@ -199,9 +198,9 @@ class CameraPolicy:
         """
         if self.override is not None or self.card.needs_camera:
             return exif_focal(path) if self.override is None else self.override
-        angle = None if self.card.fov is None or self.warned.is_set() else exif_fov(path)
+        angle = None if self.card.fov is None or self.warned else exif_fov(path)
         if angle is not None and (warning := lens_warning([angle], self.card)):
-            self.warned.set()
+            self.warned.add(warning)
             log.warning("%s: %s", path, warning)
         return None
 

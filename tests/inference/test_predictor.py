@@ -1,6 +1,7 @@
 """Predictor: what goes in, what comes out, and what is refused. The model answers with the mean colour in metres."""
 
 import ast
+import pickle
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
@@ -303,7 +304,7 @@ def test_a_predictor_does_not_change_and_other_options_make_another_one_on_the_s
         one.focal = 50.0  # type: ignore[attr-defined]
     other = one.with_options(flip=True, focal=50.0)
     assert (one.flip, one.cameras.override) == (False, None) and (other.flip, other.cameras.override) == (True, 50.0)
-    assert other.model is one.model
+    assert other.model is one.model and pickle.loads(pickle.dumps(other)).flip
     with pytest.raises(TypeError, match="focus: options that change are card, flip"):
         one.with_options(focus=1)
 
