@@ -123,7 +123,7 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, metavar="N")
     parser.add_argument("--any-size", action="store_true")
     args = parser.parse_args()
-    export.sizes_to_try = lambda card: SIZES  # more than export-onnx itself tries
+    export.sizes_to_try = lambda card: SIZES  # more than export itself tries
     print("| model | images at once | off torch by | seconds |\n|---|---|---|---|")
     for name, model, card in models(args.only):
         wanted = OnnxExportOptions(size=(120, 160), batch=1 if card.resize.window else args.batch_size)

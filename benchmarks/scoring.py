@@ -6,7 +6,7 @@ Makes the files (truth with holes, predictions 10% off, steps and slopes as in r
 nine means: by `utils/eval_with_pngs.py` of a clone of cogaplex-bts/bts as it stands, in a process of its own, and by
 `evaluate_indexed` under `nyu_eigen`. Both include reading; the start of the interpreters is not counted. The rows
 `.npy` score the same predictions saved as float32 NPY, which the script does not read; `truth kept` is
-`eval-depth --gt-cache`, where this truth has been scored against before. Each row is the faster of two rounds.
+`eval --gt-cache`, where this truth has been scored against before. Each row is the faster of two rounds.
 """
 
 import argparse

@@ -6,7 +6,7 @@
     depth = run.predictor("photo.jpg")                    # float32 h w, metres; a NumPy array
     evaluation = densevit.evaluate(run.best)              # on the run's own validation data
     evaluation.report("scores/mine")                      # metrics.json, per_image.csv, report.html
-    densevit.export(run.best, "photos/", "maps")          # PNG16 files
+    densevit.predict(run.best, "photos/", "maps")         # PNG16 files
     predictor = densevit.load("depth_anything_v2_vits.pth", family="depth-anything-v2")
 
 Functions
@@ -14,11 +14,10 @@ Functions
     load(path, ...) -> Predictor                  a checkpoint of densevit's, or a published one
     predict_video(predictor, path, ...)           maps of a video, frame by frame; predict_frames those of a camera
     evaluate(model_or_maps, data, ...) -> Evaluation    by the protocol of a paper
-    export(model, images, output, ...) -> Summary       maps of many images as files
-    export_video(model, clips, output, ...) -> Summary    depth of videos, stabilised if asked
-    export_onnx(model, output, ...)               one ONNX file, checked against torch
-    export_pt2(model, output, ...)                a compiled package for C++ programs; load_pt2 runs it in Python
-    export_web(model, output, ...)                a web page that predicts in the visitor's browser
+    predict(model, inputs, output, ...) -> Summary      what it predicts for many images or videos, as files
+    export(model, output, ...)                    an ONNX file, a compiled package for C++ programs, or a web page
+    load_pt2(path)                                runs such a package in Python
+    compare, calibrate                            two evaluations; a model against measured images
 
 Classes
     Predictor     images in, NumPy maps out
@@ -36,14 +35,14 @@ from typing import TYPE_CHECKING, Any
 from densevit.version import __version__
 
 if TYPE_CHECKING:
-    from densevit.api.checkpoint import load
-    from densevit.api.evaluation import Evaluation, evaluate
-    from densevit.api.export import export
-    from densevit.api.export_model import export_onnx, export_pt2, export_web
-    from densevit.api.training import Run, train
-    from densevit.api.video import export_video
+    from densevit.api.evaluate import calibrate, compare, evaluate
+    from densevit.api.models import export, load
+    from densevit.api.predict import predict
+    from densevit.api.train import train
+    from densevit.api.training import Run
     from densevit.data.datasets.base import Dataset
     from densevit.data.datasets.pairs import Pairs
+    from densevit.evaluators.base import Evaluation
     from densevit.inference.image_input import ImageInput
     from densevit.inference.predictor import Predictor
     from densevit.inference.pt2.load import load_pt2
@@ -59,14 +58,13 @@ __all__ = [
     "Run",
     "Sample",
     "__version__",
+    "calibrate",
+    "compare",
     "evaluate",
     "export",
-    "export_onnx",
-    "export_pt2",
-    "export_video",
-    "export_web",
     "load",
     "load_pt2",
+    "predict",
     "predict_frames",
     "predict_video",
     "train",
@@ -75,23 +73,22 @@ __all__ = [
 # Torch takes a second to import; `densevit --help` must not wait for it.
 _MODULES = {
     "Dataset": "densevit.data.datasets.base",
-    "Evaluation": "densevit.api.evaluation",
+    "Evaluation": "densevit.evaluators.base",
     "ImageInput": "densevit.inference.image_input",
     "Pairs": "densevit.data.datasets.pairs",
     "Predictor": "densevit.inference.predictor",
     "Run": "densevit.api.training",
     "Sample": "densevit.structures",
-    "evaluate": "densevit.api.evaluation",
-    "export": "densevit.api.export",
-    "export_onnx": "densevit.api.export_model",
-    "export_pt2": "densevit.api.export_model",
-    "export_video": "densevit.api.video",
-    "export_web": "densevit.api.export_model",
-    "load": "densevit.api.checkpoint",
+    "calibrate": "densevit.api.evaluate",
+    "compare": "densevit.api.evaluate",
+    "evaluate": "densevit.api.evaluate",
+    "export": "densevit.api.models",
+    "load": "densevit.api.models",
     "load_pt2": "densevit.inference.pt2.load",
+    "predict": "densevit.api.predict",
     "predict_frames": "densevit.inference.video.predict",
     "predict_video": "densevit.inference.video.predict",
-    "train": "densevit.api.training",
+    "train": "densevit.api.train",
 }
 
 

@@ -158,17 +158,17 @@ def main() -> int:
         call("train", str(CONFIG), f"output={run}", *roots, *args.overrides)
     with timed(times, "evaluate"):
         data = ["--data", "rooms", "--root", str(rooms)]
-        call("eval-depth", str(run), *data, "--output", str(output / "eval"))
-        call("eval-seg", str(run), *data, "--output", str(output / "eval_classes"))
+        call("eval", str(run), "--task", "depth", *data, "--output", str(output / "eval"))
+        call("eval", str(run), "--task", "segmentation", *data, "--output", str(output / "eval_classes"))
     with timed(times, "export"):
         images = str(rooms / "test/scene_00000/rgb_*.jpg")
         call(
-            "export-depth",
+            "predict",
             str(run),
             images,
             "--output",
             str(output / "maps"),
-            "--format",
+            "--formats",
             "png16,color,ply,labels,overlay",
             "--fov",
             "60",

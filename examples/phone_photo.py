@@ -14,8 +14,8 @@ def main(checkpoint: str, photo: Path, output: Path) -> Path:
     focal = exif_focal(photo)
     print(f"{photo}: " + (f"focal length {focal:.0f} pixels, from EXIF" if focal else "EXIF does not tell the lens"))
     if focal is None:
-        raise SystemExit("measure it, or look up the phone's field of view: densevit export-depth ... --fov DEGREES")
-    print(densevit.export(checkpoint, photo, output, formats=["ply", "color"], existing="overwrite"))
+        raise SystemExit("measure it, or look up the phone's field of view: densevit predict ... --fov DEGREES")
+    print(densevit.predict(checkpoint, photo, output, formats=["ply", "color"], overwrite=True))
     return output / f"{photo.stem}.ply"
 
 

@@ -1,7 +1,7 @@
 """Components of your own: a decoder, a data set and a loss. `examples/plugin.yaml` trains with them.
 
     densevit train examples/plugin.yaml
-    densevit components decoder weighted_sum --plugin examples/plugin.py
+    densevit list components decoder weighted_sum --plugins examples/plugin.py
 
 What the program knows comes by position; the keyword-only parameters are the config's options, checked by their types.
 """

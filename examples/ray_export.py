@@ -1,15 +1,16 @@
-"""`densevit export-depth` on a Ray cluster: each actor holds a model, and the files have the same bytes.
+"""`densevit predict` on a Ray cluster: each actor holds a model, and the files have the same bytes.
 
     pip install 'densevit[ray]'
     python examples/ray_export.py runs/nyu photos/ 'shards/*.tar' --output /shared/maps --actors 8 --gpus 1
     python examples/ray_export.py runs/nyu s3://bucket/photos/ --parquet image --name path --output /shared/maps
 
-takes the options of `export-depth`. Files and archives are read by the actors: all machines see them, and the output
+takes the options of `predict`. Files and archives are read by the actors: all machines see them, and the output
 folder, under the same path, and only numbers pass through Ray. Parquet is read by Ray Data from wherever it can.
 docs/scale.md says when to take which.
 """
 
 import argparse
+import inspect
 import math
 import os
 import sys
@@ -30,10 +31,10 @@ except ImportError as error:
     sys.exit(f"{error}; pip install 'densevit[ray]'")
 import numpy as np
 
-from densevit.api.export import build_writer, plan_export
-from densevit.cli.commands import export_depth
-from densevit.cli.options import inference
-from densevit.cli.options.types import positive_int, words
+from densevit import api
+from densevit.api.predict import predict
+from densevit.api.prediction import anchor_files, build_writer, camera_of, plan_export, with_options
+from densevit.cli.parser import inherited_parameters, make_parser
 from densevit.data.io.tar import bytes_as_path
 from densevit.errors import DataError, DensevitError, PartialError
 from densevit.inference.predict import pipeline
@@ -64,8 +65,7 @@ class Encoded:
 
 def load(args: argparse.Namespace) -> Predictor:
     """The model, on the device that Ray gave this process."""
-    options = {"window": inference.find_crop(args.crop), "tiling": inference.tiling(args), "compile": args.compile}
-    return inference.load(args, device=args.device, batch_size=args.batch_size, **options)
+    return api.load(args.model, **args.options)
 
 
 def prepare(plan: OutputPlan, args: argparse.Namespace) -> OutputPlan | DensevitError:
@@ -74,7 +74,7 @@ def prepare(plan: OutputPlan, args: argparse.Namespace) -> OutputPlan | Densevit
         predictor = load(args)
         if predictor.card.needs_camera or predictor.card.fov is not None:
             plan = replace(plan, items=resolve_cameras(plan.items, predictor.cameras))
-        pipeline.ImageExporter(predictor, plan, heads=args.head, existing=args.existing).prepare()
+        pipeline.ImageExporter(predictor, plan, heads=args.heads, existing=args.existing).prepare()
         return plan
     except DensevitError as error:
         return error  # Ray would wrap it in its own
@@ -90,7 +90,7 @@ class Exporter:
 
     def items(self, batch: dict[str, np.ndarray]) -> list[Item]:
         plan, size = self.plan.items, self.predictor.batch_size
-        if self.args.parquet is None:  # whole batches of the model in their order, as export-depth cuts them
+        if self.args.parquet is None:  # whole batches of the model in their order, as predict cuts them
             return [item for group in sorted(batch["id"]) for item in plan[group * size : (group + 1) * size]]
         rows = zip(batch[self.args.name], batch[self.args.parquet], strict=True)
         encoded = [Encoded(name, as_bytes(value)) for name, value in rows]
@@ -126,7 +126,7 @@ def parquet_plan(rows: Any, args: argparse.Namespace, given: Any) -> OutputPlan:
             raise DataError(f"--name {args.name}: {name!r} is no path below the output folder.")
     if twice := [name for name, count in Counter(str(Path(name)) for name in names).items() if count > 1]:
         raise DataError(f"--name {args.name}: {twice[0]!r} names several images.")
-    writers = {name: build_writer(name, options) for name, options in export_depth.requested(args).items()}
+    writers = {name: build_writer(name, options) for name, options in args.formats.items()}
     items = name_items([(Path(name), name) for name in names], [writer.suffix for writer in writers.values()])
     return OutputPlan(items if given is None else plan_cameras(items, given), writers, args.output.absolute())
 
@@ -137,10 +137,10 @@ def run(args: argparse.Namespace) -> Summary:
         DensevitError: before anything is written; PartialError when some images failed.
     """
     begun = time.perf_counter()
-    given = args.intrinsics if args.focal is None and args.fov is None else inference.lens(args)
+    given = camera_of(args.intrinsics, args.options.get("focal"), args.fov)
     if args.parquet is None:
-        formats, anchors = export_depth.requested(args), export_depth.anchor_files(args)
-        plan = plan_export(args.inputs, args.output, formats, given, args.existing, anchors)
+        anchors = anchor_files(args.anchors, args.anchor_scale, args.anchor_pose)
+        plan = plan_export(args.inputs, args.output, args.formats, given, args.existing, anchors)
         groups = math.ceil(len(plan.items) / args.batch_size)
         data = ray.data.range(groups, override_num_blocks=math.ceil(groups / GROUPS))
     else:
@@ -164,20 +164,35 @@ def run(args: argparse.Namespace) -> Summary:
     return pipeline.finish(summary, False, plan)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    export_depth.add_arguments(parser)
+OF_FORMATS = (
+    "scale", "cmap", "range", "axes", "normals", "min_confidence", "assume_depth", "edge", "palette", "opacity"
+)  # fmt: skip
+
+
+def parse() -> argparse.Namespace:
+    """The options of `densevit predict`, and those of the cluster."""
+    parser = make_parser("ray_export", predict)
     cluster = parser.add_argument_group("cluster")
-    cluster.add_argument("--actors", type=positive_int, default=1, metavar="N", help="models at work (1)")
+    cluster.add_argument("--actors", type=int, default=1, metavar="N", help="models at work (1)")
     cluster.add_argument("--gpus", type=float, default=0, metavar="N", help="of each actor; 0.5 puts two on one (0)")
     cluster.add_argument("--cpus", type=float, default=1, metavar="N", help="of each actor (1)")
     cluster.add_argument("--parquet", metavar="COLUMN", help="inputs are Parquet; this column holds encoded images")
     cluster.add_argument("--name", metavar="COLUMN", default="name", help="of Parquet: the images' names (name)")
-    args = parser.parse_args()
-    args.format = args.format or words(args.usual)
+    defaults = {name: p.default for name, p in inspect.signature(predict).parameters.items()}
+    args = argparse.Namespace(**{**defaults, **vars(parser.parse_args())})
+    args.options = {name: getattr(args, name) for name in inherited_parameters(predict) if hasattr(args, name)}
+    args.batch_size = args.options.get("batch_size", 1)
+    args.output, args.workers = Path(args.output), args.workers or min(8, os.cpu_count() or 1)
     args.existing = "resume" if args.resume else "overwrite" if args.overwrite else "refuse"
+    return args
+
+
+def main() -> int:
+    args = parse()
     ray.data.DataContext.get_current().enable_progress_bars = sys.stderr.isatty()
     try:
+        given = {name: getattr(args, name) for name in OF_FORMATS if getattr(args, name) is not None}
+        args.formats = with_options(args.formats or ["png16"], given)
         print(run(args))
     except DensevitError as error:
         if isinstance(error, PartialError):

@@ -10,18 +10,25 @@ import argparse
 from pathlib import Path
 
 import densevit
-from densevit.inference.predict.anchors import AnchorFiles
 
 
-def main(checkpoint: str, frames: Path, lidar: Path, intrinsics: list[float], pose: Path | None, output: Path) -> Path:
-    summary = densevit.export(
+def main(
+    checkpoint: str,
+    frames: Path,
+    lidar: Path,
+    intrinsics: tuple[float, float, float, float],
+    pose: Path | None,
+    output: Path,
+) -> Path:
+    summary = densevit.predict(
         checkpoint,
         frames,
         output,
         formats=["ply", "png16"],
         intrinsics=intrinsics,
-        anchors=AnchorFiles(lidar, pose=pose),
-        existing="overwrite",
+        anchors=lidar,
+        anchor_pose=pose,
+        overwrite=True,
     )
     print(summary)  # with how far the model was off at the LiDAR's points, before and after
     return output
@@ -32,7 +39,7 @@ if __name__ == "__main__":
     parser.add_argument("checkpoint")
     parser.add_argument("frames", type=Path)
     parser.add_argument("--lidar", type=Path, required=True)
-    parser.add_argument("--intrinsics", type=lambda text: [float(part) for part in text.split(",")], required=True)
+    parser.add_argument("--intrinsics", type=lambda text: tuple(map(float, text.split(","))), required=True)
     parser.add_argument("--pose", type=Path)
     parser.add_argument("--output", type=Path, default=Path("clouds"))
     print(main(**vars(parser.parse_args())))

@@ -92,11 +92,11 @@ def run(name: str, source: Path, work: Path) -> bool:
     where = [f"data.{part}.root={root}" for part in ("train", "val")]
     call("train", str(CONFIG), f"output={output}", f"tasks.depth.protocol={protocol}", *overrides, *where, *EXTRA)
     seconds = time.monotonic() - begun
-    data = ["--data", name, "--root", str(root), "--data-option", "list_file=two.txt", "--protocol", protocol]
-    call("eval-depth", str(output), *data, "--output", str(output / "eval"))
+    data = ["--data", name, "--root", str(root), "--data-options", "list_file=two.txt", "--protocol", protocol]
+    call("eval", str(output), *data, "--output", str(output / "eval"))
     maps = str(output / "maps")
-    call("export-depth", str(output), str(root / images), "--output", maps, "--precision", "fp32", *window)
-    call("eval-depth", *data, "--predictions", maps, "--output", str(output / "eval_maps"))
+    call("predict", str(output), str(root / images), "--output", maps, "--precision", "fp32", *window)
+    call("eval", *data, "--predictions", maps, "--output", str(output / "eval_maps"))
     model, saved = (
         json.loads((output / part / "metrics.json").read_text())["metrics"]["abs_rel"] for part in ("eval", "eval_maps")
     )

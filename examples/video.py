@@ -9,7 +9,7 @@ import densevit
 
 
 def main(checkpoint: str, clip: str, folder: str) -> None:
-    print(densevit.export_video(checkpoint, clip, folder, formats="mp4", stabilize=True, existing="overwrite"))
+    print(densevit.predict(checkpoint, clip, folder, formats=["mp4"], stabilize=True, overwrite=True))
 
 
 if __name__ == "__main__":

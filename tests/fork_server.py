@@ -21,9 +21,8 @@ PATIENCE = 100.0  # seconds; generous, since the machine may be busy
 def main() -> None:
     import torch
 
-    import densevit.builder.training
-    import densevit.cli.commands.eval_depth
-    import densevit.cli.commands.train  # noqa: F401
+    import densevit.api.evaluation
+    import densevit.api.training  # noqa: F401
 
     torch.set_num_threads(1)
     for line in sys.stdin:

@@ -29,7 +29,6 @@ from densevit.engine.distributed import DistributedContext
 from densevit.errors import ConfigError, DataError
 from densevit.inference.image_input import ImageInput
 from densevit.inference.predictor import Predictor
-from densevit.inference.tiling import Tiling
 from densevit.model_card import HeadSpec, ModelCard, PreprocessConfig
 from densevit.structures import Batch
 
@@ -141,7 +140,7 @@ def test_a_network_that_sees_sizes_gives_a_resized_and_a_cropped_image_the_same_
 
 def test_tiles_have_their_part_of_the_camera(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[tuple[int, ...], list[float]]] = []
-    predictor = densevit.load(run, precision="fp32", focal=(55.0, 60.0, 70.0, 20.0), tiling=Tiling(48, 0.25))
+    predictor = densevit.load(run, precision="fp32", focal=(55.0, 60.0, 70.0, 20.0), tile_size=48)
     whole = Predictor.predict_batch
 
     def recorded(self: Predictor, images: np.ndarray, **options: Any) -> Any:
@@ -197,7 +196,7 @@ def test_a_new_run_inherits_the_camera_of_the_checkpoint_it_starts_from(run: Pat
 def test_an_onnx_file_takes_the_focal_length_of_each_image(run: Path, tmp_path: Path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     words = ["--image-size", "60,80", "--batch-size", "dynamic"]
-    assert main(["export-onnx", str(run), "--output", str(tmp_path / "model.onnx"), *words]) == 0
+    assert main(["export", str(run), str(tmp_path / "model.onnx"), *words]) == 0
     session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
     assert [given.name for given in session.get_inputs()] == ["image", "focal"]
     predictor = densevit.load(run, precision="fp32")
@@ -210,8 +209,8 @@ def test_an_onnx_file_takes_the_focal_length_of_each_image(run: Path, tmp_path: 
 
 def test_saved_images_are_exported_with_the_camera_of_the_command(run: Path, data: Path, tmp_path: Path) -> None:
     out = tmp_path / "maps"
-    words = ["--output", str(out), "--format", "npy", "--intrinsics", "50,50,39.5,29.5", "--precision", "fp32"]
-    assert main(["export-depth", str(run), str(data / "data/images/000.jpg"), *words]) == 0
+    words = ["--output", str(out), "--formats", "npy", "--intrinsics", "50,50,39.5,29.5", "--precision", "fp32"]
+    assert main(["predict", str(run), str(data / "data/images/000.jpg"), *words]) == 0
     predictor: Predictor = densevit.load(run, precision="fp32", focal=(50.0, 50.0, 39.5, 29.5))
     pixels = np.asarray(Image.open(data / "data/images/000.jpg"))
     np.testing.assert_allclose(np.load(out / "000.npy"), predictor(pixels), rtol=1e-5)
@@ -259,7 +258,7 @@ def test_exif_that_cannot_be_true_is_refused_before_anything_is_written(
     path = photo(tmp_path / "in/phone.jpg", exif=exif)
     with pytest.raises(DataError, match=f"phone.jpg: {fault}"):
         exif_focal(path)
-    assert main(["export-depth", str(run), str(path), "--output", str(tmp_path / "out")]) == 2
+    assert main(["predict", str(run), str(path), "--output", str(tmp_path / "out")]) == 2
     assert "phone.jpg: EXIF" in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 
@@ -268,7 +267,7 @@ def test_focal_lengths_come_from_the_command_then_exif_and_the_summary_counts_th
 ) -> None:
     photo(tmp_path / "in/a.jpg", exif={F35: 26})
     photo(tmp_path / "in/b.jpg", exif={F35: 52}, size=(80, 60))
-    words = ["export-depth", str(run), str(tmp_path / "in"), "--format", "npy", "--precision", "fp32", "--output"]
+    words = ["predict", str(run), str(tmp_path / "in"), "--formats", "npy", "--precision", "fp32", "--output"]
     assert main([*words, str(tmp_path / "exif")]) == 0
     assert "focal length 2 from EXIF" in capsys.readouterr().out
     predictor = densevit.load(run, precision="fp32", focal=52 * 100 / 43.2666)
@@ -318,7 +317,7 @@ def test_a_table_is_checked_before_anything_is_written(
     photo(tmp_path / "in/a.jpg", exif={})
     (tmp_path / name).write_text(rows)
     words = ["--output", str(tmp_path / "out"), "--intrinsics", str(tmp_path / name)]
-    code = main(["export-depth", str(run), str(tmp_path / "in"), *words])
+    code = main(["predict", str(run), str(tmp_path / "in"), *words])
     assert code == (2 if fault else 0)
     assert re.search(fault, capsys.readouterr().err) and (tmp_path / "out").exists() == (not fault)
 
@@ -328,7 +327,7 @@ def test_a_focal_length_that_is_none_is_refused(
     run: Path, tmp_path: Path, option: str, value: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = photo(tmp_path / "a.jpg", exif={})
-    assert main(["export-depth", str(run), str(path), "--output", str(tmp_path / "out"), option, value]) == 2
+    assert main(["predict", str(run), str(path), "--output", str(tmp_path / "out"), option, value]) == 2
     assert f"{option}: {value}; would fit: " in capsys.readouterr().err
 
 
@@ -337,7 +336,7 @@ def test_a_plain_model_is_warned_once_of_a_lens_far_from_its_training(
 ) -> None:
     assert main(["train", str(data / "small.yaml"), f"output={tmp_path / 'run'}", "steps=2"]) == 0
     inside, beyond = str(data / "data/images/000.jpg"), str(data / "data/images")
-    words = ["export-depth", str(tmp_path / "run")]
+    words = ["predict", str(tmp_path / "run")]
     assert main([*words, inside, "--output", str(tmp_path / "a"), "--fov", "60"]) == 0
     assert "field of view" not in caplog.text
     assert main([*words, beyond, "--output", str(tmp_path / "b"), "--fov", "100"]) == 0
@@ -358,7 +357,7 @@ def test_an_evaluation_warns_of_a_lens_far_from_the_models_training(
     data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["train", str(data / "small.yaml"), f"output={tmp_path / 'run'}", "steps=2"]) == 0
-    words = ["eval-depth", str(tmp_path / "run"), "--data", "folder", "--data-option", "depth_scale=1000"]
+    words = ["eval", "--task", "depth", str(tmp_path / "run"), "--data", "folder", "--data-options", "depth_scale=1000"]
     for zoom, warned in ((1.0, False), (0.5, True)):
         root = tmp_path / f"root{zoom}"
         shutil.copytree(data / "data", root)

@@ -61,8 +61,8 @@ def test_a_report_that_cannot_be_written_or_has_no_images_is_a_warning(run: Path
 
 
 def test_evaluation_repeats_the_score_of_training(run: Path) -> None:
-    data = ["--data", "folder", "--root", str(run / "data"), "--data-option", "depth_scale=1000"]
-    assert main(["eval-depth", str(run / "run"), *data, "--output", str(run / "eval")]) == 0
+    data = ["--data", "folder", "--root", str(run / "data"), "--data-options", "depth_scale=1000"]
+    assert main(["eval", "--task", "depth", str(run / "run"), *data, "--output", str(run / "eval")]) == 0
     best = min(row["abs_rel"] for row in read_csv(run / "run/val.csv"))
     assert metrics(run / "eval")["abs_rel"] == pytest.approx(best, rel=1e-4)
     rows = (run / "eval/per_image.csv").read_text().splitlines()
@@ -71,12 +71,10 @@ def test_evaluation_repeats_the_score_of_training(run: Path) -> None:
 
 def test_exported_maps_score_as_the_model_does(run: Path) -> None:
     out = str(run / "maps")
-    data = ["--data", "folder", "--root", str(run / "data"), "--data-option", "depth_scale=1000"]
-    assert (
-        main(["export-depth", str(run / "run"), str(run / "data/images"), "--output", out, "--precision", "fp32"]) == 0
-    )
-    assert main(["eval-depth", "--predictions", out, *data, "--output", str(run / "eval_maps")]) == 0
-    assert main(["eval-depth", str(run / "run"), *data, "--output", str(run / "eval_again")]) == 0
+    data = ["--data", "folder", "--root", str(run / "data"), "--data-options", "depth_scale=1000"]
+    assert main(["predict", str(run / "run"), str(run / "data/images"), "--output", out, "--precision", "fp32"]) == 0
+    assert main(["eval", "--task", "depth", "--predictions", out, *data, "--output", str(run / "eval_maps")]) == 0
+    assert main(["eval", "--task", "depth", str(run / "run"), *data, "--output", str(run / "eval_again")]) == 0
     model, saved = metrics(run / "eval_again"), metrics(run / "eval_maps")
     assert {k: saved[k] for k in model} == pytest.approx(model, abs=1e-3)
 
@@ -86,8 +84,8 @@ def test_python_says_what_the_command_line_says(run: Path, tmp_path: Path) -> No
     predictor = densevit.load(run / "run", precision="fp32")
     depth = predictor(str(image))
     assert depth.shape == (60, 80) and depth.dtype == np.float32
-    words = ["--output", str(tmp_path / "out"), "--format", "png16,npy", "--precision", "fp32"]
-    assert main(["export-depth", str(run / "run"), str(image), *words]) == 0
+    words = ["--output", str(tmp_path / "out"), "--formats", "png16,npy", "--precision", "fp32"]
+    assert main(["predict", str(run / "run"), str(image), *words]) == 0
     assert np.array_equal(np.load(tmp_path / "out/000.npy"), depth)
     assert np.abs(read_depth(tmp_path / "out/000.png") - depth).max() <= 0.0005 + 1e-6
 
@@ -95,7 +93,18 @@ def test_python_says_what_the_command_line_says(run: Path, tmp_path: Path) -> No
 def test_the_motorcycle_is_read_evaluated_and_exported(run: Path, tmp_path: Path) -> None:
     """scikit-image's stereo pair: a real photograph with real metric depth."""
     assert (
-        main(["eval-depth", str(run / "run"), "--data", "middlebury_motorcycle", "--output", str(tmp_path / "eval")])
+        main(
+            [
+                "eval",
+                "--task",
+                "depth",
+                str(run / "run"),
+                "--data",
+                "middlebury_motorcycle",
+                "--output",
+                str(tmp_path / "eval"),
+            ]
+        )
         == 0
     )
     scores = metrics(tmp_path / "eval")
@@ -104,7 +113,7 @@ def test_the_motorcycle_is_read_evaluated_and_exported(run: Path, tmp_path: Path
 
     Image.fromarray(stereo_motorcycle()[0]).save(tmp_path / "motorcycle.png")
     words = [str(tmp_path / "motorcycle.png"), "--output", str(tmp_path / "maps"), "--precision", "fp32"]
-    assert main(["export-depth", str(run / "run"), *words]) == 0
+    assert main(["predict", str(run / "run"), *words]) == 0
     saved = [
         "--predictions",
         str(tmp_path / "maps"),
@@ -113,7 +122,7 @@ def test_the_motorcycle_is_read_evaluated_and_exported(run: Path, tmp_path: Path
         "--output",
         str(tmp_path / "saved"),
     ]
-    assert main(["eval-depth", *saved]) == 0
+    assert main(["eval", "--task", "depth", *saved]) == 0
     assert metrics(tmp_path / "saved")["abs_rel"] == pytest.approx(scores["abs_rel"], abs=1e-3)
 
 
@@ -121,8 +130,8 @@ def test_missing_maps_are_named(run: Path, tmp_path: Path, capsys) -> None:
     small_folder(tmp_path / "data")
     (tmp_path / "maps").mkdir()
     np.save(tmp_path / "maps/000.npy", np.ones((60, 80), np.float32))
-    data = ["--data", "folder", "--root", str(tmp_path / "data"), "--data-option", "depth_scale=1000"]
-    assert main(["eval-depth", "--predictions", str(tmp_path / "maps"), *data]) == 2
+    data = ["--data", "folder", "--root", str(tmp_path / "data"), "--data-options", "depth_scale=1000"]
+    assert main(["eval", "--task", "depth", "--predictions", str(tmp_path / "maps"), *data]) == 2
     assert "no map for 5 of 6 images" in capsys.readouterr().err
 
 

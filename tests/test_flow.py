@@ -89,9 +89,9 @@ def test_training(run: tuple[Path, list[str]]) -> None:
 
 def test_evaluation(run: tuple[Path, list[str]]) -> None:
     folder = run[0]
-    words = ["--data", "folder", "--root", str(folder / "data"), "--data-option", "depth_scale=1000"]
+    words = ["--data", "folder", "--root", str(folder / "data"), "--data-options", "depth_scale=1000"]
     with modules_run() as names:
-        assert main(["eval-depth", str(folder / "run"), *words, "--output", str(folder / "scores")]) == 0
+        assert main(["eval", "--task", "depth", str(folder / "run"), *words, "--output", str(folder / "scores")]) == 0
     assert len(names) <= 25, names
 
 
@@ -99,7 +99,6 @@ def test_export(run: tuple[Path, list[str]]) -> None:
     folder = run[0]
     with modules_run() as names:
         assert (
-            main(["export-depth", str(folder / "run"), str(folder / "data/images"), "--output", str(folder / "maps")])
-            == 0
+            main(["predict", str(folder / "run"), str(folder / "data/images"), "--output", str(folder / "maps")]) == 0
         )
     assert len(names) <= 20, names

@@ -84,7 +84,7 @@ def test_an_image_without_a_camera_is_predicted_with_the_estimate(predictor: Pre
 
 
 def test_tiles_have_the_camera_of_the_whole_image(run: Path) -> None:
-    tiled = densevit.load(run, precision="fp32", tiling=48)
+    tiled = densevit.load(run, precision="fp32", tile_size=48)
     maps = tiled(image(size=(48, 96)))
     camera = tiled.estimate_focal(image(size=(48, 96)))
     np.testing.assert_allclose(tiled(ImageInput(image(size=(48, 96)), camera)), maps, rtol=1e-5)
@@ -106,14 +106,14 @@ def test_exports_say_what_was_estimated_and_exif_comes_first(
     exif = Image.Exif()
     exif.get_ifd(0x8769)[0xA405] = 30  # 35 mm equivalent
     Image.fromarray(image(7)).save(tmp_path / "in/c.jpg", exif=exif)
-    words = ["export-depth", str(run), str(tmp_path / "in"), "--format", "npy,ply", "--precision", "fp32"]
+    words = ["predict", str(run), str(tmp_path / "in"), "--formats", "npy,ply", "--precision", "fp32"]
     assert main([*words, "--output", str(tmp_path / "out")]) == 0
     assert "focal length 1 from EXIF, 2 estimated by the model" in capsys.readouterr().out
     predictor = densevit.load(run, precision="fp32")
     focal = predictor.estimate_focal(tmp_path / "in/a.png")
     points = read_ply_points(tmp_path / "out/a.ply")
     assert np.abs(points[:, 0] / points[:, 2]).max() == pytest.approx(31.5 / focal, rel=0.05)
-    alone = ["export-depth", str(run), str(tmp_path / "in/a.png"), "--format", "npy", "--precision", "fp32"]
+    alone = ["predict", str(run), str(tmp_path / "in/a.png"), "--formats", "npy", "--precision", "fp32"]
     assert main([*alone, "--focal", str(focal), "--output", str(tmp_path / "given")]) == 0
     np.testing.assert_allclose(np.load(tmp_path / "given/a.npy"), np.load(tmp_path / "out/a.npy"), rtol=1e-5)
 
@@ -121,7 +121,7 @@ def test_exports_say_what_was_estimated_and_exif_comes_first(
 def test_a_resumed_film_keeps_its_focal_length(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("av")
     film = write_film(tmp_path / "film.mp4", [image(seed, (64, 64)) for seed in range(3)])
-    words = ["export-depth", str(run), str(film), "--format", "npz_clip", "--precision", "fp32"]
+    words = ["predict", str(run), str(film), "--formats", "npz_clip", "--precision", "fp32"]
     assert main([*words, "--output", str(tmp_path / "out")]) == 0
     assert "focal length 1 estimated by the model" in capsys.readouterr().out
     predictor = densevit.load(run, precision="fp32")
@@ -131,7 +131,7 @@ def test_a_resumed_film_keeps_its_focal_length(run: Path, tmp_path: Path, capsys
 
 def test_an_onnx_file_takes_the_focal_length_and_gives_depth(run: Path, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
-    assert main(["export-onnx", str(run), "--output", str(tmp_path / "m.onnx"), "--image-size", "48,64"]) == 0
+    assert main(["export", str(run), str(tmp_path / "m.onnx"), "--image-size", "48,64"]) == 0
     import onnx
 
     graph = onnx.load(tmp_path / "m.onnx").graph

@@ -34,7 +34,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def data_words(run: Path) -> list[str]:
     options = ["depth_scale=1000", "require_depth=false", "require_labels=false"]
-    given = [word for option in options for word in ("--data-option", option)]
+    given = [word for option in options for word in ("--data-options", option)]
     return ["--data", "folder", "--root", str(run / "data"), *given]
 
 
@@ -55,8 +55,10 @@ def test_the_card_knows_names_and_colours_that_only_the_data_told(run: Path) -> 
 
 def test_evaluation_repeats_the_scores_of_training(run: Path) -> None:
     best = min(read_csv(run / "run/val.csv"), key=lambda row: row["depth/abs_rel"])
-    assert main(["eval-seg", str(run / "run"), *data_words(run), "--output", str(run / "seg")]) == 0
-    assert main(["eval-depth", str(run / "run"), *data_words(run), "--output", str(run / "depth")]) == 0
+    assert (
+        main(["eval", "--task", "segmentation", str(run / "run"), *data_words(run), "--output", str(run / "seg")]) == 0
+    )
+    assert main(["eval", "--task", "depth", str(run / "run"), *data_words(run), "--output", str(run / "depth")]) == 0
     assert metrics(run / "seg")["miou"] == pytest.approx(best["labels/miou"], abs=2e-3)
     assert metrics(run / "depth")["abs_rel"] == pytest.approx(best["depth/abs_rel"], rel=1e-3)
     counts = json.loads((run / "seg/metrics.json").read_text())["counts"]
@@ -73,8 +75,8 @@ def test_one_export_writes_depth_and_classes_in_one_pass(run: Path, tmp_path: Pa
 
     monkeypatch.setattr(Predictor, "predict_batch", counted)
     out = tmp_path / "maps"
-    words = ["--output", str(out), "--precision", "fp32", "--format", "png16,labels,overlay,probabilities"]
-    assert main(["export-depth", str(run / "run"), str(run / "data/images"), *words]) == 0
+    words = ["--output", str(out), "--precision", "fp32", "--formats", "png16,labels,overlay,probabilities"]
+    assert main(["predict", str(run / "run"), str(run / "data/images"), *words]) == 0
     assert passes == [1] * 8
     made = {path.name for path in out.iterdir()}
     suffixes = (".png", ".labels.png", ".overlay.png", ".probabilities.npz")
@@ -92,11 +94,16 @@ def test_one_export_writes_depth_and_classes_in_one_pass(run: Path, tmp_path: Pa
 
 
 def test_exported_classes_score_as_the_model_does(run: Path, tmp_path: Path) -> None:
-    words = ["--output", str(tmp_path / "maps"), "--precision", "fp32", "--format", "labels"]
-    assert main(["export-seg", str(run / "run"), str(run / "data/images"), *words]) == 0
+    words = ["--output", str(tmp_path / "maps"), "--precision", "fp32", "--formats", "labels"]
+    assert main(["predict", str(run / "run"), str(run / "data/images"), *words]) == 0
     saved = ["--predictions", str(tmp_path / "maps"), "--suffix", ".labels.png", "--output", str(tmp_path / "saved")]
-    assert main(["eval-seg", *saved, *data_words(run)]) == 0
-    assert main(["eval-seg", str(run / "run"), *data_words(run), "--output", str(tmp_path / "model")]) == 0
+    assert main(["eval", "--task", "segmentation", *saved, *data_words(run)]) == 0
+    assert (
+        main(
+            ["eval", "--task", "segmentation", str(run / "run"), *data_words(run), "--output", str(tmp_path / "model")]
+        )
+        == 0
+    )
     assert metrics(tmp_path / "saved") == metrics(tmp_path / "model")
 
 
@@ -104,11 +111,11 @@ def test_data_that_names_the_same_classes_in_another_order_is_not_scored(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "other.json").write_text('{"1": "floor", "2": "wall", "3": "box", "0": "ceiling"}')
-    words = [str(run / "run"), *data_words(run), "--data-option", f"classes={tmp_path / 'other.json'}"]
-    assert main(["eval-seg", *words]) == 2
+    words = [str(run / "run"), *data_words(run), "--data-options", f"classes={tmp_path / 'other.json'}"]
+    assert main(["eval", "--task", "segmentation", *words]) == 2
     assert "tells 3 classes apart; the data has 4" in capsys.readouterr().err
     (tmp_path / "other.json").write_text('{"1": "floor", "2": "wall", "3": "box"}')
-    assert main(["eval-seg", *words]) == 2
+    assert main(["eval", "--task", "segmentation", *words]) == 2
     assert "head 'labels' has the classes of the data in another order: 0 is 'wall', in the data 'floor'" in (
         capsys.readouterr().err
     )
@@ -118,9 +125,9 @@ def test_a_head_that_is_none_or_gives_depth_is_not_scored_as_another(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for head, told in (("sky", "no head 'sky'. It has: depth, labels"), ("depth", "head 'depth' gives metric depth")):
-        assert main(["eval-seg", str(run / "run"), *data_words(run), "--head", head]) == 2
+        assert main(["eval", "--task", "segmentation", str(run / "run"), *data_words(run), "--head", head]) == 2
         assert told in capsys.readouterr().err
-    assert main(["eval-seg", str(run / "run"), *data_words(run), "--window-size", "7"]) == 2
+    assert main(["eval", "--task", "segmentation", str(run / "run"), *data_words(run), "--window-size", "7"]) == 2
     assert "--window-size: 7 pixels are less than one patch, 8" in capsys.readouterr().err
 
 

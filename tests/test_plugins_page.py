@@ -57,7 +57,7 @@ def test_a_checkpoint_of_a_plugin_names_the_file_and_takes_it_from_the_user(
 ) -> None:
     with pytest.raises(CheckpointError, match=r"decoder 'weighted_sum': not registered here") as caught:
         densevit.load(unregistered, device="cpu")
-    assert f"trained with {PLUGIN}" in str(caught.value) and "--plugin FILE" in str(caught.value)
+    assert f"trained with {PLUGIN}" in str(caught.value) and "--plugins FILE" in str(caught.value)
     monkeypatch.setenv("DENSEVIT_PLUGINS", f"{PLUGIN}{os.pathsep}/not/there.py")
     predictor = densevit.load(unregistered, device="cpu")
     assert predictor(np.zeros((32, 40, 3), np.uint8)).shape == (32, 40)
@@ -65,8 +65,8 @@ def test_a_checkpoint_of_a_plugin_names_the_file_and_takes_it_from_the_user(
 
 def test_a_plugin_can_be_named_for_a_command(unregistered: Path, tmp_path: Path) -> None:
     Image.fromarray(np.zeros((32, 40, 3), np.uint8)).save(tmp_path / "a.png")
-    words = [str(unregistered), str(tmp_path / "a.png"), "--output", str(tmp_path / "maps"), "--plugin", str(PLUGIN)]
-    assert main(["export-depth", *words]) == 0
+    words = [str(unregistered), str(tmp_path / "a.png"), "--output", str(tmp_path / "maps"), "--plugins", str(PLUGIN)]
+    assert main(["predict", *words]) == 0
     assert (tmp_path / "maps/a.png").is_file()
 
 

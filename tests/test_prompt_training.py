@@ -18,7 +18,6 @@ from densevit.errors import ConfigError, DataError
 from densevit.inference.image_input import ImageInput
 from densevit.inference.measured_points import points_are_input
 from densevit.inference.predictor import Predictor
-from densevit.inference.tiling import Tiling
 from densevit.ops.anchors import Anchors
 
 DPT = {"type": "dpt", "channels": 8}
@@ -119,7 +118,7 @@ def test_points_that_cannot_be_are_refused_and_tiles_too(config: Path, predictor
             predictor(image, anchors=points)
     with pytest.raises(DataError, match="anchors are those of one image"):
         predictor([image, image], anchors=sparse(depth))  # type: ignore[call-overload]
-    tiled = densevit.load(config.parent / "prompted", device="cpu", tiling=Tiling(32))
+    tiled = densevit.load(config.parent / "prompted", device="cpu", tile_size=32)
     with pytest.raises(ConfigError, match="leave tiling out"):
         tiled(image, anchors=sparse(depth))
 
@@ -137,9 +136,9 @@ def test_commands_use_the_prompt_and_say_so(
     image, depth = photo(config)
     lidar = np.round(sparse(depth) * 1000).astype(np.uint16)
     Image.fromarray(lidar).save(tmp_path / "000.png")
-    words = [str(config.parent / "data/images/000.jpg"), "--format", "npy", "--output", str(tmp_path / "out")]
+    words = [str(config.parent / "data/images/000.jpg"), "--formats", "npy", "--output", str(tmp_path / "out")]
     more = ["--anchors", str(tmp_path / "000.png"), "--anchor-scale", "1000", "--precision", "fp32"]
-    assert main(["export-depth", str(model), *words, *more]) == 0
+    assert main(["predict", str(model), *words, *more]) == 0
     assert f"{(lidar > 0).sum()} anchors an image, an input of the model" in capsys.readouterr().out
     expected = densevit.load(model, device="cpu", precision="fp32")(image, anchors=lidar / 1000)
     np.testing.assert_allclose(np.load(tmp_path / "out/000.npy"), expected, rtol=1e-5)
@@ -155,9 +154,9 @@ def test_commands_use_the_prompt_and_say_so(
     assert main(["inspect", str(model)]) == 0
     assert "prompt:           points (hidden 8" in capsys.readouterr().out
     exported = str(tmp_path / "a.onnx")
-    assert main(["export-onnx", str(model), "--output", exported, "--image-size", "60,80"]) == 0
+    assert main(["export", str(model), exported, "--image-size", "60,80"]) == 0
     words[-1] = str(tmp_path / "of-onnx")
-    assert main(["export-depth", exported, *words, *more]) == 0
+    assert main(["predict", exported, *words, *more]) == 0
     assert f"{(lidar > 0).sum()} anchors an image, an input of the model" in capsys.readouterr().out
     np.testing.assert_allclose(np.load(tmp_path / "of-onnx/000.npy"), expected, rtol=1e-4)
 

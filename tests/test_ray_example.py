@@ -1,4 +1,4 @@
-"""examples/ray_export.py on a Ray cluster of one machine: the files of `export-depth`, byte by byte."""
+"""examples/ray_export.py on a Ray cluster of one machine: the files of `densevit predict`, byte by byte."""
 
 import json
 import os
@@ -45,12 +45,12 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def test_folders_and_archives_become_the_files_of_export_depth(run: Path) -> None:
-    options = ["--format", "png16,color", "--fov", "60", "--batch-size", "2"]
+    options = ["--formats", "png16,color", "--fov", "60", "--batch-size", "2"]
     done = ray_export(run, run / "theirs", str(run / "photos"), *options, "--actors", "2", "--cpus", "0.5")
     assert done.returncode == 3, done.stderr  # one image is damaged
     assert "1 of 7 images failed" in done.stderr and "damaged.jpg" in (run / "theirs/failed.json").read_text()
     fixed = ["--device", "cpu", "--precision", "fp32", "--output", str(run / "ours")]
-    assert main(["export-depth", str(run / "run"), str(run / "photos"), *fixed, *options]) == 3
+    assert main(["predict", str(run / "run"), str(run / "photos"), *fixed, *options]) == 3
     ours, theirs = files(run / "ours"), files(run / "theirs")
     assert len(ours) == 2 * 6 + 2
     assert ours == theirs
@@ -74,7 +74,7 @@ def test_parquet_of_bytes_and_of_hugging_face_images(run: Path) -> None:
     (failed,) = json.loads((run / "maps/failed.json").read_text())["failed"]
     assert failed["image"] == "none.jpg"
     fixed = ["--device", "cpu", "--precision", "fp32", "--output", str(run / "plain")]
-    assert main(["export-depth", str(run / "run"), *map(str, paths), *fixed]) == 0
+    assert main(["predict", str(run / "run"), *map(str, paths), *fixed]) == 0
     for path in paths:
         made = run / f"maps/kitchen/{path.stem}.png"
         assert made.read_bytes() == (run / f"plain/{path.stem}.png").read_bytes()

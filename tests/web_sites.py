@@ -1,4 +1,4 @@
-"""A small model and the npm package, for the tests of `export-web`."""
+"""A small model and the npm package, for the tests of web pages."""
 
 import os
 import shutil

@@ -1,5 +1,5 @@
-"""Runs `densevit eval-depth`; --help lists its options."""
+"""Runs `densevit eval --task depth`; --help lists its options."""
 
 from densevit.cli.main import tool
 
-tool("eval-depth")
+tool("eval", "--task", "depth")

@@ -1,5 +1,5 @@
-"""Runs `densevit export-depth`; --help lists its options."""
+"""Runs `densevit predict`; --help lists its options."""
 
 from densevit.cli.main import tool
 
-tool("export-depth")
+tool("predict")

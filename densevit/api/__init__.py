@@ -1,5 +1,9 @@
-"""What `import densevit` gives: load, train, evaluate and export, one module each. The commands call these, too."""
+"""What `import densevit` gives, and what the commands call.
 
-from densevit.api.checkpoint import load
+`train`, `data`, `evaluate`, `predict`, `models` and `catalog` declare the functions, each argument once, and import
+nothing heavy; the other modules stand behind them.
+"""
+
+from densevit.api.models import load
 
 __all__ = ["load"]

@@ -1,59 +1,151 @@
-"""`load`: a checkpoint, ready to predict."""
+"""What stands behind `load` and `inspect`: checkpoints and ONNX files as predictors, and descriptions of them."""
 
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from densevit.builder.checkpoint import restore
+from densevit import api
+from densevit.builder.checkpoint import describe, is_ours, restore
 from densevit.config import plugins as plugin_files
-from densevit.errors import ConfigError
-from densevit.inference.backends.onnx_runtimes import RuntimeName, resolve_device_and_precision
+from densevit.errors import CheckpointError, ConfigError
+from densevit.inference.attention.html_page import write_attention_page
+from densevit.inference.attention.maps import compute_attention
+from densevit.inference.backends.onnx_runtimes import resolve_device_and_precision
 from densevit.inference.onnx.load import load_onnx
+from densevit.inference.onnx.metadata import as_text as onnx_as_text
+from densevit.inference.onnx.metadata import read_metadata
 from densevit.inference.predictor import Predictor
+from densevit.inference.tiling import Tiling
+from densevit.inference.tta import check_scales
+from densevit.model_card import ModelCard
+from densevit.ops.crops import kb_box
+from densevit.utils.network import is_address
+from densevit.weights.checkpoint import read_card
+from densevit.weights.describe import as_text
 
 
-def load(
-    path: str | Path,
-    family: str | None = None,
-    *,
-    device: str = "auto",
-    precision: Any = "auto",
-    runtime: RuntimeName = "torch",
-    family_options: Mapping[str, Any] | None = None,
-    plugins: Sequence[str | Path] = (),
-    encoder: nn.Module | None = None,
-    **options: Any,
-) -> Predictor:
-    """Loads a trained model, ready to predict: `depth = load("runs/nyu")("photo.jpg")`.
-
-    Args:
-        path: a run's folder (its best checkpoint), a step folder, a `model.safetensors`, or a published checkpoint; or
-            an ONNX file of `export_onnx`, which OpenVINO or ONNX Runtime computes.
-        family: of a published checkpoint whose tensor names fit several.
-        device: auto, cpu, cuda or cuda:N.
-        precision: auto, fp32, tf32 (GPUs), bf16 or fp16; int8 of an ONNX file that is.
-        runtime: torch, or on a CPU openvino or onnxruntime; auto takes the fastest, once as many images of one size
-            again would pay for its conversion. ONNX files take what is installed, unless one of the two is named.
-        family_options: what a published file does not say, as `{"max_depth": 20}`.
-        plugins: Python files that register components of your own. A checkpoint that was trained with some needs
-            them named here, or in the environment variable `DENSEVIT_PLUGINS`.
-        encoder: the module of a model that was trained with an object as its encoder; a copy of it takes the weights.
-        options: of `Predictor`.
+def load_plugins(files: Sequence[str | Path]) -> None:
+    """Run Python files that register components.
 
     Raises:
-        CheckpointError: missing, damaged, of components that are not registered, or of several possible families.
-        ConfigError: no such family, option, device, precision, runtime or plugin.
+        ConfigError: no such file, or what went wrong in it.
     """
-    if str(path).lower().endswith(".onnx"):
-        known = {"family": family, "family_options": family_options, "encoder": encoder}
-        if given := [name for name, value in known.items() if value]:
-            raise ConfigError(f"{given[0]}: of a checkpoint; {path} is an ONNX file, which says what it is.")
-        return load_onnx(Path(path), runtime=runtime, device=device, precision=precision, **options)
+    if files:
+        plugin_files.load([Path(file) for file in files])
+
+
+def load_file(path: Path, checkpoints: Mapping[str, Any], **options: Any) -> Predictor:
+    """Load an ONNX file.
+
+    Args:
+        checkpoints: options of checkpoints, which a file refuses.
+    """
+    if given := [name for name, value in checkpoints.items() if value]:
+        raise ConfigError(f"{given[0]}: of a checkpoint; {path} is an ONNX file, which says what it is.")
+    return load_onnx(path, **predictor_options(**options))
+
+
+def load_checkpoint(
+    path: str | Path,
+    family: str | None,
+    family_options: Mapping[str, Any],
+    encoder: nn.Module | None,
+    plugins: Sequence[str | Path],
+    window_size: int | None,
+    stride: int | None,
+    **options: Any,
+) -> Predictor:
+    """Load a checkpoint; see `densevit.load`."""
+    chosen = predictor_options(**options)
     # Before the weights are read.
-    resolve_device_and_precision(runtime, device, precision, compiled=options.get("compile", False))
-    if plugins:
-        plugin_files.load([Path(plugin) for plugin in plugins])
-    model, card = restore(path, family, encoder, **(family_options or {}))
-    return Predictor(model, card, device=device, precision=precision, runtime=runtime, **options)
+    resolve_device_and_precision(chosen["runtime"], chosen["device"], chosen["precision"], compiled=chosen["compile"])
+    load_plugins(plugins)
+    model, card = restore(path, family, encoder, **family_options)
+    return Predictor(model, with_window(card, window_size, stride), **chosen)
+
+
+def predictor_options(
+    *, tile_size: int | None = None, tile_overlap: float | None = None, crop: str | None = None, **options: Any
+) -> dict[str, Any]:
+    """Return the options of `load` as those of `Predictor`.
+
+    Raises:
+        ConfigError: an overlap without tiles, or numbers that make none.
+    """
+    if tile_size is None and tile_overlap is not None:
+        raise ConfigError("--tile-overlap: belongs to --tile-size.")
+    if "scales" in options:
+        check_scales(options["scales"])
+    tiling = None if tile_size is None else Tiling(tile_size, 0.25 if tile_overlap is None else tile_overlap)
+    window = None if crop is None else lambda h, w: kb_box((h, w))
+    return {**options, "tiling": tiling, "window": window}
+
+
+def with_window(card: ModelCard, size: int | None, stride: int | None) -> ModelCard:
+    """Return the card with a sliding window; without a size the checkpoint's own window stays.
+
+    Raises:
+        ConfigError: a window smaller than a patch; a stride without one, or larger than it.
+    """
+    resize = card.resize
+    if size is not None:
+        if size < card.multiple:
+            raise ConfigError(f"--window-size: {size} pixels are less than one patch, {card.multiple}.")
+        step = stride or max(1, 2 * size // 3)
+        resize = replace(resize, window=(size, size), stride=(step, step))
+    elif stride is not None:
+        raise ConfigError("--stride: belongs to --window-size.")
+    if resize.window and resize.stride and max(resize.stride) > max(resize.window):
+        raise ConfigError(f"--stride: {max(resize.stride)} pixels leave gaps between windows of {max(resize.window)}.")
+    return replace(card, resize=resize)
+
+
+def card_before_loading(model: Any) -> ModelCard | None:
+    """Return the card of a predictor or of a checkpoint of densevit's, without its weights; None for all others."""
+    if isinstance(model, Predictor):
+        return model.card
+    if not isinstance(model, str | Path) or is_address(str(model)) or str(model).lower().endswith(".onnx"):
+        return None
+    try:
+        return read_card(model) if Path(model).exists() and is_ours(model) else None
+    except CheckpointError:
+        return None  # `load` says why
+
+
+def refuse(options: Mapping[str, Any], owner: str) -> None:
+    """
+    Raises:
+        ConfigError: some of the options are given, and what they belong to is not.
+    """
+    if given := [name for name, value in options.items() if value not in (None, False, ())]:
+        names = " and ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise ConfigError(f"{names}: {'belongs' if len(given) == 1 else 'belong'} to {owner}.")
+
+
+def description(model: str | Path, *, as_json: bool) -> str:
+    """Return what a checkpoint or ONNX file is, as text or JSON."""
+    if str(model).lower().endswith(".onnx"):
+        about: Any = read_metadata(Path(model))
+        return json.dumps(about, indent=2) if as_json else onnx_as_text(about)
+    found = describe(model)
+    return json.dumps(found, indent=2) if as_json else as_text(found)
+
+
+def show_attention(
+    model: str | Path,
+    image: Path,
+    at: tuple[float, float] | None,
+    output: str | Path | None,
+    options: Mapping[str, Any],
+) -> str:
+    """Write images and a page of the attention in an image."""
+    if output is None:
+        raise ConfigError("--attention: name the folder to write to by --output.")
+    predictor = api.load(model, precision="fp32", **options)
+    attention = compute_attention(predictor, image, at)
+    page, *images = write_attention_page(Path(output), attention, title=f"Attention: {model}, {image.name}")
+    return f"written: {page} and {len(images)} images"

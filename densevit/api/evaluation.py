@@ -1,251 +1,378 @@
-"""`evaluate`: a checkpoint, or predictions of any system, scored on a data set by the protocol of a paper."""
+"""What stands behind `evaluate`: a scorer for each task, chosen by the heads of a model or the kind of data.
 
+The keyword-only parameters of a scorer are the options of its task; all others are refused.
+"""
+
+import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
-
-from densevit.api.checkpoint import load
+from densevit import api
+from densevit.api.checkpoint import card_before_loading
+from densevit.api.data_arguments import open_data
 from densevit.config.objects import describe_object
-from densevit.data.datasets.base import Dataset, open_dataset
-from densevit.data.datasets.named import named_spec, spec_to_score
-from densevit.data.datasets.pairs import as_dataset
-from densevit.data.io.normals import Axes
+from densevit.data.datasets.base import Dataset
 from densevit.data.predictions import GivenLabels, GivenMaps, SavedLabels, SavedMaps, SavedNormals
 from densevit.errors import ConfigError
 from densevit.evaluation.depth.extra_metrics import find_sets
+from densevit.evaluation.depth.ordinal import OrdinalScores, read_pairs
 from densevit.evaluation.normals.protocol import find_protocol
+from densevit.evaluation.video.clip import USUAL, VIDEO_DEPTH_ANYTHING, VideoProtocol
 from densevit.evaluators.base import Evaluation
 from densevit.evaluators.classification import evaluate_classification
-from densevit.evaluators.depth import evaluate_depth, select_protocols
+from densevit.evaluators.depth import evaluate_depth, evaluate_ordinal, select_protocols
 from densevit.evaluators.normals import evaluate_normals
 from densevit.evaluators.segmentation import evaluate_segmentation
 from densevit.evaluators.segmentation import label_encoding as find_label_table
+from densevit.evaluators.video import evaluate_films, evaluate_video, kind_of
 from densevit.inference.backends.auto import sampled_sizes
 from densevit.inference.choose_runtime import choose_runtime
 from densevit.inference.predictor import Predictor
-from densevit.model_card import Kind
-from densevit.registry import ComponentConfig
+from densevit.model_card import ModelCard
 from densevit.structures import Size
-from densevit.weights.recorded_run import recorded_protocol, validation_spec
+from densevit.utils.atomic_io import check_can_create
+from densevit.utils.output import say_written
+from densevit.weights.recorded_run import recorded_protocol
 
-__all__ = ["Evaluation", "evaluate"]
+Scored = Evaluation | OrdinalScores
+Files = Mapping[str, Any]
 
-Task = Literal["depth", "normals", "segmentation", "classification"]
-
-TASKS: Mapping[str, Task] = {"normals": "normals", "labels": "segmentation", "class": "classification"}
+TASKS: Mapping[str, str] = {"normals": "normals", "labels": "segmentation", "class": "classification"}
 """By the kind of a head; of the others depth."""
+CHARTS = ("distance", "fov")  # sets of metrics whose charts belong to a report of depth
+OF_SAVED_MAPS = ("suffix", "manifest", "allow_outside_root", "gt_cache", "axes", "label_encoding", "scale")
+OF_MODELS = ("head", "flip", "points", "batch_size")
+NOT_RECORDED = ("output", "workers", "gt_cache")
+"""Options on which no score depends."""
 
 
 def evaluate(
-    model: Predictor | Callable[[Any], Any] | str | Path | None = None,
-    data: Any = None,
-    protocol: str | None = None,
-    *,
-    predictions: str | Path | Mapping[str, Any] | Sequence[Any] | np.ndarray | None = None,
-    task: Task | None = None,
-    split: str | None = None,
-    head: str | None = None,
-    align: str | None = None,
-    metrics: Sequence[str] = (),
-    flip: bool | None = None,
-    boundary: bool = True,
-    prediction_type: Kind = "metric",
-    scale: float | None = None,
-    axes: Axes = "opencv",
-    label_encoding: str = "classes",
-    suffix: str | None = None,
-    manifest: str | Path | None = None,
-    allow_outside_root: bool = False,
-    workers: int = 2,
-    gt_cache: str | Path | None = None,
-    points: int | None = None,
+    defaults: Mapping[str, Any],
+    model: Any,
+    data: Any,
+    predictions: Any,
+    task: str | None,
+    output: str | Path | None,
+    root: str | Path | None,
+    data_options: Mapping[str, Any] | None,
+    split: str | None,
+    batch_size: int | None,
+    precision: str,
     **options: Any,
-) -> Evaluation:
-    """Scores a model or saved predictions, as `densevit eval-depth`, `eval-normals`, `eval-seg` and `eval-class` do.
-
-    >>> densevit.evaluate("runs/mine")                                   # doctest: +SKIP
-    >>> densevit.evaluate("runs/nyu", "nyu", "nyu_eigen")                # doctest: +SKIP
-    >>> densevit.evaluate(predictions="maps/", data="nyu")               # doctest: +SKIP
-    >>> densevit.evaluate(lambda image: net(image), pairs)               # doctest: +SKIP
-
-    Args:
-        model: a checkpoint's path, a `Predictor`, or a function from an image (uint8 h w 3, RGB) to a map h w.
-        data: the name of a data set or a folder; its config, `{"type": "folder", "root": "mine"}`; a
-            `densevit.Dataset`; or a sequence of (image, depth) pairs. Default: what the training validated on.
-        protocol: of depth a name (`densevit protocols`), or `all`; of normals dsine or marigold. Default: what the
-            training was validated by, or what the data set is usually scored by.
-        predictions: in place of a model: a folder of maps; name -> map; or maps in the order of the data. Depth is
-            float h w, classes are whole numbers h w.
-        task: depth, normals, segmentation or classification. Default: what the head gives; for predictions depth,
-            unless the data has classes and no depth.
-        split: of the data; default: test, where there is one.
-        head: of a model that has several.
-        align: of depth: fit predictions to each ground truth: lstsq, median, ...; default: as the protocol does.
-        metrics: of depth, beside the nine standard ones: extra, silog, kitti, curve, boundary, distance, points.
-        flip: average with the mirrored image's prediction; default: as the protocol does.
-        boundary: of segmentation: boundary IoU, too.
-        prediction_type: what predicted depth is: metric (metres), or affine or disparity, which are aligned.
-        scale: stored units per metre of predicted PNG16 that do not say.
-        axes: of predicted normals: opencv (right, down, forward), opengl or dsine.
-        label_encoding: of predicted label files: classes, stored, or a file that names them.
-        suffix: which files of a folder to take, `.png` say.
-        manifest: CSV or JSONL of `name` and `prediction`, where names differ.
-        allow_outside_root: `manifest` may name files outside of the folder.
-        workers: processes that read and score saved maps; no score depends on it.
-        gt_cache: a folder that keeps decoded ground truth for further evaluations.
-        points: of depth: so many of each image's ground truth are given to the model, drawn at random (always the same
-            ones), and all other pixels are scored.
-        options: of `densevit.load`, for a path: family, device, precision (default fp32), tiling, ...
-
-    Returns:
-        scores, intervals and scores per image; `print` shows the table, `report(folder)` writes it.
-
-    Raises:
-        ConfigError: neither a model nor predictions, or both; no such protocol, head or option.
-        DataError: the data is not where or what it should be; a prediction does not fit its image.
-        CheckpointError: no checkpoint, or a damaged one.
-    """
-    if (model is None) == (predictions is None):
-        raise ConfigError("evaluate: give either a model or predictions=.")
+) -> Scored:
+    """Score a model or predictions; see `densevit.evaluate`, whose `defaults` these are."""
+    chosen = {name: options.pop(name) for name in [*options] if name in OPTIONS}
+    given = {name: value for name, value in chosen.items() if value != defaults[name] and value not in ([], ())}
     path = model if isinstance(model, str | Path) else None
-    if options and path is None:
-        raise ConfigError(f"evaluate: {', '.join(options)}: options of a checkpoint's path, and this is none.")
-    find_sets(metrics)
-    opened, spec = _open(data, path, split)
-    given: Any = model if predictions is None else predictions
+    check_source(model, predictions, path, {**given, **({"batch_size": batch_size} if batch_size else {})}, options)
+    find_sets(chosen["metrics"])
+    task = task or ("ordinal" if given.get("pairs") else "video" if given.get("videos") else None)
+    card = card_before_loading(model)
+    if task is None and card is not None:
+        task = task_of(card, given.get("head"))
+    refuse_others(task, given)
+    if output is not None:
+        check_can_create(Path(output))
+    if given.get("videos") and (given.get("align") or given.get("protocol")):
+        raise ConfigError("--align and --protocol compare with ground truth, which --videos do not have.")
+    without_data = task == "ordinal" or bool(given.get("videos"))
+    if without_data and data is not None:
+        raise ConfigError(f"--data: {'--pairs' if task == 'ordinal' else '--videos'} are scored in its place.")
+    opened, spec = (None, {}) if without_data else open_data(path, data, root, split, data_options)
+    if task is None and predictions is not None:
+        assert opened is not None
+        task = "segmentation" if opened.classes and opened.depth_map(0) is None else "depth"
+        refuse_others(task, given)
+    subject = model if predictions is None else predictions
     if path is not None:
-        given = load(path, **{"precision": "fp32", **options})
-        choose_for_data(given, opened)
-        options |= {"runtime": given.runtime} if "runtime" in options else {}
-        if protocol is None and data is None and task_of(given, head) == "depth":
-            protocol = recorded_protocol(path, head)
-    found = score(
-        given, opened, str(spec["type"]), task=task, protocol=protocol, head=head, align=align, metrics=metrics,
-        flip=flip, boundary=boundary, prediction_type=prediction_type, scale=scale, axes=axes,
-        label_encoding=label_encoding, suffix=suffix,
-        manifest=None if manifest is None else Path(manifest),
-        allow_outside_root=allow_outside_root, workers=workers, gt_cache=None if gt_cache is None else Path(gt_cache),
-        points=points,
-    )  # fmt: skip
-    subject = predictions if path is None else path
-    named = str(subject) if isinstance(subject, str | Path) else describe_object(given)
-    chosen = {
-        "protocol": protocol, "head": head, "align": align, "metrics": list(metrics), "flip": flip, "points": points,
-        **options,
-    }  # fmt: skip
+        sizes = {"batch_size": batch_size or (32 if task == "classification" else 1)}
+        flips = {} if task in ("depth", None) or chosen["flip"] is None else {"flip": chosen["flip"]}
+        subject = api.load(path, **{"precision": precision, **sizes, **flips, **options})
+        if opened is not None:
+            subject = choose_for_data(subject, opened)
+        if chosen["protocol"] is None and data is None and task in ("depth", None):
+            chosen["protocol"] = recorded_protocol(path, chosen["head"])
+    if task is None:
+        task = task_of(subject.card, chosen["head"]) if isinstance(subject, Predictor) else "depth"
+        refuse_others(task, given)
+    named = (
+        describe_object(subject) if path is None and not isinstance(predictions, str | Path) else str(path or subject)
+    )
     source = {
         "checkpoint" if predictions is None else "predictions": named,
-        "data": str(spec["type"]),
+        "task": task,
+        **({"data": str(spec["type"])} if spec else {}),
         **{key: str(spec[key]) for key in ("root", "split") if spec.get(key)},
-        **{key: str(value) for key, value in chosen.items() if value not in (None, False, [], ())},
+        **{key: str(value) for key, value in {**given, **options}.items() if key not in NOT_RECORDED},
     }
-    return replace(found, title=f"{Path(named).name} on {spec['type']}", source=source)
+    chosen["output"] = output
+    scorer = SCORERS[task]
+    found = scorer(subject, opened, str(spec.get("type", "")), **{name: chosen[name] for name in options_of(scorer)})
+    title = f"{Path(named).name} on {spec['type']}" if spec else f"{Path(named).name}, {task}"
+    found = replace(found, title=title, source=source)
+    if output is not None:
+        say_written(*found.report(output))
+    return found
 
 
-def task_of(predictor: Predictor, head: str | None) -> Task:
-    """What its head is scored for."""
-    return TASKS.get(predictor.card.outputs[predictor.card.head(head)].kind, "depth")
+def options_of(scorer: Callable[..., Scored]) -> list[str]:
+    return [p.name for p in inspect.signature(scorer).parameters.values() if p.kind is p.KEYWORD_ONLY]
 
 
-def choose_for_data(predictor: Predictor, data: Dataset) -> tuple[Predictor, str]:
-    """Choose what computes fastest for these images, for a predictor with `runtime="auto"`; see `choose_runtime`."""
+def check_source(
+    model: Any, predictions: Any, path: str | Path | None, given: Mapping[str, Any], options: Mapping[str, Any]
+) -> None:
+    """
+    Raises:
+        ConfigError: neither a model nor predictions, or both; or an option that is for the other.
+    """
+    if (model is None) == (predictions is None):
+        raise ConfigError("evaluate: give either a MODEL or --predictions.")
+    if options and path is None and predictions is None:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in options)
+        raise ConfigError(f"{names}: options of a checkpoint's path, and this is none.")
+    saved = model is None or (path is None and not isinstance(model, Predictor))
+    others, owner = ({*OF_MODELS, *options}, "a MODEL") if saved else ({*OF_SAVED_MAPS}, "--predictions")
+    if wrong := [name for name in {**given, **options} if name in others]:
+        raise ConfigError(*(f"--{name.replace('_', '-')} goes with {owner}." for name in wrong))
+
+
+def refuse_others(task: str | None, given: Mapping[str, Any]) -> None:
+    """
+    Raises:
+        ConfigError: options of other tasks.
+    """
+    if task is None:
+        return
+    wrong = [name for name in given if name not in options_of(SCORERS[task])]
+    fits = {name: " and ".join(t for t, s in SCORERS.items() if name in options_of(s)) for name in wrong}
+    if wrong:
+        raise ConfigError(
+            *(f"--{name.replace('_', '-')}: is for {fits[name]}; this evaluation is of {task}." for name in wrong)
+        )
+
+
+def task_of(card: ModelCard, head: str | None) -> str:
+    """Return what a head is scored for."""
+    return TASKS.get(card.outputs[card.head(head)].kind, "depth")
+
+
+def choose_for_data(predictor: Predictor, data: Dataset) -> Predictor:
+    """Return the predictor with what computes fastest for these images, where its runtime is `auto`."""
     if predictor.runtime != "auto":
-        return predictor, ""
+        return predictor
 
     def size_of(index: int) -> Size:
         h, w = data.read(index).image.shape[:2]
         return h, w
 
-    return choose_runtime(predictor, sampled_sizes(len(data), size_of, read=4))
+    predictor, why = choose_runtime(predictor, sampled_sizes(len(data), size_of, read=4))
+    print(why, file=sys.stderr)
+    return predictor
 
 
-def score(
-    given: Any,
+def score_depth(
+    subject: Any,
     data: Dataset,
     data_name: str,
     *,
-    task: Task | None = None,
-    protocol: str | None = None,
-    head: str | None = None,
-    align: str | None = None,
-    metrics: Sequence[str] = (),
-    flip: bool | None = None,
-    boundary: bool = True,
-    prediction_type: Kind = "metric",
-    scale: float | None = None,
-    axes: Axes = "opencv",
-    label_encoding: str = "classes",
-    suffix: str | None = None,
-    manifest: Path | None = None,
-    allow_outside_root: bool = False,
-    workers: int = 2,
-    gt_cache: Path | None = None,
-    points: int | None = None,
+    protocol: str | None,
+    head: str | None,
+    align: str | None,
+    metrics: Sequence[str],
+    points: int | None,
+    flip: bool | None,
+    prediction_type: Any,
+    scale: float | None,
+    suffix: str | None,
+    manifest: str | Path | None,
+    allow_outside_root: bool,
+    workers: int,
+    gt_cache: str | Path | None,
+    output: str | Path | None,
 ) -> Evaluation:
-    """Scores what is loaded already on data that is open; see `evaluate`.
-
-    Args:
-        given: a `Predictor`, a folder of maps, or predictions from Python.
-        data_name: of the data set, which decides the usual protocol.
-    """
-    if isinstance(given, Predictor) and task in (None, "depth"):
-        prediction_type = given.card.outputs[given.card.head(head)].kind
-        task = task or task_of(given, head)
-    files: Any = {"suffix": suffix, "manifest": manifest, "allow_outside": allow_outside_root}
-    if task is None:
-        task = "segmentation" if data.classes and data.depth_map(0) is None else "depth"
-    if task == "classification":
-        if not isinstance(given, Predictor):
-            raise ConfigError("evaluate: image classification is scored for models; predictions are maps.")
-        return evaluate_classification(given, data, head=head)
-    if task == "normals":
-        return evaluate_normals(_normals(given, data, files, axes), data, find_protocol(protocol or "dsine"), head=head)
-    if task == "segmentation":
-        labels: Predictor | SavedLabels | GivenLabels
-        if isinstance(given, Predictor):
-            labels = given
-        elif isinstance(given, str | Path):
-            labels = SavedLabels(Path(given), data.names, table=find_label_table(label_encoding, data), **files)
-        else:
-            labels, workers = GivenLabels(data, given), 0
-        return evaluate_segmentation(labels, data, head=head, boundary=boundary, workers=workers)
-    same_crop = isinstance(given, Predictor)
-    protocols = select_protocols(protocol, data, data_name, prediction_type, align=align, same_crop=same_crop)
-    maps: Predictor | SavedMaps | GivenMaps
-    if isinstance(given, Predictor):
-        maps = given
-    elif isinstance(given, str | Path):
-        maps = SavedMaps(Path(given), data.names, kind=prediction_type, scale=scale, **files)
-    else:
-        maps, workers = GivenMaps(data, given, kind=prediction_type), 0
+    if output is not None:
+        metrics = tuple(dict.fromkeys((*metrics, *CHARTS)))
+    saved = not isinstance(subject, Predictor)
+    kind = prediction_type if saved else subject.card.outputs[subject.card.head(head)].kind
+    protocols = select_protocols(protocol, data, data_name, kind, align=align, same_crop=not saved)
+    maps = saved_depth(subject, data, kind, scale, suffix, manifest, allow_outside_root) if saved else subject
     return evaluate_depth(
-        maps, data, protocols, metrics=metrics, head=head, flip=flip, workers=workers, gt_cache=gt_cache, progress=True,
-        points=points,
+        maps, data, protocols, metrics=metrics, head=head, flip=flip, progress=True, points=points,
+        workers=0 if isinstance(maps, GivenMaps) else workers, gt_cache=None if gt_cache is None else Path(gt_cache),
     )  # fmt: skip
 
 
-def _normals(given: Any, data: Dataset, files: Mapping[str, Any], axes: Axes) -> Predictor | SavedNormals:
-    if isinstance(given, Predictor):
-        return given
-    if isinstance(given, str | Path):
-        return SavedNormals(Path(given), data.names, axes=axes, **files)
-    raise ConfigError("evaluate: normals are those of a model, or of a folder of files.")
+def saved_depth(
+    subject: Any,
+    data: Dataset,
+    kind: Any,
+    scale: float | None,
+    suffix: str | None,
+    manifest: str | Path | None,
+    allow_outside_root: bool,
+) -> SavedMaps | GivenMaps:
+    """Return depth maps of a folder, or from Python."""
+    if not isinstance(subject, str | Path):
+        return GivenMaps(data, subject, kind=kind)
+    files = files_of(suffix, manifest, allow_outside_root)
+    return SavedMaps(Path(subject), data.names, kind=kind, scale=scale, **files)
 
 
-def _open(data: Any, checkpoint: str | Path | None, split: str | None) -> tuple[Dataset, ComponentConfig]:
-    """The data set, and how a config would name it."""
+def files_of(suffix: str | None, manifest: str | Path | None, allow_outside_root: bool) -> dict[str, Any]:
+    """Return which files of a folder are predictions, as `SavedMaps` takes it."""
+    place = None if manifest is None else Path(manifest)
+    return {"suffix": suffix, "manifest": place, "allow_outside": allow_outside_root}
+
+
+def score_normals(
+    subject: Any,
+    data: Dataset,
+    data_name: str,
+    *,
+    protocol: str | None,
+    head: str | None,
+    flip: bool | None,
+    axes: Any,
+    suffix: str | None,
+    manifest: str | Path | None,
+    allow_outside_root: bool,
+    workers: int,
+) -> Evaluation:
+    found = find_protocol(protocol or "dsine")
+    if isinstance(subject, str | Path):
+        files = files_of(suffix, manifest, allow_outside_root)
+        subject = SavedNormals(Path(subject), data.names, axes=axes, **files)
+    elif not isinstance(subject, Predictor):
+        raise ConfigError("evaluate: normals are those of a model, or of a folder of files.")
+    return evaluate_normals(subject, data, found, head=head)
+
+
+def score_segmentation(
+    subject: Any,
+    data: Dataset,
+    data_name: str,
+    *,
+    head: str | None,
+    flip: bool | None,
+    boundary: bool,
+    label_encoding: str,
+    suffix: str | None,
+    manifest: str | Path | None,
+    allow_outside_root: bool,
+    workers: int,
+) -> Evaluation:
+    if not data.classes:
+        raise ConfigError(f"data '{data_name}' names no classes, so there is nothing to score.")
+    if isinstance(subject, str | Path):
+        table, files = find_label_table(label_encoding, data), files_of(suffix, manifest, allow_outside_root)
+        subject = SavedLabels(Path(subject), data.names, table=table, **files)
+    elif not isinstance(subject, Predictor):
+        subject, workers = GivenLabels(data, subject), 0
+    return evaluate_segmentation(subject, data, head=head, boundary=boundary, workers=workers)
+
+
+def score_classification(
+    subject: Any, data: Dataset, data_name: str, *, head: str | None, flip: bool | None
+) -> Evaluation:
+    if not isinstance(subject, Predictor):
+        raise ConfigError("evaluate: image classification is scored for models; predictions are maps.")
+    return evaluate_classification(subject, data, head=head)
+
+
+def score_ordinal(
+    subject: Any,
+    data: None,
+    data_name: str,
+    *,
+    pairs: str | Path | None,
+    images: str | Path | None,
+    head: str | None,
+    flip: bool | None,
+    prediction_type: Any,
+    scale: float | None,
+    suffix: str | None,
+) -> OrdinalScores:
+    if pairs is None:
+        raise ConfigError("--task ordinal: name DA-2K's annotations.json by --pairs.")
+    listed = read_pairs(Path(pairs))
+    if isinstance(subject, str | Path):
+        names = [image.rpartition(".")[0] for image in listed]
+        subject = SavedMaps(Path(subject), names, kind=prediction_type, scale=scale, suffix=suffix)
+    elif not isinstance(subject, Predictor):
+        raise ConfigError("evaluate: pairs are scored for a model, or for a folder of files.")
+    return evaluate_ordinal(subject, listed, Path(images or Path(pairs).parent), head=head)
+
+
+def score_video(
+    subject: Any,
+    data: Dataset | None,
+    data_name: str,
+    *,
+    videos: Sequence[str | Path],
+    protocol: str | None,
+    align: Any,
+    frames: int | None,
+    stabilize: bool,
+    fuse: bool | None,
+    lookahead: int,
+    head: str | None,
+    flip: bool | None,
+    prediction_type: Any,
+    scale: float | None,
+    suffix: str | None,
+    manifest: str | Path | None,
+    allow_outside_root: bool,
+    output: str | Path | None,
+) -> Evaluation:
+    if lookahead < 0:
+        raise ConfigError(f"--lookahead: {lookahead} frames; there are 0 or more.")
+    if fuse is not None and not stabilize:
+        raise ConfigError("--fuse: belongs to --stabilize.")
+    options: dict[str, Any] = {
+        "head": head,
+        "stabilize": {"future": lookahead, "fuse": fuse is not False} if stabilize else None,
+        "lookahead": lookahead,
+        "pictures": output is not None,
+        "progress": True,
+    }
     if data is None:
-        if checkpoint is None:
-            raise ConfigError("evaluate: name the data; only a checkpoint's path tells what it was validated on.")
-        spec = validation_spec(checkpoint, split=split)
-    elif isinstance(data, str | Path):
-        spec = spec_to_score(named_spec(str(data)), split)
-    elif isinstance(data, Mapping):
-        plain = {key: str(value) if isinstance(value, Path) else value for key, value in data.items()}
-        spec = spec_to_score(plain, split)
-    else:
-        return as_dataset(data), {"type": describe_object(data)}
-    return open_dataset(spec), spec
+        if not isinstance(subject, Predictor):
+            raise ConfigError("--videos: go with a MODEL, and without --data.")
+        return evaluate_films(subject, [str(video) for video in videos], limit=frames, **options)
+    if not isinstance(subject, Predictor):
+        subject = saved_depth(subject, data, prediction_type, scale, suffix, manifest, allow_outside_root)
+    if align not in (None, "none", "scale", "affine", "disparity"):
+        raise ConfigError(f"--align: of videos none, scale, affine or disparity; got {align!r}.")
+    found = video_protocol(protocol or "plain", data_name, data.depth_range)
+    found = found if frames is None else replace(found, frames=frames)
+    return evaluate_video(subject, data, found, align or USUAL[kind_of(subject, head)], **options)
+
+
+def video_protocol(name: str, data_name: str, depth_range: tuple[float, float]) -> VideoProtocol:
+    """
+    Raises:
+        ConfigError: no such protocol, or it does not have this data set.
+    """
+    if name == "plain":
+        return VideoProtocol(range=(max(depth_range[0], 1e-3), depth_range[1]))
+    if name != "video_depth_anything":
+        raise ConfigError(f"--protocol: of videos plain or video_depth_anything; got {name!r}.")
+    if data_name not in VIDEO_DEPTH_ANYTHING:
+        raise ConfigError(f"--protocol {name}: is for {', '.join(VIDEO_DEPTH_ANYTHING)}, not {data_name}.")
+    return VIDEO_DEPTH_ANYTHING[data_name]
+
+
+SCORERS: Mapping[str, Callable[..., Scored]] = {
+    "depth": score_depth,
+    "normals": score_normals,
+    "segmentation": score_segmentation,
+    "classification": score_classification,
+    "ordinal": score_ordinal,
+    "video": score_video,
+}
+OPTIONS = {name for scorer in SCORERS.values() for name in options_of(scorer)}
+"""All options that belong to a task."""

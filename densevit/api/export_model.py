@@ -1,12 +1,17 @@
-"""A model as a file for other programs: `export_onnx`, `export_pt2` (compiled), `export_web` (a web page)."""
+"""What stands behind `export`: a model as an ONNX file, a compiled package, or a web page."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any, Literal
 
 from torch import nn
 
+from densevit.api import quantize
+from densevit.api.checkpoint import load_plugins
+from densevit.api.data_arguments import scored_spec
 from densevit.builder.checkpoint import restore
+from densevit.data.datasets.base import open_dataset
 from densevit.errors import ConfigError
 from densevit.inference.onnx import export as onnx
 from densevit.inference.onnx.export import ExportedModel
@@ -17,152 +22,138 @@ from densevit.inference.pt2.export import ExportedPackage
 from densevit.inference.web import export as web
 from densevit.inference.web.export import ExportedSite
 from densevit.model_card import ModelCard
+from densevit.ops.crops import kb_box
 from densevit.structures import Size
 
+Format = Literal["onnx", "pt2", "web"]
+ExportedFile = ExportedModel | ExportedPackage | ExportedSite | quantize.QuantizedModel
 
-def export_onnx(
+GRAPH = {"image_size", "batch_size", "heads", "argmax", "floats", "preprocessing", "flip", "crop", "focal"}
+INT8 = {"precision", "max_drop", "data", "root", "data_options", "split", "protocol"}
+OPTIONS = {"onnx": GRAPH | INT8, "pt2": GRAPH, "web": {"image_size", "heads", "title", "web_runtime"}}
+"""The options of each format, apart from those that all have."""
+
+
+def export(
+    defaults: Mapping[str, Any],
     model: Predictor | str | Path,
     output: str | Path,
-    size: Size | Literal["dynamic"] | None = None,
     *,
-    overwrite: bool = False,
-    batch: int | None = 1,
-    heads: Sequence[str] = (),
-    labels: bool = False,
-    floats: bool = False,
-    network: bool = False,
-    flip: bool = False,
-    precision: Literal["fp32", "fp16"] = "fp32",
-    family: str | None = None,
-    family_options: Mapping[str, Any] | None = None,
-) -> ExportedModel:
-    """Writes a model as one ONNX file, run by ONNX Runtime and compared with torch before it is kept.
-
-    >>> densevit.export_onnx("runs/mine", "mine.onnx", (480, 640))  # doctest: +SKIP
-
-    Args:
-        model: a checkpoint's path, or a `Predictor`.
-        output: the file; ends in .onnx.
-        size: height and width of the images; "dynamic" for images of any size.
-        overwrite: replace a file that is there.
-        batch: images at once; None for any number.
-        heads: all of them unless given.
-        labels: classes of pixels as ids, not logits.
-        floats: images b 3 h w in [0, 1], instead of bytes b h w 3.
-        network: only the network, for images that are already resized; `size` is theirs.
-        flip: average with the mirrored image's prediction.
-        precision: of the network; images and maps are fp32 in any case.
-        family, family_options: of a published checkpoint; see `densevit.load`.
-
-    Returns:
-        paths, metadata, and by head the largest difference from torch as a share of the largest value.
-
-    Raises:
-        ConfigError: a package is missing (extra `onnxruntime`), a file is there, or options do not go together.
-    """
+    format: Format | None,
+    overwrite: bool,
+    family: str | None,
+    family_options: Mapping[str, Any] | None,
+    plugins: Sequence[str | Path],
+    **options: Any,
+) -> ExportedFile:
+    """Write a model in a format; see `densevit.export`, whose `defaults` these are."""
     path = Path(output)
+    chosen = format or format_of(path)
+    refuse_others(chosen, {name: value for name, value in options.items() if value != defaults[name]})
+    load_plugins(plugins)
+
+    def opened() -> tuple[nn.Module, ModelCard]:
+        if isinstance(model, Predictor):
+            return model.model, model.card
+        return restore(model, family, **(family_options or {}))
+
+    size, heads = options["image_size"], tuple(options["heads"])
+    if chosen == "web":
+        package = None if options["web_runtime"] is None else Path(options["web_runtime"])
+        web.check_output(path, package, overwrite=overwrite)
+        title = options["title"] or ("" if isinstance(model, Predictor) else Path(model).name)
+        return web.export_web(*opened(), path, size=fixed(size, chosen), heads=heads, title=title, runtime=package)
+    if chosen == "pt2":
+        pt2.check_output(path, overwrite=overwrite)
+        fixed(size, chosen)
+        fixed(options["batch_size"], chosen)
+        return pt2.export_pt2(*opened(), path, graph_options(**options))
     onnx.check_output(path, overwrite=overwrite)
-    if size is None and not network:
-        raise ConfigError("export_onnx: size=(height, width) of the images that the file is for, or 'dynamic'.")
-    chosen = OnnxExportOptions(
-        size=None if size == "dynamic" else size,
-        any_size=size == "dynamic",
-        batch=batch,
+    graph = graph_options(**options)
+    if (options["precision"] == "int8") != (options["max_drop"] is not None):
+        raise ConfigError("--precision int8 and --max-drop go together: the budget, as d1=0.005.")
+    budgets = (options["max_drop"] or {}).values()
+    if not all(isinstance(value, int | float) and 0 <= value < inf for value in budgets):
+        raise ConfigError("--max-drop: metrics and how much worse they may be, as d1=0.005,miou=0.01.")
+    if options["precision"] != "int8":
+        return onnx.export_onnx(*opened(), path, graph)
+    quantize.check_int8(path, overwrite=overwrite)
+    where = [options[name] for name in ("data", "root", "split", "data_options")]
+    spec = scored_spec(None if isinstance(model, Predictor) else model, *where)
+    data = open_dataset(spec)
+    return quantize.export_int8(
+        *opened(), path, graph, data, spec["type"], options["max_drop"], protocol=options["protocol"]
+    )
+
+
+def format_of(path: Path) -> Format:
+    """
+    Raises:
+        ConfigError: a suffix of none.
+    """
+    formats: Mapping[str, Format] = {".onnx": "onnx", ".pt2": "pt2", "": "web"}
+    if path.suffix.lower() not in formats and not path.is_dir():
+        raise ConfigError(f"{path}: FILE.onnx, FILE.pt2 or a folder for a web page; or say which by --format.")
+    return formats.get(path.suffix.lower(), "web")
+
+
+def refuse_others(format: Format, options: Iterable[str]) -> None:
+    """
+    Raises:
+        ConfigError: options that belong to another format.
+    """
+    for name in options:
+        if name not in OPTIONS[format]:
+            fits = " and ".join(other for other, names in OPTIONS.items() if name in names)
+            raise ConfigError(f"--{name.replace('_', '-')}: is for {fits}, not for {format}.")
+
+
+def fixed(value: Any, format: Format) -> Any:
+    """
+    Raises:
+        ConfigError: any size or number, which only ONNX files take.
+    """
+    if value == "dynamic":
+        raise ConfigError(f"dynamic: is for onnx, not for {format}.")
+    return value
+
+
+def graph_options(
+    *,
+    image_size: Size | Literal["dynamic"] | None,
+    batch_size: int | Literal["dynamic"],
+    heads: Sequence[str],
+    argmax: bool,
+    floats: bool,
+    preprocessing: bool,
+    flip: bool,
+    crop: str | None,
+    focal: float | None,
+    precision: str,
+    **_: Any,
+) -> OnnxExportOptions:
+    """Return the options of a graph.
+
+    Raises:
+        ConfigError: choices that do not go together.
+    """
+    if image_size is None and preprocessing:
+        raise ConfigError("--image-size: give height and width of the images that the file is for, as 480,640.")
+    if not preprocessing and (crop or flip):
+        raise ConfigError("--no-preprocessing: goes without --flip and --crop, which are not part of the network.")
+    if image_size == "dynamic" and crop is not None:
+        raise ConfigError("--crop: the window depends on the size; give height and width by --image-size.")
+    size = None if isinstance(image_size, str) else image_size
+    return OnnxExportOptions(
+        size=size,
+        any_size=image_size == "dynamic",
+        batch=None if isinstance(batch_size, str) else batch_size,
         heads=tuple(heads),
-        labels=labels,
+        labels=argmax,
         floats=floats,
-        network=network,
+        network=not preprocessing,
         flip=flip,
-        precision=precision,
+        precision="fp16" if precision == "fp16" else "fp32",
+        box=None if crop is None or size is None else kb_box(size),
+        focal=focal,
     )
-    return onnx.export_onnx(*opened(model, family, family_options), path, chosen)
-
-
-def export_pt2(
-    model: Predictor | str | Path,
-    output: str | Path,
-    size: Size | None = None,
-    *,
-    overwrite: bool = False,
-    batch: int = 1,
-    heads: Sequence[str] = (),
-    labels: bool = False,
-    floats: bool = False,
-    network: bool = False,
-    flip: bool = False,
-    family: str | None = None,
-    family_options: Mapping[str, Any] | None = None,
-) -> ExportedPackage:
-    """Compiles a model for this machine's processor (AOTInductor), compared with torch before it is kept.
-
-    >>> densevit.export_pt2("runs/mine", "mine.pt2", (480, 640))  # doctest: +SKIP
-
-    Args:
-        model: a checkpoint's path, or a `Predictor`.
-        output: the file; ends in .pt2.
-        size: height and width of the images.
-        batch: images at once.
-        overwrite, heads, labels, floats, network, flip, family, family_options: as of `export_onnx`.
-
-    Returns:
-        path, metadata, and by head the largest difference from torch as a share of the largest value.
-
-    Raises:
-        ConfigError: no C++ compiler, a file is there, or options do not go together.
-    """
-    path = Path(output)
-    pt2.check_output(path, overwrite=overwrite)
-    if size is None and not network:
-        raise ConfigError("export_pt2: size=(height, width) of the images that the file is for.")
-    chosen = OnnxExportOptions(
-        size=size, batch=batch, heads=tuple(heads), labels=labels, floats=floats, network=network, flip=flip
-    )
-    return pt2.export_pt2(*opened(model, family, family_options), path, chosen)
-
-
-def export_web(
-    model: Predictor | str | Path,
-    output: str | Path,
-    size: Size | None = None,
-    *,
-    overwrite: bool = False,
-    heads: Sequence[str] = (),
-    title: str = "",
-    runtime: str | Path | None = None,
-    family: str | None = None,
-    family_options: Mapping[str, Any] | None = None,
-) -> ExportedSite:
-    """Writes a static web page that predicts in the visitor's browser; any static server serves the folder.
-
-    >>> densevit.export_web("runs/mine", "site")  # doctest: +SKIP
-
-    Args:
-        model: a checkpoint's path, or a `Predictor`.
-        output: the folder to make.
-        size: height and width at which the network sees every image; the size that it was trained for unless given.
-        overwrite: replace a site that is there.
-        heads: all of them unless given.
-        title: of the page; the checkpoint's name unless given.
-        runtime: the npm package `onnxruntime-web` as a .tgz or a folder; npm fetches it unless given.
-        family, family_options: of a published checkpoint; see `densevit.load`.
-
-    Returns:
-        folder, size, bytes, and by head the largest difference from torch as a share of the largest value.
-
-    Raises:
-        ConfigError: a package is missing (extra `onnxruntime`, or npm), a folder is there, or no size is known.
-    """
-    folder, package = Path(output), None if runtime is None else Path(runtime)
-    web.check_output(folder, package, overwrite=overwrite)
-    name = title or ("" if isinstance(model, Predictor) else Path(model).name)
-    given = opened(model, family, family_options)
-    return web.export_web(*given, folder, size=size, heads=tuple(heads), title=name, runtime=package)
-
-
-def opened(
-    model: Predictor | str | Path, family: str | None, family_options: Mapping[str, Any] | None
-) -> tuple[nn.Module, ModelCard]:
-    """The network and its card, of a checkpoint that may still have to be read."""
-    if isinstance(model, Predictor):
-        return model.model, model.card
-    return restore(model, family, **(family_options or {}))

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from densevit.api.evaluation import score
+from densevit.api.evaluate import evaluate
 from densevit.data.datasets.base import Dataset
 from densevit.errors import ConfigError
 from densevit.evaluation.compare import SEGMENTATION, is_larger_better
+from densevit.evaluators.depth import DEFAULT_PROTOCOLS
 from densevit.inference.backends.onnx_runtimes import OnnxRuntime
 from densevit.inference.onnx import export as onnx
 from densevit.inference.onnx import quantize
@@ -44,6 +45,14 @@ class QuantizedModel:
     before: Scores
     after: Scores
     rejected: Mapping[str, Scores]
+
+    def __str__(self) -> str:
+        layers = layers_file(self.exported.paths[0])
+        return "\n".join([
+            str(self.exported),
+            f"  {self.recipe}: {as_text(self.after)}; fp32 {as_text(self.before)}",
+            f"  {layers}: the {len(self.kept)} layers in floating point",
+        ])  # fmt: skip
 
 
 def check_int8(path: Path, *, overwrite: bool = False) -> None:
@@ -96,9 +105,10 @@ def export_int8(
         for head in dict.fromkeys(tasks.values()):
             predict = predictor_of(run, card, head, options)
             kind = card.outputs[head].kind
-            task: Any = "segmentation" if kind == "labels" else "depth"
-            of_depth: Any = {"protocol": protocol, "prediction_type": kind} if task == "depth" else {"boundary": False}
-            found |= score(predict, data, data_name, task=task, **of_depth).scores
+            usual = protocol or DEFAULT_PROTOCOLS.get(data_name)
+            of_depth: Any = {"task": "depth", "protocol": usual, "prediction_type": kind}
+            how = {"task": "segmentation", "boundary": False} if kind == "labels" else of_depth
+            found |= evaluate(predict, data, **how).scores
         if missing := [name for name in max_drop if name not in found]:
             raise ConfigError(f"--max-drop: no metric '{missing[0]}' here. There are: {', '.join(found)}.")
         return {name: found[name] for name in max_drop}

@@ -1,7 +1,7 @@
-"""`train`: a config becomes a trained run; `Run`: a run's folder, its scores, curves and best checkpoint."""
+"""What stands behind `train`; `Run`: a run's folder, its scores, curves and best checkpoint."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,14 +13,16 @@ from torch import nn
 from densevit.builder import plan as planning
 from densevit.builder import training
 from densevit.builder.plan import Plan
+from densevit.config import plugins as plugin_files
 from densevit.config.objects import OBJECT
 from densevit.config.parser import Draft
 from densevit.config.yaml_document import YamlDocument
-from densevit.engine import distributed, run_folder
+from densevit.engine import distributed, run_folder, skipped_steps
 from densevit.engine.distributed import DistributedContext
 from densevit.engine.logger import read_csv
 from densevit.engine.overfit import overfit_config
 from densevit.engine.overfit import overfit_one_batch as overfit
+from densevit.engine.replay import ReplayResult, replay
 from densevit.engine.run_folder import Found
 from densevit.engine.trainer import Trainer
 from densevit.errors import CheckpointError, Preempted
@@ -28,10 +30,12 @@ from densevit.evaluators.training_report import PAGE, write_training_report
 from densevit.inference.predictor import Predictor
 from densevit.structures import Row
 from densevit.utils import seed
+from densevit.utils.device import choose_device
 from densevit.utils.lock import FolderLock
 from densevit.utils.signals import poll
 from densevit.weights import checkpoint
 
+FIRST = 5  # names of modules and gradients that a replay lists
 NOT_STARTED = "stopped before the first step; there is nothing to save."
 
 
@@ -90,38 +94,9 @@ class Run:
     @cached_property
     def predictor(self) -> Predictor:
         """`best`, ready to predict: `run.predictor("photo.jpg")`; see `densevit.load` for other options."""
-        from densevit.api.checkpoint import load
+        from densevit.api import load
 
         return load(self.best, encoder=self.encoder)
-
-
-def train(config: str | Path | Mapping[str, Any], /, *, resume: bool | str | Path = False, **overrides: Any) -> Run:
-    """Trains a model, as `densevit train` does: the same checks, messages and bits.
-
-    >>> run = densevit.train("depth/folder", data={"root": "mine"}, output="runs/mine")  # doctest: +SKIP
-    >>> depth = run.predictor("photo.jpg")  # doctest: +SKIP
-
-    Args:
-        config: a YAML file, the name of a recipe (`densevit recipes`), or the tree of a config as a dict.
-        resume: True goes on from the newest good checkpoint of `output` (or starts, where there is none); or the path
-            of a checkpoint.
-        overrides: keys of the config, nested or dotted: `optim={"lr": 1e-4}` or `**{"optim.lr": 1e-4}`. A dict with a
-            `type` replaces a component. Objects may stand for `model["encoder"]` (an nn.Module that returns feature
-            maps; it is trained in place), and `data["train"]` and `data["val"]` (a `densevit.Dataset`, or a sequence
-            of (image, depth) pairs; see `densevit.Pairs`).
-
-    Returns:
-        the run; its best checkpoint is `run.best`, ready to predict `run.predictor`.
-
-    Raises:
-        ConfigError: every fault of the config at once; `output` already holds a run.
-        DataError: a data set is not where or what it should be.
-        CheckpointError: weights that are missing or do not fit.
-        Diverged: too many steps in a row were not finite; the last good checkpoint stays.
-        Preempted: Ctrl-C or SIGTERM; the last step is saved, and `resume=True` goes on. A second one ends the process.
-    """
-    how = "auto" if resume is True else str(resume) if resume else None
-    return run_training(Draft.from_python(config, overrides), how)
 
 
 def run_training(draft: Draft, resume: str | None = None) -> Run:
@@ -203,3 +178,39 @@ def build_trainer(plan: Plan, world: DistributedContext) -> Trainer:
             print(f"warning: {warning}", file=sys.stderr)
     seed.reseed(plan.run.seed, world.rank)
     return trainer
+
+
+def replay_step(folder: Path, words: Sequence[str], rank: int, plugins: Sequence[Path]) -> str:
+    """Repeat a recorded step; return the comparison with what was recorded, for a terminal."""
+    processes = len(skipped_steps.read(folder).parts)
+    fixed = ["model.init_from=null", "data.workers=0"]
+    # Never the files that the folder names: it may come from somebody else.
+    allowed = [*plugin_files.load(plugins), *plugin_files.trusted()]
+    fixed.append(f"plugins=[{', '.join(map(str, allowed))}]")
+    plan = planning.load_plan(folder / checkpoint.CONFIG, [*fixed, *words]).open()
+    world = DistributedContext(choose_device(plan.run.device))
+    seed.seed_everything(plan.run.seed)
+    trainer = training.build_trainer(plan, world)
+    features = training.cached_features(plan, trainer, world)
+    batches = training.train_batches(plan, DistributedContext(world.device, rank, processes), features)
+    return summary(replay(trainer.state, trainer.forward_backward_step, batches, folder, rank))
+
+
+def summary(done: ReplayResult) -> str:
+    """Return the comparison as lines."""
+    lines = [f"step {done.step}, process {done.rank} of {done.processes}: {', '.join(done.now.names)}"]
+    lines += [f"  {'':16}{'recorded':>14}{'now':>14}"]
+    pairs = [(name, value, done.now.losses.get(name, float("nan"))) for name, value in done.then.losses.items()]
+    if done.processes == 1:
+        pairs.append(("gradient norm", done.then.grad_norm, done.now.grad_norm))
+    lines += [f"  {name:16}{then:>14.6g}{now:>14.6g}" for name, then, now in pairs]
+    lines.append("The same, bit for bit." if done.same else "Not the same: data, code or device have changed.")
+    if done.modules:
+        lines.append(f"First not finite in the forward pass: {shortly(done.modules)}.")
+    if done.gradients:
+        lines.append(f"{len(done.gradients)} gradients are not finite: {shortly(done.gradients)}.")
+    return "\n".join(lines)
+
+
+def shortly(names: Sequence[str]) -> str:
+    return ", ".join(names[:FIRST]) + (" ..." if len(names) > FIRST else "")

@@ -1,4 +1,4 @@
-"""The files that the page offers: what `export-depth` and `export-seg` write, byte by byte."""
+"""The files that the page offers: what `densevit predict` writes, byte by byte."""
 
 import shutil
 from collections.abc import Sequence
@@ -6,8 +6,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from densevit.api.export import Formats, export
-from densevit.api.video import export_video
+from densevit.api.predict import predict
+from densevit.api.prediction import Formats
 from densevit.app.inputs import GivenClip, GivenImage
 from densevit.app.models import AppModel, ViewOptions
 from densevit.data.io.video import Span, open_video
@@ -74,8 +74,8 @@ def write_image_files(
     heads = chosen_heads(model, formats, options)
     asked: Formats = {name: options_of(model, name, options) for name in formats}
     try:
-        export(
-            model.predictor, given.path, folder, formats=asked, heads=heads, existing="overwrite",
+        predict(
+            model.predictor, given.path, folder, formats=asked, heads=heads, overwrite=True,
             fov=None if source == "from EXIF" else lens.fov, workers=1,
         )  # fmt: skip
     except PartialError as error:
@@ -92,13 +92,13 @@ def write_clip_files(
         end: seconds of the clip after which it stops.
 
     Raises:
-        ConfigError, DataError, StorageError: see `densevit.export_video`.
+        ConfigError, DataError, StorageError: see `densevit.predict`.
     """
     asked: Formats = {name: options_of(model, name, options) for name in formats}
     try:
-        export_video(
+        predict(
             model.predictor, given.path, folder, formats=asked, heads=chosen_heads(model, formats, options),
-            existing="overwrite", stabilize=options.stabilize, end=end, fov=clip_fov(model, options), workers=1,
+            overwrite=True, stabilize=options.stabilize, end=end, fov=clip_fov(model, options), workers=1,
         )  # fmt: skip
     except PartialError as error:
         if not files_in(folder):

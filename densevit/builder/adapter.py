@@ -21,7 +21,7 @@ from densevit.weights.readers import read_tensors
 
 ENCODER = "encoder."
 KEPT = ("encoder.mean", "encoder.std")  # of an encoder, besides its updates
-HINT = "Name the file of its encoder by the option base: --family-option base=FILE, family_options={'base': 'FILE'}."
+HINT = "Name the file of its encoder by the option base: --family-options base=FILE, family_options={'base': 'FILE'}."
 
 
 def write_adapter(path: Path, opened: ConvertedCheckpoint) -> None:

@@ -247,7 +247,7 @@ def _plugin_hint(card: ModelCard | None) -> str:
     named = (card.config.get("plugins") or []) if card is not None else []
     trained = f"The model was trained with {', '.join(map(str, named))}. " if named else ""
     return (
-        f"{trained}Look at the file that registers it, then name it: --plugin FILE, in Python load(..., "
+        f"{trained}Look at the file that registers it, then name it: --plugins FILE, in Python load(..., "
         f"plugins=[FILE]), or {plugins.TRUSTED}=FILE in the environment."
     )
 

@@ -1,13 +1,12 @@
 """The config as a JSON Schema, for editors; and read back, to check a config before the components are imported.
 
-The package ships the schema of its own components, `config.schema.json`, which `densevit schema` writes.
+The package ships the schema of its own components, `config.schema.json`, which `densevit list schema` writes.
 """
 
 import dataclasses
 import inspect
 import json
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, reduce
 from operator import or_
 from pathlib import Path
@@ -18,6 +17,7 @@ from pydantic import ConfigDict, Field, TypeAdapter
 
 from densevit.config.schema import Run, Source
 from densevit.registry import ComponentConfig, Registries, Registry, schema
+from densevit.utils.docstrings import SECTION, arguments, entries, prose
 
 Tree = dict[str, Any]
 SHIPPED = Path(__file__).parent / "config.schema.json"
@@ -136,7 +136,7 @@ def inlined(tree: Tree) -> Tree:
             return node
         if "$ref" in node:
             name = node["$ref"].rpartition("/")[2]
-            told = _entries(nodes[name].get("description", ""))
+            told = entries(nodes[name].get("description", ""))
             found = visit(nodes[name])
             for key, text in told.items():
                 found["properties"][key] = {"description": text, **found["properties"][key]}
@@ -270,39 +270,3 @@ def _dataclass(node: Tree) -> type:
 
 def _hashable(default: Any) -> Any:
     return tuple(default) if isinstance(default, list) else default
-
-
-SECTION = re.compile(r"^(?:Args|Attributes|Returns|Raises):$", re.MULTILINE)
-ENTRY = re.compile(r"    (\w+(?:, \w+)*): (.*)")
-
-
-def prose(component: Callable[..., Any]) -> str:
-    """A docstring without its sections; each paragraph is one line."""
-    text = SECTION.split(inspect.getdoc(component) or "")[0]
-    return "\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n") if paragraph.strip())
-
-
-def arguments(component: Callable[..., Any]) -> dict[str, str]:
-    """Option -> its description, from `Args` of a class or function and of a class's `__init__`."""
-    found: dict[str, str] = {}
-    for source in (component, getattr(component, "__init__", None)):
-        found |= _entries(inspect.getdoc(source) or "")
-    return found
-
-
-def _entries(text: str) -> dict[str, str]:
-    """
-    >>> _entries("Args:\\n    size: of both sides,\\n        in pixels.\\n\\nRaises:\\n    ConfigError: never.")
-    {'size': 'of both sides, in pixels.'}
-    """
-    found: dict[str, str] = {}
-    names: list[str] = []
-    for line in text.partition("Args:\n")[2].splitlines():
-        if line and not line.startswith(" "):
-            break  # the next section
-        if entry := ENTRY.fullmatch(line):
-            names = entry[1].split(", ")
-            found |= dict.fromkeys(names, entry[2])
-        elif line.strip():
-            found |= {name: f"{found[name]} {line.strip()}" for name in names}
-    return found

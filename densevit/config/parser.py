@@ -52,11 +52,14 @@ class Draft:
         return cls._of(document, file.parent, {})
 
     @classmethod
-    def from_python(cls, config: str | Path | Mapping[str, Any], overrides: Mapping[str, Any]) -> "Draft":
+    def from_python(
+        cls, config: str | Path | Mapping[str, Any], overrides: Mapping[str, Any], words: Sequence[str] = ()
+    ) -> "Draft":
         """
         Args:
             config: a file, the name of a recipe, or the tree itself.
             overrides: by dotted key, or nested; objects may stand for some components (config/objects.py).
+            words: `key=value`, before the overrides.
 
         Raises:
             ConfigError: what does not fit leaves no run; every error at once.
@@ -67,6 +70,8 @@ class Draft:
         else:
             file = find_config(config)
             document, folder = YamlDocument.read(file), file.parent
+        for item in words:
+            document.override(item)
         for key, value in assignments(overrides):
             document.assign(key, to_plain(value, key, objects))
         return cls._of(document, folder, objects)

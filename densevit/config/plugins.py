@@ -1,6 +1,6 @@
 """Plugins: a user's own Python files that register components.
 
-A plugin runs where the user names it: in the config given to a command, by `--plugin` or `plugins=`, or in the
+A plugin runs where the user names it: in the config given to a command, by `--plugins` or `plugins=`, or in the
 environment variable `DENSEVIT_PLUGINS`. What a checkpoint names is never run because the checkpoint names it.
 """
 

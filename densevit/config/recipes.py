@@ -1,6 +1,7 @@
 """The configs that come with densevit, found by name: `densevit train nyu_dinov2_vits_dpt`."""
 
 import difflib
+import re
 from pathlib import Path
 
 from densevit.errors import ConfigError
@@ -42,3 +43,14 @@ def find_config(path: str | Path) -> Path:
     close = difflib.get_close_matches("/".join(parts), known, n=1) or difflib.get_close_matches(name.name, known, n=1)
     hint = f" Did you mean the recipe '{close[0]}'?" if close else ""
     raise ConfigError(f"{path}: no such config file.{beside}{hint} Recipes that go by name: {', '.join(known)}.")
+
+
+def title(path: Path) -> str:
+    """Return the first sentence of a config's opening comment."""
+    words: list[str] = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("# "):
+            break
+        words.append(line[2:].strip())
+    first, *_ = re.split(r"(?<!et al)\.(?: |$)", " ".join(words), maxsplit=1)
+    return first

@@ -79,8 +79,8 @@ def starter_config(name: str, facts: FolderFacts) -> str:
     lines = [
         f"# `densevit init` found {facts.images:,} images to train and {facts.val_images:,} to validate on.",
         f"#   densevit train {name}.yaml",
-        f"#   densevit eval-{'depth' if depth else 'seg'} runs/{name}",
-        "# DINOv2 ViT-S/14 + DPT, fine-tuned. `densevit components` lists what else can stand here.",
+        f"#   densevit eval runs/{name}",
+        "# DINOv2 ViT-S/14 + DPT, fine-tuned. `densevit list components` lists what else can stand here.",
         "model:",
         "  encoder: {type: timm, name: vit_small_patch14_dinov2.lvd142m, pretrained: true} # or weights: FILE",
         "  decoder: {type: dpt, channels: 64, hidden: [48, 96, 192, 384]}",

@@ -89,7 +89,7 @@ def find_names(base: Path) -> dict[str, str]:
         there = ", ".join(sorted(path.name for path in base.iterdir() if path.is_dir())[:8]) or "none"
         raise DataError(
             f"{base}: no folder of images ({', '.join(NAMES['images'])}); its folders: {there}. For other layouts see "
-            "`densevit components data_set folder`: patterns, or a table."
+            "`densevit list components data_set folder`: patterns, or a table."
         )
     return {kind: name for kind, name in found.items() if name}
 

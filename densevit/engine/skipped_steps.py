@@ -154,7 +154,7 @@ class SkippedStepRecorder:
         except (CheckpointError, StorageError, OSError) as error:  # the run goes on without a record
             tqdm.write(f"the step could not be recorded: {error}")
             return
-        plugins = "".join(f" --plugin {path}" for path in self.run.plugins)
+        plugins = "".join(f" --plugins {path}" for path in self.run.plugins)
         tqdm.write(f"to look into it: densevit replay {folder}{plugins}")
 
 

@@ -53,7 +53,7 @@ class Trainer:
 
     Args:
         objective: gives the losses, and what they are built from: config, model, tasks and card.
-        predict: how validation runs the model, so that its scores are those of `densevit eval-depth`.
+        predict: how validation runs the model, so that its scores are those of `densevit eval`.
         data: the fingerprint of the training data; goes into every checkpoint.
         best: the score that picks the best checkpoint; by default the first task's own.
 

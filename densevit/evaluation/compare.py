@@ -89,9 +89,12 @@ class Comparison:
     only_a: tuple[str, ...]
     only_b: tuple[str, ...]
 
+    def __str__(self) -> str:
+        return table(self)
+
 
 def compare(a: Path, b: Path, metrics: tuple[str, ...] = ()) -> Comparison:
-    """Compares two folders that `eval-depth --output` or `eval-seg --output` wrote.
+    """Compares two folders that `eval --output` wrote.
 
     Args:
         metrics: to look at; none means all that both have.
@@ -311,11 +314,9 @@ def read_rows(folder: Path) -> dict[str, Row]:
                     raise ValueError(f"{name!r} stands in it twice")
                 rows[name] = {metric: float(cell) for metric, cell in record.items() if cell}
     except OSError as error:
-        raise DataError(
-            f"{path}: cannot be read ({error.strerror}); `eval-depth --output` writes it, or eval-seg."
-        ) from None
+        raise DataError(f"{path}: cannot be read ({error.strerror}); `eval --output` writes it.") from None
     except (ValueError, KeyError, TypeError, csv.Error) as error:
-        raise DataError(f"{path}: is not what `eval-depth --output` writes ({error}).") from None
+        raise DataError(f"{path}: is not what `eval --output` writes ({error}).") from None
     images = _read_summary(folder)["images"]
     if len(rows) != images:
         raise DataError(f"{path}: holds {len(rows):,} images, where metrics.json says {images:,}: a part is gone.")
@@ -323,7 +324,7 @@ def read_rows(folder: Path) -> dict[str, Row]:
 
 
 def read_counts(folder: Path) -> tuple[dict[str, Int64[np.ndarray, "parts 3 k"]], tuple[str, ...]]:
-    """Name -> pixel counts of each class, and the classes, as `eval-seg --output` keeps them.
+    """Name -> pixel counts of each class, and the classes, as `eval --output` keeps them.
 
     Raises:
         DataError: the file is missing or damaged, or not as long as `metrics.json` says.
@@ -336,9 +337,9 @@ def read_counts(folder: Path) -> tuple[dict[str, Int64[np.ndarray, "parts 3 k"]]
             raise ValueError(f"counts of shape {counts.shape}")
     except OSError as error:
         reason = error.strerror or "damaged"
-        raise DataError(f"{path}: cannot be read ({reason}); `eval-seg --output` writes it.") from None
+        raise DataError(f"{path}: cannot be read ({reason}); `eval --output` writes it.") from None
     except Exception as error:  # zipfile and numpy raise many
-        raise DataError(f"{path}: is not what `eval-seg --output` writes ({error}).") from None
+        raise DataError(f"{path}: is not what `eval --output` writes ({error}).") from None
     scored = _read_summary(folder)["scored"]
     if len(names) != scored:
         raise DataError(f"{path}: holds {len(names):,} images, where metrics.json says {scored:,}: a part is gone.")
@@ -358,8 +359,6 @@ def _read_summary(folder: Path) -> Mapping[str, Any]:
             raise DataError(f"{path}: scores of {task}; depth and segmentation can be compared.")
         return {"task": "segmentation", **counts}
     except OSError as error:
-        raise DataError(
-            f"{path}: cannot be read ({error.strerror}); `eval-depth --output` writes it, or eval-seg."
-        ) from None
+        raise DataError(f"{path}: cannot be read ({error.strerror}); `eval --output` writes it.") from None
     except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path}: is not what `eval-depth --output` or `eval-seg --output` writes ({error}).") from None
+        raise DataError(f"{path}: is not what `eval --output` writes ({error}).") from None

@@ -219,4 +219,4 @@ def tables(results: Sequence[Scores]) -> str:
     resized = [found.name for found in results if found.counts.get("resized_predictions")]
     if resized:
         lines += ["", f"predictions were resized to fit these protocols: {', '.join(resized)}"]
-    return "\n".join([*lines, "", "`densevit protocols NAME` explains each."])
+    return "\n".join([*lines, "", "`densevit list protocols NAME` explains each."])

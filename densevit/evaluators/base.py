@@ -134,7 +134,10 @@ class Evaluation:
         return [draw(indices[name], label, rows[name]) for label, name in shown.items()]
 
     def __str__(self) -> str:
-        return self.summary()
+        if not self.seconds:
+            return self.summary()
+        milliseconds = 1000 * sum(self.seconds) / len(self.seconds)
+        return f"{self.summary()}\n{milliseconds:.1f} ms per image for the prediction."
 
     def _repr_html_(self) -> str:
         """Return the scores as Jupyter shows them."""

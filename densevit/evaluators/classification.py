@@ -47,7 +47,7 @@ def classification_head(predictor: Predictor, name: str | None) -> str:
     if name is None and len(known) == 1:
         return known[0]
     if name not in known:
-        have = ", ".join(known) or f"none, only {', '.join(predictor.card.outputs)} for `densevit eval-depth`"
+        have = ", ".join(known) or f"none, only {', '.join(predictor.card.outputs)} for `densevit eval`"
         raise ConfigError(f"--head: names a head that classifies; this model has {have}.")
     return name
 

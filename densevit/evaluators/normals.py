@@ -58,7 +58,7 @@ def evaluate_normals(
         return _evaluate(read, data, protocol, [], {})
     predictor = predictions
     kinds = ("normals",) if predictor.card.heads_of("normals") and head is None else ("normals", "metric")
-    name = predictor.card.head_for(kinds, [head] if head else (), "eval-normals")
+    name = predictor.card.head_for(kinds, [head] if head else (), "normals")
     seconds: list[float] = []
 
     def predict(sample: Sample) -> Normals:

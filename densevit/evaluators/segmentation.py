@@ -56,7 +56,7 @@ def evaluate_segmentation(
     if not isinstance(predictions, Predictor):
         return _evaluate_saved(predictions, data, count_image, workers)
     predictor = predictions
-    name = predictor.card.label_head(head, "eval-seg")
+    name = predictor.card.label_head(head, "segmentation")
     spec = predictor.card.outputs[name]
     require_same_classes(name, spec, data)
     seconds: list[float] = []

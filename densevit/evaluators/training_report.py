@@ -114,14 +114,15 @@ def _samples(plan: Plan, device: torch.device) -> Mapping[str, tuple[str, Sequen
 def _figures(plan: Plan, predictor: Predictor, data: Dataset, head: str) -> tuple[str, Sequence[Figure]]:
     kind = predictor.card.outputs[head].kind
     if kind == "class":
-        return "eval-class", evaluate_classification(predictor, data, head=head).figures(labels=SHOWN)
+        return "eval --task classification", evaluate_classification(predictor, data, head=head).figures(labels=SHOWN)
     if kind == "normals":
-        return "eval-normals", evaluate_normals(predictor, data, head=head).figures(labels=SHOWN)
+        return "eval --task normals", evaluate_normals(predictor, data, head=head).figures(labels=SHOWN)
     if kind == "labels":
-        return "eval-seg", evaluate_segmentation(predictor, data, head=head, boundary=False).figures(labels=SHOWN)
+        pixels = evaluate_segmentation(predictor, data, head=head, boundary=False)
+        return "eval --task segmentation", pixels.figures(labels=SHOWN)
     protocol = find_protocol(plan.tasks[head].protocol, data.depth_range, kind)
     depth = evaluate_depth(predictor, data, [protocol], head=head, flip=False)  # as the validation of a training
-    return "eval-depth", depth.figures(labels=SHOWN)
+    return "eval --task depth", depth.figures(labels=SHOWN)
 
 
 class EvenlySpaced(Dataset):

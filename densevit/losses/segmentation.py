@@ -19,7 +19,7 @@ Logits: TypeAlias = Float[Tensor, "b k h w"]
 Labels: TypeAlias = Int64[Tensor, "b h w"]
 Scalar: TypeAlias = Float[Tensor, ""]
 Weights = Annotated[tuple[Annotated[float, Field(ge=0)], ...], Field(min_length=2)]
-"""One number for each class, in the order of the ids; `densevit class-weights` computes them."""
+"""One number for each class, in the order of the ids; `densevit check-data --class-weights` computes them."""
 
 
 class LabelLoss(nn.Module, ABC):

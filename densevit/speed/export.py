@@ -31,7 +31,7 @@ from densevit.speed.timing import Prepare, Spread, Work, speedup, time_in_subpro
 from densevit.utils.tuning import tune_malloc
 
 EXPORT, MODEL_ONLY, REFERENCE = (
-    "densevit export-depth",
+    "densevit predict",
     "the model alone, images in memory",
     "Depth Anything V2, run.py",
 )

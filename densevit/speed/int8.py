@@ -1,4 +1,4 @@
-"""Our network in int8, by each recipe of `export-onnx --precision int8` and each runtime that is installed."""
+"""Our network in int8, by each recipe of `export --precision int8` and each runtime that is installed."""
 
 from collections.abc import Callable
 from functools import partial
@@ -19,7 +19,7 @@ from densevit.utils.precision import Precision
 
 
 def int8_forwards(model: DenseModel, image: Float[Tensor, "1 3 h w"], folder: Path) -> dict[str, Callable[[], Tensor]]:
-    """Ours as `export-onnx --precision int8` quantises it, by recipe and runtime; random weights need no budget."""
+    """Ours as `export --precision int8` quantises it, by recipe and runtime; random weights need no budget."""
     plain, random = folder / "fp32.onnx", np.random.default_rng(0)
     with torch.inference_mode(mode=False), torch.no_grad():
         save_graph(NamedOutputs(model, list(model.heads)), (image.clone(),), plain)

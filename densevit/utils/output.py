@@ -13,6 +13,22 @@ def print_once(text: object) -> None:
         print(text)
 
 
+def say_written(*paths: object) -> None:
+    """Say on standard error which files were written."""
+    print("written: " + ", ".join(map(str, paths)), file=sys.stderr)
+
+
+class Outcome(str):
+    """What a command prints at its end, with its exit code."""
+
+    exit_code: int
+
+    def __new__(cls, text: str, exit_code: int) -> "Outcome":
+        made = super().__new__(cls, text)
+        made.exit_code = exit_code
+        return made
+
+
 def error_prefix() -> str:
     rank = os.environ.get("RANK", "0")
     return "error: " if rank == "0" else f"error (rank {rank}): "

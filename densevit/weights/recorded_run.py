@@ -1,11 +1,10 @@
 """What a checkpoint records of its training: the validation data and the protocol."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from densevit.config.yaml_document import YamlDocument
 from densevit.errors import CheckpointError, ConfigError
 from densevit.registry import ComponentConfig
 from densevit.weights.checkpoint import locate, read_card
@@ -23,7 +22,10 @@ def recorded_run(checkpoint: str | Path) -> Mapping[str, Any]:
 
 
 def validation_spec(
-    checkpoint: str | Path, root: Path | None = None, split: str | None = None, options: Sequence[str] = ()
+    checkpoint: str | Path,
+    root: Path | None = None,
+    split: str | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> ComponentConfig:
     """What the checkpoint's training validated on, with the root, split and options that are given here.
 
@@ -33,14 +35,11 @@ def validation_spec(
     recorded = (recorded_run(checkpoint).get("data") or {}).get("val")
     if not recorded:
         raise ConfigError(f"--data: {checkpoint} records no validation data; name a data set.")
-    document = YamlDocument(dict(recorded))
-    for item in options:
-        document.override(item)
+    tree = {**recorded, **(options or {})}
     if root is not None:
-        document.tree["root"] = str(root.absolute())
+        tree["root"] = str(root.absolute())
     if split is not None:
-        document.tree["split"] = split
-    tree = document.tree
+        tree["split"] = split
     where = "".join(f", {key} {tree[key]}" for key in ("root", "split") if tree.get(key))
     print(f"data: the run's own validation data, {tree['type']}{where}", file=sys.stderr)
     return tree

@@ -88,10 +88,10 @@ def write(pages: Path, work: Path, *, steps: int = STEPS) -> None:
     commands = {
         "train": f"densevit train multitask/rooms {roots} steps={steps} batch_size=8 "
         f"validate_every={steps} output={run}",
-        "export": f"densevit export-depth {run} {shlex.join(map(str, shown))} --output {maps} --fov 60 --viewer "
-        "--format color,labels,overlay",
-        "attention": f"densevit visualize-attention {run} {shown[0]} --output {attention}",
-        "evaluate": f"densevit eval-depth {run} --data rooms --root {rooms} --split train --output {scores}",
+        "export": f"densevit predict {run} {shlex.join(map(str, shown))} --output {maps} --fov 60 "
+        "--formats color,labels,overlay,viewer",
+        "attention": f"densevit inspect {run} --attention {shown[0]} --output {attention}",
+        "evaluate": f"densevit eval {run} --data rooms --root {rooms} --split train --output {scores}",
     }
     for line in commands.values():
         call(line)

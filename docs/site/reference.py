@@ -3,14 +3,13 @@
 All come from the code: parsers, the config's JSON Schema, docstrings.
 """
 
-import argparse
 import json
 from collections.abc import Iterator, Mapping
-from importlib import import_module
 from typing import Any
 
-from densevit.cli.commands.components import load_schema, words
+from densevit.api.components import load_schema, words
 from densevit.cli.main import COMMANDS
+from densevit.cli.parser import make_parser
 from densevit.config.json_schema import by_kind
 
 COMPONENTS = {
@@ -34,8 +33,8 @@ API = {
         "Python API",
         "What `import densevit` gives. [From Python](../../python.md) shows it in use.",
         [f"densevit.{name}" for name in (
-            "train", "load", "evaluate", "export", "export_video", "export_onnx", "export_pt2", "export_web",
-            "load_pt2", "Predictor", "Run", "Evaluation", "Dataset", "Pairs", "Sample",
+            "train", "load", "evaluate", "predict", "export", "compare", "calibrate", "load_pt2",
+            "Predictor", "Run", "Evaluation", "Dataset", "Pairs", "Sample",
         )],
     ),
     "api/extend.md": (
@@ -84,14 +83,7 @@ def commands() -> Iterator[str]:
         for name, command in COMMANDS.items():
             if command.group != group:
                 continue
-            module = import_module(f"densevit.cli.commands.{command.module}")
-            parser = argparse.ArgumentParser(
-                f"densevit {name}",
-                description=module.__doc__,
-                allow_abbrev=False,
-                formatter_class=lambda prog: argparse.HelpFormatter(prog, width=100),
-            )
-            module.add_arguments(parser)
+            parser = make_parser(f"densevit {name}", command.function())
             yield f"\n### {name}\n\n```text\n{parser.format_help().rstrip()}\n```\n"
 
 
@@ -99,8 +91,8 @@ def config(schema: Mapping[str, Any]) -> Iterator[str]:
     """Every key of a run; components have their own pages."""
     nodes = schema["$defs"]
     yield "# Config\n"
-    yield "Every key of the YAML file, or of the keyword arguments, of a training. `densevit components` prints the"
-    yield "same in a shell, and `densevit schema` what an editor needs to complete keys.\n"
+    yield "Every key of the YAML file, or of the keyword arguments, of a training. `densevit list components optim`"
+    yield "prints the keys of a section in a shell, and `densevit list schema` what an editor needs to complete keys.\n"
     yield f"## The run\n\n{schema['description']}\n"
     yield from table(schema)
     for name, node in nodes.items():

@@ -29,7 +29,7 @@ from PIL import Image
 
 Image.fromarray(photo.image).save("photo.png")
 camera = [float(photo.intrinsics[i]) for i in ((0, 0), (1, 1), (0, 2), (1, 2))]  # fx, fy, cx, cy in pixels
-summary = densevit.export(predictor, "photo.png", "cloud", formats=["ply", "color"], intrinsics=camera)
+summary = densevit.predict(predictor, "photo.png", "cloud", formats=["ply", "color"], intrinsics=camera)
 print(summary)
 
 # %% [markdown]

@@ -17,14 +17,13 @@ from PIL import Image
 from web_sites import SIZE, save_model
 
 from densevit.api import load
-from densevit.api.export import export
-from densevit.api.video import export_video
+from densevit.api.predict import predict
+from densevit.app.command import names_of
 from densevit.app.files import affordable_end, formats_of, write_clip_files, write_image_files
 from densevit.app.inputs import GivenClip, GivenImage, Limits, open_given
 from densevit.app.models import AppModel, ViewOptions
 from densevit.app.page import options_from
 from densevit.app.views import map_view, map_views
-from densevit.cli.commands.app import names_of
 from densevit.cli.main import main
 from densevit.errors import ConfigError, DataError
 from densevit.inference.predictor import Predictor
@@ -138,7 +137,7 @@ def test_files_are_those_of_export_depth(model: AppModel, given: GivenImage, tmp
     formats = ["png16", "npy", "ply", "viewer", "labels", "normals"]
     assert set(formats) < set(formats_of(model, ViewOptions()))
     written = write_image_files(model, given, formats, ViewOptions(), tmp_path / "page")
-    export(model.predictor, given.path, tmp_path / "own", formats=formats, fov=60)
+    predict(model.predictor, given.path, tmp_path / "own", formats=formats, fov=60)
     assert {path.name for path in written} >= {"photo.png", "photo.ply", "photo.labels.png", "classes.json"}
     for path in written:
         assert path.read_bytes() == (tmp_path / "own" / path.name).read_bytes(), path.name
@@ -191,7 +190,7 @@ def test_the_lens_is_given_or_from_exif_or_assumed(model: AppModel, folder: Path
 
 
 def test_a_clip_becomes_a_video_as_long_as_the_time_limit_allows(model: AppModel, folder: Path, tmp_path: Path) -> None:
-    export_video(model.predictor, folder / "frames", tmp_path, formats=["mp4"], fps=4)
+    predict(model.predictor, folder / "frames", tmp_path, formats=["mp4"], fps=4)
     clip = open_given(tmp_path / "frames.color.mp4", LIMITS)
     assert isinstance(clip, GivenClip)
     assert affordable_end(model, clip, ViewOptions(), 1000.0) is None

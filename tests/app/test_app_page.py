@@ -19,7 +19,7 @@ from PIL import Image
 from web_sites import CHROMIUM, SIZE, save_model
 
 from densevit.api import load
-from densevit.api.video import export_video
+from densevit.api.predict import predict
 from densevit.ops.colormap import colorize
 
 playwright = pytest.importorskip("playwright.sync_api")
@@ -170,7 +170,7 @@ def test_a_clip_plays(page: Any, folder: Path, tmp_path: Path) -> None:
     for i in range(3):
         (tmp_path / "walk").mkdir(exist_ok=True)
         Image.open(folder / "photo.png").save(tmp_path / f"walk/{i}.png")
-    export_video(load(folder / "model", device="cpu"), tmp_path / "walk", tmp_path, formats=["mp4"])
+    predict(load(folder / "model", device="cpu"), tmp_path / "walk", tmp_path, formats=["mp4"])
     drop(page, tmp_path / "walk.color.mp4", "walk.color.mp4: model .* s")
     video = page.locator("#clip-0 video")
     playwright.expect(video).to_be_visible()

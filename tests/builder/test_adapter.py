@@ -101,10 +101,10 @@ def test_an_adapter_without_its_encoder_says_what_to_name(
     try:
         capsys.readouterr()
         assert main(["convert", str(path), str(tmp_path / "a.safetensors"), "--to", "densevit"]) == 2
-        assert "--family-option base=FILE" in capsys.readouterr().err
-        base = ["--family-option", f"base={folder / 'moved'}"]
+        assert "--family-options base=FILE" in capsys.readouterr().err
+        base = ["--family-options", f"base={folder / 'moved'}"]
         assert main(["convert", str(path), str(tmp_path / "a.safetensors"), "--to", "densevit", *base]) == 0
-        base = ["--family-option", f"base={other}"]
+        base = ["--family-options", f"base={other}"]
         assert main(["convert", str(path), str(tmp_path / "b.safetensors"), "--to", "densevit", *base]) == 2
         assert "trained on other weights" in capsys.readouterr().err
     finally:

@@ -1,4 +1,4 @@
-"""`densevit components`: what can be chosen, from the components' own signatures and docstrings."""
+"""`densevit list components`: what can be chosen, from the components' own signatures and docstrings."""
 
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ class Mine(Decoder):
 
 
 def said(capsys: pytest.CaptureFixture[str], *words: object) -> str:
-    assert main(["components", *map(str, words)]) == 0
+    assert main(["list", "components", *map(str, words)]) == 0
     return capsys.readouterr().out
 
 
@@ -51,13 +51,13 @@ def test_components_of_a_plugin_are_listed_too(
 ) -> None:
     monkeypatch.setattr(DECODERS, "components", dict(DECODERS.components))  # so that no other test sees it
     (tmp_path / "mine.py").write_text(PLUGIN)
-    assert said(capsys, "decoder", "mine", "--plugin", tmp_path / "mine.py").startswith(
+    assert said(capsys, "decoder", "mine", "--plugins", tmp_path / "mine.py").startswith(
         "Sums all maps.\n\nwidth: integer; required\n    of the sum, in cells.\n\nheight: integer; default 3\n"
     )
 
 
 def test_a_wrong_name_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["components", "decoder", "dtp"]) == 2
+    assert main(["list", "components", "decoder", "dtp"]) == 2
     assert "no decoder 'dtp'. Did you mean 'dpt'?" in capsys.readouterr().err
-    assert main(["components", "decodr"]) == 2
+    assert main(["list", "components", "decodr"]) == 2
     assert "Did you mean 'decoder'?" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""`densevit eval-class`: a run that learns three colours, evaluated from the shell and from Python."""
+"""Image classification: a run that learns three colours, evaluated from the shell and from Python."""
 
 import json
 import re
@@ -64,8 +64,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def evaluate(run: Path, *words: str) -> int:
-    data = ["--data", "colours_for_test", "--plugin", str(run / "colours.py"), "--device", "cpu"]
-    return main(["eval-class", str(run / "run"), *data, *words])
+    data = ["--data", "colours_for_test", "--plugins", str(run / "colours.py"), "--device", "cpu"]
+    return main(["eval", "--task", "classification", str(run / "run"), *data, *words])
 
 
 def test_a_run_learns_and_evaluation_repeats_its_best_score(run: Path) -> None:
@@ -81,7 +81,7 @@ def test_a_run_learns_and_evaluation_repeats_its_best_score(run: Path) -> None:
 def test_the_report_of_a_training_shows_the_worst_images_with_their_classes(run: Path) -> None:
     page = (run / "run/report.html").read_text()
     assert len(re.findall(r"(red|green|blue), predicted (red|green|blue) \(\d+%\)", page)) == 5
-    assert page.count('<img src="data:image') == 5 and "densevit eval-class" in page
+    assert page.count('<img src="data:image') == 5 and "densevit eval" in page
 
 
 def test_the_report_is_written_after_each_validation(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,11 +130,17 @@ def test_what_does_not_fit_together_is_refused_before_training(
 
 
 def test_commands_for_maps_refuse_a_classifier(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["eval-depth", str(run / "run"), "--data", "middlebury_motorcycle", "--device", "cpu"]) == 2
-    assert "eval-class" in capsys.readouterr().err
+    data = [str(run / "run"), "--data", "middlebury_motorcycle", "--device", "cpu"]
+    assert main(["eval", "--task", "depth", *data]) == 2
+    assert "densevit eval" in capsys.readouterr().err
     cv2.imwrite(str(tmp_path / "a.png"), np.zeros((16, 16, 3), np.uint8))
     words: list[Any] = [str(tmp_path / "a.png"), "--output", str(tmp_path / "out"), "--device", "cpu"]
-    assert main(["export-depth", str(run / "run"), *words]) == 2
+    assert main(["predict", str(run / "run"), *words]) == 2
     assert "no map to write" in capsys.readouterr().err
-    assert main(["eval-class", str(run / "run"), "--data", "middlebury_motorcycle", "--device", "cpu"]) == 2
+    assert (
+        main(
+            ["eval", "--task", "classification", str(run / "run"), "--data", "middlebury_motorcycle", "--device", "cpu"]
+        )
+        == 2
+    )
     assert "the data has none" in capsys.readouterr().err

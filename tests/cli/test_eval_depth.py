@@ -27,7 +27,7 @@ def maps(data: Path) -> dict[str, np.ndarray]:
 
 
 def score(data: Path, predictions: Path, output: Path, *words: str) -> dict:
-    base = ["eval-depth", "--data", "folder", "--root", str(data), "--data-option", "depth_scale=1000"]
+    base = ["eval", "--task", "depth", "--data", "folder", "--root", str(data), "--data-options", "depth_scale=1000"]
     assert main([*base, "--predictions", str(predictions), "--output", str(output), *words]) == 0
     path = output / "metrics.json"
     return json.loads(path.read_text()) if path.exists() else {}
@@ -114,7 +114,18 @@ def test_half_size_and_manifest(data: Path, tmp_path: Path, capsys) -> None:
 
 
 def test_a_manifest_that_lacks_images_or_files_is_reported(data: Path, saved: Path, tmp_path: Path, capsys) -> None:
-    base = ["eval-depth", "--data", "folder", "--root", str(data), "--data-option", "depth_scale=1000", "--predictions"]
+    base = [
+        "eval",
+        "--task",
+        "depth",
+        "--data",
+        "folder",
+        "--root",
+        str(data),
+        "--data-options",
+        "depth_scale=1000",
+        "--predictions",
+    ]
     for text, message in (
         ("name,prediction\n000,000.npy\n", "no map for 5 of 6"),
         ("name,map\n000,000.npy\n", "lacks `name` or `prediction`"),
@@ -128,11 +139,11 @@ def test_a_manifest_that_lacks_images_or_files_is_reported(data: Path, saved: Pa
 def test_options_of_a_model_are_refused_for_saved_maps_and_theirs_for_a_model(
     data: Path, saved: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    base = ["eval-depth", "--data", "folder", "--root", str(data)]
+    base = ["eval", "--task", "depth", "--data", "folder", "--root", str(data)]
     assert main([*base, "--predictions", str(saved), "--tile-size", "32", "--flip"]) == 2
     printed = capsys.readouterr().err
-    assert "--tile-size goes with a CHECKPOINT" in printed
-    assert "--flip goes with a CHECKPOINT" in printed
+    assert "--tile-size goes with a MODEL" in printed
+    assert "--flip goes with a MODEL" in printed
     assert main([*base, "run", "--suffix", ".png"]) == 2
     assert "--suffix goes with --predictions" in capsys.readouterr().err
 
@@ -141,7 +152,7 @@ def test_a_folder_that_cannot_be_written_is_reported_before_anything_is_scored(
     data: Path, saved: Path, tmp_path: Path, capsys
 ) -> None:
     (tmp_path / "file").touch()
-    base = ["eval-depth", "--data", "folder", "--root", str(data), "--data-option", "depth_scale=1000"]
+    base = ["eval", "--task", "depth", "--data", "folder", "--root", str(data), "--data-options", "depth_scale=1000"]
     assert main([*base, "--predictions", str(saved), "--output", str(tmp_path / "file")]) == 2
     printed = capsys.readouterr()
     assert "cannot be made" in printed.err and "abs_rel" not in printed.out
@@ -178,18 +189,18 @@ def test_two_runs_are_compared(data: Path, saved: Path, tmp_path: Path, capsys) 
 
 
 def test_protocols_are_listed_and_explained(capsys) -> None:
-    assert main(["protocols"]) == 0
+    assert main(["list", "protocols"]) == 0
     assert "nyu_dinov3" in capsys.readouterr().out
-    assert main(["protocols", "kitti_eigen_garg_kb", "--size", "375x1242"]) == 0
+    assert main(["list", "protocols", "kitti_eigen_garg_kb", "--size", "375x1242"]) == 0
     assert "rows 166:372" in capsys.readouterr().out
-    assert main(["protocols", "nyu"]) == 2
+    assert main(["list", "protocols", "nyu"]) == 2
     assert "no protocol 'nyu'" in capsys.readouterr().err
     with pytest.raises(SystemExit):
-        main(["protocols", "plain", "--size", "big"])
-    assert "375x1242 for example; got 'big'" in capsys.readouterr().err
+        main(["list", "protocols", "plain", "--size", "big"])
+    assert "height and width in pixels, as 480,640; got 'big'" in capsys.readouterr().err
 
 
 def test_an_unknown_set_of_metrics_is_reported_before_anything_is_read(data: Path, saved: Path, capsys) -> None:
     words = ["--data", "folder", "--root", str(data), "--predictions", str(saved), "--metrics", "boundry"]
-    assert main(["eval-depth", *words]) == 2
+    assert main(["eval", "--task", "depth", *words]) == 2
     assert "Did you mean 'boundary'" in capsys.readouterr().err

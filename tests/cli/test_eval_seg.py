@@ -1,4 +1,4 @@
-"""`densevit eval-seg` on label maps that any system may have saved."""
+"""`densevit eval` on label maps that any system may have saved."""
 
 import csv
 import json
@@ -57,7 +57,22 @@ def save_array(path: Path, ids: np.ndarray) -> None:
 
 
 def score(root: Path, folder: Path, *more: str) -> dict[str, float]:
-    assert main(["eval-seg", "--predictions", str(folder), *words(root), "--output", str(folder / "out"), *more]) == 0
+    assert (
+        main(
+            [
+                "eval",
+                "--task",
+                "segmentation",
+                "--predictions",
+                str(folder),
+                *words(root),
+                "--output",
+                str(folder / "out"),
+                *more,
+            ]
+        )
+        == 0
+    )
     return json.loads((folder / "out/metrics.json").read_text())["metrics"]
 
 
@@ -127,7 +142,7 @@ def test_without_boundary_there_is_none(root: Path, tmp_path: Path) -> None:
 
 
 def refuse(root: Path, folder: Path, capsys: pytest.CaptureFixture[str], *more: str) -> str:
-    assert main(["eval-seg", "--predictions", str(folder), *words(root), *more]) == 2
+    assert main(["eval", "--task", "segmentation", "--predictions", str(folder), *words(root), *more]) == 2
     return capsys.readouterr().err
 
 
@@ -141,7 +156,7 @@ def test_what_does_not_fit_is_reported(root: Path, tmp_path: Path, capsys: pytes
     (tmp_path / "other.json").write_text('["wall", "floor", "sky"]')
     printed = refuse(root, tmp_path, capsys, "--label-encoding", str(tmp_path / "other.json"))
     assert "the first that differs is 'sky', not 'box'" in printed
-    assert "give either a CHECKPOINT or --predictions" in refuse(root, tmp_path, capsys, "checkpoint")
+    assert "give either a MODEL or --predictions" in refuse(root, tmp_path, capsys, "checkpoint")
 
 
 def test_a_folder_that_cannot_be_written_is_reported_before_anything_is_scored(
@@ -150,17 +165,32 @@ def test_a_folder_that_cannot_be_written_is_reported_before_anything_is_scored(
     for name, ids in positions(root).items():
         save_gray(tmp_path / name, ids)
     (tmp_path / "file").touch()
-    assert main(["eval-seg", "--predictions", str(tmp_path), *words(root), "--output", str(tmp_path / "file")]) == 2
+    assert (
+        main(
+            [
+                "eval",
+                "--task",
+                "segmentation",
+                "--predictions",
+                str(tmp_path),
+                *words(root),
+                "--output",
+                str(tmp_path / "file"),
+            ]
+        )
+        == 2
+    )
     printed = capsys.readouterr()
     assert "cannot be made" in printed.err and "miou" not in printed.out
 
 
 def test_data_without_classes_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["eval-seg", "--predictions", str(tmp_path), "--data", "middlebury_motorcycle"]) == 2
+    assert (
+        main(["eval", "--task", "segmentation", "--predictions", str(tmp_path), "--data", "middlebury_motorcycle"]) == 2
+    )
     assert "names no classes" in capsys.readouterr().err
 
 
 def test_scales_are_checked(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["eval-seg", "x", *words(root), "--scales", "0,1"])
-    assert "scales lie between 0 and 8" in capsys.readouterr().err
+    assert main(["eval", "x", "--task", "segmentation", *words(root), "--scales", "0,1"]) == 2
+    assert "numbers over 0 and up to 8" in capsys.readouterr().err

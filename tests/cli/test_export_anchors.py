@@ -1,4 +1,4 @@
-"""`export-depth --anchors`: measured points in files of three kinds."""
+"""`predict --anchors`: measured points in files of three kinds."""
 
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         card = ModelCard(outputs={"depth": HeadSpec(kind="disparity", unit="")}, multiple=1)
         return Predictor(Light(), card, device="cpu", precision="fp32")
 
-    monkeypatch.setattr("densevit.cli.options.checkpoint.load", lambda args, **options: load(""))
+    monkeypatch.setattr("densevit.api.load", lambda path, **options: load(""))
     monkeypatch.setattr(api, "load", load)
     (tmp_path / "in").mkdir()
     for name in "ab":
@@ -75,7 +75,7 @@ def ply(path: Path, points: np.ndarray, binary: bool = True) -> None:
 
 
 def export(photos: Path, *words: str) -> int:
-    return main(["export-depth", "checkpoint", *words, "--format", "npy", "--output", str(photos / "out")])
+    return main(["predict", "checkpoint", *words, "--formats", "npy", "--output", str(photos / "out")])
 
 
 def test_a_relative_map_becomes_metres_by_a_table(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:

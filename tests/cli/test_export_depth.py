@@ -1,10 +1,11 @@
-"""`densevit export-depth`: arguments, exit codes and messages. The checkpoint is a stand-in that loads at once."""
+"""`densevit predict`: arguments, exit codes and messages. The checkpoint is a stand-in that loads at once."""
 
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from densevit import api
+from densevit.api.checkpoint import predictor_options
 from densevit.cli.main import main
 from densevit.data.io.readers import read_depth
 from densevit.errors import DataError
@@ -34,8 +36,10 @@ def kind(monkeypatch: pytest.MonkeyPatch) -> Kind:
 
 @pytest.fixture(autouse=True)
 def loads(monkeypatch: pytest.MonkeyPatch, kind: Kind) -> None:
-    def load(path: str, family: object = None, family_options: object = None, **options: object) -> Predictor:
-        return Predictor(Mean(), ModelCard(outputs={"depth": HeadSpec(kind=kind)}, multiple=1), **options)  # type: ignore[arg-type]
+    def load(path: str, family: object = None, family_options: object = None, **options: Any) -> Predictor:
+        return Predictor(
+            Mean(), ModelCard(outputs={"depth": HeadSpec(kind=kind)}, multiple=1), **predictor_options(**options)
+        )
 
     monkeypatch.setattr(api, "load", load)
 
@@ -54,8 +58,8 @@ def test_all_formats_in_one_go(photos: Path, tmp_path: Path, capsys: pytest.Capt
     names = ",".join(
         sorted(DEPTH_FORMATS.components.keys() - {"confidence", "interval"})
     )  # of which this model has none
-    arguments = ["--format", names, "--fov", "60", "--range", "0,2", "--cmap", "magma", "--scale", "500"]
-    assert main(["export-depth", "checkpoint", str(photos), "--output", str(out), *arguments]) == 0
+    arguments = ["--formats", names, "--fov", "60", "--range", "0,2", "--cmap", "magma", "--scale", "500"]
+    assert main(["predict", "checkpoint", str(photos), "--output", str(out), *arguments]) == 0
     made = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
     suffixes = [".png", ".npy", ".npz", ".pfm", ".h5", ".color.png", ".ply"]
     suffixes += [".normals.png", ".normals.npy", ".normals.exr", ".glb", ".obj", ".viewer.html"]
@@ -69,7 +73,7 @@ def test_another_program_writes_the_same_maps_and_is_named(
 ) -> None:
     for runtime in ("torch", "openvino"):
         arguments = ["--runtime", runtime, "--precision", "fp32", "--output", str(tmp_path / runtime)]
-        assert main(["export-depth", "checkpoint", str(photos), *arguments]) == 0
+        assert main(["predict", "checkpoint", str(photos), *arguments]) == 0
     np.testing.assert_array_equal(read_depth(tmp_path / "openvino/sub/b.png"), read_depth(tmp_path / "torch/sub/b.png"))
     assert "2 images on cpu in fp32 by openvino" in capsys.readouterr().err
 
@@ -78,7 +82,7 @@ def test_a_bad_image_gives_exit_code_3_and_one_line(
     photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (photos / "c.jpg").write_text("no picture")
-    assert main(["export-depth", "checkpoint", str(photos), "--output", str(tmp_path / "out")]) == 3
+    assert main(["predict", "checkpoint", str(photos), "--output", str(tmp_path / "out")]) == 3
     said = capsys.readouterr()
     assert said.out.count("c.jpg") == 1 and "1 of 3 images failed" in said.err
     assert (tmp_path / "out" / "a.png").exists() and (tmp_path / "out" / "sub" / "b.png").exists()
@@ -87,21 +91,23 @@ def test_a_bad_image_gives_exit_code_3_and_one_line(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--format", "png"], "no format 'png'. Did you mean 'png16'"),
-        (["--format", ","], "names no format"),
-        (["--fov", "60", "--range", "0,1"], "--range is for color or mp4, which --format does not name."),
-        (["--format", "ply"], "no focal length is known"),
-        (["--format", "normals"], "no focal length is known"),
+        (["--formats", "png"], "no format 'png'. Did you mean 'png16'"),
+        (["--fov", "60", "--range", "0,1"], "--range is for color or mp4, which --formats does not name."),
+        (["--formats", "ply"], "no focal length is known"),
+        (["--formats", "normals"], "no focal length is known"),
         (["--axes", "dsine"], "--axes is for normals or normals_npy or normals_exr"),
-        (["--format", "color", "--cmap", "jet"], "cmap: input should be 'turbo'"),
+        (["--formats", "color", "--cmap", "jet"], "cmap: input should be 'turbo'"),
         (["--device", "cuda:99"], "device"),
-        (["--head", "sky"], "no head 'sky'"),
+        (["--intrinsics", "1,2"], "1,2: "),
+        (["--intrinsics", "0,1,1,1"], "--intrinsics: fx, fy, cx, cy in pixels above 0"),
+        (["--intrinsics", "1,1,1,nan"], "--intrinsics: fx, fy, cx, cy in pixels above 0"),
+        (["--heads", "sky"], "no head 'sky'"),
     ],
 )
 def test_wrong_arguments_end_with_exit_code_2_and_nothing_written(
     photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
-    assert main(["export-depth", "checkpoint", str(photos), "--output", str(tmp_path / "out"), *arguments]) == 2
+    assert main(["predict", "checkpoint", str(photos), "--output", str(tmp_path / "out"), *arguments]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
@@ -110,8 +116,8 @@ def test_wrong_arguments_end_with_exit_code_2_and_nothing_written(
 def test_a_point_cloud_of_a_relative_model_is_refused_before_any_work(
     photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: Kind
 ) -> None:
-    given = [str(photos), "--output", str(tmp_path / "out"), "--format", "npy,ply", "--fov", "60"]
-    assert main(["export-depth", "checkpoint", *given]) == 2
+    given = [str(photos), "--output", str(tmp_path / "out"), "--formats", "npy,ply", "--fov", "60"]
+    assert main(["predict", "checkpoint", *given]) == 2
     assert f"this model gives {kind} values" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
@@ -121,15 +127,13 @@ def test_a_point_cloud_of_a_relative_model_is_refused_before_any_work(
     [
         ["--batch-size", "0"],
         ["--batch", "2"],
-        ["--intrinsics", "1,2"],
-        ["--intrinsics", "0,1,1,1"],
-        ["--intrinsics", "1,1,1,nan"],
+        ["--formats", ","],
         ["--range", "a,b"],
     ],
 )
 def test_arguments_are_never_guessed(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:
-        main(["export-depth", "checkpoint", "in", "--output", "out", *arguments])
+        main(["predict", "checkpoint", "in", "--output", "out", *arguments])
     assert caught.value.code == 2
 
 
@@ -146,16 +150,13 @@ def test_tiles_are_an_option_and_noted_in_the_record(photos: Path, tmp_path: Pat
     image = np.random.default_rng(0).integers(0, 256, (50, 70, 3), dtype=np.uint8)
     Image.fromarray(image).save(tmp_path / "large.png")
     out = tmp_path / "out"
-    assert (
-        main(["export-depth", "checkpoint", str(tmp_path / "large.png"), "--output", str(out), "--tile-size", "32"])
-        == 0
-    )
+    assert main(["predict", "checkpoint", str(tmp_path / "large.png"), "--output", str(out), "--tile-size", "32"]) == 0
     np.testing.assert_allclose(read_depth(out / "large.png"), 1 + image.mean(-1) / 255, atol=0.1)
     assert '"side": 32' in (out / "export.json").read_text()
 
 
 def test_an_overlap_without_tiles_is_refused(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["export-depth", "checkpoint", str(photos), "--output", str(tmp_path / "out"), "--tile-overlap", "0.3"]
+    arguments = ["predict", "checkpoint", str(photos), "--output", str(tmp_path / "out"), "--tile-overlap", "0.3"]
     assert main(arguments) == 2
     assert "belongs to --tile-size" in capsys.readouterr().err
 
@@ -171,7 +172,7 @@ def test_names_that_are_not_utf8_are_exported_and_their_faults_can_be_printed(
 ) -> None:
     photo(photos / os.fsdecode(b"caf\xe9.png"))
     (photos / os.fsdecode(b"bad\xff.png")).write_bytes(b"no image")
-    assert main(["export-depth", "checkpoint", str(photos), "--output", str(tmp_path / "out"), "--format", "npy"]) == 3
+    assert main(["predict", "checkpoint", str(photos), "--output", str(tmp_path / "out"), "--formats", "npy"]) == 3
     made = {os.fsencode(path.name) for path in (tmp_path / "out").rglob("*.npy")}
     assert made == {b"a.npy", b"b.npy", b"caf\xe9.npy"}
     (failed,) = json.loads((tmp_path / "out/failed.json").read_bytes())["failed"]
@@ -185,11 +186,11 @@ def test_images_of_formats_that_are_not_read_are_counted(
 ) -> None:
     for name in ("x.jxl", "sub/y.jxl", "z.psd", "notes.txt"):
         (photos / name).write_bytes(b"")
-    assert main(["export-depth", "checkpoint", str(photos), "--output", str(tmp_path / "out")]) == 0
+    assert main(["predict", "checkpoint", str(photos), "--output", str(tmp_path / "out")]) == 0
     assert "left out, for their formats are not read: 2 .jxl, 1 .psd." in capsys.readouterr().out
     (tmp_path / "other").mkdir()
     (tmp_path / "other/a.jxl").write_bytes(b"")
-    assert main(["export-depth", "checkpoint", str(tmp_path / "other"), "--output", str(tmp_path / "none")]) == 2
+    assert main(["predict", "checkpoint", str(tmp_path / "other"), "--output", str(tmp_path / "none")]) == 2
     assert "holds no image" in (told := capsys.readouterr().err) and "1 .jxl" in told
 
 
@@ -197,8 +198,8 @@ def test_intrinsics_hold_for_images_of_the_size_of_the_first(
     photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     photo(photos / "c.png", (12, 16))
-    arguments = ["--format", "ply", "--intrinsics", "8,8,4,3", "--output", str(tmp_path / "out")]
-    assert main(["export-depth", "checkpoint", str(photos), *arguments]) == 3
+    arguments = ["--formats", "ply", "--intrinsics", "8,8,4,3", "--output", str(tmp_path / "out")]
+    assert main(["predict", "checkpoint", str(photos), *arguments]) == 3
     assert "c.png: intrinsics: given for images of 6x8, this one is 12x16; a CSV" in capsys.readouterr().out
     assert {path.name for path in (tmp_path / "out").rglob("*.ply")} == {"a.ply", "b.ply"}
     assert json.loads((tmp_path / "out/export.json").read_text())["intrinsics"] == [8, 8, 4, 3, [6, 8]]
@@ -209,18 +210,18 @@ def test_a_table_gives_each_image_its_own_camera(
 ) -> None:
     table = tmp_path / "cameras.csv"
     table.write_text("image,name,fx,fy,cx,cy\nin/a.jpg,,8,8,4,3\n,sub/b,16,16,4,3\n")
-    arguments = ["--format", "ply", "--intrinsics", str(table)]
-    assert main(["export-depth", "checkpoint", str(photos), *arguments, "--output", str(tmp_path / "out")]) == 0
+    arguments = ["--formats", "ply", "--intrinsics", str(table)]
+    assert main(["predict", "checkpoint", str(photos), *arguments, "--output", str(tmp_path / "out")]) == 0
     near, far = (trimesh.load(tmp_path / "out" / name).vertices for name in ("a.ply", "sub/b.ply"))
     # By hand: the first pixel lies at column -4, row -3 of the principal point, at a depth of 1 (the image is black).
     np.testing.assert_allclose(near[0], [-4 / 8, -3 / 8, 1], atol=1e-2)
     np.testing.assert_allclose(far[0] / far[0][2], [-4 / 16, -3 / 16, 1], atol=1e-6)
     capsys.readouterr()
     photo(photos / "c.png")
-    assert main(["export-depth", "checkpoint", str(photos), *arguments, "--output", str(tmp_path / "none")]) == 2
+    assert main(["predict", "checkpoint", str(photos), *arguments, "--output", str(tmp_path / "none")]) == 2
     assert "no camera for 1 of 3 images" in capsys.readouterr().err and not (tmp_path / "none").exists()
     table.write_text("image,fx,fy\nin/a.jpg,8,8\n")
-    assert main(["export-depth", "checkpoint", str(photos), *arguments, "--output", str(tmp_path / "none")]) == 2
+    assert main(["predict", "checkpoint", str(photos), *arguments, "--output", str(tmp_path / "none")]) == 2
     assert "cameras.csv:2: intrinsics need four numbers" in capsys.readouterr().err
 
 
@@ -234,14 +235,14 @@ class Canonical(nn.Module):
 def test_focal_lengths_of_a_table_reach_models_whose_metres_depend_on_them(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def load(path: str, family: object = None, family_options: object = None, **options: object) -> Predictor:
+    def load(path: str, family: object = None, family_options: object = None, **options: Any) -> Predictor:
         card = ModelCard(outputs={"depth": HeadSpec(kind="metric", focal=100.0)}, multiple=1)
         return Predictor(Canonical(), card, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(api, "load", load)
     (tmp_path / "cameras.csv").write_text("image,fx,fy,cx,cy\nin/a.jpg,200,200,4,3\nin/sub/b.png,50,50,4,3\n")
-    arguments = ["--format", "npy", "--intrinsics", str(tmp_path / "cameras.csv"), "--output", str(tmp_path / "out")]
-    assert main(["export-depth", "checkpoint", str(photos), *arguments, "--batch-size", "2"]) == 0
+    arguments = ["--formats", "npy", "--intrinsics", str(tmp_path / "cameras.csv"), "--output", str(tmp_path / "out")]
+    assert main(["predict", "checkpoint", str(photos), *arguments, "--batch-size", "2"]) == 0
     assert np.load(tmp_path / "out/a.npy").mean() == pytest.approx(2.0)  # depth times focal length over 100
     assert np.load(tmp_path / "out/sub/b.npy").mean() == pytest.approx(0.5)
 
@@ -249,9 +250,9 @@ def test_focal_lengths_of_a_table_reach_models_whose_metres_depend_on_them(
 @pytest.mark.parametrize(
     ("arguments", "fault"),
     [
-        (["--format", "ply", "--fov", "60", "--intrinsics", "1,1,1,1"], "one of --focal, --fov and --intrinsics"),
+        (["--formats", "ply", "--fov", "60", "--intrinsics", "1,1,1,1"], "one of --focal, --fov and --intrinsics"),
         (["--focal", "60", "--intrinsics", "1,1,1,1"], "one of --focal, --fov and --intrinsics"),
-        (["--format", "ply", "--intrinsics", "nowhere.csv"], "nowhere.csv"),
+        (["--formats", "ply", "--intrinsics", "nowhere.csv"], "nowhere.csv"),
         (["--focal", "0.1"], "a.jpg: a focal length of 0.1 pixels is a field of view of 177 degrees across 8 pixels"),
         (["--fov", "177"], "--fov: 177; would fit: degrees between 0.5 and 170"),
         (["--intrinsics", "0.1,0.1,4,3"], "a.jpg: a focal length of 0.1 pixels"),
@@ -260,7 +261,7 @@ def test_focal_lengths_of_a_table_reach_models_whose_metres_depend_on_them(
 def test_cameras_that_contradict_or_are_missing_are_refused(
     photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], fault: str
 ) -> None:
-    assert main(["export-depth", "checkpoint", str(photos), "--output", str(tmp_path / "out"), *arguments]) == 2
+    assert main(["predict", "checkpoint", str(photos), "--output", str(tmp_path / "out"), *arguments]) == 2
     assert fault in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 
@@ -269,7 +270,7 @@ def test_of_an_animation_the_first_image_is_exported_and_the_summary_says_so(
 ) -> None:
     frames = [Image.fromarray(np.full((6, 8), value, np.uint8)) for value in (0, 255)]
     frames[0].save(photos / "moving.gif", save_all=True, append_images=frames[1:])
-    assert main(["export-depth", "checkpoint", str(photos), "--output", str(tmp_path / "out")]) == 0
+    assert main(["predict", "checkpoint", str(photos), "--output", str(tmp_path / "out")]) == 0
     said = capsys.readouterr()
     assert f"{photos / 'moving.gif'}: holds several images (an animation, or pages); the first is read" in said.out
     assert "several images" not in said.err  # once
@@ -283,7 +284,7 @@ def test_a_fifo_is_a_fault_of_one_image_and_never_waited_for(
     (tmp_path / "list.txt").write_text("in/a.jpg\npipe.jpg\n")
     os.mkfifo(photos / "pipe.jpg")  # in a list and in a folder alike
     for given in (tmp_path / "list.txt", photos):
-        assert main(["export-depth", "checkpoint", str(given), "--output", str(tmp_path / "out" / given.name)]) == 3
+        assert main(["predict", "checkpoint", str(given), "--output", str(tmp_path / "out" / given.name)]) == 3
         assert "pipe.jpg: is a FIFO" in capsys.readouterr().out.replace("'", "")
     with pytest.raises(DataError, match="not a regular file"):
         api.load("checkpoint")(tmp_path / "pipe.jpg")
@@ -295,13 +296,13 @@ def test_a_fifo_is_a_fault_of_one_image_and_never_waited_for(
         (["--fuse"], "--fuse: belongs to --stabilize."),
         (["--stabilize", "--lookahead", "-1"], "--lookahead: -1 frames"),
         (["--start", "3", "--end", "1"], "seconds are 0 <= start <= end"),
-        (["--format", "mp4", "--fps", "0"], "make no video"),
+        (["--formats", "mp4", "--fps", "0"], "make no video"),
     ],
 )
 def test_wrong_arguments_of_clips_end_with_exit_code_2(
     photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
-    assert main(["export-depth", "checkpoint", str(photos), "--output", str(tmp_path / "out"), *arguments]) == 2
+    assert main(["predict", "checkpoint", str(photos), "--output", str(tmp_path / "out"), *arguments]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
@@ -309,7 +310,7 @@ def test_wrong_arguments_of_clips_end_with_exit_code_2(
 def test_a_folder_of_frames_becomes_a_clip_when_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for i in range(5):
         photo(tmp_path / f"walk/{i}.png", (48, 64))
-    arguments = ["--format", "npz_clip", "--stabilize", "--fov", "70", "--output", str(tmp_path / "out")]
-    assert main(["export-depth", "checkpoint", str(tmp_path / "walk"), *arguments]) == 0
+    arguments = ["--formats", "npz_clip", "--stabilize", "--fov", "70", "--output", str(tmp_path / "out")]
+    assert main(["predict", "checkpoint", str(tmp_path / "walk"), *arguments]) == 0
     assert np.load(tmp_path / "out/walk.depth.npz")["depth"].shape == (5, 48, 64)
     assert "5 frames of 1 clip" in capsys.readouterr().out

@@ -69,7 +69,7 @@ def test_faults_are_one_line_and_exit_code_2(tmp_path: Path, capsys: pytest.Capt
 def test_convert_takes_the_family_and_its_options_from_the_command_line(
     third_party: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    family = ["--family", "depth-anything-v2-metric", "--family-option", "max_depth=12.5"]
+    family = ["--family", "depth-anything-v2-metric", "--family-options", "max_depth=12.5"]
     out = tmp_path / "ours.safetensors"
     assert main(["convert", str(third_party), str(out), "--to", "densevit", *family]) == 0
     assert main(["inspect", str(out)]) == 0

@@ -1,18 +1,21 @@
 """The command line: quick help, and user errors that are one message and an exit code."""
 
-import argparse
-import importlib
 import os
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import pytest
 from small import small_config
 
+from densevit.api import load
 from densevit.cli.main import COMMANDS, main
+from densevit.cli.parser import call, inherited_parameters, make_parser, parameters
+from densevit.utils.docstrings import arguments
 
 TOOLS = Path(__file__).parents[2] / "tools"
 HEAVY = {"torch", "timm", "albumentations", "cv2", "numpy", "pydantic", "skimage", "h5py"}
@@ -34,6 +37,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 def test_every_script_in_tools_runs_its_command() -> None:
+    """They need no installation: train, evaluate and export depth from a source tree."""
     code = (
         "import sys, runpy, contextlib\n"
         "for path in list(sys.argv[1:]):\n"
@@ -42,7 +46,7 @@ def test_every_script_in_tools_runs_its_command() -> None:
     )
     tools = sorted(map(str, TOOLS.glob("*.py")))
     done = python(code, *tools, check=True)
-    assert done.stdout.count("usage: densevit ") == len(tools) == 5
+    assert re.findall(r"usage: densevit (\S+)", done.stdout) == ["eval", "predict", "train"]
 
 
 def test_help_lists_every_command_in_its_group_on_a_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -50,7 +54,7 @@ def test_help_lists_every_command_in_its_group_on_a_line(capsys: pytest.CaptureF
         main(["--help"])
     assert caught.value.code == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line for line in lines if line.endswith(":")] == ["train:", "data:", "evaluate:", "predict:", "models:"]
+    assert [line for line in lines if line.endswith(":")] == ["train:", "evaluate:", "predict:", "models:"]
     assert sorted(line.split()[0] for line in lines if line.startswith("  ")) == sorted(COMMANDS)
     assert max(map(len, lines)) <= 100
 
@@ -59,10 +63,14 @@ def test_help_lists_every_command_in_its_group_on_a_line(capsys: pytest.CaptureF
     ("words", "message"),
     [
         (["tarin"], "no command 'tarin'. Did you mean 'train'?"),
-        (["evaldepth"], "Did you mean 'eval-depth'?"),
+        (["calibrat"], "Did you mean 'calibrate'?"),
         (["qqq"], "`densevit --help` lists them."),
         ([], "name a command"),
-        (["eval-depth", "--dat", "nyu"], "unrecognized arguments: --dat. Did you mean --data?"),
+        (["eval", "--dat", "nyu"], "unrecognized arguments: --dat. Did you mean --data"),
+        (["eval", "run", "--task", "dept"], "invalid choice: 'dept'"),
+        (["predict", "run", "a.jpg"], "arguments are required: --output"),
+        (["predict", "run", "a.jpg", "--output", "x", "--batch-size", "0"], "--batch-size: 1 or more; got '0'"),
+        (["predict", "run", "a.jpg", "--output", "x", "--range", "1"], "--range: 2 numbers, as 1,2; got '1'"),
         (["train", "c.yaml", "--resum=last"], "Did you mean --resume?"),
         (["train", "c.yaml", "--qqq"], "`densevit train --help` lists the options."),
     ],
@@ -76,25 +84,72 @@ def test_a_mistyped_command_gets_a_suggestion_and_exit_code_2(
     assert message in capsys.readouterr().err
 
 
-def test_every_command_that_loads_checkpoints_or_names_components_takes_plugins() -> None:
-    without = []
-    for name, command in COMMANDS.items():
-        parser = argparse.ArgumentParser()
-        importlib.import_module(f"densevit.cli.commands.{command.module}").add_arguments(parser)
-        if "--plugin" not in parser.format_help():
-            without.append(name)
-    # A config names its own; the others need none.
-    assert without == ["train", "init", "recipes", "completion", "compare", "protocols", "benchmark"]
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_argument_of_a_command_is_declared_with_its_meaning_by_its_function(name: str) -> None:
+    function = COMMANDS[name].function()
+    own, inherited = parameters(function), inherited_parameters(function)
+    assert own.keys() | inherited.keys() >= {"plugins"} or name in WITHOUT_PLUGINS
+    assert own.keys() <= arguments(function).keys()
+    assert inherited.keys() <= arguments(load).keys()
+    actions = [action for action in make_parser(name, function)._actions if action.dest != "help"]
+    assert {action.dest for action in actions} == own.keys() | inherited.keys()
+    assert all(action.help for action in actions)
+
+
+# A config names its own; the others need none.
+WITHOUT_PLUGINS = ("train", "init", "completion", "benchmark")
+
+
+def command(
+    images: Sequence[str | Path],
+    /,
+    *words: str,
+    size: tuple[int, int] | Literal["any"] | None = None,
+    heads: Sequence[str] = (),
+    files: Sequence[str | Path] = (),
+    options: Mapping[str, Any] | None = None,
+    resume: bool | str = False,
+    flip: bool | None = None,
+    fast: bool = False,
+    scale: float = 0.5,
+    count: Annotated[int, 1] = 2,
+    module: "Path | None" = None,
+) -> dict[str, Any]:
+    return {name: value for name, value in locals().items() if name not in ("heads", "files")} | {
+        "heads": list(heads), "files": list(files)
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("a b", {"images": [Path("a"), Path("b")], "size": None, "scale": 0.5, "heads": []}),
+        ("a --size 480,640", {"size": (480, 640)}),
+        ("a --size 480x640 --count 3", {"size": (480, 640), "count": 3}),
+        ("a --size any --flip --fast", {"size": "any", "flip": True, "fast": True}),
+        ("a --no-flip --resume", {"flip": False, "resume": True, "fast": False}),
+        ("a --resume last --scale 1e-3", {"resume": "last", "scale": 0.001}),
+        ("a --heads x,y --heads z", {"heads": ["x", "y", "z"]}),
+        ("a --files x,y --files z", {"files": [Path("x,y"), Path("z")]}),
+        ("a --options k=1,l=0.5 --options m=text", {"options": {"k": 1, "l": 0.5, "m": "text"}}),
+    ],
+)
+def test_words_become_the_arguments_of_a_function(line: str, expected: dict[str, Any]) -> None:
+    parser = make_parser("command", command)
+    assert "module" not in {action.dest for action in parser._actions}
+    found = call(command, parser.parse_args(line.split()))
+    assert {name: found[name] for name in expected} == expected
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 @pytest.mark.parametrize(
     ("line", "found"),
     [
-        ("eval-d", {"eval-depth"}),
+        ("ev", {"eval"}),
+        ("list comp", {"components"}),
         ("train --re", {"--resume"}),
         ("train nyu_dinov2_vits_d", {"nyu_dinov2_vits_dpt"}),
-        ("export-depth --prec", {"--precision"}),
+        ("predict --prec", {"--precision"}),
     ],
 )
 def test_the_shell_completes_commands_options_and_recipes(
@@ -113,7 +168,9 @@ ENTRY = "import sys; from densevit.cli.main import main; sys.exit(main(sys.argv[
 
 
 @pytest.mark.skipif(os.name != "posix", reason="pipes of POSIX")
-@pytest.mark.parametrize(("words", "codes"), [(["components"], {141}), (["eval-depth", "--help"], {0, 141})])
+@pytest.mark.parametrize(
+    ("words", "codes"), [(["list", "components"], {141}), (["eval", "--task", "depth", "--help"], {0, 141})]
+)
 def test_a_reader_of_the_output_that_goes_away_is_no_traceback(words: list[str], codes: set[int]) -> None:
     read, write = os.pipe()
     os.close(read)
@@ -125,7 +182,8 @@ def test_a_reader_of_the_output_that_goes_away_is_no_traceback(words: list[str],
 
 @pytest.mark.skipif(os.name != "posix", reason="shell redirections of POSIX")
 @pytest.mark.parametrize(
-    ("words", "closed", "code"), [("components", ">&-", 0), ("components", "2>&-", 0), ("components decodr", "2>&-", 2)]
+    ("words", "closed", "code"),
+    [("list components", ">&-", 0), ("list components", "2>&-", 0), ("list components decodr", "2>&-", 2)],
 )
 def test_closed_standard_streams_are_no_fault(words: str, closed: str, code: int) -> None:
     command = f'"$0" -c "$1" {words} {closed}'
@@ -150,13 +208,13 @@ def test_a_command_of_one_process_runs_once_under_torchrun(
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "4")
     monkeypatch.setenv("RANK", "1")
-    assert main(["protocols"]) == 0
+    assert main(["list", "protocols"]) == 0
     assert capsys.readouterr() == ("", "")
     monkeypatch.setenv("RANK", "0")
-    assert main(["protocols"]) == 0
+    assert main(["list", "protocols"]) == 0
     printed = capsys.readouterr()
     assert "nyu_eigen" in printed.out
-    assert "protocols runs in one process: rank 0 of 4 does all of it" in printed.err
+    assert "list runs in one process: rank 0 of 4 does all of it" in printed.err
 
 
 def failing(capsys, *words: str, code: int = 2) -> str:
@@ -232,12 +290,23 @@ def test_a_run_that_cannot_go_on_keeps_its_config(tmp_path: Path, capsys) -> Non
 
 def test_a_missing_checkpoint_or_data_set_is_reported(tmp_path: Path, capsys) -> None:
     assert "no such checkpoint" in failing(
-        capsys, "eval-depth", str(tmp_path / "gone"), "--data", "middlebury_motorcycle"
+        capsys, "eval", "--task", "depth", str(tmp_path / "gone"), "--data", "middlebury_motorcycle"
     )
-    assert "Did you mean 'nyu'" in failing(capsys, "eval-depth", "x", "--data", "nyuu")
-    assert "either a CHECKPOINT or --predictions" in failing(capsys, "eval-depth", "--data", "middlebury_motorcycle")
+    assert "Did you mean 'nyu'" in failing(capsys, "eval", "--task", "depth", "x", "--data", "nyuu")
+    assert "either a MODEL or --predictions" in failing(
+        capsys, "eval", "--task", "depth", "--data", "middlebury_motorcycle"
+    )
     assert "no protocol" in failing(
-        capsys, "eval-depth", "--predictions", str(tmp_path), "--data", "middlebury_motorcycle", "--protocol", "garg"
+        capsys,
+        "eval",
+        "--task",
+        "depth",
+        "--predictions",
+        str(tmp_path),
+        "--data",
+        "middlebury_motorcycle",
+        "--protocol",
+        "garg",
     )
 
 

@@ -24,7 +24,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def data(run: Path) -> list[str]:
-    return ["--data", "folder", "--root", str(run / "data"), "--data-option", "depth_scale=1000"]
+    return ["--data", "folder", "--root", str(run / "data"), "--data-options", "depth_scale=1000"]
 
 
 def test_training_logs_it_and_the_card_and_the_predictor_have_it(run: Path) -> None:
@@ -38,19 +38,19 @@ def test_training_logs_it_and_the_card_and_the_predictor_have_it(run: Path) -> N
 
 def test_calibrated_intervals_are_in_the_card_and_in_the_scores(run: Path, tmp_path: Path) -> None:
     out = tmp_path / "calibrated"
-    assert main(["calibrate-uncertainty", str(run / "run"), *data(run), "--output", str(out)]) == 0
+    assert main(["calibrate", "--target", "uncertainty", str(run / "run"), *data(run), "--output", str(out)]) == 0
     card = densevit.load(out).card
     interval = card.outputs["depth"].interval
     assert interval is not None and interval.level == 0.9 and interval.images == 10
     assert ModelCard.from_dict(json.loads(json.dumps(card.to_dict()))) == card
-    assert main(["eval-depth", str(out), *data(run), "--output", str(tmp_path / "scores")]) == 0
+    assert main(["eval", "--task", "depth", str(out), *data(run), "--output", str(tmp_path / "scores")]) == 0
     found = json.loads((tmp_path / "scores/metrics.json").read_text())["metrics"]
     assert found["coverage"] == pytest.approx(0.99, abs=0.01)  # of the same images, 0.9 * 11 / 10
     assert {"ause_abs_rel", "aurg_rmse", "sparsification@10%", "coverage@2-3m"} <= set(found)
     page = (tmp_path / "scores/report.html").read_text()
     assert "Uncertainty" in page and "coverage of intervals" in page and "coverage ↓" not in page
     image = str(run / "data/images/000.jpg")
-    words = ["export-depth", str(out), image, "--format", "npy,interval", "--precision", "fp32", "--output"]
+    words = ["predict", str(out), image, "--formats", "npy,interval", "--precision", "fp32", "--output"]
     assert main([*words, str(tmp_path / "maps")]) == 0
     written, depth = np.load(tmp_path / "maps/000.interval.npz"), np.load(tmp_path / "maps/000.npy")
     scale = densevit.load(out, precision="fp32").predict_all(image)["depth/uncertainty"]
@@ -63,9 +63,9 @@ def test_calibrated_intervals_are_in_the_card_and_in_the_scores(run: Path, tmp_p
 def test_intervals_that_were_not_calibrated_are_not_written(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["export-depth", str(run / "run"), str(run / "data/images"), "--format", "interval"]
+    words = ["predict", str(run / "run"), str(run / "data/images"), "--formats", "interval"]
     assert main([*words, "--output", str(tmp_path / "maps")]) == 2
-    assert "`densevit calibrate-uncertainty` does that" in capsys.readouterr().err
+    assert "`densevit calibrate --target uncertainty` does that" in capsys.readouterr().err
     assert not (tmp_path / "maps").exists()
 
 
@@ -73,7 +73,7 @@ def test_what_cannot_be_calibrated_is_said_and_nothing_written(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
-    command = ["calibrate-uncertainty", str(run / "run"), *data(run), "--output", str(out)]
+    command = ["calibrate", "--target", "uncertainty", str(run / "run"), *data(run), "--output", str(out)]
     for more, says in ((["--level", "0.95"], "need 19 or more"), (["--level", "2"], "a share between 0 and 1")):
         assert main([*command, *more]) == 2
         assert says in capsys.readouterr().err and not out.exists()

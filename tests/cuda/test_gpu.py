@@ -58,17 +58,14 @@ def test_it_trains_resumes_evaluates_and_exports(kind: str, config: Path, tmp_pa
     again = train(config, tmp_path / "run", *KINDS[kind], "--resume")
     # Sums on a GPU come in any order.
     assert [row["loss"] for row in again][10:] == pytest.approx([row["loss"] for row in rows][10:], rel=0.05)
-    data = ["--data", "folder", "--root", str(config.parent / "data"), "--data-option", "depth_scale=1000"]
+    data = ["--data", "folder", "--root", str(config.parent / "data"), "--data-options", "depth_scale=1000"]
     for precision in ("fp32", "tf32", "auto"):
         out = tmp_path / precision
         words = ["--device", "cuda", "--precision", precision, "--output", str(out)]
-        assert main(["eval-depth", str(tmp_path / "run"), *data, *words]) == 0
+        assert main(["eval", "--task", "depth", str(tmp_path / "run"), *data, *words]) == 0
         assert json.loads((out / "metrics.json").read_text())["source"]["device"].startswith("cuda")
     images = str(config.parent / "data/images")
-    assert (
-        main(["export-depth", str(tmp_path / "run"), images, "--device", "cuda", "--output", str(tmp_path / "maps")])
-        == 0
-    )
+    assert main(["predict", str(tmp_path / "run"), images, "--device", "cuda", "--output", str(tmp_path / "maps")]) == 0
     assert len(list((tmp_path / "maps").rglob("*.png"))) == 12
 
 

@@ -130,11 +130,11 @@ def test_ends_of_the_range_are_round() -> None:
 
 
 def test_recipes_are_listed_and_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["recipes"]) == 0
+    assert main(["list", "recipes"]) == 0
     out = capsys.readouterr().out
     assert "\ndepth:\n" in f"\n{out}" and "  nyu_dinov2_vits_dpt  " in out and "  depth/folder  " in out
     assert "  A MiDaS-style mixture (Ranftl et al. 2020, 2021): disparity" in out
-    assert main(["recipes", "depth/folder"]) == 0
+    assert main(["list", "recipes", "depth/folder"]) == 0
     assert capsys.readouterr().out.startswith("# Your own images and depth maps")
-    assert main(["recipes", "depth/foldr"]) == 2
+    assert main(["list", "recipes", "depth/foldr"]) == 2
     assert "Did you mean" in capsys.readouterr().err

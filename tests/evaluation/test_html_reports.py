@@ -110,10 +110,10 @@ def test_the_page_tells_model_constant_map_and_their_ratio(page: str) -> None:
 
 
 def test_the_first_lines_tell_date_version_and_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["/usr/bin/densevit", "eval-depth", "my maps", "--data", "nyu"])
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/densevit", "eval", "my maps", "--data", "nyu"])
     html = score(1.0).write_page(tmp_path / "report.html", title="bare", subtitle="").read_text()
     head = html[html.index("<h1>") : html.index("<h2>")]
-    assert "<code>densevit eval-depth &#39;my maps&#39; --data nyu</code>" in head
+    assert "<code>densevit eval &#39;my maps&#39; --data nyu</code>" in head
     assert f"densevit {__version__}" in head and re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d", head)
 
 

@@ -83,7 +83,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def options(folder: Path) -> list[str]:
-    return ["--data", "folder", "--root", str(folder / "data"), "--data-option", "depth_scale=1000"]
+    return ["--data", "folder", "--root", str(folder / "data"), "--data-options", "depth_scale=1000"]
 
 
 def test_a_calibration_is_part_of_the_card_and_of_every_prediction(run: Path) -> None:
@@ -142,8 +142,8 @@ def test_points_with_a_tape_measure_serve_as_well(
 @pytest.mark.slow
 def test_an_onnx_file_is_calibrated_too(run: Path, tmp_path: Path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
-    words = ["--image-size", "60,80", "--output", str(tmp_path / "half.onnx")]
-    assert main(["export-onnx", str(run / "half"), *words]) == 0
+    words = [str(tmp_path / "half.onnx"), "--image-size", "60,80"]
+    assert main(["export", str(run / "half"), *words]) == 0
     image = np.random.default_rng(0).integers(0, 255, (1, 60, 80, 3), dtype=np.uint8)
     (found,) = onnxruntime.InferenceSession(str(tmp_path / "half.onnx")).run(None, {"image": image})
     expected = densevit.load(run / "half", precision="fp32")(image[0])

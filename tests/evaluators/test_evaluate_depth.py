@@ -1,4 +1,4 @@
-"""Depth evaluation as a Python function, and the data that `eval-depth` finds by itself."""
+"""Depth evaluation as a Python function, and the data that `eval` finds by itself."""
 
 import json
 from dataclasses import replace
@@ -69,14 +69,14 @@ def test_protocols_are_selected_by_name_by_data_set_or_all(run: Path) -> None:
     assert len(select_protocols("all", data, "folder", "metric")) > 3
     with pytest.raises(ConfigError, match="--align goes with one protocol"):
         select_protocols("all", data, "folder", "metric", align="median")
-    with pytest.raises(ConfigError, match="eval-seg"):
+    with pytest.raises(ConfigError, match="densevit eval"):
         select_protocols("plain", data, "folder", "labels")
 
 
 def test_a_run_is_scored_on_its_own_validation_data_and_protocol(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["eval-depth", str(run), "--output", str(tmp_path), "--device", "cpu"]) == 0
+    assert main(["eval", "--task", "depth", str(run), "--output", str(tmp_path), "--device", "cpu"]) == 0
     root = run.parent / "data"
     assert f"data: the run's own validation data, folder, root {root}, split all" in capsys.readouterr().err
     found = json.loads((tmp_path / "metrics.json").read_text())
@@ -89,10 +89,10 @@ def test_a_run_is_scored_on_its_own_validation_data_and_protocol(
 
 def test_a_checkpoint_that_records_no_data_asks_for_it(capsys: pytest.CaptureFixture[str]) -> None:
     old = Path(__file__).parents[1] / "weights/old/schema_1.safetensors"
-    assert main(["eval-depth", str(old)]) == 2
+    assert main(["eval", "--task", "depth", str(old)]) == 2
     assert "records no validation data; name a data set" in capsys.readouterr().err
-    assert main(["eval-depth", "--predictions", str(old.parent)]) == 2
-    assert "--data: name the data set that --predictions are for" in capsys.readouterr().err
+    assert main(["eval", "--task", "depth", "--predictions", str(old.parent)]) == 2
+    assert "--data: name the data set" in capsys.readouterr().err
 
 
 def test_saved_maps_of_another_unit_are_told_with_the_remedy(
@@ -106,13 +106,13 @@ def test_saved_maps_of_another_unit_are_told_with_the_remedy(
         depth = data.read(index).depth
         assert depth is not None
         np.save(tmp_path / f"maps/{name}.npy", depth * 1000)
-    options = ["--data", str(tmp_path / "data"), "--data-option", "depth_scale=1000", "--predictions"]
-    assert main(["eval-depth", *options, str(tmp_path / "maps"), "--output", str(tmp_path / "out")]) == 0
+    options = ["--data", str(tmp_path / "data"), "--data-options", "depth_scale=1000", "--predictions"]
+    assert main(["eval", "--task", "depth", *options, str(tmp_path / "maps"), "--output", str(tmp_path / "out")]) == 0
     told = capsys.readouterr().out
     assert "predictions look like 1000 units per metre. Use --scale 1000." in told
     assert "(100.0%) clamped to the range" in told and "Use --scale 1000" in caplog.text
     assert "Use --scale 1000" in (tmp_path / "out/report.html").read_text()
-    assert main(["eval-depth", *options, str(tmp_path / "maps"), "--scale", "1000"]) == 0
+    assert main(["eval", "--task", "depth", *options, str(tmp_path / "maps"), "--scale", "1000"]) == 0
     told = capsys.readouterr().out
     assert "warning" not in told and "clamped to the range" not in told
 
@@ -127,30 +127,49 @@ def split_data(tmp_path: Path) -> Path:
 def test_commands_find_the_splits_in_a_folder_by_themselves(
     split_data: Path, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    scale = ["--data-option", "depth_scale=1000"]
+    scale = ["--data-options", "depth_scale=1000"]
     main(["check-data", str(split_data), *scale, "--no-cache"])
     printed = capsys.readouterr().out
     assert "train: 3 of 3 samples" in printed
     assert "val: 2 of 2 samples" in printed
     for data in (["--data", str(split_data)], ["--data", "folder", "--root", str(split_data)]):
-        assert main(["eval-depth", str(run), *data, *scale, "--device", "cpu"]) == 0
+        assert main(["eval", "--task", "depth", str(run), *data, *scale, "--device", "cpu"]) == 0
         printed = capsys.readouterr()
         assert f"data: {split_data}, split val of train, val" in printed.err
         assert "2 of 2 images scored" in printed.out
-    assert main(["eval-depth", str(run), "--data", str(split_data), "--split", "train", *scale, "--device", "cpu"]) == 0
+    assert (
+        main(
+            [
+                "eval",
+                "--task",
+                "depth",
+                str(run),
+                "--data",
+                str(split_data),
+                "--split",
+                "train",
+                *scale,
+                "--device",
+                "cpu",
+            ]
+        )
+        == 0
+    )
     assert "3 of 3 images scored" in capsys.readouterr().out
 
 
 def test_an_evaluation_records_the_device_and_precision_that_auto_took(run: Path, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
     words = [
-        "eval-depth",
+        "eval",
+        "--task",
+        "depth",
         str(run),
         "--data",
         "folder",
         "--root",
         str(run.parent / "data"),
-        "--data-option",
+        "--data-options",
         "depth_scale=1000",
         "--output",
         str(tmp_path / "out"),

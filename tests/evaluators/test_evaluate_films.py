@@ -47,5 +47,5 @@ def test_depth_that_jumps_flickers_and_depth_that_stays_does_not(tmp_path: Path)
 def test_what_films_cannot_be_scored_by_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(DataError, match="cannot be read twice"):
         evaluate_films(predictor(0.0), ["camera:0"])
-    assert main(["eval-video", "run", "--films", "a.mp4", "--align", "affine"]) == 2
-    assert "which --films do not have" in capsys.readouterr().err
+    assert main(["eval", "--task", "video", "run", "--videos", "a.mp4", "--align", "affine"]) == 2
+    assert "which --videos do not have" in capsys.readouterr().err

@@ -49,10 +49,10 @@ def test_a_checkpoint_is_an_ordinary_model_with_the_probe(
 ) -> None:
     weights = load_file(folder / name / "checkpoints/last/model.safetensors")
     assert {key.partition(".")[0] for key in weights} == {"encoder", "heads"}  # `linear` has none
-    words = ["--data", "folder", "--root", str(folder / "data"), "--data-option", "depth_scale=1000"]
+    words = ["--data", "folder", "--root", str(folder / "data"), "--data-options", "depth_scale=1000"]
     last = folder / name / "checkpoints/step-00000004"
     capsys.readouterr()
-    assert main(["eval-depth", str(last), *words]) == 0
+    assert main(["eval", "--task", "depth", str(last), *words]) == 0
     assert f"{Run(folder / name).val_log[-1]['abs_rel']:.4f}" in capsys.readouterr().out
 
 

@@ -180,8 +180,8 @@ def test_a_pickle_that_would_run_code_is_refused_wherever_it_comes_in(
     words = {
         "resume": ["train", config, output, "--resume", str(bad)],
         "init": ["train", config, output, f"model.init_from={bad}"],
-        "eval": ["eval-depth", str(bad), "--data", "folder", "--root", str(trained / "data")],
-        "export": ["export-depth", str(bad), str(trained / "data/images"), "--output", str(tmp_path / "maps")],
+        "eval": ["eval", "--task", "depth", str(bad), "--data", "folder", "--root", str(trained / "data")],
+        "export": ["predict", str(bad), str(trained / "data/images"), "--output", str(tmp_path / "maps")],
     }
     if entry == "predict":
         with pytest.raises(DensevitError, match=str(bad)) as refused:

@@ -96,7 +96,7 @@ def test_recorded_sums_tell_every_flip_also_behind_the_cache(
     check = [
         "check-data",
         str(root),
-        "--data-option",
+        "--data-options",
         "depth_scale=1000",
         "--checksums",
         str(tmp_path / "sums"),
@@ -219,7 +219,7 @@ def test_a_flip_in_an_hdf5_file_is_told_by_the_examination(
     with h5py.File(path) as file:
         chunk = file[key].id.get_chunk_info(1)
     flip(path, chunk.byte_offset + chunk.size // 2)
-    told = ["--data-option", "subset=available", "--split", "test", "--no-cache", "--output", str(tmp_path / "report")]
+    told = ["--data-options", "subset=available", "--split", "test", "--no-cache", "--output", str(tmp_path / "report")]
     assert main(["check-data", "--data", "nyu", "--root", str(path), *told]) == 2
     report = (tmp_path / "report/report.json").read_text()
     assert f"{path}: frame 1 of '{key}' is damaged" in report

@@ -236,9 +236,9 @@ def test_the_zoo_is_trained_on_evaluated_and_exported(tmp_path: Path, capsys: py
     config, root = small_config(tmp_path), tmp_path / "zoo"
     words = [f"data.{split}.root={root}" for split in ("train", "val")]
     assert main(["train", str(config), *words, "steps=5"]) == 0
-    assert main(["eval-depth", str(MODEL), "--data", "folder", "--root", str(root)]) == 0
+    assert main(["eval", "--task", "depth", str(MODEL), "--data", "folder", "--root", str(root)]) == 0
     made = zoo.fill(tmp_path / "all")
-    assert main(["export-depth", str(MODEL), *map(str, sorted(made.iterdir())), "--output", str(tmp_path / "out")]) == 3
+    assert main(["predict", str(MODEL), *map(str, sorted(made.iterdir())), "--output", str(tmp_path / "out")]) == 3
     said = capsys.readouterr()
     failed = json.loads((tmp_path / "out/failed.json").read_text())["failed"]
     assert {Path(entry["image"]).name for entry in failed} == zoo.REFUSED.keys()
@@ -364,7 +364,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.slow
 def test_an_export_killed_in_the_middle_is_resumed_to_the_same_bytes(tmp_path: Path, fork_server: ForkServer) -> None:
-    words = ["export-depth", MODEL, pictures(tmp_path / "in"), "--workers", 1, "--output"]
+    words = ["predict", MODEL, pictures(tmp_path / "in"), "--workers", 1, "--output"]
     code, text = fork_server.run(*words, tmp_path / "whole")
     whole = contents(tmp_path / "whole")
     maps = {name for name in whole if name.endswith(".png")}
@@ -426,7 +426,7 @@ def test_a_published_list_with_a_name_that_leads_out_is_refused(tmp_path: Path, 
 def test_pairs_of_images_that_lie_elsewhere_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pair = {"point1": [0, 0], "point2": [1, 1], "closer_point": "point1"}
     (tmp_path / "pairs.json").write_text(json.dumps({"../a.jpg": [pair]}))
-    assert "'../a.jpg'" in failing(capsys, "eval-ordinal", MODEL, "--pairs", tmp_path / "pairs.json")[0]
+    assert "'../a.jpg'" in failing(capsys, "eval", "--task", "ordinal", MODEL, "--pairs", tmp_path / "pairs.json")[0]
 
 
 @pytest.mark.parametrize("kind", ["external", "soft", "virtual", "raw"])

@@ -111,7 +111,7 @@ def differing(one: Any, other: Any, path: str = "") -> Iterator[tuple[str, Any]]
 
 def test_sigterm_during_a_scan_of_the_data_ends_it_with_75(tmp_path: Path, fork_server: ForkServer) -> None:
     small_config(tmp_path)
-    words = ["check-data", "--data", "folder", "--root", tmp_path / "data", "--data-option", "depth_scale=1000"]
+    words = ["check-data", "--data", "folder", "--root", tmp_path / "data", "--data-options", "depth_scale=1000"]
     code, text = fork_server.run(*words, "--output", tmp_path / "report", "--threads", 1, fault="while_scanning")
     assert code == STOPPED, text
     assert "of 6 samples; their statistics are cached" in text
@@ -127,7 +127,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, fork_server: ForkServer) -
 
 
 def test_sigterm_during_prediction_leaves_whole_maps(tmp_path: Path, fork_server: ForkServer, trained: Path) -> None:
-    words = ["export-depth", trained / "run", trained / "data/images", "--output", tmp_path / "maps", "--workers", 1]
+    words = ["predict", trained / "run", trained / "data/images", "--output", tmp_path / "maps", "--workers", 1]
     code, text = fork_server.run(*words, fault="while_predicting")
     assert code == STOPPED, text
     made = len(list((tmp_path / "maps").glob("*.png")))
@@ -138,13 +138,15 @@ def test_sigterm_during_prediction_leaves_whole_maps(tmp_path: Path, fork_server
 
 def test_sigterm_during_scoring_writes_no_report(tmp_path: Path, fork_server: ForkServer, trained: Path) -> None:
     words = [
-        "eval-depth",
+        "eval",
+        "--task",
+        "depth",
         trained / "run",
         "--data",
         "folder",
         "--root",
         trained / "data",
-        "--data-option",
+        "--data-options",
         "depth_scale=1000",
     ]
     code, text = fork_server.run(*words, "--output", tmp_path / "report", fault="while_predicting")

@@ -58,7 +58,7 @@ def test_bad_steps_are_named_counted_and_recorded_and_end_the_run_with_4(spoilt:
 
 def test_a_recorded_step_goes_wrong_again_bit_for_bit(spoilt: tuple[Path, str], fork_server: ForkServer) -> None:
     run, _ = spoilt
-    code, text = fork_server.run("replay", run / "skipped_steps/step-00000004", "--plugin", run.parent / "plugin.py")
+    code, text = fork_server.run("replay", run / "skipped_steps/step-00000004", "--plugins", run.parent / "plugin.py")
     assert code == 0, text
     assert "The same, bit for bit." in text
     assert "gradients are not finite: encoder." in text
@@ -69,7 +69,7 @@ def test_a_replay_on_other_images_says_that_it_differs(
 ) -> None:
     run, _ = spoilt
     code, text = fork_server.run(
-        "replay", run / "skipped_steps/step-00000004", "seed=1", "--plugin", run.parent / "plugin.py"
+        "replay", run / "skipped_steps/step-00000004", "seed=1", "--plugins", run.parent / "plugin.py"
     )
     assert code == 0, text
     assert "Not the same" in text
@@ -90,10 +90,10 @@ def test_the_part_of_either_process_can_be_done_again(tmp_path: Path, fork_serve
     names = [part["names"] for part in json.loads((folder / skipped_steps.RECORD).read_text())["parts"]]
     assert not set(names[0]) & set(names[1])
     for rank in (0, 1):
-        code, text = fork_server.run("replay", folder, "--rank", rank, "--plugin", tmp_path / "plugin.py")
+        code, text = fork_server.run("replay", folder, "--rank", rank, "--plugins", tmp_path / "plugin.py")
         assert code == 0 and "The same, bit for bit." in text, text
         assert ", ".join(names[rank]) in text
-    code, text = fork_server.run("replay", folder, "--rank", 2, "--plugin", tmp_path / "plugin.py")
+    code, text = fork_server.run("replay", folder, "--rank", 2, "--plugins", tmp_path / "plugin.py")
     assert code == 2 and "2 processes took part" in text
 
 

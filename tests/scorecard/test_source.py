@@ -190,9 +190,9 @@ def test_training_evaluation_and_export_open_no_connection(tmp_path: Path, monke
         )
         == 0
     )
-    data = ["--data", "folder", "--root", str(root), "--data-option", "depth_scale=1000"]
-    assert main(["eval-depth", str(run), *data, "--output", str(tmp_path / "scores")]) == 0
-    assert main(["export-depth", str(run), str(root / "images"), "--output", str(tmp_path / "maps")]) == 0
+    data = ["--data", "folder", "--root", str(root), "--data-options", "depth_scale=1000"]
+    assert main(["eval", "--task", "depth", str(run), *data, "--output", str(tmp_path / "scores")]) == 0
+    assert main(["predict", str(run), str(root / "images"), "--output", str(tmp_path / "maps")]) == 0
     assert asked == []
 
 

@@ -89,15 +89,25 @@ def test_a_config_trains_normals_beside_depth_and_eval_normals_scores_both(
     capsys.readouterr()
     for head in ("normals", "depth"):
         out = tmp_path / f"scores_{head}"
-        command = ["eval-normals", str(tmp_path / "run"), "--head", head, "--output", str(out)]
+        command = ["eval", "--task", "normals", str(tmp_path / "run"), "--head", head, "--output", str(out)]
         assert main([*command, "--protocol", "marigold"]) == 0
         assert {path.name for path in out.iterdir()} == {"metrics.json", "per_image.csv", "report.html"}
         assert "within_11.25" in capsys.readouterr().out
     images = str(tmp_path / "data/images")
-    export = ["export-depth", str(tmp_path / "run"), images, "--format", "normals", "--output"]
+    export = ["predict", str(tmp_path / "run"), images, "--formats", "normals", "--output"]
     assert main([*export, str(tmp_path / "maps")]) == 0
-    saved = ["eval-normals", "--predictions", str(tmp_path / "maps"), "--data", "folder", "--suffix", ".normals.png"]
-    root = ["--root", str(tmp_path / "data"), "--data-option", "depth_scale=1000", "--protocol", "marigold"]
+    saved = [
+        "eval",
+        "--task",
+        "normals",
+        "--predictions",
+        str(tmp_path / "maps"),
+        "--data",
+        "folder",
+        "--suffix",
+        ".normals.png",
+    ]
+    root = ["--root", str(tmp_path / "data"), "--data-options", "depth_scale=1000", "--protocol", "marigold"]
     assert main([*saved, *root, "--output", str(tmp_path / "scores_saved")]) == 0
     scores = [(tmp_path / f"scores_{name}/per_image.csv").read_text().splitlines()[1:] for name in ("normals", "saved")]
     for ours, theirs in zip(*scores, strict=True):

@@ -13,10 +13,7 @@ CODE = """
 import os, sys
 from densevit.cli import main
 main.COMMANDS["compare"] = main.COMMANDS["compare"]._replace(interruptible=True)
-main.importlib.import_module = lambda name: type("", (), {
-    "add_arguments": lambda parser: None,
-    "run": lambda args: print(os.environ.get("GOMP_SPINCOUNT"), "torch" in sys.modules) or 0,
-})
+main.Command.function = lambda self: lambda: print(os.environ.get("GOMP_SPINCOUNT"), "torch" in sys.modules)
 main.main(["compare"])
 """
 

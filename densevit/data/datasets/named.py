@@ -1,8 +1,9 @@
 """Which data set a name, a folder or the tree of a config means, and which split of it is scored."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from densevit.config.yaml_document import YamlDocument
 from densevit.data.datasets.base import DATASETS, resolve_root
@@ -11,16 +12,21 @@ from densevit.registry import ComponentConfig, choices, default
 SPLITS = ("train", "val", "test")
 
 
-def named_spec(name: str, root: Path | None = None, options: Sequence[str] = ()) -> ComponentConfig:
-    """The data set as a config would name it; a path to a folder is data set `folder` in it.
+def named_spec(
+    name: str,
+    root: Path | None = None,
+    options: Mapping[str, Any] | None = None,
+    overrides: Sequence[str] = (),
+) -> ComponentConfig:
+    """Return the data set as a config would name it; a path to a folder is data set `folder` in it.
 
     Args:
-        options: `key=value`.
+        overrides: `key=value`, after `options`.
     """
     if root is None and name not in DATASETS.components and Path(name).is_dir():
         name, root = "folder", Path(name)
-    document = YamlDocument({"type": name})
-    for item in options:
+    document = YamlDocument({"type": name, **(options or {})})
+    for item in overrides:
         document.override(item)
     if root is not None:
         document.tree["root"] = str(root.absolute())

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float
 from densevit.errors import DataError
 from densevit.evaluation.bootstrap import intervals, scenes_of
 from densevit.reporting.tables import Interval
+from densevit.utils.atomic_io import make_folder, write_text
 
 Point = tuple[int, int]
 
@@ -79,9 +80,31 @@ class OrdinalScores:
     interval: Interval | None
     images: Mapping[str, tuple[float, int]]
     groups: Mapping[str, tuple[float, int]]
+    title: str = ""
+    source: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def scores(self) -> dict[str, float]:
+        return {"accuracy": self.accuracy}
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+    def __str__(self) -> str:
+        spread = "" if self.interval is None else " (95% interval: {:.4f} to {:.4f})".format(*self.interval)
+        lines = [
+            f"{self.accuracy:.4f} of {self.count:,} pairs in {len(self.images):,} images are ordered as people do"
+            f"{spread}."
+        ]
+        if len(self.groups) > 1:
+            lines += [f"  {name or '.'}: {share:.4f} of {count:,}" for name, (share, count) in self.groups.items()]
+        return "\n".join(lines)
+
+    def report(self, folder: str | Path) -> list[Path]:
+        """Write metrics.json, with every image's scores."""
+        path = make_folder(Path(folder)) / "metrics.json"
+        write_text(path, json.dumps(self.to_dict(), indent=1))
+        return [path]
 
 
 def ordinal_scores(

@@ -305,10 +305,10 @@ def applicable(data: str, size: tuple[int, int], kind: Kind, depth_range: tuple[
 
 # Kinds of predictions that are not depth, and the command that scores them.
 EVALUATOR_HINTS: Mapping[str, str] = {
-    "class": "classes of whole images, not depth; `densevit eval-class`",
-    "labels": "classes of pixels, not depth; `densevit eval-seg`",
-    "uncertainty": "the scale of the error of depth; the depth's own head: `densevit eval-depth --metrics uncertainty`",
-    "normals": "surface normals, not depth; `densevit eval-normals`",
+    "class": "classes of whole images, not depth; `densevit eval`",
+    "labels": "classes of pixels, not depth; `densevit eval`",
+    "uncertainty": "the scale of the error of depth; the depth's own head: `densevit eval --metrics uncertainty`",
+    "normals": "surface normals, not depth; `densevit eval`",
 }
 
 

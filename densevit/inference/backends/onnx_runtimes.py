@@ -107,7 +107,7 @@ def resolve_device_and_precision(
     if precision == "int8":
         raise ConfigError(
             "precision: int8 needs calibration and a budget, so it is a file of its own. "
-            "`densevit export-onnx CHECKPOINT --precision int8 --max-drop d1=0.005 --data ... --image-size dynamic "
+            "`densevit export CHECKPOINT --precision int8 --max-drop d1=0.005 --data ... --image-size dynamic "
             "--output int8.onnx` writes it; then give int8.onnx in place of the checkpoint."
         )
     if name in ("torch", "auto"):

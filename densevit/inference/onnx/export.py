@@ -19,7 +19,7 @@ from densevit.inference.camera import as_camera, camera_input, check_focal
 from densevit.inference.forward import check_box, checked_network_size, forward
 from densevit.inference.onnx.dynamic_size import NetworkSizes, PaddedModel, check_any_size, with_known_sizes
 from densevit.inference.onnx.graph import NamedOutputs, save_graph
-from densevit.inference.onnx.metadata import OnnxExportOptions, as_text, metadata
+from densevit.inference.onnx.metadata import OnnxExportOptions, as_text, describe_export, metadata
 from densevit.inference.onnx.verify import TOLERANCES, check_errors, torch_predictor, verify_onnx
 from densevit.model_card import HeadSpec, ModelCard, PreprocessConfig
 from densevit.ops.argmax import argmax_or_ignore
@@ -44,6 +44,9 @@ class ExportedModel:
     paths: tuple[Path, ...]
     errors: Mapping[str, float]
     metadata: Mapping[str, str]
+
+    def __str__(self) -> str:
+        return describe_export(self.paths, self.metadata, self.errors)
 
 
 class Pipeline(nn.Module):
@@ -188,7 +191,7 @@ def check_options(card: ModelCard, options: OnnxExportOptions) -> tuple[ModelCar
     names = options.heads or tuple(name for name, kind in kinds.items() if not (kind.auxiliary and kind.image_level))
     for name in names:
         if name not in card.outputs:
-            raise ConfigError(f"--head: this model has no head '{name}'. It has: {', '.join(card.outputs)}.")
+            raise ConfigError(f"--heads: this model has no head '{name}'. It has: {', '.join(card.outputs)}.")
     card = replace(card, outputs={name: card.outputs[name] for name in names})
     if options.labels and not any(kinds[name].has_classes and not kinds[name].image_level for name in names):
         raise ConfigError("--argmax: no head here classifies pixels.")

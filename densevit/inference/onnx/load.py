@@ -1,4 +1,4 @@
-"""A file of `densevit export-onnx` in place of a checkpoint: a predictor that ONNX Runtime or OpenVINO computes.
+"""A file of `densevit export` in place of a checkpoint: a predictor that ONNX Runtime or OpenVINO computes.
 
 b images, h x w pixels, k numbers per pixel.
 """
@@ -83,7 +83,7 @@ class OnnxModule(nn.Module):
             (h, w), (height, width) = size, self.takes.size or size
             raise DataError(
                 f"an image of {h}x{w}, and this ONNX file is for {height}x{width}; "
-                "export-onnx --image-size dynamic writes one for all sizes."
+                "export --image-size dynamic writes one for all sizes."
             )
         given = image if self.takes.floats else image.mul(255).round().to(torch.uint8).permute(0, 2, 3, 1)
         inputs = [given]
@@ -104,7 +104,7 @@ def load_onnx(
         options: of `Predictor`.
 
     Raises:
-        CheckpointError: missing, or no file of `export-onnx`.
+        CheckpointError: missing, or no file of `export`.
         ConfigError: made with `--argmax` or with a focal length as an input; int8 is asked for and the file is not;
             bf16 or fp16 for a file for any size; see also `resolve_device_and_precision`.
     """
@@ -118,7 +118,7 @@ def load_onnx(
     if int8 and not about["precision"].startswith("int8"):
         raise ConfigError(
             f"precision: {path} is in {about['precision']}; "
-            "export-onnx --precision int8 --max-drop d1=0.005 --data ... writes int8."
+            "export --precision int8 --max-drop d1=0.005 --data ... writes int8."
         )
     card = card_of_images(ModelCard.from_dict(migrate_card(json.loads(about["card"]))))
     takes = image_input(graph, path)

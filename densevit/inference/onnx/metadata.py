@@ -1,7 +1,7 @@
 """The options of an ONNX export and the metadata of its file. b images, h x w pixels, k numbers per pixel."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -123,3 +123,14 @@ def open_graph(path: Path) -> "onnx.ModelProto":
 
 def metadata_of(graph: "onnx.ModelProto") -> dict[str, str]:
     return {entry.key: entry.value for entry in graph.metadata_props}
+
+
+def describe_export(paths: Sequence[Path], metadata: Mapping[str, str], errors: Mapping[str, float]) -> str:
+    """Return the files of an export, their inputs and outputs, as lines."""
+    lines = [f"{path}: {path.stat().st_size / 1e6:.1f} MB" for path in paths]
+    lines += [f"  {name}: {text}" for name, text in metadata.items() if name.startswith("input ")]
+    for name, error in errors.items():
+        lines.append(
+            f"  output {name}: {metadata[f'output {name}']}; max. difference from PyTorch {error:.1e} (relative)"
+        )
+    return "\n".join(lines)

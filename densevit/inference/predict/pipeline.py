@@ -168,7 +168,7 @@ def head_of_each_format(writers: Mapping[str, Writer], predictor: Predictor, wan
         kinds = writer.kinds if there else (*writer.kinds, *writer.fallback)
         sources[format] = predictor.card.head_for(kinds, wanted, f"format {format}")
     if unused := [name for name in wanted if name not in sources.values()]:
-        raise ConfigError(f"--head: no format of {', '.join(writers)} is written from {', '.join(unused)}.")
+        raise ConfigError(f"--heads: no format of {', '.join(writers)} is written from {', '.join(unused)}.")
     return sources
 
 

@@ -17,7 +17,7 @@ from densevit.errors import ConfigError, StorageError
 from densevit.inference.onnx.constant_folding import trace
 from densevit.inference.onnx.export import Pipeline, check_options, example_inputs
 from densevit.inference.onnx.graph import NamedOutputs, export_context, first_cause, quiet, traceable
-from densevit.inference.onnx.metadata import OnnxExportOptions, metadata
+from densevit.inference.onnx.metadata import OnnxExportOptions, describe_export, metadata
 from densevit.inference.onnx.verify import TOLERANCE, check_errors, errors_against_torch, torch_predictor
 from densevit.inference.pt2.load import KEY, TensorSpec, load_pt2
 from densevit.model_card import ModelCard
@@ -38,6 +38,9 @@ class ExportedPackage:
     errors: Mapping[str, float]
     metadata: Mapping[str, str]
 
+    def __str__(self) -> str:
+        return describe_export([self.path], self.metadata, self.errors)
+
 
 def check_output(path: Path, *, overwrite: bool = False) -> None:
     """Raises before a checkpoint is read where the export would fail.
@@ -47,7 +50,7 @@ def check_output(path: Path, *, overwrite: bool = False) -> None:
         StorageError: no such folder.
     """
     if not any(map(shutil.which, COMPILERS)):
-        raise ConfigError(f"export-pt2 compiles C++: no compiler is installed ({', '.join(COMPILERS)}).")
+        raise ConfigError(f"a .pt2 file is compiled C++: no compiler is installed ({', '.join(COMPILERS)}).")
     if path.suffix.lower() != ".pt2":
         raise ConfigError(f"--output: {path} does not end in .pt2.")
     if not path.parent.is_dir():

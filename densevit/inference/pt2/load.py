@@ -79,7 +79,7 @@ class Pt2Model:
 
 
 def load_pt2(path: str | Path) -> Pt2Model:
-    """Opens a package of `densevit export-pt2`; needs no compiler.
+    """Opens a package of `densevit export`; needs no compiler.
 
     >>> depth = densevit.load_pt2("mine.pt2")(image[None])["depth"]  # doctest: +SKIP
 
@@ -123,5 +123,5 @@ def read_metadata(path: Path) -> dict[str, str]:
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise CheckpointError(f"{path}: cannot be read as a .pt2 package ({error}).") from None
     if KEY not in found:
-        raise CheckpointError(f"{path}: no package of `densevit export-pt2`.")
+        raise CheckpointError(f"{path}: no package of `densevit export`.")
     return found

@@ -46,6 +46,18 @@ class ExportedSite:
     download: int
     runtime: str
 
+    def __str__(self) -> str:
+        lines = [
+            f"{self.folder}: {self.bytes / 1e6:.1f} MB, of which a browser without WebGPU fetches "
+            f"{self.download / 1e6:.1f} MB; images at {self.size[0]}x{self.size[1]}; ONNX Runtime Web {self.runtime}"
+        ]
+        lines += [
+            f"  {name}: max. difference from PyTorch {error:.1e} (relative)" for name, error in self.errors.items()
+        ]
+        return "\n".join(
+            [*lines, f"see it: python -m http.server --directory {self.folder}, then http://localhost:8000"]
+        )
+
 
 def check_output(folder: Path, runtime: Path | None, *, overwrite: bool = False) -> None:
     """Raises before a checkpoint is read where the export would fail.
@@ -59,7 +71,7 @@ def check_output(folder: Path, runtime: Path | None, *, overwrite: bool = False)
         if not overwrite:
             raise ConfigError(f"--output: {folder} exists already; --overwrite replaces it.")
         if not (folder / SETTINGS).is_file() or not (folder / MODEL).is_file():
-            raise ConfigError(f"--output: {folder} is no site of export-web and is not replaced. Name another folder.")
+            raise ConfigError(f"--output: {folder} is no site of export and is not replaced. Name another folder.")
     atomic_io.check_can_create(folder)
     check_runtime(runtime)
 

@@ -34,7 +34,7 @@ class Confidence(MapWriter):
 class IntervalNpz(MapWriter):
     """Compressed NumPy archive of the interval of each pixel: float32 `low` and `high`, metres, and its `level`.
 
-    As `densevit calibrate-uncertainty` calibrated it; NaN where there is no depth.
+    As `densevit calibrate --target uncertainty` calibrated it; NaN where there is no depth.
     """
 
     suffix = ".interval.npz"
@@ -47,7 +47,7 @@ class IntervalNpz(MapWriter):
     def check(self, spec: HeadSpec) -> None:
         if spec.interval is None:
             raise ConfigError(
-                "format interval: no intervals were calibrated; `densevit calibrate-uncertainty` does that."
+                "format interval: no intervals were calibrated; `densevit calibrate --target uncertainty` does that."
             )
 
     def write(self, path: Path, frame: PredictedMap) -> int:

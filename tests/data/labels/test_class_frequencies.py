@@ -95,11 +95,12 @@ def test_images_without_labels_are_passed_over_and_data_without_any_refused(root
 def test_the_command_prints_a_table_and_a_line_that_a_config_takes(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["class-weights", str(root), "--method", "inverse"]) == 0
+    assert main(["check-data", str(root), "--class-weights", "inverse"]) == 0
     said = capsys.readouterr().out.splitlines()
     assert said[0] == "all: 2 label maps; 75.0% of the pixels have a class"
     assert said[2].split() == ["0", "wall", "90", "50.0000%", "2", "0.6667", "2.388", "0.6667"]
     [loss] = yaml.safe_load(said[-1])["losses"]
     assert loss == {"type": "cross_entropy", "weights": [0.6667, 1, 2, 0]}
-    assert main(["class-weights", str(root), "--method", "inverted"]) == 2
-    assert "Did you mean 'inverse'" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["check-data", str(root), "--class-weights", "inverted"])
+    assert "invalid choice: 'inverted'" in capsys.readouterr().err

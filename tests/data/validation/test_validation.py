@@ -471,7 +471,7 @@ def test_the_command_validates_a_folder_and_writes_its_report(
     broken: Path, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "report"
-    words = ["--data-option", "depth_scale=1000", "--data-option", "depth_range=[0.1, 10]", "--classes", "4"]
+    words = ["--data-options", "depth_scale=1000", "--data-options", "depth_range=[0.1, 10]", "--classes", "4"]
     said = command(capsys, str(broken), *words, "--output", str(out), code=2)
     assert "error: files of 0 bytes (1)" in said and "Training or scores would suffer" in said
     tree = json.loads((out / "report.json").read_text())
@@ -516,7 +516,7 @@ def test_the_command_takes_a_config_and_looks_before_anything_is_built(
         (["--data", "nyuu"], "Did you mean 'nyu'"),
         (["--data", "folder", "--root", "x", "--ignore", "mising"], "Did you mean 'missing'"),
         (["--data", "folder", "--root", "no/such/folder"], "no data at"),
-        (["--data", "folder", "--data-option", "rot=3"], "rot"),
+        (["--data", "folder", "--data-options", "rot=3"], "rot"),
         (["--data", "middlebury_motorcycle", "--output", __file__], "cannot be made"),
     ],
 )
@@ -529,7 +529,7 @@ def test_what_cannot_be_validated_ends_with_2_and_a_message(
 
 def test_a_damaged_cache_is_written_again(tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     layouts.write_folder(tmp_path / "d", frames("a", "b"))
-    words = [str(tmp_path / "d"), "--data-option", "depth_scale=1000"]
+    words = [str(tmp_path / "d"), "--data-options", "depth_scale=1000"]
     command(capsys, *words, code=0)
     (kept,) = cache.rglob("*.json")
     kept.write_text(json.dumps({key: {"size": None} for key in json.loads(kept.read_text())}))

@@ -54,9 +54,17 @@ def test_saved_maps_are_scored_from_the_command_line_at_the_size_of_their_images
     entry = {"point1": [10, 30], "point2": [10, 5], "closer_point": "point2"}
     wrong = {"point1": [10, 30], "point2": [10, 5], "closer_point": "point1"}
     (tmp_path / "annotations.json").write_text(json.dumps({"images/indoor/a.jpg": [entry, entry, entry, wrong]}))
-    command = ["eval-ordinal", "--pairs", str(tmp_path / "annotations.json"), "--predictions", str(tmp_path / "maps")]
-    assert main([*command, "--prediction-type", "disparity", "--output", str(tmp_path / "scores.json")]) == 0
+    command = [
+        "eval",
+        "--task",
+        "ordinal",
+        "--pairs",
+        str(tmp_path / "annotations.json"),
+        "--predictions",
+        str(tmp_path / "maps"),
+    ]
+    assert main([*command, "--prediction-type", "disparity", "--output", str(tmp_path / "scores")]) == 0
     assert "0.7500 of 4 pairs in 1 images" in capsys.readouterr().out
-    assert json.loads((tmp_path / "scores.json").read_text())["images"] == {"images/indoor/a.jpg": [0.75, 4]}
+    assert json.loads((tmp_path / "scores/metrics.json").read_text())["images"] == {"images/indoor/a.jpg": [0.75, 4]}
     assert main([*command, "--prediction-type", "affine"]) == 0
     assert "0.2500 of 4 pairs" in capsys.readouterr().out

@@ -97,7 +97,7 @@ def walks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_saved_maps_of_a_walk_are_scored_and_stabilised(walks: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--predictions", str(walks / "maps"), "--data", "rooms", "--root", str(walks / "data")]
-    assert main(["eval-video", *words, "--output", str(walks / "report")]) == 0
+    assert main(["eval", "--task", "video", *words, "--output", str(walks / "report")]) == 0
     plain = capsys.readouterr().out
     assert "tae" in plain and "metres as predicted" in plain
     import json
@@ -106,7 +106,7 @@ def test_saved_maps_of_a_walk_are_scored_and_stabilised(walks: Path, capsys: pyt
     assert before["abs_rel"] == pytest.approx(0.05, abs=1e-3) and before["scale_jitter"] == pytest.approx(5, abs=0.2)
     page = (walks / "report/report.html").read_text()
     assert "the same row of the ground truth" in page and page.count("data:image") >= 10
-    assert main(["eval-video", *words, "--stabilize", "--output", str(walks / "steady")]) == 0
+    assert main(["eval", "--task", "video", *words, "--stabilize", "--output", str(walks / "steady")]) == 0
     after = json.loads((walks / "steady/metrics.json").read_text())["metrics"]
     assert after["tae"] < 0.7 * before["tae"] and after["scale_jitter"] < 0.5 * before["scale_jitter"]
     assert after["abs_rel"] < before["abs_rel"]
@@ -117,14 +117,14 @@ def test_saved_maps_of_a_walk_are_scored_and_stabilised(walks: Path, capsys: pyt
     [
         (["--fuse"], "belongs to --stabilize"),
         (["--protocol", "video_depth_anything"], "is for kitti, sintel, scannet, not rooms"),
-        (["--films", "a.mp4"], "go with a CHECKPOINT"),
+        (["--videos", "a.mp4"], "are scored in its place"),
     ],
 )
 def test_wrong_options_are_refused(
     walks: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
     words = ["--predictions", str(walks / "maps"), "--data", "rooms", "--root", str(walks / "data")]
-    assert main(["eval-video", *words, *arguments]) == 2
+    assert main(["eval", "--task", "video", *words, *arguments]) == 2
     assert message in capsys.readouterr().err
 
 
@@ -136,5 +136,5 @@ def test_single_views_are_no_clip(tmp_path: Path, capsys: pytest.CaptureFixture[
     maps.mkdir(parents=True)
     for i in range(2):
         np.save(maps / f"{i:02d}.npy", np.ones((16, 16), np.float32))
-    assert main(["eval-video", "--predictions", str(tmp_path / "maps"), *words]) == 2
+    assert main(["eval", "--task", "video", "--predictions", str(tmp_path / "maps"), *words]) == 2
     assert "single views, not walks" in capsys.readouterr().err

@@ -187,10 +187,10 @@ def test_the_command_shows_a_checkpoint(tmp_path: Path, capsys: pytest.CaptureFi
     model, card = model_and_card(OURS)
     checkpoint.write_weights(tmp_path / "model.safetensors", model.state_dict(), card)
     cv2.imwrite(str(tmp_path / "a.png"), picture())
-    words = [str(tmp_path / "model.safetensors"), str(tmp_path / "a.png"), "--output", str(tmp_path / "out")]
-    assert main(["visualize-attention", *words, "--device", "cpu"]) == 0
+    words = [str(tmp_path / "model.safetensors"), "--output", str(tmp_path / "out"), "--attention"]
+    assert main(["inspect", *words, str(tmp_path / "a.png"), "--device", "cpu"]) == 0
     assert "16 pictures" not in capsys.readouterr().out
     assert len(list((tmp_path / "out").iterdir())) == 1 + 1 + 3 * (2 + 2)  # page, picture, layers x (two and the heads)
-    assert main(["visualize-attention", *words, "--device", "cpu", "--at", "69,39"]) == 0
+    assert main(["inspect", *words, str(tmp_path / "a.png"), "--device", "cpu", "--at", "69,39"]) == 0
     assert "Attention of the patch in row 2, column 4 to" in (tmp_path / "out" / "attention.html").read_text()
-    assert main(["visualize-attention", words[0], str(tmp_path / "gone.png"), "--output", str(tmp_path / "out")]) == 2
+    assert main(["inspect", *words, str(tmp_path / "gone.png")]) == 2

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from densevit.api.export import plan_export, run_export
+from densevit.api.prediction import plan_export, run_export
 from densevit.builder.checkpoint import parse_model
 from densevit.builder.model import build_card, build_model
 from densevit.inference import choose_runtime as choosing

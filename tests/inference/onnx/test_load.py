@@ -99,7 +99,7 @@ def test_the_fastest_that_is_installed_computes_unless_one_is_named(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"precision": "int8"}, r"any\.onnx is in fp32; export-onnx --precision int8 .* writes int8"),
+        ({"precision": "int8"}, r"any\.onnx is in fp32; export --precision int8 .* writes int8"),
         (
             {"precision": "bf16", "runtime": "openvino"},
             r"any\.onnx computes where to sample .* take fp32",
@@ -137,7 +137,7 @@ def test_pseudo_label_takes_a_file_as_its_teacher(files: Path, tmp_path: Path) -
 
 
 def test_int8_of_a_checkpoint_names_the_command_that_makes_the_file() -> None:
-    with pytest.raises(ConfigError, match="export-onnx CHECKPOINT --precision int8 --max-drop"):
+    with pytest.raises(ConfigError, match="export CHECKPOINT --precision int8 --max-drop"):
         densevit.load("no-such-checkpoint", precision="int8", runtime="openvino")
 
 
@@ -169,11 +169,11 @@ def test_export_depth_takes_a_file_and_resumes_only_the_same(
     files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Image.fromarray(noise(1)[0]).save(tmp_path / "a.png")
-    command = ["export-depth", "", str(tmp_path / "a.png"), "--output", str(tmp_path / "maps"), "--format", "npy"]
+    command = ["predict", "", str(tmp_path / "a.png"), "--output", str(tmp_path / "maps"), "--formats", "npy"]
 
     def run(file: str, *more: str) -> int:
         command[1] = str(files / file)
-        return main([*command, "--head", "depth", "--precision", "fp32", *more])
+        return main([*command, "--heads", "depth", "--precision", "fp32", *more])
 
     assert run("any.onnx", "--runtime", "openvino") == 0
     assert "1 images on cpu in fp32 by openvino" in capsys.readouterr().err

@@ -159,7 +159,7 @@ def test_a_student_learns_and_its_card_names_the_teacher_and_its_licence(
 def test_a_teacher_of_another_task_is_refused(
     teacher: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert label(teacher, tmp_path / "labels", "--head", "labels") == 0
+    assert label(teacher, tmp_path / "labels", "--heads", "labels") == 0
     only_depth = ["model.heads={depth: {type: metric}}", "tasks={depth: {}}"]
     assert main(student(teacher, tmp_path / "labels", tmp_path / "run", *only_depth)) == 2
     told = capsys.readouterr().err

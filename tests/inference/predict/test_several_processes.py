@@ -52,7 +52,7 @@ def photos(tmp_path: Path) -> Path:
 
 
 def command(script: Path, photos: Path, out: Path, *more: str) -> list[str]:
-    return [str(script), "export-depth", "checkpoint", str(photos), "--output", str(out), "--device", "cpu", *more]
+    return [str(script), "predict", "checkpoint", str(photos), "--output", str(out), "--device", "cpu", *more]
 
 
 @pytest.mark.slow
@@ -89,9 +89,7 @@ def test_the_images_of_a_tar_are_exported_under_its_name(
     shard = pack(tmp_path / "shard-0.tar", {**files, "0.depth.png": files["0.png"], "0.json": b"{}"})
     monkeypatch.setattr(api, "load", api.load)  # restored at the end of the test
     exec(SCRIPT.partition("from densevit.cli")[0], {})
-    assert (
-        main(["export-depth", "checkpoint", str(shard), str(photos / "0.png"), "--output", str(tmp_path / "out")]) == 0
-    )
+    assert main(["predict", "checkpoint", str(shard), str(photos / "0.png"), "--output", str(tmp_path / "out")]) == 0
     made = {path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*.png")}
     assert made == {"shard-0/0.png", "shard-0/1.png", "in/0.png"}
     assert torch.equal(

@@ -204,13 +204,16 @@ def test_commands_use_the_windows(predictor: Predictor, tmp_path: Path, capsys: 
     images = [frame(2 * i, SIZE) for i in range(9)]
     film = write_frames(tmp_path / "film", images)
     predictor.save_pretrained(tmp_path / "model")
-    words = [str(tmp_path / "model"), str(film), "--format", "npz_clip", "--device", "cpu", "--precision", "fp32"]
-    assert main(["export-depth", *words, "--output", str(tmp_path / "maps")]) == 0
+    words = [str(tmp_path / "model"), str(film), "--formats", "npz_clip", "--device", "cpu", "--precision", "fp32"]
+    assert main(["predict", *words, "--output", str(tmp_path / "maps")]) == 0
     written = np.load(tmp_path / "maps/film.depth.npz")["depth"]
     images = [np.asarray(frame.image) for frame in predict_video(predictor, film)]
     streamed = np.stack(list(predict_frames(predictor, images, lookahead=1)))
     np.testing.assert_allclose(written, streamed, rtol=1e-4)
-    words = [str(tmp_path / "model"), "--films", str(film), "--device", "cpu", "--precision", "fp32"]
-    assert main(["eval-video", *words]) == 0 and main(["eval-video", *words, "--lookahead", "0"]) == 0
+    words = [str(tmp_path / "model"), "--videos", str(film), "--device", "cpu", "--precision", "fp32"]
+    assert (
+        main(["eval", "--task", "video", *words]) == 0
+        and main(["eval", "--task", "video", *words, "--lookahead", "0"]) == 0
+    )
     assert "flicker" in capsys.readouterr().out
     assert checkpoint.has_card(tmp_path / "model/model.safetensors")

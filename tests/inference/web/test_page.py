@@ -42,8 +42,8 @@ class Quiet(SimpleHTTPRequestHandler):
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("web")
     save_model(folder / "model")
-    command = ["export-web", str(folder / "model"), "--output", str(folder / "site"), "--image-size", "64,80"]
-    assert main([*command, "--title", "Rooms", "--runtime", str(runtime_package(folder))]) == 0
+    command = ["export", str(folder / "model"), str(folder / "site"), "--image-size", "64,80"]
+    assert main([*command, "--title", "Rooms", "--web-runtime", str(runtime_package(folder))]) == 0
     return folder
 
 

@@ -1,4 +1,4 @@
-"""`densevit export-web`: the folder, its settings, and the messages before anything is computed. A browser runs it in
+"""Web pages: the folder, its settings, and the messages before anything is computed. A browser runs it in
 test_page.py."""
 
 import json
@@ -34,8 +34,8 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def folder(tmp_path_factory: pytest.TempPathFactory, package: Path) -> Path:
     folder = tmp_path_factory.mktemp("web")
     save_model(folder / "model")
-    options = ["--image-size", "64,80", "--head", "depth,classes", "--runtime", str(package)]
-    assert main(["export-web", str(folder / "model"), "--output", str(folder / "site"), *options]) == 0
+    options = ["--image-size", "64,80", "--heads", "depth,classes", "--web-runtime", str(package)]
+    assert main(["export", str(folder / "model"), str(folder / "site"), *options]) == 0
     return folder
 
 
@@ -95,14 +95,14 @@ def test_faults_are_reported_before_the_checkpoint_is_read(
     monkeypatch.setattr("densevit.api.export_model.restore", lambda *given, **more: pytest.fail("it was read"))
     (tmp_path / "photos").mkdir()
     site, foreign, missing = str(folder / "site"), str(tmp_path / "photos"), str(tmp_path / "none.tgz")
-    assert main(["export-web", "model", "--output", site]) == 2
+    assert main(["export", "model", site]) == 2
     assert "exists already; --overwrite replaces it" in capsys.readouterr().err
-    assert main(["export-web", "model", "--output", foreign, "--overwrite"]) == 2
-    assert "is no site of export-web and is not replaced" in capsys.readouterr().err
-    assert main(["export-web", "model", "--output", str(tmp_path / "new"), "--runtime", missing]) == 2
+    assert main(["export", "model", foreign, "--overwrite"]) == 2
+    assert "is no site of export and is not replaced" in capsys.readouterr().err
+    assert main(["export", "model", str(tmp_path / "new"), "--web-runtime", missing]) == 2
     assert "none.tgz does not exist" in capsys.readouterr().err
     monkeypatch.setenv("PATH", "")
-    assert main(["export-web", "model", "--output", str(tmp_path / "new")]) == 2
+    assert main(["export", "model", str(tmp_path / "new")]) == 2
     assert f"npm, which fetches ONNX Runtime Web, is not installed. Install Node.js, or run `npm pack {PACKAGE}`" in (
         capsys.readouterr().err
     )
@@ -113,8 +113,8 @@ def test_a_failing_export_leaves_the_site_that_is_there(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = (folder / "site/model.json").read_bytes()
-    command = ["export-web", str(folder / "model"), "--output", str(folder / "site"), "--overwrite"]
-    assert main([*command, "--runtime", str(tmp_path), "--image-size", "64,80"]) == 2
+    command = ["export", str(folder / "model"), str(folder / "site"), "--overwrite"]
+    assert main([*command, "--web-runtime", str(tmp_path), "--image-size", "64,80"]) == 2
     assert f"has no dist/ort.wasm.min.mjs; it must be the npm package {PACKAGE}" in capsys.readouterr().err
     assert (folder / "site/model.json").read_bytes() == before
     assert sorted(path.name for path in folder.iterdir()) == ["model", "site"]

@@ -150,9 +150,13 @@ def test_a_format_finds_its_head_and_asks_where_several_fit() -> None:
         card.head("sky")
     with pytest.raises(ConfigError, match="format x: this model has no head 'sky'. It has: near, far, things"):
         card.head_for(("labels",), ["sky"], "format x")
-    assert card.label_head(None, "eval-seg") == card.label_head("things", "eval-seg") == "things"
-    with pytest.raises(ConfigError, match="eval-seg: head 'far' gives metric depth; classes of pixels come from 'thi"):
-        card.label_head("far", "eval-seg")
+    assert (
+        card.label_head(None, "eval", "--task", "segmentation")
+        == card.label_head("things", "eval", "--task", "segmentation")
+        == "things"
+    )
+    with pytest.raises(ConfigError, match="segmentation: head 'far' gives metric depth; classes of pixels come"):
+        card.label_head("far", "segmentation")
 
 
 def test_a_picture_of_one_pixel_has_a_map_of_one_pixel() -> None:

@@ -28,7 +28,7 @@ export function backproject(depth, rgba, [height, width], focal) {
   return { xyz: xyz.subarray(0, 3 * n), rgb: rgb.subarray(0, 3 * n), count: n };
 }
 
-/** Binary PLY, as `densevit export-depth --format ply` writes it. */
+/** Binary PLY, as `densevit predict --formats ply` writes it. */
 export function ply({ xyz, rgb, count }) {
   const colors = ["red", "green", "blue"].map((name) => `property uchar ${name}\n`).join("");
   const header = new TextEncoder().encode("ply\nformat binary_little_endian 1.0\ncomment metres; x right, y down, z forward\n"

@@ -298,7 +298,7 @@ def test_check_data_reads_each(tmp_path: Path, capsys: pytest.CaptureFixture[str
     panoptic(tmp_path / "coco")
     words = {
         "yolo": ["--data", "yolo", "--root", str(tmp_path / "yolo"), "--split", "train"],
-        "coco": ["--data", "coco", "--root", str(tmp_path / "coco"), "--data-option", ANNOTATIONS],
+        "coco": ["--data", "coco", "--root", str(tmp_path / "coco"), "--data-options", ANNOTATIONS],
     }
     for name, options in words.items():
         code = main(["check-data", *options, "--no-cache"])

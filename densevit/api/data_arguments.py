@@ -1,0 +1,106 @@
+"""The data set that arguments name: to score, or split by split."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from densevit.config import parser, plugins
+from densevit.config.objects import describe_object
+from densevit.config.recipes import SUFFIXES, recipes
+from densevit.data.datasets.base import DATASETS, Dataset, open_dataset
+from densevit.data.datasets.named import SPLITS, named_spec, spec_to_score, split_folders
+from densevit.data.datasets.pairs import as_dataset
+from densevit.errors import ConfigError
+from densevit.registry import ComponentConfig, ComponentSpec, choices, default
+from densevit.weights.recorded_run import validation_spec
+
+Options = Mapping[str, Any] | None
+
+
+class Split(NamedTuple):
+    """One split of a data set, by its checked options."""
+
+    name: str
+    data: ComponentSpec[Dataset]
+    optional: bool = False  # need not be there
+
+
+def scored_spec(
+    checkpoint: Any, data: str | None, root: str | Path | None, split: str | None, options: Options
+) -> ComponentConfig:
+    """Return the data set to score, as a config would name it.
+
+    Args:
+        checkpoint: whose training's validation data is taken where no data is named.
+
+    Raises:
+        ConfigError: no data set is named, and the checkpoint records none.
+    """
+    place = None if root is None else Path(root)
+    if data is not None:
+        return spec_to_score(named_spec(data, place, options), split)
+    if not isinstance(checkpoint, str | Path):
+        raise ConfigError("--data: name the data set; only a checkpoint's path tells what it was validated on.")
+    return validation_spec(checkpoint, place, split, options)
+
+
+def open_data(
+    checkpoint: Any, data: Any, root: str | Path | None, split: str | None, options: Options
+) -> tuple[Dataset, ComponentConfig]:
+    """Open the data set to score; it may be a name, a folder, a config, a `Dataset` or pairs."""
+    if isinstance(data, Mapping):
+        plain = {key: str(value) if isinstance(value, Path) else value for key, value in data.items()}
+        spec = spec_to_score(plain, split)
+    elif data is None or isinstance(data, str | Path):
+        spec = scored_spec(checkpoint, None if data is None else str(data), root, split, options)
+    else:
+        return as_dataset(data), {"type": describe_object(data)}
+    return open_dataset(spec), spec
+
+
+def find_splits(
+    target: str | None,
+    overrides: Sequence[str],
+    data: str | None,
+    root: str | Path | None,
+    options: Options,
+    splits: Sequence[str],
+) -> Iterator[Split]:
+    """Return the splits of a config, or of a data set.
+
+    Raises:
+        ConfigError: neither or both are named, or an option is wrong.
+    """
+    name = data or target
+    if name is None or None not in (data, target):
+        raise ConfigError("give a config, a data set's name, a folder, or --data NAME.")
+    if target is not None and (Path(target).suffix in SUFFIXES or target in recipes()):
+        return _splits_of_config(target, overrides)
+    return _splits_of_dataset(name, None if root is None else Path(root), options, overrides, splits)
+
+
+def _splits_of_config(path: str, overrides: Sequence[str]) -> Iterator[Split]:
+    run, _ = parser.read(path, overrides)
+    plugins.load(run.plugins, Path(path).parent)
+    yield _checked("train", run.data.train)
+    if run.data.val is not None:
+        yield _checked("val", run.data.val)
+
+
+def _splits_of_dataset(
+    name: str, root: Path | None, options: Options, overrides: Sequence[str], splits: Sequence[str]
+) -> Iterator[Split]:
+    tree = named_spec(name, root, options, overrides)
+    part = DATASETS.components.get(tree["type"])
+    known = choices(part, "split") if part is not None else ()
+    usual = default(part, "split") if part is not None else None
+    named = list(splits) or ([tree["split"]] if "split" in tree else [])
+    found = split_folders(tree) or [split for split in SPLITS if split in known and usual != "all"]
+    chosen: list[str | None] = [*(named or found)] or [None]
+    for split in chosen:
+        spec = tree if split is None else {**tree, "split": split}
+        yield _checked(split or usual or "all", spec, optional=not named and split not in (None, usual))
+
+
+def _checked(split: str, spec: ComponentConfig, *, optional: bool = False) -> Split:
+    return Split(split, DATASETS.check(spec, f"data.{split}"), optional)

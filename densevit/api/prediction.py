@@ -1,0 +1,397 @@
+"""What stands behind `predict`: plans that are checked before the model loads, and runs of them."""
+
+import os
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from densevit import api
+from densevit.api.checkpoint import card_before_loading
+from densevit.data.io.readers import image_size
+from densevit.data.io.video import Span
+from densevit.engine import distributed
+from densevit.errors import ConfigError, DataError, Preempted
+from densevit.inference.backends.auto import sampled_sizes
+from densevit.inference.camera import Intrinsics, Lens
+from densevit.inference.choose_runtime import choose_runtime
+from densevit.inference.predict import pseudo_labels
+from densevit.inference.predict.anchors import AnchorFiles
+from densevit.inference.predict.cameras import plan_cameras, resolve_cameras
+from densevit.inference.predict.inputs import Item, find_items, is_video
+from densevit.inference.predict.output_plan import Existing, ExportPlan, OutputPlan
+from densevit.inference.predict.pipeline import Exporter, ImageExporter
+from densevit.inference.predict.summary import Summary
+from densevit.inference.predictor import Predictor
+from densevit.inference.video.clips import ClipPlan, find_clips
+from densevit.inference.video.export import ClipExporter
+from densevit.inference.video.formats import CLIP_FORMATS, ClipFormat
+from densevit.inference.writers import DEPTH_FORMATS, LABEL_FORMATS, MapWriter
+from densevit.model_card import ModelCard
+from densevit.registry import Registry, schema
+from densevit.structures import Size
+from densevit.utils.signals import interruptible
+
+PATIENCE = timedelta(days=7)  # what one process of several may wait for the slowest at the end
+
+REGISTRIES: tuple[Registry[Any], ...] = (DEPTH_FORMATS, LABEL_FORMATS, CLIP_FORMATS)
+Formats = Mapping[str, Mapping[str, Any]]
+"""Format -> its options."""
+
+
+USUAL: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("metric", "affine", "disparity"), ("png16",)),
+    "labels": ("labels", "overlay"),
+    "normals": ("normals",),
+}
+"""By kind of a head, the formats that are written where none is named."""
+USUAL_OF_VIDEOS = ("mp4", "ffv1")
+OF_VIDEOS = ("start", "end", "every", "fps", "stabilize", "fuse", "lookahead")
+
+
+def predict(
+    model: Predictor | str | Path,
+    inputs: Sequence[str | Path] | str | Path,
+    output: str | Path,
+    *,
+    formats: Sequence[str] | Formats,
+    heads: Sequence[str],
+    overwrite: bool,
+    resume: bool,
+    intrinsics: Sequence[float] | Path | str | None,
+    fov: float | None,
+    anchors: Path | str | AnchorFiles | None,
+    anchor_scale: float | None,
+    anchor_pose: Path | str | None,
+    start: float | None,
+    end: float | None,
+    every: int | None,
+    fps: float | None,
+    stabilize: bool,
+    fuse: bool | None,
+    lookahead: int | None,
+    workers: int | None,
+    max_pixels: int | None,
+    options: Mapping[str, Any],
+    **of_formats: Any,
+) -> Summary:
+    """Write maps; see `densevit.predict`."""
+    named = [inputs] if isinstance(inputs, str | Path) else list(inputs)
+    formats = [formats] if isinstance(formats, str) else formats
+    existing = existing_rule(overwrite=overwrite, resume=resume)
+    videos: dict[str, Any] = {
+        "start": start, "end": end, "every": every, "fps": fps, "stabilize": stabilize, "fuse": fuse,
+        "lookahead": lookahead,
+    }  # fmt: skip
+    camera = camera_of(intrinsics, options.get("focal"), fov)
+    chosen = {name: value for name, value in of_formats.items() if value is not None}
+    anchored = anchor_files(anchors, anchor_scale, anchor_pose)
+    ready, device = find_model(model, options)
+    work: dict[str, Any] = {"heads": heads, "existing": existing, "workers": workers or min(8, os.cpu_count() or 1)}
+    clips = any(value not in (None, False) for value in videos.values()) or set(formats) & set(CLIP_FORMATS.components)
+    if clips or any(is_video(str(given)) for given in named):
+        refuse_for_videos(camera, anchors, max_pixels)
+        assert not isinstance(camera, Path)
+        requested = with_options(formats or USUAL_OF_VIDEOS, chosen)
+        clip_plan = plan_clips(list(map(str, named)), Path(output), requested, camera, existing, **videos)
+        return run_export(clip_plan, ready, device, ClipExporter, **work)
+
+    def plan(card: ModelCard | None) -> OutputPlan:
+        requested = with_options(formats or usual_formats(card, heads), chosen)
+        return plan_export(named, Path(output), requested, camera, existing, anchored)
+
+    card = card_before_loading(model)
+    planned = plan(card) if formats or card is not None else plan
+    return run_export(planned, ready, device, ImageExporter, max_pixels=max_pixels, **work)
+
+
+def existing_rule(*, overwrite: bool, resume: bool) -> Existing:
+    """
+    Raises:
+        ConfigError: both are asked for.
+    """
+    if overwrite and resume:
+        raise ConfigError("--overwrite and --resume: choose one; resume writes only the files that are missing.")
+    return "overwrite" if overwrite else "resume" if resume else "refuse"
+
+
+def camera_of(
+    intrinsics: Sequence[float] | Path | str | None, focal: Any, fov: float | None
+) -> Sequence[float] | Path | Lens | None:
+    """Return the camera that one of the three gives; None where none does.
+
+    Raises:
+        ConfigError: several are given, or the number makes no camera.
+    """
+    if [intrinsics, focal, fov].count(None) < 2:
+        raise ConfigError("--intrinsics: give the camera as one of --focal, --fov and --intrinsics.")
+    if intrinsics is not None and not isinstance(intrinsics, str | Path) and not all(0 < x < inf for x in intrinsics):
+        raise ConfigError(f"--intrinsics: fx, fy, cx, cy in pixels above 0; got {intrinsics}.")
+    if focal is None and fov is None:
+        return Path(intrinsics) if isinstance(intrinsics, str) else intrinsics
+    if isinstance(focal, Sequence):
+        return focal if len(focal) == 4 else Lens(focal=focal[0])
+    name, value = ("fov", fov) if focal is None else ("focal", focal)
+    try:
+        return Lens(fov=fov) if focal is None else Lens(focal=focal)
+    except ValueError:
+        raise ConfigError(f"--{name}: {value:g}; would fit: {Lens.fits[name]}.") from None
+
+
+def anchor_files(path: Any, scale: float | None, pose: Path | str | None) -> AnchorFiles | None:
+    """
+    Raises:
+        ConfigError: options of anchors without any.
+        DataError: no such file.
+    """
+    if path is None and (scale is not None or pose is not None):
+        raise ConfigError("--anchor-scale and --anchor-pose belong to --anchors.")
+    if path is None or isinstance(path, AnchorFiles):
+        return path
+    files = AnchorFiles(Path(path), scale, None if pose is None else Path(pose))
+    for file in (files.path, files.pose):
+        if file is not None and not file.exists():
+            raise DataError(f"--anchors: {file}: no such file or folder.")
+    return files
+
+
+def refuse_for_videos(camera: Any, anchors: Any, max_pixels: int | None) -> None:
+    """
+    Raises:
+        ConfigError: options that are for images.
+    """
+    problems = ["--intrinsics: a clip has one camera; give FX,FY,CX,CY."] if isinstance(camera, Path) else []
+    problems += ["--anchors: is for images."] if anchors is not None else []
+    problems += ["--max-pixels: is for images."] if max_pixels is not None else []
+    if problems:
+        raise ConfigError(*problems)
+
+
+def usual_formats(card: ModelCard | None, heads: Sequence[str]) -> list[str]:
+    """Return the formats that are written of a model where none is named.
+
+    Raises:
+        ConfigError: no head gives maps.
+    """
+    assert card is not None
+    chosen = [card.head(name) for name in heads]
+    kinds = [spec.kind for name, spec in card.outputs.items() if not chosen or name in chosen]
+    found = list(dict.fromkeys(format for kind in kinds for format in USUAL.get(kind, ())))
+    if not found:
+        raise ConfigError(f"predict: there is no map to write from {', '.join(chosen or card.outputs)}.")
+    return found
+
+
+def with_options(formats: Sequence[str] | Formats, options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return formats with those of the options that each has.
+
+    Args:
+        formats: names, or name -> options of its own.
+
+    Raises:
+        ConfigError: an option that no requested format has.
+    """
+    own = formats if isinstance(formats, Mapping) else {}
+    known = {name: known_options(name) for name in formats}
+    every = {name: schema(part).model_fields for registry in REGISTRIES for name, part in registry.components.items()}
+    problems = [
+        f"--{option.replace('_', '-')} is for {' or '.join(name for name, has in every.items() if option in has)}, "
+        "which --formats does not name."
+        for option in options
+        if not any(option in has for has in known.values())
+    ]
+    if problems:
+        raise ConfigError(*problems)
+    shared = {name: {key: value for key, value in options.items() if key in has} for name, has in known.items()}
+    return {name: {**found, **own.get(name, {})} for name, found in shared.items()}
+
+
+def known_options(format: str) -> Collection[str]:
+    """Return the options of a format; none of one that does not exist, which is reported where it is built."""
+    part = next((r.components[format] for r in REGISTRIES if format in r.components), None)
+    return () if part is None else schema(part).model_fields
+
+
+def find_model(model: Predictor | str | Path, options: Mapping[str, Any]) -> tuple[Callable[[str], Predictor], str]:
+    """What makes the predictor of a process from its device, and the device that they ask for.
+
+    Raises:
+        ConfigError: options, and the model is loaded already.
+    """
+    if isinstance(model, Predictor):
+        if options:
+            raise ConfigError(f"predict: {', '.join(options)}: options of a checkpoint's path; this is a Predictor.")
+        return lambda device: model, str(model.device)
+    return lambda device: api.load(model, **{**options, "device": device}), device_for(options)
+
+
+def device_for(options: Mapping[str, Any]) -> str:
+    """Of those that compute, only torch takes another device than the CPU by itself."""
+    device = str(options.get("device", "auto"))
+    return "cpu" if options.get("runtime", "torch") not in ("torch", "auto") and device == "auto" else device
+
+
+def plan_export(
+    images: Sequence[str | os.PathLike[str]],
+    output: Path,
+    formats: Formats,
+    intrinsics: Sequence[float] | Path | Lens | None = None,
+    existing: Existing = "refuse",
+    anchors: AnchorFiles | None = None,
+) -> OutputPlan:
+    """What to write where, checked before the model loads; see `densevit.predict`."""
+    writers = {name: build_writer(name, options) for name, options in formats.items()}
+    found = find_items(images, [writer.suffix for writer in writers.values()], output)
+    exif = any(writer.needs_intrinsics for writer in writers.values()) or anchors is not None
+    items = found.items if intrinsics is None and not exif else plan_cameras(found.items, intrinsics)
+    plan = OutputPlan(items, writers, output.absolute(), found.unsupported, anchors)
+    plan.check(existing)
+    if anchors is not None:
+        anchors.check(items)
+    return plan
+
+
+def build_writer(format: str, options: Mapping[str, Any]) -> MapWriter:
+    registry = LABEL_FORMATS if format in LABEL_FORMATS.components else DEPTH_FORMATS
+    return registry.check({"type": format, **options}, f"--formats {format}").build()
+
+
+def run_export(
+    plan: ExportPlan | Callable[[ModelCard], ExportPlan],
+    ready: Callable[[str], Predictor],
+    device: str,
+    build: type[Exporter],
+    *,
+    existing: Existing = "refuse",
+    **options: Any,
+) -> Summary:
+    """Write a plan, alone or as one of torchrun's processes.
+
+    Args:
+        plan: or what makes it, where it depends on the model.
+        ready: the device of this process -> the model on it.
+        build: the exporter, of images or of clips.
+        options: of the exporter.
+    """
+    with interruptible() as stop, distributed.process_group(device, patience=PATIENCE) as world:
+        predictor = ready(str(world.device))
+        plan = plan if isinstance(plan, ExportPlan) else plan(predictor.card)
+        if isinstance(plan, OutputPlan) and (predictor.card.needs_camera or predictor.card.fov is not None):
+            plan = replace(plan, items=resolve_cameras(plan.items, predictor.cameras))
+        if stop.is_set():
+            raise Preempted("stopped before anything was written.")
+        if predictor.runtime == "auto" and isinstance(plan, OutputPlan):
+            before = plan.recorded("runtime", "torch") if existing == "resume" else None
+            undecided, items = predictor, plan.items
+
+            def choose() -> tuple[str, str]:
+                nonlocal predictor
+                predictor, why = choose_for_images(undecided, items, before)
+                return predictor.runtime, why
+
+            name, why = world.on_main(choose)
+            if name != predictor.runtime:
+                predictor = undecided.with_runtime(name)
+            if world.is_main:
+                print(why, file=sys.stderr)
+        where = str(world.device) if world.size == 1 else f"{world.size} x {world.device.type}"
+        by = "" if predictor.runtime == "torch" else f" by {predictor.runtime}"
+        if world.is_main:
+            print(f"{plan} on {where} in {predictor.precision}{by}", file=sys.stderr)
+        work = build(predictor, plan, existing=existing, processes=world, stop=stop, progress=True, **options)
+        return work.export()
+
+
+def choose_for_images(predictor: Predictor, items: Sequence[Item], before: str | None) -> tuple[Predictor, str]:
+    """Return the predictor with the runtime that `auto` takes for these images, and why.
+
+    Args:
+        before: what computed the export that is resumed.
+    """
+    if before is not None:
+        return predictor.with_runtime(before), f"runtime auto: {before}, as before"
+
+    def size_of(index: int) -> Size | None:
+        try:
+            with items[index].file() as path:
+                return image_size(path)
+        except (DataError, OSError):
+            return None
+
+    return choose_runtime(predictor, sampled_sizes(len(items), size_of))
+
+
+def plan_clips(
+    inputs: Sequence[str],
+    output: Path,
+    formats: Formats,
+    camera: Sequence[float] | Lens | None,
+    existing: Existing,
+    *,
+    start: float | None = None,
+    end: float | None = None,
+    every: int | None = None,
+    fps: float | None = None,
+    stabilize: bool = False,
+    fuse: bool | None = None,
+    lookahead: int | None = None,
+) -> ClipPlan:
+    """Plan what to write where, checked before the model loads; see `densevit.predict`.
+
+    Raises:
+        ConfigError: options that do not go together.
+    """
+    problems = []
+    if not stabilize:
+        given = {"fuse": fuse, "lookahead": lookahead}
+        problems = [f"--{name}: belongs to --stabilize." for name, value in given.items() if value is not None]
+    if lookahead is not None and lookahead < 0:
+        problems.append(f"--lookahead: {lookahead} frames; there are 0 or more.")
+    if fps is not None and not 0 < fps < 10_000:
+        problems.append(f"--fps: {fps:g} frames per second make no video.")
+    if problems:
+        raise ConfigError(*problems)
+    span = Span(start or 0.0, end, every or 1)
+    steady = {"future": 6 if lookahead is None else lookahead, "fuse": fuse is not False} if stabilize else None
+    clip_formats: dict[str, ClipFormat] = {}
+    writers: dict[str, MapWriter] = {}
+    for name, options in formats.items():
+        if name in CLIP_FORMATS.components:
+            clip_formats[name] = CLIP_FORMATS.check({"type": name, **options}, f"--formats {name}").build()
+        else:
+            writers[name] = build_writer(name, options)
+    lens = Intrinsics(camera[0], camera[1], camera[2], camera[3]) if isinstance(camera, Sequence) else camera
+    plan = ClipPlan(find_clips(inputs, fps or 30.0), writers, clip_formats, output.absolute(), span, steady, lens)
+    plan.check(existing)
+    return plan
+
+
+def pseudo_label(
+    teacher: str | Path,
+    inputs: Sequence[str | Path] | str | Path,
+    output: str | Path,
+    *,
+    shard_size: int | None,
+    heads: Sequence[str],
+    overwrite: bool,
+    resume: bool,
+    workers: int | None,
+    max_pixels: int | None,
+    options: Mapping[str, Any],
+    flip: bool,
+) -> Summary:
+    """Label images with a teacher; see `densevit.api.predict.pseudo_label`."""
+    named = [inputs] if isinstance(inputs, str | Path) else list(inputs)
+    existing = existing_rule(overwrite=overwrite, resume=resume)
+    items = find_items(named, [writer.suffix for writer in pseudo_labels.WRITERS.values()], Path(output)).items
+    plan = pseudo_labels.LabelPlan(items, pseudo_labels.WRITERS, Path(output).absolute(), shard_size=shard_size)
+    plan.check(existing)
+    with interruptible() as stop, distributed.process_group(device_for(options), patience=PATIENCE) as world:
+        predictor = api.load(teacher, **{**options, "flip": flip, "device": str(world.device)})
+        return pseudo_labels.write_pseudo_labels(
+            predictor, plan, Path(teacher).name, heads, existing, workers=workers or min(8, os.cpu_count() or 1),
+            max_pixels=max_pixels, stop=stop, processes=world, progress=True,
+        )  # fmt: skip

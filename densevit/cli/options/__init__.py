@@ -1,1 +1,0 @@
-"""Command options that several commands share; each is declared here once."""

@@ -1,0 +1,43 @@
+"""What a docstring says: its prose, and the meaning of each argument."""
+
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any
+
+SECTION = re.compile(r"^(?:Args|Attributes|Returns|Raises):$", re.MULTILINE)
+ENTRY = re.compile(r"    (\w+(?:, \w+)*): (.*)")
+
+
+def prose(component: Callable[..., Any]) -> str:
+    """Return a docstring without its sections and examples; each paragraph is one line."""
+    text = SECTION.split(inspect.getdoc(component) or "")[0]
+    paragraphs = [" ".join(paragraph.split()) for paragraph in text.split("\n\n")]
+    return "\n".join(paragraph for paragraph in paragraphs if paragraph and not paragraph.startswith(">>>"))
+
+
+def arguments(component: Callable[..., Any]) -> dict[str, str]:
+    """Return option -> description, from `Args` of a class or function and of a class's `__init__`."""
+    found: dict[str, str] = {}
+    for source in (component, getattr(component, "__init__", None)):
+        found |= entries(inspect.getdoc(source) or "")
+    return found
+
+
+def entries(text: str) -> dict[str, str]:
+    """Return name -> description of the section `Args`.
+
+    >>> entries("Args:\\n    size: of both sides,\\n        in pixels.\\n\\nRaises:\\n    ConfigError: never.")
+    {'size': 'of both sides, in pixels.'}
+    """
+    found: dict[str, str] = {}
+    names: list[str] = []
+    for line in text.partition("Args:\n")[2].splitlines():
+        if line and not line.startswith(" "):
+            break  # the next section
+        if entry := ENTRY.fullmatch(line):
+            names = entry[1].split(", ")
+            found |= dict.fromkeys(names, entry[2])
+        elif line.strip():
+            found |= {name: f"{found[name]} {line.strip()}" for name in names}
+    return found

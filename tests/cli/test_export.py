@@ -1,0 +1,111 @@
+"""`densevit export`: arguments, messages and exit codes; what the files then say is in inference/{onnx,pt2,web}."""
+
+import inspect
+from pathlib import Path
+
+import pytest
+import torch
+
+from densevit.api.export_model import GRAPH, INT8, graph_options
+from densevit.api.models import export
+from densevit.builder.checkpoint import parse_model
+from densevit.builder.model import build_card, build_model
+from densevit.cli.main import main
+from densevit.inference.onnx.metadata import OnnxExportOptions
+from densevit.weights import hub as saving
+
+SPEC = {
+    "encoder": {"type": "vit", "dim": 24, "depth": 1, "heads": 2, "patch_size": 14, "image_size": 28, "out_indices": 1},
+    "decoder": {"type": "linear"},
+    "heads": {"depth": {"type": "metric", "max_depth": 20}},
+}
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.manual_seed(0)
+    plan, folder = parse_model(SPEC, "test"), tmp_path_factory.mktemp("saved") / "model"
+    model = build_model(plan)
+    saving.save_pretrained(folder, model.state_dict(), build_card(model, plan))
+    return folder
+
+
+def test_a_checkpoint_becomes_a_file_that_inspect_reads(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "model.onnx"
+    assert main(["export", str(checkpoint), str(file), "--image-size", "30,44"]) == 0
+    said = capsys.readouterr().out
+    assert f"{file}: 0." in said and "input image: uint8 1 x 30 x 44 x 3, RGB" in said
+    assert (
+        "output depth: float32 1 x 1 x 30 x 44, metric depth in m, 0.001 to 20; max. difference from PyTorch " in said
+    )
+    assert main(["inspect", str(file)]) == 0
+    assert "input image: uint8 1 x 30 x 44 x 3, RGB" in capsys.readouterr().out
+    assert main(["inspect", "--json", str(file)]) == 0
+    assert '"licence": "unknown"' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        (["a.onnx"], "--image-size: give height and width"),
+        (["a.pt", "--image-size", "30,44"], "FILE.onnx, FILE.pt2 or a folder"),
+        (["a.pt", "--format", "onnx", "--image-size", "30,44"], "does not end in .onnx"),
+        (["none/a.onnx", "--image-size", "30,44"], "its folder does not exist"),
+        (["there.onnx", "--image-size", "30,44"], "there.onnx exists already; --overwrite replaces it"),
+        (["a.onnx", "--no-preprocessing", "--flip"], "--no-preprocessing: goes without --flip and --crop"),
+        (["a.onnx", "--image-size", "dynamic", "--crop", "kb"], "--crop: the window depends on the size"),
+        (["a.onnx", "--image-size", "30,44", "--precision", "int8"], "--precision int8 and --max-drop go"),
+        (
+            ["a.onnx", "--image-size", "30,44", "--max-drop", "d1=0.01"],
+            "--precision int8 and --max-drop go",
+        ),
+        (
+            ["a.onnx", "--image-size", "30,44", "--precision", "int8", "--max-drop", "d1=-1"],
+            "--max-drop: metrics and how",
+        ),
+        (
+            ["a.onnx", "--image-size", "30,44", "--precision", "int8", "--max-drop", "d1=.nan"],
+            "--max-drop: metrics and how",
+        ),
+        (["a.pt2", "--image-size", "dynamic"], "dynamic: is for onnx, not for pt2"),
+        (["a.pt2", "--image-size", "30,44", "--precision", "fp16"], "--precision: is for onnx, not for pt2"),
+        (["site", "--argmax"], "--argmax: is for onnx and pt2, not for web"),
+    ],
+)
+def test_faults_are_reported_before_the_checkpoint_is_read(
+    options: list[str],
+    fault: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there.onnx").touch()
+    monkeypatch.setattr("densevit.api.export_model.restore", lambda *given, **more: pytest.fail("it was read"))
+    assert main(["export", "checkpoint", *options]) == 2
+    assert fault in capsys.readouterr().err
+    assert [file.name for file in tmp_path.iterdir()] == ["there.onnx"]
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        ["--image-size", "0,4"],
+        ["--image-size", "4"],
+        ["--batch-size", "0"],
+        ["--max-drop", "d1"],
+    ],
+)
+def test_sizes_that_are_none_are_refused(option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["export", "checkpoint", "a.onnx", *option])
+    assert option[0] in capsys.readouterr().err
+
+
+def test_options_become_those_of_a_graph() -> None:
+    defaults = {name: parameter.default for name, parameter in inspect.signature(export).parameters.items()}
+    chosen = {"image_size": (40, 60), "batch_size": "dynamic", "argmax": True, "flip": True}
+    made = graph_options(**{name: value for name, value in {**defaults, **chosen}.items() if name in GRAPH | INT8})
+    assert made == OnnxExportOptions(size=(40, 60), batch=None, labels=True, flip=True)
