@@ -11,6 +11,7 @@ from densevit.app.inputs import Limits
 from densevit.app.models import AppModel
 from densevit.errors import ConfigError
 from densevit.utils.packages import require_packages
+from densevit.utils.signals import removed_at_exit
 
 
 @contextmanager
@@ -30,7 +31,7 @@ def serving(
         ConfigError: Gradio is not installed; the address cannot be served at.
     """
     require_packages("gradio", extra="app")
-    with TemporaryDirectory(prefix="densevit-app-") as folder:
+    with TemporaryDirectory(prefix="densevit-app-") as folder, removed_at_exit(Path(folder)):
         # Before the import: Gradio else asks its makers' servers for its newest version, and reports its use.
         os.environ.update(GRADIO_ANALYTICS_ENABLED="False", HF_HUB_OFFLINE="1", GRADIO_TEMP_DIR=folder)
         import gradio

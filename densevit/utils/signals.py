@@ -1,28 +1,38 @@
-"""Graceful stopping: the first SIGINT or SIGTERM asks the work to stop, the second ends the process at once."""
+"""Graceful stopping: the first SIGINT or SIGTERM asks the work to stop, a later one ends the process at once.
+
+`timeout`, torchrun and job schedulers signal a process and its group, so that one request comes twice within
+milliseconds. A second signal counts only after `GRACE` seconds.
+"""
 
 import os
+import shutil
 import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 
 from densevit.errors import Preempted
 
 OURS = (signal.SIGINT, signal.SIGTERM)
+GRACE = 1.5
+"""Seconds after the first signal in which further ones are taken for the same request."""
+_REMOVED_AT_EXIT: set[Path] = set()
 
 
 class SignalHandler:
-    """The handler of both signals; the first sets `asked`."""
+    """The handler of both signals; the first sets `asked`. `_end_at_second` acts on later ones."""
 
     def __init__(self) -> None:
         self.asked = threading.Event()
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         if self.asked.is_set():
-            os._exit(128 + number)
+            return
         self.asked.set()
         # os.write: a signal may come in the middle of a print.
         os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, b"\nstopping soon, and saving (again: at once).\n")
@@ -30,7 +40,7 @@ class SignalHandler:
 
 @contextmanager
 def interruptible() -> Iterator[threading.Event]:
-    """Yields an event that the first SIGINT or SIGTERM sets; the second ends the process at once.
+    """Yields an event that the first SIGINT or SIGTERM sets; one after `GRACE` seconds ends the process at once.
 
     Inside another such block it is that block's event. Outside the main thread, where Python allows no handlers, the
     event is never set.
@@ -49,6 +59,16 @@ def interruptible() -> Iterator[threading.Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def removed_at_exit(folder: Path) -> Iterator[None]:
+    """Remove a folder also if a second signal ends the process inside the block."""
+    _REMOVED_AT_EXIT.add(folder)
+    try:
+        yield
+    finally:
+        _REMOVED_AT_EXIT.discard(folder)
 
 
 def poll(message: str) -> None:
@@ -74,7 +94,7 @@ def _second_signal_ends() -> Iterator[None]:
     reader, writer = socket.socketpair()
     writer.setblocking(False)
     before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
-    thread = threading.Thread(target=_count, args=(reader,), daemon=True)
+    thread = threading.Thread(target=_end_at_second, args=(reader,), daemon=True)
     thread.start()
     try:
         yield
@@ -86,10 +106,14 @@ def _second_signal_ends() -> Iterator[None]:
         writer.close()
 
 
-def _count(signals: socket.socket) -> None:
+def _end_at_second(signals: socket.socket) -> None:
     """Reads the numbers of the signals that came, until a zero."""
-    seen = 0
+    first = None
     while number := signals.recv(1)[0]:
-        seen += number in OURS
-        if seen == 2:
+        if number not in OURS:
+            continue
+        first = first or time.monotonic()
+        if time.monotonic() - first >= GRACE:
+            for folder in _REMOVED_AT_EXIT:
+                shutil.rmtree(folder, ignore_errors=True)
             os._exit(128 + number)

@@ -161,7 +161,7 @@ def test_a_second_signal_ends_at_once_even_what_python_cannot_interrupt(
     child = fork_server.start("train", small_config(tmp_path), fault="deaf")
     child.wait_for("deaf")
     child.signal(signal.SIGINT)
-    time.sleep(0.1)  # two signals of one kind within a moment arrive as one
+    time.sleep(1.7)  # signals that come sooner count as the same request
     asked = time.monotonic()
     child.signal(signal.SIGINT)
     assert child.wait() == 128 + signal.SIGINT

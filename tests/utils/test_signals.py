@@ -1,6 +1,10 @@
 import os
 import signal
+import subprocess
+import sys
 import threading
+import time
+from pathlib import Path
 
 import pytest
 
@@ -50,3 +54,34 @@ def test_another_thread_gets_an_event_that_no_signal_sets() -> None:
     thread.start()
     thread.join()
     assert found == [False]
+
+
+WAITING = """
+import sys, time
+from pathlib import Path
+from densevit.utils import signals
+signals.GRACE = 0.5
+with signals.interruptible() as stop, signals.removed_at_exit(Path(sys.argv[1])):
+    print("ready", flush=True)
+    stop.wait()
+    print("asked", flush=True)
+    time.sleep(float(sys.argv[2]))
+    print("saved", flush=True)
+"""
+
+
+@pytest.mark.parametrize(("pause", "end"), [(0.0, (0, "saved")), (0.8, (128 + signal.SIGTERM, ""))])
+def test_a_second_signal_ends_the_process_only_when_it_is_not_the_first_ones_echo(
+    tmp_path: Path, pause: float, end: tuple[int, str]
+) -> None:
+    (uploads := tmp_path / "uploads").mkdir()
+    words = [sys.executable, "-c", WAITING, str(uploads), "0.3" if pause == 0 else "20"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.terminate()
+        assert process.stdout.readline() == "asked\n"
+        time.sleep(pause)
+        process.terminate()
+        assert (process.wait(20), process.stdout.read().strip()) == end
+    assert uploads.exists() == (pause == 0)
