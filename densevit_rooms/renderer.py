@@ -17,6 +17,7 @@ from densevit_rooms.variety import Sensor
 
 PREVIEW_WIDTH = 24  # rays across, that rate a camera pose
 BASELINE = (0.3, 1.2)  # metres between the camera poses of one place
+AIMED = (0.3, 4.0)  # metres from a camera to the thing that it looks at
 OVERLAP = 0.5  # share of a further view that the first one shows, too, from which on it is good
 IGNORE = 255
 TRIES = 12
@@ -94,28 +95,37 @@ def sample_camera(
 
     def draw_aimed() -> tuple[float, Camera]:
         camera = aim(rng, scene, draw()[1])
-        return rate_view(scene, camera, near=0.25, furniture=0.02, largest=0.7), camera
+        return rate_view(scene, camera, near=0.2, far=0.4, furniture=0.02, largest=0.8), camera
 
     aimed = scene.variety.aimed and rng.random() < scene.variety.aimed
     return best_of(draw_aimed if aimed else draw)
 
 
 def aim(rng: np.random.Generator, scene: Scene, camera: Camera) -> Camera:
-    """The camera at a random distance from a random thing and at a random height, looking at it but not quite."""
+    """The camera at a random distance from a random thing and from any side, looking at it but not quite.
+
+    Where TRIES find no place from which it is seen, the camera stays where it was.
+    """
     mesh, instance = scene.geometry.mesh, scene.geometry.instance
-    target = camera.position + camera.axes[:, 2]
+    outline = scene.plan.outline.astype(np.float32)
     for _ in range(TRIES):
-        middle = mesh.vertices[mesh.faces[instance == rng.integers(1, max(instance.max(), 1) + 1)]].reshape(-1, 3)
-        if len(middle) and middle[:, 2].min() < 1.2:  # no lamp or picture
-            target = middle.mean(axis=0)
-            break
-    spots = scene.floor.spots_near(target[:2], (0.3, float(np.exp(rng.uniform(-0.7, 1.5)))), 0.12)
-    spot = spots[rng.integers(len(spots))] if len(spots) else camera.position[:2]
-    position = np.array([*spot, min(float(rng.uniform(0.15, 2.1)), scene.plan.height - 0.2)])
-    ahead = target - position + rng.normal(0, 0.15, 3) * np.linalg.norm(target - position)
-    yaw, pitch = np.arctan2(ahead[1], ahead[0]), np.arctan2(ahead[2], np.hypot(ahead[0], ahead[1]))
-    roll = rng.normal(0, 0.05 if rng.random() < 0.8 else 0.3)
-    return replace(camera, position=position, axes=look_direction(float(yaw), float(pitch), float(roll)))
+        corners = mesh.vertices[mesh.faces[instance == rng.integers(1, max(instance.max(), 1) + 1)]].reshape(-1, 3)
+        distance, rise = np.exp(rng.uniform(np.log(AIMED[0]), np.log(AIMED[1]))), rng.uniform(-0.3, 1.2)
+        if not len(corners) or corners[:, 2].min() > 1.2:  # a lamp or a picture
+            continue
+        target = corners.mean(axis=0)
+        position = target + distance * look_direction(float(rng.uniform(0, 2 * np.pi)), float(rise), 0.0)[:, 2]
+        inside = cv2.pointPolygonTest(outline, (float(position[0]), float(position[1])), True) > 0.1
+        halfway = ((target - position) / 2).astype(np.float32)[None]
+        if not inside or not 0.08 < position[2] < scene.plan.height - 0.1:
+            continue
+        if scene.tracer.occluded(position.astype(np.float32)[None], halfway)[0]:
+            continue
+        ahead = target - position + rng.normal(0, 0.15, 3) * distance
+        yaw, pitch = np.arctan2(ahead[1], ahead[0]), np.arctan2(ahead[2], np.hypot(ahead[0], ahead[1]))
+        roll = rng.normal(0, 0.05 if rng.random() < 0.8 else 0.3)
+        return replace(camera, position=position, axes=look_direction(float(yaw), float(pitch), float(roll)))
+    return camera
 
 
 def sample_view(
@@ -181,14 +191,20 @@ def preview(camera: Camera) -> Camera:
 
 
 def rate_view(
-    scene: Scene, camera: Camera, *, near: float = 0.6, furniture: float = 0.125, largest: float = 0.4
+    scene: Scene,
+    camera: Camera,
+    *,
+    near: float = 0.6,
+    far: float = 1.5,
+    furniture: float = 0.125,
+    largest: float = 0.4,
 ) -> float:
     """1 for a good view: an eighth furniture, no object over 40 %, nothing near, some depth; else less."""
     triangle, depth, _ = scene.tracer.intersect(camera.position, preview(camera).rays())
     things = (scene.geometry.label[triangle] >= CLASSES.index("bed")).mean()
     share = np.bincount(scene.geometry.instance[triangle])[1:].max(initial=0) / len(triangle)
-    nearest, far = np.percentile(depth, (3, 90))
-    marks = (things / furniture, 1 + largest - share, nearest / near, far / 1.5)
+    nearest, farthest = np.percentile(depth, (3, 90))
+    marks = (things / furniture, 1 + largest - share, nearest / near, farthest / far)
     return float(np.prod(np.minimum(marks, 1.0)))
 
 

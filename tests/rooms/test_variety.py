@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 
@@ -18,7 +19,7 @@ from densevit_rooms.floorplan import FloorPlan, FreeFloor
 from densevit_rooms.lights import Light
 from densevit_rooms.mesh import Mesh, revolved
 from densevit_rooms.ray_tracer import RayTracer
-from densevit_rooms.renderer import render_frame, shade
+from densevit_rooms.renderer import aim, preview, render_frame, sample_camera, shade
 from densevit_rooms.room_shell import DOOR, THICKNESS, Passage, build_shell, draw_passages
 from densevit_rooms.scene import Scene, build_scene
 from densevit_rooms.scene_builder import Builder
@@ -125,6 +126,17 @@ def test_a_wide_frame_depends_on_its_numbers_alone_and_is_whole() -> None:
             lenses.append(np.asarray(sample.intrinsics)[0, 0])
     low, high = (SIZE[1] / 2 / np.tan(np.deg2rad(angle) / 2) for angle in reversed(MOUNTS["any"].fov))
     assert low <= min(lenses) < max(lenses) <= high and len(set(lenses)) == 8
+
+
+def test_aimed_cameras_stand_anywhere_in_the_room_and_come_near_to_things() -> None:
+    scene, rng = build_scene(0, "train", 2, "wide"), np.random.default_rng(0)
+    outline, nearest = scene.plan.outline.astype(np.float32), []
+    for _ in range(20):
+        camera = aim(rng, scene, sample_camera(rng, scene, SIZE, MOUNTS["any"]))
+        assert cv2.pointPolygonTest(outline, camera.position[:2].tolist(), True) > 0.1
+        assert 0.08 < camera.position[2] < scene.plan.height - 0.1
+        nearest.append(np.median(scene.tracer.intersect(camera.position, preview(camera).rays())[1]))
+    assert min(nearest) < 0.8 and max(nearest) > 2
 
 
 def test_each_instance_of_a_wide_room_is_one_class() -> None:
