@@ -23,6 +23,7 @@ from densevit.data.loading.feature_cache import (
     count,
     flatten,
     hash_image,
+    remove_damaged,
     shapes_of,
 )
 from densevit.data.loading.sampler import SampleKey
@@ -64,6 +65,7 @@ def feature_cache(
             plan.locate("data.cache_features: the decoder runs the encoder's last blocks, which nothing can cache.")
         )
     folder = atomic_io.make_folder(options.folder.expanduser() / encoder_key(plan, model, options, world))
+    world.on_main(lambda: remove_damaged(folder))
     cache = FeatureCache(folder, DTYPES[options.dtype])
     views = views_key(plan, options)
     if not all(world.all_gather(cache.is_complete(views))):

@@ -56,16 +56,35 @@ def find_checkpoint(run: Run, resume: str | None, world: DistributedContext) -> 
 def _find(output: Path, resume: str | None) -> Found | None:
     folder = output / "checkpoints"
     try:
-        if resume is None and checkpoint.steps(folder):
+        if resume is None and (checkpoint.steps(folder) or (folder / "last").exists()):
             raise ConfigError(
                 f"output: {output} already holds a run. Go on with --resume, or name another folder by output=..."
             )
         named = None if resume in (None, "auto") else _named(str(resume), folder)
         folder.mkdir(parents=True, exist_ok=True)
         atomic_io.remove_stale_temporaries(folder)
+        restore_links(folder)
         return newest_good(folder) if resume == "auto" else named
     except OSError as error:
         raise StorageError(f"output: {output} cannot be used ({error.strerror}).") from None
+
+
+def restore_links(folder: Path) -> None:
+    """Make `best` and `last` links again where the run was copied with links followed."""
+    for path in (folder / "best", folder / "last"):
+        if not path.is_dir() or path.is_symlink():
+            continue
+        try:
+            step = folder / f"step-{checkpoint.verify(path).step:08d}"
+        except CheckpointError as error:
+            aside = path.with_name(f"damaged-{path.name}")
+            print(f"warning: {error} Set aside as {aside.name}.", file=sys.stderr)
+            atomic_io.remove(aside)
+            path.rename(aside)
+        else:
+            atomic_io.remove(step)
+            path.rename(step)
+            path.symlink_to(step.name, target_is_directory=True)
 
 
 def write_config(run: Run, world: DistributedContext) -> None:

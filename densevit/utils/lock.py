@@ -13,22 +13,23 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
 from densevit.errors import ConfigError, StorageError
 from densevit.utils.process import machine_id, process_exists, process_start
-from densevit.utils.signals import poll
+from densevit.utils.signals import poll, request_stop
 
 NAME = ".lock"
 HEARTBEAT = 10.0  # seconds between two touches
+STOPPED = "stopped before the first step; there is nothing to save."
 STALE = 90.0  # seconds without a touch after which the owner counts as dead
 
 
 @dataclass(frozen=True)
 class Owner:
-    """Who holds a lock."""
+    """Who holds a lock, and of which folder: a copy of a folder has another path and another inode."""
 
     host: str
     pid: int
@@ -36,6 +37,8 @@ class Owner:
     machine: str
     process_start: str
     key: str
+    folder: str = ""
+    inode: int = 0
 
     def __str__(self) -> str:
         return f"host {self.host}, process {self.pid}, started {self.since}"
@@ -73,7 +76,10 @@ class FolderLock:
         try:
             self._made = [path for path in (self.folder, *self.folder.parents) if not path.exists()]
             self.folder.mkdir(parents=True, exist_ok=True)
+            place = self.folder.resolve()
+            self.owner = replace(self.owner, folder=str(place), inode=place.stat().st_ino)
             while not self._create(self.path):
+                poll(STOPPED)
                 self._remove_stale()
         except OSError as error:
             self._remove_empty_folders()
@@ -92,12 +98,18 @@ class FolderLock:
         self._remove_empty_folders()
 
     def check(self) -> None:
-        """
+        """Write the lock again if its file was removed.
+
         Raises:
-            StorageError: the lock was lost, because this process stood still for longer than `STALE` seconds.
+            StorageError: another run has it, because this process stood still for longer than `STALE` seconds or the
+                file was removed.
         """
-        if (owner := self._read()) not in (None, self.owner):
-            raise StorageError(f"{self.what} was taken over by another run ({owner}) while this one stood still.")
+        owner = self._read()
+        if owner not in (None, self.owner):
+            raise StorageError(f"{self.what} was taken over by another run ({owner}).")
+        if not os.path.lexists(self.path):
+            with suppress(OSError):
+                self._create(self.path)
 
     def _create(self, path: Path) -> bool:
         try:
@@ -114,8 +126,10 @@ class FolderLock:
         """Removes the lock if its owner is dead. One process at a time, and only the lock that it has examined.
 
         Raises:
-            ConfigError: the owner is alive.
+            ConfigError: the owner is alive, or the lock is a link.
         """
+        if self.path.is_symlink():
+            raise ConfigError(f"{self.path} is a link, which no run writes. Remove it if no other run uses the folder.")
         touched, owner = self._touched(), self._read()
         if not touched:
             return  # its owner has released it meanwhile
@@ -137,6 +151,8 @@ class FolderLock:
             time.sleep(0.1)
 
     def _is_stale(self, owner: Owner | None) -> bool:
+        if owner is not None and owner.folder and owner.folder != self.owner.folder and owner.inode != self.owner.inode:
+            return True  # it came with a copy of another folder
         if owner is not None and owner.machine and owner.machine == self.owner.machine:
             return not process_exists(owner.pid) or owner.process_start != process_start(owner.pid)
         seen, told = self._touched(), False
@@ -150,16 +166,18 @@ class FolderLock:
                     flush=True,
                 )
                 told = True
-            poll("stopped before the first step; there is nothing to save.")
+            poll(STOPPED)
             time.sleep(HEARTBEAT / 10)
         return True
 
     def _read(self) -> Owner | None:
-        """None where there is no lock, or one that is not written out yet."""
+        """None where there is no lock, or one that is damaged or not written out yet."""
         try:
-            return Owner(**json.loads(self.path.read_text()))
-        except (OSError, ValueError, TypeError):
+            owner = Owner(**json.loads(self.path.read_text()))
+        except (OSError, ValueError, TypeError, RecursionError):
             return None
+        numbers = type(owner.pid) is int and 0 < owner.pid < 2**31
+        return owner if numbers and all(isinstance(x, str) for x in (owner.machine, owner.folder)) else None
 
     def _touched(self) -> float:
         """0 where there is no lock."""
@@ -180,9 +198,14 @@ class FolderLock:
 
     def _beat(self) -> None:
         while not self._released.wait(HEARTBEAT):
-            with suppress(OSError):
-                if self._read() == self.owner:
-                    os.utime(self.path)
+            try:
+                self.check()
+                os.utime(self.path)
+            except StorageError:
+                request_stop()  # before it writes more into the other's files; its next save names the other
+                return
+            except OSError:
+                pass
 
     def _remove_empty_folders(self) -> None:
         for path in self._made:

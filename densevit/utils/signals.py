@@ -82,6 +82,12 @@ def poll(message: str) -> None:
         raise Preempted(message)
 
 
+def request_stop() -> None:
+    """Ask the work in an `interruptible` block of the main thread to stop, as a first signal does."""
+    if (listener := _listener()) is not None:
+        listener.asked.set()
+
+
 def _listener() -> SignalHandler | None:
     handler = signal.getsignal(signal.SIGTERM)
     return handler if isinstance(handler, SignalHandler) else None

@@ -124,7 +124,7 @@ def verify(folder: Path) -> Manifest:
     """Reads the manifest and checks every byte against it.
 
     Raises:
-        CheckpointError: naming the file that is missing or differs.
+        CheckpointError: naming the file that is missing or differs; or the folder has another step's name.
     """
     path = folder / MANIFEST
     try:
@@ -140,6 +140,8 @@ def verify(folder: Path) -> Manifest:
             raise CheckpointError(f"{folder / name}: missing.")
         if _sha256(folder / name) != expected:
             raise CheckpointError(f"{folder / name}: damaged (its sha256 is not the manifest's).")
+    if STEP.match(folder.name) and step_of(folder) != manifest.step:
+        raise CheckpointError(f"{folder}: renamed, it holds step {manifest.step}; name it step-{manifest.step:08d}.")
     if WEIGHTS not in manifest.files:
         raise CheckpointError(f"{path}: damaged ({WEIGHTS} is not listed).")
     return manifest

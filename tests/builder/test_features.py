@@ -1,6 +1,7 @@
 """`data.cache_features`: the frozen encoder runs once a view, and the training is the same without it."""
 
 import errno
+import json
 from pathlib import Path
 from typing import Any
 
@@ -152,3 +153,24 @@ def test_rows_come_back_and_what_is_too_large_for_fp16_is_an_error(tmp_path: Pat
         flatten(output, np.dtype(np.float16))
     with pytest.raises(DataError, match="'c': .* no features of this image"):
         cache.read([np.full((8, 8, 3), 9, np.uint8)], ["c"])
+
+
+@pytest.mark.parametrize("damage", ["values", "shard cut", "shard nested", "views cut", "no checksum"])
+def test_damaged_features_are_made_anew(tmp_path: Path, damage: str, capsys: pytest.CaptureFixture[str]) -> None:
+    small_config(tmp_path)
+    assert train(tmp_path, "one", *cached(tmp_path)) == 0
+    name = "views-*.json" if damage == "views cut" else "shard-*.bin" if damage == "values" else "shard-*.json"
+    file = next(tmp_path.glob(f"features/*/{name}"))
+    before = file.read_bytes()
+    if damage == "values":
+        file.write_bytes(before[:100] + bytes([before[100] ^ 1]) + before[101:])
+    elif damage == "no checksum":
+        file.write_text(json.dumps({k: v for k, v in json.loads(before).items() if k != "sha256"}))
+    else:
+        file.write_bytes(b"[" * 100_000 if damage == "shard nested" else before[:50])
+    capsys.readouterr()
+    assert train(tmp_path, "two", *cached(tmp_path)) == 0
+    assert ("is damaged; its features are made anew" in capsys.readouterr().err) == (damage != "views cut")
+    assert file.read_bytes() == before
+    one, other = weights(tmp_path / "one"), weights(tmp_path / "two")
+    assert all(torch.equal(one[name], other[name]) for name in one)

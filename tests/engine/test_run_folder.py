@@ -1,6 +1,7 @@
 """Two trainings never write into one folder, and a start that fails leaves none behind."""
 
 import json
+import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -63,3 +64,24 @@ def test_a_finished_run_ends_with_the_scores_of_its_best_checkpoint(
     best = checkpoint.locate(tmp_path / "run")
     assert checkpoint.step_of(best) < 6 and done.endswith(f"best {best.name}")
     assert f"abs_rel {checkpoint.verify(best).scores['abs_rel']:.4f}" in scores
+
+
+def test_a_run_that_was_copied_with_links_followed_is_resumed(tmp_path: Path) -> None:
+    config = small_config(tmp_path)
+    assert main(["train", str(config), "steps=4", f"output={tmp_path / 'first'}"]) == 0
+    shutil.copytree(tmp_path / "first", tmp_path / "run")  # follows links
+    folder = tmp_path / "run/checkpoints"
+    assert not (folder / "last").is_symlink()
+    assert main(["train", str(config), "steps=6"]) == 2  # it holds a run
+    assert main(["train", str(config), "steps=6", "--resume"]) == 0
+    assert (folder / "last").readlink() == Path("step-00000006")
+
+
+def test_a_step_folder_that_was_renamed_does_not_win(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config, folder = small_config(tmp_path), tmp_path / "run/checkpoints"
+    assert main(["train", str(config), "steps=4"]) == 0
+    shutil.copytree(folder / "step-00000004", folder / "step-00000500")
+    assert main(["train", str(config), "steps=6", "--resume"]) == 0
+    said = capsys.readouterr().err
+    assert "renamed, it holds step 4" in said and "Set aside as damaged-step-00000500" in said
+    assert [path.name for path in checkpoint.steps(folder)][-1] == "step-00000006"

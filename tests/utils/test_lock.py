@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -13,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from densevit.errors import ConfigError, StorageError
+from densevit.errors import ConfigError, Preempted, StorageError
 from densevit.utils import lock as locks
 from densevit.utils.lock import NAME, FolderLock, Owner
+from densevit.utils.signals import interruptible
 
 
 @pytest.fixture
@@ -190,3 +192,50 @@ def test_folders_that_were_made_for_nothing_are_removed(tmp_path: Path) -> None:
     with held(tmp_path / "a/b"):
         (tmp_path / "a/b/train.csv").touch()
     assert [path.name for path in (tmp_path / "a/b").iterdir()] == ["train.csv"]
+
+
+def test_a_lock_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    (tmp_path / NAME).symlink_to("nowhere")
+    with pytest.raises(ConfigError, match="lock is a link"):
+        FolderLock(tmp_path, "output: x").acquire()
+
+
+@pytest.mark.parametrize("pid", ["many", None, 10**30, -1, True])
+def test_a_lock_with_a_damaged_process_number_goes_stale_by_its_age(tmp_path: Path, pid: object, fast: None) -> None:
+    tree = asdict(left_by(tmp_path))
+    (tmp_path / NAME).write_text(json.dumps({**tree, "pid": pid}))
+    with held(tmp_path) as lock:
+        assert lock._read() == lock.owner
+
+
+def test_a_copy_of_a_folder_is_free_although_the_original_is_in_use_and_a_renamed_one_is_not(tmp_path: Path) -> None:
+    with held(tmp_path / "run") as lock:
+        shutil.copytree(tmp_path / "run", tmp_path / "copy")
+        with held(tmp_path / "copy") as other:
+            assert other._read() == other.owner
+        (tmp_path / "run").rename(tmp_path / "renamed")
+        with pytest.raises(ConfigError, match="in use by another run"):
+            FolderLock(tmp_path / "renamed", "output: x").acquire()
+        (tmp_path / "renamed").rename(tmp_path / "run")
+        lock.check()
+
+
+def test_a_lock_that_was_removed_is_written_again(tmp_path: Path) -> None:
+    with held(tmp_path) as lock:
+        lock.path.unlink()
+        lock.check()
+        with pytest.raises(ConfigError, match="in use by another run"):
+            FolderLock(tmp_path, "output: x").acquire()
+
+
+def test_who_loses_the_lock_stops_at_the_next_heartbeat(tmp_path: Path, fast: None) -> None:
+    with interruptible() as stop, held(tmp_path):
+        left_by(tmp_path, host="node7")
+        assert stop.wait(5)
+
+
+def test_waiting_for_a_lock_ends_at_a_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FolderLock, "_create", lambda self, path: False)
+    with interruptible() as stop, pytest.raises(Preempted):
+        stop.set()
+        FolderLock(tmp_path, "output: x").acquire()

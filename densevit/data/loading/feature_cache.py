@@ -2,12 +2,14 @@
 
 FOLDER/KEY/               KEY: of the encoder's weights and options, and of the precision
     shard-NAME.bin        outputs one behind the other, each as its maps and prefix tokens
-    shard-NAME.json       written last: the shapes, and the images' hashes in the order of the outputs
+    shard-NAME.json       written last: the shapes, the images' hashes in the order of the outputs, and the
+                          checksum of shard-NAME.bin
     views-NAME.json       the hashes of all views of one data set, transforms and seed: what is there is complete
 """
 
 import hashlib
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from math import prod
 from pathlib import Path
@@ -22,6 +24,7 @@ from densevit.config.schema import Run
 from densevit.errors import DataError
 from densevit.structures import EncoderOutput
 from densevit.utils import atomic_io
+from densevit.utils.signals import poll
 
 SHARD_BYTES = 2**28
 Shapes = dict[str, Any]
@@ -70,7 +73,8 @@ class FeatureCache:
         """Looks for shards that other processes have written."""
         for file in sorted(self.folder.glob("shard-*.json")):
             if file.stem not in self.shapes:
-                content = json.loads(file.read_text())
+                if (content := _shard_content(file)) is None:
+                    continue
                 self.shapes[file.stem], self.views[file.stem] = content["shapes"], content["views"]
                 self.places |= {name: _Place(file.stem, row) for row, name in enumerate(content["images"])}
 
@@ -88,8 +92,8 @@ class FeatureCache:
             StorageError: the disk is full or read-only.
         """
         name = f"shard-{hashlib.sha256(''.join(images).encode()).hexdigest()[:16]}"
-        atomic_io.write_bytes(self.folder / f"{name}.bin", np.ascontiguousarray(rows).data)
-        content = {"shapes": shapes, "views": views, "images": list(images)}
+        checksum = atomic_io.write_bytes(self.folder / f"{name}.bin", np.ascontiguousarray(rows).data)
+        content = {"shapes": shapes, "views": views, "images": list(images), "sha256": checksum}
         atomic_io.write_text(self.folder / f"{name}.json", json.dumps(content))
         self.reload()
 
@@ -123,13 +127,15 @@ class FeatureCache:
         except OSError as error:
             raise DataError(f"{path}: cannot be read ({error.strerror}).") from None
         if read != row.nbytes:
-            raise DataError(f"{path}: damaged, it ends too early. Remove it and its .json.")
+            raise DataError(f"{path}: damaged, it ends too early. The next start makes it anew.")
         return row
 
     def is_complete(self, views: str) -> bool:
         """Whether all of these views were written, and are still there."""
-        path = self._views_file(views)
-        return path.is_file() and all(name in self.places for name in json.loads(path.read_text()))
+        try:
+            return all(name in self.places for name in json.loads(self._views_file(views).read_text()))
+        except (OSError, ValueError, TypeError, RecursionError):
+            return False
 
     def complete(self, views: str, images: Sequence[str]) -> None:
         """Notes that all of these views are there."""
@@ -137,6 +143,28 @@ class FeatureCache:
 
     def _views_file(self, views: str) -> Path:
         return self.folder / f"views-{views}.json"
+
+
+def remove_damaged(folder: Path) -> None:
+    """Remove shards that are not as they were written, so that they are made anew; each is read once."""
+    for file in sorted(folder.glob("shard-*.json")):
+        poll("stopped before the first step; there is nothing to save.")
+        content, rows = _shard_content(file), file.with_suffix(".bin")
+        if content is None or not rows.is_file() or atomic_io.sha256(rows) != content["sha256"]:
+            print(f"warning: {file.with_suffix('')} is damaged; its features are made anew.", file=sys.stderr)
+            file.unlink(missing_ok=True)
+            rows.unlink(missing_ok=True)
+
+
+def _shard_content(file: Path) -> dict[str, Any] | None:
+    """What a shard's JSON holds, or None if it is damaged, or of a version without checksums."""
+    try:
+        content = json.loads(file.read_text())
+        sizes = [*content["shapes"]["maps"], *content["shapes"]["prefix"], content["shapes"]["image_size"]]
+        whole = all(isinstance(n, int) for size in sizes for n in size) and isinstance(content["sha256"], str)
+        return content if whole and all(isinstance(x, str) for x in [content["views"], *content["images"]]) else None
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return None
 
 
 def hash_image(image: UInt8[np.ndarray, "h w 3"]) -> str:
