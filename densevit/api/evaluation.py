@@ -40,8 +40,6 @@ from densevit.weights.recorded_run import recorded_protocol
 Scored = Evaluation | OrdinalScores
 Files = Mapping[str, Any]
 
-TASKS: Mapping[str, str] = {"normals": "normals", "labels": "segmentation", "class": "classification"}
-"""By the kind of a head; of the others depth."""
 CHARTS = ("distance", "fov")  # sets of metrics whose charts belong to a report of depth
 OF_SAVED_MAPS = ("suffix", "manifest", "allow_outside_root", "gt_cache", "axes", "label_encoding", "scale")
 OF_MODELS = ("head", "flip", "points", "batch_size")
@@ -157,7 +155,7 @@ def refuse_others(task: str | None, given: Mapping[str, Any]) -> None:
 
 def task_of(card: ModelCard, head: str | None) -> str:
     """Return what a head is scored for."""
-    return TASKS.get(card.outputs[card.head(head)].kind, "depth")
+    return card.outputs[card.head(head)].output_kind.task or "depth"
 
 
 def choose_for_data(predictor: Predictor, data: Dataset) -> Predictor:
@@ -366,7 +364,7 @@ def video_protocol(name: str, data_name: str, depth_range: tuple[float, float]) 
     return VIDEO_DEPTH_ANYTHING[data_name]
 
 
-SCORERS: Mapping[str, Callable[..., Scored]] = {
+SCORERS: dict[str, Callable[..., Scored]] = {
     "depth": score_depth,
     "normals": score_normals,
     "segmentation": score_segmentation,

@@ -1,7 +1,8 @@
 """`report.html` of a training run: its curves and scores, and predictions of its best checkpoint."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from densevit.data.datasets.base import Dataset
 from densevit.engine.checkpointer import CheckpointFolder
 from densevit.engine.logger import read_csv
 from densevit.evaluation.depth.published_protocols import find_protocol
+from densevit.evaluators.base import Evaluation
 from densevit.evaluators.classification import evaluate_classification
 from densevit.evaluators.depth import evaluate_depth
 from densevit.evaluators.normals import evaluate_normals
@@ -111,18 +113,25 @@ def _samples(plan: Plan, device: torch.device) -> Mapping[str, tuple[str, Sequen
         return {}
 
 
+EVALUATORS: Mapping[str, Callable[..., Evaluation]] = {
+    "classification": evaluate_classification,
+    "normals": evaluate_normals,
+    "segmentation": partial(evaluate_segmentation, boundary=False),
+}
+"""By the task of an output kind; depth is evaluated by a protocol."""
+
+
 def _figures(plan: Plan, predictor: Predictor, data: Dataset, head: str) -> tuple[str, Sequence[Figure]]:
-    kind = predictor.card.outputs[head].kind
-    if kind == "class":
-        return "eval --task classification", evaluate_classification(predictor, data, head=head).figures(labels=SHOWN)
-    if kind == "normals":
-        return "eval --task normals", evaluate_normals(predictor, data, head=head).figures(labels=SHOWN)
-    if kind == "labels":
-        pixels = evaluate_segmentation(predictor, data, head=head, boundary=False)
-        return "eval --task segmentation", pixels.figures(labels=SHOWN)
-    protocol = find_protocol(plan.tasks[head].protocol, data.depth_range, kind)
-    depth = evaluate_depth(predictor, data, [protocol], head=head, flip=False)  # as the validation of a training
-    return "eval --task depth", depth.figures(labels=SHOWN)
+    kind = predictor.card.outputs[head].output_kind
+    command = f"eval --task {kind.task}" if kind.task else ""
+    if kind.is_depth:
+        protocol = find_protocol(plan.tasks[head].protocol, data.depth_range, kind.name)
+        found = evaluate_depth(predictor, data, [protocol], head=head, flip=False)  # as the validation of a training
+    elif kind.task in EVALUATORS:
+        found = EVALUATORS[kind.task](predictor, data, head=head)
+    else:
+        return command, []
+    return command, found.figures(labels=SHOWN)
 
 
 class EvenlySpaced(Dataset):

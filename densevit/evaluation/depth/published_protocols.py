@@ -5,7 +5,6 @@ benchmarks/protocol_parity.py runs the originals beside them.
 """
 
 import math
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -14,6 +13,7 @@ from densevit.errors import ConfigError, DataError
 from densevit.evaluation.depth.crops import EIGEN_KITTI, EIGEN_NYU, GARG, KB_WINDOW, RelativeBox
 from densevit.evaluation.depth.protocol import Protocol
 from densevit.model_card import Kind
+from densevit.output_kinds import output_kind
 from densevit.registry import did_you_mean
 
 __all__ = ["PROTOCOLS", "Protocol", "applicable", "find_protocol"]
@@ -303,15 +303,6 @@ def applicable(data: str, size: tuple[int, int], kind: Kind, depth_range: tuple[
     return found
 
 
-# Kinds of predictions that are not depth, and the command that scores them.
-EVALUATOR_HINTS: Mapping[str, str] = {
-    "class": "classes of whole images, not depth; `densevit eval`",
-    "labels": "classes of pixels, not depth; `densevit eval`",
-    "uncertainty": "the scale of the error of depth; the depth's own head: `densevit eval --metrics uncertainty`",
-    "normals": "surface normals, not depth; `densevit eval`",
-}
-
-
 def find_protocol(name: str, depth_range: tuple[float, float], kind: Kind = "metric") -> Protocol:
     """A protocol by name, with the data set's depth range where it has none, and alignment where `kind` has no unit.
 
@@ -320,6 +311,8 @@ def find_protocol(name: str, depth_range: tuple[float, float], kind: Kind = "met
     """
     if name not in PROTOCOLS:
         raise ConfigError(f"no protocol '{name}'.{did_you_mean(name, PROTOCOLS)}")
-    if kind in EVALUATOR_HINTS:
-        raise ConfigError(f"this head gives {EVALUATOR_HINTS[kind]} scores those.")
+    found = output_kind(kind)
+    if not found.is_depth:
+        option = f"--task {found.task}" if found.task else "--metrics uncertainty"
+        raise ConfigError(f"this head gives {found.meaning}, not depth; `densevit eval {option}` scores it.")
     return PROTOCOLS[name].for_range(*depth_range).for_kind(kind)
