@@ -1,8 +1,8 @@
 """How many modules take part in a command, as a measure of what a reader opens to follow it.
 
 Counted are the modules of which a function runs, except those that a reader knows by name and need not open: the
-components that a config or an option chooses (models, losses, tasks, data, trackers, formats), checkpoint formats,
-tables of schemas, pure functions and utilities.
+components that a config or an option chooses (models, objectives, losses, tasks, data, trackers, formats), checkpoint
+formats, tables of schemas, pure functions and utilities.
 """
 
 import sys
@@ -20,6 +20,7 @@ from densevit.cli.main import main
 ROOT = Path(densevit.__file__).parent
 BY_NAME = (
     "models",
+    "objectives",
     "losses",
     "tasks",
     "data",

@@ -13,6 +13,7 @@ from torch import nn
 from densevit.builder import plan as planning
 from densevit.builder import training
 from densevit.builder.plan import Plan
+from densevit.builder.sanity_checks import run_sanity_checks
 from densevit.config import plugins as plugin_files
 from densevit.config.objects import OBJECT
 from densevit.config.parser import Draft
@@ -173,7 +174,7 @@ def build_trainer(plan: Plan, world: DistributedContext) -> Trainer:
     """The trainer, with the seeds set: one for the weights, then one for each process. Warns of what looks wrong."""
     seed.seed_everything(plan.run.seed)
     trainer = training.build_trainer(plan, world)
-    for warning in world.on_main(lambda: training.run_sanity_checks(plan, trainer.card, trainer.tasks)):
+    for warning in world.on_main(lambda: run_sanity_checks(plan, trainer.card, trainer.tasks)):
         if world.is_main:
             print(f"warning: {warning}", file=sys.stderr)
     seed.reseed(plan.run.seed, world.rank)

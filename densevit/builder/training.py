@@ -3,9 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,31 +12,18 @@ from torch import Tensor, nn
 
 from densevit.builder import mixture
 from densevit.builder.adapter import write_encoder
+from densevit.builder.card import training_card
 from densevit.builder.checkpoint import open_checkpoint
 from densevit.builder.features import feature_cache
-from densevit.builder.model import build_card, build_encoder, build_model
+from densevit.builder.model import build_encoder, build_model
 from densevit.builder.plan import Plan
 from densevit.builder.tasks import build_task, depth_tasks
-from densevit.config import parser
-from densevit.config.objects import OBJECT
 from densevit.config.schema import Run
 from densevit.data.datasets.base import check_source_names, dataset_fingerprint
 from densevit.data.loading.clips import Clips, windows
 from densevit.data.loading.dataloader import AugmentedDataset, EvalLoader, TrainLoader, train_loader
 from densevit.data.loading.feature_cache import FeatureCache
 from densevit.data.loading.workers import auto_workers
-from densevit.data.sanity_checks import (
-    check_cameras,
-    check_depth_range,
-    check_labels,
-    check_licences,
-    check_normals,
-    check_train_val_overlap,
-    fields_of_view,
-    found_truths,
-    ground_truth_sizes,
-    parts,
-)
 from densevit.data.transforms.photometric import compose
 from densevit.engine import freezing
 from densevit.engine.distributed import DistributedContext
@@ -46,7 +31,7 @@ from densevit.engine.interfaces import Validation
 from densevit.engine.objective import TrainingSetup
 from densevit.engine.trainer import Trainer
 from densevit.engine.validation import Predict
-from densevit.errors import ConfigError, DataError
+from densevit.errors import ConfigError
 from densevit.evaluation.depth.published_protocols import PROTOCOLS, Protocol
 from densevit.inference.camera import camera_input
 from densevit.inference.forward import forward
@@ -57,7 +42,6 @@ from densevit.ops.camera import Camera
 from densevit.ops.points import draw_points
 from densevit.registry import ComponentConfig
 from densevit.structures import Batch
-from densevit.tasks.base import Task
 from densevit.utils.device import is_out_of_memory
 from densevit.utils.precision import Precision
 
@@ -84,7 +68,7 @@ def build_trainer(plan: Plan, world: DistributedContext) -> Trainer:
             print(loaded, file=sys.stderr)
     freezing.freeze(model, run.model)
     model.encoder.set_grad_checkpointing(run.model.grad_checkpointing)
-    card = _build_card(plan, model)
+    card = training_card(plan, model)
     tasks = {name: build_task(name, plan, card.outputs[name]) for name in plan.tasks}
     best = mixture.best_score(plan, tasks) if run.best or (plan.val and plan.val.sources) else None
     # Validation runs the model once an image, so the first depth protocol's input window holds for all heads.
@@ -119,43 +103,6 @@ def _build_model(plan: Plan) -> DenseModel:
         raise ConfigError(f"model: does not fit into memory ({str(error).splitlines()[0]}).") from None
 
 
-def describe_data(data: Mapping[str, Any]) -> str:
-    """A data set in a line, for those who get the model: of the folder that it lies in only the last part.
-
-    >>> describe_data({"type": "folder", "root": "/home/me/garden", "split": "train", "depth_scale": 1000})
-    'folder garden, split train'
-    >>> describe_data({"type": "mix", "sources": [{"data": {"type": "nyu"}}, {"data": {"type": "vkitti2"}}]})
-    'nyu + vkitti2'
-    """
-    if "sources" in data:
-        return " + ".join(describe_data(source["data"]) for source in data["sources"])
-    root = Path(data["root"]).name if data.get("root") else ""
-    name = data.get("name") if data["type"] == OBJECT else f"{data['type']} {root}".strip()
-    return f"{name}, split {data['split']}" if data.get("split") else str(name)
-
-
-def _build_card(plan: Plan, model: DenseModel) -> ModelCard:
-    trained_on, palette = describe_data(plan.run.data.train), plan.train.palette
-    fov = fields_of_view(plan.train, on_corrupt=plan.run.data.on_corrupt)
-    if plan.init is None:
-        licence = model.encoder.licence
-        card = build_card(model, plan.model, trained_on=trained_on, palette=palette, licence=licence, fov=fov)
-    else:
-        init = plan.init.info
-        card = build_card(
-            model,
-            plan.model,
-            trained_on=trained_on,
-            palette=palette,
-            source="densevit, from " + init.source.removeprefix("densevit, from "),  # the first of several trainings
-            licence=init.licence,
-            multiple=init.multiple if init.resize == plan.model.resize else None,
-            fov=fov,
-        )
-    teachers = {teacher.name: teacher.licence for teacher in plan.train.teachers}
-    return replace(card, config=parser.to_dict(plan.run), teachers=teachers)
-
-
 def make_predict_fn(protocol: Protocol, card: ModelCard, by_source: Mapping[str, Protocol]) -> Predict:
     """How validation runs the model: on the input window of the (source's) protocol, at the card's size."""
 
@@ -186,54 +133,6 @@ def validation_points(batch: Batch) -> Tensor | None:
         )
     ]
     return torch.from_numpy(np.stack(drawn))[:, None].to(batch.depth)
-
-
-def run_sanity_checks(plan: Plan, card: ModelCard, tasks: Mapping[str, Task]) -> list[str]:
-    """Looks at some samples before the first step, for what would otherwise be found out after the last.
-
-    Returns:
-        warnings: ground truth outside of a head's range, labels of a single class, images in both splits, a batch
-        larger than the data, images whose camera is not known where the model needs it.
-
-    Raises:
-        DataError: all of the depth lies outside the range of a head; a protocol that is not defined at its size.
-    """
-    warnings = []
-    if plan.run.batch_size > len(plan.train):
-        warnings.append(
-            f"batch_size: {plan.run.batch_size} images a step, where data.train has {len(plan.train)}: "
-            "a step sees images more than once."
-        )
-    if plan.model.prompt is not None and plan.model.prompt.freeze_rest and plan.init is None:
-        warnings.append("model.prompt.freeze_rest: all but the prompt is random and stays so; set model.init_from.")
-    warnings += check_licences(plan.train)
-    on_corrupt = plan.run.data.on_corrupt
-    for name in tasks:
-        output = card.outputs[name]
-        for where, source in parts(plan.train, plan.tasks[name].sources):
-            options: dict[str, Any] = {"on_corrupt": on_corrupt, "where": f"data.train{where}"}
-            if output.kind == "metric" and output.metres and (not where or "metric" in found_truths(source)):
-                warnings += check_depth_range(source.data, *output.metres, **options)
-            if output.kind == "labels" and (not where or "labels" in found_truths(source)):
-                warnings += check_labels(source.data, **options)
-    if card.needs_camera or card.focal_head in tasks:
-        for name, data in plan.opened.items():
-            warnings += check_cameras(data, f"data.{name}", on_corrupt=on_corrupt)
-    if any(card.outputs[name].kind == "normals" for name in tasks):
-        for name, data in plan.opened.items():
-            check_normals(data, name, on_corrupt=on_corrupt)
-    if plan.val is None:
-        return warnings
-    for name, spec in depth_tasks(plan, card).items():
-        for where, source in parts(plan.val, spec.sources):
-            protocol = PROTOCOLS[source.protocol or spec.protocol]
-            for size, sample in ground_truth_sizes(source.data).items():
-                try:
-                    protocol.check_size(*size)
-                except DataError as error:
-                    place = plan.locate(f"tasks.{name}.protocol: '{sample}' of data.val{where}")
-                    raise DataError(f"{place}: {error}") from None
-    return warnings + check_train_val_overlap(plan.train, plan.val)
 
 
 def cached_features(plan: Plan, trainer: Trainer, world: DistributedContext) -> FeatureCache | None:

@@ -8,10 +8,12 @@ import torch
 from small import small_config
 from torch import nn
 
+from densevit.builder.card import describe_data
 from densevit.builder.checkpoint import parse_model
 from densevit.builder.model import build_model
 from densevit.builder.plan import load_plan
-from densevit.builder.training import build_trainer, describe_data, run_sanity_checks
+from densevit.builder.sanity_checks import run_sanity_checks
+from densevit.builder.training import build_trainer
 from densevit.engine.distributed import DistributedContext
 from densevit.errors import CheckpointError, ConfigError
 from densevit.models.decoders.base import DECODERS
@@ -50,7 +52,7 @@ def test_a_component_that_does_not_initialise_its_module_is_told_so(mine: None) 
 
 
 def test_components_that_nobody_registered_are_named_without_a_guess() -> None:
-    with pytest.raises(CheckpointError, match=r"^test: decoder 'mine': not registered here. Name the file"):
+    with pytest.raises(CheckpointError, match=r"^test: decoder 'mine': not registered here. Look at the file"):
         parse_model(MODEL, "test")
 
 

@@ -1,0 +1,70 @@
+"""Looks at some samples of a plan's data sets before the first step."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from densevit.builder.plan import Plan
+from densevit.builder.tasks import depth_tasks
+from densevit.data.sanity_checks import (
+    check_cameras,
+    check_depth_range,
+    check_labels,
+    check_licences,
+    check_normals,
+    check_train_val_overlap,
+    found_truths,
+    ground_truth_sizes,
+    parts,
+)
+from densevit.errors import DataError
+from densevit.evaluation.depth.published_protocols import PROTOCOLS
+from densevit.model_card import ModelCard
+from densevit.tasks.base import Task
+
+
+def run_sanity_checks(plan: Plan, card: ModelCard, tasks: Mapping[str, Task]) -> list[str]:
+    """Looks at some samples before the first step, for what would otherwise be found out after the last.
+
+    Returns:
+        warnings: ground truth outside of a head's range, labels of a single class, images in both splits, a batch
+        larger than the data, images whose camera is not known where the model needs it.
+
+    Raises:
+        DataError: all of the depth lies outside the range of a head; a protocol that is not defined at its size.
+    """
+    warnings = []
+    if plan.run.batch_size > len(plan.train):
+        warnings.append(
+            f"batch_size: {plan.run.batch_size} images a step, where data.train has {len(plan.train)}: "
+            "a step sees images more than once."
+        )
+    if plan.model.prompt is not None and plan.model.prompt.freeze_rest and plan.init is None:
+        warnings.append("model.prompt.freeze_rest: all but the prompt is random and stays so; set model.init_from.")
+    warnings += check_licences(plan.train)
+    on_corrupt = plan.run.data.on_corrupt
+    for name in tasks:
+        output = card.outputs[name]
+        for where, source in parts(plan.train, plan.tasks[name].sources):
+            options: dict[str, Any] = {"on_corrupt": on_corrupt, "where": f"data.train{where}"}
+            if output.kind == "metric" and output.metres and (not where or "metric" in found_truths(source)):
+                warnings += check_depth_range(source.data, *output.metres, **options)
+            if output.kind == "labels" and (not where or "labels" in found_truths(source)):
+                warnings += check_labels(source.data, **options)
+    if card.needs_camera or card.focal_head in tasks:
+        for name, data in plan.opened.items():
+            warnings += check_cameras(data, f"data.{name}", on_corrupt=on_corrupt)
+    if any(card.outputs[name].kind == "normals" for name in tasks):
+        for name, data in plan.opened.items():
+            check_normals(data, name, on_corrupt=on_corrupt)
+    if plan.val is None:
+        return warnings
+    for name, spec in depth_tasks(plan, card).items():
+        for where, source in parts(plan.val, spec.sources):
+            protocol = PROTOCOLS[source.protocol or spec.protocol]
+            for size, sample in ground_truth_sizes(source.data).items():
+                try:
+                    protocol.check_size(*size)
+                except DataError as error:
+                    place = plan.locate(f"tasks.{name}.protocol: '{sample}' of data.val{where}")
+                    raise DataError(f"{place}: {error}") from None
+    return warnings + check_train_val_overlap(plan.train, plan.val)
