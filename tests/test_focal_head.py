@@ -15,6 +15,8 @@ import densevit
 from densevit.cli.main import main
 from densevit.data.io.point_cloud import read_ply_points
 from densevit.inference.image_input import ImageInput
+from densevit.inference.onnx.export import check_options, example_inputs
+from densevit.inference.onnx.metadata import OnnxExportOptions
 from densevit.inference.predictor import Predictor
 from densevit.inference.video.predict import predict_frames, predict_video
 from densevit.losses.image_level import LogL1
@@ -129,13 +131,9 @@ def test_a_resumed_film_keeps_its_focal_length(run: Path, tmp_path: Path, capsys
     np.testing.assert_allclose(np.load(tmp_path / "out/film.depth.npz")["depth"], maps, rtol=1e-5)
 
 
-def test_an_onnx_file_takes_the_focal_length_and_gives_depth(run: Path, tmp_path: Path) -> None:
-    pytest.importorskip("onnxruntime")
-    assert main(["export", str(run), str(tmp_path / "m.onnx"), "--image-size", "48,64"]) == 0
-    import onnx
-
-    graph = onnx.load(tmp_path / "m.onnx").graph
-    assert [x.name for x in graph.input] == ["image", "focal"] and [x.name for x in graph.output] == ["depth"]
+def test_an_exported_graph_takes_the_focal_length_and_gives_depth(run: Path) -> None:
+    card, options = check_options(densevit.load(run).card, OnnxExportOptions(size=(48, 64)))
+    assert list(example_inputs(card, options, 1, (48, 64))) == ["image", "focal"] and list(card.outputs) == ["depth"]
 
 
 def test_it_needs_a_decoder_of_its_own(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

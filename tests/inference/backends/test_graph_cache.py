@@ -2,18 +2,23 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
+import onnx
 import pytest
 import torch
+from onnx.helper import make_graph, make_model, make_node, make_opsetid, make_tensor, make_tensor_value_info
 from torch import Tensor, nn
 
 from densevit.errors import StorageError
 from densevit.inference.backends import graph_cache, onnx_runtimes
 from densevit.inference.backends.graph_cache import GRAPH, cache_folder, cached_graph
 from densevit.inference.backends.onnx_runtimes import RUNTIMES, ExternalRuntimeModule
+from densevit.inference.onnx.graph import NamedOutputs
 from densevit.weights.fingerprint import model_fingerprint
 
 SHAPE = (1, 3, 4, 4)
+FLOAT = onnx.TensorProto.FLOAT
 
 
 class Scaled(nn.Module):
@@ -25,7 +30,7 @@ class Scaled(nn.Module):
         self.bias = nn.Parameter(torch.zeros(1))
 
     def forward(self, image: Tensor) -> dict[str, Tensor]:
-        return {"depth": image[:, :1] * self.factor + self.bias}
+        return {"depth": image * self.factor + self.bias}
 
 
 @pytest.fixture(autouse=True)
@@ -36,10 +41,20 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def conversions(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """The paths of graphs as they are made."""
+    """The paths of graphs as they are made, by hand in place of the exporter."""
     made: list[Path] = []
-    save = onnx_runtimes.save_graph
-    monkeypatch.setattr(onnx_runtimes, "save_graph", lambda *given: made.append(given[2]) or save(*given))
+
+    def save_graph(module: NamedOutputs, examples: object, path: Path) -> None:
+        model: Any = module.model
+        nodes = [make_node("Mul", ["image", "factor"], ["scaled"]), make_node("Add", ["scaled", "bias"], ["depth"])]
+        image, depth = (make_tensor_value_info(name, FLOAT, SHAPE) for name in ("image", "depth"))
+        stored = {"factor": model.factor, "bias": model.bias.item()}
+        constants = [make_tensor(name, FLOAT, [1], [value]) for name, value in stored.items()]
+        graph = make_graph(nodes, "scaled", [image], [depth], constants)
+        onnx.save(make_model(graph, ir_version=10, opset_imports=[make_opsetid("", 18)]), path)
+        made.append(path)
+
+    monkeypatch.setattr(onnx_runtimes, "save_graph", save_graph)
     return made
 
 

@@ -60,6 +60,7 @@ def check_sizes(path: Path, model: DenseModel, card: ModelCard) -> None:
         np.testing.assert_allclose(labels, expected["labels"], atol=1e-4, err_msg=str(size))
 
 
+@pytest.mark.slow  # test_load.py exports such a file, too, and asks it for two sizes
 def test_one_file_takes_every_size(tmp_path: Path) -> None:
     model, card = network(pos_embed_interpolation="offset")
     wanted = OnnxExportOptions(size=None, any_size=True)
@@ -71,14 +72,10 @@ def test_one_file_takes_every_size(tmp_path: Path) -> None:
     check_sizes(tmp_path / "a.onnx", model, card)
 
 
-@pytest.mark.parametrize(
-    ("camera", "rule"),
-    [
-        ("canonical", PreprocessConfig(mode="shortest", size=(50, 50), flip=True)),
-        pytest.param("rays", PreprocessConfig(mode="longest", size=(50, 50), flip=True), marks=pytest.mark.slow),
-    ],
-)
-def test_the_focal_length_goes_with_every_size(tmp_path: Path, camera: str, rule: PreprocessConfig) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize(("camera", "mode"), [("canonical", "shortest"), ("rays", "longest")])
+def test_the_focal_length_goes_with_every_size(tmp_path: Path, camera: str, mode: Any) -> None:
+    rule = PreprocessConfig(mode=mode, size=(50, 50), flip=True)
     model, card = network(rule, camera, pos_embed_interpolation="offset")
     export_onnx(model, card, tmp_path / "a.onnx", OnnxExportOptions(size=None, any_size=True))
     check_sizes(tmp_path / "a.onnx", model, card)

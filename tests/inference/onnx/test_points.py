@@ -12,6 +12,7 @@ import densevit
 from densevit.builder.checkpoint import parse_model
 from densevit.builder.model import build_card, build_model
 from densevit.errors import ConfigError
+from densevit.inference.backends.onnx_runtimes import RUNTIMES
 from densevit.inference.image_input import ImageInput
 from densevit.inference.onnx import export, verify
 from densevit.inference.onnx.export import export_onnx
@@ -72,24 +73,19 @@ def test_a_file_gives_torch_s_maps_with_points_and_without(camera: str, tmp_path
     assert i == 2 and np.abs(predictor(one, anchors=given["points"][0]) / expected - 1).max() > 1e-2
 
 
-@pytest.fixture(scope="module")
-def fixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("points") / "model.onnx"
+@pytest.mark.slow
+def test_a_file_stands_for_its_checkpoint(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
     export_onnx(*network("canonical"), path, OnnxExportOptions(size=SIZE, focal=60.0))
-    return path
-
-
-@pytest.mark.parametrize("runtime", ["onnxruntime", "openvino"])
-def test_a_file_stands_for_its_checkpoint(runtime: str, fixed: Path) -> None:
-    if runtime == "openvino":
-        pytest.importorskip("openvino")
-    loaded = densevit.load(fixed, runtime=runtime, precision="fp32")
     predictor = Predictor(*network("canonical"), device="cpu", precision="fp32", focal=60.0)
     (image,), points = images(1), measured(2)[0]
-    np.testing.assert_allclose(loaded(image), predictor(image), rtol=1e-4)
-    np.testing.assert_allclose(loaded(image, anchors=points), predictor(image, anchors=points), rtol=1e-4)
-    lowest = densevit.load(fixed, runtime=runtime)  # bf16, where runtime and processor have it
-    np.testing.assert_allclose(lowest(image, anchors=points), predictor(image, anchors=points), rtol=0.05)
+    expected = predictor(image, anchors=points)
+    for runtime in RUNTIMES:
+        loaded = densevit.load(path, runtime=runtime, precision="fp32")
+        np.testing.assert_allclose(loaded(image), predictor(image), rtol=1e-4)
+        np.testing.assert_allclose(loaded(image, anchors=points), expected, rtol=1e-4)
+        lowest = densevit.load(path, runtime=runtime)  # bf16, where runtime and processor have it
+        np.testing.assert_allclose(lowest(image, anchors=points), expected, rtol=0.05)
 
 
 @pytest.mark.slow
