@@ -6,6 +6,7 @@ one of `scorecard/faults.py`.
 """
 
 import faulthandler
+import gc
 import json
 import os
 import signal
@@ -25,6 +26,8 @@ def main() -> None:
     import densevit.api.training  # noqa: F401
 
     torch.set_num_threads(1)
+    gc.collect()
+    gc.freeze()  # or a collection in a child would copy all pages
     for line in sys.stdin:
         order = json.loads(line)
         answer = start(**order["start"]) if "start" in order else wait(order["wait"])

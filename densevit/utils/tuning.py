@@ -26,7 +26,13 @@ def tune_malloc() -> None:
 
 @contextmanager
 def frozen_garbage() -> Iterator[None]:
-    """Objects that are there when training begins are left out of garbage collections, which else halt a step."""
+    """Leave the objects of the moment out of garbage collections, which otherwise halt a training step.
+
+    A process that has frozen objects already, as before it forks, is left alone.
+    """
+    if gc.get_freeze_count():
+        yield
+        return
     gc.collect()
     gc.freeze()
     try:

@@ -1,5 +1,6 @@
-"""Commands limit how long OpenMP's threads turn while they wait, unless the user has chosen."""
+"""Commands limit how long OpenMP's threads turn while they wait, and trainings how long garbage collections take."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -7,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from densevit.utils.tuning import limit_spinning
+from densevit.utils.tuning import frozen_garbage, limit_spinning
 
 CODE = """
 import os, sys
@@ -36,3 +37,17 @@ def test_a_command_sets_it_before_torch_is_imported() -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("GOMP", "OMP"))}
     done = subprocess.run([sys.executable, "-c", CODE], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "10000 False"
+
+
+def test_objects_are_frozen_for_a_while_unless_the_process_has_frozen_its_own() -> None:
+    frozen = gc.get_freeze_count()
+    assert frozen > 0  # by conftest.py
+    with frozen_garbage():
+        assert gc.get_freeze_count() == frozen
+    gc.unfreeze()
+    try:
+        with frozen_garbage():
+            assert gc.get_freeze_count() > 0
+        assert gc.get_freeze_count() == 0
+    finally:
+        gc.freeze()

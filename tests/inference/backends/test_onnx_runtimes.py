@@ -111,12 +111,10 @@ def test_sizes_beyond_the_first_few_are_left_to_torch(
     assert "torch computes the others" in word
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "rule",
-    [
-        pytest.param(PreprocessConfig(mode="lower_bound", size=(42, 42)), marks=pytest.mark.slow),
-        PreprocessConfig(padding="stretch", single_resize=True),
-    ],
+    [PreprocessConfig(mode="lower_bound", size=(42, 42)), PreprocessConfig(padding="stretch", single_resize=True)],
 )
 def test_a_predictor_gives_the_same_maps(rule: PreprocessConfig) -> None:
     pictures = [np.random.default_rng(i).integers(0, 256, (50, 61, 3), dtype=np.uint8) for i in range(3)]
