@@ -6,7 +6,7 @@ SHELL := /bin/bash -o pipefail
 # An environment is made anew when what it was made from has changed, by hash.
 HASH = $(shell cat setup.cfg pyproject.toml requirements-test.lock Makefile | sha256sum | cut -c1-16)
 
-.PHONY: demo test test-quick test-slow docs lint types clean
+.PHONY: demo test suite test-quick test-slow docs lint types clean
 
 PYTEST = OMP_NUM_THREADS=1 .venv-test/bin/python -m pytest -n 2 --dist worksteal
 
@@ -14,7 +14,10 @@ demo: .venv/.made-$(HASH)
 	.venv/bin/python examples/demo.py --output demo
 
 test: .venv-test/.made-$(HASH)
-	$(MAKE) --no-print-directory lint types
+	$(MAKE) --no-print-directory lint
+	$(MAKE) --no-print-directory -j 2 types suite
+
+suite: .venv-test/.made-$(HASH)
 	$(PYTEST) --durations 15 -m "not slow"
 
 # What needs neither processes nor files of models: under a minute.

@@ -31,7 +31,7 @@ RULE = PreprocessConfig(mode="fixed", size=(60, 80), interpolation="bicubic", an
 
 def network(camera: str = "none") -> tuple[DenseModel, ModelCard]:
     torch.manual_seed(0)
-    vit = {"type": "vit", "dim": 24, "depth": 4, "heads": 2, "patch_size": 14, "image_size": 56}
+    vit = {"type": "vit", "dim": 24, "depth": 2, "heads": 2, "patch_size": 14, "image_size": 56, "out_indices": 2}
     parts = {"encoder": vit, "decoder": {"type": "dpt", "channels": 8}, "heads": {"depth": {"type": "metric"}}}
     more = {"canonical_focal": 50.0} if camera == "canonical" else {}
     spec = parse_model({**parts, "camera": camera, "prompt": {"type": "points", "hidden": 8}, **more}, "test", RULE)
