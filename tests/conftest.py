@@ -30,6 +30,10 @@ def pytest_collection_finish() -> None:
     gc.freeze()  # modules and tests are no garbage: looking through them took 40% of a small training
 
 
+def pytest_sessionfinish() -> None:
+    gc.unfreeze()  # or extension modules report at the end that their objects were never freed
+
+
 @pytest.fixture(scope="session")
 def fork_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
     server = ForkServer(tmp_path_factory.mktemp("fork_server"))

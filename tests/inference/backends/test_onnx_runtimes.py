@@ -31,7 +31,7 @@ def network(rule: PreprocessConfig | None = None, **decoder: Any) -> tuple[Dense
     """Small, and far from its calm start: every block and token counts."""
     torch.manual_seed(0)
     encoder = {"type": "vit", "dim": 24, "depth": 2, "heads": 2, "patch_size": 14, "image_size": 56, "out_indices": 2}
-    decoder = {"type": "dpt", "channels": 8, "hidden": [8, 12], **decoder}
+    decoder = {"type": "dpt", "channels": 8, **decoder}
     plan = parse_model({"encoder": encoder, "decoder": decoder, "heads": HEADS}, "test", rule).for_classes(
         ("a", "b", "c")
     )
