@@ -151,23 +151,24 @@ class ModelCard:
         return {name: spec.focal for name, spec in self.outputs.items() if spec.focal is not None}
 
     @property
-    def takes_rays(self) -> bool:
-        """Whether the network takes the camera as an input."""
-        return bool(self.model.get("camera") == "rays")
+    def conditioning(self) -> Mapping[str, Mapping[str, Any]]:
+        """The options of what the network does with inputs beside images, by name."""
+        return self.model.get("conditioning") or {}
+
+    @property
+    def clip_frames(self) -> int:
+        """Consecutive frames of a video that the network sees together; 1 for a model of images."""
+        return max((options.get("frames") or 1 for options in self.conditioning.values()), default=1)
 
     @property
     def needs_camera(self) -> bool:
-        return self.takes_rays or bool(self.canonical_focals)
+        """Whether predictions depend on the camera of an image."""
+        return "rays" in self.conditioning or bool(self.canonical_focals)
 
     @property
     def focal_head(self) -> str | None:
         """The head that estimates the focal length."""
         return next(iter(self.heads_of("focal")), None)
-
-    @property
-    def takes_points(self) -> bool:
-        """Whether the network takes measured depth at some points as an input."""
-        return self.model.get("prompt") is not None
 
     def heads_of(self, *kinds: Kind) -> list[str]:
         """Names of the heads of these kinds."""

@@ -11,6 +11,7 @@ import densevit.weights.families  # noqa: F401 (the eight imports register compo
 from densevit.data.datasets.base import DATASETS
 from densevit.data.transforms.base import TRANSFORMS
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
+from densevit.models.conditioning.base import CONDITIONINGS
 from densevit.models.decoders.base import DECODERS
 from densevit.models.encoders.base import ENCODERS
 from densevit.models.heads.base import HEADS
@@ -18,4 +19,4 @@ from densevit.objectives.base import OBJECTIVES
 from densevit.registry import Registries
 from densevit.tasks.base import TASKS
 
-REGISTRIES = Registries(ENCODERS, OBJECTIVES, DECODERS, HEADS, TASKS, TRANSFORMS, DATASETS, PROTOCOLS)
+REGISTRIES = Registries(ENCODERS, OBJECTIVES, DECODERS, HEADS, TASKS, TRANSFORMS, DATASETS, PROTOCOLS, CONDITIONINGS)

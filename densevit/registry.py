@@ -235,3 +235,4 @@ class Registries:
     transforms: Registry[Any]
     datasets: Registry[Any]
     protocols: Collection[str]
+    conditionings: Registry[Any]

@@ -1,7 +1,7 @@
 """The types that the layers hand to each other. Comments on fields give shape and unit."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -46,16 +46,20 @@ class Sample:
     pose: Float64[np.ndarray, "4 4"] | None = None  # camera to world, metres; right, down, forward
     depth_kind: DepthKind = "metric"  # of `depth`, which is in metres only where it is metric
     source: str = ""  # the data set of a mixture that it comes from
-    points: Float32[np.ndarray, "h w"] | None = None  # depth that the model is given at single pixels; 0 where none
     pasted: Bool[np.ndarray, "h w"] | None = None  # True where another image was pasted in (CutMix)
     weak: UInt8[np.ndarray, "h w 3"] | None = None  # the image before strong transforms and CutMix, for a teacher
     weak_pasted: UInt8[np.ndarray, "h w 3"] | None = None  # likewise, of the image that was pasted in
+    inputs: Mapping[str, np.ndarray] = field(default_factory=dict)  # that models take beside the image, by name
 
-    def map_fields(self, function: Callable[[str, np.ndarray], np.ndarray | None]) -> "Sample":
-        """Return the sample with f(name, array) in place of every array."""
-        arrays = {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
-        changed: dict[str, Any] = {name: function(name, value) for name, value in arrays.items()}
-        return replace(self, **changed)
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return every array by name, those of `inputs` included."""
+        return {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)} | {**self.inputs}
+
+    def with_arrays(self, arrays: Mapping[str, np.ndarray | None]) -> "Sample":
+        """Return the sample with these arrays in place of those of the same names; None removes one."""
+        fields: dict[str, Any] = {name: value for name, value in arrays.items() if name in vars(self)}
+        inputs = {name: value for name, value in {**self.inputs, **arrays}.items() if name not in fields}
+        return replace(self, **fields, inputs={name: value for name, value in inputs.items() if value is not None})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,12 +78,12 @@ class Batch:
     label: Int64[Tensor, "b"] | None = None  # NO_LABEL where unknown
     normals: Float[Tensor, "b 3 h w"] | None = None  # 0 where unknown
     intrinsics: Float[Tensor, "b 3 3"] | None = None  # NaN where unknown
-    points: Float[Tensor, "b 1 h w"] | None = None  # depth that the model is given; 0 where none
     pasted: Bool[Tensor, "b h w"] | None = None  # True where another image was pasted in (CutMix)
     depth_kinds: tuple[DepthKind, ...] = ()  # of each image; empty: all are metric
     sources: tuple[str, ...] = ()  # of a mixture, the data set of each image; empty: there is no mixture
     weak: Float[Tensor, "b 3 h w"] | UInt8[Tensor, "b 3 h w"] | None = None  # as in `Sample`; 0 where there is none
     weak_pasted: Float[Tensor, "b 3 h w"] | UInt8[Tensor, "b 3 h w"] | None = None
+    inputs: Mapping[str, Tensor] = field(default_factory=dict)  # that models take beside the image, by name
     clip_length: int = 1  # the images are clips of so many frames, the frames of each one behind the other
 
     features: "EncoderOutput | None" = None  # of a frozen encoder for these images, where they are cached
@@ -117,7 +121,8 @@ class Batch:
     def _map_tensors(self, function: Any) -> "Batch":
         features = None if self.features is None else self.features.map(function)
         tensors = {k: function(v) for k, v in vars(self).items() if isinstance(v, Tensor)}
-        return replace(self, **tensors, features=features)
+        inputs = {name: function(x) for name, x in self.inputs.items()}
+        return replace(self, **tensors, inputs=inputs, features=features)
 
 
 def widened(x: Tensor) -> Tensor:
@@ -154,12 +159,16 @@ class RemainingBlocks:
     norm: Callable[[Tensor], Tensor]  # the encoder's last LayerNorm
 
 
-MotionBlocks = Callable[[int, Tensor], Tensor]
-"""Motion block number i as f(i, map): b c h w -> b c h w, where b counts the frames of clips."""
+class MapAdapter:
+    """What an input beside the images changes in the maps of a decoder with levels; this one changes nothing."""
 
+    def level(self, index: int, x: Tensor) -> Tensor:
+        """Return a level of the pyramid, the finest is number 0, before its last convolution: b c h w -> b c h w."""
+        return x
 
-PromptBlocks = Callable[[int, Tensor], Tensor]
-"""Prompt block number i as f(i, map): b c h w -> b c h w, what measured points add to a map included."""
+    def fusion(self, index: int, x: Tensor) -> Tensor:
+        """Return the output of a fusion, the deepest is number 0: b c h w -> b c h w."""
+        return x
 
 
 @dataclass(frozen=True)
@@ -170,8 +179,7 @@ class EncoderOutput:
     prefix: tuple[Float[Tensor, "b _ _"], ...]  # b p c_i: class token first, then registers; p may be 0
     image_size: tuple[int, int]  # (h, w) of the padded image: h_i * stride_i
     remaining: RemainingBlocks | None = None  # where a decoder runs the last blocks itself
-    motion: MotionBlocks | None = None  # where the images are clips: what a decoder with levels applies between them
-    prompt: PromptBlocks | None = None  # where points were measured: what such a decoder applies after each fusion
+    adapters: tuple[MapAdapter, ...] = ()  # what a decoder with levels applies to its maps, in this order
 
     def map(self, function: Callable[[Tensor], Tensor]) -> "EncoderOutput":
         """The function of every map and prefix."""

@@ -1,4 +1,4 @@
-"""Models that know the lens, from training to ONNX: `model.camera`, focal lengths, and what they do to metres."""
+"""Models that know the lens, from training to ONNX: focal lengths, and what they do to metres."""
 
 import importlib.util
 import json
@@ -33,6 +33,7 @@ from densevit.model_card import HeadSpec, ModelCard, PreprocessConfig
 from densevit.structures import Batch
 
 FOCALS = (50.0, 60.0, 80.0, 100.0, 60.0, 70.0)
+KEYS = {"canonical": "model.camera=canonical", "rays": "model.conditioning={rays: {}}"}
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +49,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module", params=["canonical", "rays"])
 def run(request: pytest.FixtureRequest, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp(request.param) / "run"
-    words = [f"model.camera={request.param}", f"output={output}", "steps=8"]
+    words = [KEYS[request.param], f"output={output}", "steps=8"]
     assert main(["train", str(data / "small.yaml"), *words]) == 0
     return output
 
@@ -61,7 +62,7 @@ def test_the_card_says_for_which_lenses_a_model_was_trained(run: Path) -> None:
     card = densevit.load(run).card
     widest, longest = (2 * np.degrees(np.arctan(40 / f)) for f in (50, 100))
     assert card.fov == pytest.approx((longest, widest), abs=0.01)
-    assert (card.outputs["depth"].focal == 65.0) == (card.model["camera"] == "canonical")  # median of FOCALS
+    assert (card.outputs["depth"].focal == 65.0) == (card.model.get("camera") == "canonical")  # median of FOCALS
 
 
 def test_metres_need_a_focal_length_and_follow_it(run: Path) -> None:
@@ -69,7 +70,7 @@ def test_metres_need_a_focal_length_and_follow_it(run: Path) -> None:
     with pytest.raises(DataError, match="metres follow from the camera's focal length, and none is known"):
         predictor(image())
     maps = [predictor(ImageInput(image(), camera)) for camera in (50.0, 100.0)]
-    if predictor.card.model["camera"] == "canonical":
+    if predictor.card.model.get("camera") == "canonical":
         np.testing.assert_allclose(maps[1], 2 * maps[0], rtol=1e-5)
     else:
         assert not np.allclose(maps[0], maps[1], rtol=1e-5)
@@ -144,7 +145,7 @@ def test_tiles_have_their_part_of_the_camera(run: Path, monkeypatch: pytest.Monk
     whole = Predictor.predict_batch
 
     def recorded(self: Predictor, images: np.ndarray, **options: Any) -> Any:
-        seen.append((images.shape[1:3], options["camera"].values[0].tolist()))
+        seen.append((images.shape[1:3], options["inputs"]["camera"][0].tolist()))
         return whole(self, images, **options)
 
     monkeypatch.setattr(Predictor, "predict_batch", recorded)
@@ -173,21 +174,22 @@ def test_training_teaches_a_canonical_head_depth_over_the_focal_length(data: Pat
 
 def test_data_without_cameras_is_refused_before_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = small_config(tmp_path)
-    for mode in ("canonical", "rays"):
-        assert main(["train", str(config), f"model.camera={mode}"]) == 2
+    for words in KEYS.values():
+        assert main(["train", str(config), words]) == 2
         assert "has none" in (message := capsys.readouterr().err) or "none of 6 samples" in message
     assert not (tmp_path / "run").exists()
 
 
 def test_a_canonical_focal_length_belongs_to_the_canonical_camera(data: Path) -> None:
-    with pytest.raises(ConfigError, match="canonical_focal: belongs to camera 'canonical', not to 'rays'"):
-        load_plan(data / "small.yaml", ["model.camera=rays", "model.canonical_focal=100"])
+    with pytest.raises(ConfigError, match="canonical_focal: belongs to camera 'canonical', not to 'none'"):
+        load_plan(data / "small.yaml", ["model.camera=none", "model.canonical_focal=100"])
 
 
 def test_a_new_run_inherits_the_camera_of_the_checkpoint_it_starts_from(run: Path, data: Path) -> None:
     plan = load_plan(data / "small.yaml", [f"model.init_from={run}"]).open()
     _, card = restore(run)
-    assert plan.model.camera == card.model["camera"]
+    assert plan.model.spec().get("conditioning") == card.model.get("conditioning")
+    assert plan.model.camera == card.model.get("camera", "none")
     before = densevit.load(run).model.state_dict()
     for key, tensor in build_trainer(plan, DistributedContext()).model.state_dict().items():
         assert torch.equal(tensor, before[key]), key

@@ -38,10 +38,12 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module", params=["canonical", "rays"])
+@pytest.fixture(
+    scope="module", params=["model.camera=canonical", "model.conditioning={rays: {}}"], ids=["canonical", "rays"]
+)
 def run(request: pytest.FixtureRequest, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    output = tmp_path_factory.mktemp(request.param) / "run"
-    words = [f"model.camera={request.param}", f"output={output}", "steps=12", "validate_every=12"]
+    output = tmp_path_factory.mktemp("run") / "run"
+    words = [request.param, f"output={output}", "steps=12", "validate_every=12"]
     assert main(["train", str(data / "small.yaml"), *words, *HEAD]) == 0
     return output
 

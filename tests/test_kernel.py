@@ -19,22 +19,20 @@ KERNEL = [
 NOT_NAMED = {
     *REGISTRIES.objectives.components, "pretraining", "pretrain", "probe", "teacher", "consistency", "alignment",
     *OUTPUT_KINDS,
-    "rays", "motion", "points", "temporal", "prompt",
+    *REGISTRIES.conditionings.components,
     *({field.name for field in fields(Source)} - {"data", "name", "weight", "truth", "transforms", "protocol"}),
 }  # fmt: skip
 ALLOWED = {"engine/trainer.py": {"metric"}}  # of the logger
 
 # Files that are still being cleared; this list only gets shorter.
 STILL = {
-    "models/dense.py": {"focal", "motion", "points", "prompt", "rays", "temporal"},
-    "inference/forward.py": {"affine", "points"},
+    "models/dense.py": {"focal"},
+    "inference/forward.py": {"affine"},
     "inference/predictor.py": {"affine", "disparity", "focal", "metric", "normals", "points"},
-    "builder/training.py": {"metric", "points", "prompt", "temporal"},
-    "inference/onnx/dynamic_size.py": {"points", "prompt"},
-    "inference/onnx/export.py": {"focal", "labels", "points", "prompt"},
-    "inference/onnx/load.py": {"focal", "points"},
-    "inference/onnx/metadata.py": {"focal", "labels", "points"},
-    "inference/onnx/verify.py": {"focal", "labels", "points"},
+    "inference/onnx/export.py": {"focal", "labels"},
+    "inference/onnx/load.py": {"focal"},
+    "inference/onnx/metadata.py": {"focal", "labels"},
+    "inference/onnx/verify.py": {"focal", "labels"},
 }
 
 

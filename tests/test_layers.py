@@ -7,7 +7,7 @@ from pathlib import Path
 import densevit
 
 LAYERS = [
-    {"errors", "model_card", "output_kinds", "registry", "structures", "utils", "version"},
+    {"errors", "model_card", "model_inputs", "output_kinds", "registry", "structures", "utils", "version"},
     {"config", "losses", "ops"},
     {"reporting"},
     {"data", "evaluation", "models", "tasks", "weights"},

@@ -19,7 +19,7 @@ from densevit.inference.backends.onnx_runtimes import OnnxRuntime
 from densevit.inference.onnx import export as onnx
 from densevit.inference.onnx import quantize
 from densevit.inference.onnx.export import ExportedModel
-from densevit.inference.onnx.metadata import OnnxExportOptions
+from densevit.inference.onnx.metadata import OnnxExportOptions, file_inputs
 from densevit.model_card import ModelCard
 from densevit.utils import atomic_io
 from densevit.utils.packages import require_packages
@@ -90,11 +90,11 @@ def export_int8(
         ConfigError: no recipe keeps within the budget, and nothing is written; a metric that these heads and data do
             not have; images of a size that the file is not for; options that do not go together.
     """
-    onnx.refuse_points(card, "--precision int8")
+    onnx.refuse_inputs(card, "--precision int8")
     card, options = onnx.check_options(card, options)
     tasks = {name: head_for(name, card) for name in max_drop}
     images = calibration_images(data, options)
-    if options.batch not in (1, None) or onnx.focal_is_input(card, options):
+    if options.batch not in (1, None) or file_inputs(card, options):
         raise ConfigError(
             "--precision int8: scored one image at a time: --batch-size 1 or dynamic, and --focal PIXELS."
         )

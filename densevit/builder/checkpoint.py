@@ -14,11 +14,11 @@ from densevit.builder.model import build_card, build_model
 from densevit.builder.objects import as_component
 from densevit.config import plugins, schema
 from densevit.config.objects import OBJECT
-from densevit.config.schema import Prompt, Temporal
 from densevit.config.validation import ModelSpec
 from densevit.data.labels.class_lists import published_table
 from densevit.errors import CheckpointError, ConfigError, DensevitError
 from densevit.model_card import ModelCard, PreprocessConfig
+from densevit.models.conditioning.base import CONDITIONINGS
 from densevit.models.decoders.base import DECODERS
 from densevit.models.dense import DenseModel
 from densevit.models.encoders.base import ENCODERS
@@ -215,8 +215,10 @@ def parse_model(
             resize or PreprocessConfig(),
             model.get("camera", "none"),
             model.get("canonical_focal"),
-            Temporal(**model["temporal"]) if model.get("temporal") else None,
-            Prompt(**model["prompt"]) if model.get("prompt") else None,
+            {
+                name: CONDITIONINGS.check({**options, "type": name}, f"model.conditioning.{name}")
+                for name, options in model.get("conditioning", {}).items()
+            },
         )
     except ConfigError as error:
         raise CheckpointError(f"{source}: its card names options unknown here: {error}") from None
@@ -239,6 +241,7 @@ def _unregistered(model: Mapping[str, Any]) -> list[str]:
     given: list[tuple[Registry[Any], Mapping[str, Any]]] = [(ENCODERS, model["encoder"]), (DECODERS, model["decoder"])]
     given += [(DECODERS, part) for part in model.get("decoders", {}).values()]
     given += [(HEADS, part) for part in model["heads"].values()]
+    given += [(CONDITIONINGS, {"type": name}) for name in model.get("conditioning", {})]
     found = [f"{kind.kind} '{part['type']}'" for kind, part in given if part["type"] not in kind.components]
     return [part for part in dict.fromkeys(found) if part != f"encoder '{OBJECT}'"]
 

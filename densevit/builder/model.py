@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from math import gcd
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +9,14 @@ from torch import Tensor
 
 import densevit.models
 import densevit.weights.families  # noqa: F401 (both imports register components)
-from densevit.config.schema import Prompt, Temporal
 from densevit.config.validation import ModelSpec
 from densevit.errors import ConfigError
 from densevit.model_card import HeadSpec, ModelCard, Palette, uncertainty_of
+from densevit.models.conditioning.base import ConditionedParts, Conditioning
 from densevit.models.decoders.base import Decoder
 from densevit.models.dense import DenseModel
 from densevit.models.encoders.base import Encoder
 from densevit.models.heads.base import Head
-from densevit.models.layers.motion import MotionBlocks
-from densevit.models.layers.prompt import PromptBlocks
-from densevit.models.layers.ray_embedding import RayEmbedding
 from densevit.models.lora import Lora, add_lora
 from densevit.registry import ComponentSpec
 from densevit.weights.readers import read_tensors
@@ -30,6 +26,7 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
     "encoder": ("features", "patch_size", "prefix_tokens", "out_indices", "mean", "std"),
     "decoder": ("output",),
     "head": ("output",),
+    "conditioning": ("input",),
 }
 
 
@@ -55,41 +52,13 @@ def build_model(spec: ModelSpec) -> DenseModel:
             )
     if spec.camera == "canonical":
         set_canonical_focal(heads, spec.canonical_focal)
-    rays = RayEmbedding(encoder.features) if spec.camera == "rays" else None
-    temporal = None if spec.temporal is None else build_temporal(spec.temporal, decoder, spec.decoder.name)
-    prompt = None if spec.prompt is None else build_prompt(spec.prompt, decoder, spec.decoder.name, heads, decoders)
     stretch = spec.resize.padding == "stretch"
-    return DenseModel(encoder, decoder, heads, decoders, stretch=stretch, rays=rays, temporal=temporal, prompt=prompt)
-
-
-def build_temporal(options: Temporal, decoder: Decoder, name: str) -> MotionBlocks:
-    """
-    Raises:
-        ConfigError: the decoder has no levels, or their channels are not divisible by the heads.
-    """
-    if not decoder.motion_channels:
-        raise ConfigError(f"model.temporal: decoder '{name}' has no levels to put motion blocks between; 'dpt' has.")
-    if any(width % options.heads for width in decoder.motion_channels):
-        raise ConfigError(
-            f"model.temporal.heads: {options.heads} do not divide the channels of the decoder's levels, "
-            f"{', '.join(map(str, decoder.motion_channels))}; {gcd(*decoder.motion_channels)} would."
-        )
-    return MotionBlocks(decoder.motion_channels, options.heads)
-
-
-def build_prompt(
-    options: Prompt, decoder: Decoder, name: str, heads: Mapping[str, Head], decoders: Mapping[str, Decoder]
-) -> PromptBlocks:
-    """
-    Raises:
-        ConfigError: the decoder has no fusions, or none of its heads gives metres.
-    """
-    if not decoder.prompt_channels:
-        raise ConfigError(f"model.prompt: decoder '{name}' has no fusions to put blocks after; 'dpt' has.")
-    metric = [key for key, head in heads.items() if head.output.kind == "metric" and key not in decoders]
-    if not metric:
-        raise ConfigError("model.prompt: points are metres, and no head of model.decoder gives any; 'metric' does.")
-    return PromptBlocks(decoder.prompt_channels, options.hidden, metric[0])
+    parts = ConditionedParts(encoder.features, decoder, {k: v for k, v in heads.items() if k not in decoders})
+    conditioning: dict[str, Conditioning] = {
+        name: build_component("conditioning", part, f"model.conditioning.{name}", parts)
+        for name, part in spec.conditioning.items()
+    }
+    return DenseModel(encoder, decoder, heads, decoders, conditioning=conditioning, stretch=stretch)
 
 
 def build_encoder(spec: ComponentSpec[Encoder], where: str) -> Encoder:

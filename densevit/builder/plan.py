@@ -12,8 +12,8 @@ from densevit.builder.checkpoint import InitCheckpoint
 from densevit.builder.objects import as_component
 from densevit.config import plugins
 from densevit.config.parser import Draft
-from densevit.config.schema import Prompt, Run, Temporal
-from densevit.config.validation import MIXTURE, ComponentChecker, ModelSpec, TaskSpec
+from densevit.config.schema import Run
+from densevit.config.validation import ComponentChecker, ModelSpec, TaskSpec
 from densevit.data.datasets.base import Dataset
 from densevit.data.datasets.mix import Mix
 from densevit.data.loading.clips import Clips
@@ -25,14 +25,14 @@ from densevit.engine.objective import TrainingObjective
 from densevit.engine.trackers import Trackers
 from densevit.errors import ConfigError, DataError
 from densevit.model_card import PreprocessConfig
+from densevit.models.conditioning.base import CONDITIONINGS, Conditioning
 from densevit.models.encoders.base import Encoder
 from densevit.models.lora import Lora
 from densevit.registries import REGISTRIES
-from densevit.registry import ComponentSpec
+from densevit.registry import ComponentConfig, ComponentSpec
 from densevit.weights.finetune import filled
 
 Locate = Callable[[str], str]
-DRAWS_POINTS = "sparse_depth"  # the transform that draws what `model.prompt` learns from
 
 
 @runtime_checkable
@@ -136,11 +136,8 @@ class Plan:
             name: [{**loss.spec(), "weight": weight} for weight, loss in task.losses]
             for name, task in self.tasks.items()
         }
-        parts = {
-            **self.model.spec(),
-            "temporal": self.model.temporal or run.model.temporal,
-            "prompt": self.model.prompt or run.model.prompt,
-        }
+        parts = self.model.spec()
+        parts["conditioning"] = {**run.model.conditioning, **parts.get("conditioning", {})}
         return replace(
             run,
             model=replace(run.model, **parts, resize=self.model.resize),
@@ -208,53 +205,31 @@ def resolve_plan(draft: Draft) -> Plan:
             checker.problems.append(f"model.heads.{name}: torch's modules need this name themselves; take another.")
     for part in (objective.component, Clips, FeatureCache, Lora):
         checker.problems += part.incompatible(run) if isinstance(part, HasRequirements) else ()
-    checker.raise_problems(draft.locate)
     stored_model = init.info.model if init else {}
+    conditioning = resolve_conditioning(checker, run, stored_model.get("conditioning", {}))
+    checker.raise_problems(draft.locate)
     camera = run.model.camera or stored_model.get("camera", "none")
     canonical = run.model.canonical_focal or (stored_model.get("canonical_focal") if camera == "canonical" else None)
     resize = run.model.resize or (init.info.resize if init else PreprocessConfig())
-    try:
-        temporal, prompt = resolve_temporal(run, stored_model), resolve_prompt(run, stored_model)
-    except ConfigError as error:
-        raise ConfigError(*map(draft.locate, error.problems)) from None
-    model = ModelSpec(encoder, decoder, heads, decoders, resize, camera, canonical, temporal, prompt)
+    model = ModelSpec(encoder, decoder, heads, decoders, resize, camera, canonical, conditioning)
     return Plan(run, model, tasks, transforms, datasets, objective, init, aligned, draft.locate)
 
 
-def resolve_prompt(run: Run, stored: Mapping[str, Any]) -> Prompt | None:
-    """The prompt blocks of the model: those of the config, else those of the checkpoint that it starts from.
+def resolve_conditioning(
+    checker: ComponentChecker, run: Run, stored: Mapping[str, ComponentConfig]
+) -> dict[str, ComponentSpec[Conditioning]]:
+    """Return the conditionings of the config, and those of the checkpoint that the model starts from.
 
-    Raises:
-        ConfigError: there are some, and no points that they could learn from.
+    Args:
+        checker: collects what does not go with them.
     """
-    given = run.model.prompt
-    if given == "none" or (given is None and not stored.get("prompt")):
-        return None
-    sources = [] if run.data.train.get("type") != MIXTURE else list(run.data.train.get("sources") or ())
-    own = [part for source in sources for part in source.get("transforms") or ()]
-    if not any(part.get("type") == DRAWS_POINTS for part in [*run.data.transforms, *own]):
-        raise ConfigError(
-            f"model.prompt: learns from points that a transform draws; add {{type: {DRAWS_POINTS}}} to data.transforms."
-        )
-    return given if isinstance(given, Prompt) else Prompt(**(stored.get("prompt") or {}))
-
-
-def resolve_temporal(run: Run, stored: Mapping[str, Any]) -> Temporal | None:
-    """The motion blocks of the model: those of the config, else those of the checkpoint that it starts from.
-
-    Raises:
-        ConfigError: there are some, and nothing that they could learn from.
-    """
-    given, clip = run.model.temporal, run.data.clip
-    if given == "none":
-        return None
-    if isinstance(given, Temporal):
-        return replace(given, frames=given.frames or clip)
-    if given is None and not stored.get("temporal"):
-        return None
-    if clip == 1:
-        raise ConfigError(
-            "model.temporal: the motion blocks of model.init_from learn from clips; set data.clip to their number of "
-            "frames, or model.temporal to none."
-        )
-    return replace(Temporal(**stored["temporal"]) if given is None else Temporal(), frames=clip)
+    found: dict[str, ComponentConfig | None] = {}
+    for name, options in {**stored, **run.model.conditioning}.items():
+        component: Any = CONDITIONINGS.components.get(name)
+        found[name] = options
+        if component is not None and options is not None:
+            given = name in run.model.conditioning
+            kept = options if given else {k: v for k, v in options.items() if k not in component.run_options}
+            found[name] = component.resolved(kept, run)
+            checker.problems += [f"model.conditioning.{name}: {problem}" for problem in component.incompatible(run)]
+    return checker.conditioning(found)

@@ -38,8 +38,8 @@ def run_sanity_checks(plan: Plan, card: ModelCard, tasks: Mapping[str, Task]) ->
             f"batch_size: {plan.run.batch_size} images a step, where data.train has {len(plan.train)}: "
             "a step sees images more than once."
         )
-    if plan.model.prompt is not None and plan.model.prompt.freeze_rest and plan.init is None:
-        warnings.append("model.prompt.freeze_rest: all but the prompt is random and stays so; set model.init_from.")
+    if plan.run.model.trainable and plan.init is None:
+        warnings.append("model.trainable: all other weights are random and stay so; set model.init_from.")
     warnings += check_licences(plan.train)
     on_corrupt = plan.run.data.on_corrupt
     for name in tasks:

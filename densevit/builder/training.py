@@ -3,11 +3,8 @@
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
-import numpy as np
-import torch
 from torch import Tensor, nn
 
 from densevit.builder import mixture
@@ -33,19 +30,15 @@ from densevit.engine.trainer import Trainer
 from densevit.engine.validation import Predict
 from densevit.errors import ConfigError
 from densevit.evaluation.depth.published_protocols import PROTOCOLS, Protocol
-from densevit.inference.camera import camera_input
 from densevit.inference.forward import forward
 from densevit.model_card import ModelCard
 from densevit.models.dense import DenseModel
 from densevit.models.encoders.base import ENCODERS, Encoder
-from densevit.ops.camera import Camera
-from densevit.ops.points import draw_points
 from densevit.registry import ComponentConfig
 from densevit.structures import Batch
 from densevit.utils.device import is_out_of_memory
 from densevit.utils.precision import Precision
 
-VALIDATION_POINTS = 500  # of the ground truth, given to a model with `model.prompt`
 ENCODER = "encoder.safetensors"  # in the folder of a pre-training
 
 
@@ -66,7 +59,8 @@ def build_trainer(plan: Plan, world: DistributedContext) -> Trainer:
         loaded = plan.init.load_into(model, plan.model)
         if world.is_main:
             print(loaded, file=sys.stderr)
-    freezing.freeze(model, run.model)
+    with located(plan):
+        freezing.freeze(model, run.model)
     model.encoder.set_grad_checkpointing(run.model.grad_checkpointing)
     card = training_card(plan, model)
     tasks = {name: build_task(name, plan, card.outputs[name]) for name in plan.tasks}
@@ -110,29 +104,10 @@ def make_predict_fn(protocol: Protocol, card: ModelCard, by_source: Mapping[str,
         h, w = batch.image.shape[-2:]
         window = by_source.get(batch.sources[0], protocol) if batch.sources else protocol
         options: dict[str, Any] = {"precision": precision, "box": window.input_box(h, w)}
-        options["heads"] = card.outputs
-        if card.needs_camera:
-            options["camera"] = camera_input(card, Camera.of(batch))
-        if card.takes_points:
-            options["points"] = validation_points(batch)
-        network = model if batch.clip_length == 1 else partial(model, clip_length=batch.clip_length)
-        return forward(network, batch.image, card.resize, card.multiple, **options)
+        inputs = model.inputs_of(batch, validation=True)  # type: ignore[operator]
+        return forward(model, batch.image, card.resize, card.multiple, inputs, heads=card.outputs, **options)
 
     return predict
-
-
-def validation_points(batch: Batch) -> Tensor | None:
-    """The points that validation gives to a model with `model.prompt`: the same ones each time."""
-    if batch.depth is None or batch.valid is None:
-        return None
-    metric = [kind == "metric" for kind in batch.depth_kinds] or [True] * len(batch)
-    drawn = [
-        draw_points(depth, valid & usable, VALIDATION_POINTS, np.random.default_rng(index))
-        for depth, valid, usable, index in zip(
-            batch.depth[:, 0].cpu().numpy(), batch.valid[:, 0].cpu().numpy(), metric, batch.indices, strict=True
-        )
-    ]
-    return torch.from_numpy(np.stack(drawn))[:, None].to(batch.depth)
 
 
 def cached_features(plan: Plan, trainer: Trainer, world: DistributedContext) -> FeatureCache | None:
@@ -188,8 +163,8 @@ def val_batches(plan: Plan, world: DistributedContext) -> Validation | None:
     if plan.val is None:
         return None
     size = max(1, min(8, plan.run.batch_size // (plan.run.grad_accum_steps * world.size)))
-    temporal = plan.model.temporal
-    clips = windows(plan.val, temporal.frames or 1) if temporal is not None and plan.val.video else None
+    frames = plan.model.clip_frames
+    clips = windows(plan.val, frames) if frames > 1 and plan.val.video else None
     return EvalLoader(
         plan.val,
         batch_size=size,

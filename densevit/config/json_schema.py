@@ -62,6 +62,13 @@ def to_json_schema(registries: Registries) -> Tree:
     for (node, field), kind in PLACES.items():
         options = (tree if node == "Run" else owners[node])["properties"]
         options[field] = _with_component(options[field], kind)
+    of_model = nodes["Model"]["properties"]
+    of_model["conditioning"] |= {"properties": {}, "additionalProperties": False}
+    for name, conditioning in by_kind(nodes)["conditioning"].items():
+        del conditioning["properties"]["type"]  # which is its key
+        conditioning["required"].remove("type")
+        chosen = {"anyOf": [{"$ref": f"#/$defs/conditioning.{name}"}, {"type": "null"}]}
+        of_model["conditioning"]["properties"][name] = chosen
     losses = {name: _kind(task.loss_registry) for name, task in _tasks(registries).items()}
     for name, kind in losses.items():
         nodes[f"task.{name}"][LOSSES] = kind
@@ -91,6 +98,7 @@ def _all_registries(registries: Registries) -> Iterator[Registry[Any]]:
         registries.tasks,
         registries.transforms,
         registries.datasets,
+        registries.conditionings,
     )
     yield from {_kind(task.loss_registry): task.loss_registry for task in _tasks(registries).values()}.values()
 
@@ -192,6 +200,7 @@ def read(tree: Tree) -> Registries:
         registries["transform"],
         registries["data_set"],
         tree["$defs"]["Task"]["properties"]["protocol"]["enum"],
+        registries["conditioning"],
     )
 
 

@@ -24,32 +24,6 @@ SHARED_DATA_OPTIONS = ("root", "depth_scale")  # keys of `data` that its train a
 
 
 @dataclass(frozen=True, kw_only=True)
-class Temporal:
-    """Motion blocks between the levels of `model.decoder`: attention over a clip's frames (Video Depth Anything)."""
-
-    type: Literal["attention"] = "attention"
-    """The kind of block."""
-    heads: Count = 8
-    """Number of attention heads."""
-    frames: Annotated[int, Field(ge=2, le=1024)] | None = None
-    """Frames of a window over a video at inference; default: `data.clip`."""
-    freeze_rest: bool = False
-    """Train the motion blocks only, so that single images are predicted as before."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Prompt:
-    """Blocks after the fusions of `model.decoder` that take measured depth at some points (Prompt Depth Anything)."""
-
-    type: Literal["points"] = "points"
-    """The kind of block."""
-    hidden: Count = 32
-    """Channels of the blocks' convolutions."""
-    freeze_rest: bool = False
-    """Train these blocks only, so that images without points are predicted as before."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Model:
     """Components of the network; each is `{type: name, option: value}`."""
 
@@ -67,17 +41,17 @@ class Model:
     """Checkpoint whose weights the training starts from: a path, or hf:owner/name."""
     init_family: str | ComponentConfig | None = None
     """Family of `init_from`, where its tensor names fit several; a name, or `{type: name, option: value}`."""
-    camera: Literal["none", "canonical", "rays"] | None = None
-    """How metric heads use the camera. canonical: depth is predicted for one focal length and scaled to the camera's;
-    rays: the viewing direction of each cell is an input. Both need data with intrinsics. Default: as in `init_from`,
-    else none."""
+    camera: Literal["none", "canonical"] | None = None
+    """How metric heads use the focal length. canonical: depth is predicted for one focal length and scaled to the
+    camera's, which needs data with intrinsics. Default: as in `init_from`, else none."""
     canonical_focal: Positive | None = None
     """Focal length of `camera: canonical`, in pixels of the network's input; default: the training data's median."""
-    temporal: Literal["none", "attention"] | Temporal | None = None
-    """Motion blocks, which learn from clips (`data.clip`); default: as in `init_from`, else none."""
-    prompt: Literal["none", "points"] | Prompt | None = None
-    """Blocks for measured points, which learn from those that the transform `sparse_depth` samples; default: as in
-    `init_from`, else none."""
+    conditioning: dict[str, ComponentConfig | None] = field(default_factory=dict)
+    """Inputs beside the image that the model takes, each with its options: rays (the camera), motion (clips), points
+    (measured depth). Default: those of `init_from`; null leaves one of them out."""
+    trainable: list[str] = field(default_factory=list)
+    """Submodules that alone are trained, such as conditioning.points, while all others stay as they are; default: the
+    whole model."""
     freeze_encoder: bool = False
     """Train decoder and heads only."""
     grad_checkpointing: bool = False
@@ -338,13 +312,6 @@ class Run:
         for name in ("encoder", "decoder"):
             if self.model.init_from is None and getattr(self.model, name) is None:
                 found.append(f"model.{name}: missing.")
-        if self.model.temporal not in (None, "none"):
-            if self.data.clip == 1:
-                found.append("model.temporal: learns from clips; set data.clip to their number of frames.")
-            if self.parallel == "fsdp":
-                found.append("model.temporal: goes with parallel ddp; clips of several lengths would not run in step.")
-        if self.model.prompt not in (None, "none") and self.parallel == "fsdp":
-            found.append("model.prompt: goes with parallel ddp; batches with and without points would not run in step.")
         if (rule := self.model.resize) and rule.mode != "native" and not (rule.size and min(rule.size) > 0):
             found.append(f"model.resize.size: mode '{rule.mode}' needs two sides over 0, got {rule.size}.")
         if self.model.init_family and not self.model.init_from:
@@ -378,7 +345,7 @@ def _window_problems(rule: PreprocessConfig | None) -> list[str]:
 
 
 for _node in (
-    Run, Model, Temporal, Prompt, Task, Source, Consistency, AlignFeatures, Data, CacheFeatures, Probe, Optim, Schedule,
+    Run, Model, Task, Source, Consistency, AlignFeatures, Data, CacheFeatures, Probe, Optim, Schedule,
     PreprocessConfig,
 ):  # fmt: skip
     setattr(_node, "__pydantic_config__", ConfigDict(extra="forbid", use_attribute_docstrings=True))  # noqa: B010 (pydantic reads it, mypy does not know it)

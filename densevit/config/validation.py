@@ -1,7 +1,7 @@
 """Checks the components that a config names: types, options, files. Needs no torch: a typo is told at once."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 from densevit.config.json_schema import load_shipped_schema
 from densevit.config.objects import OBJECT
 from densevit.config.parser import Draft
-from densevit.config.schema import Data, Model, Prompt, Run, Task, Temporal
+from densevit.config.schema import Data, Model, Run, Task
 from densevit.errors import ConfigError
 from densevit.model_card import PreprocessConfig
 from densevit.registry import ComponentConfig, ComponentSpec, Registries, Registry, did_you_mean
@@ -17,7 +17,7 @@ from densevit.utils.network import is_address
 
 T = TypeVar("T")
 
-CameraMode = Literal["none", "canonical", "rays"]
+CameraMode = Literal["none", "canonical"]
 MIXTURE = "mix"  # the data set whose options name other data sets
 
 
@@ -32,11 +32,16 @@ class ModelSpec:
     resize: PreprocessConfig = field(default_factory=PreprocessConfig)
     camera: CameraMode = "none"
     canonical_focal: float | None = None  # pixels of the network's input; with camera `canonical`
-    temporal: Temporal | None = None
-    prompt: Prompt | None = None
+    conditioning: Mapping[str, ComponentSpec[Any]] = field(default_factory=dict)  # in the order of their application
+
+    @property
+    def clip_frames(self) -> int:
+        """Consecutive frames of a video that the network sees together; 1 for a model of images."""
+        return max((part.options.get("frames") or 1 for part in self.conditioning.values()), default=1)
 
     def spec(self) -> dict[str, Any]:
         """The components as the `model` section of a config, every option spelled out."""
+        conditioning = {name: options_of(part) for name, part in self.conditioning.items()}
         return {
             "encoder": self.encoder.spec(),
             "decoder": self.decoder.spec(),
@@ -44,8 +49,7 @@ class ModelSpec:
             "decoders": {name: decoder.spec() for name, decoder in self.decoders.items()},
             **({"camera": self.camera} if self.camera != "none" else {}),
             **({"canonical_focal": self.canonical_focal} if self.camera == "canonical" else {}),
-            **({"temporal": asdict(self.temporal)} if self.temporal is not None else {}),
-            **({"prompt": asdict(self.prompt)} if self.prompt is not None else {}),
+            **({"conditioning": conditioning} if conditioning else {}),
         }
 
     def for_classes(self, names: Sequence[str]) -> "ModelSpec":
@@ -56,6 +60,11 @@ class ModelSpec:
             heads={key: _with_classes(head, tuple(names)) for key, head in self.heads.items()},
             decoders={key: _with_classes(decoder, tuple(names)) for key, decoder in self.decoders.items()},
         )
+
+
+def options_of(spec: ComponentSpec[Any]) -> ComponentConfig:
+    """Return the options of a component whose key in the config is its name."""
+    return {name: value for name, value in spec.spec().items() if name != "type"}
 
 
 def _with_classes(spec: ComponentSpec[T], names: tuple[str, ...]) -> ComponentSpec[T]:
@@ -116,6 +125,14 @@ class ComponentChecker:
         """The decoders of single heads."""
         registry = self.registries.decoders
         return {name: self._check(registry, spec, f"model.decoders.{name}") for name, spec in model.decoders.items()}
+
+    def conditioning(self, given: Mapping[str, ComponentConfig | None]) -> dict[str, ComponentSpec[Any]]:
+        """Return the conditionings by name, in their order; those that are null are left out."""
+        return {
+            name: self._check(self.registries.conditionings, {**options, "type": name}, f"model.conditioning.{name}")
+            for name, options in given.items()
+            if options is not None
+        }
 
     def encoder(self, model: Model, stored: ComponentConfig | None = None) -> ComponentSpec[Any]:
         """
@@ -241,6 +258,7 @@ def check(draft: Draft) -> None:
         checker.init_file(run.model)
         checker.heads(run.model)
         checker.decoders(run.model)
+        checker.conditioning(run.model.conditioning)
         checker.tasks(run.tasks)
         checker.transforms(run.data)
         checker.datasets(run.data)

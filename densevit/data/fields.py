@@ -3,7 +3,7 @@
 One table, `FIELDS`, serves transforms, crops, CutMix and collation. h x w pixels.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -163,7 +163,7 @@ class Normals(Colors):
         return super().stack(values, size).contiguous()
 
 
-FIELDS: Mapping[str, Field] = {
+FIELDS: dict[str, Field] = {
     "image": Colors(np.uint8, mixed=True),
     "depth": Depth(np.float32, mixed=True),
     "valid": Plane(np.bool_, mixed=True),
@@ -177,16 +177,17 @@ FIELDS: Mapping[str, Field] = {
     "weak": Colors(np.uint8),
     "weak_pasted": Colors(np.uint8),
 }
-"""By the name of the field in `Sample` and `Batch`; what is missing here are words, and changed by nothing."""
+"""By the name of the field in `Sample` and `Batch`, or in their `inputs`; words are missing here, for nothing changes
+them."""
 
 
 def warp_sample(sample: Sample, step: AffineStep) -> Sample:
     """Return the sample with every field after the transform."""
-    return sample.map_fields(lambda name, value: FIELDS[name].warp(value, step, sample))
+    return sample.with_arrays({name: FIELDS[name].warp(x, step, sample) for name, x in sample.arrays().items()})
 
 
 def crop_sample(sample: Sample, box: Box) -> Sample:
     """Return the window of everything that the sample holds; intrinsics move with it."""
     y0, y1, x0, x1 = box
     cropped = warp_sample(sample, AffineStep((y1 - y0, x1 - x0), shift(-x0, -y0)))
-    return cropped.map_fields(lambda _, value: np.ascontiguousarray(value))
+    return cropped.with_arrays({name: np.ascontiguousarray(x) for name, x in cropped.arrays().items()})

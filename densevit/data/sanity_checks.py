@@ -109,7 +109,7 @@ def check_cameras(dataset: Dataset, where: str, *, on_corrupt: OnError = "raise"
     if any(known):
         return [f"{where}: {counts} have no intrinsics; this model learns no metres from such images."]
     raise DataError(
-        f"{where}: model.camera needs the intrinsics of each image, and none of {len(known)} samples looked at has "
+        f"{where}: this model needs the intrinsics of each image, and none of {len(known)} samples looked at has "
         "any. `folder` reads them from intrinsics.json; `camera: none` trains without."
     )
 

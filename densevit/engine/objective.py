@@ -5,14 +5,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-import torch
 from torch import Tensor, nn
 
 from densevit.config.schema import Run
 from densevit.config.validation import TaskSpec
 from densevit.engine.train_state import Scores, TrainState
 from densevit.model_card import ModelCard
-from densevit.ops.camera import Camera, in_head_unit
+from densevit.model_inputs import NO_INPUTS
 from densevit.registry import ComponentConfig
 from densevit.structures import Batch
 from densevit.tasks.base import Task
@@ -124,7 +123,7 @@ class TrainingObjective(nn.Module, ABC):
 
     def predict(self, batch: Batch) -> dict[str, Tensor]:
         """Run the model in training on the images of a batch and all further inputs that it takes."""
-        return self.runtime.forward(batch.image, **model_inputs(self.model, self.setup.card, batch))
+        return self.runtime.forward(batch.image, **model_inputs(self.model, batch))
 
     def before_validation(self) -> Scores:
         """Prepare the model for a validation; all processes call it together. Return further scores."""
@@ -135,15 +134,8 @@ class TrainingObjective(nn.Module, ABC):
         return {}
 
 
-def model_inputs(model: nn.Module, card: ModelCard, batch: Batch) -> dict[str, Any]:
-    """Return what a model takes beside the images of a batch, by the names of its parameters."""
-    inputs: dict[str, Any] = {} if batch.features is None else {"features": batch.features}
-    if getattr(model, "takes_camera", False):
-        inputs["camera"] = Camera.of(batch).values
-    if batch.clip_length > 1 and getattr(model, "takes_clips", False):
-        inputs["clip_length"] = batch.clip_length
-    if getattr(model, "takes_points", False):
-        focal = next(iter(card.canonical_focals.values()), None)
-        points = torch.zeros_like(batch.image[:, :1]) if batch.points is None else batch.points  # part of every graph
-        inputs["points"] = in_head_unit(points, Camera.of(batch), focal)
-    return inputs
+def model_inputs(model: nn.Module, batch: Batch) -> dict[str, Any]:
+    """Return what a model takes beside the images of a batch, as keyword arguments."""
+    known: Any = model
+    inputs = known.inputs_of(batch) if hasattr(model, "inputs_of") else NO_INPUTS
+    return {"inputs": inputs, **({} if batch.features is None else {"features": batch.features})}

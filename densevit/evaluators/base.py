@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from densevit.data.datasets.base import Dataset
+from densevit.data.fields import FIELDS
 from densevit.evaluation.scores import Scores, tables
 from densevit.inference.image_input import ImageInput
 from densevit.inference.predictor import Predictor
@@ -16,8 +17,12 @@ from densevit.structures import Row, Sample
 
 
 def input_of(predictor: Predictor, sample: Sample) -> ImageInput:
-    """Return the image of a sample with its camera: the predictor's override, else that of the data."""
-    return ImageInput(sample.image, predictor.cameras.of_data(sample.intrinsics))
+    """Return the image of a sample with its camera: the predictor's override, else that of the data; and with what else
+    the model takes beside images."""
+    size = (sample.image.shape[0], sample.image.shape[1])
+    names = sample.inputs.keys() & getattr(predictor.model, "input_names", ())
+    inputs = {name: FIELDS[name].stack([sample.inputs[name]], size) for name in names}
+    return ImageInput(sample.image, predictor.cameras.of_data(sample.intrinsics), inputs=inputs)
 
 
 DrawImage = Callable[[int, str, Row], Figure]

@@ -87,7 +87,7 @@ def evaluate_depth(
         flip: average with the prediction for the mirrored image; None does as each protocol says.
         workers: processes that read and score saved maps; the scores do not depend on it.
         gt_cache: a folder that keeps decoded ground truth for further evaluations of saved maps.
-        points: of each image's ground truth, drawn at random, always the same ones: given to the model's prompt, or
+        points: of each image's ground truth, drawn at random, always the same ones: given to the model as its input, or
             what the map of a model without is fitted to. All other pixels are scored.
 
     Raises:
@@ -117,13 +117,14 @@ def evaluate_depth(
         if points is None or sample.depth is None or sample.valid is None:
             return sample
         chosen = draw_points(sample.depth, sample.valid, points, np.random.default_rng(index))
-        return replace(sample, points=chosen, valid=sample.valid & (chosen == 0))
+        return replace(sample.with_arrays({"points": chosen}), valid=sample.valid & (chosen == 0))
 
     def predicted(predictor: Predictor, sample: Sample) -> dict[str, Any]:
         box = protocols[0].input_box(*sample.image.shape[:2])
         image = input_of(predictor, sample)
-        if sample.points is not None and sample.points.any():
-            return {name: predictor(image, head=name, box=box, anchors=sample.points)}
+        measured = sample.inputs.get("points")
+        if measured is not None and measured.any():
+            return {name: predictor(image, head=name, box=box, anchors=measured)}
         return predictor.predict_all(image, box=box)
 
     def rows() -> Iterator[tuple[str, list[Row]]]:

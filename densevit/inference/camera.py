@@ -3,7 +3,7 @@
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
 from numbers import Real
 from typing import ClassVar
@@ -15,8 +15,8 @@ from torch import Tensor
 from densevit.data.io.exif import exif_focal, exif_fov
 from densevit.errors import DataError
 from densevit.inference.tta import Outputs
-from densevit.model_card import ModelCard
-from densevit.ops.camera import Camera, canonical_scale, in_head_unit
+from densevit.model_card import HeadSpec, ModelCard
+from densevit.ops.camera import Camera, canonical_scale
 from densevit.ops.geometry import Matrix, field_of_view, focal_length, is_possible_fov, pinhole, pinhole_from_fov
 from densevit.structures import Size
 
@@ -106,52 +106,20 @@ class Lens:
         return pinhole_from_fov(size, self.fov)
 
 
-@dataclass(frozen=True)
-class CameraInput:
-    """The cameras of a batch, and what a model makes of them.
+def to_metres(outputs: Outputs, camera: Float[Tensor, "b 4"], heads: Mapping[str, HeadSpec]) -> Outputs:
+    """Return predictions in metres where heads give them for one focal length (Metric3D, Depth Anything 3).
 
-    Attributes:
-        camera: in pixels of the images.
-        canonical: head -> the focal length, in pixels of the network's input, for which its predictions are metres
-            (Metric3D, Depth Anything 3).
-        rays: the network takes the cameras as an input.
+    Args:
+        camera: at the network's input.
     """
-
-    camera: Camera
-    canonical: Mapping[str, float]
-    rays: bool = False
-
-    def cropped(self, top: float, left: float) -> "CameraInput":
-        return replace(self, camera=self.camera.cropped(top, left))
-
-    def at_input(self, size: Size, input_size: Size, mirrored: bool) -> "CameraInput":
-        """Of images of `size` that enter the network at `input_size`."""
-        camera = self.camera.resized(size, input_size)
-        return replace(self, camera=camera.mirrored(input_size[1]) if mirrored else camera)
-
-    def network_inputs(self) -> dict[str, Float[Tensor, "b 4"]]:
-        return {"camera": self.camera.values} if self.rays else {}
-
-    def in_head_unit(self, points: Float[Tensor, "b 1 h w"]) -> Float[Tensor, "b 1 h w"]:
-        """Measured metres as the metric heads count them: all have one canonical focal length."""
-        return in_head_unit(points, self.camera, next(iter(self.canonical.values()), None))
-
-    def to_metres(self, outputs: Outputs) -> Outputs:
-        """Of the cameras at the network's input."""
-        return {
-            name: y * canonical_scale(self.camera, self.canonical[name]) if name in self.canonical else y
-            for name, y in outputs.items()
-        }
+    focals = {name: spec.focal for name, spec in heads.items() if spec.focal is not None}
+    scales = {name: canonical_scale(Camera(camera), focal) for name, focal in focals.items() if name in outputs}
+    return {name: y * scales[name] if name in scales else y for name, y in outputs.items()}
 
 
 def assumed_fov(card: ModelCard) -> float:
     """The horizontal field of view, in degrees, of an image of which none is known: that of the training, or usual."""
     return round(sum(card.fov) / 2) if card.fov else FOV
-
-
-def camera_input(card: ModelCard, camera: Camera) -> CameraInput | None:
-    """What `forward` needs of the cameras of its images; None for a model that needs none."""
-    return CameraInput(camera, card.canonical_focals, card.takes_rays) if card.needs_camera else None
 
 
 def check_fov(focal: float, width: int) -> None:
@@ -290,5 +258,5 @@ def fov_warning(angles: Sequence[float], trained: tuple[float, float]) -> str:
     return (
         f"{len(far)} of {len(angles)} images looked at have a field of view of {span} degrees. The model was trained "
         f"at {trained[0]:.0f} to {trained[1]:.0f} without knowing the lens: its metres are off by about the ratio of "
-        "focal lengths. `model.camera` trains one that knows (docs/cameras.md)."
+        "focal lengths. `camera: canonical` or `conditioning: {rays: {}}` trains one that knows (docs/cameras.md)."
     )

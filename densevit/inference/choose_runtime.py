@@ -56,8 +56,9 @@ def largest_part(predictor: Predictor, size: Size) -> Size:
 def seconds_per_image(predictor: Predictor, size: Size) -> float:
     """For one image of this size, after one that is not counted."""
     image = np.zeros((1, *size, 3), np.uint8)
-    camera = Camera.centred(torch.full((1,), float(max(size))), size) if predictor.card.needs_camera else None
-    predictor.predict_batch(image, camera=camera)
+    camera = Camera.centred(torch.full((1,), float(max(size))), size).values
+    inputs = {"camera": camera} if predictor.card.needs_camera else {}
+    predictor.predict_batch(image, inputs=inputs)
     begun = perf_counter()
-    predictor.predict_batch(image, camera=camera)
+    predictor.predict_batch(image, inputs=inputs)
     return perf_counter() - begun

@@ -18,11 +18,11 @@ from torch.nn import functional as F
 
 from densevit.errors import DataError
 from densevit.inference.calibration import calibrate
-from densevit.inference.camera import CameraInput
+from densevit.inference.camera import to_metres
 from densevit.inference.sliding_window import SlidingWindow
 from densevit.inference.tta import Outputs, merge_tta, scale_preprocessing
 from densevit.model_card import HeadSpec, PreprocessConfig
-from densevit.ops.points import resize_points
+from densevit.model_inputs import NO_INPUTS, ModelInputs, crop_inputs, mirror_inputs, resize_inputs
 from densevit.ops.resize import KnownSteps, crop, is_image_level, network_size, network_steps, resize
 from densevit.ops.resize_uint8 import resize_uint8
 from densevit.output_kinds import OutputKind, output_kind
@@ -34,7 +34,7 @@ NO_HEADS: Mapping[str, HeadSpec] = MappingProxyType({})
 PLAIN = output_kind("affine")  # of outputs without a head: nothing is done to them
 
 Network = Callable[..., Outputs]
-"""A model, or one with options of its forward pass bound."""
+"""A model, or what stands for one. Its attribute `input_names` says which inputs beside images it takes."""
 
 # A 1 x 5000 image under `lower_bound 518` asks for 1.3 gigapixels; 33 megapixels are past every real use.
 MAX_INPUT_PIXELS = 2**25
@@ -45,27 +45,25 @@ def forward(
     image: Float[Tensor, "b 3 h w"],
     config: PreprocessConfig,
     multiple: int,
+    inputs: ModelInputs = NO_INPUTS,
     *,
     precision: Precision | None = None,
     box: Box | None = None,
     flip: bool = False,
     scales: Sequence[float] = (1.0,),
     heads: Mapping[str, HeadSpec] = NO_HEADS,
-    camera: CameraInput | None = None,
-    points: Float[Tensor, "b 1 h w"] | None = None,
 ) -> Outputs:
     """Preprocesses images, runs the model, and resizes its outputs to the size of the images, in fp32.
 
     Args:
         multiple: the sides of the network's input are multiples of this.
+        inputs: of the images, at their size.
         precision: of the model, by autocast; None leaves that to the caller.
         box: the model sees only this window; outside it every output is NaN.
         flip: average with the mirrored output for the mirrored image.
         scales: average over the image at these sizes, relative to its own.
-        heads: their kinds say how outputs are mirrored, averaged and finished, and their calibrations are applied;
-            an output without an entry is left as it is.
-        camera: of the images, for models that need it.
-        points: measured metres, 0 where none, for models that take them.
+        heads: their kinds say how outputs are mirrored, averaged and finished, their focal lengths and calibrations are
+            applied; an output without an entry is left as it is.
 
     Returns:
         one b k h w tensor per head, at the size of `image`; b k 1 1 from a head for whole images.
@@ -74,17 +72,16 @@ def forward(
         DataError: the box does not fit, or a thin image would become too large.
     """
     h, w = image.shape[-2:]
-    options: dict[str, Any] = {
-        "precision": precision, "flip": flip, "scales": scales, "heads": heads, "camera": camera, "points": points,
-    }  # fmt: skip
+    options: dict[str, Any] = {"precision": precision, "flip": flip, "scales": scales, "heads": heads}
     if box is not None:
         part = crop_box(image, box)
-        inside = forward(model, part, config, multiple, **moved(options, box[0], box[2], part.shape[-2:]))
+        inputs = crop_inputs(inputs, box[0], box[2], (part.shape[-2], part.shape[-1]))
+        inside = forward(model, part, config, multiple, inputs, **options)
         return {name: y if is_image_level(y) else paste(y, box, (h, w)) for name, y in inside.items()}
     if config.margin:
         padded, offset = reflect_pad(image, config.margin)
-        options = moved(options, -offset[0], -offset[1], padded.shape[-2:])
-        inside = forward(model, padded, replace(config, margin=0.0), multiple, **options)
+        inputs = crop_inputs(inputs, -offset[0], -offset[1], (padded.shape[-2], padded.shape[-1]))
+        inside = forward(model, padded, replace(config, margin=0.0), multiple, inputs, **options)
         return {name: y if is_image_level(y) else crop(y, offset, (h, w)) for name, y in inside.items()}
     kinds = defaultdict(lambda: PLAIN, {name: spec.output_kind for name, spec in heads.items()})
     flip = flip or config.flip
@@ -92,8 +89,8 @@ def forward(
         model = SlidingWindow(model, config.window, config.stride or config.window)
     predictions = (
         forward_once(
-            model, image, scale_preprocessing(config, scale, (h, w)), multiple, precision, mirrored, kinds, camera,
-            points,
+            model, image, scale_preprocessing(config, scale, (h, w)), multiple, inputs, precision, mirrored, kinds,
+            heads,
         )
         for scale in scales
         for mirrored in (False, True)[: 1 + flip]
@@ -110,43 +107,27 @@ def forward_once(
     image: Float[Tensor, "b 3 h w"],
     config: PreprocessConfig,
     multiple: int,
+    inputs: ModelInputs,
     precision: Precision | None,
     mirrored: bool,
     kinds: Mapping[str, OutputKind],
-    camera: CameraInput | None = None,
-    points: Float[Tensor, "b 1 h w"] | None = None,
+    heads: Mapping[str, HeadSpec],
 ) -> Outputs:
     """One pass through the model; where `mirrored`, of the mirror image, and mirrored back."""
     x = preprocess(image, config, multiple)
-    x = x.flip(-1) if mirrored else x
-    size = (image.shape[-2], image.shape[-1])
-    inputs: dict[str, Any] = {}
-    if camera is not None:
-        camera = camera.at_input(size, (x.shape[-2], x.shape[-1]), mirrored)
-        inputs = camera.network_inputs()
-    if points is not None:
-        points = resize_points(points, (x.shape[-2], x.shape[-1]))
-        points = points.flip(-1) if mirrored else points
-        inputs["points"] = points if camera is None else camera.in_head_unit(points)
-    if config.single_resize and config.window is None:
-        inputs["output_size"] = size
+    size, input_size = (image.shape[-2], image.shape[-1]), (x.shape[-2], x.shape[-1])
+    inputs = resize_inputs(inputs, size, input_size)
+    if mirrored:
+        x, inputs = x.flip(-1), mirror_inputs(inputs, input_size[1])
+    options: dict[str, Any] = {"output_size": size} if config.single_resize and config.window is None else {}
     with autocast(precision, x.device) if precision else nullcontext():
-        outputs = model(x, **inputs)
-    if camera is not None:
-        outputs = camera.to_metres(outputs)
+        given = {name: inputs[name] for name in getattr(model, "input_names", ()) if name in inputs}
+        outputs = model(x, given, **options) if given else model(x, **options)
+    if "camera" in inputs:
+        outputs = to_metres(outputs, inputs["camera"], heads)
     if mirrored:
         outputs = {name: kinds[name].mirrored(y.flip(-1)) for name, y in outputs.items()}
     return {name: resize_to_input(y.float(), size, config) for name, y in outputs.items()}
-
-
-def moved(options: dict[str, Any], top: int, left: int, size: Sequence[int]) -> dict[str, Any]:
-    """The options for a window of the image of this size that begins at this pixel; negative where it was padded."""
-    camera: CameraInput | None = options["camera"]
-    points: Tensor | None = options["points"]
-    if points is not None:
-        bottom, right = size[0] - points.shape[-2] + top, size[1] - points.shape[-1] + left
-        points = F.pad(points, (-left, right, -top, bottom))
-    return {**options, "camera": None if camera is None else camera.cropped(top, left), "points": points}
 
 
 def preprocess(image: Float[Tensor, "b 3 h w"], config: PreprocessConfig, multiple: int) -> Float[Tensor, "b 3 _ _"]:

@@ -19,14 +19,15 @@ from densevit.data.io.rgb import ImageLike, Rgb, as_rgb, is_batch, stack
 from densevit.errors import ConfigError, DataError
 from densevit.inference.backends import auto
 from densevit.inference.backends.onnx_runtimes import RuntimeName, resolve_device_and_precision
-from densevit.inference.camera import CameraPolicy, Focal, camera_input
+from densevit.inference.camera import CameraPolicy, Focal
 from densevit.inference.forward import Network, check_box, forward
 from densevit.inference.image_input import ImageInput
-from densevit.inference.measured_points import TILED_POINTS, Points, points_are_input, to_metres
-from densevit.inference.tiling import Tiling, check_tileable, predict_tiled
+from densevit.inference.measured_points import Points, as_input, points_are_input, to_metres
+from densevit.inference.tiling import Tiling, check_tileable, check_tileable_inputs, predict_tiled
 from densevit.inference.tta import check_scales
 from densevit.model_card import HeadSpec, ModelCard
-from densevit.ops.anchors import anchors_as_map, as_anchors
+from densevit.model_inputs import NO_INPUTS, ModelInputs, crop_inputs, join_inputs, take_inputs
+from densevit.ops.anchors import as_anchors
 from densevit.ops.argmax import argmax_or_ignore
 from densevit.ops.camera import Camera
 from densevit.reporting.predicted_array import PredictedArray
@@ -188,8 +189,8 @@ class Predictor:
 
         Args:
             anchors: depth measured at some points of one image: `Anchors`, an array n 3 of u, v (pixels, the centre of
-                the first one is 0, 0) and metres, or a map h w of metres, 0 where none. A model with `model.prompt`
-                takes them as an input; the map of another is fitted to them.
+                the first one is 0, 0) and metres, or a map h w of metres, 0 where none. A model that was trained with
+                them takes them as an input; the map of another is fitted to them.
         """
         if is_batch(image):
             if anchors is not None:
@@ -213,8 +214,8 @@ class Predictor:
         name, size = self.card.head(head), given.image.shape[:2]
         points = as_anchors(measured, (size[0], size[1]))
         is_input = points_are_input(self.model, self.card, name)
-        sparse = anchors_as_map(points, (size[0], size[1]))[None, None] if is_input else None
-        maps = self.predict_arrays(stack([given.image]), box=box, camera=given.camera, points=sparse)
+        further = {**given.inputs, **(as_input([points], (size[0], size[1])) if is_input else {})}
+        maps = self.predict_arrays(stack([given.image]), box=box, camera=given.camera, inputs=further)
         values = self.unbatch(maps, 0)[name]
         depth = to_metres(values, points, self.model, self.card, name).depth
         return PredictedArray(depth, replace(self.card.outputs[name], kind="metric", unit="m"))
@@ -248,9 +249,11 @@ class Predictor:
     ) -> Iterator[dict[str, Map]]:
         """The maps of one image after another, in memory no more than a batch of consecutive images of one size."""
         inputs = map(self.read, images)
-        for (_, camera), alike in groupby(inputs, lambda given: (given.image.shape, given.camera)):
-            while batch := [given.image for given in islice(alike, self.batch_size)]:
-                maps = self.predict_arrays(stack(batch), box=box, camera=camera)
+        for (_, camera, _), alike in groupby(inputs, lambda given: (given.image.shape, given.camera, [*given.inputs])):
+            while batch := list(islice(alike, self.batch_size)):
+                further = join_inputs([given.inputs for given in batch])
+                images = stack([given.image for given in batch])
+                maps = self.predict_arrays(images, box=box, camera=camera, inputs=further)
                 yield from (self.unbatch(maps, i) for i in range(len(batch)))
 
     def read(self, image: object) -> ImageInput:
@@ -281,7 +284,8 @@ class Predictor:
         name = self.card.label_head(head, "classes")
         given = self.read(image)
         images = given.image[None]
-        logits = self.predict_batch(images, camera=self.camera_of(images, given.camera))[name]
+        inputs = self.with_camera(given.inputs, self.camera_of(images, given.camera))
+        logits = self.predict_batch(images, inputs=inputs)[name]
         ids = argmax_or_ignore(logits)[0].cpu().numpy()
         return PredictedArray(ids, self.card.outputs[name])
 
@@ -291,22 +295,26 @@ class Predictor:
         *,
         box: Box | None = None,
         camera: Focal | None = None,
-        points: Float32[np.ndarray, "b 1 h w"] | None = None,
+        inputs: ModelInputs = NO_INPUTS,
     ) -> dict[str, Map]:
         """One pass through the model, or tile by tile: b k h w per head.
 
         Args:
             camera: of all these images; None leaves it to `cameras`.
-            points: measured metres, 0 where none, for a model that takes them.
+            inputs: further ones of the model, for these images.
 
         Raises:
-            ConfigError: points, of an image that is cut into tiles.
+            ConfigError: an input that is not for tiles, and images that are cut into them.
         """
         if self.tiling is None or max(images.shape[1:3]) <= self.tiling.side:
-            return as_arrays(self.predict_batch(images, box=box, camera=self.camera_of(images, camera), points=points))
-        if points is not None:
-            raise ConfigError(TILED_POINTS)
-        tiled = [self.predict_tiled(image, self.tiling, box, camera) for image in images]
+            given = self.with_camera(inputs, self.camera_of(images, camera))
+            return as_arrays(self.predict_batch(images, box=box, inputs=given))
+        check_tileable_inputs(inputs)
+        given_parts = [take_inputs(inputs, i) for i in range(len(images))]
+        tiled = [
+            self.predict_tiled(image, self.tiling, box, self.with_camera(given, self.camera_of(image[None], camera)))
+            for image, given in zip(images, given_parts, strict=True)
+        ]
         # Of a single image a view, for it may be large.
         return {
             name: tiled[0][name][None, None] if len(tiled) == 1 else np.stack([maps[name] for maps in tiled])[:, None]
@@ -314,15 +322,14 @@ class Predictor:
         }
 
     def predict_tiled(
-        self, image: Rgb, tiling: Tiling, box: Box | None, focal: Focal | None
+        self, image: Rgb, tiling: Tiling, box: Box | None, inputs: ModelInputs
     ) -> dict[str, Float32[np.ndarray, "h w"]]:
         """The maps of one image, tile by tile; NaN outside the box."""
         h, w = image.shape[:2]
         y0, y1, x0, x1 = check_box(box or (self.window and self.window(h, w)) or (0, h, 0, w), (h, w))
         kinds = {name: spec.kind for name, spec in self.card.outputs.items()}
-        camera = self.camera_of(image[None], focal)
-        part = None if camera is None else camera.cropped(y0, x0)
-        maps = predict_tiled(self.predict_whole, image[y0:y1, x0:x1], kinds, tiling, self.batch_size, part)
+        inputs = crop_inputs(inputs, y0, x0, (y1 - y0, x1 - x0))
+        maps = predict_tiled(self.predict_whole, image[y0:y1, x0:x1], kinds, tiling, self.batch_size, inputs)
         for name, values in maps.items():
             if (limits := self.card.outputs[name].metres) is not None:
                 np.clip(values, *limits, out=values)  # alignment may have moved values out of the head's range
@@ -330,10 +337,10 @@ class Predictor:
                 maps[name] = np.pad(values, ((y0, h - y1), (x0, w - x1)), constant_values=np.nan)
         return maps
 
-    def predict_whole(self, images: UInt8[np.ndarray, "b h w 3"], camera: Camera | None = None) -> dict[str, Map]:
+    def predict_whole(self, images: UInt8[np.ndarray, "b h w 3"], inputs: ModelInputs) -> dict[str, Map]:
         """One pass over whole images, whatever `window` is."""
         whole = (0, images.shape[1], 0, images.shape[2])
-        return as_arrays(self.predict_batch(images, box=whole, camera=camera))
+        return as_arrays(self.predict_batch(images, box=whole, inputs=inputs))
 
     @torch.inference_mode()
     def predict_batch(
@@ -341,37 +348,39 @@ class Predictor:
         images: UInt8[np.ndarray, "b h w 3"],
         *,
         box: Box | None = None,
-        camera: Camera | None = None,
+        inputs: ModelInputs = NO_INPUTS,
         network: Network | None = None,
-        points: Float32[np.ndarray, "b 1 h w"] | None = None,
     ) -> dict[str, Float[Tensor, "b _ _ _"]]:
         """One pass through the model: b k h w per head, on the device.
 
         Args:
-            camera: of these images; None leaves it to `cameras`.
+            inputs: of these images; where the camera is not among them, it is left to `cameras`.
             network: in place of the model.
-            points: measured metres, 0 where none. torch computes then, whatever the runtime.
         """
-        if points is not None:
+        if inputs.keys() - {"camera"}:  # torch computes then, whatever the runtime
             network = network or self.model
         if box is None and self.window is not None:
             box = self.window(*images.shape[1:3])
-        if camera is None:
-            camera = self.camera_of(images)
+        if "camera" not in inputs:
+            inputs = self.with_camera(inputs, self.camera_of(images))
         with gpu_products(tf32=self.precision == "tf32"):
             return forward(
                 network or self.network,
                 self.to_tensor(images),
                 self.card.resize,
                 self.card.multiple,
+                {name: x.to(self.device) for name, x in inputs.items()},
                 precision=self.precision,
                 box=box,
                 flip=self.flip,
                 scales=self.scales,
                 heads=self.card.outputs,
-                points=None if points is None else torch.from_numpy(points).to(self.device),
-                camera=None if camera is None else camera_input(self.card, Camera(camera.values.to(self.device))),
             )
+
+    @staticmethod
+    def with_camera(inputs: ModelInputs, camera: Camera | None) -> ModelInputs:
+        """Return the inputs with the camera, where predictions depend on it."""
+        return inputs if camera is None else {**inputs, "camera": camera.values}
 
     def camera_of(self, images: UInt8[np.ndarray, "b h w 3"], known: Focal | None = None) -> Camera | None:
         """Return the camera of images of full size; see `CameraPolicy.of_batch`."""
@@ -391,8 +400,8 @@ class Predictor:
             raise ConfigError("this model has no head that estimates the focal length (`type: focal`).")
         h, w = images.shape[1:3]
         _, _, x0, x1 = (self.window and self.window(h, w)) or (0, h, 0, w)
-        unknown = Camera(torch.full((len(images), 4), math.nan))
-        ratios = self.predict_batch(images, camera=unknown)[self.card.focal_head]
+        unknown = {"camera": torch.full((len(images), 4), math.nan)}
+        ratios = self.predict_batch(images, inputs=unknown)[self.card.focal_head]
         return [float(ratio) * (x1 - x0) for ratio in ratios.flatten()]
 
     def save_pretrained(self, folder: str | Path) -> None:

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from densevit.inference.tta import Outputs
-from densevit.ops.camera import Camera
+from densevit.model_inputs import NO_INPUTS, ModelInputs, crop_inputs, join_inputs
 from densevit.ops.resize import is_image_level
 from densevit.structures import Box, Size
 
@@ -41,33 +41,20 @@ class SlidingWindow(nn.Module):
     def __init__(self, model: Callable[..., Outputs], window: Size, stride: Size) -> None:
         super().__init__()
         self.model, self.window, self.stride = model, window, stride
+        self.input_names: tuple[str, ...] = getattr(model, "input_names", ())
 
-    def forward(
-        self,
-        image: Float[Tensor, "b 3 h w"],
-        camera: Float[Tensor, "b 4"] | None = None,
-        points: Float[Tensor, "b 1 h w"] | None = None,
-    ) -> Outputs:
-        """
-        Args:
-            camera: of the images, for models that take it as an input.
-            points: measured depth, 0 where none, likewise.
-        """
+    def forward(self, image: Float[Tensor, "b 3 h w"], inputs: ModelInputs = NO_INPUTS) -> Outputs:
         b, _, h, w = image.shape
         boxes = window_boxes((h, w), self.window, self.stride)
         if len(boxes) == 1:
-            given = {"camera": camera, "points": points}
-            return dict(self.model(image, **{name: value for name, value in given.items() if value is not None}))
+            return dict(self.model(image, inputs) if inputs else self.model(image))
         sums: Outputs = {}
         counts = image.new_zeros((h, w))
         for start in range(0, len(boxes), WINDOWS_PER_PASS):
             some = boxes[start : start + WINDOWS_PER_PASS]
-            inputs: dict[str, Tensor] = {}
-            if camera is not None:
-                inputs["camera"] = torch.cat([Camera(camera).cropped(y0, x0).values for y0, _, x0, _ in some])
-            if points is not None:
-                inputs["points"] = torch.cat([points[..., y0:y1, x0:x1] for y0, y1, x0, x1 in some])
-            outputs = self.model(torch.cat([image[..., y0:y1, x0:x1] for y0, y1, x0, x1 in some]), **inputs)
+            parts = torch.cat([image[..., y0:y1, x0:x1] for y0, y1, x0, x1 in some])
+            given = join_inputs([crop_inputs(inputs, y0, x0, (y1 - y0, x1 - x0)) for y0, y1, x0, x1 in some])
+            outputs = self.model(parts, given) if given else self.model(parts)
             for y0, y1, x0, x1 in some:
                 counts[y0:y1, x0:x1] += 1
             for name, y in outputs.items():

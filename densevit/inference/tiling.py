@@ -6,26 +6,25 @@ scale; then tiles are blended where they overlap. Beside the image and the resul
 whatever the size. h x w pixels.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from math import ceil
 
 import cv2
 import numpy as np
-import torch
 from jaxtyping import Float32, UInt8
 
 from densevit.errors import ConfigError, DataError
 from densevit.model_card import Kind
+from densevit.model_inputs import INPUT_KINDS, NO_INPUTS, ModelInputs, crop_inputs, join_inputs, resize_inputs
 from densevit.ops.align import by_least_squares, by_log_scale
-from densevit.ops.camera import Camera
 from densevit.output_kinds import DEPTH_KINDS, output_kind
 
 Rgb = UInt8[np.ndarray, "_ _ 3"]
 Maps = dict[str, Float32[np.ndarray, "_ _"]]
-Predict = Callable[[UInt8[np.ndarray, "b h w 3"], Camera | None], dict[str, Float32[np.ndarray, "b 1 h w"]]]
-"""Predictions for images, each with its camera."""
+Predict = Callable[[UInt8[np.ndarray, "b h w 3"], ModelInputs], dict[str, Float32[np.ndarray, "b 1 h w"]]]
+"""Predictions for images, from these and the inputs beside them."""
 
 SAMPLES = 128  # pixels along a side that an alignment uses: 16,000 for two unknowns
 
@@ -95,20 +94,29 @@ def check_tileable(kinds: Mapping[str, Kind]) -> None:
         raise ConfigError(f"tiles: for depth only, not for {', '.join(others)}.")
 
 
+def check_tileable_inputs(inputs: Iterable[str]) -> None:
+    """
+    Raises:
+        ConfigError: one of these inputs of a model is not for tiles.
+    """
+    if whole := [name for name in inputs if not INPUT_KINDS[name].in_tiles]:
+        raise ConfigError(f"tiling: this model takes {', '.join(whole)} of whole images only; leave tiling out.")
+
+
 def predict_tiled(
     predict: Predict,
     image: Rgb,
     kinds: Mapping[str, Kind],
     tiling: Tiling,
     batch_size: int = 1,
-    camera: Camera | None = None,
+    inputs: ModelInputs = NO_INPUTS,
 ) -> Maps:
     """The map of every depth head, at the size of the image.
 
     Args:
         kinds: of the network's heads; those that are not depth are left out.
         batch_size: tiles that go through the network at a time.
-        camera: of the image; each tile is predicted with its own part of it.
+        inputs: of the image; each tile is predicted with its own part of them.
 
     Raises:
         ConfigError: no head gives depth.
@@ -118,23 +126,21 @@ def predict_tiled(
         raise ConfigError(f"tiles: for depth only; this model gives {', '.join(kinds.values())}.")
     h, w = image.shape[:2]
     small = downscale(image, tiling.side)
-    resized = None if camera is None else camera.resized((h, w), (small.shape[0], small.shape[1]))
+    resized = resize_inputs(inputs, (h, w), (small.shape[0], small.shape[1]))
     whole = {name: values[0, 0] for name, values in predict(small[None], resized).items() if name in heads}
     result = {name: np.zeros((h, w), np.float32) for name in heads}
     remaining = tiling.tiles(h, w)
     while tiles := list(islice(remaining, batch_size)):
-        parts = None if camera is None else camera_of_tiles(camera, tiles)
-        maps = predict(np.stack([image[rows.slice, columns.slice] for rows, columns in tiles]), parts)
+        parts = np.stack([image[rows.slice, columns.slice] for rows, columns in tiles])
+        size = (parts.shape[1], parts.shape[2])
+        given = join_inputs([crop_inputs(inputs, rows.start, columns.start, size) for rows, columns in tiles])
+        maps = predict(parts, given)
         for i, (rows, columns) in enumerate(tiles):
             weights = rows.weights[:, None] * columns.weights
             for name, kind in heads.items():
                 guide = upsample_tile(whole[name], (h, w), rows, columns)
                 result[name][rows.slice, columns.slice] += weights * align_tile(maps[name][i, 0], guide, kind)
     return result
-
-
-def camera_of_tiles(camera: Camera, tiles: Sequence[tuple[Span, Span]]) -> Camera:
-    return Camera(torch.cat([camera.cropped(rows.start, columns.start).values for rows, columns in tiles]))
 
 
 def downscale(image: Rgb, side: int) -> Rgb:

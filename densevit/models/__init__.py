@@ -1,5 +1,6 @@
 """Encoders, decoders and heads, imported so that they register, and the model they make together."""
 
+from densevit.models.conditioning import CONDITIONINGS, Conditioning
 from densevit.models.decoders import DPT, ConvTranspose, EoMT, Linear, MaskTransformer, PoolTokens
 from densevit.models.decoders.base import DECODERS, Decoder
 from densevit.models.dense import DenseModel
@@ -18,6 +19,7 @@ from densevit.models.heads.segmentation import LabelsHead, MasksHead
 from densevit.models.heads.sky import SkyDepthHead
 
 __all__ = [
+    "CONDITIONINGS",
     "DECODERS",
     "DPT",
     "ENCODERS",
@@ -25,6 +27,7 @@ __all__ = [
     "AffineHead",
     "BinsHead",
     "Classifier",
+    "Conditioning",
     "ConvTranspose",
     "Decoder",
     "DenseModel",

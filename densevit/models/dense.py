@@ -1,23 +1,19 @@
 """DenseModel: an encoder, a decoder and one head per task. b images, h x w pixels, k numbers per pixel."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
+from typing import Any
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn import functional as F
 
+from densevit.model_inputs import NO_INPUTS, ModelInputs, crop_inputs, inputs_of
+from densevit.models.conditioning.base import Conditioning
 from densevit.models.decoders.base import Decoder, DecoderOutput
 from densevit.models.encoders.base import Encoder
 from densevit.models.heads.base import Head
-from densevit.models.layers.motion import MotionBlocks
-from densevit.models.layers.prompt import PromptBlocks, describe
-from densevit.models.layers.ray_embedding import RayEmbedding
-from densevit.ops.camera import Camera
 from densevit.ops.resize import centre, crop, is_image_level
-from densevit.structures import EncoderOutput, Size
+from densevit.structures import Batch, EncoderOutput, Size
 
 
 class DenseModel(nn.Module):
@@ -33,23 +29,20 @@ class DenseModel(nn.Module):
         heads: Mapping[str, Head],
         decoders: Mapping[str, Decoder] | None = None,
         *,
+        conditioning: Mapping[str, Conditioning] | None = None,
         stretch: bool = False,
-        rays: RayEmbedding | None = None,
-        temporal: MotionBlocks | None = None,
-        prompt: PromptBlocks | None = None,
     ) -> None:
         """
         Args:
             decoder: for every head without a decoder of its own.
             decoders: decoders of single heads, by the name of the head.
+            conditioning: what the model does with inputs beside images, in this order.
             stretch: resize the prediction for a padded image to the unpadded size instead of cropping it: an error in
                 DINOv2 and DINOv3 that their heads were trained with.
-            rays: adds viewing directions to the encoder's features; the model then takes cameras.
-            temporal: what `decoder` applies between its levels where the images are frames of clips.
-            prompt: what `decoder` applies after its fusions where depth was measured at some points.
         """
         super().__init__()
-        self.stretch, self.rays, self.temporal, self.prompt = stretch, rays, temporal, prompt
+        self.stretch = stretch
+        self.conditioning = nn.ModuleDict(conditioning or {})
         self.encoder = encoder
         self.decoder = decoder
         self.heads = nn.ModuleDict(heads)
@@ -60,25 +53,24 @@ class DenseModel(nn.Module):
             encoder.detach_last_blocks(max(blocks), out_indices=not all(blocks))
 
     @property
-    def takes_camera(self) -> bool:
-        return self.rays is not None
+    def input_names(self) -> tuple[str, ...]:
+        """The inputs beside images that the network reads."""
+        blocks: Iterable[Any] = self.conditioning.values()
+        return tuple(dict.fromkeys(name for block in blocks for name in block.uses))
 
-    @property
-    def takes_clips(self) -> bool:
-        return self.temporal is not None
-
-    @property
-    def takes_points(self) -> bool:
-        return self.prompt is not None
+    def inputs_of(self, batch: Batch, *, validation: bool = False) -> ModelInputs:
+        """Return what the network and the metres of its heads depend on beside the images of a batch."""
+        heads: Iterable[Any] = self.heads.values()
+        camera = ("camera",) if any(head.output.focal is not None for head in heads) else ()
+        return inputs_of(batch, dict.fromkeys((*camera, *self.input_names)), validation=validation)
 
     def forward(
         self,
         image: Float[Tensor, "b 3 h w"],
+        inputs: ModelInputs = NO_INPUTS,
+        *,
         output_size: Size | None = None,
-        camera: Float[Tensor, "b 4"] | None = None,
         features: EncoderOutput | None = None,
-        clip_length: int = 1,
-        points: Float[Tensor, "b 1 h w"] | None = None,
     ) -> dict[str, Tensor]:
         """Predictions by the name of the head, for `image` in [0, 1].
 
@@ -86,56 +78,41 @@ class DenseModel(nn.Module):
         are maps at the size of the padded image are cropped like predictions.
 
         Args:
+            inputs: for the images, by the names of `INPUT_KINDS`; those that no conditioning takes are ignored.
             output_size: of the predictions if the model stretches them; by default that of the image.
-            camera: fx, fy, cx, cy in pixels of `image`, NaN where unknown; only a model with `rays` uses it.
             features: of the encoder for `image`, where they are known; it is not run then, and of `image` only the size
                 and type count.
-            clip_length: the images are clips of so many frames, each one's consecutive. At 1 the motion blocks are not
-                run.
-            points: measured depth, 0 where none, in the unit of the metric head; only a model with `prompt` uses it.
-                An image without any is predicted as if none were given.
         """
         size = (image.shape[-2], image.shape[-1])
-        features = self.encoder(image) if features is None else features.map(lambda x: x.to(image.dtype))
-        without_rays = features
-        offset = centre(size, features.image_size)
-        if self.rays is not None and camera is not None:
-            features = self.rays(features, Camera(camera).cropped(-offset[0], -offset[1]))
-        if self.temporal is not None and clip_length > 1:
-            blocks = self.temporal
-            features = replace(features, motion=lambda i, x: blocks[i](x, clip_length))
-        if self.prompt is not None and points is not None:
-            features = self._with_points(self.prompt, features, points, offset)
+        plain = self.encoder(image) if features is None else features.map(lambda x: x.to(image.dtype))
+        padded, offset = plain.image_size, centre(size, plain.image_size)
+        inputs = {name: inputs[name] for name in self.input_names if name in inputs}
+        inputs = crop_inputs(inputs, -offset[0], -offset[1], padded)
+        conditioned = plain
+        blocks: Iterable[Any] = self.conditioning.values()
+        for block in blocks:
+            if block.input in inputs:
+                conditioned = block(conditioned, inputs, self._first_pass)
         if self.stretch:
-            return dict(self._predictions(features, without_rays, output_size or size))
-        padded = features.image_size
-        predictions = self._predictions(features, without_rays, padded)
+            return dict(self._predictions(conditioned, plain, output_size or size))
+        predictions = self._predictions(conditioned, plain, padded)
         return {name: crop(y, offset, size) if is_image_sized(y, padded) else y for name, y in predictions}
 
-    def _with_points(
-        self, prompt: PromptBlocks, features: EncoderOutput, points: Float[Tensor, "b 1 h w"], offset: Size
-    ) -> EncoderOutput:
-        """The features for a second pass through the decoder, which corrects what the first is off by at the points."""
-        (height, width), (h, w), (top, left) = features.image_size, points.shape[-2:], offset
-        padded = F.pad(points, (left, width - w - left, top, height - h - top))
-        with torch.no_grad():
-            shared = as_decoder_output(self.decoder(features)).map
-            depth = as_decoder_output(self.heads[prompt.head](shared, features.image_size)).map
-            given = describe(padded, depth)
-        return replace(features, prompt=partial(prompt.apply_to, points=given))
+    def _first_pass(self, features: EncoderOutput, head: str) -> Float[Tensor, "b _ h w"]:
+        """The prediction of a head of `decoder`, for a conditioning that corrects it."""
+        shared = as_decoder_output(self.decoder(features)).map
+        return as_decoder_output(self.heads[head](shared, features.image_size)).map
 
-    def _predictions(
-        self, features: EncoderOutput, without_rays: EncoderOutput, size: Size
-    ) -> Iterator[tuple[str, Tensor]]:
+    def _predictions(self, features: EncoderOutput, plain: EncoderOutput, size: Size) -> Iterator[tuple[str, Tensor]]:
         """Predictions and extras by name; every decoder runs once.
 
         Args:
-            without_rays: features of the image alone, from which a head estimates the camera.
+            plain: features of the image alone, from which a head estimates the camera.
         """
         shared = as_decoder_output(self.decoder(features))
-        still = replace(features, motion=None, prompt=None)
+        unadapted = replace(features, adapters=())
         for name, head in self.heads.items():
-            given = without_rays if name in self.focal_heads else still
+            given = plain if name in self.focal_heads else unadapted
             x = as_decoder_output(self.decoders[name](given)) if name in self.decoders else shared
             y = as_decoder_output(head(x.map, size))
             yield name, y.map

@@ -11,7 +11,6 @@ from torch.func import functional_call
 from densevit.config.schema import Run
 from densevit.data.datasets.base import MixtureSource
 from densevit.engine.objective import Runtime, model_inputs
-from densevit.model_card import ModelCard
 from densevit.structures import Batch
 from densevit.utils.precision import autocast
 
@@ -35,11 +34,10 @@ class ConsistencyTeacher:
 
     Args:
         sources: the data sets of the mixture whose images it teaches.
-        card: of the model.
     """
 
-    def __init__(self, sources: frozenset[str], card: ModelCard) -> None:
-        self.sources, self.card = sources, card
+    def __init__(self, sources: frozenset[str]) -> None:
+        self.sources = sources
 
     def rows(self, batch: Batch) -> list[int]:
         """Return the images of a batch that it teaches."""
@@ -65,7 +63,7 @@ class ConsistencyTeacher:
         model, ema = runtime.state.model, runtime.state.ema
         assert ema is not None
         image = image.contiguous(memory_format=torch.channels_last)
-        predictions = functional_call(model, ema.average, (image,), model_inputs(model, self.card, batch))
+        predictions = functional_call(model, ema.average, (image,), model_inputs(model, batch))
         return {head: y.float() for head, y in predictions.items() if "/" not in head}
 
 

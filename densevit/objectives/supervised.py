@@ -34,7 +34,7 @@ class Supervised(TrainingObjective):
         policies = source_policies(run, setup.task_specs, sources)
         self.router = SourceRouter(policies, tasks) if policies else None
         unlabelled = self.router.unlabelled if self.router else None
-        self.teacher = ConsistencyTeacher(unlabelled, setup.card) if unlabelled else None
+        self.teacher = ConsistencyTeacher(unlabelled) if unlabelled else None
         options = run.align_features
         self.alignment: FeatureAlignment | None = None
         if options is not None:

@@ -4,12 +4,14 @@ The centre of the first pixel is (0, 0), as in `geometry.py`; sizes are (h, w). 
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from densevit.model_inputs import InputKind, register_input
 from densevit.structures import Batch, Size
 
 
@@ -70,6 +72,40 @@ class Camera:
         v = (torch.arange(gh, device=fx.device) + 0.5) * (h / gh) - 0.5
         x, y = (u - cx) / fx, (v - cy) / fy
         return torch.stack([x[:, None, :].expand(-1, gh, -1), y[:, :, None].expand(-1, -1, gw)], 1)
+
+
+class CameraInput(InputKind):
+    """The cameras of the images: b 4, as `Camera.values`. Exported files take focal lengths, and the principal point is
+    the middle of the image."""
+
+    exported = "focal"
+
+    def of_batch(self, batch: Batch) -> Float[Tensor, "b 4"]:
+        return Camera.of(batch).values
+
+    def cropped(self, x: Tensor, top: int, left: int, size: Size) -> Tensor:
+        return Camera(x).cropped(top, left).values
+
+    def resized(self, x: Tensor, before: Size, after: Size) -> Tensor:
+        return Camera(x).resized(before, after).values
+
+    def mirrored(self, x: Tensor, width: int) -> Tensor:
+        return Camera(x).mirrored(width).values
+
+    def example(self, count: int, size: Size) -> Tensor:
+        return torch.full((count,), float(size[1]))
+
+    def trials(self, count: int, size: Size) -> Sequence[Tensor]:
+        return [torch.linspace(0.6, 1.2, count) * size[1]]
+
+    def from_file(self, x: Tensor, size: Size) -> Tensor:
+        return Camera.centred(x, size).values
+
+    def describe(self, count: object, h: object, w: object) -> str:
+        return f"float32 {count}, focal length in pixels of {h} x {w}"
+
+
+register_input(CameraInput("camera"))
 
 
 def canonical_scale(camera: Camera, canonical: float) -> Float[Tensor, "b 1 1 1"]:

@@ -26,7 +26,7 @@ from densevit.model_card import ModelCard
 from densevit.utils import atomic_io
 from densevit.utils.state_dict import is_finite
 from densevit.weights.key_mapping import split_unused
-from densevit.weights.migrations import migrate_card, migrate_state
+from densevit.weights.migrations import migrate_card, migrate_state, migrate_tensors
 from densevit.weights.readers import SAFETENSORS, read_metadata, read_pickled, read_safetensors
 
 SCHEMA = 2
@@ -210,7 +210,7 @@ def read_whole(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Tensor], 
     if path.suffix != ".safetensors":
         raise CheckpointError(f"{path}: not a densevit checkpoint ({WEIGHTS} or a folder that holds it).")
     tensors, metadata = read_safetensors(path)
-    return *split_unused(tensors), _card(path, metadata)
+    return *split_unused(migrate_tensors(tensors)), _card(path, metadata)
 
 
 def read_card(path: str | Path) -> ModelCard:

@@ -104,10 +104,8 @@ def _ours(found: Description) -> Iterator[str]:
     yield _row("decoder", _options(card.model.get("decoder", {})))
     for name, decoder in card.model.get("decoders", {}).items():
         yield _row(f"decoder of {name}", _options(decoder))
-    if card.model.get("temporal"):
-        yield _row("temporal", _options(card.model["temporal"]))
-    if card.model.get("prompt"):
-        yield _row("prompt", _options(card.model["prompt"]))
+    for name, options in card.conditioning.items():
+        yield _row("conditioning", _options({"type": name, **options}))
     if card.base:
         source = card.base.get("init_from") or card.base.get("weights") or "the published weights"
         yield _row("adapter of", f"{source}; the encoder's weights are there")

@@ -52,12 +52,9 @@ class PartialLoader:
             self.load_or_keep(f"decoders.{name}", part, theirs.get("decoders", {}).get(name))
         for name, head in self.spec["heads"].items():
             self.head(f"heads.{name}", head, theirs["heads"].get(name))
-        if self.spec.get("camera") == "rays":
-            self.load_or_keep_rays()
-        if self.spec.get("temporal"):
-            self.load_or_keep_temporal()
-        if self.spec.get("prompt"):
-            self.load_or_keep_prompt()
+        known = theirs.get("conditioning", {})
+        for name, options in self.spec.get("conditioning", {}).items():
+            self.conditioning(f"conditioning.{name}", options, known.get(name))
         new = "; new: " + "; ".join(self.new) if self.new else "; nothing is new"
         return f"from {self.source} ({self.published.source}): {', '.join(self.loaded)}{new}."
 
@@ -69,27 +66,14 @@ class PartialLoader:
                 name, f"'{mine['type']}' where the file has " + (f"'{other['type']}'" if other else "none")
             )
 
-    def load_or_keep_rays(self) -> None:
-        if self.published.model.get("camera") == "rays":
-            self.load("rays")
+    def conditioning(self, name: str, mine: Spec, other: Spec | None) -> None:
+        """Loads a conditioning if its options are the same, but for the frames of a window over a video."""
+        if other is None:
+            self.keep_initial(name, "the file's model has none")
+        elif differing := [key for key in mine if key in other and key != "frames" and mine[key] != other[key]]:
+            self.keep_initial(name, f"{differing[0]} {mine[differing[0]]} where the file has {other[differing[0]]}")
         else:
-            self.keep_initial("rays", "the file's model takes no camera")
-
-    def load_or_keep_temporal(self) -> None:
-        if not self.published.model.get("temporal"):
-            self.keep_initial("temporal", "the file's is a model of images")
-        elif self.published.model["temporal"]["heads"] != self.spec["temporal"]["heads"]:
-            self.keep_initial("temporal", "of another number of heads than the file's")
-        else:
-            self.load("temporal")
-
-    def load_or_keep_prompt(self) -> None:
-        if not self.published.model.get("prompt"):
-            self.keep_initial("prompt", "the file's model takes no points")
-        elif self.published.model["prompt"]["hidden"] != self.spec["prompt"]["hidden"]:
-            self.keep_initial("prompt", "of another width than the file's")
-        else:
-            self.load("prompt")
+            self.load(name)
 
     def head(self, name: str, mine: Spec, other: Spec | None) -> None:
         """Loads a head if type, activation and shapes are the same."""

@@ -1,8 +1,9 @@
 """Older cards and configs in today's names. One table; what is in today's names already stays as it is."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 Tree = dict[str, Any]
 
 # Component -> old option -> new option. "*" holds for every component of the kind.
@@ -36,6 +37,13 @@ RESIZE = {
     "back_align_corners": "output_align_corners",
 }
 SCHEDULE = {"final": "min_lr_ratio", "start": "warmup_start_factor"}
+# Inputs beside images: old key of `model` -> today's conditioning; and the prefixes of their weights.
+CONDITIONING = {"temporal": "motion", "prompt": "points"}
+PREFIXES = {
+    "rays.": "conditioning.rays.",
+    "temporal.": "conditioning.motion.blocks.",
+    "prompt.": "conditioning.points.blocks.",
+}
 
 
 def migrate_card(card: Tree) -> Tree:
@@ -74,12 +82,20 @@ def migrate_state(state: Tree) -> Tree:
     if "loss_weighting" in state:
         weighting = state.pop("loss_weighting")
         state["objective"] = {f"loss_weighting.{name}": value for name, value in weighting.items()}
-    return state
+    return state | {key: migrate_tensors(state[key]) for key in ("weights", "raw_weights") if key in state}
+
+
+def migrate_tensors(tensors: Mapping[str, T]) -> dict[str, T]:
+    """The weights of a model as stored, by today's names."""
+    return {
+        next((new + name.removeprefix(old) for old, new in PREFIXES.items() if name.startswith(old)), name): tensor
+        for name, tensor in tensors.items()
+    }
 
 
 def migrate_model(model: Tree) -> Tree:
     """The `model` section of a config, or of a card, in today's names."""
-    model = _renamed(model, MODEL)
+    model = _conditioned(_renamed(model, MODEL))
     if model.get("resize"):
         model["resize"] = _renamed(model["resize"], RESIZE)
     for key in ("encoder", "decoder"):
@@ -89,6 +105,25 @@ def migrate_model(model: Tree) -> Tree:
         if model.get(key):
             model[key] = {name: _component(part, kind) for name, part in model[key].items()}
     return model
+
+
+def _conditioned(model: Tree) -> Tree:
+    """With inputs beside images under `conditioning`, and what trains alone under `trainable`."""
+    conditioning, trainable = dict(model.get("conditioning") or {}), list(model.get("trainable") or [])
+    if model.get("camera") == "rays":
+        conditioning["rays"] = {"hidden": 64}
+        model = {key: value for key, value in model.items() if key != "camera"}
+    for old, name in CONDITIONING.items():
+        options = model.get(old)
+        if options is not None:
+            given = dict(options) if isinstance(options, Mapping) else {}
+            conditioning[name] = None if options == "none" else given
+            if given.pop("freeze_rest", False):
+                trainable.append(f"conditioning.{name}")
+            given.pop("type", None)
+    model = {key: value for key, value in model.items() if key not in CONDITIONING}
+    moved = {"conditioning": conditioning, "trainable": trainable}
+    return model | {key: value for key, value in moved.items() if value}
 
 
 def _component(part: Tree, kind: str) -> Tree:

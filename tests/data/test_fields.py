@@ -15,23 +15,23 @@ SAMPLE = Sample(
     image=np.arange(H * W * 3, dtype=np.uint8).reshape(H, W, 3),
     depth=np.arange(H * W, dtype=np.float32).reshape(H, W),
     valid=np.ones((H, W), np.bool_),
-    points=np.arange(H * W, dtype=np.float32).reshape(H, W),
+    inputs={"points": np.arange(H * W, dtype=np.float32).reshape(H, W)},
     intrinsics=np.array([[10.0, 0, 4], [0, 10.0, 3], [0, 0, 1]]),
     pose=np.eye(4),
 )
 
 
 def test_the_table_has_every_array_of_a_sample_and_every_tensor_of_a_batch() -> None:
-    arrays = {field.name for field in fields(Sample) if "ndarray" in str(field.type)}
-    tensors = {field.name for field in fields(Batch) if "Tensor" in str(field.type)}
-    assert arrays | {"label"} == set(FIELDS)
+    arrays = {field.name for field in fields(Sample) if field.name != "inputs" and "ndarray" in str(field.type)}
+    tensors = {field.name for field in fields(Batch) if field.name != "inputs" and "Tensor" in str(field.type)}
+    assert arrays | {"label", "points"} == set(FIELDS)
     assert tensors == set(STACKED)
 
 
 def test_a_crop_takes_a_window_of_all_maps_and_moves_the_principal_point() -> None:
     cropped = crop_sample(SAMPLE, (1, 4, 2, 7))
     for name in ("image", "depth", "valid", "points"):
-        np.testing.assert_array_equal(getattr(cropped, name), getattr(SAMPLE, name)[1:4, 2:7])
+        np.testing.assert_array_equal(cropped.arrays()[name], SAMPLE.arrays()[name][1:4, 2:7])
     np.testing.assert_array_equal(cropped.intrinsics, [[10, 0, 2], [0, 10, 2], [0, 0, 1]])
     np.testing.assert_array_equal(cropped.pose, SAMPLE.pose)
 
@@ -39,4 +39,4 @@ def test_a_crop_takes_a_window_of_all_maps_and_moves_the_principal_point() -> No
 def test_measured_points_of_a_pasted_rectangle_are_those_of_its_image() -> None:
     mixed = cutmix(SAMPLE, Sample(name="two", image=SAMPLE.image), np.random.default_rng(0))
     assert mixed.pasted is not None and mixed.pasted.any()
-    np.testing.assert_array_equal(mixed.points, np.where(mixed.pasted, 0, SAMPLE.points))
+    np.testing.assert_array_equal(mixed.inputs["points"], np.where(mixed.pasted, 0, SAMPLE.inputs["points"]))

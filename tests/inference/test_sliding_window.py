@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from densevit.inference.forward import forward
 from densevit.inference.sliding_window import SlidingWindow, window_boxes
-from densevit.model_card import PreprocessConfig
+from densevit.model_card import HeadSpec, PreprocessConfig
 
 
 class Context(nn.Module):
@@ -80,7 +80,9 @@ def test_the_window_slides_over_the_image_as_the_network_meets_it() -> None:
 def test_scales_and_mirrored_views_are_averaged_as_probabilities() -> None:
     image = torch.rand(1, 3, 8, 12)
     rule = PreprocessConfig(interpolation="bilinear")
-    found = forward(Context(), image, rule, 1, flip=True, scales=(0.5, 1.0), logits=("labels",))
+    found = forward(
+        Context(), image, rule, 1, flip=True, scales=(0.5, 1.0), heads={"labels": HeadSpec(kind="labels", unit="")}
+    )
     looks = []
     for seen in (nn.functional.interpolate(image, scale_factor=0.5, mode="bilinear"), image):
         for mirrored in (False, True):

@@ -20,6 +20,7 @@ from densevit.inference.tiling import Tiling, predict_tiled, upsample_tile
 from densevit.inference.writers import Png16
 from densevit.inference.writers.labels import Labels
 from densevit.model_card import HeadSpec, Kind, ModelCard, PreprocessConfig
+from densevit.model_inputs import ModelInputs
 from densevit.ops.camera import Camera
 from densevit.speed.timing import STATUS, megabytes
 
@@ -73,34 +74,33 @@ def stitched(look: Fickle, image: np.ndarray) -> np.ndarray:
 CAMERA = Camera(torch.tensor([[1.0, 1.0, 0.0, 0.0]]))
 
 
-def is_whole(camera: Camera | None) -> bool:
+def is_whole(inputs: ModelInputs) -> bool:
     """The whole image is resized, and its camera with it."""
-    assert camera is not None
-    return bool(camera.values[0, 0] < 1)
+    return bool(inputs["camera"][0, 0] < 1)
 
 
 def test_a_tile_that_says_the_opposite_of_the_whole_is_not_believed() -> None:
     noise = np.random.default_rng(0)
 
-    def look(images: np.ndarray, camera: Camera | None) -> dict[str, np.ndarray]:
+    def look(images: np.ndarray, inputs: ModelInputs) -> dict[str, np.ndarray]:
         light = images[:, None, ..., 0].astype(np.float32)
-        return {"depth": light if is_whole(camera) else noise.normal(0, 20, light.shape).astype(np.float32) - light}
+        return {"depth": light if is_whole(inputs) else noise.normal(0, 20, light.shape).astype(np.float32) - light}
 
     image = scene(200, 200)
-    found = predict_tiled(look, image, {"depth": "affine"}, TILING, camera=CAMERA)["depth"]
+    found = predict_tiled(look, image, {"depth": "affine"}, TILING, inputs={"camera": CAMERA.values})["depth"]
     assert np.abs(found - image[..., 0]).max() < 6  # the whole, seen at half the size
 
 
 def test_zeros_in_metres_of_the_whole_are_left_out_of_the_fit() -> None:
-    def look(images: np.ndarray, camera: Camera | None) -> dict[str, np.ndarray]:
+    def look(images: np.ndarray, inputs: ModelInputs) -> dict[str, np.ndarray]:
         light = images[:, None, ..., 0].astype(np.float32)
-        if not is_whole(camera):
+        if not is_whole(inputs):
             return {"depth": 3 * light}
         light[..., :40] = 0  # of 96
         return {"depth": light}
 
     image = scene(200, 200)
-    found = predict_tiled(look, image, {"depth": "metric"}, TILING, camera=CAMERA)["depth"]
+    found = predict_tiled(look, image, {"depth": "metric"}, TILING, inputs={"camera": CAMERA.values})["depth"]
     assert np.abs(found / image[..., 0] - 1)[:, 150:].max() < 0.02  # where the last tile stands alone
 
 

@@ -2,48 +2,57 @@
 
 import pytest
 import torch
+from torch import Tensor
 
 from densevit.builder.model import build_model
-from densevit.config.schema import Temporal
 from densevit.config.validation import ModelSpec
 from densevit.errors import ConfigError
-from densevit.models import DECODERS, ENCODERS, HEADS, DenseModel
-from densevit.models.layers.motion import MotionBlock, sinusoids
+from densevit.models import CONDITIONINGS, DECODERS, ENCODERS, HEADS, DenseModel
+from densevit.models.conditioning.motion import MotionBlock, frames_of_clips, sinusoids
 
 ENCODER = {"type": "vit", "dim": 32, "depth": 4, "heads": 2, "patch_size": 16, "image_size": 32}
 
 
-def build(temporal: Temporal | None, decoder: str = "dpt", **options: object) -> DenseModel:
+def build(attention_heads: int | None, decoder: str = "dpt", **options: object) -> DenseModel:
     torch.manual_seed(0)
     given = {"type": decoder, **options}
     head = HEADS.check({"type": "metric", "hidden": 8}, "head")
+    checked = CONDITIONINGS.check({"type": "motion", "heads": attention_heads}, "motion") if attention_heads else None
     spec = ModelSpec(
-        ENCODERS.check(ENCODER, "encoder"), DECODERS.check(given, "decoder"), {"depth": head}, temporal=temporal
+        ENCODERS.check(ENCODER, "encoder"),
+        DECODERS.check(given, "decoder"),
+        {"depth": head},
+        conditioning={"motion": checked} if checked else {},
     )
     return build_model(spec).eval()
+
+
+def clips_of_3(images: Tensor) -> dict[str, Tensor]:
+    return {"clips": frames_of_clips(len(images), 3, images.device)}
 
 
 @pytest.fixture(scope="module")
 def trained() -> DenseModel:
     """A model whose motion blocks do something."""
-    model = build(Temporal(), channels=16)
-    assert model.temporal is not None
-    for block in model.temporal:
+    model = build(8, channels=16)
+    for block in model.get_submodule("conditioning.motion.blocks").children():
         torch.nn.init.normal_(block.proj_out.weight, std=0.3)  # type: ignore[arg-type, union-attr]
     return model
 
 
 def test_a_started_model_and_a_clip_of_one_frame_give_what_the_image_model_gives(trained: DenseModel) -> None:
     images = torch.rand(6, 3, 40, 48)
-    image_model, started = build(None, channels=16), build(Temporal(), channels=16)
+    image_model, started = build(None, channels=16), build(8, channels=16)
     started.load_state_dict(image_model.state_dict(), strict=False)
     with torch.inference_mode():
         expected = image_model(images)["depth"]
-        assert torch.equal(started(images, clip_length=3)["depth"], expected)
+        assert torch.equal(started(images, clips_of_3(images))["depth"], expected)
         alone = trained(images)["depth"]
-        assert not torch.allclose(trained(images, clip_length=3)["depth"], alone, atol=1e-3)
+        assert not torch.allclose(trained(images, clips_of_3(images))["depth"], alone, atol=1e-3)
         trained_rest = build(None, channels=16)
-        trained_rest.load_state_dict({k: v for k, v in trained.state_dict().items() if not k.startswith("temporal")})
+        trained_rest.load_state_dict(
+            {k: v for k, v in trained.state_dict().items() if not k.startswith("conditioning")}
+        )
         assert torch.equal(trained_rest(images)["depth"], alone)
 
 
@@ -52,7 +61,7 @@ def test_frames_see_their_clip_and_no_other(trained: DenseModel) -> None:
     changed = images.clone()
     changed[4] = torch.rand(3, 32, 32)
     with torch.inference_mode():
-        before, after = (trained(x, clip_length=3)["depth"] for x in (images, changed))
+        before, after = (trained(x, clips_of_3(x))["depth"] for x in (images, changed))
     assert torch.equal(before[:3], after[:3])
     assert all(not torch.allclose(before[i], after[i]) for i in (3, 4, 5))
 
@@ -61,8 +70,8 @@ def test_known_features_take_the_place_of_the_images(trained: DenseModel) -> Non
     images = torch.rand(3, 3, 32, 32)
     with torch.inference_mode():
         features = trained.encoder(images)
-        again = trained(images[:1], features=features, clip_length=3)["depth"]
-        torch.testing.assert_close(again, trained(images, clip_length=3)["depth"])
+        again = trained(images[:1], clips_of_3(images), features=features)["depth"]
+        torch.testing.assert_close(again, trained(images, clips_of_3(images))["depth"])
 
 
 def test_a_cell_attends_to_itself_over_time_and_the_order_of_frames_counts() -> None:
@@ -86,7 +95,7 @@ def test_positions_are_the_sines_and_cosines_of_the_transformer() -> None:
 
 
 def test_a_decoder_without_levels_and_heads_that_do_not_divide_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"model\.temporal: decoder 'linear' has no levels"):
-        build(Temporal(), "linear")
-    with pytest.raises(ConfigError, match=r"model\.temporal\.heads: 3 do not divide .* 16, 32, 16, 16; 16 would"):
-        build(Temporal(heads=3), channels=16)
+    with pytest.raises(ConfigError, match=r"model\.conditioning\.motion: model\.decoder has no levels"):
+        build(8, "linear")
+    with pytest.raises(ConfigError, match=r"conditioning\.motion\.heads: 3 do not divide .* 16, 32, 16, 16; 16 would"):
+        build(3, channels=16)

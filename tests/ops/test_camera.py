@@ -3,8 +3,11 @@
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
-from densevit.models.layers.ray_embedding import RayEmbedding
+from densevit.models.conditioning.base import ConditionedParts
+from densevit.models.conditioning.rays import Rays
+from densevit.models.decoders import Linear
 from densevit.ops import geometry
 from densevit.ops.camera import Camera, canonical_scale
 from densevit.structures import EncoderOutput, FeatureSpec
@@ -51,12 +54,17 @@ def test_the_canonical_scale_takes_the_mean_of_both_focal_lengths() -> None:
 
 
 def test_images_without_a_camera_get_no_embedding_and_others_begin_at_none() -> None:
-    rays = RayEmbedding([FeatureSpec(8, 16)])
+    specs = [FeatureSpec(8, 16)]
+    rays = Rays(ConditionedParts(specs, Linear(specs, 0), {}))
     features = EncoderOutput((torch.randn(2, 8, 3, 4),), (torch.zeros(2, 0, 8),), (48, 64))
-    cameras = Camera(torch.tensor([[60.0, 60.0, 31.5, 23.5], [float("nan")] * 4]))
-    assert torch.equal(rays(features, cameras).maps[0], features.maps[0])
+    inputs = {"camera": torch.tensor([[60.0, 60.0, 31.5, 23.5], [float("nan")] * 4])}
+
+    def embedded() -> Tensor:
+        return rays(features, inputs, lambda features, head: pytest.fail("no first pass is needed")).maps[0]
+
+    assert torch.equal(embedded(), features.maps[0])
     torch.nn.init.normal_(rays.embed[0][-1].weight)
-    known, unknown = rays(features, cameras).maps[0]
+    known, unknown = embedded()
     assert torch.equal(unknown, features.maps[0][1]) and not torch.equal(known, features.maps[0][0])
     torch.stack([known, unknown]).sum().backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in rays.parameters())

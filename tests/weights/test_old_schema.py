@@ -32,6 +32,37 @@ def test_its_card_is_whole() -> None:
     assert card.config == {}
 
 
+def test_inputs_beside_images_of_an_older_checkpoint_are_today_s_conditionings() -> None:
+    predictor = densevit.load(OLD.with_name("inputs.safetensors"), device="cpu", precision="fp32")
+    assert predictor.card.conditioning == {
+        "rays": {"hidden": 64},
+        "motion": {"heads": 2, "frames": 2},
+        "points": {"hidden": 4},
+    }
+    ramp = torch.linspace(0, 1, 2 * 3 * 32 * 48).reshape(2, 3, 32, 48)
+    points = torch.zeros(2, 1, 32, 48)
+    points[:, :, 3::10, 5::10] = 2.0
+    inputs = {
+        "camera": torch.tensor([[40.0, 40.0, 23.5, 15.5]] * 2),
+        "clips": torch.tensor([[0, 1]]),
+        "points": points,
+    }
+    with torch.no_grad():
+        said, alone = (predictor.model(ramp, given)["depth"][:, 0, ::16, ::16].flatten() for given in (inputs, {}))
+    # What the code that wrote it said, in November 2026.
+    np.testing.assert_allclose(said[:6], [2.231289, 1.604724, 1.524259, 2.182332, 1.701367, 1.185097], atol=2e-6)
+    np.testing.assert_allclose(said[6:], [2.210904, 1.64128, 1.735481, 2.282623, 2.109787, 1.762942], atol=2e-6)
+    np.testing.assert_allclose(alone[:4], [2.328796, 1.875176, 1.820495, 2.435374], atol=2e-6)
+
+
+def test_what_alone_was_trained_is_named_in_an_older_config() -> None:
+    model = {"camera": "rays", "temporal": {"type": "attention", "heads": 8, "freeze_rest": True}, "prompt": "none"}
+    assert migrate_model(model) == {
+        "conditioning": {"rays": {"hidden": 64}, "motion": {"heads": 8}, "points": None},
+        "trainable": ["conditioning.motion"],
+    }
+
+
 def test_options_of_older_cards_are_read_in_todays_names() -> None:
     model = {
         "decoder": {"type": "dpt", "tap_norm": "batch", "unit_bias": True},

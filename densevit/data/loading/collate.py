@@ -26,8 +26,10 @@ def collate(samples: Sequence[Sample], indices: Sequence[int]) -> Batch:
     columns = {name: [getattr(sample, name) for sample in samples] for name in STACKED}
     present = {name: values for name, values in columns.items() if any(value is not None for value in values)}
     stacked: dict[str, Any] = {name: FIELDS[name].stack(values, size) for name, values in present.items()}
+    inputs = dict.fromkeys(name for sample in samples for name in sample.inputs)
     return Batch(
         **stacked,
+        inputs={name: FIELDS[name].stack([s.inputs.get(name) for s in samples], size) for name in inputs},
         names=tuple(s.name for s in samples),
         indices=tuple(indices),
         depth_kinds=_unless_usual([s.depth_kind for s in samples], "metric"),

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from jaxtyping import Bool
@@ -30,14 +29,14 @@ def cutmix(sample: Sample, other: Sample, rng: np.random.Generator) -> Sample:
             "random_crop, center_crop or resize to the transforms."
         )
     inside = rectangle((size[0], size[1]), rng)
+    first, second = sample.arrays(), other.arrays()
 
-    found: dict[str, Any] = {}
-    for name in (name for name, field in FIELDS.items() if field.mixed):
-        pair = getattr(sample, name), getattr(other, name)
-        if any(value is not None for value in pair):
-            one, two = (FIELDS[name].missing((size[0], size[1])) if value is None else value for value in pair)
-            found[name] = np.where(inside[..., None] if one.ndim == 3 else inside, two, one)
-    return replace(sample, **found, normals=None, label=None, pasted=inside, weak_pasted=other.weak)
+    def mixed(name: str) -> np.ndarray:
+        one, two = (x[name] if name in x else FIELDS[name].missing((size[0], size[1])) for x in (first, second))
+        return np.where(inside[..., None] if one.ndim == 3 else inside, two, one)
+
+    maps = {name: mixed(name) for name in {**first, **second} if FIELDS[name].mixed}
+    return replace(sample.with_arrays(maps), normals=None, label=None, pasted=inside, weak_pasted=other.weak)
 
 
 def rectangle(size: Size, rng: np.random.Generator) -> Bool[np.ndarray, "h w"]:

@@ -1,4 +1,4 @@
-"""Draws the measured points that `model.prompt` learns from out of an image's depth."""
+"""Draws the measured points that `model.conditioning.points` learns from out of an image's depth."""
 
 import math
 from collections.abc import Mapping
@@ -65,7 +65,7 @@ PATTERNS: Mapping[str, Draw] = {"random": random_pixels, "grid": grid_pixels, "l
 
 @TRANSFORMS.register("sparse_depth")
 class SparseDepth(Transform):
-    """Gives the model some of the image's depth, as measured points (`model.prompt`); place it after resizing.
+    """Gives the model some of the image's depth, as measured points (`model.conditioning`); place it after resizing.
 
     Images whose depth is not metric get none.
     """
@@ -103,4 +103,4 @@ class SparseDepth(Transform):
         chosen = pattern(sample.valid & (sample.depth > 0), count, rng)
         error = np.exp(rng.normal(0, self.noise, sample.depth.shape)) if self.noise else 1
         points = np.where(chosen & (not dropped), sample.depth * error, 0).astype(np.float32)
-        return replace(sample, points=points)
+        return replace(sample, inputs={**sample.inputs, "points": points})

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from densevit.inference.backends.onednn import prepack_linears
 from densevit.inference.backends.onnx_runtimes import MAX_SHAPES, RUNTIMES, ExternalRuntimeModule, Sizes
+from densevit.model_inputs import ModelInputs
 from densevit.structures import Size
 from densevit.utils.packages import is_installed
 from densevit.utils.precision import Precision
@@ -135,10 +136,10 @@ class AutoRuntimeModule(ExternalRuntimeModule):
         self.falls_back = True
         prepack_linears(model, precision)
 
-    def by_torch(self, image: Tensor, output_size: Size | None, camera: Tensor | None) -> dict[str, Tensor]:
+    def by_torch(self, image: Tensor, inputs: ModelInputs, output_size: Size | None) -> dict[str, Tensor]:
         key = (image.shape[-2], image.shape[-1], output_size)
         begun = perf_counter()
-        outputs = super().by_torch(image, output_size, camera)
+        outputs = super().by_torch(image, inputs, output_size)
         images, seconds = self.spent.get(key, (0, 0.0))
         self.spent[key] = (images + len(image), seconds + perf_counter() - begun)
         return outputs
@@ -149,7 +150,7 @@ class AutoRuntimeModule(ExternalRuntimeModule):
             return False
         return self.spent.get(key, (0, 0.0))[1] * (1 - self.share) > self.start
 
-    def prepare(self, key: Sizes, image: Tensor, *cameras: Tensor) -> None:
+    def prepare(self, key: Sizes, image: Tensor, inputs: ModelInputs) -> None:
         """Converts the network for this size once that pays, and keeps it if it is faster than torch was."""
         if not self.pays(key):
             return
@@ -158,10 +159,10 @@ class AutoRuntimeModule(ExternalRuntimeModule):
             "runtime auto: %d images of %dx%d took %.0f s by torch; %s computes the next ones, after a conversion of "
             "some %.0f s.", images, *key[:2], seconds, self.name, self.start,
         )  # fmt: skip
-        network = self.convert(image, key[2], *cameras)
-        network(image, *cameras)
+        network = self.convert(image, key[2], inputs)
+        network(image, *inputs.values())
         begun = perf_counter()
-        network(image, *cameras)
+        network(image, *inputs.values())
         if perf_counter() - begun < seconds / images * len(image):
             self.networks[key] = network
         else:

@@ -22,6 +22,7 @@ from densevit.errors import ConfigError
 from densevit.inference.backends.graph_cache import cached_graph, forget
 from densevit.inference.backends.onednn import prepack_linears
 from densevit.inference.onnx.graph import NamedOutputs, save_graph
+from densevit.model_inputs import NO_INPUTS, ModelInputs
 from densevit.structures import Size
 from densevit.utils.device import choose_device
 from densevit.utils.packages import require_packages
@@ -161,14 +162,16 @@ class ExternalRuntimeModule(nn.Module):
         """
         super().__init__()
         self.model, self.names, self.runtime, self.precision = model, names, runtime, precision
+        self.input_names: tuple[str, ...] = getattr(model, "input_names", ())
         self.networks: dict[Sizes, ConvertedNetwork] = {}
         self.falls_back = False
 
     def forward(
         self,
         image: Float[Tensor, "b 3 h w"],
+        inputs: ModelInputs = NO_INPUTS,
+        *,
         output_size: Size | None = None,
-        camera: Float[Tensor, "b 4"] | None = None,
     ) -> dict[str, Float[Tensor, "b _ _ _"]]:
         """See `DenseModel.forward`.
 
@@ -176,37 +179,39 @@ class ExternalRuntimeModule(nn.Module):
             ConfigError: this network cannot be converted.
         """
         key = (image.shape[-2], image.shape[-1], output_size)
-        inputs = [image.float()] if camera is None else [image.float(), camera.float()]
+        used = {name: inputs[name].float() for name in self.input_names if name in inputs}
         if key not in self.networks:
-            self.prepare(key, *inputs)
+            self.prepare(key, image.float(), used)
         if key not in self.networks:
-            return self.by_torch(image, output_size, camera)
-        return dict(zip(self.names, self.networks[key](*inputs), strict=True))
+            return self.by_torch(image, used, output_size)
+        return dict(zip(self.names, self.networks[key](image.float(), *used.values()), strict=True))
 
-    def prepare(self, key: Sizes, image: Tensor, *cameras: Tensor) -> None:
+    def prepare(self, key: Sizes, image: Tensor, inputs: ModelInputs) -> None:
         """Converts the network for images of a new size, unless torch shall compute them."""
         if len(self.networks) < MAX_SHAPES:
-            self.networks[key] = self.convert(image, key[2], *cameras)
+            self.networks[key] = self.convert(image, key[2], inputs)
 
-    def by_torch(self, image: Tensor, output_size: Size | None, camera: Tensor | None) -> dict[str, Tensor]:
+    def by_torch(self, image: Tensor, inputs: ModelInputs, output_size: Size | None) -> dict[str, Tensor]:
         if not self.falls_back:
             self.falls_back = True
             log.warning("more than %d sizes of images: torch computes the others.", MAX_SHAPES)
             prepack_linears(self.model, self.precision)  # nothing will be converted any more
-        given = {"output_size": output_size, "camera": camera}
-        return dict(self.model(image, **{name: value for name, value in given.items() if value is not None}))
+        options = {} if output_size is None else {"output_size": output_size}
+        return dict(self.model(image, inputs, **options) if inputs else self.model(image, **options))
 
-    def convert(self, image: Float[Tensor, "b 3 h w"], size: Size | None, *cameras: Tensor) -> ConvertedNetwork:
-        network = NamedOutputs(
-            self.model, self.names, ["camera"] if cameras else [], **({} if size is None else {"output_size": size})
-        )
+    def convert(
+        self, image: Float[Tensor, "b 3 h w"], size: Size | None, inputs: ModelInputs = NO_INPUTS
+    ) -> ConvertedNetwork:
+        network = NamedOutputs(self.model, self.names, list(inputs), **({} if size is None else {"output_size": size}))
         more = () if size is None else (size,)
         packages = versions("torch", "timm", "onnx", "onnxscript")
-        about = [model_fingerprint(self.model), self.names, list(image.shape), more, len(cameras), packages]
+        about = [model_fingerprint(self.model), self.names, list(image.shape), more, len(inputs), packages]
         key = hashlib.sha256(json.dumps(about).encode()).hexdigest()[:32]
 
         def save(path: Path) -> None:
-            save_graph(network, (torch.zeros(image.shape), *(torch.ones(given.shape) for given in cameras)), path)
+            save_graph(
+                network, (torch.zeros(image.shape), *(torch.ones(given.shape) for given in inputs.values())), path
+            )
 
         with cached_graph(key, save) as path:
             try:

@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from densevit.errors import ConfigError
 from densevit.inference.tta import Outputs
 from densevit.model_card import ModelCard, PreprocessConfig
+from densevit.model_inputs import INPUT_KINDS, NO_INPUTS, ModelInputs, crop_inputs
+from densevit.models.conditioning.base import input_names
 from densevit.models.dense import DenseModel, is_image_sized
-from densevit.ops.camera import Camera
 from densevit.ops.resize import KnownSteps, centre, crop
 from densevit.structures import Size
 
@@ -39,20 +40,18 @@ class PaddedModel(nn.Module):
     def __init__(self, model: nn.Module, size: Size) -> None:
         super().__init__()
         assert isinstance(model, DenseModel)
-        self.model, self.size = model, size
+        self.model, self.size, self.input_names = model, size, model.input_names
 
     def forward(
-        self, image: Float[Tensor, "b 3 h w"], output_size: Size | None = None, camera: Tensor | None = None
+        self, image: Float[Tensor, "b 3 h w"], inputs: ModelInputs = NO_INPUTS, *, output_size: Size | None = None
     ) -> Outputs:
         """See `DenseModel.forward`."""
         (h, w), (height, width) = (image.shape[-2], image.shape[-1]), self.size
         top, left = centre((h, w), self.size)
         mean = self.model.encoder.mean  # pixels of this value are zeros once the encoder has normalised them
         x = F.pad(image - mean, (left, width - w - left, top, height - h - top)) + mean
-        inputs: dict[str, Any] = {"output_size": output_size or (h, w)} if self.model.stretch else {}
-        if camera is not None:
-            inputs["camera"] = Camera(camera).cropped(-top, -left).values
-        outputs: Outputs = self.model(x, **inputs)
+        options: dict[str, Any] = {"output_size": output_size or (h, w)} if self.model.stretch else {}
+        outputs: Outputs = self.model(x, crop_inputs(inputs, -top, -left, self.size), **options)
         if self.model.stretch:
             return outputs
         return {
@@ -79,8 +78,8 @@ def check_any_size(model: nn.Module, card: ModelCard) -> None:
     encoder = getattr(model, "encoder", None)
     kinds = {type(part).__name__ for part in (encoder, getattr(encoder, "vit", None))}
     config, reason = card.resize, ""
-    if card.takes_points:
-        reason = "how far its prompt spreads measured points depends on the size"
+    if unfit := [kind.size_dependent for name in input_names(card) if (kind := INPUT_KINDS[name]).size_dependent]:
+        reason = unfit[0]
     elif config.window is not None:
         reason = "the number of its sliding windows depends on the size"
     elif config.margin:

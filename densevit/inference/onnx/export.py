@@ -8,22 +8,29 @@ from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from densevit.errors import ConfigError, StorageError
 from densevit.inference.backends.onnx_runtimes import OnnxRuntime
-from densevit.inference.camera import as_camera, camera_input, check_focal
+from densevit.inference.camera import as_camera, check_focal
 from densevit.inference.forward import check_box, checked_network_size, forward
-from densevit.inference.onnx.dynamic_size import NetworkSizes, PaddedModel, check_any_size, with_known_sizes
+from densevit.inference.onnx.dynamic_size import (
+    GRID,
+    RESIZED,
+    NetworkSizes,
+    PaddedModel,
+    check_any_size,
+    with_known_sizes,
+)
 from densevit.inference.onnx.graph import NamedOutputs, save_graph
-from densevit.inference.onnx.metadata import OnnxExportOptions, as_text, describe_export, metadata
+from densevit.inference.onnx.metadata import OnnxExportOptions, as_text, describe_export, file_inputs, metadata
 from densevit.inference.onnx.verify import TOLERANCES, check_errors, torch_predictor, verify_onnx
 from densevit.model_card import HeadSpec, ModelCard, PreprocessConfig
+from densevit.model_inputs import INPUT_KINDS, NO_INPUTS
+from densevit.models.conditioning.base import input_names
 from densevit.ops.argmax import argmax_or_ignore
-from densevit.ops.camera import Camera
 from densevit.ops.resize import network_size
 from densevit.structures import IGNORE, Size
 from densevit.utils import atomic_io
@@ -57,41 +64,36 @@ class Pipeline(nn.Module):
     def __init__(self, model: nn.Module, card: ModelCard, options: OnnxExportOptions) -> None:
         super().__init__()
         self.model, self.card, self.options = model, card, options
-        self.focal_is_input = focal_is_input(card, options)
+        self.kinds = file_inputs(card, options)
         if options.focal is not None and card.needs_camera:
             assert options.size is not None
             self.register_buffer("camera", as_camera(options.focal, options.size).values)
 
-    def forward(
-        self,
-        image: Tensor,
-        focal: Tensor | None = None,
-        points: Tensor | None = None,
-        resized: Tensor | None = None,
-        grid: Tensor | None = None,
-    ) -> dict[str, Tensor]:
+    def forward(self, image: Tensor, given: Mapping[str, Tensor] = NO_INPUTS) -> dict[str, Tensor]:
         """
         Args:
-            points: b h w, measured metres, 0 where none.
-            resized, grid: of their shapes are the sizes in a graph for images of any size (dynamic_size.py).
+            given: the further inputs of the file; the shapes of those called `resized` and `grid` are the sizes in a
+                graph for images of any size (dynamic_size.py).
         """
         x = image if self.options.floats else image.permute(0, 3, 1, 2).float().div(255)
-        options: dict[str, Any] = {
-            "box": self.options.box,
-            "flip": self.options.flip,
-            "heads": self.card.outputs,
-        }
-        if self.card.needs_camera:
-            size = (x.shape[-2], x.shape[-1])
-            camera = Camera(self.camera) if focal is None else Camera.centred(focal, size)
-            options["camera"] = camera_input(self.card, camera)
-        if points is not None:
-            options["points"] = points[:, None]
+        size = (x.shape[-2], x.shape[-1])
+        inputs = {kind.name: kind.from_file(given[kind.exported], size) for kind in self.kinds}
+        if hasattr(self, "camera"):
+            inputs["camera"] = self.camera
         model, config = self.model, self.card.resize
-        if grid is not None:
-            config, padded = with_known_sizes(config, self.card.multiple, grid, resized)
+        if GRID in given:
+            config, padded = with_known_sizes(config, self.card.multiple, given[GRID], given.get(RESIZED))
             model = PaddedModel(model, padded)
-        outputs = forward(model, x, config, self.card.multiple, **options)
+        outputs = forward(
+            model,
+            x,
+            config,
+            self.card.multiple,
+            inputs,
+            box=self.options.box,
+            flip=self.options.flip,
+            heads=self.card.outputs,
+        )
         return {name: self.postprocess(outputs[name], spec) for name, spec in self.card.outputs.items()}
 
     def postprocess(self, y: Tensor, spec: HeadSpec) -> Tensor:
@@ -110,18 +112,11 @@ def as_half(model: nn.Module) -> nn.Module:
     return half
 
 
-def focal_is_input(card: ModelCard, options: OnnxExportOptions) -> bool:
-    """Whether the graph takes the focal length of each image; else it is fixed, or the model needs none."""
-    return card.needs_camera and options.focal is None
-
-
 def example_inputs(card: ModelCard, options: OnnxExportOptions, count: int, size: Size) -> dict[str, Tensor]:
     """The inputs of the graph by name, `image` first: `count` images of one size."""
     h, w = size
     image = torch.zeros(count, 3, h, w) if options.floats else torch.zeros(count, h, w, 3, dtype=torch.uint8)
-    focal = {"focal": torch.full((count,), float(w))} if focal_is_input(card, options) else {}
-    points = {"points": torch.zeros(count, h, w)} if card.takes_points else {}
-    return {"image": image, **focal, **points}
+    return {"image": image, **{kind.exported: kind.example(count, size) for kind in file_inputs(card, options)}}
 
 
 def check_output(path: Path, *, overwrite: bool = False) -> None:
@@ -174,7 +169,7 @@ def export_onnx(model: nn.Module, card: ModelCard, path: Path, options: OnnxExpo
             text=as_text(about),
         )
         predictor, tried = torch_predictor(model, card, options), [size] if sizes is None else sizes_to_try(card)
-        errors = verify_onnx(made, predictor, tried, options, examples)
+        errors = verify_onnx(made, predictor, tried, options)
         whole = "--no-preprocessing exports the network without resizing."
         advice = whole if options.precision == "fp32" else "Export it in fp32."
         check_errors(errors, TOLERANCES[options.precision], "exported graph", advice)
@@ -228,15 +223,15 @@ def sizes_to_try(card: ModelCard) -> list[Size]:
     return [(h, w), (h, w * 5 // 4), (w * 5 // 4, h), (h * 3 // 4 + 1, w // 2 + 3), (h * 5 // 4, w * 4 // 3 + 1)]
 
 
-def refuse_points(card: ModelCard, what: str) -> None:
+def refuse_inputs(card: ModelCard, what: str) -> None:
     """
     Raises:
-        ConfigError: the model takes measured points, and `what` gives none to it.
+        ConfigError: the model takes inputs beside images and cameras, and `what` gives none to it.
     """
-    if card.takes_points:
+    if names := [name for name in input_names(card) if name != "camera" and INPUT_KINDS[name].exported]:
         raise ConfigError(
-            f"{what}: not for a model with `model.prompt`, which takes measured points. Give the model that the prompt "
-            "was trained on, or one trained with `model.prompt: none`."
+            f"{what}: not for a model that takes {', '.join(names)} (`model.conditioning`). Give the model that this "
+            "one was trained from, or one trained without."
         )
 
 

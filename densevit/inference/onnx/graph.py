@@ -31,7 +31,7 @@ class NamedOutputs(nn.Module):
     def __init__(self, model: nn.Module, names: Sequence[str], more: Sequence[str] = (), **constants: object) -> None:
         """
         Args:
-            more: the model's names of the inputs beside the image.
+            more: the names of the inputs beside the image, which the model takes as a mapping.
             constants: further arguments of the model.
         """
         super().__init__()
@@ -39,7 +39,8 @@ class NamedOutputs(nn.Module):
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         image, *more = inputs
-        outputs = self.model(image, **dict(zip(self.more, more, strict=True)), **self.constants)
+        given = [dict(zip(self.more, more, strict=True))] if self.more else []
+        outputs = self.model(image, *given, **self.constants)
         return tuple(outputs[name] for name in self.names)
 
 

@@ -4,6 +4,7 @@ b images, h x w pixels, k numbers per pixel.
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,6 +24,8 @@ from densevit.inference.onnx.graph import INPUT
 from densevit.inference.onnx.metadata import metadata_of, open_graph
 from densevit.inference.predictor import Predictor
 from densevit.model_card import HeadSpec, ModelCard, PreprocessConfig
+from densevit.model_inputs import INPUT_KINDS, NO_INPUTS, InputKind, ModelInputs
+from densevit.models.conditioning.base import CONDITIONINGS
 from densevit.structures import Size
 from densevit.utils.atomic_io import sha256
 from densevit.utils.packages import is_installed
@@ -41,13 +44,13 @@ class ImageInput(NamedTuple):
         floats: b 3 h w in [0, 1]; else bytes b h w 3.
         batch: images at once; None: any.
         size: None: any.
-        points: beside the image it takes measured metres, b h w.
+        more: what it takes beside the image, in this order.
     """
 
     floats: bool
     batch: int | None
     size: Size | None
-    points: bool = False
+    more: tuple[InputKind, ...] = ()
 
 
 class OnnxModule(nn.Module):
@@ -64,17 +67,14 @@ class OnnxModule(nn.Module):
         self.register_buffer("sha256", torch.frombuffer(bytearray(digest), dtype=torch.uint8))
 
     @property
-    def takes_points(self) -> bool:
-        """Whether measured depth at some points is an input."""
-        return self.takes.points
+    def input_names(self) -> tuple[str, ...]:
+        """The inputs beside images."""
+        return tuple(kind.name for kind in self.takes.more)
 
     def forward(
-        self, image: Float[Tensor, "b 3 h w"], points: Float[Tensor, "b 1 h w"] | None = None
+        self, image: Float[Tensor, "b 3 h w"], inputs: ModelInputs = NO_INPUTS
     ) -> dict[str, Float[Tensor, "b _ _ _"]]:
         """
-        Args:
-            points: measured metres, 0 where none, for a file that takes them.
-
         Raises:
             DataError: images of a size that the file is not for.
         """
@@ -86,10 +86,11 @@ class OnnxModule(nn.Module):
                 "export --image-size dynamic writes one for all sizes."
             )
         given = image if self.takes.floats else image.mul(255).round().to(torch.uint8).permute(0, 2, 3, 1)
-        inputs = [given]
-        if self.takes_points:
-            inputs.append(torch.zeros_like(image[:, 0]) if points is None else points[:, 0])
-        outputs = ConvertedNetwork(self.run, self.takes.batch or len(image))(*inputs)
+        more = [
+            kind.to_file(inputs[kind.name]) if kind.name in inputs else kind.example(len(image), size)
+            for kind in self.takes.more
+        ]
+        outputs = ConvertedNetwork(self.run, self.takes.batch or len(image))(given, *more)
         return {name: y if y.ndim == 4 else y[:, :, None, None] for name, y in zip(self.names, outputs, strict=True)}
 
 
@@ -120,8 +121,8 @@ def load_onnx(
             f"precision: {path} is in {about['precision']}; "
             "export --precision int8 --max-drop d1=0.005 --data ... writes int8."
         )
-    card = card_of_images(ModelCard.from_dict(migrate_card(json.loads(about["card"]))))
     takes = image_input(graph, path)
+    card = card_of_images(ModelCard.from_dict(migrate_card(json.loads(about["card"]))), takes)
     if takes.size is None and chosen in ("bf16", "fp16"):  # where to sample is computed in it, too
         if precision not in ("auto", "int8"):
             raise ConfigError(
@@ -146,7 +147,8 @@ def image_input(graph: "onnx.ModelProto", path: Path) -> ImageInput:
 
     image, *more = graph.graph.input
     names = [given.name for given in more]
-    if image.name != INPUT or names not in ([], ["points"]):
+    kinds = {kind.exported: kind for kind in INPUT_KINDS.values() if kind.exported and kind.name != "camera"}
+    if image.name != INPUT or not kinds.keys() >= set(names):
         raise ConfigError(
             f"{path}: takes {', '.join([image.name, *names])}; a file that takes the focal length cannot stand for a "
             "checkpoint: export it with --focal PIXELS."
@@ -157,13 +159,16 @@ def image_input(graph: "onnx.ModelProto", path: Path) -> ImageInput:
     floats = kind.elem_type == onnx.TensorProto.FLOAT
     batch, *sides = [side.dim_value or None for side in kind.shape.dim]
     h, w = sides[1:] if floats else sides[:2]
-    return ImageInput(floats, batch, None if h is None or w is None else (h, w), bool(names))
+    return ImageInput(floats, batch, None if h is None or w is None else (h, w), tuple(kinds[name] for name in names))
 
 
-def card_of_images(card: ModelCard) -> ModelCard:
+def card_of_images(card: ModelCard, takes: ImageInput) -> ModelCard:
     """The card without what the graph has done: preprocessing, metres by the camera, calibration."""
     outputs: dict[str, HeadSpec] = {
         name: replace(spec, range=spec.metres, focal=None, calibration=None) for name, spec in card.outputs.items()
     }
-    model = {key: value for key, value in card.model.items() if key != "camera"}
+    components: Mapping[str, Any] = CONDITIONINGS.components
+    names = {kind.name for kind in takes.more}
+    taken = {name: given for name, given in card.conditioning.items() if components[name].input in names}
+    model = {key: value for key, value in card.model.items() if key != "camera"} | {"conditioning": taken}
     return replace(card, outputs=outputs, model=model, resize=PreprocessConfig(), multiple=1)

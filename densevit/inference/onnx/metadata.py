@@ -10,6 +10,8 @@ from densevit.errors import CheckpointError
 from densevit.inference.camera import Focal
 from densevit.inference.onnx.graph import BATCH
 from densevit.model_card import HeadSpec, ModelCard
+from densevit.model_inputs import INPUT_KINDS, InputKind
+from densevit.models.conditioning.base import input_names
 from densevit.structures import IGNORE, Box, Size
 from densevit.utils.packages import require_packages
 
@@ -59,11 +61,9 @@ def metadata(card: ModelCard, options: OnnxExportOptions) -> dict[str, str]:
     (h, w), b = options.sides, options.batch or BATCH
     given = f"float32 {b} x 3 x {h} x {w}, RGB in [0, 1]" if options.floats else f"uint8 {b} x {h} x {w} x 3, RGB"
     notes = {"focal": str(options.focal) if options.focal else "", "window": str(options.box) if options.box else ""}
-    focal = f"float32 {b}, focal length in pixels of {h} x {w}" if card.needs_camera and options.focal is None else ""
     return {
         "input image": given + (", resized as the network wants it" if options.network else ", as decoded from a file"),
-        **({"input focal": focal} if focal else {}),
-        **({"input points": f"float32 {b} x {h} x {w}, measured metres, 0 where none"} if card.takes_points else {}),
+        **{f"input {kind.exported}": kind.describe(b, h, w) for kind in file_inputs(card, options)},
         **{f"output {name}": describe_output(spec, options) for name, spec in card.outputs.items()},
         "image_size": f"{h},{w}",
         "precision": options.precision,
@@ -72,6 +72,13 @@ def metadata(card: ModelCard, options: OnnxExportOptions) -> dict[str, str]:
         "source": card.source,
         "card": json.dumps(card.to_dict()),
     }
+
+
+def file_inputs(card: ModelCard, options: OnnxExportOptions) -> list[InputKind]:
+    """Return what the file takes beside images: not the camera where it is fixed."""
+    kinds = [INPUT_KINDS[name] for name in input_names(card)]
+    fixed = {"camera"} if options.focal is not None else set()
+    return [kind for kind in kinds if kind.exported and kind.name not in fixed]
 
 
 def describe_output(spec: HeadSpec, options: OnnxExportOptions) -> str:

@@ -1,21 +1,21 @@
 """Compares the outputs of an exported file with those of torch. b images, h x w pixels, k numbers per pixel."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from math import inf
 from pathlib import Path
 from typing import Any
 
 import cv2
 import numpy as np
-from jaxtyping import Float32, UInt8
+from jaxtyping import UInt8
 from torch import nn
 
 from densevit.errors import ConfigError
 from densevit.inference.backends.onnx_runtimes import OnnxRuntime, Run
-from densevit.inference.onnx.metadata import OnnxExportOptions
-from densevit.inference.predictor import Predictor
+from densevit.inference.onnx.metadata import OnnxExportOptions, file_inputs
+from densevit.inference.predictor import Predictor, as_arrays
 from densevit.model_card import ModelCard
-from densevit.ops.points import draw_points
 from densevit.structures import Size
 
 TOLERANCE = 1e-4  # of the largest value
@@ -25,7 +25,7 @@ Images = UInt8[np.ndarray, "b h w 3"]
 
 
 def verify_onnx(
-    path: Path, predictor: Predictor, sizes: Sequence[Size], options: OnnxExportOptions, inputs: Collection[str]
+    path: Path, predictor: Predictor, sizes: Sequence[Size], options: OnnxExportOptions
 ) -> dict[str, float]:
     """See `errors_against_torch`. A file for any number of images is tried with one, and of the first size three.
 
@@ -37,7 +37,7 @@ def verify_onnx(
     """
     run = OnnxRuntime().open(path, "fp32")
     cases = [(options.batch or 1, size) for size in sizes] + ([(3, sizes[0])] if options.batch is None else [])
-    return errors_against_torch(lambda *given: run_onnx(run, *given), predictor, cases, options, inputs)
+    return errors_against_torch(lambda *given: run_onnx(run, *given), predictor, cases, options)
 
 
 def torch_predictor(model: nn.Module, card: ModelCard, options: OnnxExportOptions) -> Predictor:
@@ -52,24 +52,22 @@ def errors_against_torch(
     predictor: Predictor,
     cases: Sequence[tuple[int, Size]],
     options: OnnxExportOptions,
-    inputs: Collection[str],
 ) -> dict[str, float]:
     """The largest difference of each head, as a share of the largest value; `inf` where shapes or NaNs differ.
 
     Args:
         run: the inputs of the file -> its outputs, in the order of the heads.
         cases: number of images at once, and their size.
-        inputs: of the file, by name. Where it takes measured points, it is tried with and without.
     """
     errors: dict[str, float] = dict.fromkeys(predictor.card.outputs, 0.0)
+    kinds = file_inputs(predictor.card, options)
     for count, size in cases:
         images = test_images(size, count)
-        focals = np.linspace(0.6, 1.2, count, dtype=np.float32) * size[1] if "focal" in inputs else None
         given = images.transpose(0, 3, 1, 2).astype(np.float32) / np.float32(255) if options.floats else images
-        measured = test_points(size, count)
-        for points in (measured, np.zeros_like(measured)) if "points" in inputs else (None,):
-            expected = predict_each(predictor, images, focals, points)
-            found = run(given, *(more for more in (focals, points) if more is not None))
+        for more in product(*(kind.trials(count, size) for kind in kinds)):
+            inputs = {kind.name: kind.from_file(x, size) for kind, x in zip(kinds, more, strict=True)}
+            expected = as_arrays(predictor.predict_batch(images, inputs=inputs))
+            found = run(given, *(x.numpy() for x in more))
             for (name, spec), ours in zip(predictor.card.outputs.items(), found, strict=True):
                 kind, theirs = spec.output_kind, expected[name]
                 theirs = theirs[..., 0, 0] if kind.image_level else theirs
@@ -92,21 +90,6 @@ def check_errors(errors: Mapping[str, float], tolerance: float, what: str, advic
             f"{worst}: the {what} differs from torch by {errors[worst]:.1e} of the largest value, over {tolerance:g}, "
             f"so it is not kept. {advice}"
         )
-
-
-def predict_each(
-    predictor: Predictor, images: Images, focals: np.ndarray | None, points: np.ndarray | None
-) -> dict[str, np.ndarray]:
-    """The maps of all images, each with its own focal length."""
-    given = None if points is None else points[:, None]
-    if focals is None:
-        return predictor.predict_arrays(images, points=given)
-    parts = []
-    for i, focal in enumerate(focals.tolist()):
-        one = slice(i, i + 1)
-        points_of_one = None if given is None else given[one]
-        parts.append(predictor.predict_arrays(images[one], camera=focal, points=points_of_one))
-    return {name: np.concatenate([maps[name] for maps in parts]) for name in parts[0]}
 
 
 def run_onnx(run: Run, images: np.ndarray, *more: np.ndarray) -> list[np.ndarray]:
@@ -134,14 +117,6 @@ def test_images(size: Size, count: int) -> Images:
     photograph = cv2.resize(sample(), (w, h), interpolation=cv2.INTER_AREA)
     both = [photograph, slope.clip(0, 255).astype(np.uint8)]
     return np.stack([both[i % 2] for i in range(count)])
-
-
-def test_points(size: Size, count: int) -> Float32[np.ndarray, "b h w"]:
-    """Measured metres at a hundredth of the pixels of every second image, 0 where none."""
-    rng = np.random.default_rng(0)
-    depth = rng.uniform(1, 5, (count, *size)).astype(np.float32)
-    share = -(-size[0] * size[1] // 100)
-    return np.stack([draw_points(one, one > 0, 0 if i % 2 else share, rng) for i, one in enumerate(depth)])
 
 
 def error_of_values(ours: np.ndarray, theirs: np.ndarray) -> float:

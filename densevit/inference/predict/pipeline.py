@@ -17,24 +17,22 @@ from itertools import groupby
 from threading import Event
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
-import numpy as np
-from jaxtyping import Float32
-
 from densevit.data.io import images
 from densevit.data.io.readers import read_image
 from densevit.data.io.rgb import Rgb, stack
 from densevit.data.loading.prefetch import prefetch
 from densevit.errors import ConfigError, DataError, Preempted
 from densevit.inference.camera import Focal, Lens, focal_of_matrix
-from densevit.inference.measured_points import TILED_POINTS, points_are_input, to_metres
+from densevit.inference.measured_points import as_input, points_are_input, to_metres
 from densevit.inference.predict.inputs import Item
 from densevit.inference.predict.output_plan import FAILED, Existing, ExportPlan, OutputPlan
 from densevit.inference.predict.summary import Summary, failure_reason, incomplete, merge_summaries
 from densevit.inference.predictor import Map, Predictor
-from densevit.inference.tiling import check_tileable
+from densevit.inference.tiling import check_tileable, check_tileable_inputs
 from densevit.inference.writers import PredictedMap
 from densevit.model_card import Kind, uncertainty_of
-from densevit.ops.anchors import FEWEST, Anchored, Anchors, anchors_as_map
+from densevit.model_inputs import NO_INPUTS, ModelInputs
+from densevit.ops.anchors import FEWEST, Anchored, Anchors
 from densevit.utils.atomic_io import write_text
 from densevit.utils.device import is_out_of_memory
 from densevit.utils.process_group import ALONE, ProcessGroup
@@ -229,7 +227,7 @@ class ImageExporter(Exporter):
     def prepare(self) -> None:
         tiled = self.predictor.tiling is not None and self.plan.anchors is not None
         if tiled and any_takes_points(self.predictor, self.sources):
-            raise ConfigError(TILED_POINTS)
+            check_tileable_inputs(["points"])
         super().prepare()
 
     def run(self) -> None:
@@ -303,12 +301,12 @@ class ImageExporter(Exporter):
         else:
             self.summary.failed[pairs[0][0].source] = trouble
 
-    def points_of(self, pairs: Sequence[tuple[Item, Rgb]]) -> Float32[np.ndarray, "b 1 h w"] | None:
+    def inputs_of(self, pairs: Sequence[tuple[Item, Rgb]]) -> ModelInputs:
         """The measured points of images of one size, where they are an input of the model."""
         if self.plan.anchors is None or not any_takes_points(self.predictor, self.sources):
-            return None
-        size = pairs[0][1].shape[:2]
-        return np.stack([anchors_as_map(self.anchors_of(item, image), size) for item, image in pairs])[:, None]
+            return NO_INPUTS
+        h, w = pairs[0][1].shape[:2]
+        return as_input([self.anchors_of(item, image) for item, image in pairs], (h, w))
 
     def anchors_of(self, item: Item, image: Rgb) -> Anchors:
         assert self.plan.anchors is not None
@@ -328,8 +326,8 @@ class ImageExporter(Exporter):
         """The maps, or None and why there are none."""
         images, first = [image for _, image in pairs], pairs[0][0]
         try:
-            points, camera = self.points_of(pairs), self.camera_of(first, images[0])
-            maps = self.predictor.predict_arrays(stack(images), camera=camera, points=points)
+            inputs, camera = self.inputs_of(pairs), self.camera_of(first, images[0])
+            maps = self.predictor.predict_arrays(stack(images), camera=camera, inputs=inputs)
             wanted = {name for head in self.sources.values() for name in (head, uncertainty_of(head)) if name in maps}
             return {name: maps[name] for name in wanted}, ""
         except (DataError, MemoryError, RuntimeError) as error:

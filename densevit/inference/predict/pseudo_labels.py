@@ -33,6 +33,7 @@ from densevit.inference.predictor import Map, Predictor
 from densevit.inference.writers import MapWriter, PredictedMap
 from densevit.inference.writers.labels import LabelWriter
 from densevit.model_card import Kind
+from densevit.model_inputs import NO_INPUTS, ModelInputs, mirror_inputs
 from densevit.output_kinds import DEPTH_KINDS
 from densevit.structures import IGNORE, Box
 from densevit.utils.atomic_io import atomic_path, write_bytes, write_text
@@ -65,14 +66,14 @@ class Teacher(Predictor):
         *,
         box: Box | None = None,
         camera: Focal | None = None,
-        points: Float32[np.ndarray, "b 1 h w"] | None = None,
+        inputs: ModelInputs = NO_INPUTS,
     ) -> dict[str, Map]:
         found: dict[str, list[Map]] = {}
         for scale, mirrored in self.views:
             one = self.with_options(flip=False, scales=(scale,))
             seen = np.ascontiguousarray(images[:, :, ::-1]) if mirrored else images
-            given = np.ascontiguousarray(points[..., ::-1]) if mirrored and points is not None else points
-            for head, maps in Predictor.predict_arrays(one, seen, box=box, camera=camera, points=given).items():
+            given = mirror_inputs(inputs, images.shape[2]) if mirrored else inputs
+            for head, maps in Predictor.predict_arrays(one, seen, box=box, camera=camera, inputs=given).items():
                 found.setdefault(head, []).append(maps[..., ::-1] if mirrored else maps)
         kinds = {head: spec.kind for head, spec in self.card.outputs.items()}
         return {

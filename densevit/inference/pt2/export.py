@@ -84,7 +84,6 @@ def export_pt2(model: nn.Module, card: ModelCard, path: Path, options: OnnxExpor
             predictor,
             [(options.batch, options.size)],
             options,
-            examples,
         )
         advice = "--no-preprocessing compiles the network without resizing."
         check_errors(errors, TOLERANCE, "compiled network", advice)

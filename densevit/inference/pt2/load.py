@@ -52,21 +52,17 @@ class Pt2Model:
     ) -> None:  # fmt: skip
         self.run, self.inputs, self.metadata, self.outputs = run, inputs, metadata, outputs
 
-    def __call__(
-        self, image: np.ndarray, focal: np.ndarray | None = None, points: np.ndarray | None = None
-    ) -> dict[str, np.ndarray]:
+    def __call__(self, image: np.ndarray, **more: np.ndarray) -> dict[str, np.ndarray]:
         """The outputs by head.
 
         Args:
             image: of the type and shape in `inputs`: uint8 b h w 3 (RGB), or float32 b 3 h w in [0, 1].
-            focal: b, focal lengths in pixels, where `inputs` has them.
-            points: b h w, measured metres, 0 where none, likewise.
+            more: the other `inputs`, such as `focal`, b focal lengths in pixels.
 
         Raises:
             DataError: another type or shape.
         """
-        all_inputs = {"image": image, "focal": focal, "points": points}
-        given = {name: values for name, values in all_inputs.items() if values is not None}
+        given = {"image": image, **more}
         if given.keys() != self.inputs.keys():
             raise DataError(f"this package takes {', '.join(self.inputs)}; given are {', '.join(given)}.")
         for name, spec in self.inputs.items():

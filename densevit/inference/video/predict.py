@@ -15,6 +15,7 @@ from densevit.inference.image_input import ImageInput
 from densevit.inference.predictor import Map, Predictor, as_arrays
 from densevit.inference.video.stabilizer import Stabilizer, stabilize_stream
 from densevit.inference.video.windows import ClipNetwork, ClipWindows, FramesPrediction
+from densevit.model_inputs import NO_INPUTS
 from densevit.structures import Box, EncoderOutput
 
 
@@ -134,7 +135,7 @@ def video_camera(predictor: Predictor, first: ImageInput) -> Focal | None:
 
 def sees_motion(predictor: Predictor) -> bool:
     """Return whether frames are predicted from those around them, too, by motion blocks."""
-    return bool(getattr(predictor.model, "takes_clips", False))
+    return predictor.card.clip_frames > 1
 
 
 def predict_windows(
@@ -172,7 +173,7 @@ def motion_windows(
         raise ConfigError(f"{', '.join(used)}: for single images; a model with motion blocks sees videos without.")
     kinds = {name: spec.kind for name, spec in predictor.card.outputs.items()}
     predict = partial(predict_clip, predictor, camera=camera, box=box)
-    return ClipWindows(predict, predictor.card.model["temporal"]["frames"], kinds, causal=causal)
+    return ClipWindows(predict, predictor.card.clip_frames, kinds, causal=causal)
 
 
 def predict_clip(
@@ -185,6 +186,7 @@ def predict_clip(
 ) -> FramesPrediction:
     """Return the maps of the frames of a clip, given features of the first of them, and the features of the others."""
     network, images = ClipNetwork(predictor.model, features), stack(frames)
-    maps = predictor.predict_batch(images, box=box, camera=predictor.camera_of(images, camera), network=network)
+    inputs = predictor.with_camera(NO_INPUTS, predictor.camera_of(images, camera))
+    maps = predictor.predict_batch(images, box=box, inputs=inputs, network=network)
     arrays = as_arrays(maps)
     return [predictor.unbatch(arrays, i) for i in range(len(frames))], network.new

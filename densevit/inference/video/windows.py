@@ -19,6 +19,8 @@ from densevit.data.io.rgb import Rgb
 from densevit.inference.tta import Outputs
 from densevit.inference.video.stabilizer import CUT, SIDE, shrink_gray
 from densevit.model_card import Kind
+from densevit.model_inputs import NO_INPUTS, ModelInputs
+from densevit.models.conditioning.motion import frames_of_clips
 from densevit.ops.flow import Gray, consistent, dense_flow
 from densevit.output_kinds import output_kind
 from densevit.structures import EncoderOutput
@@ -148,12 +150,14 @@ class ClipNetwork:
 
     def __init__(self, model: nn.Module, known: Sequence[EncoderOutput]) -> None:
         self.model, self.known = model, known
+        self.input_names: tuple[str, ...] = getattr(model, "input_names", ())
         self.new: list[EncoderOutput] = []
 
-    def __call__(self, image: Float[Tensor, "t 3 h w"], **inputs: Any) -> Outputs:
+    def __call__(self, image: Float[Tensor, "t 3 h w"], inputs: ModelInputs = NO_INPUTS, **options: Any) -> Outputs:
         found: EncoderOutput = self.model.get_submodule("encoder")(image[len(self.known) :])
         self.new = [found.map(itemgetter(slice(i, i + 1))) for i in range(len(image) - len(self.known))]
-        return dict(self.model(image, features=join([*self.known, *self.new]), clip_length=len(image), **inputs))
+        inputs = {**inputs, "clips": frames_of_clips(len(image), len(image), image.device)}
+        return dict(self.model(image, inputs, features=join([*self.known, *self.new]), **options))
 
 
 def is_cut(old: SeenFrame, new: SeenFrame) -> bool:

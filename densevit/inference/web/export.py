@@ -98,7 +98,7 @@ def export_web(
         ConfigError, DataError: see `export_onnx` and `copy_runtime`; weights of over 2 GB; no size is known.
         StorageError: the disk is full.
     """
-    onnx.refuse_points(card, "a web page")
+    onnx.refuse_inputs(card, "a web page")
     card, size = at_size(card, size)
     kinds = {card.outputs[name].kind for name in heads or card.outputs if name in card.outputs}
     options = OnnxExportOptions(size=size, heads=heads, labels="labels" in kinds)

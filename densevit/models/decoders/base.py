@@ -28,15 +28,15 @@ class Decoder(nn.Module, ABC):
     Attributes:
         output: channels and stride (image pixels per output pixel, at least nominally) of that map.
         encoder_blocks: number of the encoder's last blocks that it runs itself (`EncoderOutput.remaining`).
-        motion_channels: of the maps that it applies motion blocks to (`EncoderOutput.motion`), in the order of these;
-            empty where it has no levels to put them between.
-        prompt_channels: likewise, of the maps that it applies prompt blocks to (`EncoderOutput.prompt`).
+        level_channels: of the levels of a pyramid, the finest first, that `EncoderOutput.adapters` may change; empty
+            where it has none.
+        fusion_channels: likewise, of the outputs of its fusions, the deepest first.
     """
 
     output: FeatureSpec
     encoder_blocks: int = 0
-    motion_channels: Sequence[int] = ()
-    prompt_channels: Sequence[int] = ()
+    level_channels: Sequence[int] = ()
+    fusion_channels: Sequence[int] = ()
 
     @abstractmethod
     def forward(self, features: EncoderOutput) -> Float[Tensor, "b channels h w"] | DecoderOutput:

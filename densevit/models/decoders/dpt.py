@@ -3,7 +3,7 @@
 b images, c channels, h x w cells of a level, gh x gw tokens.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Annotated, Literal
 
@@ -19,11 +19,10 @@ from densevit.models.heads.segmentation import LabelsHead
 from densevit.models.layers.class_names import Classes
 from densevit.models.layers.conv_head import upsample
 from densevit.models.layers.norms import Norm, build_norm
-from densevit.structures import EncoderOutput, FeatureSpec, MotionBlocks, PromptBlocks
+from densevit.structures import EncoderOutput, FeatureSpec, MapAdapter
 
 Positive = Annotated[int, Field(gt=0)]
 LEVELS = 4
-MOTION = 2  # deepest levels, and fusions, with motion blocks where the images are clips (Video Depth Anything)
 
 
 @DECODERS.register("dpt")
@@ -98,11 +97,11 @@ class DPT(Decoder):
         if auxiliary is not None:
             self.auxiliary = LabelsHead(channels, classes=auxiliary, hidden=channels, align_corners=align_corners)
         self.output = FeatureSpec(channels, max(1, round(finest / 2)))
-        self.motion_channels = [*(level.width for level in levels[-MOTION:]), *[channels] * MOTION]
-        self.prompt_channels = [channels] * LEVELS
+        self.level_channels = [level.width for level in levels]
+        self.fusion_channels = [channels] * LEVELS
 
     def forward(self, features: EncoderOutput) -> Float[Tensor, "b channels h w"] | DecoderOutput:
-        *_, coarser, finest = self.fuse_levels(self.levels(features), features.motion, features.prompt)
+        *_, coarser, finest = self.fuse_levels(self.levels(features), features.adapters)
         if self.auxiliary is None or not self.training:
             return self.mix(finest)
         return DecoderOutput(self.mix(finest), {"auxiliary": self.auxiliary(coarser, features.image_size)})
@@ -112,13 +111,13 @@ class DPT(Decoder):
         levels = []
         for level, (source, reassemble) in enumerate(zip(self.sources, self.reassemble, strict=True)):
             x = reassemble.resized(features.maps[source], features.prefix[source])  # type: ignore[operator]
-            if features.motion is not None and level >= LEVELS - MOTION:
-                x = features.motion(level - (LEVELS - MOTION), x)
+            for adapter in features.adapters:
+                x = adapter.level(level, x)
             levels.append(reassemble.conv(x))  # type: ignore[operator]
         return levels
 
     def fuse_levels(
-        self, levels: list[Tensor], motion: MotionBlocks | None = None, prompt: PromptBlocks | None = None
+        self, levels: list[Tensor], adapters: Sequence[MapAdapter] = ()
     ) -> Iterator[Float[Tensor, "b channels h w"]]:
         """The output of each fusion, from the deepest to the finest."""
         finest = levels[0].shape[-2:]
@@ -127,10 +126,8 @@ class DPT(Decoder):
         x = None
         for i, (fusion, level, size) in enumerate(zip(self.fusions[::-1], levels[::-1], sizes[::-1], strict=True)):
             x = fusion(level, x, None if self.doubling else size)
-            if motion is not None and i < MOTION:
-                x = motion(MOTION + i, x)
-            if prompt is not None:
-                x = prompt(i, x)
+            for adapter in adapters:
+                x = adapter.fusion(i, x)
             yield x
 
 

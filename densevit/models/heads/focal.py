@@ -17,7 +17,7 @@ class FocalHead(Head):
     """Mean over the map and a linear layer to the logarithm of the focal length over the width of the image.
 
     For a decoder of its own, `model.decoders: {focal: {type: pool, pool: average}}`, which sees the image alone and
-    never the camera that `model.camera: rays` puts in.
+    never the camera that `conditioning: {rays: {}}` puts in.
     """
 
     def __init__(self, channels: int) -> None:

@@ -54,8 +54,8 @@ class PretrainingMethod(nn.Module, ABC):
             yield "align_features: belongs to a supervised training; leave it out."
         if run.data.clip > 1:
             yield "data.clip: a pre-training learns from single images."
-        if run.model.prompt not in (None, "none"):
-            yield "model.prompt: a pre-training predicts no depth; leave it out."
+        if run.model.conditioning:
+            yield "model.conditioning: a pre-training learns from images alone; leave it out."
 
     @classmethod
     def build(cls, setup: TrainingSetup, **options: Any) -> "Pretraining":

@@ -39,22 +39,23 @@ def apply(*specs: Mapping[str, Any], seed: int = 0, given: Sample | None = None)
 def test_a_pattern_gives_about_as_many_measured_points_as_asked_for(pattern: str, count: int) -> None:
     draw = {"type": "sparse_depth", "count": [count, count], "patterns": [pattern], "dropout": 0, "noise": 0}
     found = [apply(draw, seed=i) for i in range(10)]
-    numbers = [(one.points > 0).sum() for one in found]  # type: ignore[operator]
+    numbers = [(one.inputs["points"] > 0).sum() for one in found]
     assert 0.6 * count <= np.mean(numbers) <= 1.2 * count
     for one in found:
-        assert one.points is not None and one.depth is not None
-        assert np.array_equal(one.points[one.points > 0], one.depth[one.points > 0])
+        assert one.depth is not None
+        at = one.inputs["points"] > 0
+        assert np.array_equal(one.inputs["points"][at], one.depth[at])
 
 
 def test_the_same_seed_draws_the_same_points_and_another_one_others() -> None:
-    one, same, other = (apply({"type": "sparse_depth"}, seed=seed).points for seed in (1, 1, 2))
+    one, same, other = (apply({"type": "sparse_depth"}, seed=seed).inputs["points"] for seed in (1, 1, 2))
     assert np.array_equal(one, same) and not np.array_equal(one, other)  # type: ignore[arg-type]
 
 
 def test_dropout_leaves_images_without_points_and_noise_is_relative() -> None:
     drawn = [apply({"type": "sparse_depth", "dropout": 0.5, "noise": 0.05}, seed=i) for i in range(100)]
-    assert 30 < sum(not one.points.any() for one in drawn) < 70  # type: ignore[union-attr]
-    points, depth = (np.stack(maps) for maps in zip(*((one.points, one.depth) for one in drawn), strict=True))
+    assert 30 < sum(not one.inputs["points"].any() for one in drawn) < 70
+    points, depth = (np.stack(maps) for maps in zip(*((one.inputs["points"], one.depth) for one in drawn), strict=True))
     errors = np.log(points[points > 0] / depth[points > 0])
     assert np.std(errors) == pytest.approx(0.05, rel=0.05)
 
@@ -67,13 +68,14 @@ def test_flips_crops_and_zooms_keep_points_at_the_pixels_that_they_measured() ->
         {"type": "random_crop", "size": [110, 140]},
     ):
         moved = apply(draw, move, seed=3)
-        assert moved.points is not None and moved.depth is not None and moved.points.any()
-        assert np.array_equal(moved.points[moved.points > 0], moved.depth[moved.points > 0])
+        assert moved.depth is not None and moved.inputs["points"].any()
+        at = moved.inputs["points"] > 0
+        assert np.array_equal(moved.inputs["points"][at], moved.depth[at])
     nearer = apply(draw, {"type": "random_scale", "range": [1.5, 1.5]}, seed=3)
-    assert nearer.points is not None and nearer.depth is not None
-    at = nearer.points > 0
+    assert nearer.depth is not None
+    at = nearer.inputs["points"] > 0
     assert at.sum() == pytest.approx(300, abs=2)
-    np.testing.assert_allclose(nearer.points[at], nearer.depth[at], rtol=0.02)
+    np.testing.assert_allclose(nearer.inputs["points"][at], nearer.depth[at], rtol=0.02)
 
 
 def test_of_points_that_fall_together_the_nearest_is_kept() -> None:
@@ -90,11 +92,11 @@ def test_of_points_that_fall_together_the_nearest_is_kept() -> None:
 def test_images_whose_depth_is_relative_get_no_points_and_batches_hold_zeros_for_them() -> None:
     with_points = apply({"type": "sparse_depth", "dropout": 0})
     without = apply({"type": "sparse_depth", "dropout": 0}, given=replace(sample(), depth_kind="relative"))
-    assert without.points is None
+    assert not without.inputs
     batch = collate([with_points, without], [0, 1])
-    assert batch.points is not None and batch.points.shape == (2, 1, *SIZE)
-    assert batch.points[0].any() and not batch.points[1].any()
-    assert collate([without], [0]).points is None
+    assert batch.inputs["points"].shape == (2, 1, *SIZE)
+    assert batch.inputs["points"][0].any() and not batch.inputs["points"][1].any()
+    assert not collate([without], [0]).inputs
 
 
 @pytest.mark.parametrize("options", [{"patterns": []}, {"count": [9, 3]}])

@@ -30,8 +30,8 @@ def network(rule: PreprocessConfig | None = None, camera: str = "none", **encode
     vit = {"type": "vit", "dim": 24, "depth": 2, "heads": 2, "patch_size": 14, "image_size": 56, "out_indices": 2}
     plan = parse_model(
         {
-            "camera": camera,
-            **({"canonical_focal": 50.0} if camera == "canonical" else {}),
+            **({"camera": "canonical", "canonical_focal": 50.0} if camera == "canonical" else {}),
+            **({"conditioning": {"rays": {}}} if camera == "rays" else {}),
             "encoder": {**vit, **encoder},
             "decoder": {"type": "dpt", "channels": 8, "hidden": [8, 8, 8, 8]},
             "heads": {"depth": {"type": "metric"}, "labels": {"type": "segmentation", "classes": 3}},

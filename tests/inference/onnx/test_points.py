@@ -1,12 +1,15 @@
 """Exported models with prompt blocks: measured points are an input of the file, which can stand for the checkpoint."""
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
 import pytest
 import torch
+from torch import Tensor
 
 import densevit
 from densevit.builder.checkpoint import parse_model
@@ -14,7 +17,7 @@ from densevit.builder.model import build_card, build_model
 from densevit.errors import ConfigError
 from densevit.inference.backends.onnx_runtimes import RUNTIMES
 from densevit.inference.image_input import ImageInput
-from densevit.inference.onnx import export, verify
+from densevit.inference.onnx import export
 from densevit.inference.onnx.export import export_onnx
 from densevit.inference.onnx.metadata import OnnxExportOptions
 from densevit.inference.predictor import Predictor
@@ -33,8 +36,9 @@ def network(camera: str = "none") -> tuple[DenseModel, ModelCard]:
     torch.manual_seed(0)
     vit = {"type": "vit", "dim": 24, "depth": 2, "heads": 2, "patch_size": 14, "image_size": 56, "out_indices": 2}
     parts = {"encoder": vit, "decoder": {"type": "dpt", "channels": 8}, "heads": {"depth": {"type": "metric"}}}
-    more = {"canonical_focal": 50.0} if camera == "canonical" else {}
-    spec = parse_model({**parts, "camera": camera, "prompt": {"type": "points", "hidden": 8}, **more}, "test", RULE)
+    more = {"camera": "canonical", "canonical_focal": 50.0} if camera == "canonical" else {}
+    conditioning = {**({"rays": {}} if camera == "rays" else {}), "points": {"hidden": 8}}
+    spec = parse_model({**parts, "conditioning": conditioning, **more}, "test", RULE)
     model = build_model(spec).eval()
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.1) if parameter.ndim > 1 else None
@@ -99,8 +103,12 @@ def test_a_compiled_package_takes_them_too(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_file_that_ignores_points_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = verify.predict_each
-    monkeypatch.setattr(verify, "predict_each", lambda *given: expected(*given[:3], 0 * given[3]))
+    predict = Predictor.predict_batch
+
+    def without_points(self: Predictor, images: np.ndarray, *, inputs: Mapping[str, Tensor]) -> Any:
+        return predict(self, images, inputs={name: 0 * x for name, x in inputs.items()})
+
+    monkeypatch.setattr(Predictor, "predict_batch", without_points)
     with pytest.raises(ConfigError, match="differs from torch"):
         export_onnx(*network(), tmp_path / "model.onnx", OnnxExportOptions(size=SIZE))
     assert list(tmp_path.iterdir()) == []
@@ -108,10 +116,10 @@ def test_a_file_that_ignores_points_is_not_kept(tmp_path: Path, monkeypatch: pyt
 
 def test_where_no_points_can_be_given_the_model_is_refused(tmp_path: Path) -> None:
     model, card = network()
-    with pytest.raises(ConfigError, match="a web page: not for a model with `model.prompt`"):
+    with pytest.raises(ConfigError, match="a web page: not for a model that takes points"):
         export_web(model, card, tmp_path / "page")
     with pytest.raises(ConfigError, match="--precision int8: not for a model"):
-        export.refuse_points(card, "--precision int8")
-    with pytest.raises(ConfigError, match="dynamic: not for this model: how far its prompt spreads"):
+        export.refuse_inputs(card, "--precision int8")
+    with pytest.raises(ConfigError, match="dynamic: not for this model: how far it spreads measured points"):
         export_onnx(model, card, tmp_path / "any.onnx", OnnxExportOptions(size=None, any_size=True))
     assert list(tmp_path.iterdir()) == []

@@ -12,7 +12,6 @@ from films import frame, write_frames
 
 from densevit.builder.model import build_card, build_model
 from densevit.cli.main import main
-from densevit.config.schema import Temporal
 from densevit.config.validation import ModelSpec
 from densevit.errors import ConfigError, Preempted
 from densevit.inference.predict.output_plan import Existing
@@ -24,7 +23,7 @@ from densevit.inference.video.formats import CLIP_FORMATS
 from densevit.inference.video.predict import predict_frames, predict_video
 from densevit.inference.video.windows import ClipWindows, fit
 from densevit.model_card import PreprocessConfig
-from densevit.models import DECODERS, ENCODERS, HEADS
+from densevit.models import CONDITIONINGS, DECODERS, ENCODERS, HEADS
 from densevit.structures import EncoderOutput
 from densevit.weights import checkpoint
 
@@ -139,12 +138,12 @@ def predictor() -> Predictor:
     vit = {"type": "vit", "dim": 32, "depth": 4, "heads": 2, "patch_size": 16, "image_size": 32}
     spec = ModelSpec(
         ENCODERS.check(vit, "encoder"), DECODERS.check({"type": "dpt", "channels": 16}, "decoder"),
-        {"depth": HEADS.check({"type": "metric", "hidden": 8}, "head")}, temporal=Temporal(frames=4),
+        {"depth": HEADS.check({"type": "metric", "hidden": 8}, "head")},
+        conditioning={"motion": CONDITIONINGS.check({"type": "motion", "frames": 4}, "motion")},
         resize=PreprocessConfig(mode="fixed", size=(32, 48)),
     )  # fmt: skip
     model = build_model(spec)
-    assert model.temporal is not None
-    for block in model.temporal:
+    for block in model.get_submodule("conditioning.motion.blocks").children():
         torch.nn.init.normal_(block.proj_out.weight, std=0.2)  # type: ignore[arg-type, union-attr]
     return Predictor(model, build_card(model, spec), device="cpu", precision="fp32")
 
@@ -156,7 +155,9 @@ def test_a_window_is_one_pass_of_the_model_and_single_images_are_none(predictor:
 
     batch = predictor.to_tensor(np.stack(images))
     with torch.inference_mode():
-        clip = forward(lambda x: predictor.model(x, clip_length=4), batch, predictor.card.resize, 16)["depth"]
+        clip = forward(predictor.model, batch, predictor.card.resize, 16, {"clips": torch.tensor([[0, 1, 2, 3]])})[
+            "depth"
+        ]
     np.testing.assert_allclose(np.stack(streamed), clip[:, 0].numpy(), rtol=1e-4)
     alone = np.stack(predictor(images))
     assert not np.allclose(alone, np.stack(streamed), rtol=1e-3)

@@ -3,43 +3,50 @@
 b images, c channels, h x w cells of a feature map.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
+from typing import Annotated
 
 import torch
 from jaxtyping import Float
+from pydantic import Field
 from torch import Tensor, nn
 
+from densevit.model_inputs import ModelInputs
+from densevit.models.conditioning.base import CONDITIONINGS, ConditionedParts, Conditioning, FirstPass
 from densevit.ops.camera import Camera
-from densevit.structures import EncoderOutput, FeatureSpec
+from densevit.structures import EncoderOutput
 
 FREQUENCIES = 4  # of the sines and cosines of both angles: 1, 2, 4, 8
 USUAL_FOCAL = 500.0  # pixels; its logarithm is the zero of the logarithm of focal lengths
 
 
-class RayEmbedding(nn.Module):
+@CONDITIONINGS.register("rays")
+class Rays(Conditioning):
     """Adds an embedding of each cell's viewing direction, and of the focal length, to an encoder's feature maps.
 
     The last layers begin at zero, so that a pretrained model begins as it was. Images whose camera is not known (NaN)
     get no embedding.
     """
 
-    def __init__(self, features: Sequence[FeatureSpec], hidden: int = 64) -> None:
+    input = "camera"
+
+    def __init__(self, parts: ConditionedParts, *, hidden: Annotated[int, Field(gt=0)] = 64) -> None:
+        """
+        Args:
+            hidden: channels of the embedding's hidden layer.
+        """
         super().__init__()
         width = 2 * (1 + 2 * FREQUENCIES) + 2
         self.embed = nn.ModuleList(
             nn.Sequential(nn.Conv2d(width, hidden, 1), nn.GELU(), nn.Conv2d(hidden, spec.channels, 1))
-            for spec in features
+            for spec in parts.features
         )
         for layers in self.embed:
             nn.init.zeros_(layers[-1].weight)  # type: ignore[index]
             nn.init.zeros_(layers[-1].bias)  # type: ignore[index]
 
-    def forward(self, features: EncoderOutput, camera: Camera) -> EncoderOutput:
-        """
-        Args:
-            camera: of the padded image that the features cover.
-        """
+    def forward(self, features: EncoderOutput, inputs: ModelInputs, first_pass: FirstPass) -> EncoderOutput:
+        camera = Camera(inputs[self.input])
         known = camera.values.isfinite().all(1)
         safe = Camera(camera.values.where(known[:, None], 1.0))
         maps = []

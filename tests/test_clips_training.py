@@ -38,8 +38,8 @@ def run(config: Path, name: str, *, decoder: Any = None, steps: int = 2, **more:
 
 def clips(image_model: Path, **more: Any) -> dict[str, Any]:
     return {
-        "model.init_from": str(image_model), "model.temporal": {"type": "attention", "freeze_rest": True},
-        "data.clip": 2, "tasks.depth.losses": LOSSES, **more,
+        "model.init_from": str(image_model), "model.conditioning": {"motion": {}},
+        "model.trainable": ["conditioning.motion"], "data.clip": 2, "tasks.depth.losses": LOSSES, **more,
     }  # fmt: skip
 
 
@@ -52,16 +52,18 @@ def video_model(config: Path, image_model: Path) -> Path:
 def test_motion_blocks_learn_and_single_images_are_predicted_as_before(image_model: Path, video_model: Path) -> None:
     image, _ = restore(image_model)
     video, card = restore(video_model)
-    assert card.model["temporal"] == {"type": "attention", "heads": 8, "frames": 2, "freeze_rest": True}
+    assert card.conditioning == {"motion": {"heads": 8, "frames": 2}} and card.clip_frames == 2
     frames = torch.rand(4, 3, 48, 64)
     with torch.inference_mode():
         assert torch.equal(video.eval()(frames)["depth"], image.eval()(frames)["depth"])
-        assert not torch.equal(video(frames, clip_length=2)["depth"], image(frames)["depth"])
+        assert not torch.equal(
+            video(frames, {"clips": torch.tensor([[0, 1], [2, 3]])})["depth"], image(frames)["depth"]
+        )
 
 
 def test_inspect_names_the_motion_blocks(video_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", str(video_model)]) == 0
-    assert "temporal:         attention (heads 8, frames 2" in capsys.readouterr().out
+    assert "conditioning:     motion (heads 8, frames 2" in capsys.readouterr().out
 
 
 def test_a_run_on_clips_resumes_bit_for_bit(config: Path, image_model: Path) -> None:
@@ -78,23 +80,23 @@ def test_a_run_on_clips_resumes_bit_for_bit(config: Path, image_model: Path) -> 
 def test_motion_blocks_start_from_those_of_a_checkpoint(
     config: Path, video_model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run(config, "more", decoder=DPT, **{**clips(video_model), "model.temporal": None, "data.clip": 4})
+    run(config, "more", decoder=DPT, **{**clips(video_model), "model.conditioning": {}, "data.clip": 4})
     said = capsys.readouterr().err
-    assert "temporal (88 tensors" in said and "nothing is new" in said
+    assert "conditioning.motion (88 tensors" in said and "nothing is new" in said
     _, card = restore(config.parent / "more")
-    assert card.model["temporal"]["frames"] == 4
+    assert card.clip_frames == 4
 
 
 def test_what_does_not_go_together_is_refused_before_the_first_step(config: Path, image_model: Path) -> None:
     for changes, why in (
-        ({"data.clip": 1}, r"model\.temporal: learns from clips; set data\.clip"),
+        ({"data.clip": 1}, r"model\.conditioning\.motion: learns from clips; set data\.clip"),
         ({"data.clip": 3}, r"data\.clip: 4 images a step hold no whole clips of 3\."),
-        ({"parallel": "fsdp"}, r"model\.temporal: goes with parallel ddp"),
+        ({"parallel": "fsdp"}, r"model\.conditioning\.motion: goes with parallel ddp"),
     ):
         with pytest.raises(ConfigError, match=why):
             run(config, "refused", decoder=DPT, **{**clips(image_model), **changes})
-    with pytest.raises(ConfigError, match=r"model\.temporal: decoder 'linear' has no levels"):
-        run(config, "refused", decoder={"type": "linear"}, **{"model.temporal": "attention", "data.clip": 2})
+    with pytest.raises(ConfigError, match=r"model\.conditioning\.motion: model\.decoder has no levels"):
+        run(config, "refused", decoder={"type": "linear"}, **{"model.conditioning": {"motion": {}}, "data.clip": 2})
     with pytest.raises(DataError, match=r"data\.clip: a clip of 4 frames, 3 apart, spans 10 frames, and the longest"):
         run(config, "refused", decoder=DPT, **clips(image_model, **{"data.clip": 4, "data.clip_stride": 3}))
     train = {**parser.read(config)[0].data.train, "val_fraction": 0.5}

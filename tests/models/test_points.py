@@ -1,35 +1,37 @@
-"""Prompt blocks: an image without points is predicted as without blocks, and points teach a model to follow them."""
+"""Measured points: an image without any is predicted as without blocks, and they teach a model to follow them."""
 
 import pytest
 import torch
 from torch import Tensor
 
 from densevit.builder.model import build_model
-from densevit.config.schema import Prompt
 from densevit.config.validation import ModelSpec
 from densevit.errors import ConfigError
-from densevit.models import DECODERS, ENCODERS, HEADS, DenseModel
-from densevit.models.layers.prompt import describe, spread_points
+from densevit.models import CONDITIONINGS, DECODERS, ENCODERS, HEADS, DenseModel
+from densevit.models.conditioning.points import describe, spread_points
 
 ENCODER = {"type": "vit", "dim": 32, "depth": 4, "heads": 2, "patch_size": 16, "image_size": 32}
 
 
-def build(prompt: Prompt | None, decoder: str = "dpt", head: str = "metric", **options: object) -> DenseModel:
+def build(hidden: int | None, decoder: str = "dpt", head: str = "metric", **options: object) -> DenseModel:
     torch.manual_seed(0)
     given = {"type": decoder, **options}
     part = HEADS.check({"type": head, "hidden": 8}, "head")
+    checked = CONDITIONINGS.check({"type": "points", "hidden": hidden}, "points") if hidden else None
     spec = ModelSpec(
-        ENCODERS.check(ENCODER, "encoder"), DECODERS.check(given, "decoder"), {"depth": part}, prompt=prompt
+        ENCODERS.check(ENCODER, "encoder"),
+        DECODERS.check(given, "decoder"),
+        {"depth": part},
+        conditioning={"points": checked} if checked else {},
     )
     return build_model(spec).eval()
 
 
 @pytest.fixture(scope="module")
 def trained() -> DenseModel:
-    """A model whose prompt blocks do something."""
-    model = build(Prompt(hidden=8), channels=16)
-    assert model.prompt is not None
-    for block in model.prompt:
+    """A model whose blocks do something."""
+    model = build(8, channels=16)
+    for block in model.get_submodule("conditioning.points.blocks").children():
         torch.nn.init.normal_(block.out.weight, std=0.3)  # type: ignore[arg-type, union-attr]
     return model
 
@@ -45,10 +47,10 @@ def test_a_started_model_gives_with_points_what_it_gives_without_and_a_trained_o
 ) -> None:
     images = torch.rand(2, 3, 40, 48)
     points = some_points(torch.full((2, 1, 40, 48), 4.0))
-    started = build(Prompt(hidden=8), channels=16)
+    started = build(8, channels=16)
     with torch.inference_mode():
-        assert torch.equal(started(images, points=points)["depth"], started(images)["depth"])
-        assert not torch.allclose(trained(images, points=points)["depth"], trained(images)["depth"], atol=1e-3)
+        assert torch.equal(started(images, {"points": points})["depth"], started(images)["depth"])
+        assert not torch.allclose(trained(images, {"points": points})["depth"], trained(images)["depth"], atol=1e-3)
 
 
 def test_an_image_without_points_is_predicted_as_by_the_model_without_blocks_whatever_the_others_have(
@@ -58,19 +60,17 @@ def test_an_image_without_points_is_predicted_as_by_the_model_without_blocks_wha
     points = some_points(torch.full((3, 1, 40, 48), 4.0))
     points[1] = 0
     plain = build(None, channels=16)
-    plain.load_state_dict({k: v for k, v in trained.state_dict().items() if not k.startswith("prompt")})
+    plain.load_state_dict({k: v for k, v in trained.state_dict().items() if not k.startswith("conditioning")})
     with torch.inference_mode():
         expected = plain(images)["depth"]
         assert torch.equal(trained(images)["depth"], expected)
-        assert torch.equal(trained(images, points=points)["depth"][1], expected[1])
+        assert torch.equal(trained(images, {"points": points})["depth"][1], expected[1])
 
 
 def test_blocks_alone_learn_to_follow_the_points_in_a_few_steps() -> None:
-    model = build(Prompt(hidden=16), channels=16)
-    assert model.prompt is not None
+    model = build(16, channels=16)
     model.requires_grad_(False)
-    model.prompt.requires_grad_(True)
-    optimizer = torch.optim.AdamW(model.prompt.parameters(), 3e-3)
+    optimizer = torch.optim.AdamW(model.conditioning.requires_grad_(True).parameters(), 3e-3)
     generator = torch.Generator().manual_seed(0)
 
     def batch() -> tuple[Tensor, Tensor]:
@@ -80,13 +80,13 @@ def test_blocks_alone_learn_to_follow_the_points_in_a_few_steps() -> None:
 
     for _ in range(40):
         images, truth = batch()
-        loss = (model(images, points=some_points(truth))["depth"].log() - truth.log()).abs().mean()
+        loss = (model(images, {"points": some_points(truth)})["depth"].log() - truth.log()).abs().mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
     images, truth = batch()
     with torch.inference_mode():
-        without, given = model(images)["depth"], model(images, points=some_points(truth))["depth"]
+        without, given = model(images)["depth"], model(images, {"points": some_points(truth)})["depth"]
     assert (given / truth - 1).abs().mean() < 0.5 * (without / truth - 1).abs().mean()
 
 
@@ -114,4 +114,4 @@ def test_the_description_tells_how_far_the_prediction_is_off() -> None:
 )
 def test_refused_where_there_is_nothing_to_fuse_into_or_no_metres(decoder: str, head: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        build(Prompt(), decoder, head)
+        build(32, decoder, head)

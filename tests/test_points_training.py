@@ -1,5 +1,6 @@
 """Learning from measured points, from the config to a checkpoint, and what commands make of such a model."""
 
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,8 @@ def prompted(config: Path, plain: Path, **more: Any) -> dict[str, Any]:
     transforms = parser.read(config)[0].data.transforms
     return {
         "model.init_from": str(plain),
-        "model.prompt": {"type": "points", "hidden": 8, "freeze_rest": True},
+        "model.conditioning": {"points": {"hidden": 8}},
+        "model.trainable": ["conditioning.points"],
         "data.transforms": [*transforms, DRAW],
         **more,
     }
@@ -77,7 +79,7 @@ def test_the_blocks_learn_and_images_without_points_are_predicted_as_before(
     config: Path, plain: Path, model: Path, predictor: Predictor
 ) -> None:
     _, card = restore(model)
-    assert card.model["prompt"] == {"type": "points", "hidden": 8, "freeze_rest": True}
+    assert card.conditioning == {"points": {"hidden": 8}}
     image, depth = photo(config)
     before = densevit.load(plain, device="cpu", precision="fp32")(image)
     np.testing.assert_array_equal(predictor(image), before)
@@ -152,7 +154,7 @@ def test_commands_use_the_prompt_and_say_so(
     assert scores["plain", 200] < 0.5 * scores["plain", None]
     assert densevit.evaluate(model, data, points=200).scores["abs_rel"] == scores["prompt", 200]
     assert main(["inspect", str(model)]) == 0
-    assert "prompt:           points (hidden 8" in capsys.readouterr().out
+    assert "conditioning:     points (hidden 8" in capsys.readouterr().out
     exported = str(tmp_path / "a.onnx")
     assert main(["export", str(model), exported, "--image-size", "60,80"]) == 0
     words[-1] = str(tmp_path / "of-onnx")
@@ -173,9 +175,9 @@ def test_a_run_resumes_bit_for_bit_and_hands_its_blocks_on(
     for name, tensor in whole.state_dict().items():
         assert torch.equal(again.state_dict()[name], tensor), name
     capsys.readouterr()
-    run(config, "more", **{**given, "model.init_from": str(config.parent / "whole"), "model.prompt": None})
+    run(config, "more", **{**given, "model.init_from": str(config.parent / "whole"), "model.conditioning": {}})
     said = capsys.readouterr().err
-    assert "prompt (24 tensors" in said and "nothing is new" in said
+    assert "conditioning.points (24 tensors" in said and "nothing is new" in said
 
 
 def test_canonical_metres_are_divided_for_the_blocks_as_ground_truth_is(predictor: Predictor) -> None:
@@ -184,7 +186,9 @@ def test_canonical_metres_are_divided_for_the_blocks_as_ground_truth_is(predicto
     points = np.zeros((48, 64), np.float32)
     points[::6, ::6] = 2.0
     outputs = {"depth": replace(predictor.card.outputs["depth"], focal=50.0)}
-    canonical = Predictor(predictor.model, replace(predictor.card, outputs=outputs), device="cpu", precision="fp32")
+    model = deepcopy(predictor.model)
+    model.get_submodule("conditioning.points").focal = 50.0
+    canonical = Predictor(model, replace(predictor.card, outputs=outputs), device="cpu", precision="fp32")
     depth = canonical(ImageInput(image, camera=100.0, points=2 * points))
     np.testing.assert_allclose(depth, 2 * predictor(image, anchors=points), rtol=1e-5)
 
@@ -198,9 +202,12 @@ def test_a_head_with_a_decoder_of_its_own_takes_no_points(predictor: Predictor) 
 def test_what_does_not_go_together_is_refused_before_the_first_step(config: Path, plain: Path) -> None:
     given = prompted(config, plain)
     for changes, why in (
-        ({"data.transforms": [{"type": "hflip"}]}, r"model\.prompt: learns from points .* add \{type: sparse_depth\}"),
-        ({"parallel": "fsdp"}, r"model\.prompt: goes with parallel ddp"),
-        ({"model.decoder": {"type": "linear"}}, r"model\.prompt: decoder 'linear' has no fusions"),
+        (
+            {"data.transforms": [{"type": "hflip"}]},
+            r"conditioning\.points: learns from points .* add \{type: sparse_depth\}",
+        ),
+        ({"parallel": "fsdp"}, r"model\.conditioning\.points: goes with parallel ddp"),
+        ({"model.decoder": {"type": "linear"}}, r"model\.conditioning\.points: model\.decoder has no fusions"),
     ):
         with pytest.raises(ConfigError, match=why):
             run(config, "refused", **{**given, **changes})
