@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from densevit.api.types import Count, EvaluationTask, Precision, defaults
+from densevit.api.types import Count, EvaluationTask, Precision
+from densevit.utils.docstrings import defaults
 
 if TYPE_CHECKING:
     from densevit.api.evaluation import Scored

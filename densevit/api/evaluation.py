@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from densevit import api
-from densevit.api.checkpoint import card_before_loading
+from densevit.api.checkpoint import card_before_loading, load_plugins
 from densevit.api.data_arguments import open_data
 from densevit.config.objects import describe_object
 from densevit.data.datasets.base import Dataset
@@ -66,6 +66,7 @@ def evaluate(
     given = {name: value for name, value in chosen.items() if value != defaults[name] and value not in ([], ())}
     path = model if isinstance(model, str | Path) else None
     check_source(model, predictions, path, {**given, **({"batch_size": batch_size} if batch_size else {})}, options)
+    load_plugins(options.get("plugins", ()))
     find_sets(chosen["metrics"])
     task = task or ("ordinal" if given.get("pairs") else "video" if given.get("videos") else None)
     card = card_before_loading(model)

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from densevit.api.types import Count, ImageSize, Precision, Runtime, defaults
+from densevit.api.types import Count, ImageSize, Precision, Runtime
+from densevit.utils.docstrings import defaults
 
 if TYPE_CHECKING:
     from torch import nn

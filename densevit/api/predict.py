@@ -31,7 +31,7 @@ def predict(
     edge: float | None = None,
     palette: bool | None = None,
     opacity: float | None = None,
-    intrinsics: tuple[float, float, float, float] | Path | str | None = None,
+    intrinsics: tuple[float, float, float, float] | list[float] | Path | str | None = None,
     fov: float | None = None,
     anchors: Path | str | None = None,
     anchor_scale: float | None = None,

@@ -1,8 +1,6 @@
 """The commands: which function each calls, and how it is run."""
 
-import importlib
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 
 class Command(NamedTuple):
@@ -20,12 +18,6 @@ class Command(NamedTuple):
     interruptible: bool = False
     distributed: bool = False
     prints: bool = True
-
-    def function(self) -> Callable[..., Any]:
-        """Import the function, which imports nothing heavy before it is called."""
-        module, _, name = self.place.partition(":")
-        found: Callable[..., Any] = getattr(importlib.import_module(f"densevit.{module}"), name)
-        return found
 
 
 COMMANDS = {

@@ -1,7 +1,6 @@
 """`completion`: a script that completes commands, options and recipes in a shell."""
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 BASH = """_densevit() {{
   local cur="${{COMP_WORDS[COMP_CWORD]}}" words=""
@@ -32,12 +31,12 @@ def completion(shell: Literal["bash", "zsh"], /) -> str:
         shell: the shell.
     """
     from densevit.cli.commands import COMMANDS
-    from densevit.cli.parser import make_parser
+    from densevit.cli.parser import find_function, make_parser
     from densevit.config.recipes import recipes
 
-    words: Mapping[str, Any] = {name: make_parser(name, command.function()) for name, command in COMMANDS.items()}
     cases = []
-    for name, parser in words.items():
+    for name, command in COMMANDS.items():
+        parser = make_parser(name, find_function(command.place))
         known = sorted(option for action in parser._actions for option in action.option_strings)
         known += list(recipes()) if name in NAMED else []
         known += [

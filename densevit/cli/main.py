@@ -13,7 +13,7 @@ from contextlib import nullcontext
 from typing import NoReturn
 
 from densevit.cli.commands import COMMANDS, Command
-from densevit.cli.parser import call, make_parser
+from densevit.cli.parser import call, find_function, make_parser
 from densevit.errors import DensevitError, PartialError, Preempted
 from densevit.utils.docstrings import prose
 from densevit.utils.output import discard, error_prefix, open_standard_streams, print_once
@@ -39,7 +39,7 @@ def run(argv: list[str]) -> int:
     if not argv or argv[0] not in COMMANDS:
         no_command(argv)
     name, command = argv[0], COMMANDS[argv[0]]
-    function = command.function()
+    function = find_function(command.place)
     parser = make_parser(f"densevit {name}", function)
     args, unknown = parser.parse_known_intermixed_args(argv[1:])  # overrides may stand behind options
     if unknown:
@@ -105,7 +105,7 @@ def overview() -> str:
 
 def summary(command: Command) -> str:
     """Return the first sentence of a command's description, as far as a line goes."""
-    first = prose(command.function()).split("\n")[0]
+    first = prose(find_function(command.place)).split("\n")[0]
     return re.split(r"[.:;] |\.$", first)[0]
 
 

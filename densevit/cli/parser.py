@@ -7,6 +7,7 @@ keyword whose type is quoted takes a Python object, so the command has none.
 """
 
 import argparse
+import importlib
 import inspect
 import textwrap
 import types
@@ -21,6 +22,13 @@ Function = Callable[..., Any]
 Parameter = inspect.Parameter
 WIDTH = 100
 METAVARS: Mapping[Any, str] = {int: "N", float: "X", Path: "PATH", str: "NAME", Any: "NAME"}
+
+
+def find_function(place: str) -> Function:
+    """Import `module:function` below `densevit`, which imports nothing heavy before it is called."""
+    module, _, name = place.partition(":")
+    found: Function = getattr(importlib.import_module(f"densevit.{module}"), name)
+    return found
 
 
 def make_parser(name: str, function: Function) -> argparse.ArgumentParser:
@@ -112,11 +120,11 @@ def how_to_read(parameter: Parameter) -> dict[str, Any]:
 
 
 def alternatives(annotation: Any) -> list[Any]:
-    """Return the members of a union, without None, and without `str` beside `Path`."""
+    """Return the members of a union, without None, `str` beside `Path`, and lists, which Python takes for tuples."""
     if get_origin(annotation) not in (Union, types.UnionType):
         return [annotation] if annotation is not types.NoneType else []
     members = [member for part in get_args(annotation) for member in alternatives(part)]
-    return [member for member in members if member is not str or Path not in members]
+    return [m for m in members if get_origin(m) is not list and (m is not str or Path not in members)]
 
 
 def reading(members: Sequence[Any]) -> dict[str, Any]:

@@ -17,8 +17,8 @@ from jaxtyping import Int64
 
 from densevit.errors import DataError
 from densevit.evaluation.bootstrap import DRAWS, FEWEST, Bootstrap, bootstrap_means, bootstrap_pooled, holm, scenes_of
-from densevit.evaluation.depth import extra_metrics
 from densevit.evaluation.depth.protocol import COUNTS
+from densevit.evaluation.metrics import Direction, find_metric
 from densevit.evaluation.segmentation.scores import COUNTS_FILE, statistics
 from densevit.reporting.html_page import write_page
 from densevit.reporting.tables import Interval
@@ -33,6 +33,7 @@ class Difference:
     """B - A of one metric.
 
     Attributes:
+        direction: in which the metric improves.
         a, b: over the images that both have.
         difference: b - a.
         wins: share of the images on which B is better; equal ones count half.
@@ -43,6 +44,7 @@ class Difference:
     """
 
     metric: str
+    direction: Direction
     a: float
     b: float
     difference: float
@@ -54,7 +56,7 @@ class Difference:
     @property
     def relative(self) -> float:
         """The difference as a share of A's error: of A itself, or of 1 - A where larger is better."""
-        error = 1 - self.a if is_larger_better(self.metric) else self.a
+        error = 1 - self.a if self.direction == "max" else self.a
         return abs(self.difference / error) if error else float("inf") if self.difference else 0.0
 
     @property
@@ -63,7 +65,7 @@ class Difference:
         found = [interval for interval in (self.interval, self.scenes) if interval is not None]
         if self.p is None or self.p >= ALPHA or any(low <= 0 <= high for low, high in found):
             return None
-        return "B" if (self.difference > 0) == is_larger_better(self.metric) else "A"
+        return "B" if (self.difference > 0) == (self.direction == "max") else "A"
 
     @property
     def verdict(self) -> str:
@@ -127,7 +129,7 @@ def _depth(a: Path, b: Path, metrics: Sequence[str]) -> Differences:
     rows_a, rows_b = read_rows(a), read_rows(b)
     both = _common(a, b, rows_a.keys(), rows_b.keys())
     shared = dict.fromkeys(metric for name in both for metric in rows_a[name] if metric in rows_b[name])
-    chosen = _chosen(metrics, [m for m in shared if m not in COUNTS and extra_metrics.has_direction(m)])
+    chosen = _chosen(metrics, [m for m in shared if m not in COUNTS and find_metric("depth", m).better])
     pairs = [
         (name, {m: rows_b[name][m] - rows_a[name][m] for m in chosen if m in rows_a[name] and m in rows_b[name]})
         for name in both
@@ -140,7 +142,7 @@ def _depth(a: Path, b: Path, metrics: Sequence[str]) -> Differences:
         mean_a, mean_b = (fsum(rows[name][metric] for name in names) / len(names) for rows in (rows_a, rows_b))
         mean = fsum(values) / len(values)
         redrawn = over_images.get(metric), over_scenes.get(metric)
-        found.append(_difference(metric, mean_a, mean_b, mean, values, *redrawn))
+        found.append(_difference("depth", metric, mean_a, mean_b, mean, values, *redrawn))
     return set(rows_a), set(rows_b), found
 
 
@@ -170,11 +172,12 @@ def _segmentation(a: Path, b: Path, metrics: Sequence[str]) -> Differences:
         score_a, score_b = (float(scores(pooled, system)[metric]) for system in (0, 1))
         values = [float(value) for value in per_image[metric] if not isnan(value)]
         redrawn = over_images.get(metric), over_scenes.get(metric)
-        found.append(_difference(metric, score_a, score_b, score_b - score_a, values, *redrawn))
+        found.append(_difference("segmentation", metric, score_a, score_b, score_b - score_a, values, *redrawn))
     return set(counts_a), set(counts_b), found
 
 
 def _difference(
+    task: str,
     metric: str,
     a: float,
     b: float,
@@ -183,11 +186,13 @@ def _difference(
     images: Bootstrap | None,
     scenes: Bootstrap | None,
 ) -> Difference:
-    sign = 1 if is_larger_better(metric) else -1
+    direction = find_metric(task, metric).better or "min"
+    sign = 1 if direction == "max" else -1
     wins = sum(0.5 if value == 0 else float(sign * value > 0) for value in per_image) / len(per_image)
     redrawn = [found for found in (images, scenes) if found is not None]
     return Difference(
         metric,
+        direction,
         a,
         b,
         difference,
@@ -196,14 +201,6 @@ def _difference(
         None if scenes is None else scenes.interval(),
         max((found.p_value(difference) for found in redrawn), default=None),
     )
-
-
-def is_larger_better(metric: str) -> bool:
-    """Of depth and of segmentation."""
-    return metric in SEGMENTATION or extra_metrics.is_larger_better(metric)
-
-
-SEGMENTATION = frozenset({"miou", "pixel_accuracy", "mean_accuracy", "fwiou", "boundary_iou"})
 
 
 def _common(a: Path, b: Path, names_a: Any, names_b: Any) -> list[str]:

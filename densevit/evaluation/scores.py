@@ -4,9 +4,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from densevit.evaluation.bootstrap import intervals, scenes_of
+from densevit.evaluation.metrics import Direction, find_metric
 from densevit.evaluation.records import examples
 from densevit.reporting.figures import Figure
 from densevit.reporting.html_page import interval_text, write_evaluation_page
@@ -75,13 +76,13 @@ class Scores(ABC):
         """The protocol in words."""
         return ""
 
-    @abstractmethod
-    def direction(self, metric: str) -> Literal["min", "max"] | None:
+    def direction(self, metric: str) -> Direction | None:
         """Return whether a smaller or a larger value is better; None where neither is."""
+        return find_metric(self.task, metric).better
 
-    @abstractmethod
     def formula(self, metric: str) -> str:
         """Return the definition of a metric in words."""
+        return find_metric(self.task, metric).description
 
     @abstractmethod
     def summary_sentence(self) -> str:

@@ -1,4 +1,4 @@
-"""What a docstring says: its prose, and the meaning of each argument."""
+"""What a function says of itself: the prose of its docstring, the meaning of each argument, and their defaults."""
 
 import inspect
 import re
@@ -41,3 +41,8 @@ def entries(text: str) -> dict[str, str]:
         elif line.strip():
             found |= {name: f"{found[name]} {line.strip()}" for name in names}
     return found
+
+
+def defaults(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return parameter -> default of a function."""
+    return {p.name: p.default for p in inspect.signature(function).parameters.values() if p.default is not p.empty}

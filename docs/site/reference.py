@@ -9,7 +9,7 @@ from typing import Any
 
 from densevit.api.components import load_schema, words
 from densevit.cli.main import COMMANDS
-from densevit.cli.parser import make_parser
+from densevit.cli.parser import find_function, make_parser
 from densevit.config.json_schema import by_kind
 
 COMPONENTS = {
@@ -83,7 +83,7 @@ def commands() -> Iterator[str]:
         for name, command in COMMANDS.items():
             if command.group != group:
                 continue
-            parser = make_parser(f"densevit {name}", command.function())
+            parser = make_parser(f"densevit {name}", find_function(command.place))
             yield f"\n### {name}\n\n```text\n{parser.format_help().rstrip()}\n```\n"
 
 

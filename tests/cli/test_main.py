@@ -14,7 +14,7 @@ from small import small_config
 
 from densevit.api import load
 from densevit.cli.main import COMMANDS, main
-from densevit.cli.parser import call, inherited_parameters, make_parser, parameters
+from densevit.cli.parser import call, find_function, inherited_parameters, make_parser, parameters
 from densevit.utils.docstrings import arguments
 
 TOOLS = Path(__file__).parents[2] / "tools"
@@ -86,7 +86,7 @@ def test_a_mistyped_command_gets_a_suggestion_and_exit_code_2(
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_argument_of_a_command_is_declared_with_its_meaning_by_its_function(name: str) -> None:
-    function = COMMANDS[name].function()
+    function = find_function(COMMANDS[name].place)
     own, inherited = parameters(function), inherited_parameters(function)
     assert own.keys() | inherited.keys() >= {"plugins"} or name in WITHOUT_PLUGINS
     assert own.keys() <= arguments(function).keys()

@@ -14,7 +14,7 @@ CODE = """
 import os, sys
 from densevit.cli import main
 main.COMMANDS["compare"] = main.COMMANDS["compare"]._replace(interruptible=True)
-main.Command.function = lambda self: lambda: print(os.environ.get("GOMP_SPINCOUNT"), "torch" in sys.modules)
+main.find_function = lambda place: lambda: print(os.environ.get("GOMP_SPINCOUNT"), "torch" in sys.modules)
 main.main(["compare"])
 """
 

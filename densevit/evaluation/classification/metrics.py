@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from densevit.errors import DataError
+from densevit.evaluation.metrics import register_metrics
 from densevit.structures import Row
 
 FORMULAE = {
@@ -15,6 +16,8 @@ FORMULAE = {
     "class_accuracy": "mean over the classes that occur of the accuracy on their images",
     "nll": "mean of -ln p(class), p the softmax of the logits",
 }
+register_metrics("classification", FORMULAE, "max")
+register_metrics("classification", {"nll": FORMULAE["nll"]})
 TOP = 5
 COLUMNS = ("accuracy", "top5", "nll", "confidence", "label", "predicted")
 """Of a row: hit (0 or 1), hit among five, -ln p(class), p of the predicted class, class ids (-1: no finite logits)."""

@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int64
 
 from densevit.errors import DataError
-from densevit.evaluation.classification.metrics import COLUMNS, FORMULAE, mean_row
+from densevit.evaluation.classification.metrics import COLUMNS, mean_row
 from densevit.evaluation.records import split_scored_and_skipped
 from densevit.evaluation.scores import Cards, Scores
 from densevit.reporting.tables import Interval, confusion_csv, finite, rows_csv
@@ -66,12 +66,6 @@ class ClassScores(Scores):
     def scene_intervals(self) -> Mapping[str, Interval]:
         return {}
 
-    def direction(self, metric: str) -> Literal["min", "max"]:
-        return "min" if metric == "nll" else "max"
-
-    def formula(self, metric: str) -> str:
-        return FORMULAE[metric]
-
     @property
     def counts(self) -> dict[str, int]:  # type: ignore[override]
         return {
@@ -82,7 +76,7 @@ class ClassScores(Scores):
         }
 
     def cards(self) -> Cards:
-        return [(name, f"{self.mean[name]:.4f}", FORMULAE[name]) for name in ("accuracy", "nll")]
+        return [(name, f"{self.mean[name]:.4f}", self.formula(name)) for name in ("accuracy", "nll")]
 
     def summary_sentence(self) -> str:
         parts = [f"{len(self.rows):,} of {len(self.rows) + len(self.skipped):,} images scored"]

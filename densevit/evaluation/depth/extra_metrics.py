@@ -1,6 +1,6 @@
 """Sets of metrics beyond the nine, each a row of a table; `--metrics` chooses them. Metres, where no more is said."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -11,8 +11,9 @@ from jaxtyping import Bool, Float, Float64
 
 from densevit.errors import ConfigError, DataError
 from densevit.evaluation.depth.boundary_f1 import boundary_depth_pro, boundary_moge
-from densevit.evaluation.depth.metrics import FORMULAE, Metrics, SilogForm, silog_form
+from densevit.evaluation.depth.metrics import Metrics, SilogForm, silog_form
 from densevit.evaluation.depth.point_cloud import point_metrics
+from densevit.evaluation.metrics import find_metric, register_metrics
 from densevit.evaluation.uncertainty.metrics import FORMULAE as UNCERTAINTY_FORMULAE
 from densevit.evaluation.uncertainty.metrics import uncertainty_metrics
 from densevit.model_card import Interval
@@ -70,11 +71,13 @@ class MetricSet:
 
     Attributes:
         formulae: of each metric, for prediction p and ground truth d.
+        larger: the metrics of which a larger value is better.
     """
 
     description: str
     formulae: Mapping[str, str]
     compute: Callable[[MetricInput], Metrics]
+    larger: Collection[str] = ()
 
 
 def find_sets(names: Iterable[str]) -> list[str]:
@@ -90,20 +93,10 @@ def find_sets(names: Iterable[str]) -> list[str]:
     return names
 
 
-def has_direction(metric: str) -> bool:
-    """Whether larger or smaller is better; of coverage neither is, but nearer to the nominal one."""
-    return not metric.startswith("coverage")
-
-
-def is_larger_better(metric: str) -> bool:
-    """Whether a metric improves upwards."""
-    return metric in LARGER or metric.startswith(("d1@", "aurg_"))
-
-
 def formula(metric: str) -> str:
     """Its formula; of a row by distance, its base metric's with the distances."""
     base, _, distances = metric.partition("@")
-    told = ALL_FORMULAE.get(base, "")
+    told = find_metric("depth", base).description
     if distances.endswith("m"):
         return f"{told}, where {'p' if base == 'coverage_predicted' else 'd'} is in {distances}"
     return f"{told}, of images whose field of view is {distances}" if distances.endswith("deg") else told
@@ -240,6 +233,7 @@ METRIC_SETS: dict[str, MetricSet] = {
             "median_log": "100 |median(ln p - ln d)|",
         },
         compute=_curve,
+        larger=("d_auc", "within_3"),
     ),
     "boundary": MetricSet(
         description="F1 of depth edges between neighbours that both have ground truth; for dense ground truth",
@@ -251,6 +245,7 @@ METRIC_SETS: dict[str, MetricSet] = {
             },
         },
         compute=_boundary,
+        larger=("boundary_depth_pro", *(f"boundary_moge_{r}" for r in (1, 2, 3))),
     ),
     "distance": MetricSet(
         description="AbsRel, RMSE and delta by ranges of distance, over the images with ground truth there",
@@ -266,6 +261,7 @@ METRIC_SETS: dict[str, MetricSet] = {
             "chamfer": "mean distance to the other cloud, of both, in metres",
         },
         compute=_points,
+        larger=("f_score_5cm", "f_score_25cm", "f_auc"),
     ),
     "fov": MetricSet(
         description="AbsRel, RMSE and delta by the camera's horizontal field of view in degrees",
@@ -276,15 +272,20 @@ METRIC_SETS: dict[str, MetricSet] = {
         description="coverage of the predicted intervals, also by distance, and sparsification by the uncertainty",
         formulae=UNCERTAINTY_FORMULAE,
         compute=_uncertainty,
+        larger=("aurg_abs_rel", "aurg_rmse", "aurg_d1"),
     ),
 }
-"""Name -> set. One more is one more row."""
+"""Name -> set. A plug-in adds one by `register_set`."""
 
-ALL_FORMULAE: dict[str, str] = FORMULAE | {
-    name: text for part in METRIC_SETS.values() for name, text in part.formulae.items()
-}
 
-LARGER = frozenset(
-    {"d1", "d2", "d3", "d_auc", "within_3", "f_score_5cm", "f_score_25cm", "f_auc", "accuracy"}
-    | METRIC_SETS["boundary"].formulae.keys()
-)
+def register_set(name: str, found: MetricSet) -> None:
+    """Register a set of metrics of depth for `evaluate(metrics=[name])`."""
+    METRIC_SETS[name] = found
+    smaller = {metric: text for metric, text in found.formulae.items() if metric not in found.larger}
+    register_metrics("depth", smaller)
+    register_metrics("depth", {metric: found.formulae[metric] for metric in found.larger}, "max")
+
+
+for _name, _set in list(METRIC_SETS.items()):
+    register_set(_name, _set)
+register_metrics("depth", {name: UNCERTAINTY_FORMULAE[name] for name in ("coverage", "coverage_predicted")}, None)

@@ -6,6 +6,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float64
 
+from densevit.evaluation.metrics import register_metrics
 from densevit.ops.dot import dot_single_thread
 
 Metrics = dict[str, float]
@@ -24,6 +25,8 @@ FORMULAE = {
     "d2": "share of pixels with max(p / d, d / p) < 1.25^2",
     "d3": "share of pixels with max(p / d, d / p) < 1.25^3",
 }
+register_metrics("depth", FORMULAE)
+register_metrics("depth", {name: FORMULAE[name] for name in ("d1", "d2", "d3")}, "max")
 """In words, for prediction p and ground truth d."""
 
 SilogForm = Literal["percent", "half", "unbiased", "log10"]

@@ -6,12 +6,12 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import pairwise
 from math import fsum
-from typing import Any, Literal
+from typing import Any
 
 from markupsafe import Markup
 
 from densevit.evaluation.bootstrap import no_interval_reason, scenes_of
-from densevit.evaluation.depth.extra_metrics import formula, has_direction, is_larger_better
+from densevit.evaluation.depth.extra_metrics import formula
 from densevit.evaluation.depth.metrics import METRICS
 from densevit.evaluation.depth.protocol import COUNTS, Protocol
 from densevit.evaluation.depth.protocol_text import describe
@@ -60,11 +60,6 @@ class DepthScores(Scores):
     @property
     def protocol_text(self) -> str:
         return describe(self.protocol)
-
-    def direction(self, metric: str) -> Literal["min", "max"] | None:
-        if not has_direction(metric):
-            return None
-        return "max" if is_larger_better(metric) else "min"
 
     def formula(self, metric: str) -> str:
         return formula(metric)

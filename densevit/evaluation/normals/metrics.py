@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Float, Float32
 
 from densevit.errors import DataError
+from densevit.evaluation.metrics import register_metrics
 from densevit.structures import Row
 
 WITHIN = (5.0, 7.5, 11.25, 22.5, 30.0)
@@ -13,8 +14,10 @@ FORMULAE = {
     "mean": "mean(a) in degrees, with a the angle between predicted and true normal",
     "median": "median(a) in degrees",
     "rmse": "sqrt(mean(a^2)) in degrees",
-    **{f"within_{limit:g}": f"percentage of pixels with a < {limit:g} degrees" for limit in WITHIN},
 }
+LARGER = {f"within_{limit:g}": f"percentage of pixels with a < {limit:g} degrees" for limit in WITHIN}
+register_metrics("normals", FORMULAE)
+register_metrics("normals", LARGER, "max")
 
 Normals = Float[np.ndarray, "_ _ 3"]  # maps that may not fit each other
 
@@ -56,7 +59,3 @@ def score(prediction: Normals, truth: Normals) -> Row:
 def mean_row(rows: Sequence[Row]) -> Row:
     """The mean of each score over images."""
     return {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
-
-
-def is_larger_better(metric: str) -> bool:
-    return metric.startswith("within_")

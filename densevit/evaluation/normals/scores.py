@@ -3,10 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 from densevit.evaluation.bootstrap import no_interval_reason
-from densevit.evaluation.normals.metrics import FORMULAE, is_larger_better
 from densevit.evaluation.normals.protocol import NormalsProtocol
 from densevit.evaluation.scores import Cards, Scores
 from densevit.reporting.figures import Figure
@@ -50,12 +49,6 @@ class NormalsScores(Scores):
     @property
     def protocol_text(self) -> str:
         return f"{self.name}: {self.protocol.description} ({self.protocol.source}); degrees and percent"
-
-    def direction(self, metric: str) -> Literal["min", "max"]:
-        return "max" if is_larger_better(metric) else "min"
-
-    def formula(self, metric: str) -> str:
-        return FORMULAE[metric]
 
     @property
     def counts(self) -> dict[str, int]:  # type: ignore[override]

@@ -11,6 +11,7 @@ from jaxtyping import Float, Int, Int64
 from numpy.typing import ArrayLike
 
 from densevit.errors import DataError
+from densevit.evaluation.metrics import register_metrics
 from densevit.structures import IGNORE, Row
 
 Ids = Int[np.ndarray, "h w"]
@@ -29,6 +30,7 @@ FORMULAE = {
     "fwiou": "mean over classes of the IoU, weighted by their share of the labelled pixels",
     "boundary_iou": "miou of the pixels within 2% of the diagonal from their region's border (Cheng et al. 2021)",
 }
+register_metrics("segmentation", FORMULAE, "max")
 
 
 def confusion(predicted: PredictedIds, labels: Ids, classes: int) -> Int64[np.ndarray, "k m"]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import isfinite
-from typing import Any, Literal
+from typing import Any
 
 import cv2
 import numpy as np
@@ -15,7 +15,7 @@ from markupsafe import Markup
 from densevit.evaluation.bootstrap import bootstrap_pooled, no_interval_reason, scenes_of
 from densevit.evaluation.scores import Cards, Scores
 from densevit.evaluation.segmentation import confusion_matrix, metrics
-from densevit.evaluation.segmentation.metrics import FORMULAE, TRUE, iou, share
+from densevit.evaluation.segmentation.metrics import TRUE, iou, share
 from densevit.model_card import Palette
 from densevit.reporting.figures import Figure, lossless
 from densevit.reporting.html_page import interval_text, render
@@ -112,12 +112,6 @@ class SegScores(Scores):
         pairs = [divmod(int(place), len(self.classes)) for place in order]
         rows = self.confusion.sum(1)
         return [(self.classes[i], self.classes[j], wrong[i, j] / rows[i]) for i, j in pairs if wrong[i, j]]
-
-    def direction(self, metric: str) -> Literal["min", "max"]:
-        return "max"
-
-    def formula(self, metric: str) -> str:
-        return FORMULAE[metric]
 
     @property
     def counts(self) -> dict[str, int]:  # type: ignore[override]

@@ -9,6 +9,7 @@ import cv2
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Float64, UInt8
 
+from densevit.evaluation.metrics import register_metrics
 from densevit.ops.flow import Flow, consistent, dense_flow, sample
 from densevit.ops.geometry import Matrix, backproject
 
@@ -27,6 +28,8 @@ FORMULAE = {
     "scale_jitter": "standard deviation of the frames' log(median(d / p)), in %",
 }
 """In words, for depth p (of a map, D) and ground truth d."""
+register_metrics("video", FORMULAE)
+register_metrics("video", {name: FORMULAE[name] for name in ("d1", "rtc")}, "max")
 
 
 @dataclass(frozen=True, eq=False)

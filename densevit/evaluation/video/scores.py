@@ -3,21 +3,19 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
 from densevit.evaluation.scores import Cards, Scores
 from densevit.evaluation.video.clip import METRICS, Align, Frames, VideoProtocol, mean_scores
-from densevit.evaluation.video.metrics import FORMULAE
 from densevit.ops.colormap import colorize, percentile_range
 from densevit.reporting.figures import MAX_WIDTH, Figure, jpeg, lossless, shrink
 from densevit.reporting.tables import Interval, rows_csv
 from densevit.structures import Row
 
 SHOWN = 5  # frames of the strip
-BETTER_LARGER = ("d1", "rtc")
 NOTES = {"tae": "% temporal alignment error", "flicker": "% a frame", "abs_rel": "mean over clips"}
 
 Map = Float[np.ndarray, "h w"]
@@ -77,11 +75,8 @@ class VideoScores(Scores):
         most = f"at most {self.protocol.frames} frames of a clip, " if self.protocol.frames else ""
         return f"{self.protocol.name}: {most}ground truth from {low:g} to {high:g} m, {how}."
 
-    def direction(self, metric: str) -> Literal["min", "max"]:
-        return "max" if metric in BETTER_LARGER else "min"
-
     def formula(self, metric: str) -> str:
-        return FORMULAE.get(metric, "metres")
+        return super().formula(metric) or "metres"
 
     @property
     def counts(self) -> dict[str, int]:  # type: ignore[override]

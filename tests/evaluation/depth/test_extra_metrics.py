@@ -9,11 +9,12 @@ import pytest
 from densevit.errors import ConfigError, DataError
 from densevit.evaluation.depth.alignment_pixels import columns_to_1024, grid_of_64
 from densevit.evaluation.depth.boundary_f1 import boundary_depth_pro, boundary_moge
-from densevit.evaluation.depth.extra_metrics import METRIC_SETS, MetricInput, find_sets, formula, is_larger_better
+from densevit.evaluation.depth.extra_metrics import METRIC_SETS, MetricInput, find_sets, formula
 from densevit.evaluation.depth.metrics import depth_metrics
 from densevit.evaluation.depth.point_cloud import point_metrics, subsample
 from densevit.evaluation.depth.protocol import COUNTS
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
+from densevit.evaluation.metrics import find_metric
 
 CAMERA = np.array([[50.0, 0, 15.5], [0, 50, 11.5], [0, 0, 1]])
 
@@ -133,8 +134,10 @@ def test_sets_give_what_they_say(name: str) -> None:
 
 
 def test_what_is_better_larger() -> None:
-    assert all(is_larger_better(name) for name in ("d1", "d1@1-2m", "boundary_moge_2", "f_auc"))
-    assert not any(is_larger_better(name) for name in ("rmse", "abs_rel@1-2m", "chamfer", "median_log", "silog_half"))
+    better = {"max": ("d1", "d1@1-2m", "boundary_moge_2", "f_auc", "aurg_rmse", "within_3"), None: ("coverage@1-2m",)}
+    better["min"] = ("rmse", "abs_rel@1-2m", "chamfer", "median_log", "silog_half", "ause_d1")
+    for direction, names in better.items():
+        assert {find_metric("depth", name).better for name in names} == {direction}
 
 
 def test_an_unknown_set_is_told() -> None:
