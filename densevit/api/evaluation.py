@@ -106,6 +106,7 @@ def evaluate(
         **({"data": str(spec["type"])} if spec else {}),
         **{key: str(spec[key]) for key in ("root", "split") if spec.get(key)},
         **{key: str(value) for key, value in {**given, **options}.items() if key not in NOT_RECORDED},
+        **({"device": str(subject.device), "runtime": subject.runtime} if isinstance(subject, Predictor) else {}),
     }
     chosen["output"] = output
     scorer = SCORERS[task]

@@ -61,8 +61,8 @@ def train(
     from densevit.config.parser import Draft
     from densevit.errors import ConfigError
 
-    if isinstance(resume, str) and "=" in resume and not Path(resume).exists():
-        words, resume = (resume, *words), True  # `--resume optim.lr=1e-5`: an override, and no path
+    if not isinstance(resume, bool) and "=" in str(resume) and not Path(resume).exists():
+        words, resume = (str(resume), *words), True  # `--resume optim.lr=1e-5`: an override, and no path
     if overfit_one_batch and resume:
         raise ConfigError("--overfit-one-batch: starts anew; leave out --resume.")
     draft = Draft.from_python(config, overrides, words)

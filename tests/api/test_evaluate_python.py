@@ -42,7 +42,7 @@ def test_a_checkpoint_scores_as_by_the_command(folder: Path, tmp_path: Path) -> 
     assert mine["source"].pop("inference")["precision"] == "fp32"
     assert mine.pop("source") == {
         "checkpoint": str(folder / "run"), "task": "depth", "data": "folder", "root": str(folder / "data"),
-        "metrics": "['distance']",
+        "metrics": "['distance']", "device": "cpu", "runtime": "torch",
     }  # fmt: skip
     assert mine == theirs
     assert (tmp_path / "python/per_image.csv").read_bytes() == (tmp_path / "command/per_image.csv").read_bytes()

@@ -219,8 +219,8 @@ def test_a_flip_in_an_hdf5_file_is_told_by_the_examination(
     with h5py.File(path) as file:
         chunk = file[key].id.get_chunk_info(1)
     flip(path, chunk.byte_offset + chunk.size // 2)
-    told = ["--data-options", "subset=available", "--split", "test", "--no-cache", "--output", str(tmp_path / "report")]
-    assert main(["check-data", "--data", "nyu", "--root", str(path), *told]) == 2
+    told = ["--data-options", "subset=available", "--splits", "test", "--no-cache", "--output"]
+    assert main(["check-data", "--data", "nyu", "--root", str(path), *told, str(tmp_path / "report")]) == 2
     report = (tmp_path / "report/report.json").read_text()
     assert f"{path}: frame 1 of '{key}' is damaged" in report
     capsys.readouterr()

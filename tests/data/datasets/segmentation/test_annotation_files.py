@@ -297,7 +297,7 @@ def test_check_data_reads_each(tmp_path: Path, capsys: pytest.CaptureFixture[str
     yolo(tmp_path / "yolo", {"a": LARGE, "b": SMALL})
     panoptic(tmp_path / "coco")
     words = {
-        "yolo": ["--data", "yolo", "--root", str(tmp_path / "yolo"), "--split", "train"],
+        "yolo": ["--data", "yolo", "--root", str(tmp_path / "yolo"), "--splits", "train"],
         "coco": ["--data", "coco", "--root", str(tmp_path / "coco"), "--data-options", ANNOTATIONS],
     }
     for name, options in words.items():
@@ -305,6 +305,6 @@ def test_check_data_reads_each(tmp_path: Path, capsys: pytest.CaptureFixture[str
         assert code == 0, (name, capsys.readouterr().out)
     yolo(tmp_path / "bad", {"a": "0 0.5 0.5 0.2 0.2"})
     assert (
-        main(["check-data", "--data", "yolo", "--root", str(tmp_path / "bad"), "--split", "train", "--no-cache"]) == 2
+        main(["check-data", "--data", "yolo", "--root", str(tmp_path / "bad"), "--splits", "train", "--no-cache"]) == 2
     )
     assert "a box" in capsys.readouterr().out
