@@ -11,7 +11,6 @@ from densevit.config.schema import Run
 from densevit.config.validation import TaskSpec
 from densevit.engine.train_state import Scores, TrainState
 from densevit.model_card import ModelCard
-from densevit.model_inputs import NO_INPUTS
 from densevit.registry import ComponentConfig
 from densevit.structures import Batch
 from densevit.tasks.base import Task
@@ -137,5 +136,6 @@ class TrainingObjective(nn.Module, ABC):
 def model_inputs(model: nn.Module, batch: Batch) -> dict[str, Any]:
     """Return what a model takes beside the images of a batch, as keyword arguments."""
     known: Any = model
-    inputs = known.inputs_of(batch) if hasattr(model, "inputs_of") else NO_INPUTS
-    return {"inputs": inputs, **({} if batch.features is None else {"features": batch.features})}
+    inputs = known.inputs_of(batch) if hasattr(model, "inputs_of") else {}
+    given = {"inputs": inputs, "features": batch.features}
+    return {name: value for name, value in given.items() if value}
