@@ -98,7 +98,7 @@ class Exporter:
 
     def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         part = pipeline.ImageExporter(
-            self.predictor, replace(self.plan, items=self.items(batch)), heads=self.args.head,
+            self.predictor, replace(self.plan, items=self.items(batch)), heads=self.args.heads,
             existing=self.args.existing, workers=self.args.workers, max_pixels=self.args.max_pixels,
         )  # fmt: skip
         part.run()

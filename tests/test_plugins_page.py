@@ -30,7 +30,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_page_shows_the_decoder_of_the_example_and_names_every_registry() -> None:
-    (block,) = (text for text in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "register" in text)
+    (block,) = (text for text in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if ".register(" in text)
     assert block in PLUGIN.read_text()
     for path in re.findall(r"`(densevit/[\w/]+\.py)`", PAGE):
         assert (ROOT / path).is_file(), path

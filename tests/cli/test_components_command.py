@@ -46,6 +46,13 @@ def test_a_component_shows_every_option_with_type_default_and_meaning(capsys: py
     assert "name: string; required" in said(capsys, "encoder", "timm")
 
 
+def test_keys_of_the_config_are_listed_by_section_and_one_by_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "lr: number > 0; default 0.0001\n    Learning rate" in said(capsys, "optim")
+    assert said(capsys, "schedule.warmup").startswith("warmup: number from 0; default 0.05\n    Steps of the warm-up")
+    assert "clip_stride: integer from 1" in said(capsys, "data") and "seed: integer" in said(capsys, "run")
+    assert "optim" in said(capsys).splitlines()[-1]
+
+
 def test_components_of_a_plugin_are_listed_too(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,7 +1,9 @@
 """Metrics beyond the nine, by hand and by brute force."""
 
 import math
+import re
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from densevit.evaluation.depth.metrics import depth_metrics
 from densevit.evaluation.depth.point_cloud import point_metrics, subsample
 from densevit.evaluation.depth.protocol import COUNTS
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
-from densevit.evaluation.metrics import find_metric
+from densevit.evaluation.metrics import METRICS, find_metric
 
 CAMERA = np.array([[50.0, 0, 15.5], [0, 50, 11.5], [0, 0, 1]])
 
@@ -138,6 +140,16 @@ def test_what_is_better_larger() -> None:
     better["min"] = ("rmse", "abs_rel@1-2m", "chamfer", "median_log", "silog_half", "ause_d1")
     for direction, names in better.items():
         assert {find_metric("depth", name).better for name in names} == {direction}
+
+
+def test_a_set_of_a_plugin_is_computed_and_compared_by_its_direction(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("densevit.evaluation.depth.extra_metrics.METRIC_SETS", dict(METRIC_SETS))
+    monkeypatch.setitem(METRICS, "depth", dict(METRICS["depth"]))
+    page = (Path(__file__).parents[3] / "docs/plugins.md").read_text()
+    (code,) = re.findall(r"```python\n(import numpy.*?)```", page, re.DOTALL)
+    exec(code.replace("formulae={", 'larger=("best",), formulae={"best": "-", '), {})
+    assert find_metric("depth", "p95").better == "min" and find_metric("depth", "best").better == "max"
+    assert find_sets(["tail"]) == ["tail"] and "95th percentile" in formula("p95")
 
 
 def test_an_unknown_set_is_told() -> None:
