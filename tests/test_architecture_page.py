@@ -11,7 +11,8 @@ from small import small_config
 import densevit
 from densevit.data.fields import FIELDS
 from densevit.engine.logger import read_csv
-from densevit.evaluation.depth.extra_metrics import METRIC_SETS, is_larger_better
+from densevit.evaluation.depth.extra_metrics import METRIC_SETS
+from densevit.evaluation.metrics import METRICS, find_metric
 from densevit.model_inputs import INPUT_KINDS
 from densevit.models.conditioning.base import CONDITIONINGS
 from densevit.models.decoders.base import DECODERS
@@ -21,7 +22,8 @@ from densevit.output_kinds import OUTPUT_KINDS
 PAGE = (Path(__file__).parents[1] / "docs/architecture.md").read_text()
 ADDED: list[tuple[Any, str]] = [
     (DECODERS.components, "pointwise"), (CONDITIONINGS.components, "gravity"), (OBJECTIVES.components, "smooth"),
-    (OUTPUT_KINDS, "flow_x"), (METRIC_SETS, "near"), (FIELDS, "gravity"), (INPUT_KINDS, "gravity"),
+    (OUTPUT_KINDS, "flow_x"), (METRIC_SETS, "near"), (METRICS["depth"], "near_mae"),
+    (FIELDS, "gravity"), (INPUT_KINDS, "gravity"),
 ]  # fmt: skip
 
 
@@ -48,4 +50,4 @@ def test_every_addition_of_the_page_is_registered_trained_and_scored(config: Pat
     assert all(row["variation"] > 0 for row in read_csv(config.parent / "run/train.csv"))
     data = {"type": "folder", "root": str(config.parent / "data"), "depth_scale": 1000}
     scores = densevit.evaluate(run.predictor, data, metrics=["near"]).scores
-    assert 0 < scores["near_mae"] < 10 and not is_larger_better("near_mae")
+    assert 0 < scores["near_mae"] < 10 and find_metric("depth", "near_mae").better == "min"
