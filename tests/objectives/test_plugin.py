@@ -104,7 +104,7 @@ def test_the_model_is_evaluated_and_exported_without_it(folder: Path, capsys: py
     evaluation = densevit.evaluate(folder / "whole", device="cpu", precision="fp32")
     best = min(row["abs_rel"] for row in read_csv(folder / "whole/val.csv"))
     assert evaluation.scores["abs_rel"] == pytest.approx(best, rel=1e-5)
-    densevit.export_onnx(folder / "whole", folder / "model.onnx", size=(48, 64))
+    densevit.export(folder / "whole", folder / "model.onnx", image_size=(48, 64))
     graph = onnx.load(folder / "model.onnx").graph
     assert [value.name for value in graph.input] == ["image"]
 

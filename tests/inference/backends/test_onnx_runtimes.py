@@ -89,7 +89,7 @@ def test_sizes_beyond_the_first_few_are_left_to_torch(
 ) -> None:
     there, converted = elsewhere(known[0], "onnxruntime"), []
 
-    def convert(image: Tensor, more: tuple[Any, ...]) -> onnx_runtimes.ConvertedNetwork:
+    def convert(image: Tensor, *more: Any) -> onnx_runtimes.ConvertedNetwork:
         converted.append(tuple(image.shape[-2:]))
         return onnx_runtimes.ConvertedNetwork(lambda images: [images[:, :1], images], len(image))
 
