@@ -16,6 +16,7 @@ COMPONENTS = {
     "encoder": "Encoders",
     "decoder": "Decoders",
     "head": "Heads",
+    "conditioning": "Further inputs of a network",
     "task": "Tasks",
     "depth_loss": "Losses for depth",
     "segmentation_loss": "Losses for classes of pixels",
