@@ -104,7 +104,7 @@ def stretching(stretch: bool) -> DenseModel:
 def test_a_model_that_stretches_answers_at_any_size_and_cuts_nothing() -> None:
     image = torch.rand(1, 3, 40, 50)
     assert stretching(True)(image)["depth"].shape[-2:] == (40, 50)
-    assert stretching(True)(image, (11, 13))["depth"].shape[-2:] == (11, 13)
+    assert stretching(True)(image, output_size=(11, 13))["depth"].shape[-2:] == (11, 13)
     assert not torch.allclose(stretching(True)(image)["depth"], stretching(False)(image)["depth"])
     even = torch.rand(1, 3, 32, 48)
     assert torch.equal(stretching(True)(even)["depth"], stretching(False)(even)["depth"])

@@ -52,8 +52,7 @@ def test_hugging_faces_folder_comes_back_with_config_and_processor(v2: Path, tmp
 
 def test_a_model_of_padded_pictures_becomes_a_folder_that_pads_and_comes_back(v2: Path, tmp_path: Path) -> None:
     first = densevit.load(v2, "depth-anything-v2", device="cpu", precision="fp32")
-    first.card = replace(first.card, resize=PreprocessConfig())
-    first.save_pretrained(tmp_path / "ours")
+    first.with_options(card=replace(first.card, resize=PreprocessConfig())).save_pretrained(tmp_path / "ours")
     notes = convert(str(tmp_path / "ours"), tmp_path / "folder", "huggingface")
     assert any("heads.depth.scale is None, there 1.75" in note for note in notes)
     again = densevit.load(tmp_path / "folder", device="cpu")

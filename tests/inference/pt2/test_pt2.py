@@ -121,11 +121,11 @@ def test_inputs_are_checked_in_each_call() -> None:
     inputs = {"image": TensorSpec("uint8", (1, 4, 5, 3)), "focal": TensorSpec("float32", (1,))}
     compiled = Pt2Model(lambda image, focal: (image.sum() * focal,), inputs, {}, ["depth"])
     image, focal = np.ones((1, 4, 5, 3), np.uint8), np.full(1, 2, np.float32)
-    assert compiled(image, focal) == {"depth": 120}
+    assert compiled(image, focal=focal) == {"depth": 120}
     with pytest.raises(DataError, match="takes image, focal; given are image"):
         compiled(image)
     with pytest.raises(DataError, match="focal is float64 1; this package is compiled for float32 1"):
-        compiled(image, focal.astype(float))
+        compiled(image, focal=focal.astype(float))
 
 
 def test_what_cannot_be_is_refused_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -151,8 +151,8 @@ def test_a_format_finds_its_head_and_asks_where_several_fit() -> None:
     with pytest.raises(ConfigError, match="format x: this model has no head 'sky'. It has: near, far, things"):
         card.head_for(("labels",), ["sky"], "format x")
     assert (
-        card.label_head(None, "eval", "--task", "segmentation")
-        == card.label_head("things", "eval", "--task", "segmentation")
+        card.label_head(None, "eval --task segmentation")
+        == card.label_head("things", "eval --task segmentation")
         == "things"
     )
     with pytest.raises(ConfigError, match="segmentation: head 'far' gives metric depth; classes of pixels come"):
