@@ -132,7 +132,7 @@ def main() -> None:
             if card.resize.size is not None:
                 card = replace(card, resize=replace(card.resize, size=(8 * card.multiple,) * 2))
         elif name == "depth_anything_3":
-            wanted = replace(wanted, focal=600.0)
+            wanted = replace(wanted, camera=600.0)
         began = time.perf_counter()
         with tempfile.TemporaryDirectory() as folder:
             try:

@@ -1,7 +1,7 @@
 """The model card: what a model predicts and how images are preprocessed. No tensors: configs are read without torch."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from densevit.errors import ConfigError, DataError
@@ -77,6 +77,15 @@ class HeadSpec:
     def metres(self) -> tuple[float, float] | None:
         """`range` in the unit of the prediction; None where it depends on the camera, or on a calibration."""
         return self.range if self.focal is None and self.calibration is None else None
+
+    @property
+    def needs_camera(self) -> bool:
+        """Whether the metres of the prediction follow from the camera."""
+        return self.focal is not None
+
+    def transformed(self) -> "HeadSpec":
+        """Return what the maps are once scaled by the camera and calibrated."""
+        return replace(self, range=self.metres, focal=None, calibration=None)
 
 
 def uncertainty_of(head: str) -> str:
@@ -166,9 +175,9 @@ class ModelCard:
         return "rays" in self.conditioning or bool(self.canonical_focals)
 
     @property
-    def focal_head(self) -> str | None:
+    def camera_head(self) -> str | None:
         """The head that estimates the focal length."""
-        return next(iter(self.heads_of("focal")), None)
+        return next((name for name, spec in self.outputs.items() if spec.output_kind.estimates_camera), None)
 
     def heads_of(self, *kinds: Kind) -> list[str]:
         """Names of the heads of these kinds."""

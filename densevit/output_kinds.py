@@ -28,6 +28,7 @@ class OutputKind:
         is_depth: depth or disparity, metric or not.
         is_metric: depth in metres.
         has_classes: one channel for each class of the head.
+        estimates_camera: it is predicted from the image alone, whatever the network takes beside it.
         channels: otherwise their number.
     """
 
@@ -36,6 +37,7 @@ class OutputKind:
     is_depth: ClassVar[bool] = False
     is_metric: ClassVar[bool] = False
     has_classes: ClassVar[bool] = False
+    estimates_camera: ClassVar[bool] = False
     channels: ClassVar[int] = 1
 
     def __init__(self, name: str, meaning: str, task: str = "") -> None:
@@ -59,7 +61,7 @@ class OutputKind:
 
 
 class DepthKind(OutputKind):
-    """Depth up to scale and shift, or disparity."""
+    """Depth up to scale and shift, or disparity, without unit."""
 
     is_depth = True
 
@@ -90,7 +92,7 @@ class LabelsKind(OutputKind):
 
 
 class NormalsKind(OutputKind):
-    """Unit vectors in camera axes (right, down, forward)."""
+    """Unit vectors in camera axes (right, down, forward), towards the camera."""
 
     channels = 3
 
@@ -113,6 +115,7 @@ class FocalKind(OutputKind):
 
     auxiliary = True
     image_level = True
+    estimates_camera = True
 
 
 OUTPUT_KINDS: dict[str, OutputKind] = {}

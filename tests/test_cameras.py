@@ -276,9 +276,9 @@ def test_focal_lengths_come_from_the_command_then_exif_and_the_summary_counts_th
     np.testing.assert_allclose(np.load(tmp_path / "exif/b.npy"), predictor(tmp_path / "in/b.jpg"), rtol=1e-4)
     assert main([*words, str(tmp_path / "given"), "--fov", "60"]) == 0
     assert "focal length 2 given" in capsys.readouterr().out
-    predictor = predictor.with_options(focal=30 / np.tan(np.radians(30)))  # of b, 60 pixels wide
+    predictor = predictor.with_options(camera=30 / np.tan(np.radians(30)))  # of b, 60 pixels wide
     np.testing.assert_allclose(np.load(tmp_path / "given/b.npy"), predictor(tmp_path / "in/b.jpg"), rtol=1e-4)
-    predictor = predictor.with_options(focal=None, batch_size=2)  # then each photo's own, in a batch, too
+    predictor = predictor.with_options(camera=None, batch_size=2)  # then each photo's own, in a batch, too
     both = [tmp_path / "in/a.jpg", tmp_path / "in/b.jpg"]
     for name, depth in zip("ab", predictor(both), strict=True):
         np.testing.assert_allclose(np.load(tmp_path / f"exif/{name}.npy"), depth, rtol=1e-4)

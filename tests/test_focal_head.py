@@ -79,25 +79,25 @@ def test_it_learns_and_is_validated(run: Path) -> None:
 
 
 def test_an_image_without_a_camera_is_predicted_with_the_estimate(predictor: Predictor) -> None:
-    focal = predictor.estimate_focal(image())
+    focal = predictor.estimate_camera(image())
     assert 10 < focal < 500
     maps = predictor(image())
     np.testing.assert_allclose(predictor(ImageInput(image(), focal)), maps, rtol=1e-5)
     assert not np.allclose(predictor(ImageInput(image(), 3 * focal)), maps, rtol=2e-5)
-    assert predictor.estimate_focal(image()) == focal  # the head sees the image alone
+    assert predictor.estimate_camera(image()) == focal  # the head sees the image alone
 
 
 def test_tiles_have_the_camera_of_the_whole_image(run: Path) -> None:
     tiled = densevit.load(run, precision="fp32", tile_size=48)
     maps = tiled(image(size=(48, 96)))
-    camera = tiled.estimate_focal(image(size=(48, 96)))
+    camera = tiled.estimate_camera(image(size=(48, 96)))
     np.testing.assert_allclose(tiled(ImageInput(image(size=(48, 96)), camera)), maps, rtol=1e-5)
 
 
 def test_a_video_has_one_focal_length(predictor: Predictor) -> None:
     frames = [image(seed) for seed in range(4)]
     maps = list(predict_frames(predictor, frames))
-    first = predictor.with_options(focal=predictor.estimate_focal(frames[0]))
+    first = predictor.with_options(camera=predictor.estimate_camera(frames[0]))
     np.testing.assert_allclose(maps, first(frames), rtol=1e-5)
 
 
@@ -114,7 +114,7 @@ def test_exports_say_what_was_estimated_and_exif_comes_first(
     assert main([*words, "--output", str(tmp_path / "out")]) == 0
     assert "focal length 1 from EXIF, 2 estimated by the model" in capsys.readouterr().out
     predictor = densevit.load(run, precision="fp32")
-    focal = predictor.estimate_focal(tmp_path / "in/a.png")
+    focal = predictor.estimate_camera(tmp_path / "in/a.png")
     points = read_ply_points(tmp_path / "out/a.ply")
     assert np.abs(points[:, 0] / points[:, 2]).max() == pytest.approx(31.5 / focal, rel=0.05)
     alone = ["predict", str(run), str(tmp_path / "in/a.png"), "--formats", "npy", "--precision", "fp32"]

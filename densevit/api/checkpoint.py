@@ -15,6 +15,7 @@ from densevit.errors import CheckpointError, ConfigError
 from densevit.inference.attention.html_page import write_attention_page
 from densevit.inference.attention.maps import compute_attention
 from densevit.inference.backends.onnx_runtimes import resolve_device_and_precision
+from densevit.inference.camera import CameraNumbers
 from densevit.inference.onnx.load import load_onnx
 from densevit.inference.onnx.metadata import as_text as onnx_as_text
 from densevit.inference.onnx.metadata import read_metadata
@@ -69,7 +70,12 @@ def load_checkpoint(
 
 
 def predictor_options(
-    *, tile_size: int | None = None, tile_overlap: float | None = None, crop: str | None = None, **options: Any
+    *,
+    focal: CameraNumbers | None = None,
+    tile_size: int | None = None,
+    tile_overlap: float | None = None,
+    crop: str | None = None,
+    **options: Any,
 ) -> dict[str, Any]:
     """Return the options of `load` as those of `Predictor`.
 
@@ -82,7 +88,7 @@ def predictor_options(
         check_scales(options["scales"])
     tiling = None if tile_size is None else Tiling(tile_size, 0.25 if tile_overlap is None else tile_overlap)
     window = None if crop is None else lambda h, w: kb_box((h, w))
-    return {**options, "tiling": tiling, "window": window}
+    return {**options, "camera": focal, "tiling": tiling, "window": window}
 
 
 def with_window(card: ModelCard, size: int | None, stride: int | None) -> ModelCard:

@@ -149,11 +149,11 @@ def graph_options(
         any_size=image_size == "dynamic",
         batch=None if isinstance(batch_size, str) else batch_size,
         heads=tuple(heads),
-        labels=argmax,
+        argmax=argmax,
         floats=floats,
         network=not preprocessing,
         flip=flip,
         precision="fp16" if precision == "fp16" else "fp32",
         box=None if crop is None or size is None else kb_box(size),
-        focal=focal,
+        camera=focal,
     )

@@ -178,7 +178,7 @@ def predictor_of(
 
     def predict(image: np.ndarray) -> np.ndarray:
         y = run(as_input(image, options))[index][0]
-        return np.asarray((y if options.labels else y.argmax(0)) if ids else y[0])
+        return np.asarray((y if options.argmax else y.argmax(0)) if ids else y[0])
 
     return predict
 

@@ -134,7 +134,7 @@ def affordable_end(model: AppModel, given: GivenClip, options: ViewOptions, seco
 def clip_fov(model: AppModel, options: ViewOptions) -> float | None:
     """What is given or assumed; None where the model estimates it."""
     card = model.predictor.card
-    return options.fov if options.fov is not None or card.focal_head else assumed_fov(card)
+    return options.fov if options.fov is not None or card.camera_head else assumed_fov(card)
 
 
 def chosen_heads(model: AppModel, formats: Sequence[str], options: ViewOptions) -> list[str]:

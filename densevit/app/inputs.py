@@ -47,8 +47,8 @@ class GivenImage:
             return Lens(fov=fov), "given"
         if self.focal is not None:
             return Lens(focal=self.focal), "from EXIF"
-        if predictor.card.focal_head is not None:
-            return Lens(focal=predictor.estimate_focal(self.image)), "estimated"
+        if predictor.card.camera_head is not None:
+            return Lens(focal=predictor.estimate_camera(self.image)), "estimated"
         return Lens(fov=assumed_fov(predictor.card)), "assumed"
 
 

@@ -50,7 +50,7 @@ def run_sanity_checks(plan: Plan, card: ModelCard, tasks: Mapping[str, Task]) ->
                 warnings += check_depth_range(source.data, *output.metres, **options)
             if output.kind == "labels" and (not where or "labels" in found_truths(source)):
                 warnings += check_labels(source.data, **options)
-    if card.needs_camera or card.focal_head in tasks:
+    if card.needs_camera or card.camera_head in tasks:
         for name, data in plan.opened.items():
             warnings += check_cameras(data, f"data.{name}", on_corrupt=on_corrupt)
     if any(card.outputs[name].kind == "normals" for name in tasks):

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 TOLERANCE = 1.15  # times the training's narrowest and widest focal length that count as known
 
-Focal = float | Sequence[float]
+CameraNumbers = float | Sequence[float]
 """Focal length in pixels of the image at its full size: one number, along x and y, or fx, fy, cx, cy."""
 
 FOV = 60.0  # degrees across, of a phone's main camera held upright or of a webcam
@@ -144,19 +144,19 @@ class CameraPolicy:
     """
 
     card: ModelCard
-    override: Focal | None = None
+    override: CameraNumbers | None = None
     warned: set[str] = field(default_factory=set, repr=False, compare=False)  # of a lens that training did not show
 
     @property
     def estimates(self) -> bool:
         """Whether the model estimates the focal length of images of which none is known."""
-        return self.override is None and self.card.needs_camera and self.card.focal_head is not None
+        return self.override is None and self.card.needs_camera and self.card.camera_head is not None
 
-    def of_data(self, intrinsics: Matrix | None) -> Focal | None:
+    def of_data(self, intrinsics: Matrix | None) -> CameraNumbers | None:
         """Return the override, else the focal lengths and principal point of a 3x3 matrix; None if both are missing."""
         return self.override if self.override is not None or intrinsics is None else focal_of_matrix(intrinsics)
 
-    def of_file(self, path: str | os.PathLike[str]) -> Focal | None:
+    def of_file(self, path: str | os.PathLike[str]) -> CameraNumbers | None:
         """Return the override, else the focal length in the EXIF of an image; None if it is unknown or not needed.
 
         Warns once of a lens that the training of a metric model did not show and that the model cannot know of.
@@ -173,7 +173,7 @@ class CameraPolicy:
         return None
 
     def of_batch(
-        self, known: Focal | None, shape: tuple[int, ...], estimate: Callable[[], Sequence[float]]
+        self, known: CameraNumbers | None, shape: tuple[int, ...], estimate: Callable[[], Sequence[float]]
     ) -> Camera | None:
         """Return the cameras of images: known, else the override, else estimated; None for a model that needs none.
 
@@ -197,11 +197,11 @@ class CameraPolicy:
                 f"head {heads}: metres follow from the camera's focal length, and none is known. Give it in pixels of "
                 "the image: focal=PIXELS (--focal PIXELS); width / (2 tan(half the horizontal field of view))."
             )
-        check_focal(focal)
+        check_camera(focal)
         return as_camera(focal, (h, w), count)
 
 
-def check_focal(focal: Focal) -> None:
+def check_camera(focal: CameraNumbers) -> None:
     """
     Raises:
         DataError: it is no number of pixels above 0, nor two or four of them.
@@ -221,7 +221,7 @@ def focal_of_matrix(matrix: Matrix) -> tuple[float, float, float, float]:
     return float(matrix[0, 0]), float(matrix[1, 1]), float(matrix[0, 2]), float(matrix[1, 2])
 
 
-def as_camera(focal: Focal, size: Size, count: int = 1) -> Camera:
+def as_camera(focal: CameraNumbers, size: Size, count: int = 1) -> Camera:
     """The camera of `count` images of `size`; the principal point is their middle unless it is given.
 
     Raises:
@@ -234,7 +234,7 @@ def as_camera(focal: Focal, size: Size, count: int = 1) -> Camera:
     return Camera(torch.tensor([[fx, fy, cx, cy]]).expand(count, -1))
 
 
-def focal_numbers(focal: Focal) -> tuple[float, ...]:
+def focal_numbers(focal: CameraNumbers) -> tuple[float, ...]:
     return tuple(focal) if isinstance(focal, Sequence) else (focal, focal)
 
 

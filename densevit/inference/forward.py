@@ -25,13 +25,13 @@ from densevit.model_card import HeadSpec, PreprocessConfig
 from densevit.model_inputs import NO_INPUTS, ModelInputs, crop_inputs, mirror_inputs, resize_inputs
 from densevit.ops.resize import KnownSteps, crop, is_image_level, network_size, network_steps, resize
 from densevit.ops.resize_uint8 import resize_uint8
-from densevit.output_kinds import OutputKind, output_kind
+from densevit.output_kinds import OutputKind
 from densevit.structures import Box, Size
 from densevit.utils.precision import Precision, autocast
 
 NO_HEADS: Mapping[str, HeadSpec] = MappingProxyType({})
 
-PLAIN = output_kind("affine")  # of outputs without a head: nothing is done to them
+PLAIN = OutputKind("", "an output without a head: nothing is done to it")
 
 Network = Callable[..., Outputs]
 """A model, or what stands for one. Its attribute `input_names` says which inputs beside images it takes."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from densevit.data.io.rgb import Rgb
-from densevit.inference.camera import Focal
+from densevit.inference.camera import CameraNumbers
 from densevit.inference.measured_points import Points
 from densevit.model_inputs import ModelInputs
 
@@ -19,6 +19,6 @@ class ImageInput:
     """
 
     image: Rgb
-    camera: Focal | None = None
+    camera: CameraNumbers | None = None
     points: Points | None = None
     inputs: ModelInputs = field(default_factory=dict)

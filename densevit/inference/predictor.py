@@ -19,7 +19,7 @@ from densevit.data.io.rgb import ImageLike, Rgb, as_rgb, is_batch, stack
 from densevit.errors import ConfigError, DataError
 from densevit.inference.backends import auto
 from densevit.inference.backends.onnx_runtimes import RuntimeName, resolve_device_and_precision
-from densevit.inference.camera import CameraPolicy, Focal
+from densevit.inference.camera import CameraNumbers, CameraPolicy
 from densevit.inference.forward import Network, check_box, forward
 from densevit.inference.image_input import ImageInput
 from densevit.inference.measured_points import Points, as_input, points_are_input, to_metres
@@ -37,12 +37,11 @@ from densevit.utils.precision import gpu_products
 from densevit.weights import hub
 
 Map = Float32[np.ndarray, "..."]
-"""h w, or k h w from a head with k > 1 channels: metres from a metric head, no unit from affine and disparity heads.
-k logits from a head that classifies the image, k h w logits from one that classifies its pixels; 3 h w from a head of
-surface normals: unit vectors in camera axes (right, down, forward), towards the camera."""
+"""h w, or k h w from a head with k > 1 channels; k from a head for whole images. The head's output kind says what the
+numbers are (output_kinds.py)."""
 
 
-CHANGEABLE = ("card", "flip", "scales", "batch_size", "window", "focal", "tiling", "runtime")
+CHANGEABLE = ("card", "flip", "scales", "batch_size", "window", "camera", "tiling", "runtime")
 
 
 class Predictor:
@@ -73,7 +72,7 @@ class Predictor:
         scales: Sequence[float] = (1.0,),
         batch_size: int = 1,
         window: Callable[[int, int], Box | None] | None = None,
-        focal: Focal | None = None,
+        camera: CameraNumbers | None = None,
         tiling: Tiling | int | None = None,
         compile: bool = False,
         cast_weights: bool = False,
@@ -89,8 +88,8 @@ class Predictor:
             scales: average over the image at these sizes, relative to its own; with `flip` also mirrored at each.
             batch_size: consecutive images of one size go through the model together, so many at most.
             window: height and width of an image -> the part that the model sees, where no `box` is given.
-            focal: of the camera, in pixels of its images: a number, two (along x and y), or fx, fy, cx, cy; only models
-                whose metres depend on it ask for it. None takes what EXIF says, of photos given by their paths.
+            camera: the focal length in pixels of the images: a number, two (along x and y), or fx, fy, cx, cy; only
+                models whose metres depend on it ask for it. None takes what EXIF says, of photos given by their paths.
             tiling: images with a longer side are predicted in overlapping tiles of this side (inference/tiling.py).
             compile: by torch.compile, at the first image of each size; `densevit benchmark --compile` measures it.
             cast_weights: keeps the weights of linear and convolutional layers in `precision`, which halves their memory
@@ -108,7 +107,7 @@ class Predictor:
         self.device, self.precision = resolve_device_and_precision(runtime, device, precision, compiled=compile)
         self.model = model.eval().to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.card = card
-        self.cameras = CameraPolicy(card, focal)
+        self.cameras = CameraPolicy(card, camera)
         self.flip, self.scales = flip, check_scales(scales)
         self.batch_size = batch_size
         self.window = window
@@ -125,7 +124,7 @@ class Predictor:
         if "runtime" in vars(self):  # which `__init__` sets last
             raise AttributeError(
                 f"{name}: a Predictor does not change, since threads may share it. predictor.with_options(flip=True, "
-                "focal=2900) gives another one on the same model."
+                "camera=2900) gives another one on the same model."
             )
         super().__setattr__(name, value)
 
@@ -133,7 +132,7 @@ class Predictor:
         """Return a predictor on the same model with some options changed.
 
         Args:
-            options: card, flip, scales, batch_size, window, focal, tiling or runtime, as of `__init__`.
+            options: card, flip, scales, batch_size, window, camera, tiling or runtime, as of `__init__`.
 
         Raises:
             TypeError: another option.
@@ -142,7 +141,7 @@ class Predictor:
             raise TypeError(f"{', '.join(sorted(unknown))}: options that change are {', '.join(CHANGEABLE)}.")
         other = copy(self)
         cameras = replace(
-            self.cameras, card=options.get("card", self.card), override=options.pop("focal", self.cameras.override)
+            self.cameras, card=options.get("card", self.card), override=options.pop("camera", self.cameras.override)
         )
         vars(other).update(options, cameras=cameras)
         return other
@@ -294,7 +293,7 @@ class Predictor:
         images: UInt8[np.ndarray, "b h w 3"],
         *,
         box: Box | None = None,
-        camera: Focal | None = None,
+        camera: CameraNumbers | None = None,
         inputs: ModelInputs = NO_INPUTS,
     ) -> dict[str, Map]:
         """One pass through the model, or tile by tile: b k h w per head.
@@ -382,26 +381,26 @@ class Predictor:
         """Return the inputs with the camera, where predictions depend on it."""
         return inputs if camera is None else {**inputs, "camera": camera.values}
 
-    def camera_of(self, images: UInt8[np.ndarray, "b h w 3"], known: Focal | None = None) -> Camera | None:
+    def camera_of(self, images: UInt8[np.ndarray, "b h w 3"], known: CameraNumbers | None = None) -> Camera | None:
         """Return the camera of images of full size; see `CameraPolicy.of_batch`."""
-        return self.cameras.of_batch(known, images.shape[:3], partial(self.estimate_focals, images))
+        return self.cameras.of_batch(known, images.shape[:3], partial(self.estimate_cameras, images))
 
-    def estimate_focal(self, image: ImageLike) -> float:
+    def estimate_camera(self, image: ImageLike) -> float:
         """The focal length in pixels of an image, as the model's head for it estimates; whatever `cameras` say.
 
         Raises:
             ConfigError: the model has no such head.
         """
-        return self.estimate_focals(as_rgb(image)[None])[0]
+        return self.estimate_cameras(as_rgb(image)[None])[0]
 
-    def estimate_focals(self, images: UInt8[np.ndarray, "b h w 3"]) -> list[float]:
-        """Of images of one size; see `estimate_focal`."""
-        if self.card.focal_head is None:
-            raise ConfigError("this model has no head that estimates the focal length (`type: focal`).")
+    def estimate_cameras(self, images: UInt8[np.ndarray, "b h w 3"]) -> list[float]:
+        """Of images of one size; see `estimate_camera`."""
+        if self.card.camera_head is None:
+            raise ConfigError("this model has no head that estimates the camera.")
         h, w = images.shape[1:3]
         _, _, x0, x1 = (self.window and self.window(h, w)) or (0, h, 0, w)
         unknown = {"camera": torch.full((len(images), 4), math.nan)}
-        ratios = self.predict_batch(images, inputs=unknown)[self.card.focal_head]
+        ratios = self.predict_batch(images, inputs=unknown)[self.card.camera_head]
         return [float(ratio) * (x1 - x0) for ratio in ratios.flatten()]
 
     def save_pretrained(self, folder: str | Path) -> None:

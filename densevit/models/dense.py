@@ -46,7 +46,7 @@ class DenseModel(nn.Module):
         self.encoder = encoder
         self.decoder = decoder
         self.heads = nn.ModuleDict(heads)
-        self.focal_heads = {name for name, head in heads.items() if head.output.kind == "focal"}
+        self.camera_heads = {name for name, head in heads.items() if head.output.output_kind.estimates_camera}
         self.decoders = nn.ModuleDict(decoders or {})
         blocks = [one.encoder_blocks for one in (decoder, *(decoders or {}).values())]
         if any(blocks):
@@ -61,7 +61,7 @@ class DenseModel(nn.Module):
     def inputs_of(self, batch: Batch, *, validation: bool = False) -> ModelInputs:
         """Return what the network and the metres of its heads depend on beside the images of a batch."""
         heads: Iterable[Any] = self.heads.values()
-        camera = ("camera",) if any(head.output.focal is not None for head in heads) else ()
+        camera = ("camera",) if any(head.output.needs_camera for head in heads) else ()
         return inputs_of(batch, dict.fromkeys((*camera, *self.input_names)), validation=validation)
 
     def forward(
@@ -112,7 +112,7 @@ class DenseModel(nn.Module):
         shared = as_decoder_output(self.decoder(features))
         unadapted = replace(features, adapters=())
         for name, head in self.heads.items():
-            given = plain if name in self.focal_heads else unadapted
+            given = plain if name in self.camera_heads else unadapted
             x = as_decoder_output(self.decoders[name](given)) if name in self.decoders else shared
             y = as_decoder_output(head(x.map, size))
             yield name, y.map

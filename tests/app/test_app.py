@@ -184,7 +184,7 @@ def test_the_lens_is_given_or_from_exif_or_assumed(model: AppModel, folder: Path
     assert photo.lens(predictor, None)[0].focal == pytest.approx(28 * np.hypot(*SIZE) / np.hypot(36, 24))
     outputs = {"depth": replace(card.outputs["depth"], focal=50.0)}
     needy = part_of(model, "depth", outputs=outputs, fov=(50.0, 70.0))
-    expected = needy.predictor.with_options(focal=focal_length(SIZE[1], 60.0))(given.path)
+    expected = needy.predictor.with_options(camera=focal_length(SIZE[1], 60.0))(given.path)
     np.testing.assert_allclose(needy.predict(given, None)["depth"], expected, rtol=1e-6)
     np.testing.assert_allclose(needy.predict(given, 90.0)["depth"], expected * np.tan(np.pi / 6), rtol=1e-4)
 

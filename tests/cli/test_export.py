@@ -108,4 +108,4 @@ def test_options_become_those_of_a_graph() -> None:
     defaults = {name: parameter.default for name, parameter in inspect.signature(export).parameters.items()}
     chosen = {"image_size": (40, 60), "batch_size": "dynamic", "argmax": True, "flip": True}
     made = graph_options(**{name: value for name, value in {**defaults, **chosen}.items() if name in GRAPH | INT8})
-    assert made == OnnxExportOptions(size=(40, 60), batch=None, labels=True, flip=True)
+    assert made == OnnxExportOptions(size=(40, 60), batch=None, argmax=True, flip=True)

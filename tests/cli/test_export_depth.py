@@ -237,7 +237,7 @@ def test_focal_lengths_of_a_table_reach_models_whose_metres_depend_on_them(
 ) -> None:
     def load(path: str, family: object = None, family_options: object = None, **options: Any) -> Predictor:
         card = ModelCard(outputs={"depth": HeadSpec(kind="metric", focal=100.0)}, multiple=1)
-        return Predictor(Canonical(), card, **options)  # type: ignore[arg-type]
+        return Predictor(Canonical(), card, **predictor_options(**options))  # type: ignore[arg-type]
 
     monkeypatch.setattr(api, "load", load)
     (tmp_path / "cameras.csv").write_text("image,fx,fy,cx,cy\nin/a.jpg,200,200,4,3\nin/sub/b.png,50,50,4,3\n")

@@ -231,12 +231,12 @@ def test_tiles_stay_within_the_range_of_the_head() -> None:
 def test_a_focal_length_is_one_number_or_two(focal: object) -> None:
     outputs = {"depth": HeadSpec(kind="metric", focal=3.0)}
     card = ModelCard(outputs=outputs, multiple=1)
-    assert np.allclose(predictor(card=card, focal=focal)(picture()), 2 * predictor()(picture()))
+    assert np.allclose(predictor(card=card, camera=focal)(picture()), 2 * predictor()(picture()))
     with pytest.raises(DataError, match="0.001 pixels is a field of view of 180 degrees.* not in millimetres"):
-        predictor(card=card, focal=0.001)(picture())
+        predictor(card=card, camera=0.001)(picture())
     for wrong in ([6.0], float("inf"), float("nan"), (0.0, 6.0)):
         with pytest.raises(DataError, match="a number of pixels above 0, or two, along x and y"):
-            predictor(card=card, focal=wrong)(picture())
+            predictor(card=card, camera=wrong)(picture())
 
 
 def test_a_window_is_what_the_model_sees_of_each_picture() -> None:
@@ -300,9 +300,9 @@ def test_threads_with_cameras_of_their_own_share_one_predictor() -> None:
 
 def test_a_predictor_does_not_change_and_other_options_make_another_one_on_the_same_model() -> None:
     one = predictor()
-    with pytest.raises(AttributeError, match="focal: a Predictor does not change"):
-        one.focal = 50.0  # type: ignore[attr-defined]
-    other = one.with_options(flip=True, focal=50.0)
+    with pytest.raises(AttributeError, match="camera: a Predictor does not change"):
+        one.camera = 50.0  # type: ignore[attr-defined]
+    other = one.with_options(flip=True, camera=50.0)
     assert (one.flip, one.cameras.override) == (False, None) and (other.flip, other.cameras.override) == (True, 50.0)
     assert other.model is one.model and pickle.loads(pickle.dumps(other)).flip
     with pytest.raises(TypeError, match="focus: options that change are card, flip"):

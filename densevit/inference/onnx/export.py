@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from densevit.errors import ConfigError, StorageError
 from densevit.inference.backends.onnx_runtimes import OnnxRuntime
-from densevit.inference.camera import as_camera, check_focal
+from densevit.inference.camera import as_camera, check_camera
 from densevit.inference.forward import check_box, checked_network_size, forward
 from densevit.inference.onnx.dynamic_size import (
     GRID,
@@ -65,9 +65,9 @@ class Pipeline(nn.Module):
         super().__init__()
         self.model, self.card, self.options = model, card, options
         self.kinds = file_inputs(card, options)
-        if options.focal is not None and card.needs_camera:
+        if options.camera is not None and card.needs_camera:
             assert options.size is not None
-            self.register_buffer("camera", as_camera(options.focal, options.size).values)
+            self.register_buffer("camera", as_camera(options.camera, options.size).values)
 
     def forward(self, image: Tensor, given: Mapping[str, Tensor] = NO_INPUTS) -> dict[str, Tensor]:
         """
@@ -99,7 +99,7 @@ class Pipeline(nn.Module):
     def postprocess(self, y: Tensor, spec: HeadSpec) -> Tensor:
         if spec.output_kind.image_level:
             return y.flatten(1)
-        if spec.output_kind.has_classes and self.options.labels:
+        if spec.output_kind.has_classes and self.options.argmax:
             ids = argmax_or_ignore(y)
             return ids.to(torch.uint8) if y.shape[1] <= IGNORE else ids
         return y
@@ -188,7 +188,7 @@ def check_options(card: ModelCard, options: OnnxExportOptions) -> tuple[ModelCar
         if name not in card.outputs:
             raise ConfigError(f"--heads: this model has no head '{name}'. It has: {', '.join(card.outputs)}.")
     card = replace(card, outputs={name: card.outputs[name] for name in names})
-    if options.labels and not any(kinds[name].has_classes and not kinds[name].image_level for name in names):
+    if options.argmax and not any(kinds[name].has_classes and not kinds[name].image_level for name in names):
         raise ConfigError("--argmax: no head here classifies pixels.")
     size = options.size
     if options.network:
@@ -205,15 +205,16 @@ def check_options(card: ModelCard, options: OnnxExportOptions) -> tuple[ModelCar
         raise ConfigError("--batch-size: this model uses a sliding window; give a number of images.")
     y0, y1, x0, x1 = (0, size[0], 0, size[1]) if options.box is None else check_box(options.box, size)
     checked_network_size((y1 - y0, x1 - x0), card.resize, card.multiple)
-    if options.focal is not None and card.needs_camera:
-        check_focal(options.focal)
+    if options.camera is not None and card.needs_camera:
+        check_camera(options.camera)
     return card, replace(options, size=size)
 
 
 def check_options_of_any_size(options: OnnxExportOptions) -> None:
     assert options.box is None, "a window of images of any size"
-    if options.focal is not None:
-        raise ConfigError("--focal: with --image-size dynamic the focal length of each image is an input of the file.")
+    if options.camera is not None:
+        name = INPUT_KINDS["camera"].exported
+        raise ConfigError(f"--{name}: with --image-size dynamic that of each image is an input of the file.")
 
 
 def sizes_to_try(card: ModelCard) -> list[Size]:

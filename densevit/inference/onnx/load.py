@@ -146,12 +146,12 @@ def image_input(graph: "onnx.ModelProto", path: Path) -> ImageInput:
     import onnx
 
     image, *more = graph.graph.input
-    names = [given.name for given in more]
+    names, camera = [given.name for given in more], INPUT_KINDS["camera"].exported
     kinds = {kind.exported: kind for kind in INPUT_KINDS.values() if kind.exported and kind.name != "camera"}
     if image.name != INPUT or not kinds.keys() >= set(names):
         raise ConfigError(
-            f"{path}: takes {', '.join([image.name, *names])}; a file that takes the focal length cannot stand for a "
-            "checkpoint: export it with --focal PIXELS."
+            f"{path}: takes {', '.join([image.name, *names])}; a file that takes {camera} cannot stand for a "
+            f"checkpoint: export it with --{camera} PIXELS."
         )
     if any(y.type.tensor_type.elem_type != onnx.TensorProto.FLOAT for y in graph.graph.output):
         raise ConfigError(f"{path}: gives ids of classes; export it without --argmax.")
@@ -164,9 +164,7 @@ def image_input(graph: "onnx.ModelProto", path: Path) -> ImageInput:
 
 def card_of_images(card: ModelCard, takes: ImageInput) -> ModelCard:
     """The card without what the graph has done: preprocessing, metres by the camera, calibration."""
-    outputs: dict[str, HeadSpec] = {
-        name: replace(spec, range=spec.metres, focal=None, calibration=None) for name, spec in card.outputs.items()
-    }
+    outputs: dict[str, HeadSpec] = {name: spec.transformed() for name, spec in card.outputs.items()}
     components: Mapping[str, Any] = CONDITIONINGS.components
     names = {kind.name for kind in takes.more}
     taken = {name: given for name, given in card.conditioning.items() if components[name].input in names}

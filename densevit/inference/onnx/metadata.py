@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from densevit.errors import CheckpointError
-from densevit.inference.camera import Focal
+from densevit.inference.camera import CameraNumbers
 from densevit.inference.onnx.graph import BATCH
 from densevit.model_card import HeadSpec, ModelCard
 from densevit.model_inputs import INPUT_KINDS, InputKind
@@ -27,25 +27,25 @@ class OnnxExportOptions:
         any_size: images of any size, in place of `size`.
         batch: number of images at once; None for any.
         heads: empty for all.
-        labels: ids of classes, where a head gives logits for each pixel.
+        argmax: ids of classes, where a head gives logits for each pixel.
         floats: images are b 3 h w in [0, 1], not bytes b h w 3.
         network: only the network, for images that are already resized; these are floats.
         flip, box: as of `forward` and `Predictor`.
         precision: of the network; preprocessing, postprocessing, input and outputs are fp32 in any case.
-        focal: of all images; None makes it an input of a model whose metres depend on it.
+        camera: of all images; None makes it an input of a model whose metres depend on it.
     """
 
     size: Size | None
     any_size: bool = False
     batch: int | None = 1
     heads: tuple[str, ...] = ()
-    labels: bool = False
+    argmax: bool = False
     floats: bool = False
     network: bool = False
     flip: bool = False
     box: Box | None = None
     precision: Literal["fp32", "fp16"] = "fp32"
-    focal: Focal | None = None
+    camera: CameraNumbers | None = None
 
     @property
     def sides(self) -> tuple[object, object]:
@@ -60,14 +60,14 @@ def metadata(card: ModelCard, options: OnnxExportOptions) -> dict[str, str]:
     """The metadata of the file: in words and, under `card`, as JSON."""
     (h, w), b = options.sides, options.batch or BATCH
     given = f"float32 {b} x 3 x {h} x {w}, RGB in [0, 1]" if options.floats else f"uint8 {b} x {h} x {w} x 3, RGB"
-    notes = {"focal": str(options.focal) if options.focal else "", "window": str(options.box) if options.box else ""}
+    notes = {INPUT_KINDS["camera"].exported: options.camera, "window": options.box}
     return {
         "input image": given + (", resized as the network wants it" if options.network else ", as decoded from a file"),
         **{f"input {kind.exported}": kind.describe(b, h, w) for kind in file_inputs(card, options)},
         **{f"output {name}": describe_output(spec, options) for name, spec in card.outputs.items()},
         "image_size": f"{h},{w}",
         "precision": options.precision,
-        **{name: value for name, value in notes.items() if value},
+        **{name: str(value) for name, value in notes.items() if value},
         "licence": card.licence,
         "source": card.source,
         "card": json.dumps(card.to_dict()),
@@ -77,7 +77,7 @@ def metadata(card: ModelCard, options: OnnxExportOptions) -> dict[str, str]:
 def file_inputs(card: ModelCard, options: OnnxExportOptions) -> list[InputKind]:
     """Return what the file takes beside images: not the camera where it is fixed."""
     kinds = [INPUT_KINDS[name] for name in input_names(card)]
-    fixed = {"camera"} if options.focal is not None else set()
+    fixed = {"camera"} if options.camera is not None else set()
     return [kind for kind in kinds if kind.exported and kind.name not in fixed]
 
 
@@ -87,7 +87,7 @@ def describe_output(spec: HeadSpec, options: OnnxExportOptions) -> str:
     what = f"logits: {kind.meaning}" if kind.has_classes else kind.meaning
     if kind.image_level:
         return f"float32 {b} x {k}, {what}"
-    if kind.has_classes and options.labels:
+    if kind.has_classes and options.argmax:
         return f"{'uint8' if k <= IGNORE else 'int64'} {b} x {h} x {w}, ids: {kind.meaning}, {IGNORE} for none"
     span = f", {spec.metres[0]:g} to {spec.metres[1]:g}" if spec.metres else ""
     return f"float32 {b} x {k} x {h} x {w}, {what}{f' in {spec.unit}' if spec.unit else ''}{span}"

@@ -44,7 +44,8 @@ def torch_predictor(model: nn.Module, card: ModelCard, options: OnnxExportOption
     """What the outputs of a file with these options shall be."""
     box = options.box
     window = None if box is None else lambda h, w: box
-    return Predictor(model, card, device="cpu", precision="fp32", flip=options.flip, focal=options.focal, window=window)
+    predictor = Predictor(model, card, device="cpu", precision="fp32", flip=options.flip, window=window)
+    return predictor.with_options(camera=options.camera)
 
 
 def errors_against_torch(
@@ -71,7 +72,7 @@ def errors_against_torch(
             for (name, spec), ours in zip(predictor.card.outputs.items(), found, strict=True):
                 kind, theirs = spec.output_kind, expected[name]
                 theirs = theirs[..., 0, 0] if kind.image_level else theirs
-                ids = options.labels and kind.has_classes and not kind.image_level
+                ids = options.argmax and kind.has_classes and not kind.image_level
                 errors[name] = max(errors[name], (error_of_ids if ids else error_of_values)(ours, theirs))
     return errors
 

@@ -22,7 +22,7 @@ from densevit.data.io.readers import read_image
 from densevit.data.io.rgb import Rgb, stack
 from densevit.data.loading.prefetch import prefetch
 from densevit.errors import ConfigError, DataError, Preempted
-from densevit.inference.camera import Focal, Lens, focal_of_matrix
+from densevit.inference.camera import CameraNumbers, Lens, focal_of_matrix
 from densevit.inference.measured_points import as_input, points_are_input, to_metres
 from densevit.inference.predict.inputs import Item
 from densevit.inference.predict.output_plan import FAILED, Existing, ExportPlan, OutputPlan
@@ -129,7 +129,7 @@ class Exporter(ABC):
                     f"format {format}, as asked for, needs a head with `uncertainty: laplace`; "
                     f"'{self.sources[format]}' predicts none."
                 )
-            if writer.needs_camera(spec) and not self.predictor.card.focal_head:
+            if writer.needs_camera(spec) and not self.predictor.card.camera_head:
                 plan.check_cameras(format)
         if self.predictor.tiling is not None:
             check_tileable({head: outputs[head].kind for head in self.sources.values()})
@@ -220,7 +220,7 @@ class ImageExporter(Exporter):
             writer.needs_camera(plan.spec(predictor.card.outputs[self.sources[format]]))
             for format, writer in plan.writers.items()
         )
-        self.estimates = wanted and predictor.card.focal_head is not None and predictor.cameras.override is None
+        self.estimates = wanted and predictor.card.camera_head is not None and predictor.cameras.override is None
         self.estimated: dict[Item, Lens] = {}
         self.warnings = ReaderWarnings()
 
@@ -312,13 +312,13 @@ class ImageExporter(Exporter):
         assert self.plan.anchors is not None
         return self.plan.anchors.read(item, (image.shape[0], image.shape[1]), alone=len(self.plan.items) == 1)
 
-    def camera_of(self, item: Item, image: Rgb) -> Focal | None:
+    def camera_of(self, item: Item, image: Rgb) -> CameraNumbers | None:
         """The focal length of an image: its own, or as the model estimates it; None leaves it to the predictor."""
         if item.intrinsics is not None and self.predictor.card.needs_camera:
             return focal_of_matrix(item.intrinsics.matrix((image.shape[0], image.shape[1])))
         if item.intrinsics is not None or not self.estimates:
             return None
-        focal = self.predictor.estimate_focal(image)
+        focal = self.predictor.estimate_camera(image)
         self.estimated[item] = Lens(focal=focal)
         return focal
 

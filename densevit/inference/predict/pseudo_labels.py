@@ -24,7 +24,7 @@ import numpy as np
 from jaxtyping import Float, Float32, UInt8
 
 from densevit.errors import ConfigError, StorageError
-from densevit.inference.camera import Focal
+from densevit.inference.camera import CameraNumbers
 from densevit.inference.predict.inputs import Item
 from densevit.inference.predict.output_plan import Existing, OutputPlan
 from densevit.inference.predict.pipeline import Exporter, ImageExporter
@@ -65,7 +65,7 @@ class Teacher(Predictor):
         images: UInt8[np.ndarray, "b h w 3"],
         *,
         box: Box | None = None,
-        camera: Focal | None = None,
+        camera: CameraNumbers | None = None,
         inputs: ModelInputs = NO_INPUTS,
     ) -> dict[str, Map]:
         found: dict[str, list[Map]] = {}

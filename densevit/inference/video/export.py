@@ -23,7 +23,7 @@ from densevit.data.io.rgb import stack
 from densevit.data.io.video import LiveCamera, VideoFrame
 from densevit.data.loading.prefetch import prefetch_iterator
 from densevit.errors import DataError
-from densevit.inference.camera import Focal, focal_numbers, focal_of_matrix
+from densevit.inference.camera import CameraNumbers, focal_numbers, focal_of_matrix
 from densevit.inference.predict.pipeline import Exporter, Maps
 from densevit.inference.predict.summary import Summary
 from densevit.inference.video.clips import PROGRESS, TIMES, Clip, ClipPlan, Progress
@@ -82,7 +82,7 @@ class ClipExport:
         })  # fmt: skip
         self.part_kinds = sorted({(format.part, sources[name]) for name, format in plan.clip_formats.items()})
         self.stabilizers = self.build_stabilizers()
-        self.camera: Focal | None = None
+        self.camera: CameraNumbers | None = None
         self.camera_set = False
         self.parts: dict[tuple[str, str], Any] = {}
         self.opened = ExitStack()
@@ -105,7 +105,7 @@ class ClipExport:
         if self.plan.intrinsics is not None:
             self.camera = focal_of_matrix(self.plan.intrinsics.matrix((image.shape[0], image.shape[1])))
         elif self.predictor.cameras.estimates:
-            self.done.focal = self.done.focal or self.predictor.estimate_focal(image)
+            self.done.focal = self.done.focal or self.predictor.estimate_camera(image)
             self.camera = self.done.focal
         if self.camera is not None:
             for stabilizer in self.stabilizers.values():

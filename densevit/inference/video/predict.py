@@ -10,7 +10,7 @@ from pathlib import Path
 from densevit.data.io.rgb import ImageLike, Rgb, stack
 from densevit.data.io.video import LiveCamera, Span, VideoFrame, open_video
 from densevit.errors import ConfigError
-from densevit.inference.camera import Focal, focal_numbers
+from densevit.inference.camera import CameraNumbers, focal_numbers
 from densevit.inference.image_input import ImageInput
 from densevit.inference.predictor import Map, Predictor, as_arrays
 from densevit.inference.video.stabilizer import Stabilizer, stabilize_stream
@@ -122,14 +122,14 @@ def predict_video(
         yield VideoDepth(frame.index, frame.time, frame.image, depth)
 
 
-def video_camera(predictor: Predictor, first: ImageInput) -> Focal | None:
+def video_camera(predictor: Predictor, first: ImageInput) -> CameraNumbers | None:
     """Return the focal length of a video that begins with this frame; None for a model that needs none or knows none.
 
     Where the model estimates it, all frames have that of the first.
     """
     policy = predictor.cameras
     if first.camera is None and policy.estimates:
-        return predictor.estimate_focal(first.image)
+        return predictor.estimate_camera(first.image)
     return policy.override if first.camera is None else first.camera
 
 
@@ -156,7 +156,7 @@ def predict_windows(
 
 
 def motion_windows(
-    predictor: Predictor, camera: Focal | None, *, causal: bool = False, box: Box | None = None
+    predictor: Predictor, camera: CameraNumbers | None, *, causal: bool = False, box: Box | None = None
 ) -> ClipWindows:
     """Return what predicts the frames of a video with one camera; for models with motion blocks.
 
@@ -181,7 +181,7 @@ def predict_clip(
     frames: list[Rgb],
     features: list[EncoderOutput],
     *,
-    camera: Focal | None = None,
+    camera: CameraNumbers | None = None,
     box: Box | None = None,
 ) -> FramesPrediction:
     """Return the maps of the frames of a clip, given features of the first of them, and the features of the others."""

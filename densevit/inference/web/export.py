@@ -101,7 +101,7 @@ def export_web(
     onnx.refuse_inputs(card, "a web page")
     card, size = at_size(card, size)
     kinds = {card.outputs[name].kind for name in heads or card.outputs if name in card.outputs}
-    options = OnnxExportOptions(size=size, heads=heads, labels="labels" in kinds)
+    options = OnnxExportOptions(size=size, heads=heads, argmax="labels" in kinds)
     atomic_io.make_folder(folder.parent)
     atomic_io.remove_stale_temporaries(folder.parent)
     with atomic_io.atomic_folder(folder, replace=True) as made:

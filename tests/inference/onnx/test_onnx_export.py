@@ -103,7 +103,7 @@ def test_the_file_says_what_it_is(anyhow: Path) -> None:
 @pytest.mark.slow
 def test_ids_of_classes_a_mirror_and_a_window(tmp_path: Path) -> None:
     box = (8, 40, 0, 52)
-    wanted = OnnxExportOptions(size=SIZE, heads=("labels", "depth"), labels=True, flip=True, box=box, batch=2)
+    wanted = OnnxExportOptions(size=SIZE, heads=("labels", "depth"), argmax=True, flip=True, box=box, batch=2)
     assert list(export_onnx(*network(), tmp_path / "a.onnx", wanted).errors) == ["labels", "depth"]
     found = run(tmp_path / "a.onnx", noise(2))
     expected = predicted(None, noise(2), flip=True, window=lambda h, w: box)
@@ -175,7 +175,7 @@ def test_gaps_are_shares_of_the_largest_value() -> None:
     ("wanted", "fault"),
     [
         (OnnxExportOptions(size=SIZE, heads=("deepth",)), "no head 'deepth'. It has: depth, class, labels"),
-        (OnnxExportOptions(size=SIZE, heads=("depth",), labels=True), "no head here classifies pixels"),
+        (OnnxExportOptions(size=SIZE, heads=("depth",), argmax=True), "no head here classifies pixels"),
         (OnnxExportOptions(size=None), "--image-size: give height and width"),
         (OnnxExportOptions(size=(2, 5000)), "that shape is too thin"),
         (OnnxExportOptions(size=(20, 20), box=(0, 30, 0, 20)), "does not lie inside an image of 20x20"),

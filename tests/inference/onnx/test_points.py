@@ -79,8 +79,8 @@ def test_a_file_gives_torch_s_maps_with_points_and_without(camera: str, tmp_path
 @pytest.mark.slow
 def test_a_file_stands_for_its_checkpoint(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
-    export_onnx(*network("canonical"), path, OnnxExportOptions(size=SIZE, focal=60.0))
-    predictor = Predictor(*network("canonical"), device="cpu", precision="fp32", focal=60.0)
+    export_onnx(*network("canonical"), path, OnnxExportOptions(size=SIZE, camera=60.0))
+    predictor = Predictor(*network("canonical"), device="cpu", precision="fp32", camera=60.0)
     (image,), points = images(1), measured(2)[0]
     expected = predictor(image, anchors=points)
     for runtime in RUNTIMES:
