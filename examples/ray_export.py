@@ -33,7 +33,7 @@ import numpy as np
 
 from densevit import api
 from densevit.api.predict import predict
-from densevit.api.prediction import anchor_files, build_writer, camera_of, plan_export, with_options
+from densevit.api.prediction import build_writer, camera_of, plan_export, point_files, with_options
 from densevit.cli.parser import inherited_parameters, make_parser
 from densevit.data.io.tar import bytes_as_path
 from densevit.errors import DataError, DensevitError, PartialError
@@ -139,8 +139,8 @@ def run(args: argparse.Namespace) -> Summary:
     begun = time.perf_counter()
     given = camera_of(args.intrinsics, args.options.get("focal"), args.fov)
     if args.parquet is None:
-        anchors = anchor_files(args.anchors, args.anchor_scale, args.anchor_pose)
-        plan = plan_export(args.inputs, args.output, args.formats, given, args.existing, anchors)
+        points = point_files(args.points, args.points_scale, args.points_pose)
+        plan = plan_export(args.inputs, args.output, args.formats, given, args.existing, points)
         groups = math.ceil(len(plan.items) / args.batch_size)
         data = ray.data.range(groups, override_num_blocks=math.ceil(groups / GROUPS))
     else:

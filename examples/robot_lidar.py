@@ -26,8 +26,8 @@ def main(
         output,
         formats=["ply", "png16"],
         intrinsics=intrinsics,
-        anchors=lidar,
-        anchor_pose=pose,
+        points=lidar,
+        points_pose=pose,
         overwrite=True,
     )
     print(summary)  # with how far the model was off at the LiDAR's points, before and after

@@ -395,5 +395,5 @@ def test_the_examples_end_in_metric_clouds(run: Path, tmp_path: Path, capsys: py
     kinds = "property float x\nproperty float y\nproperty float z\nend_header\n"
     (lidar / "a.ply").write_text(f"ply\nformat ascii 1.0\nelement vertex 50\n{kinds}{rows}")
     folder = example("robot_lidar").main(str(run), frames, lidar, [60.0, 60, 39.5, 29.5], None, tmp_path / "clouds")
-    assert "40 anchors an image" in capsys.readouterr().out  # of 50, ten share a pixel with another
+    assert "40 points an image" in capsys.readouterr().out  # of 50, ten share a pixel with another
     assert np.median(read_ply_points(folder / "a.ply")[:, 2]) == pytest.approx(7, rel=0.2)

@@ -19,7 +19,7 @@ from densevit.errors import ConfigError, DataError
 from densevit.inference.image_input import ImageInput
 from densevit.inference.measured_points import points_are_input
 from densevit.inference.predictor import Predictor
-from densevit.ops.anchors import Anchors
+from densevit.ops.measured_points import MeasuredPoints
 
 DPT = {"type": "dpt", "channels": 8}
 DRAW = {"type": "sparse_depth", "count": [20, 400]}
@@ -28,7 +28,7 @@ SIZE = (60, 80)
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small_config(tmp_path_factory.mktemp("prompt"))
+    return small_config(tmp_path_factory.mktemp("points"))
 
 
 def run(config: Path, name: str, *, steps: int = 2, **more: Any) -> Path:
@@ -37,7 +37,7 @@ def run(config: Path, name: str, *, steps: int = 2, **more: Any) -> Path:
     return output
 
 
-def prompted(config: Path, plain: Path, **more: Any) -> dict[str, Any]:
+def with_points(config: Path, plain: Path, **more: Any) -> dict[str, Any]:
     transforms = parser.read(config)[0].data.transforms
     return {
         "model.init_from": str(plain),
@@ -55,7 +55,7 @@ def plain(config: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def model(config: Path, plain: Path) -> Path:
-    return run(config, "prompted", steps=40, **prompted(config, plain, **{"optim.lr": 1e-2}))
+    return run(config, "with_points", steps=40, **with_points(config, plain, **{"optim.lr": 1e-2}))
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def test_the_blocks_learn_and_images_without_points_are_predicted_as_before(
     image, depth = photo(config)
     before = densevit.load(plain, device="cpu", precision="fp32")(image)
     np.testing.assert_array_equal(predictor(image), before)
-    given = predictor(image, anchors=sparse(depth))
+    given = predictor(image, points=sparse(depth))
     assert np.abs(given / depth - 1).mean() < 0.5 * np.abs(before / depth - 1).mean()
 
 
@@ -93,18 +93,18 @@ def test_points_are_taken_in_three_forms_and_follow_mirror_image_window_and_scal
     image, depth = photo(config)
     points = sparse(depth)
     v, u = np.nonzero(points)
-    expected = predictor(image, anchors=points)
-    given = Anchors(u * 1.0, v * 1.0, points[v, u].astype(np.float64))
-    np.testing.assert_array_equal(predictor(image, anchors=given), expected)
-    np.testing.assert_array_equal(predictor(image, anchors=np.stack([u, v, points[v, u]], 1)), expected)
-    mirrored = predictor(np.ascontiguousarray(image[:, ::-1]), anchors=points[:, ::-1])[:, ::-1]
-    flipped = densevit.load(config.parent / "prompted", device="cpu", precision="fp32", flip=True)
-    np.testing.assert_allclose(flipped(image, anchors=points), (expected + mirrored) / 2, rtol=1e-4)
-    part = predictor(np.ascontiguousarray(image[6:54, 8:72]), anchors=points[6:54, 8:72])
-    np.testing.assert_array_equal(predictor(image, box=(6, 54, 8, 72), anchors=points)[6:54, 8:72], part)
+    expected = predictor(image, points=points)
+    given = MeasuredPoints(u * 1.0, v * 1.0, points[v, u].astype(np.float64))
+    np.testing.assert_array_equal(predictor(image, points=given), expected)
+    np.testing.assert_array_equal(predictor(image, points=np.stack([u, v, points[v, u]], 1)), expected)
+    mirrored = predictor(np.ascontiguousarray(image[:, ::-1]), points=points[:, ::-1])[:, ::-1]
+    flipped = densevit.load(config.parent / "with_points", device="cpu", precision="fp32", flip=True)
+    np.testing.assert_allclose(flipped(image, points=points), (expected + mirrored) / 2, rtol=1e-4)
+    part = predictor(np.ascontiguousarray(image[6:54, 8:72]), points=points[6:54, 8:72])
+    np.testing.assert_array_equal(predictor(image, box=(6, 54, 8, 72), points=points)[6:54, 8:72], part)
     larger = np.asarray(Image.fromarray(image).resize((160, 120)))
     places = np.stack([2 * u + 0.5, 2 * v + 0.5, points[v, u]], 1)
-    error = np.abs(predictor(larger, anchors=places) / np.kron(depth, np.ones((2, 2))) - 1).mean()
+    error = np.abs(predictor(larger, points=places) / np.kron(depth, np.ones((2, 2))) - 1).mean()
     assert error < 0.5 * np.abs(predictor(image) / depth - 1).mean()
 
 
@@ -117,56 +117,56 @@ def test_points_that_cannot_be_are_refused_and_tiles_too(config: Path, predictor
         (np.zeros((4, 5)), r"an array of \(4, 5\); points are n 3"),
     ):
         with pytest.raises(DataError, match=why):
-            predictor(image, anchors=points)
-    with pytest.raises(DataError, match="anchors are those of one image"):
-        predictor([image, image], anchors=sparse(depth))  # type: ignore[call-overload]
-    tiled = densevit.load(config.parent / "prompted", device="cpu", tile_size=32)
+            predictor(image, points=points)
+    with pytest.raises(DataError, match="points: of one image"):
+        predictor([image, image], points=sparse(depth))  # type: ignore[call-overload]
+    tiled = densevit.load(config.parent / "with_points", device="cpu", tile_size=32)
     with pytest.raises(ConfigError, match="leave tiling out"):
-        tiled(image, anchors=sparse(depth))
+        tiled(image, points=sparse(depth))
 
 
-def test_a_model_without_a_prompt_is_fitted_to_the_points(config: Path, plain: Path) -> None:
+def test_a_model_without_such_blocks_is_fitted_to_the_points(config: Path, plain: Path) -> None:
     image, depth = photo(config)
     predictor = densevit.load(plain, device="cpu", precision="fp32")
-    given = predictor(image, anchors=sparse(depth))
+    given = predictor(image, points=sparse(depth))
     assert np.abs(given / depth - 1).mean() < 0.5 * np.abs(predictor(image) / depth - 1).mean()
 
 
-def test_commands_use_the_prompt_and_say_so(
+def test_commands_use_the_points_and_say_so(
     config: Path, model: Path, plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     image, depth = photo(config)
     lidar = np.round(sparse(depth) * 1000).astype(np.uint16)
     Image.fromarray(lidar).save(tmp_path / "000.png")
     words = [str(config.parent / "data/images/000.jpg"), "--formats", "npy", "--output", str(tmp_path / "out")]
-    more = ["--anchors", str(tmp_path / "000.png"), "--anchor-scale", "1000", "--precision", "fp32"]
+    more = ["--points", str(tmp_path / "000.png"), "--points-scale", "1000", "--precision", "fp32"]
     assert main(["predict", str(model), *words, *more]) == 0
-    assert f"{(lidar > 0).sum()} anchors an image, an input of the model" in capsys.readouterr().out
-    expected = densevit.load(model, device="cpu", precision="fp32")(image, anchors=lidar / 1000)
+    assert f"{(lidar > 0).sum()} points an image, an input of the model" in capsys.readouterr().out
+    expected = densevit.load(model, device="cpu", precision="fp32")(image, points=lidar / 1000)
     np.testing.assert_allclose(np.load(tmp_path / "out/000.npy"), expected, rtol=1e-5)
     data = {"type": "folder", "root": str(config.parent / "data"), "depth_scale": 1000}
     scores = {
         (name, points): densevit.evaluate(path, data, points=points).scores["abs_rel"]
-        for name, path in (("prompt", model), ("plain", plain))
+        for name, path in (("points", model), ("plain", plain))
         for points in (None, 200)
     }
-    assert scores["prompt", 200] < 0.5 * scores["prompt", None] == 0.5 * scores["plain", None]
+    assert scores["points", 200] < 0.5 * scores["points", None] == 0.5 * scores["plain", None]
     assert scores["plain", 200] < 0.5 * scores["plain", None]
-    assert densevit.evaluate(model, data, points=200).scores["abs_rel"] == scores["prompt", 200]
+    assert densevit.evaluate(model, data, points=200).scores["abs_rel"] == scores["points", 200]
     assert main(["inspect", str(model)]) == 0
     assert "conditioning:     points (hidden 8" in capsys.readouterr().out
     exported = str(tmp_path / "a.onnx")
     assert main(["export", str(model), exported, "--image-size", "60,80"]) == 0
     words[-1] = str(tmp_path / "of-onnx")
     assert main(["predict", exported, *words, *more]) == 0
-    assert f"{(lidar > 0).sum()} anchors an image, an input of the model" in capsys.readouterr().out
+    assert f"{(lidar > 0).sum()} points an image, an input of the model" in capsys.readouterr().out
     np.testing.assert_allclose(np.load(tmp_path / "of-onnx/000.npy"), expected, rtol=1e-4)
 
 
 def test_a_run_resumes_bit_for_bit_and_hands_its_blocks_on(
     config: Path, plain: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = prompted(config, plain)
+    given = with_points(config, plain)
     folder = run(config, "whole", steps=4, save_every=2, keep_last=0, **given) / "checkpoints"
     whole, _ = restore(folder / "step-00000004")
     again_at = config.parent / "again"
@@ -190,7 +190,7 @@ def test_canonical_metres_are_divided_for_the_blocks_as_ground_truth_is(predicto
     model.get_submodule("conditioning.points").focal = 50.0
     canonical = Predictor(model, replace(predictor.card, outputs=outputs), device="cpu", precision="fp32")
     depth = canonical(ImageInput(image, camera=100.0, points=2 * points))
-    np.testing.assert_allclose(depth, 2 * predictor(image, anchors=points), rtol=1e-5)
+    np.testing.assert_allclose(depth, 2 * predictor(image, points=points), rtol=1e-5)
 
 
 def test_a_head_with_a_decoder_of_its_own_takes_no_points(predictor: Predictor) -> None:
@@ -200,7 +200,7 @@ def test_a_head_with_a_decoder_of_its_own_takes_no_points(predictor: Predictor) 
 
 
 def test_what_does_not_go_together_is_refused_before_the_first_step(config: Path, plain: Path) -> None:
-    given = prompted(config, plain)
+    given = with_points(config, plain)
     for changes, why in (
         (
             {"data.transforms": [{"type": "hflip"}]},

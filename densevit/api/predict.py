@@ -33,9 +33,9 @@ def predict(
     opacity: float | None = None,
     intrinsics: tuple[float, float, float, float] | list[float] | Path | str | None = None,
     fov: float | None = None,
-    anchors: Path | str | None = None,
-    anchor_scale: float | None = None,
-    anchor_pose: Path | str | None = None,
+    points: Path | str | None = None,
+    points_scale: float | None = None,
+    points_pose: Path | str | None = None,
     start: float | None = None,
     end: float | None = None,
     every: Count | None = None,
@@ -81,10 +81,10 @@ def predict(
             each image: image (or name) and fx, fy, cx, cy, or focal, or fov; and where known width, height. For point
             clouds and models whose metres depend on the camera; default: as EXIF says.
         fov: horizontal field of view in degrees, in place of `intrinsics`.
-        anchors: measured points, which bring depth of any kind to metres: a CSV of u, v, depth (for several images with
+        points: measured points, which bring depth of any kind to metres: a CSV of u, v, depth (for several images with
             a column image or name), a PNG of LiDAR depth or a PLY; or a folder with NAME.csv, .png or .ply per image.
-        anchor_scale: stored units per metre of a PNG of `anchors`.
-        anchor_pose: file of the 4x4 matrix from the frame of a PLY of `anchors` to the camera's.
+        points_scale: stored units per metre of a PNG of `points`.
+        points_pose: file of the 4x4 matrix from the frame of a PLY of `points` to the camera's.
         start: videos: seconds to begin at.
         end: videos: seconds to end at.
         every: videos: take every n-th frame.

@@ -19,11 +19,11 @@ from densevit.inference.backends.auto import sampled_sizes
 from densevit.inference.camera import Intrinsics, Lens
 from densevit.inference.choose_runtime import choose_runtime
 from densevit.inference.predict import pseudo_labels
-from densevit.inference.predict.anchors import AnchorFiles
 from densevit.inference.predict.cameras import plan_cameras, resolve_cameras
 from densevit.inference.predict.inputs import Item, find_items, is_video
 from densevit.inference.predict.output_plan import Existing, ExportPlan, OutputPlan
 from densevit.inference.predict.pipeline import Exporter, ImageExporter
+from densevit.inference.predict.point_files import PointFiles
 from densevit.inference.predict.summary import Summary
 from densevit.inference.predictor import Predictor
 from densevit.inference.video.clips import ClipPlan, find_clips
@@ -63,9 +63,9 @@ def predict(
     resume: bool,
     intrinsics: Sequence[float] | Path | str | None,
     fov: float | None,
-    anchors: Path | str | AnchorFiles | None,
-    anchor_scale: float | None,
-    anchor_pose: Path | str | None,
+    points: Path | str | PointFiles | None,
+    points_scale: float | None,
+    points_pose: Path | str | None,
     start: float | None,
     end: float | None,
     every: int | None,
@@ -88,12 +88,12 @@ def predict(
     }  # fmt: skip
     camera = camera_of(intrinsics, options.get("focal"), fov)
     chosen = {name: value for name, value in of_formats.items() if value is not None}
-    anchored = anchor_files(anchors, anchor_scale, anchor_pose)
+    measured = point_files(points, points_scale, points_pose)
     ready, device = find_model(model, options)
     work: dict[str, Any] = {"heads": heads, "existing": existing, "workers": workers or min(8, os.cpu_count() or 1)}
     clips = any(value not in (None, False) for value in videos.values()) or set(formats) & set(CLIP_FORMATS.components)
     if clips or any(is_video(str(given)) for given in named):
-        refuse_for_videos(camera, anchors, max_pixels)
+        refuse_for_videos(camera, points, max_pixels)
         assert not isinstance(camera, Path)
         requested = with_options(formats or USUAL_OF_VIDEOS, chosen)
         clip_plan = plan_clips(list(map(str, named)), Path(output), requested, camera, existing, **videos)
@@ -101,7 +101,7 @@ def predict(
 
     def plan(card: ModelCard | None) -> OutputPlan:
         requested = with_options(formats or usual_formats(card, heads), chosen)
-        return plan_export(named, Path(output), requested, camera, existing, anchored)
+        return plan_export(named, Path(output), requested, camera, existing, measured)
 
     card = card_before_loading(model)
     planned = plan(card) if formats or card is not None else plan
@@ -141,30 +141,30 @@ def camera_of(
         raise ConfigError(f"--{name}: {value:g}; would fit: {Lens.fits[name]}.") from None
 
 
-def anchor_files(path: Any, scale: float | None, pose: Path | str | None) -> AnchorFiles | None:
+def point_files(path: Any, scale: float | None, pose: Path | str | None) -> PointFiles | None:
     """
     Raises:
-        ConfigError: options of anchors without any.
+        ConfigError: options of points without any.
         DataError: no such file.
     """
     if path is None and (scale is not None or pose is not None):
-        raise ConfigError("--anchor-scale and --anchor-pose belong to --anchors.")
-    if path is None or isinstance(path, AnchorFiles):
+        raise ConfigError("--points-scale and --points-pose belong to --points.")
+    if path is None or isinstance(path, PointFiles):
         return path
-    files = AnchorFiles(Path(path), scale, None if pose is None else Path(pose))
+    files = PointFiles(Path(path), scale, None if pose is None else Path(pose))
     for file in (files.path, files.pose):
         if file is not None and not file.exists():
-            raise DataError(f"--anchors: {file}: no such file or folder.")
+            raise DataError(f"--points: {file}: no such file or folder.")
     return files
 
 
-def refuse_for_videos(camera: Any, anchors: Any, max_pixels: int | None) -> None:
+def refuse_for_videos(camera: Any, points: Any, max_pixels: int | None) -> None:
     """
     Raises:
         ConfigError: options that are for images.
     """
     problems = ["--intrinsics: a clip has one camera; give FX,FY,CX,CY."] if isinstance(camera, Path) else []
-    problems += ["--anchors: is for images."] if anchors is not None else []
+    problems += ["--points: is for images."] if points is not None else []
     problems += ["--max-pixels: is for images."] if max_pixels is not None else []
     if problems:
         raise ConfigError(*problems)
@@ -240,17 +240,17 @@ def plan_export(
     formats: Formats,
     intrinsics: Sequence[float] | Path | Lens | None = None,
     existing: Existing = "refuse",
-    anchors: AnchorFiles | None = None,
+    points: PointFiles | None = None,
 ) -> OutputPlan:
     """What to write where, checked before the model loads; see `densevit.predict`."""
     writers = {name: build_writer(name, options) for name, options in formats.items()}
     found = find_items(images, [writer.suffix for writer in writers.values()], output)
-    exif = any(writer.needs_intrinsics for writer in writers.values()) or anchors is not None
+    exif = any(writer.needs_intrinsics for writer in writers.values()) or points is not None
     items = found.items if intrinsics is None and not exif else plan_cameras(found.items, intrinsics)
-    plan = OutputPlan(items, writers, output.absolute(), found.unsupported, anchors)
+    plan = OutputPlan(items, writers, output.absolute(), found.unsupported, points)
     plan.check(existing)
-    if anchors is not None:
-        anchors.check(items)
+    if points is not None:
+        points.check(items)
     return plan
 
 

@@ -18,11 +18,11 @@ from densevit.errors import ConfigError, DataError
 from densevit.evaluation.bootstrap import FEWEST, intervals
 from densevit.evaluators.base import input_of
 from densevit.inference.calibration import FORMS, calibrate, fit_calibration
-from densevit.inference.predict.anchors import from_table
 from densevit.inference.predict.inputs import Item, absolute
+from densevit.inference.predict.point_files import from_table
 from densevit.inference.predictor import Predictor
 from densevit.model_card import Calibration, ModelCard
-from densevit.ops.anchors import sample
+from densevit.ops.measured_points import sample
 
 PIXELS = 500  # of each image: all images weigh the same
 FOLDS = 5
@@ -87,11 +87,11 @@ def measure_points(predictor: Predictor, path: Path, head: str) -> Iterator[Meas
     for name in images:
         source = absolute(path.parent / name)
         image = predictor.read(source)
-        anchors = from_table(path, Item(source, name), (image.image.shape[0], image.image.shape[1]), alone=False)
-        depth = sample(predictor(image, head=head), anchors)
+        points = from_table(path, Item(source, name), (image.image.shape[0], image.image.shape[1]), alone=False)
+        depth = sample(predictor(image, head=head), points)
         usable = np.isfinite(depth) & (depth > 0)
         if usable.any():
-            yield Measured(name, depth[usable], anchors.depth[usable])
+            yield Measured(name, depth[usable], points.depth[usable])
 
 
 def choose_calibration(found: Sequence[Measured]) -> CalibrationResult:

@@ -124,7 +124,7 @@ def evaluate_depth(
         image = input_of(predictor, sample)
         measured = sample.inputs.get("points")
         if measured is not None and measured.any():
-            return {name: predictor(image, head=name, box=box, anchors=measured)}
+            return {name: predictor(image, head=name, box=box, points=measured)}
         return predictor.predict_all(image, box=box)
 
     def rows() -> Iterator[tuple[str, list[Row]]]:

@@ -8,7 +8,7 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from densevit.model_card import Calibration
-from densevit.ops.anchors import robust_line
+from densevit.ops.measured_points import robust_line
 
 FORMS = ("identity", "scale", "affine", "log_affine")
 LEAST = 1e-3  # metres: no calibration gives less

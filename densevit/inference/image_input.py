@@ -1,11 +1,18 @@
 """One image to predict, with what is known of it."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from jaxtyping import Float32
+from torch import nn
 
 from densevit.data.io.rgb import Rgb
 from densevit.inference.camera import CameraNumbers
-from densevit.inference.measured_points import Points
+from densevit.inference.measured_points import Points, as_input, points_are_input, to_metres
+from densevit.model_card import ModelCard
 from densevit.model_inputs import ModelInputs
+from densevit.ops.measured_points import as_points
+from densevit.reporting.predicted_array import PredictedArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -14,7 +21,9 @@ class ImageInput:
 
     Attributes:
         camera: its focal length in pixels: one number, along x and y, or fx, fy, cx, cy; None where it is not known.
-        points: depth measured at some of its pixels, as `Predictor.__call__` takes it.
+        points: depth measured at some of its pixels: `MeasuredPoints`, an array n 3 of u, v (the centre of the first
+            pixel is 0, 0) and metres, or a map h w of metres, 0 where none. A model that was trained with them takes
+            them as an input; the depth of another is fitted to them.
         inputs: what else the model takes beside images, as of a batch of one.
     """
 
@@ -22,3 +31,31 @@ class ImageInput:
     camera: CameraNumbers | None = None
     points: Points | None = None
     inputs: ModelInputs = field(default_factory=dict)
+
+    def prepare(self, model: nn.Module, card: ModelCard) -> "ImageInput":
+        """Return it with its points among the inputs, where the model takes them.
+
+        Raises:
+            DataError: points that are no numbers, or lie outside of the image.
+        """
+        if self.points is None:
+            return self
+        size = (self.image.shape[0], self.image.shape[1])
+        points = as_points(self.points, size)
+        further = as_input([points], size) if points_are_input(model, card, *card.outputs) else {}
+        return replace(self, points=points, inputs={**self.inputs, **further})
+
+    def finish(
+        self, head: str, values: Float32[np.ndarray, "..."], model: nn.Module, card: ModelCard
+    ) -> PredictedArray:
+        """Return the map of a head as its user gets it: depth in metres, where points are known.
+
+        Raises:
+            DataError: points that do not fit the map.
+        """
+        spec = card.outputs[head]
+        if self.points is None or not spec.output_kind.is_depth:
+            return PredictedArray(values, spec)
+        points = as_points(self.points, (self.image.shape[0], self.image.shape[1]))
+        depth = to_metres(values, points, model, card, head).depth
+        return PredictedArray(depth, replace(spec, kind="metric", unit="m"))

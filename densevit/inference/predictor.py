@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -22,12 +22,10 @@ from densevit.inference.backends.onnx_runtimes import RuntimeName, resolve_devic
 from densevit.inference.camera import CameraNumbers, CameraPolicy
 from densevit.inference.forward import Network, check_box, forward
 from densevit.inference.image_input import ImageInput
-from densevit.inference.measured_points import Points, as_input, points_are_input, to_metres
 from densevit.inference.tiling import Tiling, check_tileable, check_tileable_inputs, predict_tiled
 from densevit.inference.tta import check_scales
 from densevit.model_card import HeadSpec, ModelCard
 from densevit.model_inputs import NO_INPUTS, ModelInputs, crop_inputs, join_inputs, take_inputs
-from densevit.ops.anchors import as_anchors
 from densevit.ops.argmax import argmax_or_ignore
 from densevit.ops.camera import Camera
 from densevit.reporting.predicted_array import PredictedArray
@@ -170,54 +168,25 @@ class Predictor:
 
     @overload  # a path in a `str` is an Iterable[ImageLike], too, but no typo: it is one image
     def __call__(  # type: ignore[overload-overlap]
-        self,
-        image: ImageLike | ImageInput,
-        *,
-        head: str | None = None,
-        box: Box | None = None,
-        anchors: Points | None = None,
+        self, image: ImageLike | ImageInput, *, head: str | None = None, box: Box | None = None, **known: Any
     ) -> Map: ...
     @overload
     def __call__(
         self, image: Iterable[ImageLike | ImageInput], *, head: str | None = None, box: Box | None = None
     ) -> list[Map]: ...
     def __call__(
-        self, image: object, *, head: str | None = None, box: Box | None = None, anchors: Points | None = None
+        self, image: object, *, head: str | None = None, box: Box | None = None, **known: Any
     ) -> Map | list[Map]:
         """The map of one image, or a list of maps for several; see `predict`.
 
         Args:
-            anchors: depth measured at some points of one image: `Anchors`, an array n 3 of u, v (pixels, the centre of
-                the first one is 0, 0) and metres, or a map h w of metres, 0 where none. A model that was trained with
-                them takes them as an input; the map of another is fitted to them.
+            known: of one image, fields of `ImageInput`: its camera, say.
         """
-        if is_batch(image):
-            if anchors is not None:
-                raise DataError("anchors are those of one image; give one image at a time.")
-            return self.predict(image, head=head, box=box)
-        given = self.read(image)
-        if anchors is not None:
-            given = replace(given, points=anchors)
-        if given.points is not None:
-            return self.predict_in_metres(given, given.points, head=head, box=box)
-        return self.predict([given], head=head, box=box)[0]
-
-    def predict_in_metres(
-        self, given: ImageInput, measured: Points, *, head: str | None = None, box: Box | None = None
-    ) -> Map:
-        """Return the map of one image in metres, from depth measured at some of its points; see `__call__`.
-
-        Raises:
-            DataError: points that are no numbers, lie outside of the image, or do not fit the map.
-        """
-        name, size = self.card.head(head), given.image.shape[:2]
-        points = as_anchors(measured, (size[0], size[1]))
-        is_input = points_are_input(self.model, self.card, name)
-        further = {**given.inputs, **(as_input([points], (size[0], size[1])) if is_input else {})}
-        maps = self.predict_arrays(stack([given.image]), box=box, camera=given.camera, inputs=further)
-        values = self.unbatch(maps, 0)[name]
-        depth = to_metres(values, points, self.model, self.card, name).depth
-        return PredictedArray(depth, replace(self.card.outputs[name], kind="metric", unit="m"))
+        if not is_batch(image):
+            return self.predict([replace(self.read(image), **known)], head=head, box=box)[0]
+        if known:
+            raise DataError(f"{', '.join(known)}: of one image; give one at a time, or several `ImageInput`.")
+        return self.predict(image, head=head, box=box)
 
     def predict(
         self, images: Iterable[ImageLike | ImageInput], *, head: str | None = None, box: Box | None = None
@@ -235,25 +204,29 @@ class Predictor:
         name = self.card.head(head)
         if self.tiling is not None:
             check_tileable({name: self.card.outputs[name].kind})
-        spec = self.card.outputs[name]
-        return [PredictedArray(maps[name], spec) for maps in self.stream_all(images, box=box)]
+        return [maps[name] for maps in self.stream_all(images, box=box, heads=[name])]
 
     def predict_all(self, image: ImageLike | ImageInput, *, box: Box | None = None) -> dict[str, Map]:
         """The maps of every head for one image."""
-        maps = next(self.stream_all([image], box=box))
-        return {name: PredictedArray(values, self.card.outputs[name]) for name, values in maps.items()}
+        return next(self.stream_all([image], box=box))
 
     def stream_all(
-        self, images: Iterable[ImageLike | ImageInput], *, box: Box | None = None
+        self, images: Iterable[ImageLike | ImageInput], *, box: Box | None = None, heads: Collection[str] | None = None
     ) -> Iterator[dict[str, Map]]:
-        """The maps of one image after another, in memory no more than a batch of consecutive images of one size."""
+        """The maps of one image after another, in memory no more than a batch of consecutive images of one size.
+
+        Args:
+            heads: None: all.
+        """
         inputs = map(self.read, images)
         for (_, camera, _), alike in groupby(inputs, lambda given: (given.image.shape, given.camera, [*given.inputs])):
             while batch := list(islice(alike, self.batch_size)):
                 further = join_inputs([given.inputs for given in batch])
                 images = stack([given.image for given in batch])
                 maps = self.predict_arrays(images, box=box, camera=camera, inputs=further)
-                yield from (self.unbatch(maps, i) for i in range(len(batch)))
+                for i, given in enumerate(batch):
+                    found = self.unbatch(maps, i)
+                    yield {name: given.finish(name, found[name], self.model, self.card) for name in heads or found}
 
     def read(self, image: object) -> ImageInput:
         """Read an image given in any way, and of a file the focal length that `cameras` finds.
@@ -262,7 +235,7 @@ class Predictor:
             DataError: it cannot be read or is none, or the model needs its EXIF, which cannot be true of it.
         """
         if isinstance(image, ImageInput):
-            return replace(image, image=as_rgb(image.image))
+            return replace(image, image=as_rgb(image.image)).prepare(self.model, self.card)
         pixels = as_rgb(image)
         return ImageInput(pixels, self.cameras.of_file(image) if isinstance(image, (str, os.PathLike)) else None)
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from densevit.errors import ConfigError, StorageError
-from densevit.inference.predict.anchors import AnchorFiles
 from densevit.inference.predict.inputs import Item
+from densevit.inference.predict.point_files import PointFiles
 from densevit.inference.writers import MapWriter
 from densevit.model_card import HeadSpec
-from densevit.ops.anchors import FEWEST
+from densevit.ops.measured_points import FEWEST
 from densevit.utils.atomic_io import make_folder, place_for, remove_stale_temporaries, write_text
 
 Existing = Literal["refuse", "overwrite", "resume"]
@@ -127,21 +127,21 @@ class OutputPlan(ExportPlan):
     Attributes:
         writers: by format.
         unsupported: by suffix, how many image files were left out; for the summary.
-        anchors: measured points, which bring depth of any kind to metres.
+        points: measured points, which bring depth of any kind to metres.
     """
 
     items: Sequence[Item]
     writers: Mapping[str, MapWriter]
     folder: Path
     unsupported: Mapping[str, int] = field(default_factory=dict)
-    anchors: AnchorFiles | None = None
+    points: PointFiles | None = None
 
     def path(self, item: Item, format: str) -> Path:
         return self.folder / (item.name + self.writers[format].suffix)
 
     def spec(self, spec: HeadSpec) -> HeadSpec:
         """What the maps of a head are when they are written."""
-        if self.anchors is None or spec.kind not in FEWEST:
+        if self.points is None or spec.kind not in FEWEST:
             return spec
         return replace(spec, kind="metric", unit="m", range=None)
 
@@ -162,8 +162,8 @@ class OutputPlan(ExportPlan):
         return [path for item in self.items for path in self.paths(item)]
 
     def settings(self, formats: Mapping[str, Any], batch_size: int) -> dict[str, Any]:
-        anchors = {"anchors": list(map(str, astuple(self.anchors)))} if self.anchors else {}
-        return {"intrinsics": recorded_intrinsics(self.items), **anchors, "formats": formats}
+        points = {"points": list(map(str, astuple(self.points)))} if self.points else {}
+        return {"intrinsics": recorded_intrinsics(self.items), **points, "formats": formats}
 
     def check_cameras(self, format: str) -> None:
         if unknown := [item.source for item in self.items if item.intrinsics is None]:

@@ -32,7 +32,7 @@ from densevit.inference.tiling import check_tileable, check_tileable_inputs
 from densevit.inference.writers import PredictedMap
 from densevit.model_card import Kind, uncertainty_of
 from densevit.model_inputs import NO_INPUTS, ModelInputs
-from densevit.ops.anchors import FEWEST, Anchored, Anchors
+from densevit.ops.measured_points import FEWEST, FittedMap, MeasuredPoints
 from densevit.utils.atomic_io import write_text
 from densevit.utils.device import is_out_of_memory
 from densevit.utils.process_group import ALONE, ProcessGroup
@@ -50,7 +50,7 @@ class Written(NamedTuple):
 
     out_of_range: int
     invalid: int
-    anchored: list[Anchored]
+    fits: list[FittedMap]
 
 
 @runtime_checkable
@@ -225,8 +225,8 @@ class ImageExporter(Exporter):
         self.warnings = ReaderWarnings()
 
     def prepare(self) -> None:
-        tiled = self.predictor.tiling is not None and self.plan.anchors is not None
-        if tiled and any_takes_points(self.predictor, self.sources):
+        tiled = self.predictor.tiling is not None and self.plan.points is not None
+        if tiled and self.points_are_input():
             check_tileable_inputs(["points"])
         super().prepare()
 
@@ -303,14 +303,17 @@ class ImageExporter(Exporter):
 
     def inputs_of(self, pairs: Sequence[tuple[Item, Rgb]]) -> ModelInputs:
         """The measured points of images of one size, where they are an input of the model."""
-        if self.plan.anchors is None or not any_takes_points(self.predictor, self.sources):
+        if self.plan.points is None or not self.points_are_input():
             return NO_INPUTS
         h, w = pairs[0][1].shape[:2]
-        return as_input([self.anchors_of(item, image) for item, image in pairs], (h, w))
+        return as_input([self.points_of(item, image) for item, image in pairs], (h, w))
 
-    def anchors_of(self, item: Item, image: Rgb) -> Anchors:
-        assert self.plan.anchors is not None
-        return self.plan.anchors.read(item, (image.shape[0], image.shape[1]), alone=len(self.plan.items) == 1)
+    def points_are_input(self) -> bool:
+        return points_are_input(self.predictor.model, self.predictor.card, *self.sources.values())
+
+    def points_of(self, item: Item, image: Rgb) -> MeasuredPoints:
+        assert self.plan.points is not None
+        return self.plan.points.read(item, (image.shape[0], image.shape[1]), alone=len(self.plan.items) == 1)
 
     def camera_of(self, item: Item, image: Rgb) -> CameraNumbers | None:
         """The focal length of an image: its own, or as the model estimates it; None leaves it to the predictor."""
@@ -338,10 +341,10 @@ class ImageExporter(Exporter):
     def write(self, item: Item, maps: Maps, image: Rgb) -> Written:
         """Writes the formats of one image."""
         outputs, residuals = self.predictor.card.outputs, []
-        if self.plan.anchors is not None:
-            anchors = self.anchors_of(item, image)
+        if self.plan.points is not None:
+            points = self.points_of(item, image)
             for head in [name for name in maps if outputs[name].kind in FEWEST]:
-                fitted = to_metres(maps[head], anchors, self.predictor.model, self.predictor.card, head)
+                fitted = to_metres(maps[head], points, self.predictor.model, self.predictor.card, head)
                 maps = {**maps, head: fitted.depth}
                 residuals.append(fitted)
         frames = {
@@ -373,12 +376,7 @@ class ImageExporter(Exporter):
                 self.summary.cameras[source] += 1
             self.summary.out_of_range += done.out_of_range
             self.summary.invalid += done.invalid
-            self.summary.anchored += done.anchored
-
-
-def any_takes_points(predictor: Predictor, sources: Mapping[str, str]) -> bool:
-    """Return whether measured points are an input of the network for one of the heads that are written."""
-    return any(points_are_input(predictor.model, predictor.card, head) for head in sources.values())
+            self.summary.fits += done.fits
 
 
 def share_of(items: Sequence[T], size: int, processes: ProcessGroup) -> list[Sequence[T]]:

@@ -8,7 +8,7 @@ from statistics import median
 
 from densevit.errors import PartialError
 from densevit.inference.predict.inputs import list_unsupported
-from densevit.ops.anchors import FEWEST_TO_CORRECT, Anchored
+from densevit.ops.measured_points import FEWEST_TO_CORRECT, FittedMap
 from densevit.utils.device import is_out_of_memory
 
 SOURCES = {"given": "given", "EXIF": "from EXIF", "estimate": "estimated by the model"}
@@ -28,7 +28,7 @@ class Summary:
     invalid: int = 0  # pixels without a value
     out_of_range: int = 0  # valid values that 16 bits do not hold, written as 0, not valid
     cameras: Counter[str] = field(default_factory=Counter)  # images by where their focal length was taken from
-    anchored: list[Anchored] = field(default_factory=list)  # fits of images to their measured points
+    fits: list[FittedMap] = field(default_factory=list)  # fits of images to their measured points
     seconds: float = 0.0
     unsupported: Mapping[str, int] = field(default_factory=dict)  # image files left out, by suffix
 
@@ -44,7 +44,7 @@ class Summary:
             "focal length " + ", ".join(f"{self.cameras[s]} {text}" for s, text in SOURCES.items() if self.cameras[s])
             if self.cameras
             else "",
-            describe_anchors(self.anchored) if self.anchored else "",
+            describe_points(self.fits) if self.fits else "",
             list_unsupported(self.unsupported) if self.unsupported else "",
             f"{len(self.failed)} {'failed' if self.clips is None else 'incomplete'}" if self.failed else "",
         ]
@@ -69,7 +69,7 @@ def merge_summaries(parts: Sequence[Summary]) -> Summary:
         clips=sum(clips) if clips else None,
         failed={source: why for part in parts for source, why in part.failed.items()},
         warnings={source: text for part in parts for source, text in part.warnings.items()},
-        anchored=[fit for part in parts for fit in part.anchored],
+        fits=[fit for part in parts for fit in part.fits],
         cameras=sum((part.cameras for part in parts), Counter()),
         seconds=max(part.seconds for part in parts),
         unsupported=parts[0].unsupported,
@@ -77,13 +77,13 @@ def merge_summaries(parts: Sequence[Summary]) -> Summary:
     )
 
 
-def describe_anchors(fits: Sequence[Anchored]) -> str:
+def describe_points(fits: Sequence[FittedMap]) -> str:
     """The medians over the images; of few points in an image it says how many there are, for the fit meets them."""
-    if fits[0].prompted:
+    if fits[0].is_input:
         points, off = (median(values) for values in zip(*((fit.points, fit.residual) for fit in fits), strict=True))
-        return f"{points:.0f} anchors an image, an input of the model; its maps are off by {off:.1%} at them (medians)"
+        return f"{points:.0f} points an image, an input of the model; its maps are off by {off:.1%} at them (medians)"
     points, fitted, corrected = (median(values) for values in zip(*map(residuals, fits), strict=True))
-    count = f"{points:.0f} anchor{'s' * (points > 1)} an image"
+    count = f"{points:.0f} point{'s' * (points > 1)} an image"
     if points < FEWEST_TO_CORRECT:
         return f"{count}, too few to tell how far off the maps are"
     return (
@@ -92,7 +92,7 @@ def describe_anchors(fits: Sequence[Anchored]) -> str:
     )
 
 
-def residuals(fit: Anchored) -> tuple[int, float, float]:
+def residuals(fit: FittedMap) -> tuple[int, float, float]:
     return fit.points, fit.residual, fit.corrected
 
 

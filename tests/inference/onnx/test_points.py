@@ -1,4 +1,4 @@
-"""Exported models with prompt blocks: measured points are an input of the file, which can stand for the checkpoint."""
+"""Exported models whose files take measured points, and can stand for the checkpoint."""
 
 import shutil
 from collections.abc import Mapping
@@ -57,7 +57,7 @@ def measured(count: int) -> np.ndarray:
     return points
 
 
-@pytest.mark.slow  # test_prompt_training.py exports such a file, too, and predicts by it
+@pytest.mark.slow  # test_points_training.py exports such a file, too, and predicts by it
 @pytest.mark.parametrize("camera", ["none", "canonical", "rays"])
 def test_a_file_gives_torch_s_maps_with_points_and_without(camera: str, tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
@@ -71,9 +71,9 @@ def test_a_file_gives_torch_s_maps_with_points_and_without(camera: str, tmp_path
     predictor = Predictor(*network(camera), device="cpu", precision="fp32")
     for i, (image, points) in enumerate(zip(given["image"], given["points"], strict=True)):
         one = ImageInput(image, None if camera == "none" else float(focals["focal"][i]))
-        expected = predictor(one, anchors=points) if i < 2 else predictor(one)
+        expected = predictor(one, points=points) if i < 2 else predictor(one)
         np.testing.assert_allclose(found[i, 0], expected, rtol=1e-4)
-    assert i == 2 and np.abs(predictor(one, anchors=given["points"][0]) / expected - 1).max() > 1e-2
+    assert i == 2 and np.abs(predictor(one, points=given["points"][0]) / expected - 1).max() > 1e-2
 
 
 @pytest.mark.slow
@@ -82,13 +82,13 @@ def test_a_file_stands_for_its_checkpoint(tmp_path: Path) -> None:
     export_onnx(*network("canonical"), path, OnnxExportOptions(size=SIZE, camera=60.0))
     predictor = Predictor(*network("canonical"), device="cpu", precision="fp32", camera=60.0)
     (image,), points = images(1), measured(2)[0]
-    expected = predictor(image, anchors=points)
+    expected = predictor(image, points=points)
     for runtime in RUNTIMES:
         loaded = densevit.load(path, runtime=runtime, precision="fp32")
         np.testing.assert_allclose(loaded(image), predictor(image), rtol=1e-4)
-        np.testing.assert_allclose(loaded(image, anchors=points), expected, rtol=1e-4)
+        np.testing.assert_allclose(loaded(image, points=points), expected, rtol=1e-4)
         lowest = densevit.load(path, runtime=runtime)  # bf16, where runtime and processor have it
-        np.testing.assert_allclose(lowest(image, anchors=points), expected, rtol=0.05)
+        np.testing.assert_allclose(lowest(image, points=points), expected, rtol=0.05)
 
 
 @pytest.mark.slow
@@ -98,7 +98,7 @@ def test_a_compiled_package_takes_them_too(tmp_path: Path) -> None:
     export_pt2(*network(), tmp_path / "model.pt2", OnnxExportOptions(size=SIZE))
     predictor = Predictor(*network(), device="cpu", precision="fp32")
     found = load_pt2(tmp_path / "model.pt2")(images(1), points=measured(2)[:1])["depth"]
-    np.testing.assert_allclose(found[0, 0], predictor(images(1)[0], anchors=measured(2)[0]), rtol=1e-4)
+    np.testing.assert_allclose(found[0, 0], predictor(images(1)[0], points=measured(2)[0]), rtol=1e-4)
 
 
 @pytest.mark.slow

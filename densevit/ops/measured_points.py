@@ -35,7 +35,7 @@ NOISES = (0.1, 0.5, 2.0)  # variance of the points over that of the correction
 
 
 @dataclass(frozen=True)
-class Anchors:
+class MeasuredPoints:
     """Measured points.
 
     Attributes:
@@ -52,68 +52,68 @@ class Anchors:
 
 
 @dataclass(frozen=True)
-class Anchored:
+class FittedMap:
     """A map in metres.
 
     Attributes:
         points: that were used.
         residual: median relative error at the points, after the global fit.
         corrected: the same with the local correction, of each point by the others (leave one out).
-        prompted: the points were an input of the model, and no fit was made.
+        is_input: the points were an input of the model, and no fit was made.
     """
 
     depth: Float32[np.ndarray, "h w"]
     points: int
     residual: float
     corrected: float
-    prompted: bool = False
+    is_input: bool = False
 
 
-def as_anchors(points: object, size: tuple[int, int]) -> Anchors:
+def as_points(points: object, size: tuple[int, int]) -> MeasuredPoints:
     """Measured points given in any way.
 
     Args:
-        points: `Anchors`; n 3 of u, v and metres; or h w of metres, 0 where none.
+        points: `MeasuredPoints`; n 3 of u, v and metres; or h w of metres, 0 where none.
         size: (h, w) of the image.
 
     Raises:
         DataError: another shape, numbers that are none, no points, or some outside of the image.
     """
-    if not isinstance(points, Anchors):
+    if not isinstance(points, MeasuredPoints):
         values = np.asarray(points, dtype=np.float64)
         if values.shape == size:
             v, u = np.nonzero(values)
-            points = Anchors(u.astype(np.float64), v.astype(np.float64), values[v, u])
+            points = MeasuredPoints(u.astype(np.float64), v.astype(np.float64), values[v, u])
         elif values.ndim == 2 and values.shape[1] == 3:
-            points = Anchors(*values.T)
+            points = MeasuredPoints(*values.T)
         else:
             raise DataError(
-                f"anchors: an array of {values.shape}; points are n 3 (u, v, metres) or a map of {size[0]}x{size[1]}."
+                f"points: an array of {values.shape}; points are n 3 (u, v, metres) or a map of {size[0]}x{size[1]}."
             )
     numbers = np.stack([points.u, points.v, points.depth], 1)
     h, w = size
     good = np.isfinite(numbers).all(1) & (numbers[:, 2] > 0)
     good &= (numbers[:, 0] >= -0.5) & (numbers[:, 0] < w - 0.5) & (numbers[:, 1] >= -0.5) & (numbers[:, 1] < h - 0.5)
     if not len(numbers):
-        raise DataError("anchors: there are no points.")
+        raise DataError("points: there are no points.")
     if not good.all():
         u, v, depth = numbers[~good][0]
         raise DataError(
-            f"anchors: u {u:g}, v {v:g}, depth {depth:g}; a point lies in the image of {h}x{w} and has a depth over 0."
+            f"points: u {u:g}, v {v:g}, depth {depth:g}; a point lies in the image of {h}x{w} and has a depth over 0."
         )
     return points
 
 
-def anchors_as_map(anchors: Anchors, size: tuple[int, int]) -> Float32[np.ndarray, "h w"]:
+def points_as_map(points: MeasuredPoints, size: tuple[int, int]) -> Float32[np.ndarray, "h w"]:
     """Metres at the pixels of the points, 0 elsewhere; of those in one pixel the nearest."""
-    rows, columns = (np.rint(place).astype(int) for place in (anchors.v, anchors.u))
-    order = np.argsort(-anchors.depth, kind="stable")  # the last one written stays
-    points = np.zeros(size, np.float32)
-    points[rows[order], columns[order]] = anchors.depth[order]
-    return points
+    rows, columns = (np.rint(place).astype(int) for place in (points.v, points.u))
+    order = np.argsort(-points.depth, kind="stable")  # the last one written stays
+    measured = np.zeros(size, np.float32)
+    measured[rows[order], columns[order]] = points.depth[order]
+    return measured
 
 
-def fit_to_anchors(values: Float[np.ndarray, "h w"], anchors: Anchors, kind: Kind) -> Anchored:
+def fit_to_points(values: Float[np.ndarray, "h w"], points: MeasuredPoints, kind: Kind) -> FittedMap:
     """Metres from a map of any kind.
 
     Metric maps are scaled; affine ones get scale and shift; disparities become depth by scale and shift of their
@@ -124,34 +124,34 @@ def fit_to_anchors(values: Float[np.ndarray, "h w"], anchors: Anchors, kind: Kin
     Raises:
         DataError: too few points have a value, or the map runs against them.
     """
-    sampled = sample(values, anchors)
+    sampled = sample(values, points)
     usable = np.isfinite(sampled) & ((sampled > 0) | (kind != "metric"))
     if usable.sum() < FEWEST[kind]:
         raise DataError(
-            f"anchors: {int(usable.sum())} points have a value in the map; a {kind} map needs {FEWEST[kind]}."
+            f"points: {int(usable.sum())} points have a value in the map; a {kind} map needs {FEWEST[kind]}."
         )
-    used = Anchors(anchors.u[usable], anchors.v[usable], anchors.depth[usable])
+    used = MeasuredPoints(points.u[usable], points.v[usable], points.depth[usable])
     to_metres = fit_globally(sampled[usable], used.depth, kind)
     depth = to_metres(values.astype(np.float64))
     left = np.log(used.depth / to_metres(sampled[usable]))
     factor, errors = local_correction(depth, used, left)
     residual = float(np.median(np.abs(np.expm1(-left))))
     if factor is None:
-        return Anchored(depth.astype(np.float32), len(used), residual, residual)
-    return Anchored(
+        return FittedMap(depth.astype(np.float32), len(used), residual, residual)
+    return FittedMap(
         (depth * factor).astype(np.float32), len(used), residual, float(np.median(np.abs(np.expm1(errors))))
     )
 
 
-def given_to_model(depth: Float32[np.ndarray, "h w"], anchors: Anchors) -> Anchored:
+def given_to_model(depth: Float32[np.ndarray, "h w"], points: MeasuredPoints) -> FittedMap:
     """A map that a model predicted with the points as an input."""
-    residual = float(np.nanmedian(np.abs(sample(depth, anchors) / anchors.depth - 1)))
-    return Anchored(depth, len(anchors), residual, residual, prompted=True)
+    residual = float(np.nanmedian(np.abs(sample(depth, points) / points.depth - 1)))
+    return FittedMap(depth, len(points), residual, residual, is_input=True)
 
 
-def sample(values: Float[np.ndarray, "h w"], anchors: Anchors) -> Values:
+def sample(values: Float[np.ndarray, "h w"], points: MeasuredPoints) -> Values:
     """The nearest pixel's value: between pixels of both sides of an edge there is no depth."""
-    rows, columns = (np.rint(place).astype(int) for place in (anchors.v, anchors.u))
+    rows, columns = (np.rint(place).astype(int) for place in (points.v, points.u))
     found: Values = values[rows, columns].astype(np.float64)
     return found
 
@@ -168,7 +168,7 @@ def fit_globally(sampled: Values, depth: Values, kind: Kind) -> Callable[[np.nda
     scale, shift = robust_line(sampled, target, 1 / target)
     if scale <= 0:
         raise DataError(
-            f"anchors: the map runs against the {len(depth)} points (scale {scale:.3g}); are they of this image, "
+            f"points: the map runs against the {len(depth)} points (scale {scale:.3g}); are they of this image, "
             "and in its pixels?"
         )
     if kind == "disparity":
@@ -211,7 +211,7 @@ def least_median_line(x: Values, y: Values, weights: Values) -> Line:
 
 
 def local_correction(
-    depth: Float64[np.ndarray, "h w"], anchors: Anchors, left: Values
+    depth: Float64[np.ndarray, "h w"], points: MeasuredPoints, left: Values
 ) -> tuple[Float64[np.ndarray, "h w"] | None, Float64[np.ndarray, " used"]]:
     """The factor of each pixel, and the leave-one-out error in log depth of each point; None where it does not help."""
     spread = 1.4826 * np.median(np.abs(left - np.median(left))) + 1e-6
@@ -220,7 +220,7 @@ def local_correction(
         return None, left
     h, w = depth.shape
     diagonal = float(np.hypot(h, w))
-    places = np.stack([anchors.u[kept] / diagonal, anchors.v[kept] / diagonal, np.log(sample(depth, anchors)[kept])], 1)
+    places = np.stack([points.u[kept] / diagonal, points.v[kept] / diagonal, np.log(sample(depth, points)[kept])], 1)
     errors = left[kept]
     chosen = subsample(np.arange(len(kept)), SELECTED)
     tried = {reach: np.abs(leave_one_out(places[chosen], errors[chosen], reach)[0]).mean() for reach in reaches()}

@@ -15,7 +15,7 @@ from densevit.data.io.readers import read_depth
 from densevit.errors import DataError
 from densevit.inference.predict.cameras import rows_name, size_of
 from densevit.inference.predict.inputs import Item, absolute
-from densevit.ops.anchors import Anchors
+from densevit.ops.measured_points import MeasuredPoints
 from densevit.structures import Size
 
 SUFFIXES = (".csv", ".png", ".ply")
@@ -23,7 +23,7 @@ COLUMNS = ("u", "v", "depth")
 
 
 @dataclass(frozen=True)
-class AnchorFiles:
+class PointFiles:
     """Where the measured points of each image are.
 
     Attributes:
@@ -48,7 +48,7 @@ class AnchorFiles:
             if (size := size_of(item)) is not None:
                 self.read(item, size, alone=len(items) == 1)
 
-    def read(self, item: Item, size: Size, alone: bool) -> Anchors:
+    def read(self, item: Item, size: Size, alone: bool) -> MeasuredPoints:
         """
         Args:
             alone: it is the only image, so that a file needs not name it.
@@ -66,11 +66,11 @@ class AnchorFiles:
         tried = [self.path / f"{item.name}{suffix}" for suffix in SUFFIXES]
         found = next((path for path in tried if path.is_file()), None)
         if found is None:
-            raise DataError(f"{item.source}: no anchors; looked for {', '.join(map(str, tried))}.")
+            raise DataError(f"{item.source}: no points; looked for {', '.join(map(str, tried))}.")
         return found
 
 
-def from_table(path: Path, item: Item, size: Size, alone: bool) -> Anchors:
+def from_table(path: Path, item: Item, size: Size, alone: bool) -> MeasuredPoints:
     """Columns u, v (pixels, the centre of the first one is 0, 0) and depth (metres)."""
     table = list(read_table(path))
     rows = [(number, cells) for number, cells in table if alone or is_of(cells, item, path)]
@@ -91,7 +91,7 @@ def from_table(path: Path, item: Item, size: Size, alone: bool) -> Anchors:
             raise DataError(f"{path}:{number}: u {u:g}, v {v:g} lies outside {item.source} of {h}x{w}.")
         points.append((u, v, depth))
     columns = np.array(points).T
-    return Anchors(columns[0], columns[1], columns[2])
+    return MeasuredPoints(columns[0], columns[1], columns[2])
 
 
 def is_of(cells: Mapping[str, Any], item: Item, path: Path) -> bool:
@@ -104,17 +104,17 @@ def image_of(cells: Mapping[str, Any], table: Path) -> Path | str | None:
     return absolute(table.parent / str(image)) if image else cells.get("name")
 
 
-def from_map(path: Path, size: Size, scale: float | None) -> Anchors:
+def from_map(path: Path, size: Size, scale: float | None) -> MeasuredPoints:
     depth = read_depth(path, scale)
     if depth.shape != size:
         raise DataError(f"{path}: is {depth.shape[0]}x{depth.shape[1]}, and its image {size[0]}x{size[1]}.")
     v, u = np.nonzero(depth)
     if not len(u):
         raise DataError(f"{path}: holds no depth.")
-    return Anchors(u.astype(np.float64), v.astype(np.float64), depth[v, u].astype(np.float64))
+    return MeasuredPoints(u.astype(np.float64), v.astype(np.float64), depth[v, u].astype(np.float64))
 
 
-def from_cloud(path: Path, item: Item, size: Size, pose: Path | None) -> Anchors:
+def from_cloud(path: Path, item: Item, size: Size, pose: Path | None) -> MeasuredPoints:
     """The points that the camera sees; of those in one pixel the nearest."""
     if item.intrinsics is None:
         raise DataError(f"{path}: points of a cloud need the camera of {item.source}: --intrinsics, --focal or --fov.")
@@ -134,7 +134,7 @@ def from_cloud(path: Path, item: Item, size: Size, pose: Path | None) -> Anchors
     order = np.argsort(depth, kind="stable")
     _, first = np.unique(v[order] * size[1] + u[order], return_index=True)
     seen = order[first]
-    return Anchors(u[seen], v[seen], depth[seen])
+    return MeasuredPoints(u[seen], v[seen], depth[seen])
 
 
 def read_pose(path: Path) -> Float64[np.ndarray, "4 4"]:

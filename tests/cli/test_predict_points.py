@@ -1,4 +1,4 @@
-"""`predict --anchors`: measured points in files of three kinds."""
+"""`predict --points`: measured points in files of three kinds."""
 
 from pathlib import Path
 from typing import Any
@@ -80,20 +80,20 @@ def export(photos: Path, *words: str) -> int:
 
 def test_a_relative_map_becomes_metres_by_a_table(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (photos / "p.csv").write_text("u,v,depth\n" + rows())
-    assert export(photos, str(photos / "in/a.png"), "--anchors", str(photos / "p.csv")) == 0
+    assert export(photos, str(photos / "in/a.png"), "--points", str(photos / "p.csv")) == 0
     np.testing.assert_allclose(np.load(photos / "out/a.npy"), truth(), rtol=1e-3)
-    assert "30 anchors an image, off by 0.0% after the fit" in capsys.readouterr().out
+    assert "30 points an image, off by 0.0% after the fit" in capsys.readouterr().out
 
 
 def test_of_few_points_no_error_is_claimed(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (photos / "p.csv").write_text("u,v,depth\n" + "".join(rows().splitlines(keepends=True)[:4]))
-    assert export(photos, str(photos / "in/a.png"), "--anchors", str(photos / "p.csv")) == 0
-    assert "4 anchors an image, too few to tell how far off the maps are" in capsys.readouterr().out
+    assert export(photos, str(photos / "in/a.png"), "--points", str(photos / "p.csv")) == 0
+    assert "4 points an image, too few to tell how far off the maps are" in capsys.readouterr().out
 
 
 def test_one_table_serves_several_images_by_path_or_name(photos: Path) -> None:
     (photos / "p.csv").write_text("image,name,u,v,depth\n" + rows("in/a.png,,") + rows(",b,"))
-    assert export(photos, str(photos / "in"), "--anchors", str(photos / "p.csv")) == 0
+    assert export(photos, str(photos / "in"), "--points", str(photos / "p.csv")) == 0
     for name in "ab":
         np.testing.assert_allclose(np.load(photos / f"out/{name}.npy"), truth(), rtol=1e-3)
 
@@ -113,7 +113,7 @@ def test_a_folder_holds_lidar_maps_and_clouds(photos: Path) -> None:
     hidden = seen * 1.5  # on the same rays, further away
     cloud = np.linalg.inv(pose) @ np.concatenate([np.concatenate([seen, behind, hidden], 1), np.ones((1, 63))])
     ply(photos / "points/b.ply", cloud[:3].T)
-    words = ["--anchors", str(photos / "points"), "--anchor-scale", "5000", "--anchor-pose", str(photos / "pose.txt")]
+    words = ["--points", str(photos / "points"), "--points-scale", "5000", "--points-pose", str(photos / "pose.txt")]
     assert export(photos, str(photos / "in"), *words, "--intrinsics", "30,30,15.5,11.5") == 0
     for name in "ab":
         np.testing.assert_allclose(np.load(photos / f"out/{name}.npy"), truth(), rtol=5e-3)
@@ -146,23 +146,23 @@ def test_points_that_cannot_be_are_refused_before_anything_is_written(
     photos: Path, table: str, fault: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (photos / "p.csv").write_text(table)
-    assert export(photos, str(photos / "in/a.png"), "--anchors", str(photos / "p.csv")) == 2
+    assert export(photos, str(photos / "in/a.png"), "--points", str(photos / "p.csv")) == 2
     assert fault in capsys.readouterr().err and not (photos / "out").exists()
 
 
 def test_missing_files_and_cameras_are_named(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
     image = str(photos / "in/a.png")
-    assert export(photos, image, "--anchors", str(photos / "no.csv")) == 2
+    assert export(photos, image, "--points", str(photos / "no.csv")) == 2
     assert "no.csv: no such file" in capsys.readouterr().err
-    assert export(photos, image, "--anchor-scale", "1000") == 2
-    assert "belong to --anchors" in capsys.readouterr().err
-    assert export(photos, image, "--anchors", str(photos / "in" / "..")) == 2
-    assert "a.png: no anchors; looked for" in capsys.readouterr().err
+    assert export(photos, image, "--points-scale", "1000") == 2
+    assert "belong to --points" in capsys.readouterr().err
+    assert export(photos, image, "--points", str(photos / "in" / "..")) == 2
+    assert "a.png: no points; looked for" in capsys.readouterr().err
     (photos / "in/p.csv").write_text("name,u,v,depth\nb,1,2,1\n")
     (photos / "in/c.png").write_bytes((photos / "in/a.png").read_bytes())
-    assert export(photos, str(photos / "in"), "--anchors", str(photos / "in/p.csv")) == 2
+    assert export(photos, str(photos / "in"), "--points", str(photos / "in/p.csv")) == 2
     assert "a.png. Its rows are of b. A row has an `image`, as a path" in capsys.readouterr().err
     ply(photos / "p.ply", np.ones((3, 3)))
-    assert export(photos, image, "--anchors", str(photos / "p.ply")) == 2
+    assert export(photos, image, "--points", str(photos / "p.ply")) == 2
     assert "points of a cloud need the camera" in capsys.readouterr().err
     assert not (photos / "out").exists() and torch.is_grad_enabled()

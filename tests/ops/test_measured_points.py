@@ -6,7 +6,14 @@ from jaxtyping import Float
 
 from densevit.errors import DataError
 from densevit.model_card import Kind
-from densevit.ops.anchors import Anchors, fit_to_anchors, kernel, leave_one_out, local_correction, robust_line
+from densevit.ops.measured_points import (
+    MeasuredPoints,
+    fit_to_points,
+    kernel,
+    leave_one_out,
+    local_correction,
+    robust_line,
+)
 
 H, W = 60, 80
 
@@ -17,10 +24,10 @@ def scene() -> Float[np.ndarray, "h w"]:
     return 2 + 3 * rows + np.where(columns > 0.5, 2, 0)
 
 
-def points(count: int, seed: int = 0) -> Anchors:
+def points(count: int, seed: int = 0) -> MeasuredPoints:
     draw = np.random.default_rng(seed)
     u, v = draw.integers(0, W, count), draw.integers(0, H, count)
-    return Anchors(u.astype(float), v.astype(float), scene()[v, u])
+    return MeasuredPoints(u.astype(float), v.astype(float), scene()[v, u])
 
 
 def abs_rel(depth: np.ndarray) -> float:
@@ -32,11 +39,11 @@ MAPS = {"metric": scene() * 1.7, "affine": 0.4 * scene() - 0.3, "disparity": 3 /
 
 @pytest.mark.parametrize("kind", ["metric", "affine", "disparity"])
 def test_a_map_of_each_kind_becomes_metres_in_spite_of_outliers(kind: Kind) -> None:
-    exact = fit_to_anchors(MAPS[kind], points(40), kind)
+    exact = fit_to_points(MAPS[kind], points(40), kind)
     assert abs_rel(exact.depth) < 1e-6 and exact.residual < 1e-6 and exact.points == 40
     given = points(40)
     given.depth[:6] *= 3
-    assert abs_rel(fit_to_anchors(MAPS[kind], given, kind).depth) < 0.02
+    assert abs_rel(fit_to_points(MAPS[kind], given, kind).depth) < 0.02
 
 
 @pytest.mark.parametrize("kind", ["metric", "affine", "disparity"])
@@ -44,8 +51,8 @@ def test_a_smooth_error_is_corrected_locally_and_the_residual_of_points_left_out
     columns = np.arange(W) / W
     bent = scene() * np.exp(0.4 * (columns - 0.5))
     values = {"metric": bent, "affine": bent - 1, "disparity": 1 / bent}[kind]
-    found = fit_to_anchors(values, points(100), kind)
-    only_global = fit_to_anchors(values, points(7), kind)  # too few for a local correction
+    found = fit_to_points(values, points(100), kind)
+    only_global = fit_to_points(values, points(7), kind)  # too few for a local correction
     assert only_global.residual == only_global.corrected
     assert abs_rel(found.depth) < 0.25 * abs_rel(only_global.depth)
     assert found.corrected < 0.3 * found.residual
@@ -82,6 +89,6 @@ def test_a_line_is_the_least_squares_one_without_outliers() -> None:
 
 def test_too_few_points_and_a_map_that_runs_against_them_are_refused() -> None:
     with pytest.raises(DataError, match="2 points have a value in the map; a disparity map needs 3"):
-        fit_to_anchors(MAPS["disparity"], points(2), "disparity")
+        fit_to_points(MAPS["disparity"], points(2), "disparity")
     with pytest.raises(DataError, match="the map runs against the 40 points"):
-        fit_to_anchors(MAPS["disparity"], points(40), "affine")
+        fit_to_points(MAPS["disparity"], points(40), "affine")
