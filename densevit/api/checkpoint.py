@@ -1,6 +1,7 @@
 """What stands behind `load` and `inspect`: checkpoints and ONNX files as predictors, and descriptions of them."""
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from densevit.errors import CheckpointError, ConfigError
 from densevit.inference.attention.html_page import write_attention_page
 from densevit.inference.attention.maps import compute_attention
 from densevit.inference.backends.onnx_runtimes import resolve_device_and_precision
-from densevit.inference.camera import CameraNumbers
+from densevit.inference.camera import CameraNumbers, assumed_fov
 from densevit.inference.onnx.load import load_onnx
 from densevit.inference.onnx.metadata import as_text as onnx_as_text
 from densevit.inference.onnx.metadata import read_metadata
@@ -24,9 +25,21 @@ from densevit.inference.tiling import Tiling
 from densevit.inference.tta import check_scales
 from densevit.model_card import ModelCard
 from densevit.ops.crops import kb_box
-from densevit.utils.network import is_address
+from densevit.utils.network import PACKAGED, is_address
 from densevit.weights.checkpoint import read_card
 from densevit.weights.describe import as_text
+
+log = logging.getLogger(__name__)
+
+
+def packaged_model() -> str:
+    """Name the model that comes with the package, and log what it is and what it does not replace."""
+    log.warning(
+        "No model named: taking %s, small and trained on rendered rooms alone. It shows what densevit does and "
+        "replaces no published weights, which load by name: hf:depth-anything/Depth-Anything-V2-Small",
+        PACKAGED,
+    )
+    return PACKAGED
 
 
 def load_plugins(files: Sequence[str | Path]) -> None:
@@ -66,7 +79,8 @@ def load_checkpoint(
     resolve_device_and_precision(chosen["runtime"], chosen["device"], chosen["precision"], compiled=chosen["compile"])
     load_plugins(plugins)
     model, card = restore(path, family, encoder, **family_options)
-    return Predictor(model, with_window(card, window_size, stride), **chosen)
+    predictor = Predictor(model, with_window(card, window_size, stride), **chosen)
+    return predictor.with_options(assumed_fov=assumed_fov(card)) if path == PACKAGED else predictor
 
 
 def predictor_options(

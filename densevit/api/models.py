@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def load(
-    path: str | Path,
+    path: str | Path | None = None,
     /,
     family: str | None = None,
     *,
@@ -41,7 +41,8 @@ def load(
 
     Args:
         path: a run's folder (its best checkpoint), a step folder, a `model.safetensors`, or a published checkpoint; or
-            an ONNX file of `export`, which OpenVINO or ONNX Runtime computes.
+            an ONNX file of `export`, which OpenVINO or ONNX Runtime computes. Default: densevit:rooms, a small model
+            of rooms that comes with the package.
         family: family of a published checkpoint whose tensor names fit several.
         family_options: what a published file does not say, as max_depth=20.
         plugins: Python files that register components of your own. A checkpoint that was trained with some needs them
@@ -71,8 +72,9 @@ def load(
         CheckpointError: missing, damaged, of components that are not registered, or of several possible families.
         ConfigError: no such family, option, device, precision, runtime or plugin.
     """
-    from densevit.api.checkpoint import load_checkpoint, load_file
+    from densevit.api.checkpoint import load_checkpoint, load_file, packaged_model
 
+    path = packaged_model() if path is None else path
     options: dict[str, Any] = {"flip": flip, "scales": scales, "focal": focal, "batch_size": batch_size}
     options |= {"tile_size": tile_size, "tile_overlap": tile_overlap, "crop": crop}
     chosen: dict[str, Any] = {"device": device, "precision": precision, "runtime": runtime, "compile": compile}

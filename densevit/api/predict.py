@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 def predict(
     model: "Predictor | str | Path",
-    inputs: Sequence[str | Path] | str | Path,
+    inputs: Sequence[str | Path] | str | Path = (),
     /,
-    output: str | Path,
+    output: str | Path = "predictions",
     *,
     formats: Sequence[str] | Mapping[str, Mapping[str, Any]] = (),
     heads: Sequence[str] = (),
@@ -55,8 +55,12 @@ def predict(
 
     >>> densevit.predict("runs/mine", "photos/", "maps", formats=["png16", "color"])  # doctest: +SKIP
 
+    Without a model (`densevit predict photo.jpg`) the small one that comes with the package predicts, and colour images
+    are written, too.
+
     Args:
-        model: a checkpoint's path; in Python also a `Predictor`.
+        model: a checkpoint's path; in Python also a `Predictor`. Default: the small model of the package, if this is an
+            image or video, or all there is.
         inputs: images, folders (structure kept), globs, .tar archives, a .txt or .csv list; or videos, folders of
             frames and camera:0.
         output: folder to write to.

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from densevit import api
-from densevit.api.checkpoint import card_before_loading
+from densevit.api.checkpoint import card_before_loading, packaged_model
+from densevit.data.index.matching import IMAGE_SUFFIXES
 from densevit.data.io.readers import image_size
 from densevit.data.io.video import Span
 from densevit.engine import distributed
@@ -49,6 +50,7 @@ USUAL: Mapping[str, tuple[str, ...]] = {
 }
 """By kind of a head, the formats that are written where none is named."""
 USUAL_OF_VIDEOS = ("mp4", "ffv1")
+FIRST_LOOK = ("png16", "color", "overlay", "normals")  # of the model of the package
 OF_VIDEOS = ("start", "end", "every", "fps", "stabilize", "fuse", "lookahead")
 
 
@@ -80,6 +82,11 @@ def predict(
 ) -> Summary:
     """Write maps; see `densevit.predict`."""
     named = [inputs] if isinstance(inputs, str | Path) else list(inputs)
+    if not isinstance(model, Predictor) and (not named or is_picture(model)):
+        if card_before_loading(model) is not None:
+            raise ConfigError(f"predict: {model} is a model; name images or videos after it.")
+        model, named = packaged_model(), [model, *named]
+        formats = formats or (() if heads or is_video(str(named[0])) else FIRST_LOOK)
     formats = [formats] if isinstance(formats, str) else formats
     existing = existing_rule(overwrite=overwrite, resume=resume)
     videos: dict[str, Any] = {
@@ -106,6 +113,11 @@ def predict(
     card = card_before_loading(model)
     planned = plan(card) if formats or card is not None else plan
     return run_export(planned, ready, device, ImageExporter, max_pixels=max_pixels, **work)
+
+
+def is_picture(path: str | Path) -> bool:
+    """Whether a path names an image or a video, not a model."""
+    return Path(path).suffix.lower() in IMAGE_SUFFIXES or is_video(str(path))
 
 
 def existing_rule(*, overwrite: bool, resume: bool) -> Existing:
@@ -300,7 +312,7 @@ def run_export(
         where = str(world.device) if world.size == 1 else f"{world.size} x {world.device.type}"
         by = "" if predictor.runtime == "torch" else f" by {predictor.runtime}"
         if world.is_main:
-            print(f"{plan} on {where} in {predictor.precision}{by}", file=sys.stderr)
+            print(f"{plan} on {where} in {predictor.precision}{by}, into {plan.folder}", file=sys.stderr)
         work = build(predictor, plan, existing=existing, processes=world, stop=stop, progress=True, **options)
         return work.export()
 

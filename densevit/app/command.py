@@ -8,7 +8,7 @@ from densevit.api.types import Count
 
 
 def app(
-    models: Sequence[str | Path],
+    models: Sequence[str | Path] = (),
     /,
     *,
     host: str = "127.0.0.1",
@@ -24,7 +24,7 @@ def app(
     machine, which needs no network. Needs densevit[app].
 
     Args:
-        models: checkpoints: folders or files, densevit's own or published.
+        models: checkpoints: folders or files, densevit's own or published. Default: the small model of the package.
         host: 127.0.0.1: this machine; 0.0.0.0: the network.
         port: default: the first free one from 7860 on.
         max_pixels: largest image, in pixels.
@@ -36,11 +36,13 @@ def app(
 
     require_packages("gradio", extra="app")
     from densevit import api
+    from densevit.api.checkpoint import packaged_model
     from densevit.app.inputs import Limits
     from densevit.app.models import AppModel
     from densevit.app.server import serving
     from densevit.utils.signals import interruptible
 
+    models = models or [packaged_model()]
     loaded = []
     for name, path in zip(names_of(list(map(str, models))), models, strict=True):
         loaded.append(AppModel(name, api.load(path, **options)))

@@ -96,7 +96,8 @@ def how_to_read(parameter: Parameter) -> dict[str, Any]:
     if parameter.kind is parameter.VAR_POSITIONAL:
         return {"nargs": "*", "metavar": "key=value"}
     if is_argument(parameter) and single is not None and get_origin(single) is Sequence:
-        return {**reading(alternatives(get_args(single)[0])), "nargs": "+", "metavar": parameter.name.upper()}
+        nargs = "+" if parameter.default is parameter.empty else "*"
+        return {**reading(alternatives(get_args(single)[0])), "nargs": nargs, "metavar": parameter.name.upper()}
     if is_argument(parameter):
         metavar = {} if get_origin(single) is Literal else {"metavar": parameter.name.upper()}
         optional = {} if parameter.default is parameter.empty else {"nargs": "?"}

@@ -38,7 +38,7 @@ class Model:
     resize: PreprocessConfig | None = None
     """How images are preprocessed outside of training; default: as in `init_from`, else they are only padded."""
     init_from: str | None = None
-    """Checkpoint whose weights the training starts from: a path, or hf:owner/name."""
+    """Checkpoint whose weights the training starts from: a path, hf:owner/name, or densevit:rooms (packaged)."""
     init_family: str | ComponentConfig | None = None
     """Family of `init_from`, where its tensor names fit several; a name, or `{type: name, option: value}`."""
     camera: Literal["none", "canonical"] | None = None

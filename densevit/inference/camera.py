@@ -141,10 +141,12 @@ class CameraPolicy:
     Attributes:
         card: of the model, which may need no focal length, or estimate one.
         override: of all images, whatever is known of them.
+        assumed_fov: horizontal, in degrees, of images of which nothing is known; None refuses them.
     """
 
     card: ModelCard
     override: CameraNumbers | None = None
+    assumed_fov: float | None = None
     warned: set[str] = field(default_factory=set, repr=False, compare=False)  # of a lens that training did not show
 
     @property
@@ -191,6 +193,9 @@ class CameraPolicy:
         focal = self.override if known is None else known
         if focal is None and self.estimates:
             return Camera.centred(torch.tensor(estimate()), (h, w))
+        if focal is None and self.assumed_fov is not None:
+            focal = focal_length(w, self.assumed_fov)
+            self.warn_of_assumption()
         if focal is None:
             heads = ", ".join(self.card.canonical_focals or self.card.outputs)
             raise DataError(
@@ -199,6 +204,16 @@ class CameraPolicy:
             )
         check_camera(focal)
         return as_camera(focal, (h, w), count)
+
+    def warn_of_assumption(self) -> None:
+        """Log once that metres follow from an assumption."""
+        if "assumed" not in self.warned:
+            self.warned.add("assumed")
+            log.warning(
+                "Focal length unknown (no EXIF): a field of view of %.0f degrees is assumed, and metres are off by "
+                "what it is off. --fov DEGREES or --focal PIXELS gives it.",
+                self.assumed_fov,
+            )
 
 
 def check_camera(focal: CameraNumbers) -> None:

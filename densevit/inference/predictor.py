@@ -39,7 +39,7 @@ Map = Float32[np.ndarray, "..."]
 numbers are (output_kinds.py)."""
 
 
-CHANGEABLE = ("card", "flip", "scales", "batch_size", "window", "camera", "tiling", "runtime")
+CHANGEABLE = ("card", "flip", "scales", "batch_size", "window", "camera", "assumed_fov", "tiling", "runtime")
 
 
 class Predictor:
@@ -130,7 +130,8 @@ class Predictor:
         """Return a predictor on the same model with some options changed.
 
         Args:
-            options: card, flip, scales, batch_size, window, camera, tiling or runtime, as of `__init__`.
+            options: card, flip, scales, batch_size, window, camera, tiling or runtime, as of `__init__`; assumed_fov,
+                as of `CameraPolicy`.
 
         Raises:
             TypeError: another option.
@@ -139,7 +140,10 @@ class Predictor:
             raise TypeError(f"{', '.join(sorted(unknown))}: options that change are {', '.join(CHANGEABLE)}.")
         other = copy(self)
         cameras = replace(
-            self.cameras, card=options.get("card", self.card), override=options.pop("camera", self.cameras.override)
+            self.cameras,
+            card=options.get("card", self.card),
+            override=options.pop("camera", self.cameras.override),
+            assumed_fov=options.pop("assumed_fov", self.cameras.assumed_fov),
         )
         vars(other).update(options, cameras=cameras)
         return other

@@ -9,6 +9,9 @@ from urllib.parse import urlsplit
 SCHEME = "hf:"
 """The prefix of an address on the hub."""
 
+PACKAGED = "densevit:rooms"
+"""The name of the model that comes with the package."""
+
 TIMEOUT = 0.7  # seconds
 
 
@@ -45,4 +48,5 @@ def hub() -> str:
 
 
 def is_address(path: str | Path) -> bool:
-    return isinstance(path, str) and path.startswith(SCHEME)
+    """Whether it names a model elsewhere than at a path: on the hub, or in the package."""
+    return isinstance(path, str) and (path.startswith(SCHEME) or path == PACKAGED)

@@ -1,12 +1,14 @@
-"""Models on the Hugging Face hub: `hf:owner/name[@revision][/file]`, through huggingface_hub and its cache.
+"""Models with a name in place of a path: on the Hugging Face hub (`hf:owner/name[@revision][/file]`), or packaged.
 
-Without a network the cache is used; if it lacks the model, loading fails within a second.
+The hub is reached through huggingface_hub and its cache. Without a network the cache is used; if it lacks the model,
+loading fails within a second.
 """
 
 import fnmatch
 import logging
 import tempfile
 from collections.abc import Mapping, Sequence
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +18,7 @@ from torch import Tensor
 from densevit.errors import CheckpointError
 from densevit.model_card import ModelCard
 from densevit.utils import atomic_io
-from densevit.utils.network import SCHEME, hub, is_reachable
+from densevit.utils.network import PACKAGED, SCHEME, hub, is_reachable
 from densevit.weights import checkpoint
 from densevit.weights.detect import IN_FOLDER
 from densevit.weights.readers import PICKLED, SAFETENSORS
@@ -28,6 +30,7 @@ DINOV3_NOTE = (
     "Derived from DINOv3: may be distributed only under the DINOv3 License, with a copy of it "
     "(https://ai.meta.com/resources/models-and-libraries/dinov3-license). "
 )
+PACKAGED_FOLDER = Path(str(files("densevit"))) / "pretrained/rooms"
 BESIDE = ("config.json", "preprocessor_config.json", "README.md")
 SHARDS = ("*-of-*.safetensors", "*-of-*.bin")
 
@@ -91,11 +94,13 @@ def read_as_of(text: str) -> ReadAs | None:
 
 
 def fetch(text: str) -> Path:
-    """The model's file, or a folder with its weights and configs, in huggingface_hub's cache.
+    """The model's file, or a folder with its weights and configs, in huggingface_hub's cache or in the package.
 
     Raises:
         CheckpointError: neither in the cache nor reachable, no such model, or several weights files.
     """
+    if text == PACKAGED:
+        return PACKAGED_FOLDER
     address = parse(text)
     server = hub()
     if server and is_reachable(server):

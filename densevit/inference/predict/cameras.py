@@ -45,7 +45,7 @@ def resolve_cameras(items: Sequence[Item], policy: CameraPolicy) -> list[Item]:
         return list(items)
     if policy.card.needs_camera:
         items = with_exif(items)
-        if not policy.estimates:
+        if policy.assumed_fov is None and not policy.estimates:
             require_cameras(items)
     elif policy.card.fov is not None:
         angles = [angle for item in items[:LOOKED_AT] if (angle := horizontal_fov(item)) is not None]

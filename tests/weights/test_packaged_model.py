@@ -1,0 +1,59 @@
+"""The model that comes with the package: taken where none is named, by its name elsewhere."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small import small_folder
+from web_sites import SPEC
+
+import densevit
+from densevit.builder.checkpoint import parse_model
+from densevit.builder.model import build_card, build_model
+from densevit.cli.main import main
+from densevit.errors import ConfigError
+from densevit.utils.network import PACKAGED
+from densevit.weights import checkpoint, hub
+
+
+@pytest.fixture
+def packaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A toy in place of the package's weights: it needs the lens, and knows fields of view of 50 to 70 degrees."""
+    spec = parse_model({**SPEC, "camera": "canonical", "canonical_focal": 100.0}, "toy")
+    model = build_model(spec)
+    folder = tmp_path / "toy"
+    folder.mkdir()
+    checkpoint.write_weights(folder / "model.safetensors", model.state_dict(), build_card(model, spec, fov=(50, 70)))
+    monkeypatch.setattr(hub, "PACKAGED_FOLDER", folder)
+    return folder
+
+
+def test_it_is_taken_where_no_model_is_named_and_says_what_it_is(
+    packaged: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    photo, other = sorted((small_folder(tmp_path / "photos", 2) / "images").iterdir())
+    assert main(["predict", str(photo)]) == 0
+    assert "rendered rooms alone" in caplog.text and "a field of view of 60 degrees is assumed" in caplog.text
+    stem = photo.stem
+    names = {f"{stem}.png", f"{stem}.color.png", f"{stem}.overlay.png", f"{stem}.normals.png"}
+    assert names <= {path.name for path in (tmp_path / "predictions").iterdir()}
+    assert densevit.predict(photo, [other], "two", formats="npy").done == 2
+    named = densevit.load(PACKAGED)
+    metres = named(photo)
+    assert metres.dtype == np.float32 and np.array_equal(metres, densevit.load()(photo))
+    focal = metres.shape[1] / 2 / np.tan(np.radians(30))
+    assert np.allclose(metres, named.with_options(camera=float(focal))(photo), rtol=1e-4)
+    with pytest.raises(ConfigError, match="toy is a model; name images"):
+        densevit.predict(packaged, output=tmp_path / "none")
+
+
+@pytest.mark.skipif(not (hub.PACKAGED_FOLDER / checkpoint.WEIGHTS).exists(), reason="this clone has no weights yet")
+def test_the_weights_of_the_package_are_small_and_give_metres() -> None:
+    file = hub.PACKAGED_FOLDER / checkpoint.WEIGHTS
+    assert file.stat().st_size < 8_000_000
+    card = checkpoint.read_card(file)
+    assert card.licence == "Apache-2.0" and card.config == {} and set(card.outputs) == {"depth", "normals", "labels"}
+    image = np.random.default_rng(0).integers(0, 256, (120, 160, 3), dtype=np.uint8)
+    metres = densevit.load(precision="fp32")(image)
+    assert metres.shape == (120, 160) and np.isfinite(metres).all() and 0 < metres.min() < metres.max() < 100

@@ -1,0 +1,32 @@
+"""Make the model of the package from a run of multitask/room_model: python tools/pack_room_model.py RUN [OUTPUT]"""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from densevit.weights import checkpoint
+from densevit.weights.hub import PACKAGED_FOLDER
+
+LIMIT = 8_000_000  # bytes
+
+
+def main(run: str, output: str | Path = PACKAGED_FOLDER / checkpoint.WEIGHTS) -> None:
+    folder = checkpoint.locate(run)
+    manifest, (tensors, card) = checkpoint.verify(folder), checkpoint.read(folder)
+    card = replace(
+        card,
+        source=f"densevit, recipe multitask/room_model, {manifest.step:,} steps from scratch",
+        licence="Apache-2.0",
+        trained_on="rendered rooms alone (prepare_rooms.py --variety wide)",
+        config={},  # names folders of the machine; the recipe is part of the package
+        scores=manifest.scores,
+    )
+    weights = {name: value.bfloat16() if value.is_floating_point() else value for name, value in tensors.items()}
+    checkpoint.write_weights(Path(output), weights, card)
+    if (size := Path(output).stat().st_size) > LIMIT:
+        raise SystemExit(f"{output}: {size:,} bytes; the package takes {LIMIT:,}.")
+    print(f"{output}: {size:,} bytes, step {manifest.step:,}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
